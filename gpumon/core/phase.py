@@ -1,0 +1,107 @@
+"""The closed sets: what a training can be doing, and what an idle second can be for."""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class TrainingPhase(str, Enum):
+    """What the training process is doing; anything unknown is ``OTHER``."""
+
+    START_UP = "start_up"
+    COMPILE = "compile"
+    INPUT_WAIT = "input_wait"
+    HOST_TO_DEVICE = "host_to_device"
+    TRAIN_STEP = "train_step"
+    DEVICE_SYNC = "device_sync"
+    CALLBACKS = "callbacks"
+    CHECKPOINT = "checkpoint"
+    VALIDATION = "validation"
+    PREDICT = "predict"
+    BETWEEN_EPOCHS = "between_epochs"
+    OTHER = "other"
+
+
+class TrainingMode(IntEnum):
+    """What Keras is running: a phase inside validation is not a phase of training."""
+
+    TRAIN = 0
+    VALIDATION = 1
+    PREDICT = 2
+
+
+class IdleCause(str, Enum):
+    """Why a GPU was idle. Every settled idle second has exactly one."""
+
+    START_UP = "start_up"
+    COMPILE = "compile"
+    INPUT_WAIT = "input_wait"
+    HOST_TO_DEVICE = "host_to_device"
+    WITHIN_STEP = "within_step"
+    IMBALANCE = "imbalance"
+    CALLBACKS = "callbacks"
+    CHECKPOINT = "checkpoint"
+    VALIDATION = "validation"
+    BETWEEN_EPOCHS = "between_epochs"
+    UNKNOWN = "unknown"
+    NOT_IN_USE = "not_in_use"
+
+
+class InputWaitReason(str, Enum):
+    """What holds the input pipeline up, where the host shows it."""
+
+    CPU_BOUND = "cpu_bound"
+    GIL_BOUND = "gil_bound"
+    DISK_BOUND = "disk_bound"
+    NETWORK_BOUND = "network_bound"
+    MEMORY_PRESSURE = "memory_pressure"
+    LATENCY_BOUND = "latency_bound"
+
+
+PHASES: Final = tuple(TrainingPhase)
+"""All phases in ring order: the index of a phase here is its number in a record."""
+
+PHASE_NUMBER: Final = MappingProxyType({phase: number for number, phase in enumerate(PHASES)})
+CAUSES: Final = tuple(IdleCause)
+
+STEP_PHASES: Final = frozenset({TrainingPhase.TRAIN_STEP, TrainingPhase.DEVICE_SYNC})
+"""Phases in which the device has been given its work: idle time there is not a wait of the host."""
+
+_CAUSE_OF_PHASE: Final = MappingProxyType(
+    {
+        TrainingPhase.TRAIN_STEP: IdleCause.WITHIN_STEP,
+        TrainingPhase.DEVICE_SYNC: IdleCause.WITHIN_STEP,
+        TrainingPhase.PREDICT: IdleCause.VALIDATION,
+        TrainingPhase.OTHER: IdleCause.UNKNOWN,
+    }
+)
+
+
+def phase_named(name: str) -> TrainingPhase:
+    """The phase of that name; any other word is ``OTHER``.
+
+    >>> phase_named("input_wait"), phase_named("lunch")
+    (<TrainingPhase.INPUT_WAIT: 'input_wait'>, <TrainingPhase.OTHER: 'other'>)
+    """
+    try:
+        return TrainingPhase(name)
+    except ValueError:
+        return TrainingPhase.OTHER
+
+
+def cause_of(phase: TrainingPhase, mode: TrainingMode = TrainingMode.TRAIN) -> IdleCause:
+    """The cause that idle time in this phase is given.
+
+    A wait for input inside validation or prediction is still a wait for
+    input; everything else there is validation.
+
+    >>> cause_of(TrainingPhase.DEVICE_SYNC).value
+    'within_step'
+    >>> cause_of(TrainingPhase.CALLBACKS, TrainingMode.VALIDATION).value
+    'validation'
+    """
+    if mode is not TrainingMode.TRAIN and phase is not TrainingPhase.INPUT_WAIT:
+        return IdleCause.VALIDATION
+    return _CAUSE_OF_PHASE.get(phase) or IdleCause(phase.value)

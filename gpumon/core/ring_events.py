@@ -1,0 +1,120 @@
+"""What a phase ring says, once it has been read and found trustworthy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from gpumon.core.phase import TrainingPhase
+
+
+class RingKind(IntEnum):
+    """Kinds of record in a phase ring, version 1."""
+
+    ENTER = 1
+    """The phase begins and the one before it ends; value: the ``TrainingMode``."""
+    AMOUNT = 2
+    """``value`` nanoseconds of ``phase`` were spent inside the present phase."""
+    DEVICE_DONE = 3
+    """The device finished training step number ``value``."""
+    STEP = 4
+    """Training steps done so far: ``value``."""
+    SAMPLES = 5
+    """Samples trained on so far: ``value``."""
+    EPOCH = 6
+    """Epoch ``value`` begins, counted from 0."""
+    EVENT = 7
+    """Something worth a mark; ``value`` is free."""
+
+
+class RingEvent(NamedTuple):
+    """One record. ``at_ns`` is CLOCK_MONOTONIC; ``value`` as its kind says."""
+
+    kind: RingKind
+    at_ns: int
+    phase: TrainingPhase
+    value: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What a training process says of itself once, in its ring's first page.
+
+    Attributes:
+        run: Label: name, and ``-r<rank>`` where there are several ranks.
+        job: Job id that the ranks of one job share.
+        rank: Rank within the job, from 0.
+        world_size: Ranks of the job.
+        pid: Process id as the process sees it.
+        framework: Such as ``"keras/jax"``, ``"loop"``.
+        gpus: What the user said (indices or UUIDs); ``None``: nothing.
+        visible_devices: ``$CUDA_VISIBLE_DEVICES``; ``None``: unset.
+        boot_id: Kernel boot id under which the stamps compare.
+        started_ns: CLOCK_MONOTONIC when the ring was made.
+        loader: Bounded facts about the input pipeline.
+    """
+
+    run: str
+    job: str
+    rank: int = 0
+    world_size: int = 1
+    pid: int
+    framework: str = "loop"
+    gpus: tuple[str, ...] | None = None
+    visible_devices: str | None = None
+    boot_id: str
+    started_ns: int
+    loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingReading:
+    """What one ring said in one tick.
+
+    Attributes:
+        key: Stable name of the ring: its file name.
+        facts: What the process says of itself.
+        alive: Whether the ring's lock is held.
+        host_pid: The lock holder's pid as this host sees it (from the lock
+            while it was held); ``facts.pid`` where the lock was never seen held.
+        owner_uid: Who owns the file.
+        read_at_ns: CLOCK_MONOTONIC of the read.
+        ended_ns: When the run ended: the last instant at which the lock was
+            seen held, or the last record; ``None`` while it lives.
+        events: Records new since the last read, oldest first.
+        lost_events: Records overrun or torn since the last read.
+        phase_ns: Cumulative time in each phase, without the present one.
+        steps: Cumulative training steps.
+        samples: Cumulative samples.
+        epoch: Epoch under way; ``None`` before the first.
+    """
+
+    key: str
+    facts: RunFacts
+    alive: bool
+    host_pid: int
+    owner_uid: int
+    read_at_ns: int
+    ended_ns: int | None
+    events: tuple[RingEvent, ...]
+    lost_events: int
+    phase_ns: dict[TrainingPhase, int]
+    steps: int
+    samples: int
+    epoch: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingsReading:
+    """What all rings said in one tick.
+
+    Attributes:
+        rings: One entry for each trustworthy ring.
+        rejected: Rings refused so far: hostile, torn, of another version or boot.
+        message: Why the last one was refused, as a sentence.
+    """
+
+    rings: tuple[RingReading, ...] = ()
+    rejected: int = 0
+    message: str | None = None

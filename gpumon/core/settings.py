@@ -1,0 +1,77 @@
+"""Every threshold of the detector, in one place, each with where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from gpumon.core.units import NS_PER_S
+from gpumon.errors import UsageError
+
+GAP_BUCKETS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Upper bounds of ``gpumon_gpu_idle_gap_seconds``, in seconds."""
+
+MAX_INTERVALS: Final = 1_000
+"""Starved intervals kept for one GPU; then neighbours merge."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectorSettings:
+    """Thresholds of the verdicts. Ratios 0 to 1, times in nanoseconds.
+
+    The values are those of the project's design, found on generated worlds
+    with known truth; ``docs/decisions`` says which are ours.
+
+    Attributes:
+        active_above: A sample above it shows work: it is *active*.
+        burst_above: A sample above it is a burst; a run of samples at or
+            below it, between two bursts, is a pause.
+        low_below: A sample below it counts as idle in the pattern.
+        high_above: A sample above it counts as fully busy in the pattern.
+        min_pauses: Pauses that make a pattern.
+        min_low_share: Share of in-use samples below ``low_below`` that a
+            bursty pattern must exceed.
+        lost_share: Share of in-use time that is worth a verdict; also
+            "moderate".
+        high_share: The share from which on the loss is "high".
+        min_in_use_ns: Less in-use time than this is no use at all.
+        min_coverage: Share of in-use time that must be busy or have a known
+            cause before a cause is named.
+        idle_job_ends_after_ns: A job ends this long after its last active
+            sample where no process list says better.
+        idle_job_ends_after_samples: ... but never before this many samples:
+            at 60 s a sample, one idle sample is a pause and not an end.
+        flag_window_ns: In-use time over which ``starved_now`` looks back.
+        flag_on_share: Share of it at which the flag rises ...
+        flag_off_share: ... and below which it falls again.
+    """
+
+    active_above: float = 0.05
+    burst_above: float = 0.35
+    low_below: float = 0.10
+    high_above: float = 0.90
+    min_pauses: int = 3
+    min_low_share: float = 0.05
+    lost_share: float = 0.05
+    high_share: float = 0.20
+    min_in_use_ns: int = 10 * NS_PER_S
+    min_coverage: float = 0.90
+    idle_job_ends_after_ns: int = 60 * NS_PER_S
+    idle_job_ends_after_samples: int = 3
+    flag_window_ns: int = 60 * NS_PER_S
+    flag_on_share: float = 0.05
+    flag_off_share: float = 0.03
+
+    def __post_init__(self) -> None:
+        ratios = (
+            "active_above", "burst_above", "low_below", "high_above", "min_low_share", "lost_share",
+            "high_share", "min_coverage", "flag_on_share", "flag_off_share",
+        )  # fmt: skip
+        for name in ratios:
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise UsageError(f"{name} must be within 0..1, got {getattr(self, name)!r}")
+        for name in ("min_in_use_ns", "idle_job_ends_after_ns", "flag_window_ns", "min_pauses"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} must be positive, got {getattr(self, name)!r}")
+        if self.active_above > self.burst_above:
+            raise UsageError("active_above must not exceed burst_above")

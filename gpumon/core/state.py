@@ -1,0 +1,131 @@
+"""The one immutable value that every outlet shows, made anew in each tick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpumon.core.device import Device
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.sample import GpuSample
+from gpumon.core.totals import GpuTotals
+from gpumon.core.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """One GPU, now and since observation began.
+
+    Attributes:
+        device: Who it is.
+        totals: Its settled time.
+        verdict: What that amounts to.
+        latest: The newest sample that brought an answer; ``None`` before the
+            first. Withdraw it from outlets when ``present`` is false.
+        present: Whether the device answered within the last two periods.
+        last_sample_at_ns: Stamp of the newest utilisation sample; ``None`` before the first.
+        resolution_ns: Length of the newest utilisation sample: shorter pauses
+            cannot be seen as such.
+        error: Why the device cannot be read; ``None`` where it can.
+    """
+
+    device: Device
+    totals: GpuTotals
+    verdict: Verdict
+    latest: GpuSample | None = None
+    present: bool = True
+    last_sample_at_ns: int | None = None
+    resolution_ns: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """One training process, as its phase ring tells it.
+
+    Attributes:
+        run: Label: the run's name, ``-r<rank>`` where there are several ranks.
+        job: Job id that its ranks share.
+        rank: Rank within the job.
+        world_size: Ranks of the job.
+        pid: Process id as this host sees it.
+        framework: Such as ``"keras/jax"`` or ``"loop"``.
+        alive: Whether the process still holds its ring's lock.
+        phase: What it is doing; ``None`` once it has ended.
+        phase_ns: Cumulative time in each phase it has been in.
+        steps: Training steps done.
+        samples: Samples trained on.
+        epoch: Epoch under way, counted from 0; ``None`` before the first.
+        gpu_uuids: GPUs that count for this run.
+        wall_ns: Time since the run's ring was made, until it ended.
+        loader: Bounded facts about the input pipeline, as the hook saw it.
+    """
+
+    run: str
+    job: str
+    rank: int
+    world_size: int
+    pid: int
+    framework: str
+    alive: bool
+    phase: TrainingPhase | None
+    phase_ns: dict[TrainingPhase, int]
+    steps: int
+    samples: int
+    epoch: int | None
+    gpu_uuids: tuple[str, ...]
+    wall_ns: int
+    loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorState:
+    """How one collector (``nvml``, ``phase_rings`` ...) did in the last tick.
+
+    Attributes:
+        name: The collector.
+        success: Whether its last read worked.
+        duration_seconds: How long that read took.
+        errors_total: Failed reads and rejected values so far.
+        message: What went wrong last, as a sentence; ``None`` if nothing ever did.
+    """
+
+    name: str
+    success: bool
+    duration_seconds: float
+    errors_total: int
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorState:
+    """Everything gpumon knows after one tick.
+
+    Attributes:
+        taken_at_ns: CLOCK_MONOTONIC of the tick.
+        wall_time_s: Seconds since the epoch at ``taken_at_ns``; for outlets only.
+        started_wall_time_s: The same for the moment observation began.
+        period_ns: Time between two ticks.
+        source: The ``--source`` word.
+        simulated: Whether the GPUs are made up; every outlet says so.
+        boot_id: Kernel boot id: monotonic stamps compare only within one.
+        gpus: One entry for each GPU, in index order, lost ones included.
+        runs: Training runs, alive or ended less than 15 minutes ago.
+        collectors: One entry for each collector.
+        samples_total: Ticks that brought a frame.
+        missed_total: Ticks that brought none: late, hanging or failed.
+        call_seconds: Cumulative seconds spent in each driver function.
+    """
+
+    taken_at_ns: int
+    wall_time_s: float
+    started_wall_time_s: float
+    period_ns: int
+    source: str
+    simulated: bool
+    boot_id: str
+    gpus: tuple[GpuState, ...] = ()
+    runs: tuple[RunState, ...] = ()
+    collectors: tuple[CollectorState, ...] = ()
+    samples_total: int = 0
+    missed_total: int = 0
+    call_seconds: tuple[tuple[str, float], ...] = ()

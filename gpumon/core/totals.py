@@ -1,0 +1,96 @@
+"""What is known of one GPU's time so far: settled sums, pauses and what they look like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpumon.core.intervals import Interval
+from gpumon.core.phase import IdleCause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapTotals:
+    """Pauses that have ended, as counts in a fixed log histogram.
+
+    Attributes:
+        count: Pauses that ended.
+        total_ns: Their idle time together.
+        longest_ns: The longest of them.
+        p50_ns: Median length; ``None`` without a pause.
+        p95_ns: 95th percentile; ``None`` without a pause.
+        bucket_counts: Cumulative counts for the bounds of
+            ``settings.GAP_BUCKETS_SECONDS``, as Prometheus wants them
+            (without the last, ``+Inf``, which is ``count``).
+    """
+
+    count: int = 0
+    total_ns: int = 0
+    longest_ns: int = 0
+    p50_ns: int | None = None
+    p95_ns: int | None = None
+    bucket_counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTotals:
+    """Settled time of one GPU since observation began. All of it only grows, but ``pending_ns``.
+
+    ``busy_ns + sum(idle_ns.values()) + pending_ns == observed_ns``, always.
+
+    Attributes:
+        observed_ns: Time covered by valid samples.
+        busy_ns: Of it, time with at least one kernel running.
+        idle_ns: Settled idle time by cause; causes without any are left out.
+        pending_ns: Idle time whose cause is not decided yet.
+        in_use_ns: Time from the first to the last active sample of each job,
+            and on while a tagged run goes on.
+        in_use_busy_ns: Of it, busy time.
+        suspected_ns: Of the unknown idle time, what fell into pauses of a bursty pattern.
+        resolved_ns: Idle time given a cause by a sample that was idle and wholly in one phase.
+        inferred_ns: Idle time given a cause by a phase in any other way.
+        input_wait_by_reason_ns: ``input_wait`` split by what held the input up; names of ``InputWaitReason``.
+        hidden_input_wait_ns: Time the host waited for input while the device was busy.
+        sample_count: Samples in use.
+        low_count: Of them, those below ``DetectorSettings.low_below``.
+        high_count: Of them, those above ``DetectorSettings.high_above``.
+        gaps: Pauses that have ended.
+        starved_intervals: Pauses that were starved or are suspected, oldest first.
+        merged_intervals: How many neighbours were merged to keep that list short.
+        episodes: How often the GPU began to be starved.
+        starved_now: Starved + suspected time is at least 5 % of the last 60 s in use.
+    """
+
+    observed_ns: int = 0
+    busy_ns: int = 0
+    idle_ns: dict[IdleCause, int] = field(default_factory=dict)
+    pending_ns: int = 0
+    in_use_ns: int = 0
+    in_use_busy_ns: int = 0
+    suspected_ns: int = 0
+    resolved_ns: int = 0
+    inferred_ns: int = 0
+    input_wait_by_reason_ns: dict[str, int] = field(default_factory=dict)
+    hidden_input_wait_ns: int = 0
+    sample_count: int = 0
+    low_count: int = 0
+    high_count: int = 0
+    gaps: GapTotals = field(default_factory=GapTotals)
+    starved_intervals: tuple[Interval, ...] = ()
+    merged_intervals: int = 0
+    episodes: int = 0
+    starved_now: bool = False
+
+    @property
+    def starved_ns(self) -> int:
+        """Idle time that a tag proves to be a wait for input."""
+        return self.idle_ns.get(IdleCause.INPUT_WAIT, 0)
+
+    @property
+    def idle_total_ns(self) -> int:
+        """All settled idle time."""
+        return sum(self.idle_ns.values())
+
+    @property
+    def lost_ns(self) -> int:
+        """Idle time while in use: all but what was before the first burst and after the last."""
+        return self.in_use_ns - self.in_use_busy_ns

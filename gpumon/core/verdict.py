@@ -1,0 +1,60 @@
+"""From a GPU's totals to one word about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gpumon.core.phase import IdleCause
+
+
+class VerdictName(str, Enum):
+    """What the time of one GPU looks like, in the order in which the rules are tried."""
+
+    NOT_IN_USE = "not_in_use"
+    HEALTHY = "healthy"
+    STARVED = "starved"
+    STALLED = "stalled"
+    STARVATION_SUSPECTED = "starvation_suspected"
+    PARTIAL = "partial"
+
+
+class Severity(str, Enum):
+    """How much of the in-use time is lost."""
+
+    NONE = "none"
+    MODERATE = "moderate"
+    HIGH = "high"
+
+
+class Pattern(str, Enum):
+    """What utilisation alone shows."""
+
+    UNUSED = "unused"
+    BUSY = "busy"
+    BURSTY = "bursty"
+    PARTIAL = "partial"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One GPU's verdict with what it rests on.
+
+    Attributes:
+        name: The word.
+        severity: How much is lost.
+        pattern: What utilisation alone shows.
+        main_cause: The cause with the most lost time; ``None`` where none is lost.
+        lost_ratio: Idle share of in-use time, 0 to 1; ``None`` without in-use time.
+        starved_ratio: (starved + suspected) / in-use, 0 to 1; ``None`` without in-use time.
+        coverage_ratio: Share of in-use time that is busy or has a cause
+            other than ``unknown``; ``None`` without in-use time.
+    """
+
+    name: VerdictName
+    severity: Severity
+    pattern: Pattern
+    main_cause: IdleCause | None
+    lost_ratio: float | None
+    starved_ratio: float | None
+    coverage_ratio: float | None

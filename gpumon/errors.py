@@ -1,0 +1,53 @@
+"""Every error gpumon raises on purpose.
+
+::
+
+    GpumonError                   exit code 1: the work failed
+    ├── UsageError                exit code 2: the caller asked for something impossible
+    │   └── InvalidSampleError    a sample that no device can have meant
+    ├── SourceUnavailableError    exit code 3: no GPU source can be read
+    ├── NoDaemonError             exit code 4: no daemon, or its state is stale
+    ├── UnreadableLogError        a log that cannot be understood
+    └── RingError                 a phase ring that cannot be written or trusted
+
+The message of each is one sentence that a user can act on: the command line
+prints it as it is and exits with ``exit_code``.
+"""
+
+from __future__ import annotations
+
+
+class GpumonError(Exception):
+    """Root of the tree; catch it to catch everything gpumon raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(GpumonError):
+    """The caller's words or numbers make no sense."""
+
+    exit_code = 2
+
+
+class InvalidSampleError(UsageError):
+    """A value that no device can have meant, such as a busy ratio of 2.55."""
+
+
+class SourceUnavailableError(GpumonError):
+    """No GPU source can be read: no driver, wrong driver, unknown source."""
+
+    exit_code = 3
+
+
+class NoDaemonError(GpumonError):
+    """No running ``gpumon serve`` was found, or what it left is stale."""
+
+    exit_code = 4
+
+
+class UnreadableLogError(GpumonError):
+    """A log that is empty, binary, or has no utilisation column."""
+
+
+class RingError(GpumonError):
+    """A phase ring that cannot be made, or must not be trusted."""
