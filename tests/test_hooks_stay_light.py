@@ -1,0 +1,71 @@
+"""A hook lives in somebody's training: importing it must not bring the monitor along."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+HEAVY = (
+    "pynvml",
+    "prometheus_client",
+    "psutil",
+    "rich",
+    "keras",
+    "jax",
+    "tensorflow",
+    "torch",
+    "numpy",
+)
+UPSTAIRS = ("gpumon.sources", "gpumon.pipeline", "gpumon.outlets", "gpumon.cli")
+
+
+def loaded_by(statement: str) -> list[str]:
+    """The modules that a fresh interpreter has after `statement`, and its thread count."""
+    report = "print(json.dumps([*sys.modules, str(threading.active_count())]))"
+    code = f"import json, sys, threading\n{statement}\n{report}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    names: list[str] = json.loads(done.stdout)
+    return names
+
+
+@pytest.fixture(scope="module")
+def loaded() -> list[str]:
+    return loaded_by("import trainer_hooks\nfrom trainer_hooks import phase, timed")
+
+
+class TestImportingTheHooks:
+    @pytest.mark.parametrize("package", HEAVY)
+    def test_does_not_load(self, loaded: list[str], package: str) -> None:
+        assert [name for name in loaded if name.split(".")[0] == package] == []
+
+    def test_loads_no_floor_above_the_ground(self, loaded: list[str]) -> None:
+        assert [name for name in loaded if name.startswith(UPSTAIRS)] == []
+
+    def test_starts_no_thread(self, loaded: list[str]) -> None:
+        assert loaded[-1] == "1"
+
+
+def test_a_heavy_import_would_be_seen() -> None:
+    assert "rich" in loaded_by("import rich")
+
+
+def test_the_front_door_of_gpumon_is_as_light() -> None:
+    loaded = loaded_by("import gpumon")
+
+    assert [name for name in loaded if name.split(".")[0] in HEAVY] == []
+    assert [name for name in loaded if name.startswith(UPSTAIRS)] == []

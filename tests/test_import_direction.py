@@ -1,0 +1,133 @@
+"""Imports point down only: read from the source, whoever runs first."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+GROUND_UP = (
+    "gpumon.errors",
+    "gpumon.core",
+    "gpumon.sources",
+    "gpumon.pipeline",
+    "gpumon.outlets",
+    "gpumon.cli",
+)
+HEIGHT = {name: height for height, name in enumerate(GROUND_UP)}
+DOORS = {"gpumon/__init__.py", "gpumon/__main__.py"}
+"""The package's own front door and back door: checked by sentences of their own."""
+
+FLOOR_FILES = sorted(
+    p for p in ROOT.glob("gpumon/**/*.py") if str(p.relative_to(ROOT)) not in DOORS
+)
+HOOK_FILES = sorted(ROOT.glob("trainer_hooks/**/*.py"))
+PLUGIN_FILES = sorted(ROOT.glob("dstat_plugins/*.py"))
+
+OURS = ("gpumon", "trainer_hooks", "dstat_plugins", "tests", "benchmarks", "grafana")
+HOOKS_MAY_IMPORT = ("gpumon.core", "gpumon.errors", "trainer_hooks")
+DEVICE_COUNT = "trainer_hooks/devices.py"
+BINDING = "gpumon.sources.nvml_binding"
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def floor_of(module: str) -> int | None:
+    return HEIGHT.get(".".join(module.split(".")[:2]))
+
+
+def imports_of(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def imports_of_file(path: Path) -> list[str]:
+    return list(imports_of(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def is_within(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def upward_imports(module: str, imported: list[str]) -> list[str]:
+    here = floor_of(module)
+    assert here is not None, f"{module}: a new room needs a place in GROUND_UP"
+    upward = []
+    for name in imported:
+        there = floor_of(name)
+        ours_but_no_floor = there is None and is_within(name, OURS)
+        if ours_but_no_floor or (there is not None and there > here):
+            upward.append(name)
+    return upward
+
+
+@pytest.mark.parametrize("path", FLOOR_FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_module_imports_from_a_floor_above_it(path: Path) -> None:
+    assert upward_imports(module_of(path), imports_of_file(path)) == []
+
+
+def test_an_upward_import_would_be_seen() -> None:
+    source = ["gpumon.core.sample.Frame", "gpumon.outlets.prometheus.Exporter", "json"]
+
+    assert upward_imports("gpumon.core.sample", source) == ["gpumon.outlets.prometheus.Exporter"]
+    assert upward_imports("gpumon.outlets.web", source) == []
+
+
+def test_an_import_of_the_front_door_would_be_seen() -> None:
+    assert upward_imports("gpumon.core.sample", ["gpumon.Sampler"]) == ["gpumon.Sampler"]
+
+
+def test_the_front_door_opens_on_the_ground_floor_only() -> None:
+    front = imports_of_file(ROOT / "gpumon" / "__init__.py")
+
+    assert [
+        name for name in front if is_within(name, ("gpumon",)) and floor_of(name) not in (0, 1)
+    ] == []
+
+
+@pytest.mark.parametrize("path", HOOK_FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_hook_imports_nothing_of_ours_but_the_ground_floor(path: Path) -> None:
+    allowed: tuple[str, ...] = HOOKS_MAY_IMPORT
+    if str(path.relative_to(ROOT)) == DEVICE_COUNT:
+        allowed = (*allowed, BINDING)
+
+    ours = [name for name in imports_of_file(path) if is_within(name, OURS)]
+
+    assert [name for name in ours if not is_within(name, allowed)] == []
+
+
+def test_the_device_count_asks_nvml_only_when_it_is_called() -> None:
+    path = ROOT / DEVICE_COUNT
+    if not path.exists():
+        return
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    at_import = [
+        statement for statement in tree.body if isinstance(statement, (ast.Import, ast.ImportFrom))
+    ]
+
+    assert [
+        name for node in at_import for name in imports_of(node) if is_within(name, (BINDING,))
+    ] == []
+
+
+@pytest.mark.parametrize("path", PLUGIN_FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_dstat_plugin_needs_the_standard_library_only(path: Path) -> None:
+    imported = {name.split(".")[0] for name in imports_of_file(path)}
+
+    assert imported - set(sys.stdlib_module_names) == set()
+
+
+def test_every_floor_was_looked_at() -> None:
+    seen = {module_of(path).split(".")[1] for path in FLOOR_FILES}
+
+    assert seen == {name.split(".")[1] for name in GROUND_UP}

@@ -1,0 +1,102 @@
+"""The names that people's code, dashboards and scripts rest on: additions welcome, removals not."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+import pytest
+
+from gpumon.core.phase import CAUSES, PHASES, InputWaitReason
+from gpumon.core.verdict import Pattern, Severity, VerdictName
+from gpumon.errors import (
+    GpumonError,
+    NoDaemonError,
+    SourceUnavailableError,
+    UnreadableLogError,
+    UsageError,
+)
+
+
+class TestTheClosedSets:
+    def test_of_training_phases_in_the_order_of_the_ring(self) -> None:
+        assert [phase.value for phase in PHASES] == [
+            "start_up",
+            "compile",
+            "input_wait",
+            "host_to_device",
+            "train_step",
+            "device_sync",
+            "callbacks",
+            "checkpoint",
+            "validation",
+            "predict",
+            "between_epochs",
+            "other",
+        ]
+
+    def test_of_causes_of_idle_time(self) -> None:
+        assert {cause.value for cause in CAUSES} == {
+            "start_up",
+            "compile",
+            "input_wait",
+            "host_to_device",
+            "within_step",
+            "imbalance",
+            "callbacks",
+            "checkpoint",
+            "validation",
+            "between_epochs",
+            "unknown",
+            "not_in_use",
+        }
+
+    def test_of_reasons_why_an_input_is_late(self) -> None:
+        assert {reason.value for reason in InputWaitReason} == {
+            "cpu_bound",
+            "gil_bound",
+            "disk_bound",
+            "network_bound",
+            "memory_pressure",
+            "latency_bound",
+        }
+
+    def test_of_verdicts_severities_and_patterns(self) -> None:
+        assert {word.value for word in VerdictName} == {
+            "not_in_use",
+            "healthy",
+            "starved",
+            "stalled",
+            "starvation_suspected",
+            "partial",
+        }
+        assert {word.value for word in Severity} == {"none", "moderate", "high"}
+        assert {word.value for word in Pattern} == {"unused", "busy", "bursty", "partial"}
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (GpumonError, 1),
+        (UnreadableLogError, 1),
+        (UsageError, 2),
+        (SourceUnavailableError, 3),
+        (NoDaemonError, 4),
+    ],
+)
+def test_exit_codes_mean_what_the_help_says(error: type[GpumonError], exit_code: int) -> None:
+    assert error.exit_code == exit_code
+
+
+class TestTheHooks:
+    @pytest.mark.parametrize("name", ["phase", "timed", "PhaseTagger"])
+    def test_offer(self, name: str) -> None:
+        hooks = importlib.import_module("trainer_hooks")
+
+        assert name in hooks.__all__
+
+    def test_document_everything_they_offer(self) -> None:
+        hooks = importlib.import_module("trainer_hooks")
+        light = [name for name in hooks.__all__ if name != "PhaseTagger"]
+
+        assert [name for name in light if not inspect.getdoc(getattr(hooks, name))] == []

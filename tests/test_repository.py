@@ -1,0 +1,164 @@
+"""The layout that people were promised, and the habits that no linter knows."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpumon import __version__
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PROMISED = {"dstat_plugins", "gpumon", "trainer_hooks", "tests", "grafana", "README.md", "setup.py"}
+EXPECTED_BESIDE = {
+    ".ci",
+    ".editorconfig",
+    ".gitignore",
+    ".pre-commit-config.yaml",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "SECURITY.md",
+    "benchmarks",
+    "deploy",
+    "docs",
+    "prometheus",
+    "pyproject.toml",
+}
+LONGEST_FILE_LINES = 320
+NAMES_THAT_SAY_NOTHING = {"utils.py", "helpers.py", "common.py", "misc.py"}
+LATER = re.compile(r"\b(TODO|FIXME|XXX)\b")
+COMMANDS = ("serve", "analyze", "report", "doctor", "demo", "dstat")
+
+
+def repository_files() -> list[Path]:
+    """What git has, or would add: ignored files are nobody's business."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = [ROOT / name for name in sorted(set(listed.stdout.splitlines()))]
+    return [path for path in paths if path.is_file()]
+
+
+FILES = repository_files()
+PYTHON_FILES = [path for path in FILES if path.suffix == ".py"]
+PAGES = [path for path in FILES if path.suffix == ".md"]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+class TestTheTopLevel:
+    def test_holds_what_was_promised(self) -> None:
+        assert {path.name for path in ROOT.iterdir()} >= PROMISED
+
+    def test_holds_nothing_else_than_what_people_expect(self) -> None:
+        present = {path.relative_to(ROOT).parts[0] for path in FILES}
+
+        assert present - PROMISED - EXPECTED_BESIDE == set()
+
+
+class TestEachFile:
+    @pytest.mark.parametrize("path", PYTHON_FILES, ids=named)
+    def test_is_short_enough_to_read(self, path: Path) -> None:
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE_LINES
+
+    def test_has_a_name_that_says_what_is_in_it(self) -> None:
+        assert [named(path) for path in FILES if path.name in NAMES_THAT_SAY_NOTHING] == []
+
+    def test_leaves_nothing_for_later(self) -> None:
+        text_files = [
+            path
+            for path in FILES
+            if path.suffix in {".py", ".md", ".sh", ".yml", ".yaml", ".c", ".js"}
+        ]
+        later = [
+            f"{named(path)}:{number}"
+            for path in text_files
+            if path != Path(__file__).resolve()
+            for number, line in enumerate(
+                path.read_text(encoding="utf-8", errors="replace").splitlines(), 1
+            )
+            if LATER.search(line)
+        ]
+
+        assert later == []
+
+
+class TestThePages:
+    @pytest.mark.parametrize("page", PAGES, ids=named)
+    def test_link_only_to_what_is_there(self, page: Path) -> None:
+        targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+        local = [
+            target for target in targets if "://" not in target and not target.startswith("mailto:")
+        ]
+
+        assert [target for target in local if not (page.parent / target).exists()] == []
+
+    @pytest.mark.parametrize("page", PAGES, ids=named)
+    def test_never_send_anybody_to_the_stranger_of_the_same_name(self, page: Path) -> None:
+        strangers = re.findall(
+            r"(?:pip|pipx|uv)\s+(?:tool\s+)?install\s+'?gpumon(?!-starvation)\b",
+            page.read_text(encoding="utf-8"),
+        )
+
+        assert strangers == []
+
+    def test_the_changelog_knows_the_version(self) -> None:
+        assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+class TestTheMakefile:
+    def test_lists_its_targets_when_asked_for_nothing(self) -> None:
+        listed = subprocess.run(
+            ["make"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30
+        )
+
+        for target in (
+            "demo",
+            "test",
+            "check",
+            "demo-keras",
+            "truth",
+            "bench",
+            "soak",
+            "gpu",
+            "golden",
+            "clean",
+        ):
+            assert re.search(rf"^  make {target}\s+\S", listed.stdout, re.MULTILINE), target
+
+    def test_gives_ci_nothing_that_a_contributor_would_not_run(self) -> None:
+        script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+        commands = [
+            line
+            for line in script.splitlines()
+            if line and not line.startswith(("#", "set ", "cd ", "export "))
+        ]
+
+        assert commands == ["make check test"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_each_command_ends_with_an_example(command: str) -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "gpumon", command, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert shown.returncode == 0, shown.stderr
+    assert re.search(r"(?im)^\s*examples?:", shown.stdout)
