@@ -1,0 +1,141 @@
+"""``MonitorState`` as the document of ``state.json`` and ``/api/v1/state``.
+
+The schema is fixed: fields may be added, never removed, renamed or given
+another unit. Readers (the dstat plugin among them) take differences of the
+monotonic counters over an interval of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Final
+
+from gpumon.core.label_text import label_text
+from gpumon.core.phase import CAUSES, PHASES
+from gpumon.core.sample import GpuSample
+from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
+from gpumon.core.units import NS_PER_S
+
+STATE_SCHEMA: Final = "gpumon.state/1"
+
+# Looking an enumeration's value up costs more than a dictionary does, and this runs in each tick.
+_CAUSE_NAMES: Final = {cause: cause.value for cause in CAUSES}
+_PHASE_NAMES: Final = {phase: phase.value for phase in PHASES}
+_NO_SAMPLE: Final[dict[str, float | int | None]] = {
+    "energy_joules": None,
+    "utilization_ratio": None,
+    "memory_used_bytes": None,
+    "power_watts": None,
+    "temperature_celsius": None,
+}
+
+
+def state_document(state: MonitorState, *, pid: int, address: str | None) -> dict[str, Any]:
+    """The state as plain dictionaries, lists, numbers and text.
+
+    Args:
+        state: What one tick brought.
+        pid: Process id of the daemon.
+        address: ``host:port`` of its web server; ``None`` where it has none.
+
+    Returns:
+        A document that ``encode_document`` writes. Values of a GPU that no
+        longer answers are ``None``; its counters stay.
+    """
+    return {
+        "schema": STATE_SCHEMA,
+        "monotonic_ns": state.taken_at_ns,
+        "wall_time_s": state.wall_time_s,
+        "boot_id": state.boot_id,
+        "period_ns": state.period_ns,
+        "pid": pid,
+        "source": label_text(state.source),
+        "simulated": state.simulated,
+        "address": address,
+        "gpus": [_gpu_document(gpu) for gpu in state.gpus],
+        "runs": [_run_document(run) for run in state.runs],
+        "collectors": [_collector_document(collector) for collector in state.collectors],
+    }
+
+
+def encode_document(document: dict[str, Any]) -> bytes:
+    """The document as one line of ASCII JSON, with a line break at its end."""
+    return _ENCODE(document).encode("ascii") + b"\n"
+
+
+# Circular references cannot occur in what ``state_document`` builds; not
+# looking for them saves a fifth of the time.
+_ENCODE: Final = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
+
+
+def _gpu_document(gpu: GpuState) -> dict[str, Any]:
+    totals = gpu.totals
+    return {
+        "index": gpu.device.index,
+        "uuid": label_text(gpu.device.uuid),
+        "name": _text_or_none(gpu.device.name),
+        "present": gpu.present,
+        "observed_ns": totals.observed_ns,
+        "busy_ns": totals.busy_ns,
+        "starved_ns": totals.starved_ns,
+        "suspected_ns": totals.suspected_ns,
+        "pending_ns": totals.pending_ns,
+        "idle_ns": {_CAUSE_NAMES[cause]: idle_ns for cause, idle_ns in totals.idle_ns.items()},
+        "in_use_ns": totals.in_use_ns,
+        **(_sample_values(gpu.latest) if gpu.present and gpu.latest is not None else _NO_SAMPLE),
+        "memory_capacity_bytes": gpu.device.memory_capacity_bytes,
+        "starved_now": totals.starved_now,
+        "last_sample_ns": gpu.last_sample_at_ns,
+        "verdict": gpu.verdict.name.value,
+        "error": _text_or_none(gpu.error),
+    }
+
+
+def _sample_values(sample: GpuSample) -> dict[str, float | int | None]:
+    return {
+        "energy_joules": _finite(sample.energy_joules),
+        "utilization_ratio": _finite(sample.utilization_ratio),
+        "memory_used_bytes": sample.memory_used_bytes,
+        "power_watts": _finite(sample.power_watts),
+        "temperature_celsius": _finite(sample.temperature_celsius),
+    }
+
+
+def _run_document(run: RunState) -> dict[str, Any]:
+    return {
+        "run": label_text(run.run),
+        "job": label_text(run.job),
+        "rank": run.rank,
+        "pid": run.pid,
+        "framework": label_text(run.framework),
+        "alive": run.alive,
+        "phase": None if run.phase is None else _PHASE_NAMES[run.phase],
+        "steps": run.steps,
+        "samples": run.samples,
+        "epoch": run.epoch,
+        "gpus": [label_text(uuid) for uuid in run.gpu_uuids],
+        "wall_seconds": run.wall_ns / NS_PER_S,
+        "phase_seconds": {
+            _PHASE_NAMES[phase]: phase_ns / NS_PER_S for phase, phase_ns in run.phase_ns.items()
+        },
+    }
+
+
+def _collector_document(collector: CollectorState) -> dict[str, Any]:
+    return {
+        "name": label_text(collector.name),
+        "success": collector.success,
+        "duration_seconds": _finite(collector.duration_seconds),
+        "errors_total": collector.errors_total,
+        "message": _text_or_none(collector.message),
+    }
+
+
+def _text_or_none(raw: str | None) -> str | None:
+    return None if raw is None else label_text(raw, max_length=512)
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no word for *not a number*: such an answer is none."""
+    return value if value is not None and math.isfinite(value) else None

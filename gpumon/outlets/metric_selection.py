@@ -1,0 +1,80 @@
+"""Which GPUs and runs get series: each label set once, and no more than Prometheus can bear."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from gpumon.core.label_text import label_text
+from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
+
+MAX_RUNS: Final = 64
+"""Training runs with series of their own; a looping client must not fill Prometheus."""
+
+MAX_OTHERS: Final = 256
+"""GPUs, collectors and driver functions with series: far beyond any machine."""
+
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """One tick's state, cut down to what may become series.
+
+    Attributes:
+        state: The whole state.
+        gpus: GPUs with distinct UUIDs.
+        runs: Runs with distinct labels, living ones first.
+        collectors: Collectors with distinct names.
+        call_seconds: Driver functions with distinct names.
+        dropped: ``(family, label sets left out since the start)``.
+    """
+
+    state: MonitorState
+    gpus: tuple[GpuState, ...]
+    runs: tuple[RunState, ...]
+    collectors: tuple[CollectorState, ...]
+    call_seconds: tuple[tuple[str, float], ...]
+    dropped: tuple[tuple[str, int], ...]
+
+
+class LabelBudget:
+    """Selects once in each tick, and counts what it leaves out.
+
+    Counting by tick and not by scrape keeps the counter the same for two
+    scrapers of different rhythm.
+    """
+
+    def __init__(self) -> None:
+        self._dropped = {"gpumon_gpu": 0, "gpumon_training": 0, "gpumon_collector": 0,
+                         "gpumon_nvml_call": 0}  # fmt: skip
+
+    def select(self, state: MonitorState) -> Selection:
+        """What of this state may become series."""
+        runs = sorted(state.runs, key=lambda run: not run.alive)
+        return Selection(
+            state=state,
+            gpus=self._keep("gpumon_gpu", state.gpus, lambda gpu: gpu.device.uuid),
+            runs=self._keep("gpumon_training", runs, lambda run: run.run, MAX_RUNS),
+            collectors=self._keep("gpumon_collector", state.collectors, lambda one: one.name),
+            call_seconds=self._keep("gpumon_nvml_call", state.call_seconds, lambda one: one[0]),
+            dropped=tuple(self._dropped.items()),
+        )
+
+    def _keep(
+        self,
+        family: str,
+        items: Iterable[_Item],
+        key: Callable[[_Item], str],
+        limit: int = MAX_OTHERS,
+    ) -> tuple[_Item, ...]:
+        kept: dict[str, _Item] = {}
+        for item in items:
+            # Two names may differ only in what sanitising takes away.
+            name = label_text(key(item))
+            if name in kept or len(kept) >= limit:
+                self._dropped[family] += 1
+            else:
+                kept[name] = item
+        return tuple(kept.values())

@@ -1,0 +1,195 @@
+"""Every metric gpumon exposes, in the order of a scrape: the one place that names them.
+
+``docs/metrics.md`` is made from this table, ``metric_values`` fills it and
+``prometheus`` writes it out. A field that a device cannot answer has no
+series: not 0, not NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from gpumon.core.settings import GAP_BUCKETS_SECONDS
+
+
+class MetricKind(str, Enum):
+    """What Prometheus calls a metric's type."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSpec:
+    """One metric family.
+
+    Attributes:
+        name: Full name, with its unit and, for a counter, ``_total``.
+        kind: Its type.
+        help: One sentence, as ``# HELP`` prints it.
+        labels: Label names in the order in which values are given.
+        unit: Base unit the name ends with; ``None`` for counts, flags and ``_info``.
+        group: What is read together: one broken group leaves the others whole,
+            and ``gpumon_collector_success{collector="metrics_<group>"}`` says which.
+    """
+
+    name: str
+    kind: MetricKind
+    help: str
+    labels: tuple[str, ...] = ()
+    unit: str | None = None
+    group: str
+
+
+def _family(
+    group: str, kind: MetricKind, name: str, labels: str, unit: str | None, text: str
+) -> MetricSpec:
+    return MetricSpec(
+        name=f"gpumon_{name}",
+        kind=kind,
+        help=text,
+        labels=tuple(labels.split()),
+        unit=unit,
+        group=group,
+    )
+
+
+_COUNTER, _GAUGE, _HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
+
+_GPU_TIME = (
+    ("gpu_observed_seconds_total", _COUNTER, "uuid", "seconds",
+     "Total time in seconds covered by valid samples of the GPU."),
+    ("gpu_busy_seconds_total", _COUNTER, "uuid", "seconds",
+     "Total time in seconds at least one kernel was running on the GPU."),
+    ("gpu_idle_seconds_total", _COUNTER, "uuid cause", "seconds",
+     "Total time in seconds no kernel was running on the GPU, by cause."),
+    ("gpu_idle_pending_seconds", _GAUGE, "uuid", "seconds",
+     "Idle time in seconds whose cause is not decided yet; observed minus busy minus idle."),
+    ("gpu_starved_seconds_total", _COUNTER, "uuid", "seconds",
+     "Total time in seconds the GPU was idle while its training waited for input."),
+    ("gpu_suspected_seconds_total", _COUNTER, "uuid", "seconds",
+     "Total time in seconds the GPU paused in a bursty pattern that no tag explains."),
+    ("gpu_input_wait_seconds_total", _COUNTER, "uuid reason", "seconds",
+     "Total time in seconds the GPU was idle waiting for input, by what held the input up."),
+    ("gpu_starvation_episodes_total", _COUNTER, "uuid", None,
+     "Number of times the GPU began to be starved."),
+    ("gpu_idle_gap_seconds", _HISTOGRAM, "uuid", "seconds",
+     "Length in seconds of pauses between two bursts of work, counted when the pause ends."),
+)  # fmt: skip
+
+_GPU_NOW = (
+    ("gpu_info", _GAUGE, "uuid gpu name pci_bus_id driver_version", None,
+     "Labels of a GPU that answers, to be joined by uuid; always 1."),
+    ("gpu_starved", _GAUGE, "uuid", None,
+     "Whether starved and suspected time reached 5 percent of the last 60 seconds in use, "
+     "until it falls below 3 percent."),
+    ("gpu_sample_resolution_seconds", _GAUGE, "uuid", "seconds",
+     "Time in seconds one utilization sample covers; shorter pauses do not show as such."),
+    ("gpu_utilization_ratio", _GAUGE, "uuid", "ratio",
+     "Share of the latest sample in which at least one kernel was running."),
+    ("gpu_memory_used_bytes", _GAUGE, "uuid", "bytes", "Device memory in use in bytes."),
+    ("gpu_memory_capacity_bytes", _GAUGE, "uuid", "bytes", "Device memory size in bytes."),
+    ("gpu_power_watts", _GAUGE, "uuid", "watts", "Board power draw in watts."),
+    ("gpu_energy_joules_total", _COUNTER, "uuid", "joules",
+     "Total energy in joules the board has used since the driver was loaded."),
+    ("gpu_temperature_celsius", _GAUGE, "uuid", "celsius", "Core temperature in celsius."),
+    ("gpu_sm_clock_hertz", _GAUGE, "uuid", "hertz",
+     "Clock of the streaming multiprocessors in hertz."),
+)  # fmt: skip
+
+_TRAINING = (
+    ("training_run_info", _GAUGE, "run job rank framework pid", None,
+     "Labels of a training run, to be joined by run; always 1."),
+    ("training_phase_seconds_total", _COUNTER, "run phase", "seconds",
+     "Total time in seconds the training process spent in each phase."),
+    ("training_phase", _GAUGE, "run phase", None,
+     "Whether the training process is in the phase now."),
+    ("training_steps_total", _COUNTER, "run", None, "Number of training steps done."),
+    ("training_samples_total", _COUNTER, "run", None, "Number of samples trained on."),
+    ("training_epoch", _GAUGE, "run", None, "Epoch under way, counted from 0."),
+)  # fmt: skip
+
+_MONITOR = (
+    ("nvml_call_seconds_total", _COUNTER, "function", "seconds",
+     "Total time in seconds spent inside each driver function."),
+    ("samples_total", _COUNTER, "", None, "Number of ticks that brought a frame."),
+    ("samples_missed_total", _COUNTER, "", None,
+     "Number of ticks that brought no frame: late, hanging or failed."),
+    ("last_sample_timestamp_seconds", _GAUGE, "uuid", "seconds",
+     "Unix time in seconds of the newest utilization sample; kept for a GPU that is gone."),
+    ("collector_duration_seconds", _GAUGE, "collector", "seconds",
+     "Time in seconds the collector's last read took."),
+    ("collector_errors_total", _COUNTER, "collector", None,
+     "Number of failed reads and refused values."),
+)  # fmt: skip
+
+# Last, because they tell how all others fared.
+_SELF = (
+    ("label_sets_dropped_total", _COUNTER, "family", None,
+     "Number of label sets left out as one too many or as a duplicate, counted once a tick."),
+    ("collector_success", _GAUGE, "collector", None, "Whether the collector succeeded."),
+)  # fmt: skip
+
+BUILD_INFO: Final = _family(
+    "build", _GAUGE, "build_info", "version", None, "Version of gpumon; always 1."
+)
+
+METRICS: Final = (
+    BUILD_INFO,
+    *(
+        _family(group, kind, name, labels, unit, text)
+        for group, rows in (
+            ("gpu_time", _GPU_TIME),
+            ("gpu_now", _GPU_NOW),
+            ("training", _TRAINING),
+            ("monitor", _MONITOR),
+            ("self", _SELF),
+        )
+        for name, kind, labels, unit, text in rows
+    ),
+)
+"""All families, in the order in which a scrape shows them."""
+
+_MARKDOWN_HEAD: Final = """\
+# Metrics
+
+<!-- Made from gpumon/outlets/metric_table.py; `GPUMON_UPDATE_GOLDEN=1 make test` rewrites it. -->
+
+`gpumon serve` exposes these at `http://127.0.0.1:19835/metrics`. Units are base units, ratios lie
+between 0 and 1, and whatever accumulates is a counter that the daemon integrates itself: use
+`rate()` on the counters, never an average of the gauges.
+
+A field that a device cannot answer has no series. When a GPU stops answering, its series are
+withdrawn within two periods; only `gpumon_last_sample_timestamp_seconds` stays. While the driver
+as a whole hangs, the counters stay as they are and the gauges go.
+
+At every instant `busy + sum(idle by cause) + pending = observed`. The GPU key is `uuid`; names come
+from `gpumon_gpu_info`:
+
+    sum by (uuid) (rate(gpumon_gpu_starved_seconds_total[5m]))
+      / sum by (uuid) (rate(gpumon_gpu_observed_seconds_total[5m]))
+      * on (uuid) group_left (gpu, name) gpumon_gpu_info
+
+At most 64 runs have series, living ones first; what is left out is counted in
+`gpumon_label_sets_dropped_total`. Prometheus renames the label `job` of `gpumon_training_run_info`
+to `exported_job`, as it does for every exporter.
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+"""
+
+
+def metrics_markdown() -> str:
+    """The text of ``docs/metrics.md``."""
+    rows = (
+        f"| `{spec.name}` | {spec.kind.value} | "
+        f"{', '.join(f'`{label}`' for label in spec.labels)} | {spec.help} |\n"
+        for spec in METRICS
+    )
+    bounds = ", ".join(f"{bound:g}" for bound in GAP_BUCKETS_SECONDS)
+    return (
+        f"{_MARKDOWN_HEAD}{''.join(rows)}\nBuckets of `gpumon_gpu_idle_gap_seconds`: {bounds} s.\n"
+    )

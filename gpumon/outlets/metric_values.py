@@ -1,0 +1,243 @@
+"""From one tick's selection to label values and numbers, one small reader for each family.
+
+Readers are pure and know nothing of Prometheus. A value of ``None`` is *no
+answer*, and gets no series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+from gpumon.core.phase import CAUSES, PHASES
+from gpumon.core.sample import GpuSample
+from gpumon.core.settings import GAP_BUCKETS_SECONDS
+from gpumon.core.state import CollectorState, GpuState, RunState
+from gpumon.core.totals import GpuTotals
+from gpumon.core.units import NS_PER_S, seconds
+from gpumon.outlets.metric_selection import Selection
+
+_SHORTEST_STALE_NS: Final = 2 * NS_PER_S
+
+
+class HistogramValue(NamedTuple):
+    """Cumulative counts below each bound, how many in all, and their sum in the metric's unit."""
+
+    bucket_counts: tuple[int, ...]
+    gap_count: int
+    total: float
+
+
+Row: TypeAlias = tuple[tuple[object, ...], "float | HistogramValue | None"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricView:
+    """What one scrape looks at.
+
+    Attributes:
+        selection: The newest tick; ``None`` before the first.
+        now_ns: CLOCK_MONOTONIC of the scrape.
+        version: Of gpumon.
+    """
+
+    selection: Selection | None
+    now_ns: int
+    version: str
+
+    @property
+    def stale(self) -> bool:
+        """Whether the newest tick is more than two periods old: then nothing is known of *now*."""
+        if self.selection is None:
+            return True
+        state = self.selection.state
+        age_ns = self.now_ns - state.taken_at_ns
+        return age_ns > max(2 * state.period_ns, _SHORTEST_STALE_NS)
+
+    def gpus_counted(self) -> Iterator[GpuState]:
+        """GPUs whose counters hold: all but those that say themselves that they are lost.
+
+        A GPU that nobody could ask (the driver hangs) keeps its counters:
+        they remain true, and dashboards look back over them.
+        """
+        if self.selection is not None:
+            yield from (gpu for gpu in self.selection.gpus if gpu.present or gpu.error is None)
+
+    def gpus_present(self) -> Iterator[GpuState]:
+        """GPUs that answered within the last two periods."""
+        if self.selection is not None and not self.stale:
+            yield from (gpu for gpu in self.selection.gpus if gpu.present)
+
+    def runs(self) -> Iterator[RunState]:
+        """Runs with series."""
+        if self.selection is not None:
+            yield from self.selection.runs
+
+    def runs_now(self) -> Iterator[RunState]:
+        """The same, while it is known what they are doing."""
+        if not self.stale:
+            yield from self.runs()
+
+
+Reader: TypeAlias = Callable[[MetricView], Iterable[Row]]
+
+
+def _total(read: Callable[[GpuTotals], float]) -> Reader:
+    return lambda view: (((gpu.device.uuid,), read(gpu.totals)) for gpu in view.gpus_counted())
+
+
+def _latest(read: Callable[[GpuSample], float | None]) -> Reader:
+    return lambda view: (
+        ((gpu.device.uuid,), read(gpu.latest))
+        for gpu in view.gpus_present()
+        if gpu.latest is not None
+    )
+
+
+def _collector(read: Callable[[CollectorState], float]) -> Reader:
+    return lambda view: (
+        ((collector.name,), read(collector))
+        for collector in (() if view.selection is None else view.selection.collectors)
+    )
+
+
+def _run(read: Callable[[RunState], float]) -> Reader:
+    return lambda view: (((run.run,), read(run)) for run in view.runs())
+
+
+def _build_info(view: MetricView) -> Iterator[Row]:
+    yield (view.version,), 1
+
+
+def _gpu_info(view: MetricView) -> Iterator[Row]:
+    for gpu in view.gpus_present():
+        device = gpu.device
+        names = (device.name, device.pci_bus_id, device.driver_version)
+        yield (device.uuid, device.index, *names), 1
+
+
+def _idle_by_cause(view: MetricView) -> Iterator[Row]:
+    # All causes from the start: a series that begins in mid-stall hides its first rise from rate().
+    for gpu in view.gpus_counted():
+        idle_ns = gpu.totals.idle_ns
+        yield from (
+            ((gpu.device.uuid, cause.value), seconds(idle_ns.get(cause, 0))) for cause in CAUSES
+        )
+
+
+def _input_wait_by_reason(view: MetricView) -> Iterator[Row]:
+    for gpu in view.gpus_counted():
+        for reason, waited_ns in sorted(gpu.totals.input_wait_by_reason_ns.items()):
+            yield (gpu.device.uuid, reason), seconds(waited_ns)
+
+
+def _idle_gaps(view: MetricView) -> Iterator[Row]:
+    for gpu in view.gpus_counted():
+        gaps = gpu.totals.gaps
+        counts = gaps.bucket_counts or (0,) * len(GAP_BUCKETS_SECONDS)
+        yield (gpu.device.uuid,), HistogramValue(counts, gaps.count, seconds(gaps.total_ns))
+
+
+def _sample_resolution(view: MetricView) -> Iterator[Row]:
+    for gpu in view.gpus_present():
+        if gpu.resolution_ns is not None:
+            yield (gpu.device.uuid,), seconds(gpu.resolution_ns)
+
+
+def _memory_capacity(view: MetricView) -> Iterator[Row]:
+    for gpu in view.gpus_present():
+        yield (gpu.device.uuid,), gpu.device.memory_capacity_bytes
+
+
+def _starved_now(view: MetricView) -> Iterator[Row]:
+    for gpu in view.gpus_present():
+        yield (gpu.device.uuid,), int(gpu.totals.starved_now)
+
+
+def _run_info(view: MetricView) -> Iterator[Row]:
+    for run in view.runs():
+        yield (run.run, run.job, run.rank, run.framework, run.pid), 1
+
+
+def _phase_seconds(view: MetricView) -> Iterator[Row]:
+    for run in view.runs():
+        for phase in PHASES:
+            if phase in run.phase_ns:
+                yield (run.run, phase.value), seconds(run.phase_ns[phase])
+
+
+def _phase_now(view: MetricView) -> Iterator[Row]:
+    for run in view.runs_now():
+        yield from (((run.run, phase.value), int(run.phase is phase)) for phase in PHASES)
+
+
+def _epoch(view: MetricView) -> Iterator[Row]:
+    for run in view.runs_now():
+        yield (run.run,), run.epoch
+
+
+def _call_seconds(view: MetricView) -> Iterator[Row]:
+    if view.selection is not None:
+        yield from (((name,), spent_s) for name, spent_s in view.selection.call_seconds)
+
+
+def _samples(view: MetricView) -> Iterator[Row]:
+    if view.selection is not None:
+        yield (), view.selection.state.samples_total
+
+
+def _samples_missed(view: MetricView) -> Iterator[Row]:
+    if view.selection is not None:
+        yield (), view.selection.state.missed_total
+
+
+def _last_sample_timestamps(view: MetricView) -> Iterator[Row]:
+    if view.selection is None:
+        return
+    state = view.selection.state
+    for gpu in view.selection.gpus:
+        if gpu.last_sample_at_ns is not None:
+            age_ns = state.taken_at_ns - gpu.last_sample_at_ns
+            yield (gpu.device.uuid,), state.wall_time_s - seconds(age_ns)
+
+
+READERS: Final[Mapping[str, Reader]] = MappingProxyType(
+    {
+        "gpumon_build_info": _build_info,
+        "gpumon_gpu_observed_seconds_total": _total(lambda totals: seconds(totals.observed_ns)),
+        "gpumon_gpu_busy_seconds_total": _total(lambda totals: seconds(totals.busy_ns)),
+        "gpumon_gpu_idle_seconds_total": _idle_by_cause,
+        "gpumon_gpu_idle_pending_seconds": _total(lambda totals: seconds(totals.pending_ns)),
+        "gpumon_gpu_starved_seconds_total": _total(lambda totals: seconds(totals.starved_ns)),
+        "gpumon_gpu_suspected_seconds_total": _total(lambda totals: seconds(totals.suspected_ns)),
+        "gpumon_gpu_input_wait_seconds_total": _input_wait_by_reason,
+        "gpumon_gpu_starvation_episodes_total": _total(lambda totals: totals.episodes),
+        "gpumon_gpu_idle_gap_seconds": _idle_gaps,
+        "gpumon_gpu_info": _gpu_info,
+        "gpumon_gpu_starved": _starved_now,
+        "gpumon_gpu_sample_resolution_seconds": _sample_resolution,
+        "gpumon_gpu_utilization_ratio": _latest(lambda sample: sample.utilization_ratio),
+        "gpumon_gpu_memory_used_bytes": _latest(lambda sample: sample.memory_used_bytes),
+        "gpumon_gpu_memory_capacity_bytes": _memory_capacity,
+        "gpumon_gpu_power_watts": _latest(lambda sample: sample.power_watts),
+        "gpumon_gpu_energy_joules_total": _latest(lambda sample: sample.energy_joules),
+        "gpumon_gpu_temperature_celsius": _latest(lambda sample: sample.temperature_celsius),
+        "gpumon_gpu_sm_clock_hertz": _latest(lambda sample: sample.sm_clock_hertz),
+        "gpumon_training_run_info": _run_info,
+        "gpumon_training_phase_seconds_total": _phase_seconds,
+        "gpumon_training_phase": _phase_now,
+        "gpumon_training_steps_total": _run(lambda run: run.steps),
+        "gpumon_training_samples_total": _run(lambda run: run.samples),
+        "gpumon_training_epoch": _epoch,
+        "gpumon_nvml_call_seconds_total": _call_seconds,
+        "gpumon_samples_total": _samples,
+        "gpumon_samples_missed_total": _samples_missed,
+        "gpumon_last_sample_timestamp_seconds": _last_sample_timestamps,
+        "gpumon_collector_duration_seconds": _collector(lambda one: one.duration_seconds),
+        "gpumon_collector_errors_total": _collector(lambda one: one.errors_total),
+        "gpumon_collector_success": _collector(lambda one: int(one.success)),
+    }
+)
+"""Reader of each family by its full name; ``prometheus`` itself tells what it refused."""

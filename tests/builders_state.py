@@ -1,0 +1,183 @@
+"""Monitor states as a real machine would give them, with only the figures that matter to a test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gpumon.core.device import Device
+from gpumon.core.phase import IdleCause, TrainingPhase
+from gpumon.core.sample import GpuSample
+from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
+from gpumon.core.totals import GapTotals, GpuTotals
+from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
+
+S = 1_000_000_000
+GIB = 1 << 30
+STARVED_UUID = "GPU-11111111-aaaa"
+HEALTHY_UUID = "GPU-22222222-bbbb"
+BOOT_ID = "3f0c2a4e-0000-4000-8000-00000000b007"
+
+
+def device(index: int = 0, uuid: str = STARVED_UUID, **changes: Any) -> Device:
+    """An H200 on the bus."""
+    known = Device(
+        uuid=uuid,
+        index=index,
+        name="NVIDIA H200",
+        pci_bus_id=f"00000000:{0x3B + index:02X}:00.0",
+        driver_version="580.95.05",
+        memory_capacity_bytes=141 * GIB,
+    )
+    return replace(known, **changes)
+
+
+def starved_gpu(**changes: Any) -> GpuState:
+    """GPU 0: 100 s observed, 90 in use, 40 busy; 30 s starved, 6 suspected, 2 pending."""
+    me = device(0, STARVED_UUID)
+    totals = GpuTotals(
+        observed_ns=100 * S,
+        busy_ns=40 * S,
+        idle_ns={
+            IdleCause.INPUT_WAIT: 30 * S,
+            IdleCause.CHECKPOINT: 8 * S,
+            IdleCause.UNKNOWN: 10 * S,
+            IdleCause.NOT_IN_USE: 10 * S,
+        },
+        pending_ns=2 * S,
+        in_use_ns=90 * S,
+        in_use_busy_ns=40 * S,
+        suspected_ns=6 * S,
+        resolved_ns=34 * S,
+        inferred_ns=4 * S,
+        input_wait_by_reason_ns={"cpu_bound": 20 * S, "disk_bound": 10 * S},
+        hidden_input_wait_ns=3 * S,
+        gaps=GapTotals(
+            count=21,
+            total_ns=44_500_000_000,
+            longest_ns=8 * S,
+            p50_ns=1_500_000_000,
+            p95_ns=3 * S,
+            bucket_counts=(0, 0, 0, 18, 20, 21, 21, 21, 21),
+        ),
+        episodes=2,
+        starved_now=True,
+    )
+    verdict = Verdict(
+        name=VerdictName.STARVED,
+        severity=Severity.HIGH,
+        pattern=Pattern.BURSTY,
+        main_cause=IdleCause.INPUT_WAIT,
+        lost_ratio=50 / 90,
+        starved_ratio=36 / 90,
+        coverage_ratio=0.91,
+    )
+    latest = GpuSample(
+        device=me,
+        utilization_ratio=0.12,
+        memory_used_bytes=20 * GIB,
+        power_watts=212.5,
+        temperature_celsius=44.0,
+        sm_clock_hertz=1.98e9,
+        energy_joules=18_250.75,
+    )
+    known = GpuState(
+        device=me,
+        totals=totals,
+        verdict=verdict,
+        latest=latest,
+        last_sample_at_ns=999_900_000_000,
+        resolution_ns=S // 6,
+    )
+    return replace(known, **changes)
+
+
+def healthy_gpu(**changes: Any) -> GpuState:
+    """GPU 1: 100 s observed, 98.5 busy; it answers neither power nor energy."""
+    me = device(1, HEALTHY_UUID)
+    totals = GpuTotals(
+        observed_ns=100 * S,
+        busy_ns=98_500_000_000,
+        idle_ns={IdleCause.WITHIN_STEP: S, IdleCause.NOT_IN_USE: S // 2},
+        in_use_ns=99_500_000_000,
+        in_use_busy_ns=98_500_000_000,
+    )
+    verdict = Verdict(
+        name=VerdictName.HEALTHY,
+        severity=Severity.NONE,
+        pattern=Pattern.BUSY,
+        main_cause=IdleCause.WITHIN_STEP,
+        lost_ratio=1 / 99.5,
+        starved_ratio=0.0,
+        coverage_ratio=1.0,
+    )
+    latest = GpuSample(
+        device=me,
+        utilization_ratio=0.99,
+        memory_used_bytes=70 * GIB,
+        temperature_celsius=61.0,
+        sm_clock_hertz=1.98e9,
+    )
+    known = GpuState(
+        device=me,
+        totals=totals,
+        verdict=verdict,
+        latest=latest,
+        last_sample_at_ns=999_950_000_000,
+        resolution_ns=S // 6,
+    )
+    return replace(known, **changes)
+
+
+def run(name: str = "resnet", **changes: Any) -> RunState:
+    """A living Keras run on GPU 0, in its 3rd epoch."""
+    known = RunState(
+        run=name,
+        job="slurm-4711.0",
+        rank=0,
+        world_size=1,
+        pid=4242,
+        framework="keras/jax",
+        alive=True,
+        phase=TrainingPhase.INPUT_WAIT,
+        phase_ns={
+            TrainingPhase.INPUT_WAIT: 33 * S,
+            TrainingPhase.TRAIN_STEP: 45 * S,
+            TrainingPhase.CHECKPOINT: 8 * S,
+        },
+        steps=1234,
+        samples=78_976,
+        epoch=2,
+        gpu_uuids=(STARVED_UUID,),
+        wall_ns=90 * S,
+    )
+    return replace(known, **changes)
+
+
+def monitor_state(**changes: Any) -> MonitorState:
+    """Two GPUs, one starved and one healthy, one run, two collectors that work."""
+    known = MonitorState(
+        taken_at_ns=1_000_000_000_000,
+        wall_time_s=1_700_000_000.25,
+        started_wall_time_s=1_699_999_900.25,
+        period_ns=S,
+        source="simulated:input-bound",
+        simulated=True,
+        boot_id=BOOT_ID,
+        gpus=(starved_gpu(), healthy_gpu()),
+        runs=(run(),),
+        collectors=(
+            CollectorState(name="nvml", success=True, duration_seconds=0.002, errors_total=0),
+            CollectorState(
+                name="phase_rings",
+                success=True,
+                duration_seconds=0.0005,
+                errors_total=1,
+                message="1-2.ring: the ring is of another version",
+            ),
+        ),
+        samples_total=100,
+        missed_total=2,
+        call_seconds=(("nvmlDeviceGetSamples", 0.125), ("nvmlDeviceGetMemoryInfo", 0.03125)),
+    )
+    return replace(known, **changes)
