@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -13,4 +15,70 @@ class Interval(NamedTuple):
 
     @property
     def duration_ns(self) -> int:
+        """Its length, in nanoseconds."""
         return self.end_ns - self.start_ns
+
+
+class IntervalList:
+    """Intervals in time order, never more than ``limit``: then close neighbours merge.
+
+    A merged interval also covers the time between its parts, so the list
+    stays a picture of *when*; how *much* is kept elsewhere, in counters.
+
+    >>> kept = IntervalList(limit=2)
+    >>> kept.extend([Interval(0, 1), Interval(2, 3), Interval(9, 10)])
+    >>> kept.snapshot(), kept.merged
+    ((Interval(start_ns=0, end_ns=3), Interval(start_ns=9, end_ns=10)), 1)
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._intervals: list[Interval] = []
+        self._snapshot: tuple[Interval, ...] | None = ()
+        self.merged = 0
+
+    def extend(self, intervals: Iterable[Interval]) -> None:
+        """Add intervals that begin no earlier than the last one kept."""
+        self._intervals.extend(intervals)
+        self._snapshot = None
+        if len(self._intervals) > self._limit:
+            self._merge_closest(self._limit - self._limit // 4)
+
+    def insert(self, intervals: Iterable[Interval]) -> None:
+        """Add intervals that may begin before some of those kept."""
+        self._intervals.extend(intervals)
+        self._intervals.sort()
+        self.extend(())
+
+    def take(self) -> tuple[Interval, ...]:
+        """All intervals, leaving the list empty."""
+        taken = tuple(self._intervals)
+        self._intervals, self._snapshot = [], ()
+        return taken
+
+    def snapshot(self) -> tuple[Interval, ...]:
+        """All intervals, oldest first. The same tuple until the list changes."""
+        if self._snapshot is None:
+            self._snapshot = tuple(self._intervals)
+        return self._snapshot
+
+    def _merge_closest(self, wanted: int) -> None:
+        # The shortest results first, and no interval twice in one round: the
+        # loss of detail is spread evenly, and a long silence is merged last.
+        while len(self._intervals) > wanted:
+            pairs = list(pairwise(self._intervals))
+            spans = [after.end_ns - before.start_ns for before, after in pairs]
+            chosen: set[int] = set()
+            for position in sorted(range(len(spans)), key=spans.__getitem__):
+                if len(self._intervals) - len(chosen) <= wanted:
+                    break
+                if position - 1 not in chosen and position + 1 not in chosen:
+                    chosen.add(position)
+            merged = self._intervals[:1]
+            for position, (_, after) in enumerate(pairs):
+                if position in chosen:
+                    merged[-1] = Interval(merged[-1].start_ns, after.end_ns)
+                else:
+                    merged.append(after)
+            self._intervals = merged
+            self.merged += len(chosen)

@@ -48,11 +48,10 @@ class GpuTotals:
         suspected_ns: Of the unknown idle time, what fell into pauses of a bursty pattern.
         resolved_ns: Idle time given a cause by a sample that was idle and wholly in one phase.
         inferred_ns: Idle time given a cause by a phase in any other way.
-        input_wait_by_reason_ns: ``input_wait`` split by what held the input up; names of ``InputWaitReason``.
+        input_wait_by_reason_ns: ``input_wait`` split by ``InputWaitReason``, by its value.
         hidden_input_wait_ns: Time the host waited for input while the device was busy.
-        sample_count: Samples in use.
-        low_count: Of them, those below ``DetectorSettings.low_below``.
-        high_count: Of them, those above ``DetectorSettings.high_above``.
+        low_ns: In-use time covered by samples below ``DetectorSettings.low_below``.
+        high_ns: In-use time covered by samples above ``DetectorSettings.high_above``.
         gaps: Pauses that have ended.
         starved_intervals: Pauses that were starved or are suspected, oldest first.
         merged_intervals: How many neighbours were merged to keep that list short.
@@ -71,9 +70,8 @@ class GpuTotals:
     inferred_ns: int = 0
     input_wait_by_reason_ns: dict[str, int] = field(default_factory=dict)
     hidden_input_wait_ns: int = 0
-    sample_count: int = 0
-    low_count: int = 0
-    high_count: int = 0
+    low_ns: int = 0
+    high_ns: int = 0
     gaps: GapTotals = field(default_factory=GapTotals)
     starved_intervals: tuple[Interval, ...] = ()
     merged_intervals: int = 0

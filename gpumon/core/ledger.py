@@ -1,0 +1,251 @@
+"""One GPU's time, settled second by second. One implementation for live samples and for logs.
+
+``busy + sum(idle by cause) + pending == observed`` holds after every call, in
+whole nanoseconds; nothing that was settled ever moves. Memory is constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpumon.core.pauses import IdleSpan, PauseTracker
+from gpumon.core.phase import IdleCause
+from gpumon.core.sample import BusySample
+from gpumon.core.settings import DetectorSettings
+from gpumon.core.sharing import SharedIdle
+from gpumon.core.starved_flag import StarvedFlag
+from gpumon.core.totals import GpuTotals
+
+_UNKNOWN, _NOT_IN_USE, _START_UP = IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP
+
+
+class GpuLedger:
+    """Settles the samples of one GPU, oldest first.
+
+    Idle time that a phase explains settles at once, and so does what lies
+    inside an active sample (``unknown``). The rest is pending until the next
+    active sample, which makes it part of a pause (``unknown``), or until the
+    job has ended (``not_in_use``).
+    """
+
+    def __init__(self, settings: DetectorSettings | None = None) -> None:
+        self._settings = settings or DetectorSettings()
+        self._pauses = PauseTracker(self._settings)
+        self._flag = StarvedFlag(self._settings)
+        self._observed_ns = self._busy_ns = self._pending_ns = 0
+        self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
+        self._idle_ns: dict[IdleCause, int] = {}
+        self._reason_ns: dict[str, int] = {}
+        self._in_use_ns = self._in_use_busy_ns = self._low_ns = self._high_ns = 0
+        # Inactive time since the last active sample: in use only if another follows.
+        self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
+        self._in_job = self._job_named_process = self._run_waits = False
+        self._job_in_use_from_ns = self._job_low_from_ns = 0
+        self._last_active_end_ns = 0
+        self._last_end_ns = -1
+        self.rejected = 0
+
+    @property
+    def last_end_ns(self) -> int:
+        """Stamp of the newest sample, up to which time is taken; -1 before the first."""
+        return self._last_end_ns
+
+    def observe(self, samples: Sequence[BusySample]) -> None:
+        """Settle samples that no phase explains.
+
+        Args:
+            samples: Disjoint, oldest first. One that overlaps time already
+                taken, spans none, or has a ratio outside 0 to 1 is dropped
+                and counted in ``rejected``: it is not idle time.
+        """
+        for sample in samples:
+            if self._accepts(sample):
+                self._settle(sample, 0, 0)
+        self._update_flag()
+
+    def observe_shared(
+        self,
+        sample: BusySample,
+        shared: SharedIdle,
+        reasons: Mapping[str, float] | None = None,
+    ) -> None:
+        """Settle one sample whose idle time phases explain, wholly or in part.
+
+        Args:
+            sample: As in ``observe``.
+            shared: Its idle time by cause; sums to at most its idle time.
+            reasons: Shares, summing to at most 1, of its ``input_wait`` by
+                what held the input up.
+        """
+        if not self._accepts(sample):
+            return
+        explained_ns = 0
+        for cause, amount_ns in shared.idle_ns.items():
+            self._add_idle(cause, amount_ns)
+            explained_ns += amount_ns
+        unknown_ns = shared.idle_ns.get(_UNKNOWN, 0)
+        input_wait_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0)
+        self._resolved_ns += shared.resolved_ns
+        self._inferred_ns += explained_ns - unknown_ns - shared.resolved_ns
+        self._hidden_ns += shared.hidden_input_wait_ns
+        for reason, share in (reasons or {}).items():
+            self._reason_ns[reason] = self._reason_ns.get(reason, 0) + int(input_wait_ns * share)
+        self._settle(sample, explained_ns, input_wait_ns)
+        self._update_flag()
+
+    def processes_seen(self, present: bool | None) -> None:
+        """Take what the process list says: somebody, nobody, or nothing (``None``)."""
+        if present:
+            self._job_named_process = self._in_job
+        elif present is False and self._in_job and self._job_named_process:
+            self.end_job()
+
+    def run_waits(self, waits: bool) -> None:
+        """Say whether a tagged run is attached that may yet use the GPU.
+
+        While it is, the job does not end by itself, and idle time before its
+        first active sample is pending: ``start_up`` if the run uses the GPU
+        in the end, ``not_in_use`` if it never does.
+        """
+        if self._run_waits and not waits and not self._in_job:
+            self._settle_pending(_NOT_IN_USE)
+        self._run_waits = waits
+
+    def end_job(self) -> None:
+        """The job on this GPU is over, or the log is: what is pending was no pause."""
+        self._settle_pending(_NOT_IN_USE)
+        self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
+        self._in_job = self._job_named_process = False
+
+    def snapshot(self) -> GpuTotals:
+        """All totals, as of the newest sample."""
+        pauses = self._pauses
+        return GpuTotals(
+            observed_ns=self._observed_ns,
+            busy_ns=self._busy_ns,
+            idle_ns=self._idle_ns.copy(),
+            pending_ns=self._pending_ns,
+            in_use_ns=self._in_use_ns,
+            in_use_busy_ns=self._in_use_busy_ns,
+            suspected_ns=pauses.suspected_ns,
+            resolved_ns=self._resolved_ns,
+            inferred_ns=self._inferred_ns,
+            input_wait_by_reason_ns=self._reason_ns.copy(),
+            hidden_input_wait_ns=self._hidden_ns,
+            low_ns=self._low_ns,
+            high_ns=self._high_ns,
+            gaps=pauses.gaps.snapshot(),
+            starved_intervals=pauses.starved_intervals.snapshot(),
+            merged_intervals=pauses.starved_intervals.merged,
+            episodes=self._flag.episodes,
+            starved_now=self._flag.raised,
+        )
+
+    def _accepts(self, sample: BusySample) -> bool:
+        start_ns, end_ns, busy_ratio = sample
+        if start_ns < self._last_end_ns or end_ns <= start_ns or not 0.0 <= busy_ratio <= 1.0:
+            self.rejected += 1
+            return False
+        return True
+
+    def _settle(self, sample: BusySample, explained_ns: int, input_wait_ns: int) -> None:
+        start_ns, end_ns, busy_ratio = sample
+        settings = self._settings
+        length_ns = end_ns - start_ns
+        busy_ns = round(length_ns * busy_ratio)
+        idle_ns = length_ns - busy_ns
+        untagged_ns = idle_ns - explained_ns
+        self._last_end_ns = end_ns
+        self._observed_ns += length_ns
+        self._busy_ns += busy_ns
+        active = busy_ratio > settings.active_above
+        if self._in_job and not (self._job_named_process or self._run_waits):
+            self._end_job_if_over(start_ns if active else end_ns, length_ns)
+        if active:
+            self._take_active(sample, busy_ns, untagged_ns)
+        else:
+            self._take_inactive(sample, busy_ns, untagged_ns, explained_ns)
+        if not self._in_job:
+            return
+        span = IdleSpan(start_ns, end_ns, idle_ns, untagged_ns, input_wait_ns)
+        if busy_ratio > settings.burst_above:
+            self._pauses.take_burst(span, self._job_low_share() if self._pauses.is_open else 0.0)
+        else:
+            self._pauses.take_low(span)
+
+    def _take_active(self, sample: BusySample, busy_ns: int, untagged_ns: int) -> None:
+        if self._in_job:
+            if self._unsure_ns or self._pending_ns:
+                self._confirm_unsure()
+        else:
+            self._begin_job()
+        self._last_active_end_ns = sample.end_ns
+        if untagged_ns:
+            self._add_idle(_UNKNOWN, untagged_ns)
+        self._count_in_use(sample, sample.end_ns - sample.start_ns, busy_ns)
+
+    def _take_inactive(
+        self, sample: BusySample, busy_ns: int, untagged_ns: int, explained_ns: int
+    ) -> None:
+        if explained_ns:
+            if not self._in_job:
+                self._begin_job()
+            if not untagged_ns:
+                self._count_in_use(sample, busy_ns + explained_ns, busy_ns)
+                return
+            self._count_in_use(sample, explained_ns, 0)
+        if self._in_job:
+            self._pending_ns += untagged_ns
+            self._unsure_ns += busy_ns + untagged_ns
+            self._unsure_busy_ns += busy_ns
+            if sample.busy_ratio < self._settings.low_below:
+                self._unsure_low_ns += busy_ns + untagged_ns
+        elif self._run_waits:
+            self._pending_ns += untagged_ns
+        else:
+            self._add_idle(_NOT_IN_USE, untagged_ns)
+
+    def _begin_job(self) -> None:
+        self._settle_pending(_START_UP)  # there is some only where a run was waiting
+        self._in_job = True
+        self._job_in_use_from_ns, self._job_low_from_ns = self._in_use_ns, self._low_ns
+        self._pauses.begin_job()
+
+    def _end_job_if_over(self, now_ns: int, sample_ns: int) -> None:
+        settings = self._settings
+        patience_ns = max(
+            settings.idle_job_ends_after_ns, settings.idle_job_ends_after_samples * sample_ns
+        )
+        if now_ns - self._last_active_end_ns > patience_ns:
+            self.end_job()
+
+    def _confirm_unsure(self) -> None:
+        self._settle_pending(_UNKNOWN)
+        self._in_use_ns += self._unsure_ns
+        self._in_use_busy_ns += self._unsure_busy_ns
+        self._low_ns += self._unsure_low_ns
+        self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
+
+    def _count_in_use(self, sample: BusySample, length_ns: int, busy_ns: int) -> None:
+        self._in_use_ns += length_ns
+        self._in_use_busy_ns += busy_ns
+        if sample.busy_ratio < self._settings.low_below:
+            self._low_ns += length_ns
+        elif sample.busy_ratio > self._settings.high_above:
+            self._high_ns += length_ns
+
+    def _job_low_share(self) -> float:
+        in_use_ns = self._in_use_ns - self._job_in_use_from_ns
+        return (self._low_ns - self._job_low_from_ns) / in_use_ns if in_use_ns else 0.0
+
+    def _settle_pending(self, cause: IdleCause) -> None:
+        if self._pending_ns:
+            self._add_idle(cause, self._pending_ns)
+            self._pending_ns = 0
+
+    def _add_idle(self, cause: IdleCause, amount_ns: int) -> None:
+        self._idle_ns[cause] = self._idle_ns.get(cause, 0) + amount_ns
+
+    def _update_flag(self) -> None:
+        starved_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) + self._pauses.suspected_ns
+        self._flag.update(self._in_use_ns, starved_ns)

@@ -1,0 +1,121 @@
+"""Whose fault is the idle time of one driver window: the rule, and nothing else.
+
+A driver says only how much of a window was idle, not when. The phases of the
+training say what the host was doing meanwhile. The device can be short of
+work only while it has none: outside the step, or, where the end of each step
+on the device is known, from there to the next dispatch. So idle time goes to
+
+1. the phases in which the host kept the device waiting, and time without any
+   phase, in proportion to their exposed length and never beyond it;
+2. validation and prediction, up to their length;
+3. imbalance, at most as long as a peer of the same job was busier;
+4. and the rest was lost within the step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gpumon.core.phase import IdleCause
+
+
+@dataclass(slots=True)
+class WindowParts:
+    """What one or several runs did during one window; lengths in nanoseconds.
+
+    Attributes:
+        waits: Exposed length of the waiting phases, by the cause they stand for.
+        validation_ns: Time in validation or prediction that is not a wait for input.
+        step_ns: Time in which the device had been given a training step.
+        hidden_input_wait_ns: Time the host waited for input while the device still worked.
+        uncovered_ns: Time of the window in no phase at all.
+    """
+
+    waits: dict[IdleCause, int] = field(default_factory=dict)
+    validation_ns: int = 0
+    step_ns: int = 0
+    hidden_input_wait_ns: int = 0
+    uncovered_ns: int = 0
+
+    @property
+    def sole_cause(self) -> IdleCause | None:
+        """The one cause that the whole window was spent in, if there is one."""
+        if self.uncovered_ns:
+            return None
+        causes = [cause for cause, length_ns in self.waits.items() if length_ns]
+        if self.validation_ns:
+            causes.append(IdleCause.VALIDATION)
+        if self.step_ns:
+            causes.append(IdleCause.WITHIN_STEP)
+        return causes[0] if len(causes) == 1 else None
+
+
+class SharedIdle(NamedTuple):
+    """Idle time of one window, shared out.
+
+    Attributes:
+        idle_ns: By cause; sums to at most the window's idle time. What is
+            missing fell where no phase was.
+        resolved_ns: Of it, what a wholly idle window wholly in one phase proves.
+        hidden_input_wait_ns: Waits for input that the device did not feel.
+    """
+
+    idle_ns: dict[IdleCause, int]
+    resolved_ns: int
+    hidden_input_wait_ns: int
+
+
+def share_idle(
+    idle_ns: int, parts: WindowParts, *, peer_excess_ns: int = 0, wholly_idle: bool = False
+) -> SharedIdle:
+    """Share the idle time of one window between causes.
+
+    Args:
+        idle_ns: Idle time of the window.
+        parts: What the runs on this GPU did meanwhile.
+        peer_excess_ns: By how much the busiest GPU of the same job was busier
+            in this window; 0 where there is no peer.
+        wholly_idle: Whether the sample was idle altogether, as far as a
+            driver can tell.
+
+    Returns:
+        Shares that sum to ``idle_ns`` less what fell into uncovered time.
+
+    >>> parts = WindowParts(waits={IdleCause.INPUT_WAIT: 300}, step_ns=700)
+    >>> {cause.value: ns for cause, ns in share_idle(500, parts).idle_ns.items()}
+    {'input_wait': 300, 'within_step': 200}
+    """
+    waiting_ns = sum(parts.waits.values()) + parts.uncovered_ns
+    to_waits_ns = min(idle_ns, waiting_ns)
+    shares = _in_proportion(to_waits_ns, parts.waits, waiting_ns)
+    left_ns = idle_ns - to_waits_ns
+    for cause, most_ns in (
+        (IdleCause.VALIDATION, parts.validation_ns),
+        (IdleCause.IMBALANCE, peer_excess_ns),
+        (IdleCause.WITHIN_STEP, left_ns),
+    ):
+        taken_ns = min(left_ns, most_ns)
+        if taken_ns > 0:
+            shares[cause] = shares.get(cause, 0) + taken_ns
+            left_ns -= taken_ns
+    unfelt_ns = parts.waits.get(IdleCause.INPUT_WAIT, 0) - shares.get(IdleCause.INPUT_WAIT, 0)
+    resolved = wholly_idle and parts.sole_cause not in (None, IdleCause.UNKNOWN)
+    return SharedIdle(
+        shares, sum(shares.values()) if resolved else 0, parts.hidden_input_wait_ns + unfelt_ns
+    )
+
+
+def _in_proportion(
+    amount_ns: int, weights: dict[IdleCause, int], total_weight: int
+) -> dict[IdleCause, int]:
+    # Running sums are rounded, not shares, so that no nanosecond is lost or made.
+    shares: dict[IdleCause, int] = {}
+    passed = given = 0
+    for cause, weight in weights.items():
+        passed += weight
+        until = amount_ns * passed // total_weight if total_weight else 0
+        if until > given:
+            shares[cause] = until - given
+        given = until
+    return shares

@@ -1,0 +1,43 @@
+"""Is the GPU starved *now*: a share of recent in-use time, with hysteresis."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gpumon.core.settings import DetectorSettings
+
+_MARKS = 60
+
+
+class StarvedFlag:
+    """Looks back over the last 60 s of *in-use* time, at marks one 60th of that apart.
+
+    Time out of use neither raises nor clears it: a training that stops for
+    the night is in the morning what it was in the evening.
+    """
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self._settings = settings
+        self._marks: deque[tuple[int, int]] = deque([(0, 0)])
+        self._spacing_ns = settings.flag_window_ns // _MARKS
+        self.raised = False
+        self.episodes = 0
+
+    def update(self, in_use_ns: int, starved_ns: int) -> None:
+        """Take the newest cumulative in-use time and starved + suspected time."""
+        marks = self._marks
+        if in_use_ns - marks[-1][0] < self._spacing_ns and starved_ns == marks[-1][1]:
+            return
+        if in_use_ns - marks[-1][0] >= self._spacing_ns:
+            marks.append((in_use_ns, starved_ns))
+        while len(marks) > 1 and in_use_ns - marks[1][0] >= self._settings.flag_window_ns:
+            marks.popleft()
+        span_ns = in_use_ns - marks[0][0]
+        if span_ns < self._settings.min_in_use_ns:
+            return
+        share = (starved_ns - marks[0][1]) / span_ns
+        if not self.raised and share >= self._settings.flag_on_share:
+            self.raised = True
+            self.episodes += 1
+        elif self.raised and share < self._settings.flag_off_share:
+            self.raised = False

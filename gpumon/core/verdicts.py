@@ -1,0 +1,100 @@
+"""The rules that turn a GPU's totals into one word, tried in the order of ``VerdictName``."""
+
+from __future__ import annotations
+
+from gpumon.core.phase import IdleCause
+from gpumon.core.settings import DetectorSettings
+from gpumon.core.totals import GpuTotals
+from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
+
+_NOT_LOST = frozenset({IdleCause.NOT_IN_USE, IdleCause.START_UP})
+_UNPROVED = frozenset({IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP})
+_DEFAULTS = DetectorSettings()
+
+
+def judge(totals: GpuTotals, settings: DetectorSettings = _DEFAULTS) -> Verdict:
+    """The verdict on one GPU's time so far.
+
+    Thresholds are inclusive where they say "at least" and exclusive where
+    they say "more than"; ``docs/decisions`` has each rule in words.
+    """
+    in_use_ns = totals.in_use_ns
+    if in_use_ns < settings.min_in_use_ns:
+        return Verdict(
+            name=VerdictName.NOT_IN_USE,
+            severity=Severity.NONE,
+            pattern=Pattern.UNUSED,
+            main_cause=None,
+            lost_ratio=totals.lost_ns / in_use_ns if in_use_ns else None,
+            starved_ratio=_starved_ns(totals) / in_use_ns if in_use_ns else None,
+            coverage_ratio=_coverage(totals) if in_use_ns else None,
+        )
+    lost_ratio = totals.lost_ns / in_use_ns
+    name = _name(totals, settings)
+    return Verdict(
+        name=name,
+        severity=Severity.NONE if name is VerdictName.HEALTHY else _severity(lost_ratio, settings),
+        pattern=_pattern(totals, settings),
+        main_cause=_main_cause(totals),
+        lost_ratio=lost_ratio,
+        starved_ratio=_starved_ns(totals) / in_use_ns,
+        coverage_ratio=_coverage(totals),
+    )
+
+
+def _name(totals: GpuTotals, settings: DetectorSettings) -> VerdictName:
+    worth_ns = settings.lost_share * totals.in_use_ns
+    proved_ns = sum(ns for cause, ns in totals.idle_ns.items() if cause not in _UNPROVED)
+    if totals.lost_ns < worth_ns:
+        return VerdictName.HEALTHY
+    if (
+        proved_ns < worth_ns
+        and totals.gaps.count < settings.min_pauses
+        and totals.high_ns * 2 > totals.in_use_ns
+    ):
+        return VerdictName.HEALTHY  # one checkpoint, a break between two jobs: no pattern
+    if _coverage(totals) >= settings.min_coverage:
+        if totals.starved_ns >= worth_ns:
+            return VerdictName.STARVED
+        if proved_ns >= worth_ns:
+            return VerdictName.STALLED
+    if _is_bursty(totals, settings) and totals.suspected_ns > 0:
+        return VerdictName.STARVATION_SUSPECTED
+    return VerdictName.PARTIAL
+
+
+def _is_bursty(totals: GpuTotals, settings: DetectorSettings) -> bool:
+    return (
+        totals.gaps.count >= settings.min_pauses
+        and totals.low_ns > settings.min_low_share * totals.in_use_ns
+    )
+
+
+def _pattern(totals: GpuTotals, settings: DetectorSettings) -> Pattern:
+    if _is_bursty(totals, settings):
+        return Pattern.BURSTY
+    if totals.lost_ns < settings.lost_share * totals.in_use_ns or (
+        totals.high_ns * 2 > totals.in_use_ns
+    ):
+        return Pattern.BUSY
+    return Pattern.PARTIAL
+
+
+def _severity(lost_ratio: float, settings: DetectorSettings) -> Severity:
+    if lost_ratio >= settings.high_share:
+        return Severity.HIGH
+    return Severity.MODERATE if lost_ratio >= settings.lost_share else Severity.NONE
+
+
+def _main_cause(totals: GpuTotals) -> IdleCause | None:
+    lost = {c: ns for c, ns in totals.idle_ns.items() if c not in _NOT_LOST and ns > 0}
+    return max(lost, key=lost.__getitem__) if lost else None
+
+
+def _starved_ns(totals: GpuTotals) -> int:
+    return totals.starved_ns + totals.suspected_ns
+
+
+def _coverage(totals: GpuTotals) -> float:
+    unknown_ns = totals.idle_ns.get(IdleCause.UNKNOWN, 0)
+    return max(0.0, 1.0 - unknown_ns / totals.in_use_ns)

@@ -1,0 +1,155 @@
+"""From what was read in one tick to the next ``MonitorState``. Calls no outlet, reads no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpumon.core.ring_events import RingsReading
+from gpumon.core.sample import Frame, GpuSample
+from gpumon.core.settings import DetectorSettings
+from gpumon.core.state import CollectorState, MonitorState
+from gpumon.pipeline.gpu_tracker import GpuTracker
+from gpumon.pipeline.runs import RunRegistry
+from gpumon.pipeline.sampler import Tick
+
+_KEEP_BEHIND_NS = 5_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorFacts:
+    """What stays the same while a monitor lives.
+
+    Attributes:
+        source: The ``--source`` word.
+        source_kind: Its part before the colon: the collector's name.
+        simulated: Whether the GPUs are made up.
+        period_ns: Time between two ticks.
+        boot_id: Kernel boot id.
+        started_wall_time_s: Seconds since the epoch when observation began.
+    """
+
+    source: str
+    source_kind: str
+    simulated: bool
+    period_ns: int
+    boot_id: str
+    started_wall_time_s: float
+
+
+class Monitor:
+    """Keeps one tracker for each GPU and one timeline for each run."""
+
+    def __init__(self, facts: MonitorFacts, settings: DetectorSettings | None = None) -> None:
+        self._facts = facts
+        self._settings = settings or DetectorSettings()
+        self._gpus: dict[str, GpuTracker] = {}
+        self._runs = RunRegistry(simulated=facts.simulated)
+        self._samples_total = self._missed_total = 0
+        self._source_errors = self._rejected = self._rings_rejected = 0
+        self._source_message: str | None = None
+        self._rings_message: str | None = None
+        self._call_seconds: tuple[tuple[str, float], ...] = ()
+
+    def advance(
+        self, tick: Tick, rings: RingsReading, *, wall_time_s: float, rings_seconds: float = 0.0
+    ) -> MonitorState:
+        """Take one tick and what the rings said after it; return the new state."""
+        self._missed_total += tick.missed_count
+        heard: dict[str, GpuSample] = {}
+        for number, frame in enumerate(tick.frames):
+            self._samples_total += 1
+            self._hear(frame)
+            heard.update({gpu.device.uuid: gpu for gpu in frame.gpus})
+            if number == len(tick.frames) - 1:
+                self._runs.take(rings, frame.gpus)
+            self._settle(frame)
+        if not tick.frames:
+            self._runs.take(rings, [gpu.newest for gpu in self._gpus.values()])
+        self._forget()
+        return MonitorState(
+            taken_at_ns=tick.at_ns,
+            wall_time_s=wall_time_s,
+            started_wall_time_s=self._facts.started_wall_time_s,
+            period_ns=self._facts.period_ns,
+            source=self._facts.source,
+            simulated=self._facts.simulated,
+            boot_id=self._facts.boot_id,
+            gpus=tuple(
+                gpu.state(tick.at_ns, 2 * self._facts.period_ns + self._facts.period_ns // 2)
+                for gpu in sorted(self._gpus.values(), key=_index)
+            ),
+            runs=self._runs.states(),
+            collectors=(
+                self._source_collector(tick),
+                self._rings_collector(rings, rings_seconds),
+            ),
+            samples_total=self._samples_total,
+            missed_total=self._missed_total,
+            call_seconds=self._call_seconds,
+        )
+
+    def _hear(self, frame: Frame) -> None:
+        self._rejected += frame.rejected
+        self._call_seconds = frame.call_seconds
+        for sample in frame.gpus:
+            tracker = self._gpus.get(sample.device.uuid)
+            if tracker is None:
+                tracker = GpuTracker(sample, self._settings)
+                self._gpus[sample.device.uuid] = tracker
+            tracker.hear(sample, frame.taken_at_ns)
+
+    def _settle(self, frame: Frame) -> None:
+        for sample in frame.gpus:
+            uuid = sample.device.uuid
+            runs = self._runs.on(uuid)
+            jobs = {run.reading.facts.job for run in runs}
+            peers = [
+                self._gpus[other]
+                for run in self._runs.runs
+                if run.reading.facts.job in jobs
+                for other in run.used_uuids
+                if other != uuid and other in self._gpus
+            ]
+            self._gpus[uuid].settle(runs, peers)
+
+    def _forget(self) -> None:
+        settled = [gpu.last_end_ns for gpu in self._gpus.values() if gpu.last_end_ns >= 0]
+        if settled:
+            for run in self._runs.runs:
+                run.timeline.forget_before(min(settled) - _KEEP_BEHIND_NS)
+
+    def _source_collector(self, tick: Tick) -> CollectorState:
+        if tick.error is not None:
+            self._source_errors += 1
+            self._source_message = tick.error
+        gpu_errors = [
+            f"GPU {g.newest.device.index}: {g.newest.error}"
+            for g in self._gpus.values()
+            if g.newest.error
+        ]
+        if gpu_errors:
+            self._source_message = gpu_errors[0]
+        return CollectorState(
+            name=self._facts.source_kind,
+            success=tick.error is None and not gpu_errors,
+            duration_seconds=tick.duration_seconds,
+            errors_total=self._source_errors
+            + self._rejected
+            + sum(gpu.rejected for gpu in self._gpus.values()),
+            message=self._source_message,
+        )
+
+    def _rings_collector(self, rings: RingsReading, duration_seconds: float) -> CollectorState:
+        fresh_trouble = rings.rejected > self._rings_rejected
+        self._rings_rejected = rings.rejected
+        return CollectorState(
+            name="phase_rings",
+            success=not fresh_trouble,
+            duration_seconds=duration_seconds,
+            errors_total=rings.rejected,
+            message=rings.message,
+        )
+
+
+def _index(gpu: GpuTracker) -> int:
+    return gpu.newest.device.index

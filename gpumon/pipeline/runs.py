@@ -1,0 +1,164 @@
+"""Training runs, as their rings tell of them, and the GPUs that count for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.ring_events import RingKind, RingReading, RingsReading
+from gpumon.core.sample import GpuSample
+from gpumon.core.state import RunState
+from gpumon.core.timeline import PhaseTimeline
+
+
+class Run:
+    """One ring, from the first reading on."""
+
+    def __init__(self, reading: RingReading) -> None:
+        self.reading = reading
+        self.timeline = PhaseTimeline()
+        self.wanted_uuids: frozenset[str] = frozenset()
+        self.used_uuids: set[str] = set()  # GPUs that were active during the run
+        self.closed_uuids: set[str] = set()  # GPUs whose samples have passed the run's end
+        self._phase: TrainingPhase | None = None
+        self._phase_from_ns = reading.facts.started_ns
+        self.take(reading)
+
+    @property
+    def started_ns(self) -> int:
+        """When the ring was made."""
+        return self.reading.facts.started_ns
+
+    @property
+    def ended_ns(self) -> int | None:
+        """When the run ended; ``None`` while it lives."""
+        return self.reading.ended_ns
+
+    def take(self, reading: RingReading) -> None:
+        """Take what the ring said in this tick."""
+        self.reading = reading
+        until_ns = reading.read_at_ns if reading.ended_ns is None else reading.ended_ns
+        self.timeline.extend(reading.events, until_ns)
+        for event in reading.events:
+            if event.kind is RingKind.ENTER:
+                self._phase, self._phase_from_ns = event.phase, event.at_ns
+
+    def state(self, label: str) -> RunState:
+        """The run as outlets show it."""
+        reading, facts = self.reading, self.reading.facts
+        until_ns = reading.read_at_ns if reading.ended_ns is None else reading.ended_ns
+        phase_ns = dict(reading.phase_ns)
+        if self._phase is not None:  # the ring's sums leave the present phase out
+            open_ns = max(0, until_ns - self._phase_from_ns)
+            phase_ns[self._phase] = phase_ns.get(self._phase, 0) + open_ns
+        return RunState(
+            run=label,
+            job=facts.job,
+            rank=facts.rank,
+            world_size=facts.world_size,
+            pid=reading.host_pid,
+            framework=facts.framework,
+            alive=reading.alive,
+            phase=self._phase if reading.alive else None,
+            phase_ns=phase_ns,
+            steps=reading.steps,
+            samples=reading.samples,
+            epoch=reading.epoch,
+            gpu_uuids=tuple(sorted(self.used_uuids)),
+            wall_ns=max(0, until_ns - facts.started_ns),
+            loader=facts.loader,
+        )
+
+
+class RunRegistry:
+    """All runs whose rings exist, joined with the GPUs they may use."""
+
+    def __init__(self, *, simulated: bool) -> None:
+        self._simulated = simulated
+        self._runs: dict[str, Run] = {}
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All of them, oldest first."""
+        return tuple(self._runs.values())
+
+    def take(self, rings: RingsReading, gpus: Sequence[GpuSample]) -> None:
+        """Take what the rings said; those no longer listed are forgotten."""
+        listed = {reading.key for reading in rings.rings}
+        for key in [key for key in self._runs if key not in listed]:
+            del self._runs[key]
+        for reading in rings.rings:
+            run = self._runs.get(reading.key)
+            if run is None:
+                run = self._runs[reading.key] = Run(reading)
+            else:
+                run.take(reading)
+            run.wanted_uuids = gpus_of_run(reading, gpus, simulated=self._simulated)
+
+    def on(self, uuid: str) -> tuple[Run, ...]:
+        """Runs that may be on this GPU and whose end its samples have not passed."""
+        return tuple(
+            run
+            for run in self._runs.values()
+            if uuid in run.wanted_uuids and uuid not in run.closed_uuids
+        )
+
+    def states(self) -> tuple[RunState, ...]:
+        """Every run as outlets show it, under a label of its own.
+
+        A run that ended gives its label up to a newer one of the same name;
+        of two that live, the younger is told apart by its pid.
+        """
+        owners: dict[str, Run] = {}
+        for run in sorted(self._runs.values(), key=_age):
+            label = run.reading.facts.run
+            if label in owners and owners[label].reading.alive:
+                label = f"{label}-{run.reading.host_pid}"
+            owners[label] = run
+        return tuple(run.state(label) for label, run in owners.items())
+
+
+def _age(run: Run) -> int:
+    return run.started_ns
+
+
+def gpus_of_run(
+    reading: RingReading, gpus: Sequence[GpuSample], *, simulated: bool
+) -> frozenset[str]:
+    """The GPUs a run may count for: what it says, else where NVML sees it, else what it may see.
+
+    Args:
+        reading: The run's ring.
+        gpus: The GPUs of the newest frame.
+        simulated: Made-up GPUs are joined by name only: no process runs on them.
+
+    Returns:
+        UUIDs. Empty where nothing points to a GPU.
+    """
+    facts = reading.facts
+    if facts.gpus is not None:
+        return frozenset(_named(facts.gpus, gpus))
+    if simulated:
+        return frozenset()
+    if any(gpu.processes is not None for gpu in gpus):
+        return frozenset(
+            gpu.device.uuid
+            for gpu in gpus
+            if any(process.pid == reading.host_pid for process in gpu.processes or ())
+        )
+    if facts.visible_devices is None:
+        return frozenset(gpu.device.uuid for gpu in gpus)
+    return frozenset(_named(tuple(facts.visible_devices.split(",")), gpus))
+
+
+def _named(names: Sequence[str], gpus: Sequence[GpuSample]) -> list[str]:
+    wanted = [name.strip() for name in names if name.strip()]
+    return [
+        gpu.device.uuid
+        for gpu in gpus
+        if any(
+            name == str(gpu.device.index)
+            or (not name.isdigit() and gpu.device.uuid.startswith(name))
+            for name in wanted
+        )
+    ]

@@ -1,0 +1,102 @@
+"""A source on a thread of its own: a driver call that hangs cannot be interrupted, so it hangs alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from gpumon.core.clock import Clock
+from gpumon.core.sample import Frame
+from gpumon.core.units import NS_PER_S
+from gpumon.errors import GpumonError
+from gpumon.sources.protocols import GpuSource
+
+_LONGEST_BACK_OFF_S = 60.0
+
+
+class SourceThread:
+    """Owns a source: makes it, reads it when asked, closes it. Nobody else touches it.
+
+    A source that cannot be made is tried again, at longer and longer
+    intervals up to a minute.
+    """
+
+    def __init__(self, make_source: Callable[[], GpuSource], clock: Clock) -> None:
+        self._make_source = make_source
+        self._clock = clock
+        self._source: GpuSource | None = None
+        self._retry_at_ns, self._back_off_s = 0, 1.0
+        self._asked = threading.Event()
+        self._answered = threading.Event()
+        self._lock = threading.Lock()
+        self._frames: list[Frame] = []
+        self._error: str | None = None
+        self._duration_seconds = 0.0
+        self._idle = True
+        self._stopping = False
+        self._thread = threading.Thread(target=self._work, name="gpumon-source", daemon=True)
+        self._thread.start()
+
+    @property
+    def idle(self) -> bool:
+        """Whether the last read has returned."""
+        return self._idle
+
+    def ask(self) -> None:
+        """Ask for a read; does nothing while one is under way."""
+        if self._idle:
+            self._idle = False
+            self._answered.clear()
+            self._asked.set()
+
+    def take(self, patience_s: float) -> tuple[tuple[Frame, ...], str | None, float]:
+        """Wait for the answer, but not long.
+
+        Returns:
+            All frames since the last call, the error if the newest read
+            failed, and how long that read took, in seconds.
+        """
+        self._answered.wait(patience_s)
+        with self._lock:
+            frames, self._frames = tuple(self._frames), []
+            return frames, self._error, self._duration_seconds
+
+    def stop(self, patience_s: float) -> None:
+        """Close the source if its last read returns in time; else it dies with the process."""
+        self._stopping = True
+        self._asked.set()
+        self._thread.join(patience_s)
+
+    def _work(self) -> None:
+        while True:
+            self._asked.wait()
+            self._asked.clear()
+            if self._stopping:
+                break
+            began_ns = self._clock.monotonic_ns()
+            frame, error = self._read(began_ns)
+            with self._lock:
+                self._error = error
+                self._duration_seconds = (self._clock.monotonic_ns() - began_ns) / NS_PER_S
+                if frame is not None:
+                    self._frames.append(frame)
+                self._idle = True
+            self._answered.set()
+        if self._source is not None:
+            self._source.close()
+
+    def _read(self, now_ns: int) -> tuple[Frame | None, str | None]:
+        try:
+            if self._source is None:
+                if now_ns < self._retry_at_ns:
+                    return None, self._error
+                self._source = self._make_source()
+                self._back_off_s = 1.0
+            return self._source.read(), None
+        except GpumonError as trouble:
+            if self._source is None:
+                self._retry_at_ns = now_ns + round(self._back_off_s * NS_PER_S)
+                self._back_off_s = min(self._back_off_s * 2, _LONGEST_BACK_OFF_S)
+            return None, str(trouble)
+        except Exception as trouble:  # noqa: BLE001 - whatever a driver raises, sampling goes on
+            return None, f"{type(trouble).__name__}: {trouble}"

@@ -1,0 +1,144 @@
+"""A simulated GPU whose true busy spans another process writes, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from pathlib import Path
+
+from gpumon.core.clock import Clock
+from gpumon.core.device import Device
+from gpumon.core.sample import BusySample, Frame, GpuSample
+from gpumon.core.units import NS_PER_S
+from gpumon.errors import SourceUnavailableError
+from gpumon.sources.driver_window import WINDOW_NS, sample_of, windows_between
+
+_LEAST_PATIENCE_NS = NS_PER_S
+_MOST_PATIENCE_NS = 60 * NS_PER_S
+_MOST_GPUS = 64
+_LONGEST_LINE_BYTES = 4096
+_MOST_BYTES_A_READ = 4 * 2**20
+
+
+class _FollowedGpu:
+    """Spans of one GPU that are not yet covered by windows."""
+
+    def __init__(self, index: int, from_ns: int) -> None:
+        self.device = Device(
+            uuid=f"GPU-followed-{index}", index=index, name="Simulated GPU (follow)"
+        )
+        self._spans: deque[tuple[int, int]] = deque()
+        self._sampled_until_ns = from_ns
+        self._known_until_ns = from_ns
+        self._patience_ns = _LEAST_PATIENCE_NS
+
+    def add(self, start_ns: int, end_ns: int) -> bool:
+        """Take a span; false if it cannot be true."""
+        if end_ns < start_ns or start_ns < 0 or end_ns < self._known_until_ns:
+            return end_ns >= start_ns >= 0 and end_ns <= self._sampled_until_ns
+        start_ns = max(start_ns, self._spans[-1][1] if self._spans else 0)
+        self._spans.append((start_ns, end_ns))
+        self._known_until_ns = end_ns
+        longest_ns = (end_ns - start_ns) * 5 // 4
+        self._patience_ns = min(max(self._patience_ns, longest_ns), _MOST_PATIENCE_NS)
+        return True
+
+    def windows(self, now_ns: int) -> tuple[BusySample, ...]:
+        """Windows whose spans are all known, or would have been written by now."""
+        # A span is written when it ends, so silence means idle only once it
+        # has lasted longer than the longest span did.
+        until_ns = max(min(self._known_until_ns, now_ns), now_ns - self._patience_ns)
+        samples = tuple(
+            sample_of(start_ns, end_ns, self._busy_ns(start_ns, end_ns))
+            for start_ns, end_ns in windows_between(self._sampled_until_ns, until_ns)
+        )
+        if samples:
+            self._sampled_until_ns = samples[-1].end_ns
+        return samples
+
+    def _busy_ns(self, start_ns: int, end_ns: int) -> int:
+        busy_ns = 0
+        while self._spans and self._spans[0][0] < end_ns:
+            span_start_ns, span_end_ns = self._spans[0]
+            busy_ns += max(0, min(span_end_ns, end_ns) - max(span_start_ns, start_ns))
+            if span_end_ns > end_ns:
+                break
+            self._spans.popleft()
+        return busy_ns
+
+
+class FollowSource:
+    """Follows a file of lines such as ``{"gpu": 0, "start_ns": 1, "end_ns": 2}``.
+
+    Times are CLOCK_MONOTONIC. Spans of one GPU do not overlap and come in
+    order, each written as it ends. GPU 0 is there from the start; others
+    appear with their first span.
+    """
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        """Wait for the file if it is not there yet.
+
+        Raises:
+            SourceUnavailableError: Its folder does not exist, or it is no file.
+        """
+        if not path.parent.is_dir() or (path.exists() and not path.is_file()):
+            raise SourceUnavailableError(
+                f"cannot follow {path}: it must be a file in a folder that exists"
+            )
+        self._path = path
+        self._clock = clock
+        self._offset = 0
+        self._rest = b""
+        self._gpus = {0: _FollowedGpu(0, clock.monotonic_ns())}
+
+    @property
+    def simulated(self) -> bool:
+        """These GPUs are made up."""
+        return True
+
+    def read(self) -> Frame:
+        """The windows that are complete since the last call."""
+        now_ns = self._clock.monotonic_ns()
+        rejected = sum(not self._take_line(line, now_ns) for line in self._new_lines())
+        gpus = []
+        for _, gpu in sorted(self._gpus.items()):
+            busy = gpu.windows(now_ns)
+            level = busy[-1].busy_ratio if busy else None
+            gpus.append(GpuSample(device=gpu.device, busy=busy, utilization_ratio=level))
+        return Frame(taken_at_ns=now_ns, gpus=tuple(gpus), rejected=rejected)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _new_lines(self) -> list[bytes]:
+        try:
+            with self._path.open("rb") as handle:
+                if handle.seek(0, 2) < self._offset:  # somebody began it anew
+                    self._offset, self._rest = 0, b""
+                handle.seek(self._offset)
+                data = handle.read(_MOST_BYTES_A_READ)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise SourceUnavailableError(f"cannot follow {self._path}: {error.strerror}") from error
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LONGEST_LINE_BYTES:
+            lines, self._rest = [*lines, self._rest], b""
+        return lines
+
+    def _take_line(self, line: bytes, now_ns: int) -> bool:
+        if not line.strip():
+            return True
+        try:
+            record = json.loads(line)
+            index, start_ns, end_ns = record["gpu"], record["start_ns"], record["end_ns"]
+        except (ValueError, TypeError, KeyError):
+            return False
+        if not all(type(value) is int for value in (index, start_ns, end_ns)):
+            return False
+        if not 0 <= index < _MOST_GPUS or end_ns > now_ns + WINDOW_NS:
+            return False
+        if index not in self._gpus:
+            self._gpus[index] = _FollowedGpu(index, min(now_ns, max(start_ns, 0)))
+        return self._gpus[index].add(start_ns, end_ns)

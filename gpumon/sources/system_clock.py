@@ -1,0 +1,44 @@
+"""The clock of this machine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from gpumon.core.units import NS_PER_S
+
+
+class SystemClock:
+    """CLOCK_MONOTONIC and the wall clock, and a sleep that can be cut short."""
+
+    def __init__(self) -> None:
+        self._woken = threading.Event()
+
+    def monotonic_ns(self) -> int:
+        """CLOCK_MONOTONIC, in nanoseconds."""
+        return time.monotonic_ns()
+
+    def wall_time_s(self) -> float:
+        """Seconds since the epoch."""
+        return time.time_ns() / NS_PER_S
+
+    def sleep_until_ns(self, deadline_ns: int) -> None:
+        """Return at or after ``deadline_ns``, or as soon as ``wake`` is called."""
+        while not self._woken.is_set():
+            left_ns = deadline_ns - time.monotonic_ns()
+            if left_ns <= 0:
+                return
+            self._woken.wait(left_ns / NS_PER_S)
+
+    def wake(self) -> None:
+        """End this sleep and all later ones at once. Safe in a signal handler."""
+        self._woken.set()
+
+
+def read_boot_id(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
+    """The kernel's boot id: monotonic stamps compare only within one. Empty if unknown."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
