@@ -1,0 +1,146 @@
+"""Which GPU a row speaks of: by a column that names it, or by the order of the rows in a tick."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, Protocol
+
+from gpumon.sources.logs.columns import Column, ColumnLayout
+from gpumon.sources.logs.log_sample import LoggedGpu
+
+MAX_GPUS: Final = 1_024
+"""More different names than that are no GPUs: the column is something else."""
+_MAX_ROWS_PER_TICK: Final = 16
+_TICK_SHARE: Final = 0.25
+"""Rows of one tick lie within this share of the time between two ticks."""
+_INTEGER: Final = re.compile(r"\d{1,6}", re.ASCII)
+
+
+class GpuRows(Protocol):
+    """Gives every row the position of its GPU."""
+
+    gpus: list[LoggedGpu]
+
+    def position_of(self, cells: Sequence[str], stamp_ns: int | None) -> int | None:
+        """Position of the row's GPU in ``gpus``; ``None``: the row belongs to nobody."""
+        ...
+
+    def relayout(self, layout: ColumnLayout) -> None:
+        """The columns have moved: a new header was seen."""
+        ...
+
+
+class NamedRows:
+    """Rows that say which GPU they speak of."""
+
+    def __init__(self, layout: ColumnLayout, key_column: int) -> None:
+        self.gpus: list[LoggedGpu] = []
+        self._layout = layout
+        self._key_column = key_column
+        self._positions: dict[str, int] = {}
+
+    def position_of(self, cells: Sequence[str], stamp_ns: int | None) -> int | None:
+        key = cells[self._key_column]
+        position = self._positions.get(key)
+        return position if position is not None else self._new(key, cells)
+
+    def relayout(self, layout: ColumnLayout) -> None:
+        key_column = layout.identifying_position()
+        if key_column is not None:
+            self._layout, self._key_column = layout, key_column
+
+    def _new(self, key: str, cells: Sequence[str]) -> int | None:
+        bare = key.strip()
+        if not bare or bare.startswith("[") or len(self._positions) >= 2 * MAX_GPUS:
+            return None
+        # The same name with other blanks around it, as the last cell of a line has.
+        position = self._positions.get(bare)
+        if position is None:
+            if len(self.gpus) >= MAX_GPUS:
+                return None
+            position = len(self.gpus)
+            self.gpus.append(_described(self._layout, cells))
+        self._positions[bare] = self._positions[key] = position
+        return position
+
+
+class OrderedRows:
+    """Rows that do not say it: the n-th row of a tick is the n-th GPU."""
+
+    def __init__(self, layout: ColumnLayout, rows_per_tick: int, tick_ns: int) -> None:
+        self.gpus: list[LoggedGpu] = []
+        self._layout = layout
+        self._rows_per_tick = rows_per_tick
+        self._within_tick_ns = int(tick_ns * _TICK_SHARE)
+        self._tick_began_ns: int | None = None
+        self._next = 0
+
+    def position_of(self, cells: Sequence[str], stamp_ns: int | None) -> int | None:
+        if self._rows_per_tick > 1 and stamp_ns is not None:
+            began_ns = self._tick_began_ns
+            if began_ns is None or abs(stamp_ns - began_ns) > self._within_tick_ns:
+                self._tick_began_ns, self._next = stamp_ns, 0
+        position = self._next
+        if position >= self._rows_per_tick:
+            return None
+        if self._rows_per_tick > 1:
+            self._next += 1
+        if position >= len(self.gpus):
+            self.gpus.append(_described(self._layout, cells))
+        return position
+
+    def relayout(self, layout: ColumnLayout) -> None:
+        self._layout = layout
+
+
+def rows_of(layout: ColumnLayout, stamps_ns: Sequence[int]) -> GpuRows:
+    """The way to tell GPUs apart in a log.
+
+    Args:
+        layout: Its columns.
+        stamps_ns: Stamps of its first rows, in file order; empty if it has none.
+    """
+    key_column = layout.identifying_position()
+    if key_column is not None:
+        return NamedRows(layout, key_column)
+    count, tick_ns = rows_per_tick(stamps_ns)
+    if count == 1 and not stamps_ns and Column.NAME in layout.positions:
+        return NamedRows(layout, layout.positions[Column.NAME])
+    return OrderedRows(layout, count, tick_ns)
+
+
+def rows_per_tick(stamps_ns: Sequence[int]) -> tuple[int, int]:
+    """How many rows every tick has, and the shortest time between two ticks, ns.
+
+    >>> rows_per_tick([0, 1, 1000, 1001, 2000, 2001])
+    (2, 1000)
+    >>> rows_per_tick([0, 1000, 2000, 3000, 4000, 5000])
+    (1, 0)
+    """
+    for count in range(2, _MAX_ROWS_PER_TICK + 1):
+        ticks = [stamps_ns[at : at + count] for at in range(0, len(stamps_ns) - count + 1, count)]
+        if len(ticks) < 3:
+            break
+        between_ns = min(b[0] - a[0] for a, b in pairwise(ticks))
+        within_ns = max(tick[-1] - tick[0] for tick in ticks)
+        if 0 <= within_ns < _TICK_SHARE * between_ns:
+            return count, between_ns
+    return 1, 0
+
+
+def _described(layout: ColumnLayout, cells: Sequence[str]) -> LoggedGpu:
+    index = _text(layout, cells, Column.INDEX)
+    return LoggedGpu(
+        index=int(index) if index and _INTEGER.fullmatch(index) else None,
+        uuid=_text(layout, cells, Column.UUID),
+        name=_text(layout, cells, Column.NAME),
+    )
+
+
+def _text(layout: ColumnLayout, cells: Sequence[str], column: Column) -> str | None:
+    if column not in layout.positions:
+        return None
+    text = cells[layout.positions[column]].strip()
+    return text if text and not text.startswith("[") else None

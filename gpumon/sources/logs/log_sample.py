@@ -1,0 +1,82 @@
+"""What other people's logs say, in the words every format shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from gpumon.sources.logs.stamps import LogClock
+
+
+class LogSample(NamedTuple):
+    """One row of a log: how busy one GPU was over the time that ends at the stamp.
+
+    Attributes:
+        gpu: Position of the GPU in ``LogFacts.gpus``.
+        stamp_ns: Nanoseconds on the log's own clock. Rows of one GPU come in
+            the order of the file: the clock may run back.
+        busy_ratio: 0 to 1; ``None`` where the row gives no answer that a
+            device can have meant. The time before it was then not observed.
+    """
+
+    gpu: int
+    stamp_ns: int
+    busy_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedGpu:
+    """A GPU as a log knows it; ``None`` where the log does not say."""
+
+    index: int | None = None
+    uuid: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """What the user says about a log that does not say it itself.
+
+    Attributes:
+        columns: Column name, as nvidia-smi calls it, to position, from 0.
+        period_ns: Time between two rows; ``None``: as the stamps say, or 1 s.
+    """
+
+    columns: Mapping[str, int] = field(default_factory=dict)
+    period_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFacts:
+    """What is known of a log as a whole, once it has been read to its end.
+
+    Attributes:
+        clock: What its stamps mean.
+        gpus: The GPUs it told apart, in order of appearance.
+        skipped_lines: Lines that could not be used.
+        period_ns: Time between two rows, where the stamps do not tell it.
+        notes: Sentences: what was assumed, guessed or skipped.
+    """
+
+    clock: LogClock
+    gpus: tuple[LoggedGpu, ...]
+    skipped_lines: int
+    period_ns: int | None
+    notes: tuple[str, ...]
+
+
+class LogReader(Protocol):
+    """One log in one format, read once from front to end."""
+
+    def samples(self) -> Iterator[LogSample]:
+        """Every row that belongs to a GPU and a moment.
+
+        Raises:
+            UnreadableLogError: The log cannot be understood; says why and where.
+        """
+        ...
+
+    def facts(self) -> LogFacts:
+        """What is known so far; complete once ``samples`` is exhausted."""
+        ...

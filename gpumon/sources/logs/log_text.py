@@ -1,0 +1,172 @@
+"""A log as lines of text, whatever it was packed and encoded in."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final
+
+from gpumon.errors import UnreadableLogError
+
+STANDARD_INPUT: Final = "-"
+_HEAD_BYTES: Final = 4096
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_BOMS: Final = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_MAX_ODD_SHARE: Final = 0.10
+"""Share of control and undecodable characters from which on a file is no text."""
+
+
+class LogText:
+    """One opened log. Reads as a stream: memory does not grow with the file.
+
+    Gzip is seen by its first bytes, the encoding by its byte order mark or by
+    where the zero bytes are; ``-`` is the standard input.
+
+    Raises:
+        UnreadableLogError: Missing, a directory, not readable, empty or
+            binary; while reading: packed data that ends too early.
+    """
+
+    def __init__(self, path: str, standard_input: BinaryIO | None = None) -> None:
+        self.name = "standard input" if path == STANDARD_INPUT else path
+        self._closing: list[io.IOBase | BinaryIO] = []
+        self._raw = self._open(path, standard_input)
+        self.size_bytes = _size_of(path)
+        try:
+            self._text = self._decoded(self._raw)
+        except (OSError, EOFError, zlib.error) as error:
+            self.close()
+            raise self._damaged(error, 0) from error
+        except UnreadableLogError:
+            self.close()
+            raise
+
+    def __enter__(self) -> LogText:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what was opened here; the standard input stays open."""
+        for stream in self._closing:
+            stream.close()
+
+    def position_bytes(self) -> int | None:
+        """How much of the file was read so far; ``None`` for a pipe."""
+        return self._raw.tell() if self._closing and self._raw.seekable() else None
+
+    def lines(self) -> Iterator[str]:
+        """Every line, its line end included: always one newline."""
+        number = 0
+        try:
+            for number, line in enumerate(self._text, start=1):  # noqa: B007  (named in the error)
+                yield line
+        except (OSError, EOFError, zlib.error, UnicodeError) as error:
+            raise self._damaged(error, number) from error
+
+    def _open(self, path: str, standard_input: BinaryIO | None) -> BinaryIO:
+        if path == STANDARD_INPUT:
+            return standard_input or sys.stdin.buffer
+        try:
+            raw = Path(path).open("rb")  # noqa: SIM115  (closed by close)
+        except IsADirectoryError as error:
+            raise UnreadableLogError(f"{path}: is a directory; name the log files in it") from error
+        except FileNotFoundError as error:
+            raise UnreadableLogError(f"{path}: no such file") from error
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise UnreadableLogError(f"{path}: cannot be opened: {reason}") from error
+        self._closing.append(raw)
+        return raw
+
+    def _decoded(self, raw: BinaryIO) -> io.TextIOWrapper:
+        head, stream = _peek(raw)
+        if head.startswith(_GZIP_MAGIC):
+            unpacked = gzip.GzipFile(fileobj=stream, mode="rb")
+            head, stream = _peek(unpacked)
+        encoding = _encoding_of(head)
+        if not head:
+            raise UnreadableLogError(f"{self.name}: is empty")
+        if encoding is None or _is_binary(head, encoding):
+            raise UnreadableLogError(
+                f"{self.name}: is binary, not text; gpumon reads CSV text, gzip or not"
+            )
+        return io.TextIOWrapper(stream, encoding=encoding, errors="replace")
+
+    def _damaged(self, error: Exception, after_line: int) -> UnreadableLogError:
+        if isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
+            what = "the gzip data is cut short or damaged"
+        else:
+            what = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        return UnreadableLogError(f"{self.name}: {what} after line {after_line}")
+
+
+class _Rejoined(io.RawIOBase):
+    """A stream that cannot seek, with the bytes that were looked at put back in front."""
+
+    def __init__(self, head: bytes, rest: BinaryIO | gzip.GzipFile) -> None:
+        self._head = head
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        if self._head:
+            data, self._head = self._head[: len(buffer)], self._head[len(buffer) :]
+        else:
+            data = self._rest.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _peek(stream: BinaryIO | gzip.GzipFile) -> tuple[bytes, io.BufferedReader]:
+    head = stream.read(_HEAD_BYTES)
+    return head, io.BufferedReader(_Rejoined(head, stream), buffer_size=1 << 16)
+
+
+def _size_of(path: str) -> int | None:
+    if path == STANDARD_INPUT:
+        return None
+    try:
+        return Path(path).stat().st_size or None
+    except (OSError, ValueError):
+        return None
+
+
+def _encoding_of(head: bytes) -> str | None:
+    """Name of the encoding; ``None``: no text in any that gpumon knows."""
+    for mark, encoding in _BOMS:
+        if head.startswith(mark):
+            return encoding
+    if b"\0" not in head:
+        return "utf-8"
+    # PowerShell's redirection writes UTF-16; in a log of ASCII every other byte is then zero.
+    pairs = len(head) // 2
+    if head[1::2].count(0) > 0.9 * pairs and head[::2].count(0) == 0:
+        return "utf-16-le"
+    if head[::2].count(0) > 0.9 * pairs and head[1::2].count(0) == 0:
+        return "utf-16-be"
+    return None
+
+
+def _is_binary(head: bytes, encoding: str) -> bool:
+    text = head.decode(encoding, errors="replace")
+    odd = sum(1 for sign in text if sign == "\ufffd" or (sign < " " and sign not in "\t\r\n\f\x1b"))
+    return odd > _MAX_ODD_SHARE * len(text)

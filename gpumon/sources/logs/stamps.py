@@ -1,0 +1,188 @@
+"""When a row was written: local time, ISO 8601, or seconds since the epoch or the start."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from typing import Final, Protocol
+
+from gpumon.core.units import NS_PER_S
+
+_MINUTE: Final = re.compile(r"(\d{4})([-/])(\d\d?)\2(\d\d?)[ T](\d\d?):(\d\d):")
+_SECOND: Final = re.compile(r"([0-5]\d)(?:[.,](\d{1,9})\d*)? ?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
+_NUMBER: Final = re.compile(r"(\d{1,20})(?:\.(\d{0,12}))?", re.ASCII)
+_DAY_ZERO: Final = date(1970, 1, 1).toordinal()
+_MEMO_LIMIT: Final = 65_536
+
+_EPOCH_UNITS: Final = (
+    (10**17, 1),
+    (10**14, 1_000),
+    (10**11, 1_000_000),
+    (10**8, NS_PER_S),
+)
+"""Smallest number taken for an epoch stamp (1973) in ns, us, ms, s. Below: since the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogClock:
+    """What the stamps of a log mean.
+
+    Attributes:
+        is_wall: Whether they count from 1970-01-01; else from nobody knows when.
+        utc_offset_s: Zone of the log, in seconds east of UTC; ``None``: local
+            time of a machine that did not write its zone.
+    """
+
+    is_wall: bool
+    utc_offset_s: int | None = None
+
+    def iso(self, stamp_ns: int) -> str | None:
+        """ISO 8601, without a zone where the log has none; ``None`` without a wall clock.
+
+        >>> LogClock(True).iso(86_400_500_000_000)
+        '1970-01-02T00:00:00.500'
+        """
+        if not self.is_wall:
+            return None
+        zone = None
+        if self.utc_offset_s is not None:
+            zone = timezone(timedelta(seconds=self.utc_offset_s))
+        since_epoch = timedelta(microseconds=stamp_ns // 1_000, seconds=self.utc_offset_s or 0)
+        try:
+            moment = datetime(1970, 1, 1) + since_epoch
+        except OverflowError:
+            return None
+        return moment.replace(tzinfo=zone).isoformat(timespec="milliseconds")
+
+
+NO_CLOCK: Final = LogClock(is_wall=False)
+
+
+class StampParser(Protocol):
+    """Reads the stamps of one log, which all look alike."""
+
+    @property
+    def clock(self) -> LogClock: ...
+
+    def parse(self, text: str) -> int | None:
+        """Nanoseconds on the log's clock; ``None``: not a stamp of this log."""
+        ...
+
+
+def parser_for(text: str, unit_ns: int = NS_PER_S) -> StampParser | None:
+    """The parser that understands a log's first stamp; ``None`` if nobody does.
+
+    Args:
+        text: The stamp as written, without surrounding blanks.
+        unit_ns: What a number too small for an epoch stamp counts.
+    """
+    dates = DateStamps()
+    if dates.parse(text) is not None:
+        return dates
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return None
+    for smallest, scale_ns in _EPOCH_UNITS:
+        if int(found[1]) >= smallest:
+            return NumberStamps(scale_ns, LogClock(is_wall=True, utc_offset_s=0))
+    return NumberStamps(unit_ns, NO_CLOCK)
+
+
+class NumberStamps:
+    """Seconds (or another unit) since the epoch or since the log began."""
+
+    def __init__(self, scale_ns: int, clock: LogClock) -> None:
+        self._scale_ns = scale_ns
+        self._clock = clock
+
+    @property
+    def clock(self) -> LogClock:
+        return self._clock
+
+    def parse(self, text: str) -> int | None:
+        found = _NUMBER.fullmatch(text)
+        if found is None:
+            return None
+        whole, fraction = found.groups()
+        stamp_ns = int(whole) * self._scale_ns
+        if fraction:
+            # Whole-number arithmetic: a float cannot hold nanoseconds since 1970.
+            stamp_ns += int(fraction) * self._scale_ns // 10 ** len(fraction)
+        return stamp_ns
+
+
+class DateStamps:
+    """``2025/06/13 00:27:52.195`` as nvidia-smi writes it, or ISO 8601 with or without a zone.
+
+    Millions of rows share few minutes and few ways to write a second, so both
+    are remembered.
+    """
+
+    def __init__(self) -> None:
+        self._minute_text = ""
+        self._minute_ns = 0
+        self._cut = 0
+        self._seconds_ns: dict[str, int] = {}
+        self._utc_offset_s: int | None = None
+
+    @property
+    def clock(self) -> LogClock:
+        return LogClock(is_wall=True, utc_offset_s=self._utc_offset_s)
+
+    def parse(self, text: str) -> int | None:
+        same_minute = self._cut and text[: self._cut] == self._minute_text
+        if not same_minute and not self._enter_minute(text):
+            return None
+        rest = text[self._cut :]
+        after_minute_ns = self._seconds_ns.get(rest)
+        if after_minute_ns is None:
+            after_minute_ns = self._read_seconds(rest)
+            if after_minute_ns is None:
+                return None
+        return self._minute_ns + after_minute_ns
+
+    def _enter_minute(self, text: str) -> bool:
+        found = _MINUTE.match(text)
+        if found is None:
+            return False
+        year, _, month, day, hour, minute = found.groups()
+        try:
+            days = date(int(year), int(month), int(day)).toordinal() - _DAY_ZERO
+        except ValueError:
+            return False
+        if int(hour) > 23 or int(minute) > 59:
+            return False
+        minutes = (days * 24 + int(hour)) * 60 + int(minute)
+        self._minute_ns = minutes * 60 * NS_PER_S
+        self._cut = found.end()
+        self._minute_text = text[: self._cut]
+        return True
+
+    def _read_seconds(self, rest: str) -> int | None:
+        found = _SECOND.fullmatch(rest)
+        if found is None:
+            return None
+        second, fraction, zone = found.groups()
+        after_minute_ns = int(second) * NS_PER_S + int((fraction or "").ljust(9, "0"))
+        if zone is not None:
+            offset_s = _zone_seconds(zone)
+            after_minute_ns -= offset_s * NS_PER_S
+            if self._utc_offset_s is None and not self._seconds_ns:
+                self._utc_offset_s = offset_s
+        if len(self._seconds_ns) < _MEMO_LIMIT:
+            self._seconds_ns[rest] = after_minute_ns
+        return after_minute_ns
+
+
+def _zone_seconds(zone: str) -> int:
+    """Seconds east of UTC.
+
+    >>> _zone_seconds("Z"), _zone_seconds("-03:30")
+    (0, -12600)
+    """
+    if zone == "Z":
+        return 0
+    sign = -1 if zone[0] == "-" else 1
+    hours, minutes = int(zone[1:3]), int(zone[-2:])
+    return sign * (min(hours, 23) * 60 + min(minutes, 59)) * 60

@@ -1,0 +1,93 @@
+"""What a utilisation cell says: a share of the time, no answer, or nothing that can be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+
+_NUMBER: Final = re.compile(
+    r"([-+]?(?:\d{1,9}(?:\.\d{0,17})?|nan|inf(?:inity)?))\s*(%?)", re.I | re.A
+)
+_NO_ANSWER: Final = re.compile(r"\[.*\]|n/?a|none|null|-|err!?|not supported|", re.I)
+_MEMO_LIMIT: Final = 16_384
+
+
+class Refusal(str, Enum):
+    """Why a line cannot be used, as the report says it."""
+
+    NO_ANSWER = "without an answer of the GPU, such as [N/A]"
+    IMPOSSIBLE = "with a utilisation no GPU can have (over 100 %, negative or not a number)"
+    NO_NUMBER = "with something else than a utilisation in its column"
+    CUT_SHORT = "without the unit the other lines have"
+    WIDTH = "with more or fewer columns than the header"
+    STAMP = "with a time that cannot be read"
+    NOBODY = "of no GPU that can be told from the others"
+    HEADER = "of a table without a utilisation column"
+
+
+class UtilizationCells:
+    """Reads the utilisation cells of one log, which share a unit.
+
+    Args:
+        is_percent: Percent, else ratios 0 to 1.
+    """
+
+    def __init__(self, *, is_percent: bool) -> None:
+        self._scale = 100.0 if is_percent else 1.0
+        self._has_sign: bool | None = None
+        self._known: dict[str, float | Refusal] = {}
+
+    def read(self, cell: str) -> float | Refusal:
+        """The ratio, 0 to 1, or why there is none."""
+        known = self._known.get(cell)
+        if known is not None:
+            return known
+        meaning = self._meaning_of(cell.strip())
+        if len(self._known) < _MEMO_LIMIT:
+            self._known[cell] = meaning
+        return meaning
+
+    def _meaning_of(self, text: str) -> float | Refusal:
+        found = _NUMBER.fullmatch(text)
+        if found is None:
+            return Refusal.NO_ANSWER if _NO_ANSWER.fullmatch(text) else Refusal.NO_NUMBER
+        if self._has_sign is None:
+            self._has_sign = bool(found[2])
+        if self._has_sign and not found[2]:
+            # The last line of a killed logger: "19 %" may have become "1".
+            return Refusal.CUT_SHORT
+        ratio = float(found[1]) / self._scale
+        return ratio if 0.0 <= ratio <= 1.0 else Refusal.IMPOSSIBLE
+
+
+def are_ratios(cells: Sequence[str]) -> bool:
+    """Whether values of a column without a unit look like 0 to 1 and not like percent.
+
+    >>> are_ratios(["0.0", "0.97"]), are_ratios(["0", "1"]), are_ratios(["0.5", "97.0"])
+    (True, False, False)
+    """
+    numbers = [float(found[1]) for cell in cells if (found := _NUMBER.fullmatch(cell.strip()))]
+    return bool(numbers) and max(numbers) <= 1.0 and any(0.0 < value < 1.0 for value in numbers)
+
+
+class SkippedLines:
+    """How many lines were not used, why, and where each reason was first met."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._reasons: dict[Refusal, list[int]] = {}
+
+    def add(self, reason: Refusal, line_number: int) -> None:
+        self.count += 1
+        entry = self._reasons.setdefault(reason, [0, line_number])
+        entry[0] += 1
+
+    def sentences(self) -> tuple[str, ...]:
+        """One sentence for each reason."""
+        return tuple(
+            f"Skipped {count} {'line' if count == 1 else 'lines'} {reason.value}; "
+            f"first at line {first}."
+            for reason, (count, first) in self._reasons.items()
+        )
