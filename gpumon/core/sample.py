@@ -42,7 +42,8 @@ def checked_busy_sample(start_ns: int, end_ns: int, busy_ratio: float) -> BusySa
     """
     if not 0.0 <= busy_ratio <= 1.0:
         raise InvalidSampleError(
-            f"busy_ratio must be within 0..1, got {busy_ratio!r}; divide NVML percent by 100 at the source"
+            f"busy_ratio must be within 0..1, got {busy_ratio!r}; "
+            "divide NVML percent by 100 at the source"
         )
     if end_ns <= start_ns:
         raise InvalidSampleError(f"a sample must span time, got {start_ns!r}..{end_ns!r} ns")

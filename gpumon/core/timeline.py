@@ -1,4 +1,4 @@
-"""What one training process did when: its ring's records as phases on the clock of the GPU samples."""
+"""What one training process did when: its ring's records, on the clock of the GPU samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source on a thread of its own: a driver call that hangs cannot be interrupted, so it hangs alone."""
+"""A source on a thread of its own: a driver call that hangs cannot be ended, so it hangs alone."""
 
 from __future__ import annotations
 

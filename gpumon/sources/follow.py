@@ -29,13 +29,13 @@ class _FollowedGpu:
         )
         self._spans: deque[tuple[int, int]] = deque()
         self._sampled_until_ns = from_ns
-        self._known_until_ns = from_ns
+        self._known_until_ns = 0
         self._patience_ns = _LEAST_PATIENCE_NS
 
     def add(self, start_ns: int, end_ns: int) -> bool:
         """Take a span; false if it cannot be true."""
-        if end_ns < start_ns or start_ns < 0 or end_ns < self._known_until_ns:
-            return end_ns >= start_ns >= 0 and end_ns <= self._sampled_until_ns
+        if not 0 <= start_ns <= end_ns or end_ns < self._known_until_ns:
+            return False
         start_ns = max(start_ns, self._spans[-1][1] if self._spans else 0)
         self._spans.append((start_ns, end_ns))
         self._known_until_ns = end_ns

@@ -1,4 +1,4 @@
-"""GPUs that do not exist, busy by a script: the demo, the test double and the load of benchmarks."""
+"""GPUs that do not exist, busy by a script: for a first look, for tests and for benchmarks."""
 
 from __future__ import annotations
 

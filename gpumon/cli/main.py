@@ -1,0 +1,99 @@
+"""Finds the subcommand, runs it, and turns errors into sentences and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+from gpumon.cli.command import Command
+from gpumon.errors import GpumonError
+
+_COMMANDS = {
+    "serve": ("gpumon.cli.serve", "ServeCommand"),
+    "analyze": ("gpumon.cli.analyze", "AnalyzeCommand"),
+    "report": ("gpumon.cli.report", "ReportCommand"),
+    "demo": ("gpumon.cli.demo", "DemoCommand"),
+    "doctor": ("gpumon.cli.doctor", "DoctorCommand"),
+    "dstat": ("gpumon.cli.dstat", "DstatCommand"),
+}
+
+_DESCRIPTION = """\
+How much GPU time is lost, to what, and what to change first.
+
+  gpumon demo                       see it work; no GPU needed
+  gpumon analyze gpu.csv            a verdict on a log you already have
+  gpumon serve                      watch this machine: page, /metrics, dstat --gpu
+"""
+
+
+def installed_version() -> str:
+    """The version of the installed distribution; ``"unknown"`` in a bare checkout."""
+    try:
+        return version("gpumon-starvation")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def load_command(name: str) -> Command:
+    """The command of that name. Imports only that one: ``serve`` needs no ``rich``."""
+    module, class_name = _COMMANDS[name]
+    command: Command = getattr(import_module(module), class_name)()
+    return command
+
+
+def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
+    """The parser for those commands; each one's docstring is its help."""
+    parser = argparse.ArgumentParser(
+        prog="gpumon",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="`gpumon COMMAND --help` shows an example of each.",
+    )
+    parser.add_argument("--version", action="version", version=f"gpumon {installed_version()}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in commands:
+        subparser = subparsers.add_parser(
+            command.name,
+            help=command.summary,
+            description=_dedented(command.__doc__ or command.summary),
+            epilog=f"example:\n  {command.example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        0 done, 1 the work failed, 2 usage, 3 no source, 4 no daemon.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    wanted = [words[0]] if words and words[0] in _COMMANDS else list(_COMMANDS)
+    parser = build_parser([load_command(name) for name in wanted])
+    args = parser.parse_args(words)
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+    except GpumonError as error:
+        print(f"gpumon: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader has seen enough; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _dedented(docstring: str) -> str:
+    first, _, rest = docstring.partition("\n")
+    lines = [line.removeprefix("    ") for line in rest.splitlines()]
+    return "\n".join([first, *lines]).strip()

@@ -1,0 +1,37 @@
+"""Short ways to write down samples and stretches of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpumon.core.ledger import GpuLedger
+from gpumon.core.sample import BusySample
+from gpumon.core.totals import GpuTotals
+from gpumon.core.units import NS_PER_S
+
+
+def s(seconds: float) -> int:
+    """Seconds as nanoseconds."""
+    return round(seconds * NS_PER_S)
+
+
+def every(period_s: float, ratios: Iterable[float], start_s: float = 0.0) -> list[BusySample]:
+    """Samples one after the other, each ``period_s`` long."""
+    length_ns = s(period_s)
+    return [
+        BusySample(s(start_s) + k * length_ns, s(start_s) + (k + 1) * length_ns, ratio)
+        for k, ratio in enumerate(ratios)
+    ]
+
+
+def rhythm(busy: int, idle: int, times: int, level: float = 1.0) -> list[float]:
+    """``busy`` busy samples and ``idle`` idle ones, again and again."""
+    return ([level] * busy + [0.0] * idle) * times
+
+
+def settled(samples: Iterable[BusySample]) -> GpuTotals:
+    """Totals of a finished log."""
+    ledger = GpuLedger()
+    ledger.observe(list(samples))
+    ledger.end_job()
+    return ledger.snapshot()
