@@ -1,0 +1,171 @@
+"""The last few minutes of every GPU, tick by tick, for whoever opens the page late.
+
+Counters say what was settled *in* a tick; a picture wants to say what was
+going on *at* a time. A pause is pending while it lasts and gets its cause when
+it ends, so a tick that settles also rewrites the points of the pause itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Iterator
+from typing import Any, Final
+
+from gpumon.core.label_text import label_text
+from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.state import GpuState, MonitorState
+
+MAX_POINTS: Final = 600
+"""Points kept for one GPU: ten minutes at one tick a second."""
+
+_END, _OBSERVED, _BUSY, _PENDING, _SUSPECTED, _CAUSES = range(6)
+_WIDTH: Final = _CAUSES + len(CAUSES)
+_COLUMN: Final = {cause: _CAUSES + number for number, cause in enumerate(CAUSES)}
+_INPUT_WAIT: Final = _COLUMN[IdleCause.INPUT_WAIT]
+_UNKNOWN: Final = _COLUMN[IdleCause.UNKNOWN]
+_NO_ANSWER: Final = -1.0
+
+
+class History:
+    """Bounded recent points of each GPU. Any thread may ask while one appends."""
+
+    def __init__(self, max_points: int = MAX_POINTS) -> None:
+        self._max_points = max_points
+        self._lock = threading.Lock()
+        self._lanes: dict[str, _Lane] = {}
+        self._sequence = 0
+
+    def append(self, state: MonitorState) -> None:
+        """Add one tick: what its counters grew by since the tick before."""
+        with self._lock:
+            self._sequence += 1
+            uuids = {gpu.device.uuid for gpu in state.gpus}
+            for gone in self._lanes.keys() - uuids:
+                del self._lanes[gone]
+            for gpu in state.gpus:
+                lane = self._lanes.get(gpu.device.uuid)
+                if lane is None:
+                    lane = self._lanes[gpu.device.uuid] = _Lane(self._max_points)
+                lane.append(self._sequence, state.taken_at_ns, gpu)
+
+    def document(self) -> dict[str, Any]:
+        """All points, oldest first: the body of ``/api/v1/history``."""
+        with self._lock:
+            return self._document({uuid: lane.rows() for uuid, lane in self._lanes.items()})
+
+    def newest(self) -> dict[str, Any]:
+        """The points that the last tick added or rewrote, in the same form."""
+        with self._lock:
+            return self._document({uuid: lane.touched for uuid, lane in self._lanes.items()})
+
+    def _document(self, rows: dict[str, range | list[int]]) -> dict[str, Any]:
+        return {
+            "sequence": self._sequence,
+            "gpus": {
+                label_text(uuid): [self._lanes[uuid].point(row) for row in chosen]
+                for uuid, chosen in rows.items()
+            },
+        }
+
+
+class _Lane:
+    """One GPU's points in a ring of whole nanoseconds: 150 bytes a point, whatever happens."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._cells = array("q", bytes(8 * _WIDTH * capacity))
+        self._utilization = array("d", bytes(8 * capacity))
+        self._first_sequence = 1
+        self._end = 0  # Rows written so far: row n lives in slot n % capacity.
+        self._before = [0] * _WIDTH
+        self.touched: list[int] = []
+
+    def append(self, sequence: int, taken_at_ns: int, gpu: GpuState) -> None:
+        now = _counters(taken_at_ns, gpu)
+        grown = [after - before for after, before in zip(now, self._before, strict=True)]
+        grown[_END] = taken_at_ns
+        pending_before, self._before = self._before[_PENDING], now
+        if self._end == 0:
+            self._first_sequence = sequence
+        row, self._end = self._end, self._end + 1
+        self.touched = [row]
+        suspected_ns, grown[_SUSPECTED] = grown[_SUSPECTED], 0
+        released_ns, grown[_PENDING] = max(0, -grown[_PENDING]), max(0, grown[_PENDING])
+        waiting = list(self._rows_with_pending(pending_before)) if released_ns else []
+        for earlier in waiting:
+            released_ns -= self._settle(earlier, released_ns, grown)
+        start = (row % self._capacity) * _WIDTH
+        self._cells[start : start + _WIDTH] = array("q", grown)
+        latest = gpu.latest.utilization_ratio if gpu.latest is not None and gpu.present else None
+        self._utilization[row % self._capacity] = _NO_ANSWER if latest is None else latest
+        if suspected_ns > 0:
+            self._suspect(suspected_ns, waiting)
+
+    def rows(self) -> range:
+        return range(max(0, self._end - self._capacity), self._end)
+
+    def point(self, row: int) -> dict[str, Any]:
+        start = (row % self._capacity) * _WIDTH
+        cells = self._cells[start : start + _WIDTH]
+        utilization = self._utilization[row % self._capacity]
+        return {
+            "sequence": self._first_sequence + row,
+            "end_ns": cells[_END],
+            "observed_ns": cells[_OBSERVED],
+            "busy_ns": cells[_BUSY],
+            "pending_ns": cells[_PENDING],
+            "starved_ns": cells[_INPUT_WAIT],
+            "suspected_ns": cells[_SUSPECTED],
+            "idle_ns": {cause.value: cells[at] for cause, at in _COLUMN.items() if cells[at]},
+            "utilization_ratio": None if utilization == _NO_ANSWER else utilization,
+        }
+
+    def _rows_with_pending(self, pending_ns: int) -> Iterator[int]:
+        """Rows that hold the pending time, oldest first."""
+        found: list[int] = []
+        for row in reversed(range(self.rows().start, self._end - 1)):
+            if pending_ns <= 0:
+                break
+            held_ns = self._cells[(row % self._capacity) * _WIDTH + _PENDING]
+            if held_ns:
+                found.append(row)
+                pending_ns -= held_ns
+        return reversed(found)
+
+    def _settle(self, row: int, released_ns: int, grown: list[int]) -> int:
+        """Move pending time of an earlier row to the causes that the new tick settled."""
+        start = (row % self._capacity) * _WIDTH
+        cells = self._cells
+        moved_ns = 0
+        for column in range(_CAUSES, _WIDTH):
+            share_ns = min(grown[column], cells[start + _PENDING], released_ns - moved_ns)
+            if share_ns > 0:
+                grown[column] -= share_ns
+                cells[start + column] += share_ns
+                cells[start + _PENDING] -= share_ns
+                moved_ns += share_ns
+        if moved_ns:
+            self.touched.append(row)
+        return moved_ns
+
+    def _suspect(self, suspected_ns: int, settled_rows: list[int]) -> None:
+        """Mark unknown idle time as suspected: the pause that just ended first, then backwards."""
+        for row in (*settled_rows, *reversed(self.rows())):
+            if suspected_ns <= 0:
+                return
+            start = (row % self._capacity) * _WIDTH
+            room_ns = self._cells[start + _UNKNOWN] - self._cells[start + _SUSPECTED]
+            share_ns = min(room_ns, suspected_ns)
+            if share_ns > 0:
+                self._cells[start + _SUSPECTED] += share_ns
+                suspected_ns -= share_ns
+                if row not in self.touched:
+                    self.touched.append(row)
+
+
+def _counters(taken_at_ns: int, gpu: GpuState) -> list[int]:
+    totals = gpu.totals
+    fixed = [taken_at_ns, totals.observed_ns, totals.busy_ns, totals.pending_ns,
+             totals.suspected_ns]  # fmt: skip
+    return fixed + [totals.idle_ns.get(cause, 0) for cause in CAUSES]
