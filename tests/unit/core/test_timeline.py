@@ -1,0 +1,147 @@
+"""Specification of the timeline: which phases of a run lie in a window, and which the device felt."""
+
+from __future__ import annotations
+
+from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
+from gpumon.core.ring_events import RingEvent, RingKind
+from gpumon.core.sharing import WindowParts
+from gpumon.core.timeline import PhaseTimeline, merge_parts
+
+WAIT, STEP, SYNC, CALLBACKS, VALIDATION = (
+    TrainingPhase.INPUT_WAIT,
+    TrainingPhase.TRAIN_STEP,
+    TrainingPhase.DEVICE_SYNC,
+    TrainingPhase.CALLBACKS,
+    TrainingPhase.VALIDATION,
+)
+
+
+def enter(at_ns: int, phase: TrainingPhase, mode: TrainingMode = TrainingMode.TRAIN) -> RingEvent:
+    return RingEvent(RingKind.ENTER, at_ns, phase, mode)
+
+
+def done(at_ns: int, step: int) -> RingEvent:
+    return RingEvent(RingKind.DEVICE_DONE, at_ns, TrainingPhase.OTHER, step)
+
+
+def timeline(*events: RingEvent, until_ns: int) -> PhaseTimeline:
+    made = PhaseTimeline()
+    made.extend(events, until_ns)
+    return made
+
+
+class TestAPhase:
+    def test_lasts_until_the_next_one_begins(self) -> None:
+        run = timeline(enter(0, WAIT), enter(300, STEP), until_ns=1000)
+
+        parts = run.parts(0, 1000)
+
+        assert parts.waits == {IdleCause.INPUT_WAIT: 300}
+        assert parts.step_ns == 700
+        assert parts.uncovered_ns == 0
+
+    def test_counts_only_as_far_as_it_lies_in_the_window(self) -> None:
+        run = timeline(enter(0, WAIT), enter(300, STEP), enter(900, WAIT), until_ns=2000)
+
+        assert run.parts(200, 1000) == WindowParts(waits={IdleCause.INPUT_WAIT: 200}, step_ns=600)
+
+    def test_covers_nothing_before_the_first_or_after_what_is_known(self) -> None:
+        run = timeline(enter(100, WAIT), until_ns=500)
+
+        assert run.parts(0, 1000).uncovered_ns == 600
+        assert run.covered_ns(0, 1000) == 400
+        assert run.parts(600, 900).uncovered_ns == 300
+
+    def test_may_hold_an_amount_of_another(self) -> None:
+        run = timeline(
+            enter(0, STEP),
+            RingEvent(RingKind.AMOUNT, 900, WAIT, 250),
+            enter(1000, CALLBACKS),
+            until_ns=1000,
+        )
+
+        parts = run.parts(0, 1000)
+
+        assert parts.waits == {IdleCause.INPUT_WAIT: 250}
+        assert parts.step_ns == 750
+
+    def test_of_a_step_is_the_wait_for_the_device_too(self) -> None:
+        run = timeline(enter(0, STEP), enter(10, SYNC), until_ns=100)
+
+        assert run.parts(0, 100).step_ns == 100
+
+
+class TestInsideValidation:
+    def test_a_wait_for_input_is_still_one_and_the_rest_is_validation(self) -> None:
+        mode = TrainingMode.VALIDATION
+        run = timeline(
+            enter(0, WAIT, mode), enter(300, VALIDATION, mode), enter(500, CALLBACKS, mode),
+            until_ns=600,
+        )  # fmt: skip
+
+        parts = run.parts(0, 600)
+
+        assert parts.waits == {IdleCause.INPUT_WAIT: 300}
+        assert parts.validation_ns == 300
+        assert parts.step_ns == 0
+
+
+class TestWhereTheDeviceSaysWhenAStepEnded:
+    def test_a_wait_meanwhile_is_hidden(self) -> None:
+        run = timeline(enter(0, STEP), enter(10, WAIT), done(900, 1), until_ns=1000)
+
+        parts = run.parts(0, 1000)
+
+        assert parts.waits == {IdleCause.INPUT_WAIT: 100}
+        assert parts.hidden_input_wait_ns == 890
+
+    def test_the_next_dispatch_ends_the_exposure(self) -> None:
+        run = timeline(
+            enter(0, STEP), enter(10, WAIT), done(100, 1),
+            enter(300, STEP), enter(310, WAIT), done(400, 2),
+            until_ns=500,
+        )  # fmt: skip
+
+        assert run.parts(0, 500).waits == {IdleCause.INPUT_WAIT: 300}
+
+    def test_a_step_dispatched_ahead_keeps_it_hidden(self) -> None:
+        run = timeline(
+            enter(0, STEP), enter(10, WAIT), enter(20, STEP), enter(30, WAIT), done(100, 1),
+            until_ns=200,
+        )  # fmt: skip
+
+        assert run.parts(30, 200).waits == {IdleCause.INPUT_WAIT: 0}
+        assert run.parts(30, 200).hidden_input_wait_ns == 170
+
+    def test_late_records_are_put_in_order(self) -> None:
+        straight = timeline(enter(0, STEP), enter(10, WAIT), done(100, 1), until_ns=200)
+        mixed = timeline(done(100, 1), enter(10, WAIT), enter(0, STEP), until_ns=200)
+
+        assert mixed.parts(0, 200) == straight.parts(0, 200)
+
+
+class TestForgetting:
+    def test_keeps_what_a_later_window_can_still_ask_for(self) -> None:
+        run = timeline(enter(0, WAIT), enter(100, STEP), enter(200, WAIT), until_ns=300)
+        before = run.parts(150, 300)
+
+        run.forget_before(150)
+
+        assert run.parts(150, 300) == before
+        assert run.covered_ns(0, 100) == 0
+
+
+class TestSeveralRunsOnOneGpu:
+    def test_share_the_window_equally(self) -> None:
+        waiting = WindowParts(waits={IdleCause.INPUT_WAIT: 1000})
+        checkpointing = WindowParts(waits={IdleCause.CHECKPOINT: 1000})
+
+        merged = merge_parts([(waiting, 1000), (checkpointing, 1000)], 1000)
+
+        assert merged.waits == {IdleCause.INPUT_WAIT: 500, IdleCause.CHECKPOINT: 500}
+        assert merged.uncovered_ns == 0
+
+    def test_leave_uncovered_what_none_covers(self) -> None:
+        short = WindowParts(waits={IdleCause.INPUT_WAIT: 400}, uncovered_ns=600)
+
+        assert merge_parts([(short, 400), (short, 400)], 1000).uncovered_ns == 600
