@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.totals import GpuTotals
@@ -62,6 +62,7 @@ class RunReport:
     gpu_uuids: tuple[str, ...]
     wall_ns: int
     phase_ns: dict[TrainingPhase, int]
+    loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

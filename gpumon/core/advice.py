@@ -1,0 +1,192 @@
+"""What to change first, and the most it can gain. One rule for each cause; all pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from gpumon.core.advice_texts import input_wait_text, unknown_text
+from gpumon.core.figures import counted, in_percent, in_seconds, listed
+from gpumon.core.phase import IdleCause
+from gpumon.core.report import Advice, GpuReport, RunReport
+from gpumon.core.units import seconds
+from gpumon.core.verdict import VerdictName
+
+MIN_SHARE: Final = 0.01
+"""A cause that costs less of a GPU's time than this is not worth a change."""
+MIN_START_UP_SHARE: Final = 0.10
+"""Start-up comes once: shorten it only where it is long beside the work."""
+
+Rule = Callable[[Sequence[GpuReport], Sequence[RunReport]], str]
+
+
+def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice, ...]:
+    """What to change, the greatest loss first.
+
+    A healthy GPU is left alone. A GPU that was not in use loses nothing by
+    definition: the advice on it comes last.
+
+    Args:
+        gpus: The GPUs of a report.
+        runs: The training runs that were tagged while they were observed.
+    """
+    found = [advice for cause in _RULES if (advice := _advice_on(cause, gpus, runs)) is not None]
+    unused = _unused_gpus(gpus)
+    found.sort(key=lambda advice: -advice.lost_seconds)
+    return (*found, unused) if unused is not None else tuple(found)
+
+
+def speedup_upper_bound(in_use_ns: int, lost_ns: int) -> float:
+    """How many times faster work can become at most, when time lost to one cause is won back.
+
+    Infinite only where all time was lost, which a GPU in use never does;
+    then, and without any time in use, 1 is all that can be promised.
+
+    >>> speedup_upper_bound(100, 50)
+    2.0
+    """
+    left_ns = in_use_ns - lost_ns
+    return max(1.0, in_use_ns / left_ns) if left_ns > 0 else 1.0
+
+
+def _advice_on(
+    cause: IdleCause, gpus: Sequence[GpuReport], runs: Sequence[RunReport]
+) -> Advice | None:
+    hit = [gpu for gpu in gpus if _is_worth_it(gpu, cause)]
+    if not hit:
+        return None
+    return Advice(
+        cause=cause.value,
+        lost_seconds=seconds(sum(gpu.totals.idle_ns[cause] for gpu in hit)),
+        # GPUs may belong to different jobs: a bound for each of them is the greatest of all.
+        speedup_upper_bound=max(
+            speedup_upper_bound(_working_ns(gpu, cause), gpu.totals.idle_ns[cause]) for gpu in hit
+        ),
+        evidence=_evidence(cause, hit),
+        text=_RULES[cause](hit, runs),
+    )
+
+
+def _is_worth_it(gpu: GpuReport, cause: IdleCause) -> bool:
+    if gpu.verdict.name in (VerdictName.HEALTHY, VerdictName.NOT_IN_USE):
+        return False
+    lost_ns = gpu.totals.idle_ns.get(cause, 0)
+    least = MIN_START_UP_SHARE if cause is IdleCause.START_UP else MIN_SHARE
+    return lost_ns > 0 and lost_ns >= least * _working_ns(gpu, cause)
+
+
+def _working_ns(gpu: GpuReport, cause: IdleCause) -> int:
+    """The time a cause is a part of: start-up comes before the time in use."""
+    before_ns = gpu.totals.idle_ns.get(cause, 0) if cause is IdleCause.START_UP else 0
+    return gpu.totals.in_use_ns + before_ns
+
+
+def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
+    worst_first = sorted(gpus, key=lambda gpu: -gpu.totals.idle_ns[cause])
+    shares = [_share(cause, gpu) for gpu in worst_first]
+    sentences = [f"Idle, {WORD_OF_CAUSE[cause]}: {listed(shares, most=3)}."]
+    worst = worst_first[0].totals
+    if cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and worst.gaps.count:
+        median = f", median {in_seconds(worst.gaps.p50_ns)}" if worst.gaps.p50_ns else ""
+        sentences.append(
+            f"GPU {worst_first[0].index} paused {counted(worst.gaps.count, 'time', 'times')}"
+            f"{median}, longest {in_seconds(worst.gaps.longest_ns)}."
+        )
+    if cause is IdleCause.INPUT_WAIT and worst.hidden_input_wait_ns:
+        sentences.append(
+            f"Exposed {in_seconds(worst.starved_ns)}; another "
+            f"{in_seconds(worst.hidden_input_wait_ns)} of waiting was hidden behind a busy GPU."
+        )
+    return " ".join(sentences)
+
+
+def _share(cause: IdleCause, gpu: GpuReport) -> str:
+    lost_ns, whole_ns = gpu.totals.idle_ns[cause], _working_ns(gpu, cause)
+    return (
+        f"GPU {gpu.index} for {in_seconds(lost_ns)} of {in_seconds(whole_ns)} in use "
+        f"({in_percent(lost_ns / whole_ns if whole_ns else None)})"
+    )
+
+
+def _unused_gpus(gpus: Sequence[GpuReport]) -> Advice | None:
+    unused = [gpu for gpu in gpus if gpu.verdict.name is VerdictName.NOT_IN_USE]
+    if not unused:
+        return None
+    names = listed([f"GPU {gpu.index}" for gpu in unused])
+    in_use = in_seconds(max(gpu.totals.in_use_ns for gpu in unused))
+    observed = in_seconds(max(gpu.totals.observed_ns for gpu in unused))
+    return Advice(
+        cause=IdleCause.NOT_IN_USE.value,
+        lost_seconds=0.0,
+        speedup_upper_bound=1.0,
+        evidence=f"{names}: in use for at most {in_use} of {observed} observed.",
+        text=f"Give {names} work, or give {'it' if len(unused) == 1 else 'them'} back.",
+    )
+
+
+def _fixed(text: str) -> Rule:
+    return lambda gpus, runs: text
+
+
+WORD_OF_CAUSE: Final[Mapping[IdleCause, str]] = MappingProxyType(
+    {
+        IdleCause.INPUT_WAIT: "waiting for input",
+        IdleCause.CHECKPOINT: "during checkpoints",
+        IdleCause.VALIDATION: "during validation",
+        IdleCause.CALLBACKS: "in callbacks",
+        IdleCause.HOST_TO_DEVICE: "waiting for copies to the device",
+        IdleCause.WITHIN_STEP: "inside the training step",
+        IdleCause.IMBALANCE: "waiting for a slower GPU",
+        IdleCause.COMPILE: "while compiling",
+        IdleCause.BETWEEN_EPOCHS: "between epochs",
+        IdleCause.START_UP: "during start-up",
+        IdleCause.UNKNOWN: "cause unknown",
+        IdleCause.NOT_IN_USE: "not in use",
+    }
+)
+"""How each cause reads after "idle"."""
+
+_RULES: Final[Mapping[IdleCause, Rule]] = MappingProxyType(
+    {
+        IdleCause.INPUT_WAIT: input_wait_text,
+        IdleCause.UNKNOWN: unknown_text,
+        IdleCause.CHECKPOINT: _fixed(
+            "Save less often, save weights only, or save in the background: "
+            "to memory or a local disk first, and copy from there."
+        ),
+        IdleCause.VALIDATION: _fixed(
+            "Validate less often or on fewer batches (validation_freq, validation_steps), "
+            "with a larger batch, or in a process of its own on saved weights."
+        ),
+        IdleCause.CALLBACKS: _fixed(
+            "Take work out of the callbacks: log every N batches, write in a background thread, "
+            "and read no tensor in a batch hook: each read makes the device wait."
+        ),
+        IdleCause.HOST_TO_DEVICE: _fixed(
+            "Copy the next batch while the present one is computed: prefetch to the device, "
+            "with pinned memory, and send small types (uint8, float16) instead of float32."
+        ),
+        IdleCause.WITHIN_STEP: _fixed(
+            "The device waits inside the step: use a larger batch, compile the step "
+            "(jit_compile=True), run several steps a call (steps_per_execution), and read the "
+            "loss less often. A kernel profiler shows which call synchronises."
+        ),
+        IdleCause.IMBALANCE: _fixed(
+            "Give the slower GPU a smaller share of each batch, in the ratio of their speeds, "
+            "or put GPUs of one kind in a job."
+        ),
+        IdleCause.COMPILE: _fixed(
+            "Compile once: keep the shapes fixed (drop or pad the last batch), "
+            "and turn on the framework's compilation cache so that the next run need not."
+        ),
+        IdleCause.BETWEEN_EPOCHS: _fixed(
+            "Keep the loader's workers alive between epochs (persistent workers), "
+            "or repeat the data set and make epochs longer."
+        ),
+        IdleCause.START_UP: _fixed(
+            "Start faster: load the data set lazily, keep a prepared copy on a local disk, "
+            "and build the pipeline while the model is being built."
+        ),
+    }
+)

@@ -1,0 +1,105 @@
+"""The two pieces of advice that depend on more than their cause: input waits and unknown pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from gpumon.core.phase import InputWaitReason
+from gpumon.core.report import GpuReport, RunReport
+from gpumon.core.verdict import VerdictName
+
+TAG_THE_PHASES: Final = (
+    "tag the phases under `gpumon serve`: model.fit(..., callbacks=[PhaseTagger()]), "
+    'or `with phase("input_wait"):` in a loop of your own'
+)
+_MIN_REASON_SHARE: Final = 0.5
+"""Share of the input wait that one reason must explain before the advice follows it."""
+
+_TEXT_OF_REASON: Final = MappingProxyType(
+    {
+        InputWaitReason.CPU_BOUND: (
+            "The processors are the limit: use more workers up to the number of cores, make "
+            "decoding and augmentation cheaper, or keep their results in a cache."
+        ),
+        InputWaitReason.GIL_BOUND: (
+            "Python's lock is the limit: load in worker processes instead of threads."
+        ),
+        InputWaitReason.DISK_BOUND: (
+            "The disk is the limit: pack many small files into few large ones, "
+            "or cache the data set in memory or on a local SSD."
+        ),
+        InputWaitReason.NETWORK_BOUND: (
+            "The network is the limit: copy the data set to a local disk first, "
+            "or store it compressed."
+        ),
+        InputWaitReason.MEMORY_PRESSURE: (
+            "Memory is short: use fewer workers or a smaller shuffle buffer, "
+            "so that the data set stays in the page cache."
+        ),
+        InputWaitReason.LATENCY_BOUND: (
+            "Each read waits, none is large: keep more of them under way, "
+            "with more workers and a deeper prefetch."
+        ),
+    }
+)
+_PLAIN: Final = (
+    "Prepare the next batches while the GPU computes: prefetch, use more workers, "
+    "or cache prepared data."
+)
+
+
+def input_wait_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """What to change in an input pipeline, as specific as its facts allow."""
+    uuids = {gpu.uuid for gpu in gpus}
+    concerned = [run for run in runs if not run.gpu_uuids or uuids & set(run.gpu_uuids)]
+    specific = [sentence for run in concerned for sentence in _loader_sentences(run)]
+    reason = _main_reason(gpus)
+    sentences = [_TEXT_OF_REASON[reason]] if reason is not None else []
+    sentences += list(dict.fromkeys(specific))
+    return " ".join(sentences or [_PLAIN])
+
+
+def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """What to do about idle time that nobody has explained."""
+    if runs:
+        return (
+            "Tag what the training does in this time, with `phase(...)` around it: "
+            "the hooks saw a run, but none of its phases covers these seconds."
+        )
+    if any(gpu.verdict.name is VerdictName.STARVATION_SUSPECTED for gpu in gpus):
+        return (
+            "Bursts with pauses between them often mean that batches come too late: try prefetch "
+            "and more workers. Waiting for other machines looks the same; to prove the cause, "
+            f"{TAG_THE_PHASES}."
+        )
+    return (
+        f"Utilisation alone cannot tell short waits from small kernels. To know, {TAG_THE_PHASES}."
+    )
+
+
+def _main_reason(gpus: Sequence[GpuReport]) -> InputWaitReason | None:
+    waited_ns = sum(gpu.totals.starved_ns for gpu in gpus)
+    for reason in InputWaitReason:
+        explained_ns = sum(gpu.totals.input_wait_by_reason_ns.get(reason.value, 0) for gpu in gpus)
+        if waited_ns > 0 and explained_ns >= _MIN_REASON_SHARE * waited_ns:
+            return reason
+    return None
+
+
+def _loader_sentences(run: RunReport) -> Iterator[str]:
+    workers = run.loader.get("workers")
+    if isinstance(workers, int) and not isinstance(workers, bool):
+        if workers <= 1:
+            yield (
+                f"The loader of {run.run} has workers={workers}: raise it, "
+                "towards the number of CPU cores."
+            )
+        elif run.loader.get("use_multiprocessing") is False:
+            yield (
+                f"The {workers} workers of {run.run} are threads: if they run Python code, "
+                "set use_multiprocessing=True."
+            )
+    if run.loader.get("prefetch") in (0, False):
+        yield f"The loader of {run.run} prefetches nothing: let it work one or two batches ahead."

@@ -1,0 +1,261 @@
+"""A report as the ``gpumon.report/1`` document, and back. Numbers are not rounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gpumon.core.intervals import Interval
+from gpumon.core.label_text import label_text
+from gpumon.core.phase import CAUSES, IdleCause, phase_named
+from gpumon.core.report import Advice, GpuReport, Report, RunReport
+from gpumon.core.totals import GapTotals, GpuTotals
+from gpumon.core.units import nanoseconds, seconds
+from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
+from gpumon.errors import UsageError
+
+REPORT_SCHEMA: Final = "gpumon.report/1"
+_MAX_TEXT: Final = 2_000
+
+
+def encode_report(report: Report) -> dict[str, Any]:
+    """The report as plain dictionaries, lists, numbers and text.
+
+    Fields may be added to the schema, never removed. Times are seconds;
+    intervals count from ``started_at``.
+    """
+    return {
+        "schema": REPORT_SCHEMA,
+        "source": label_text(report.source, _MAX_TEXT),
+        "simulated": report.simulated,
+        "started_at": report.started_at,
+        "observed_seconds": seconds(report.observed_ns),
+        "period_seconds": seconds(report.period_ns),
+        "skipped_lines": report.skipped_lines,
+        "notes": [label_text(note, _MAX_TEXT) for note in report.notes],
+        "gpus": [_encode_gpu(gpu, report.origin_ns) for gpu in report.gpus],
+        "runs": [_encode_run(run) for run in report.runs],
+        "advice": [_encode_advice(advice) for advice in report.advice],
+    }
+
+
+def decode_report(document: object) -> Report:
+    """The report that a document describes; its intervals count from 0.
+
+    Raises:
+        UsageError: It has another schema, or is damaged.
+    """
+    if not isinstance(document, Mapping):
+        raise UsageError(f"not a report: a {REPORT_SCHEMA} document is one JSON object")
+    schema = document.get("schema")
+    if schema != REPORT_SCHEMA:
+        raise UsageError(f"schema {schema!r} is not {REPORT_SCHEMA!r}")
+    try:
+        return _decoded(document)
+    except KeyError as error:
+        raise UsageError(f"not a whole {REPORT_SCHEMA} document: {error} is missing") from error
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise UsageError(f"not a valid {REPORT_SCHEMA} document: {error}") from error
+
+
+def _encode_gpu(gpu: GpuReport, origin_ns: int) -> dict[str, Any]:
+    totals, verdict = gpu.totals, gpu.verdict
+    return {
+        "index": gpu.index,
+        "uuid": _text_or_none(gpu.uuid),
+        "name": _text_or_none(gpu.name),
+        "observed_seconds": seconds(totals.observed_ns),
+        "busy_seconds": seconds(totals.busy_ns),
+        "idle_seconds": seconds(totals.idle_total_ns),
+        "pending_seconds": seconds(totals.pending_ns),
+        "in_use_seconds": seconds(totals.in_use_ns),
+        "in_use_busy_seconds": seconds(totals.in_use_busy_ns),
+        "busy_ratio": totals.busy_ns / totals.observed_ns if totals.observed_ns else None,
+        "coverage_ratio": verdict.coverage_ratio,
+        "pattern": verdict.pattern.value,
+        "verdict": verdict.name.value,
+        "severity": verdict.severity.value,
+        "main_cause": None if verdict.main_cause is None else verdict.main_cause.value,
+        "lost_ratio": verdict.lost_ratio,
+        "starved_seconds": seconds(totals.starved_ns),
+        "suspected_seconds": seconds(totals.suspected_ns),
+        "starved_ratio": verdict.starved_ratio,
+        "starved_now": totals.starved_now,
+        "episodes": totals.episodes,
+        "resolved_seconds": seconds(totals.resolved_ns),
+        "inferred_seconds": seconds(totals.inferred_ns),
+        "hidden_input_wait_seconds": seconds(totals.hidden_input_wait_ns),
+        "low_seconds": seconds(totals.low_ns),
+        "high_seconds": seconds(totals.high_ns),
+        "gaps": _encode_gaps(totals.gaps),
+        "starved_intervals": [
+            [seconds(span.start_ns - origin_ns), seconds(span.end_ns - origin_ns)]
+            for span in totals.starved_intervals
+        ],
+        "merged_intervals": totals.merged_intervals,
+        "idle_by_cause": {cause.value: seconds(totals.idle_ns.get(cause, 0)) for cause in CAUSES},
+        "input_wait_by_reason": {
+            reason: seconds(ns) for reason, ns in totals.input_wait_by_reason_ns.items()
+        },
+    }
+
+
+def _encode_gaps(gaps: GapTotals) -> dict[str, Any]:
+    return {
+        "count": gaps.count,
+        "total_seconds": seconds(gaps.total_ns),
+        "p50_seconds": None if gaps.p50_ns is None else seconds(gaps.p50_ns),
+        "p95_seconds": None if gaps.p95_ns is None else seconds(gaps.p95_ns),
+        "longest_seconds": seconds(gaps.longest_ns),
+    }
+
+
+def _encode_run(run: RunReport) -> dict[str, Any]:
+    return {
+        "run": label_text(run.run),
+        "job": label_text(run.job),
+        "rank": run.rank,
+        "pid": run.pid,
+        "framework": label_text(run.framework),
+        "steps": run.steps,
+        "gpus": [label_text(uuid) for uuid in run.gpu_uuids],
+        "wall_seconds": seconds(run.wall_ns),
+        "phase_seconds": {phase.value: seconds(ns) for phase, ns in run.phase_ns.items()},
+        "loader": {label_text(name): _plain(fact) for name, fact in run.loader.items()},
+    }
+
+
+def _encode_advice(advice: Advice) -> dict[str, Any]:
+    return {
+        "cause": advice.cause,
+        "lost_seconds": advice.lost_seconds,
+        "speedup_upper_bound": advice.speedup_upper_bound,
+        "evidence": advice.evidence,
+        "text": advice.text,
+    }
+
+
+def _decoded(document: Mapping[str, Any]) -> Report:
+    started_at = document["started_at"]
+    return Report(
+        source=str(document["source"]),
+        simulated=bool(document.get("simulated", False)),
+        started_at=None if started_at is None else str(started_at),
+        origin_ns=0,
+        observed_ns=_ns(document["observed_seconds"]),
+        period_ns=_ns(document["period_seconds"]),
+        skipped_lines=int(document["skipped_lines"]),
+        gpus=tuple(_decode_gpu(gpu) for gpu in document["gpus"]),
+        runs=tuple(_decode_run(run) for run in document["runs"]),
+        advice=tuple(_decode_advice(advice) for advice in document["advice"]),
+        notes=tuple(str(note) for note in document.get("notes", ())),
+    )
+
+
+def _decode_gpu(gpu: Mapping[str, Any]) -> GpuReport:
+    causes = {IdleCause(name): _ns(value) for name, value in gpu["idle_by_cause"].items()}
+    totals = GpuTotals(
+        observed_ns=_ns(gpu["observed_seconds"]),
+        busy_ns=_ns(gpu["busy_seconds"]),
+        idle_ns={cause: idle_ns for cause, idle_ns in causes.items() if idle_ns},
+        pending_ns=_ns(gpu["pending_seconds"]),
+        in_use_ns=_ns(gpu["in_use_seconds"]),
+        in_use_busy_ns=_ns(gpu["in_use_busy_seconds"]),
+        suspected_ns=_ns(gpu["suspected_seconds"]),
+        resolved_ns=_ns(gpu["resolved_seconds"]),
+        inferred_ns=_ns(gpu["inferred_seconds"]),
+        input_wait_by_reason_ns={
+            str(reason): _ns(value) for reason, value in gpu["input_wait_by_reason"].items()
+        },
+        hidden_input_wait_ns=_ns(gpu.get("hidden_input_wait_seconds", 0.0)),
+        low_ns=_ns(gpu.get("low_seconds", 0.0)),
+        high_ns=_ns(gpu.get("high_seconds", 0.0)),
+        gaps=_decode_gaps(gpu["gaps"]),
+        starved_intervals=tuple(
+            Interval(_ns(start), _ns(end)) for start, end in gpu["starved_intervals"]
+        ),
+        merged_intervals=int(gpu.get("merged_intervals", 0)),
+        episodes=int(gpu.get("episodes", 0)),
+        starved_now=bool(gpu.get("starved_now", False)),
+    )
+    return GpuReport(
+        index=int(gpu["index"]),
+        uuid=None if gpu["uuid"] is None else str(gpu["uuid"]),
+        name=None if gpu["name"] is None else str(gpu["name"]),
+        totals=totals,
+        verdict=_decode_verdict(gpu),
+    )
+
+
+def _decode_verdict(gpu: Mapping[str, Any]) -> Verdict:
+    main_cause = gpu.get("main_cause")
+    return Verdict(
+        name=VerdictName(gpu["verdict"]),
+        severity=Severity(gpu["severity"]),
+        pattern=Pattern(gpu["pattern"]),
+        main_cause=None if main_cause is None else IdleCause(main_cause),
+        lost_ratio=_ratio_or_none(gpu.get("lost_ratio")),
+        starved_ratio=_ratio_or_none(gpu["starved_ratio"]),
+        coverage_ratio=_ratio_or_none(gpu["coverage_ratio"]),
+    )
+
+
+def _decode_gaps(gaps: Mapping[str, Any]) -> GapTotals:
+    p50, p95 = gaps["p50_seconds"], gaps["p95_seconds"]
+    return GapTotals(
+        count=int(gaps["count"]),
+        total_ns=_ns(gaps["total_seconds"]),
+        longest_ns=_ns(gaps["longest_seconds"]),
+        p50_ns=None if p50 is None else _ns(p50),
+        p95_ns=None if p95 is None else _ns(p95),
+    )
+
+
+def _decode_run(run: Mapping[str, Any]) -> RunReport:
+    return RunReport(
+        run=str(run["run"]),
+        job=str(run["job"]),
+        rank=int(run["rank"]),
+        pid=int(run["pid"]),
+        framework=str(run["framework"]),
+        steps=int(run["steps"]),
+        gpu_uuids=tuple(str(uuid) for uuid in run["gpus"]),
+        wall_ns=_ns(run["wall_seconds"]),
+        phase_ns={phase_named(name): _ns(value) for name, value in run["phase_seconds"].items()},
+        loader=dict(run.get("loader", {})),
+    )
+
+
+def _decode_advice(advice: Mapping[str, Any]) -> Advice:
+    return Advice(
+        cause=str(advice["cause"]),
+        lost_seconds=float(advice["lost_seconds"]),
+        speedup_upper_bound=float(advice["speedup_upper_bound"]),
+        evidence=str(advice["evidence"]),
+        text=str(advice["text"]),
+    )
+
+
+def _ns(duration_s: object) -> int:
+    if isinstance(duration_s, bool) or not isinstance(duration_s, (int, float)):
+        raise TypeError(f"{duration_s!r} is not a number of seconds")
+    return nanoseconds(float(duration_s))
+
+
+def _ratio_or_none(raw: object) -> float | None:
+    if raw is None:
+        return None
+    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not math.isfinite(raw):
+        raise ValueError(f"{raw!r} is not a ratio")
+    return float(raw)
+
+
+def _text_or_none(raw: str | None) -> str | None:
+    return None if raw is None else label_text(raw)
+
+
+def _plain(fact: object) -> str | int | float | bool | None:
+    if isinstance(fact, float):
+        return fact if math.isfinite(fact) else None
+    return fact if isinstance(fact, (bool, int)) or fact is None else label_text(fact)
