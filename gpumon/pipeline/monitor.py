@@ -51,9 +51,24 @@ class Monitor:
         self._call_seconds: tuple[tuple[str, float], ...] = ()
 
     def advance(
-        self, tick: Tick, rings: RingsReading, *, wall_time_s: float, rings_seconds: float = 0.0
+        self,
+        tick: Tick,
+        rings: RingsReading,
+        *,
+        wall_time_s: float,
+        rings_seconds: float = 0.0,
+        more_collectors: tuple[CollectorState, ...] = (),
     ) -> MonitorState:
-        """Take one tick and what the rings said after it; return the new state."""
+        """Take one tick and what the rings said after it; return the new state.
+
+        Args:
+            tick: What the source brought.
+            rings: What the phase rings said, read after the source: so every
+                sample lies in time whose phases are known.
+            wall_time_s: Seconds since the epoch.
+            rings_seconds: How long reading the rings took.
+            more_collectors: Collectors that are not the pipeline's own.
+        """
         self._missed_total += tick.missed_count
         heard: dict[str, GpuSample] = {}
         for number, frame in enumerate(tick.frames):
@@ -82,6 +97,7 @@ class Monitor:
             collectors=(
                 self._source_collector(tick),
                 self._rings_collector(rings, rings_seconds),
+                *more_collectors,
             ),
             samples_total=self._samples_total,
             missed_total=self._missed_total,

@@ -1,0 +1,153 @@
+"""Specification of ``follow:FILE``: a GPU whose true busy spans another process writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.sample import BusySample
+from gpumon.errors import SourceUnavailableError
+from gpumon.sources.follow import FollowSource
+from tests.builders_clock import HandClock
+from tests.builders_time import s
+
+
+class Followed:
+    """A followed file that the test appends to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = HandClock()
+        self.path = folder / "busy.jsonl"
+        self.source = FollowSource(self.path, self.clock)
+        self.began_ns = self.clock.now_ns
+        self.samples: list[BusySample] = []
+        self.rejected = 0
+
+    def write(self, *lines: str) -> None:
+        with self.path.open("a") as handle:
+            handle.write("".join(f"{line}\n" for line in lines))
+
+    def busy(self, start_s: float, end_s: float, gpu: int = 0) -> None:
+        start_ns, end_ns = self.began_ns + s(start_s), self.began_ns + s(end_s)
+        self.write(json.dumps({"gpu": gpu, "start_ns": start_ns, "end_ns": end_ns}))
+
+    def read(self, after_s: float = 1.0, gpu: int = 0) -> list[BusySample]:
+        self.clock.pass_seconds(after_s)
+        frame = self.source.read()
+        self.rejected += frame.rejected
+        new = list(frame.gpus[gpu].busy)
+        self.samples.extend(new)
+        return new
+
+    def busy_seconds(self) -> float:
+        return sum((end - start) * ratio for start, end, ratio in self.samples) / s(1)
+
+
+@pytest.fixture
+def followed(tmp_path: Path) -> Followed:
+    return Followed(tmp_path)
+
+
+class TestBusySpans:
+    def test_become_the_share_of_each_driver_window(self, followed: Followed) -> None:
+        for k in range(40):
+            followed.busy(k * 0.1, k * 0.1 + 0.04)
+            followed.read(0.1)
+        followed.read(3.0)
+
+        assert followed.busy_seconds() == pytest.approx(1.6, abs=0.02)
+
+    def test_that_span_many_windows_fill_them(self, followed: Followed) -> None:
+        followed.clock.pass_seconds(0.9)
+        followed.busy(0.1, 0.9)
+        followed.read(1.0)
+        followed.read(2.0)
+
+        assert followed.busy_seconds() == pytest.approx(0.8, abs=0.01)
+
+    def test_are_waited_for_as_long_as_the_longest_one_lasted(self, followed: Followed) -> None:
+        followed.clock.pass_seconds(4.0)
+        followed.busy(0.0, 4.0)
+        followed.read(0.0)
+
+        silent = followed.read(3.0)
+
+        assert silent == []
+
+    def test_of_another_gpu_add_that_gpu(self, followed: Followed) -> None:
+        followed.clock.pass_seconds(1.0)
+        followed.busy(0.2, 0.9, gpu=2)
+
+        frame = followed.source.read()
+
+        assert [gpu.device.index for gpu in frame.gpus] == [0, 2]
+
+
+class TestSilence:
+    def test_is_idle_once_no_span_can_be_under_way(self, followed: Followed) -> None:
+        followed.read(5.0)
+
+        assert followed.samples
+        assert followed.busy_seconds() == 0.0
+        assert followed.samples[-1].end_ns <= followed.clock.now_ns - s(1.0)
+
+    def test_before_the_file_exists_is_no_error(self, followed: Followed) -> None:
+        assert followed.source.read().gpus[0].error is None
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "no json",
+            "[]",
+            '{"gpu": 0}',
+            '{"gpu": "0", "start_ns": 1, "end_ns": 2}',
+            '{"gpu": -1, "start_ns": 1, "end_ns": 2}',
+            '{"gpu": 0, "start_ns": 2, "end_ns": 1}',
+            '{"gpu": 0, "start_ns": 1, "end_ns": 99999999999999999999}',
+            '{"gpu": 0, "start_ns": NaN, "end_ns": 2}',
+            '{"gpu": true, "start_ns": 1, "end_ns": 2}',
+            "\x00\xff" * 3000,
+        ],
+    )
+    def test_is_counted_and_the_rest_is_read(self, followed: Followed, line: str) -> None:
+        followed.write(line)
+        followed.clock.pass_seconds(1.0)
+        followed.busy(0.0, 0.5)
+        followed.read(2.0)
+
+        assert followed.rejected == 1
+        assert followed.busy_seconds() == pytest.approx(0.5, abs=0.01)
+
+    def test_a_line_that_is_not_finished_is_waited_for(self, followed: Followed) -> None:
+        followed.clock.pass_seconds(1.0)
+        line = json.dumps(
+            {"gpu": 0, "start_ns": followed.began_ns, "end_ns": followed.clock.now_ns}
+        )
+        with followed.path.open("a") as handle:
+            handle.write(line[:20])
+        followed.read(0.1)
+        with followed.path.open("a") as handle:
+            handle.write(line[20:] + "\n")
+        followed.read(2.0)
+
+        assert followed.rejected == 0
+        assert followed.busy_seconds() == pytest.approx(1.0, abs=0.02)
+
+    def test_a_file_that_was_begun_anew_is_read_from_its_start(self, followed: Followed) -> None:
+        followed.clock.pass_seconds(2.0)
+        followed.busy(0.0, 0.5)
+        followed.busy(0.5, 0.6)
+        followed.read(0.1)
+        followed.path.unlink()
+        followed.busy(1.0, 1.5)
+        followed.read(2.0)
+
+        assert followed.busy_seconds() == pytest.approx(1.1, abs=0.02)
+
+    def test_a_folder_that_does_not_exist_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(SourceUnavailableError, match="folder that exists"):
+            FollowSource(tmp_path / "nowhere" / "busy.jsonl", HandClock())

@@ -1,0 +1,68 @@
+"""Specification of the simulated source: what a driver would say of GPUs that follow a script."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from gpumon.core.sample import BusySample
+from gpumon.errors import UsageError
+from gpumon.sources.simulated import SCRIPTS, SimulatedSource
+from tests.builders_clock import HandClock
+from tests.builders_time import s
+
+
+def heard(script: str, seconds: float, gpu: int = 0) -> list[BusySample]:
+    """All samples of one GPU, read once a second."""
+    clock = HandClock()
+    source = SimulatedSource(script, clock)
+    samples: list[BusySample] = []
+    for _ in range(round(seconds)):
+        clock.pass_seconds(1.0)
+        samples.extend(source.read().gpus[gpu].busy)
+    return samples
+
+
+def busy_ratio(samples: list[BusySample]) -> float:
+    busy_ns = sum((end - start) * ratio for start, end, ratio in samples)
+    return busy_ns / (samples[-1].end_ns - samples[0].start_ns)
+
+
+class TestEveryScript:
+    @pytest.mark.parametrize("script", sorted(SCRIPTS))
+    def test_gives_samples_without_a_gap_or_an_overlap(self, script: str) -> None:
+        samples = heard(script, 9)
+
+        assert all(a.end_ns == b.start_ns for a, b in pairwise(samples))
+        assert all(0.0 <= sample.busy_ratio <= 1.0 for sample in samples)
+
+    def test_is_named_when_another_is_asked_for(self) -> None:
+        with pytest.raises(UsageError, match="input-bound"):
+            SimulatedSource("lunch", HandClock())
+
+
+class TestInputBound:
+    def test_works_and_waits_in_turn_for_a_second_and_a_half_each(self) -> None:
+        samples = heard("input-bound", 30)
+
+        assert busy_ratio(samples) == pytest.approx(0.5, abs=0.01)
+        first_pause = next(sample for sample in samples if sample.busy_ratio == 0.0)
+        assert first_pause.start_ns - samples[0].start_ns == pytest.approx(s(1.5), abs=s(0.17))
+
+    def test_has_a_healthy_second_gpu(self) -> None:
+        assert busy_ratio(heard("input-bound", 30, gpu=1)) > 0.95
+
+
+class TestFallsOff:
+    def test_one_gpu_is_lost_and_the_other_goes_on(self) -> None:
+        clock = HandClock()
+        source = SimulatedSource("falls-off", clock)
+        clock.pass_seconds(12.0)
+
+        healthy, lost = source.read().gpus
+
+        assert healthy.error is None
+        assert healthy.busy
+        assert lost.busy == ()
+        assert "fallen off the bus" in (lost.error or "")

@@ -1,0 +1,1 @@
+"""Trainings to learn from and to try gpumon with; each is a program of its own."""
