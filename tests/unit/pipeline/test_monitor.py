@@ -1,0 +1,359 @@
+"""Specification of the monitor: frames and rings in, one new state a tick out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from gpumon.core.device import Device
+from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
+from gpumon.core.ring_events import (
+    RingEvent,
+    RingKind,
+    RingReading,
+    RingsReading,
+    RunFacts,
+)
+from gpumon.core.sample import BusySample, Frame, GpuSample, ProcessSample
+from gpumon.core.state import GpuState, MonitorState
+from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.sampler import Tick
+from tests.builders_time import s
+
+BEGAN_NS = s(1000)
+
+
+class Story:
+    """A monitor on two GPUs, told one second at a time."""
+
+    def __init__(self, *, simulated: bool = False) -> None:
+        self.second = 0
+        self.state: MonitorState | None = None
+        self.rings: dict[str, RingReading] = {}
+        self.processes: dict[int, tuple[ProcessSample, ...] | None] = {0: None, 1: None}
+        self.errors: dict[int, str] = {}
+        self._monitor = Monitor(
+            MonitorFacts(
+                source="nvml",
+                source_kind="nvml",
+                simulated=simulated,
+                period_ns=s(1),
+                boot_id="boot",
+                started_wall_time_s=0.0,
+            )
+        )
+
+    @property
+    def now_ns(self) -> int:
+        return BEGAN_NS + s(self.second)
+
+    def ring(
+        self,
+        key: str = "train",
+        *,
+        gpus: Sequence[str] | None = ("0",),
+        pid: int = 42,
+        job: str = "job",
+    ) -> None:
+        """A training begins."""
+        facts = RunFacts(
+            run=key, job=job, pid=pid, boot_id="boot", started_ns=self.now_ns,
+            gpus=None if gpus is None else tuple(gpus), framework="loop",
+        )  # fmt: skip
+        self.rings[key] = RingReading(
+            key=key, facts=facts, alive=True, host_pid=pid, owner_uid=0, read_at_ns=self.now_ns,
+            ended_ns=None, events=(), lost_events=0, phase_ns={}, steps=0, samples=0, epoch=None,
+        )  # fmt: skip
+
+    def end_ring(self, key: str = "train") -> None:
+        """The training is gone."""
+        self.rings[key] = replace(self.rings[key], alive=False, ended_ns=self.now_ns)
+
+    def pass_second(
+        self,
+        *levels: float | None,
+        phases: Sequence[tuple[float, TrainingPhase]] = (),
+        key: str = "train",
+    ) -> MonitorState:
+        """One second with a level for each GPU (``None``: no sample) and phases of one run."""
+        start_ns, self.second = self.now_ns, self.second + 1
+        gpus = tuple(self._gpu(index, level, start_ns) for index, level in enumerate(levels))
+        frame = Frame(taken_at_ns=self.now_ns, gpus=gpus)
+        events = tuple(
+            RingEvent(RingKind.ENTER, start_ns + s(at), phase, TrainingMode.TRAIN)
+            for at, phase in phases
+        )
+        for name, ring in self.rings.items():
+            self.rings[name] = replace(
+                ring, read_at_ns=self.now_ns, events=events if name == key else ()
+            )
+        return self._advance((frame,), missed=0)
+
+    def miss(self, error: str = "the driver has not answered") -> MonitorState:
+        """One second in which the source brings nothing."""
+        self.second += 1
+        return self._advance((), missed=1, error=error)
+
+    def _advance(
+        self, frames: tuple[Frame, ...], *, missed: int, error: str | None = None
+    ) -> MonitorState:
+        tick = Tick(
+            at_ns=self.now_ns, late_ns=0, frames=frames, missed_count=missed, error=error,
+            duration_seconds=0.0,
+        )  # fmt: skip
+        rings = RingsReading(rings=tuple(self.rings.values()))
+        self.state = self._monitor.advance(tick, rings, wall_time_s=float(self.second))
+        return self.state
+
+    def _gpu(self, index: int, level: float | None, start_ns: int) -> GpuSample:
+        device = Device(uuid=f"GPU-{index}", index=index)
+        if index in self.errors:
+            return GpuSample(device=device, error=self.errors[index])
+        busy = () if level is None else (BusySample(start_ns, self.now_ns, level),)
+        return GpuSample(
+            device=device, busy=busy, utilization_ratio=level, processes=self.processes[index]
+        )
+
+
+def gpu(state: MonitorState, index: int = 0) -> GpuState:
+    return state.gpus[index]
+
+
+WAIT, STEP = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP
+
+
+class TestAnIdleSecond:
+    def test_during_a_tagged_wait_for_input_is_starved(self) -> None:
+        story = Story()
+        story.ring()
+        story.pass_second(1.0, phases=[(0.0, STEP)])
+        state = story.pass_second(0.0, phases=[(0.0, WAIT)])
+
+        totals = gpu(state).totals
+        assert totals.idle_ns == {IdleCause.INPUT_WAIT: s(1)}
+        assert totals.resolved_ns == s(1)
+        assert state.runs[0].gpu_uuids == ("GPU-0",)
+
+    def test_is_not_blamed_on_a_run_that_has_not_used_the_gpu(self) -> None:
+        story = Story()
+        story.ring()
+        state = story.pass_second(0.0, phases=[(0.0, WAIT)])
+
+        assert gpu(state).totals.pending_ns == s(1)
+        assert state.runs[0].gpu_uuids == ()
+
+    def test_before_the_first_burst_of_a_run_is_start_up(self) -> None:
+        story = Story()
+        story.ring()
+        story.pass_second(0.0, phases=[(0.0, TrainingPhase.COMPILE)])
+        state = story.pass_second(1.0, phases=[(0.0, STEP)])
+
+        assert gpu(state).totals.idle_ns == {IdleCause.START_UP: s(1)}
+
+    def test_after_the_run_is_not_in_use(self) -> None:
+        story = Story()
+        story.ring()
+        story.pass_second(1.0, phases=[(0.0, STEP)])
+        story.end_ring()
+        story.pass_second(0.0)
+        state = story.pass_second(0.0)
+
+        assert gpu(state).totals.idle_ns == {IdleCause.NOT_IN_USE: s(2)}
+        assert gpu(state).totals.pending_ns == 0
+
+    def test_after_the_last_burst_still_belongs_to_the_phase_while_the_run_lives(self) -> None:
+        story = Story()
+        story.ring()
+        story.pass_second(1.0, phases=[(0.0, STEP)])
+        for _ in range(90):
+            state = story.pass_second(0.0, phases=[(0.0, TrainingPhase.CHECKPOINT)])
+
+        assert gpu(state).totals.idle_ns == {IdleCause.CHECKPOINT: s(90)}
+
+    def test_on_another_gpu_is_nobodys(self) -> None:
+        story = Story()
+        story.ring(gpus=("0",))
+        state = story.pass_second(1.0, 0.0, phases=[(0.0, WAIT)])
+
+        assert gpu(state, 1).totals.idle_ns == {IdleCause.NOT_IN_USE: s(1)}
+
+    def test_is_split_between_two_runs_on_the_gpu(self) -> None:
+        story = Story()
+        story.ring("one")
+        story.ring("two", job="other", pid=43)
+        story.pass_second(1.0, phases=[(0.0, WAIT)], key="one")
+        story.pass_second(1.0, phases=[(0.0, TrainingPhase.CHECKPOINT)], key="two")
+        state = story.pass_second(0.0)
+
+        assert gpu(state).totals.idle_ns == {
+            IdleCause.INPUT_WAIT: s(0.5),
+            IdleCause.CHECKPOINT: s(0.5),
+        }
+
+    def test_in_the_step_while_a_peer_of_the_job_works_is_imbalance(self) -> None:
+        story = Story()
+        story.ring(gpus=("0", "1"))
+        story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
+        story.pass_second(0.9, 0.4)
+        state = story.pass_second(0.9, 0.4)
+
+        idle = gpu(state, 1).totals.idle_ns
+        assert idle[IdleCause.IMBALANCE] >= s(0.5)
+        assert IdleCause.IMBALANCE not in gpu(state, 0).totals.idle_ns
+
+
+class TestARunIsJoinedToItsGpus:
+    def test_by_what_it_says_of_itself(self) -> None:
+        story = Story()
+        story.ring(gpus=("GPU-1",))
+        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
+
+        assert state.runs[0].gpu_uuids == ("GPU-1",)
+
+    def test_else_by_the_process_list(self) -> None:
+        story = Story()
+        story.ring(gpus=None, pid=42)
+        story.processes = {0: (ProcessSample(7, None),), 1: (ProcessSample(42, None),)}
+        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
+
+        assert state.runs[0].gpu_uuids == ("GPU-1",)
+
+    def test_else_by_the_devices_it_may_see(self) -> None:
+        story = Story()
+        story.ring(gpus=None)
+        ring = story.rings["train"]
+        story.rings["train"] = replace(ring, facts=replace(ring.facts, visible_devices="1"))
+        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
+
+        assert state.runs[0].gpu_uuids == ("GPU-1",)
+
+    def test_never_by_chance_to_a_gpu_that_is_made_up(self) -> None:
+        story = Story(simulated=True)
+        story.ring(gpus=None)
+        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
+
+        assert state.runs[0].gpu_uuids == ()
+
+
+class TestTwoRunsOfOneName:
+    def test_are_told_apart_by_their_pid_while_both_live(self) -> None:
+        story = Story()
+        story.ring("a")
+        story.ring("b", pid=43)
+        story.rings["b"] = replace(
+            story.rings["b"], facts=replace(story.rings["b"].facts, run="a", started_ns=s(1001))
+        )
+        state = story.pass_second(1.0)
+
+        assert [run.run for run in state.runs] == ["a", "a-43"]
+
+    def test_are_one_after_the_other_once_the_first_has_ended(self) -> None:
+        story = Story()
+        story.ring("a")
+        story.end_ring("a")
+        story.ring("b", pid=43)
+        story.rings["b"] = replace(
+            story.rings["b"], facts=replace(story.rings["b"].facts, run="a", started_ns=s(1001))
+        )
+        state = story.pass_second(1.0)
+
+        assert [(run.run, run.pid) for run in state.runs] == [("a", 43)]
+
+
+class TestAGpuThatIsLost:
+    def test_goes_absent_and_is_not_idle_while_the_others_go_on(self) -> None:
+        story = Story()
+        story.pass_second(1.0, 1.0)
+        story.errors[1] = "GPU is lost"
+        for _ in range(4):
+            state = story.pass_second(1.0, 1.0)
+
+        assert gpu(state, 0).present
+        assert not gpu(state, 1).present
+        assert gpu(state, 1).totals.observed_ns == s(1)
+        assert gpu(state, 1).error == "GPU is lost"
+        assert gpu(state, 0).totals.observed_ns == s(5)
+
+    def test_is_the_same_gpu_when_it_is_back(self) -> None:
+        story = Story()
+        story.pass_second(1.0, 1.0)
+        story.errors[1] = "GPU is lost"
+        story.pass_second(1.0, 1.0)
+        del story.errors[1]
+        state = story.pass_second(1.0, 1.0)
+
+        assert gpu(state, 1).present
+        assert gpu(state, 1).totals.observed_ns == s(2)
+
+
+class TestASourceThatHangs:
+    def test_leaves_every_counter_where_it_was(self) -> None:
+        story = Story()
+        before = story.pass_second(1.0, 0.5)
+        for _ in range(5):
+            state = story.miss()
+
+        assert gpu(state).totals == gpu(before).totals
+        assert not gpu(state).present
+        assert state.missed_total == 5
+        assert not state.collectors[0].success
+
+    def test_is_seen_again_with_the_next_frame(self) -> None:
+        story = Story()
+        story.pass_second(1.0)
+        story.miss()
+        state = story.pass_second(1.0)
+
+        assert gpu(state).present
+        assert gpu(state).totals.observed_ns == s(2)
+
+
+class TestRejectedValues:
+    def test_are_counted_and_never_integrated(self) -> None:
+        story = Story()
+        state = story.pass_second(2.55)
+
+        assert gpu(state).totals.observed_ns == 0
+        assert state.collectors[0].errors_total == 1
+
+
+class TestCounters:
+    def test_never_fall_over_a_life_with_everything_in_it(self) -> None:
+        story = Story()
+        states = [story.pass_second(0.0, 1.0)]
+        story.ring(gpus=("0", "1"))
+        states += [
+            story.pass_second(level, 1 - level, phases=[(0.0, STEP), (0.4, WAIT)])
+            for level in (0.0, 1.0, 0.5, 0.0, 0.9, 0.0, 0.0)
+        ]
+        states.append(story.miss())
+        story.end_ring()
+        states += [story.pass_second(0.0, 0.0), story.pass_second(1.0, 0.3)]
+
+        for before, after in pairwise(states):
+            for early, late in zip(before.gpus, after.gpus, strict=True):
+                totals = late.totals
+                idle_ns = totals.idle_total_ns
+                assert totals.busy_ns + idle_ns + totals.pending_ns == totals.observed_ns
+                for cause, amount_ns in early.totals.idle_ns.items():
+                    assert totals.idle_ns[cause] >= amount_ns
+
+    def test_of_a_run_include_the_phase_it_is_in(self) -> None:
+        story = Story()
+        story.ring()
+        state = story.pass_second(1.0, phases=[(0.25, STEP)])
+
+        assert state.runs[0].phase_ns == {STEP: s(0.75)}
+        assert state.runs[0].phase is STEP
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
+def test_the_state_says_when_the_newest_sample_ended(level: float) -> None:
+    story = Story()
+    state = story.pass_second(level)
+
+    assert gpu(state).last_sample_at_ns == story.now_ns
+    assert gpu(state).resolution_ns == s(1)
