@@ -22,6 +22,7 @@ _FILES: Final = MappingProxyType(
         "/page.css": "page.css",
         "/page.js": "page.js",
         "/lanes.js": "lanes.js",
+        "/tables.js": "tables.js",
         "/words.js": "words.js",
         "/favicon.svg": "favicon.svg",
         "/favicon.ico": "favicon.svg",

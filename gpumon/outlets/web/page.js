@@ -1,0 +1,214 @@
+// Keeps the page in step with the daemon: history once, then one event a tick.
+
+import { Lane, Palette, partsOf, sumOf, windowNs } from "/lanes.js";
+import { drawCauses, drawLegend, drawRuns } from "/tables.js";
+import { duration, gpuFigures, gpuLine, gpuName, share, verdictSentence, whyAndNext } from "/words.js";
+
+const MAX_POINTS = 600;
+const REPORT_EVERY_MS = 10_000;
+const AGE_EVERY_MS = 200;
+const RECONNECT_MS = 3_000;
+
+const element = (id) => document.getElementById(id);
+
+const page = {
+  state: null,
+  advice: null,
+  points: new Map(), // uuid -> points, oldest first
+  sequence: 0,
+  lanes: new Map(), // uuid -> its parts of the page
+  palette: new Palette(document.documentElement),
+  tickSeenAt: null, // performance.now() at which the newest tick was new
+  lostSince: null,
+};
+
+function setText(target, text) {
+  if (target.textContent !== text) target.textContent = text;
+}
+
+// --- what comes in -----------------------------------------------------------------------------
+
+async function fetchJson(path) {
+  const response = await fetch(path);
+  return response.ok ? response.json() : null;
+}
+
+async function loadHistory() {
+  const history = await fetchJson("/api/v1/history");
+  if (history === null) return;
+  page.points = new Map(Object.entries(history.gpus));
+  page.sequence = history.sequence;
+}
+
+async function loadAdvice() {
+  try {
+    const response = await fetch("/api/v1/report");
+    page.advice = response.ok ? ((await response.json()).advice ?? null) : null;
+  } catch {
+    page.advice = null; // the stream says that the connection is lost
+  }
+  if (page.state !== null) drawVerdict();
+}
+
+function takePoints(history) {
+  for (const [uuid, fresh] of Object.entries(history.gpus)) {
+    const kept = page.points.get(uuid) ?? [];
+    for (const point of fresh) {
+      const at = kept.findIndex((one) => one.sequence >= point.sequence);
+      if (at < 0) kept.push(point);
+      else kept.splice(at, kept[at].sequence === point.sequence ? 1 : 0, point);
+    }
+    kept.splice(0, kept.length - MAX_POINTS);
+    page.points.set(uuid, kept);
+  }
+  page.sequence = history.sequence;
+}
+
+async function onTick(event) {
+  const tick = JSON.parse(event.data);
+  if (tick.state === null) return;
+  // Ticks were skipped, or the daemon is another one: ask for the whole picture.
+  if (tick.history.sequence === page.sequence + 1) takePoints(tick.history);
+  else await loadHistory();
+  page.state = tick.state;
+  page.tickSeenAt = performance.now();
+  draw();
+}
+
+function onAge(event) {
+  page.tickSeenAt = performance.now() - 1000 * JSON.parse(event.data);
+  onAlive();
+}
+
+function onAlive() {
+  page.lostSince = null;
+  drawAge();
+}
+
+function connect() {
+  const stream = new EventSource("/api/v1/stream");
+  stream.addEventListener("open", onAlive);
+  stream.addEventListener("tick", onTick);
+  stream.addEventListener("age", onAge);
+  stream.addEventListener("error", () => {
+    page.lostSince ??= performance.now();
+    drawAge();
+    // The browser tries again by itself, but gives up for good on an answer such as 503.
+    if (stream.readyState === EventSource.CLOSED) setTimeout(connect, RECONNECT_MS);
+  });
+}
+
+// --- what is shown -----------------------------------------------------------------------------
+
+function draw() {
+  const { state } = page;
+  element("simulated").hidden = !state.simulated;
+  setText(element("source"), `${state.source}, every ${duration(state.period_ns)}`);
+  drawVerdict();
+  drawLanes();
+  drawLegend(element("legend"), page.points.values());
+  drawCauses(element("causes"), state.gpus);
+  drawRuns(element("runs"), state);
+  drawAge();
+}
+
+function drawVerdict() {
+  const { tone, text } = verdictSentence(page.state.gpus);
+  const { why, next } = whyAndNext(page.state.gpus);
+  const advice = page.advice?.[0];
+  element("verdict").dataset.tone = tone;
+  setText(element("sentence"), text);
+  setText(element("why"), advice?.evidence || why);
+  setText(element("next"), advice?.text || next);
+  const gain = advice && advice.speedup_upper_bound > 1.005;
+  element("gain").hidden = !gain;
+  if (gain) {
+    const factor = advice.speedup_upper_bound.toFixed(2);
+    setText(element("gain"), `Upper bound: at most ${factor} times as fast without this loss.`);
+  }
+  const inUse = page.state.gpus.reduce((sum, gpu) => sum + gpu.in_use_ns, 0);
+  const lost = page.state.gpus.reduce((sum, gpu) => sum + gpu.starved_ns + gpu.suspected_ns, 0);
+  document.title = inUse > 0 ? `${share(lost, inUse)} starved · gpumon` : "gpumon";
+}
+
+function makeLane(uuid) {
+  const card = element("lane-template").content.firstElementChild.cloneNode(true);
+  element("lanes").append(card);
+  const part = (name) => card.querySelector(`.${name}`);
+  const lane = {
+    card, uuid, name: part("gpu-name"), line: part("gpu-line"), figures: part("figures"),
+    canvas: part("lane"), from: part("from"),
+  };
+  lane.drawing = new Lane(lane.canvas, part("readout"));
+  return lane;
+}
+
+function drawLanes() {
+  const { gpus, monotonic_ns: endNs } = page.state;
+  const uuids = new Set(gpus.map((gpu) => gpu.uuid));
+  for (const [uuid, lane] of page.lanes) {
+    if (!uuids.has(uuid)) {
+      lane.card.remove();
+      page.lanes.delete(uuid);
+    }
+  }
+  // One window for all lanes: what is above each other happened together.
+  const width = Math.max(...gpus.map((gpu) => windowNs(page.points.get(gpu.uuid) ?? [], endNs)));
+  for (const gpu of gpus) {
+    if (!page.lanes.has(gpu.uuid)) page.lanes.set(gpu.uuid, makeLane(gpu.uuid));
+    drawLane(page.lanes.get(gpu.uuid), gpu, width);
+  }
+}
+
+function drawLane(lane, gpu, width) {
+  const points = page.points.get(gpu.uuid) ?? [];
+  lane.card.dataset.verdict = gpu.present ? gpu.verdict : "absent";
+  setText(lane.name, gpu.name ? `${gpuName(gpu)} ${gpu.name}` : gpuName(gpu));
+  setText(lane.line, gpuLine(gpu));
+  setText(lane.figures, gpu.present ? gpuFigures(gpu) : "");
+  setText(lane.from, `${width / 60e9} min ago`);
+  const shown = points.filter((point) => point.end_ns > page.state.monotonic_ns - width);
+  const whole = shown.reduce((sum, point) => sum + sumOf(partsOf(point)), 0);
+  const busy = shown.reduce((sum, point) => sum + point.busy_ns, 0);
+  const hungry = shown.reduce((sum, point) => sum + point.starved_ns + point.suspected_ns, 0);
+  lane.canvas.setAttribute(
+    "aria-label",
+    `${gpuName(gpu)}, last ${duration(width)}: busy ${share(busy, whole)}, starved or suspected ${share(hungry, whole)}. The table below has the figures.`,
+  );
+  lane.drawing.draw(points, page.state.monotonic_ns, width, page.palette);
+}
+
+function drawAge() {
+  const { state, tickSeenAt, lostSince } = page;
+  const sinceTickNs = tickSeenAt === null ? null : 1e6 * (performance.now() - tickSeenAt);
+  const samples = (state?.gpus ?? []).map((gpu) => gpu.last_sample_ns).filter((ns) => ns !== null);
+  if (sinceTickNs !== null && samples.length > 0) {
+    const ageNs = sinceTickNs + state.monotonic_ns - Math.max(...samples);
+    setText(element("age"), `last sample ${duration(Math.max(0, ageNs))} ago`);
+  }
+  const silent = state !== null && sinceTickNs > Math.max(3 * state.period_ns, 3e9);
+  const banner = element("banner");
+  banner.hidden = lostSince === null && !silent;
+  document.body.classList.toggle("old", !banner.hidden);
+  if (lostSince !== null) {
+    const since = duration(1e6 * (performance.now() - lostSince));
+    setText(
+      banner,
+      `Connection to the daemon lost ${since} ago. Is gpumon serve still running? ${state ? "What you see is old." : ""}`,
+    );
+  } else if (silent) {
+    setText(banner, `The daemon answers, but has not sampled for ${duration(sinceTickNs)}. What you see is old.`);
+  }
+}
+
+function redraw() {
+  page.palette = new Palette(document.documentElement);
+  if (page.state !== null) drawLanes();
+}
+
+window.addEventListener("resize", redraw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+setInterval(drawAge, AGE_EVERY_MS);
+setInterval(loadAdvice, REPORT_EVERY_MS);
+loadAdvice();
+connect();

@@ -1,0 +1,124 @@
+// The figures as tables: for eyes that want numbers, and for screen readers.
+
+import { partsOf } from "/lanes.js";
+import { LABELS, PARTS, duration, gpuName, share, verdictWord } from "/words.js";
+
+function make(tag, { text, className, ...attributes } = {}, ...children) {
+  const node = document.createElement(tag);
+  if (text !== undefined) node.textContent = text;
+  if (className) node.className = className;
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+const swatch = (key) => make("span", { className: `swatch part-${key.replaceAll("_", "-")}`, "aria-hidden": "true" });
+
+export function drawLegend(target, allPoints) {
+  const seen = new Set(["busy"]);
+  for (const points of allPoints) {
+    for (const point of points) {
+      for (const [key, ns] of Object.entries(partsOf(point))) if (ns > 0) seen.add(key);
+    }
+  }
+  const keys = PARTS.filter(({ key }) => seen.has(key)).map(({ key }) => key);
+  if (target.dataset.keys === keys.join()) return;
+  target.dataset.keys = keys.join();
+  const items = keys.map((key) => make("li", {}, swatch(key), LABELS.get(key)));
+  items.push(make("li", {}, make("span", { className: "swatch unobserved", "aria-hidden": "true" }), "not observed"));
+  target.replaceChildren(...items);
+}
+
+// Rows of one GPU: what was lost first, largest first; then the rest, and the sum.
+function causeRows(gpu) {
+  const { suspected_ns: suspected } = gpu;
+  const idle = { ...gpu.idle_ns };
+  if (suspected > 0) idle.unknown = (idle.unknown ?? 0) - suspected;
+  const rows = Object.entries({ ...idle, suspected }).filter(([, ns]) => ns > 0);
+  rows.sort((a, b) => (a[0] === "not_in_use") - (b[0] === "not_in_use") || b[1] - a[1]);
+  if (gpu.pending_ns > 0) rows.push(["pending", gpu.pending_ns]);
+  return [["busy", gpu.busy_ns], ...rows];
+}
+
+const KEPT = new Set(["busy", "pending", "not_in_use"]);
+const WORTH_A_MARK = 0.05;
+
+function causeRow(key, ns, gpu, isMain) {
+  const label = make("th", { scope: "row" }, swatch(key), LABELS.get(key) ?? key);
+  if (isMain) label.append(make("span", { className: "main-mark", text: " ◀", role: "img", "aria-label": "main loss", title: "main loss" }));
+  return make(
+    "tr",
+    { className: isMain ? "main" : "" },
+    label,
+    make("td", { text: duration(ns) }),
+    make("td", { text: share(ns, gpu.observed_ns) }),
+  );
+}
+
+function causeTable(gpu) {
+  const rows = causeRows(gpu);
+  const sum = rows.reduce((total, [, ns]) => total + ns, 0);
+  const lost = rows.find(([key, ns]) => !KEPT.has(key) && ns >= WORTH_A_MARK * gpu.in_use_ns);
+  const name = gpu.name ? `${gpuName(gpu)} ${gpu.name}` : gpuName(gpu);
+  const head = make(
+    "tr",
+    {},
+    make("th", { scope: "col", text: "time went to" }),
+    make("th", { scope: "col", text: "seconds" }),
+    make("th", { scope: "col", text: "share" }),
+  );
+  const closes = sum === gpu.observed_ns;
+  const foot = make(
+    "tr",
+    { className: closes ? "sum" : "sum open" },
+    make("th", { scope: "row", text: closes ? "sum = observed" : "sum, observed is another" }),
+    make("td", { text: duration(gpu.observed_ns) }),
+    make("td", { text: share(sum, gpu.observed_ns) }),
+  );
+  return make(
+    "table",
+    { className: "causes" },
+    make("caption", { text: `${name}: ${verdictWord(gpu.verdict)}` }),
+    make("thead", {}, head),
+    make("tbody", {}, ...rows.map(([key, ns]) => causeRow(key, ns, gpu, lost?.[0] === key))),
+    make("tfoot", {}, foot),
+  );
+}
+
+export function drawCauses(target, gpus) {
+  target.replaceChildren(...gpus.map(causeTable));
+}
+
+function runRow(run, gpus) {
+  const indices = run.gpus.map((uuid) => gpus.find((gpu) => gpu.uuid === uuid)?.index ?? uuid);
+  const phase = run.alive ? (run.phase ?? "unknown") : "ended";
+  const now = make("td", { "data-label": "now" }, swatch(run.alive ? run.phase ?? "unknown" : "not_in_use"), phase);
+  const cell = (label, text) => make("td", { "data-label": label, text });
+  return make(
+    "tr",
+    { className: run.alive ? "" : "ended" },
+    make("th", { scope: "row", text: run.run }),
+    now,
+    cell("GPU", indices.join(", ") || "none yet"),
+    cell("epoch", run.epoch === null ? "–" : String(run.epoch + 1)),
+    cell("steps", String(run.steps)),
+    cell("running for", duration(1e9 * run.wall_seconds)),
+    cell("framework", run.framework),
+    cell("pid", String(run.pid)),
+  );
+}
+
+export function drawRuns(target, state) {
+  if (state.runs.length === 0) {
+    const text =
+      "No training has told gpumon what it does. Add callbacks=[PhaseTagger()] to model.fit, or phase(\"input_wait\") to a loop: idle time then gets its cause.";
+    target.replaceChildren(make("p", { className: "quiet", text }));
+    return;
+  }
+  const titles = ["run", "now", "GPU", "epoch", "steps", "running for", "framework", "pid"];
+  const head = make("tr", {}, ...titles.map((text) => make("th", { scope: "col", text })));
+  const rows = [...state.runs].sort((a, b) => b.alive - a.alive).map((run) => runRow(run, state.gpus));
+  target.replaceChildren(
+    make("table", { className: "runs" }, make("thead", {}, head), make("tbody", {}, ...rows)),
+  );
+}

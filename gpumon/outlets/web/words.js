@@ -1,0 +1,181 @@
+// From numbers to what people read. Pure functions: no page, no clock.
+
+// Stacked from the bottom of a lane to its top; "busy", "suspected" and "pending" are no causes
+// of the daemon's closed set, but parts of a lane all the same.
+export const PARTS = [
+  { key: "busy", label: "busy" },
+  { key: "within_step", label: "within a step" },
+  { key: "imbalance", label: "imbalance between GPUs" },
+  { key: "host_to_device", label: "copy to the GPU" },
+  { key: "callbacks", label: "callbacks" },
+  { key: "validation", label: "validation" },
+  { key: "checkpoint", label: "checkpoint" },
+  { key: "compile", label: "compile" },
+  { key: "start_up", label: "start-up" },
+  { key: "between_epochs", label: "between epochs" },
+  { key: "input_wait", label: "starved: waiting for input" },
+  { key: "suspected", label: "suspected: pauses nobody tagged" },
+  { key: "unknown", label: "unknown" },
+  { key: "pending", label: "not decided yet" },
+  { key: "not_in_use", label: "not in use" },
+];
+
+const NBSP = "\u00a0"; // a figure and its unit stay on one line
+
+export const LABELS = new Map(PARTS.map((part) => [part.key, part.label]));
+
+const VERDICTS = {
+  not_in_use: "not in use",
+  healthy: "healthy",
+  starved: "starved",
+  stalled: "stalled",
+  starvation_suspected: "starvation suspected",
+  partial: "partly busy",
+};
+
+const NEXT = {
+  starved:
+    "Prepare batches while the GPU works: prefetch, more loader workers, or cheaper preprocessing.",
+  stalled: "Shorten the main cause below, or do it less often or in the background.",
+  starvation_suspected:
+    "Tag the training, PhaseTagger() for Keras or phase(\"input_wait\") in a loop: then the cause is proved instead of suspected.",
+  partial:
+    "Tag the training, PhaseTagger() for Keras or phase(\"input_wait\") in a loop: utilisation alone cannot tell why the GPU is only partly busy.",
+  healthy: "Nothing to change.",
+  not_in_use: "Start a training; the page follows by itself.",
+};
+
+export const verdictWord = (name) => VERDICTS[name] ?? name;
+
+export function duration(ns) {
+  const seconds = ns / 1e9;
+  if (seconds < 99.95) return `${seconds.toFixed(1)}${NBSP}s`;
+  const whole = Math.round(seconds);
+  if (whole < 3600) return [Math.floor(whole / 60), "min", whole % 60, "s"].join(NBSP);
+  const minutes = Math.round(seconds / 60);
+  return [Math.floor(minutes / 60), "h", minutes % 60, "min"].join(NBSP);
+}
+
+export function share(part, whole) {
+  if (!(whole > 0)) return "–";
+  const percent = (100 * part) / whole;
+  return `${percent.toFixed(percent > 0 && percent < 9.95 ? 1 : 0)}${NBSP}%`;
+}
+
+export const gpuName = (gpu) => `GPU ${gpu.index}`;
+
+const waited = (gpu) => gpu.starved_ns + gpu.suspected_ns;
+
+function listed(gpus) {
+  const names = gpus.map((gpu) => gpu.index);
+  if (names.length === 1) return `GPU ${names[0]}`;
+  if (names.length > 4) return `${names.length} GPUs`;
+  return `GPUs ${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
+}
+
+const are = (gpus) => (gpus.length === 1 ? "is" : "are");
+
+function hungryInWords(starved, suspected) {
+  if (suspected.length === 0) return `${listed(starved)} ${are(starved)} starved`;
+  if (starved.length === 0) return `${listed(suspected)} ${are(suspected)} probably starved`;
+  return `${listed(starved)} ${are(starved)} starved and ${listed(suspected)} probably ${are(suspected)}`;
+}
+
+function lossInWords(gpus) {
+  const inUse = gpus.reduce((sum, gpu) => sum + gpu.in_use_ns, 0);
+  const starved = gpus.reduce((sum, gpu) => sum + gpu.starved_ns, 0);
+  const suspected = gpus.reduce((sum, gpu) => sum + gpu.suspected_ns, 0);
+  const part = (ns) => `${duration(ns)} (${share(ns, inUse)})`;
+  if (starved > 0 && suspected > 0) {
+    return `${part(starved + suspected)} of the ${duration(inUse)} in use, ${duration(suspected)} of it only suspected`;
+  }
+  return `${part(starved + suspected)} of the ${duration(inUse)} in use${suspected > 0 ? ", suspected, not proved" : ""}`;
+}
+
+// The worst first: the order in which a person should care.
+const ORDER = ["starved", "starvation_suspected", "stalled", "partial", "healthy", "not_in_use"];
+
+export function worstFirst(gpus) {
+  return [...gpus].sort(
+    (a, b) => ORDER.indexOf(a.verdict) - ORDER.indexOf(b.verdict) || waited(b) - waited(a),
+  );
+}
+
+export function mainCause(gpu) {
+  const lost = Object.entries(gpu.idle_ns).filter(([cause]) => cause !== "not_in_use");
+  lost.sort((a, b) => b[1] - a[1]);
+  return lost[0] ?? null;
+}
+
+// The sentence of the whole machine, with a tone for its colour.
+export function verdictSentence(gpus) {
+  const present = gpus.filter((gpu) => gpu.present);
+  if (gpus.length === 0) return { tone: "quiet", text: "No GPU has been found yet." };
+  if (present.length === 0) {
+    return { tone: "bad", text: `${listed(gpus)} cannot be read now: what follows is the last known.` };
+  }
+  const having = (name) => present.filter((gpu) => gpu.verdict === name);
+  const starved = having("starved");
+  const suspected = having("starvation_suspected");
+  if (starved.length + suspected.length > 0) {
+    return {
+      tone: starved.length > 0 ? "bad" : "warn",
+      text: `${hungryInWords(starved, suspected)}: waiting for input cost ${lossInWords([...starved, ...suspected])}.`,
+    };
+  }
+  const stalled = having("stalled");
+  if (stalled.length > 0) {
+    const cause = mainCause(stalled[0]);
+    const what = cause ? `, mainly by ${LABELS.get(cause[0])} (${duration(cause[1])})` : "";
+    return { tone: "warn", text: `${listed(stalled)} ${are(stalled)} held up${what}.` };
+  }
+  const partial = having("partial");
+  if (partial.length > 0) {
+    return {
+      tone: "warn",
+      text: `${listed(partial)} ${are(partial)} only partly busy, and utilisation alone cannot tell why.`,
+    };
+  }
+  const healthy = having("healthy");
+  if (healthy.length > 0) {
+    return {
+      tone: "good",
+      text: `${listed(healthy)} ${are(healthy)} kept busy: waiting for input cost ${lossInWords(healthy)}.`,
+    };
+  }
+  return { tone: "quiet", text: `${listed(present)} ${are(present)} not in use: nothing is lost.` };
+}
+
+export function whyAndNext(gpus) {
+  const worst = worstFirst(gpus.filter((gpu) => gpu.present))[0];
+  if (!worst) return { why: "no GPU answers", next: "Look at `gpumon doctor`." };
+  const cause = mainCause(worst);
+  const why = cause
+    ? `${gpuName(worst)} was idle ${duration(cause[1])} (${share(cause[1], worst.in_use_ns)} of its time in use) by ${LABELS.get(cause[0])}.`
+    : `${gpuName(worst)} lost no time.`;
+  return { why, next: NEXT[worst.verdict] ?? "" };
+}
+
+// What a GPU's title says after its name.
+export function gpuLine(gpu) {
+  if (!gpu.present) return gpu.error ? `not answering: ${gpu.error}` : "not answering";
+  const words = [verdictWord(gpu.verdict)];
+  if (gpu.starved_ns > 0) words.push(`starved ${duration(gpu.starved_ns)} (${share(gpu.starved_ns, gpu.in_use_ns)})`);
+  if (gpu.suspected_ns > 0) {
+    words.push(`suspected ${duration(gpu.suspected_ns)} (${share(gpu.suspected_ns, gpu.in_use_ns)})`);
+  }
+  return words.join(" · ");
+}
+
+export function gpuFigures(gpu) {
+  const figures = [];
+  const gib = (bytes) => (bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 1 : 0);
+  if (gpu.utilization_ratio !== null) figures.push(`${Math.round(100 * gpu.utilization_ratio)} % busy now`);
+  if (gpu.memory_used_bytes !== null) {
+    const size = gpu.memory_capacity_bytes === null ? "" : ` of ${gib(gpu.memory_capacity_bytes)}`;
+    figures.push(`${gib(gpu.memory_used_bytes)}${size} GiB`);
+  }
+  if (gpu.power_watts !== null) figures.push(`${Math.round(gpu.power_watts)} W`);
+  if (gpu.temperature_celsius !== null) figures.push(`${Math.round(gpu.temperature_celsius)} °C`);
+  return figures.join(" · ");
+}

@@ -1,0 +1,124 @@
+"""A minute on a small machine, second by second, with sums that close: what the page is shown in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from gpumon.core.phase import IdleCause, TrainingPhase
+from gpumon.core.state import GpuState, MonitorState
+from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
+from tests.builders_state import S, device, healthy_gpu, monitor_state, run, starved_gpu
+
+SUSPECTED_UUID = "GPU-33333333-cccc"
+
+
+@dataclass
+class Told:
+    """What one GPU's story has come to so far."""
+
+    busy_ns: int = 0
+    pending_ns: int = 0
+    suspected_ns: int = 0
+    idle_ns: dict[IdleCause, int] = field(default_factory=dict)
+
+    def idle(self, cause: IdleCause, spent_ns: int) -> None:
+        self.idle_ns[cause] = self.idle_ns.get(cause, 0) + spent_ns
+
+    @property
+    def lost_ns(self) -> int:
+        return sum(self.idle_ns.values())
+
+    def state(self, gpu: GpuState, verdict: VerdictName, utilization: float) -> GpuState:
+        in_use_ns = self.busy_ns + self.lost_ns
+        starved_ns = self.idle_ns.get(IdleCause.INPUT_WAIT, 0) + self.suspected_ns
+        totals = replace(
+            gpu.totals,
+            observed_ns=in_use_ns + self.pending_ns,
+            busy_ns=self.busy_ns,
+            idle_ns=dict(self.idle_ns),
+            pending_ns=self.pending_ns,
+            suspected_ns=self.suspected_ns,
+            in_use_ns=in_use_ns,
+            in_use_busy_ns=self.busy_ns,
+            input_wait_by_reason_ns={},
+            starved_now=starved_ns > in_use_ns // 20,
+        )
+        assert gpu.latest is not None
+        return replace(
+            gpu,
+            totals=totals,
+            verdict=Verdict(
+                name=verdict,
+                severity=Severity.HIGH if totals.starved_now else Severity.NONE,
+                pattern=Pattern.BURSTY if totals.starved_now else Pattern.BUSY,
+                main_cause=max(self.idle_ns, key=lambda cause: self.idle_ns[cause], default=None),
+                lost_ratio=self.lost_ns / max(1, in_use_ns),
+                starved_ratio=starved_ns / max(1, in_use_ns),
+                coverage_ratio=0.97,
+            ),
+            latest=replace(gpu.latest, utilization_ratio=utilization),
+        )
+
+
+def starved_and_healthy(seconds: int, *, started_ns: int = 0) -> Iterator[MonitorState]:
+    """GPU 0 waits half its time and saves once, GPU 1 works, GPU 2 pauses and nobody says why."""
+    starved, healthy, suspected = Told(), Told(), Told()
+    for tick in range(1, seconds + 1):
+        now_ns = started_ns + tick * S
+        phase = _tell_starved(starved, tick)
+        healthy.busy_ns += 97 * S // 100
+        healthy.idle(IdleCause.WITHIN_STEP, 3 * S // 100)
+        utilization = _tell_suspected(suspected, tick)
+        gpus = (
+            starved.state(starved_gpu(), VerdictName.STARVED, float(phase is _STEP)),
+            healthy.state(healthy_gpu(), VerdictName.HEALTHY, 0.97),
+            suspected.state(
+                starved_gpu(device=device(2, SUSPECTED_UUID)),
+                VerdictName.STARVATION_SUSPECTED,
+                utilization,
+            ),
+        )
+        yield monitor_state(
+            taken_at_ns=now_ns,
+            wall_time_s=1_700_000_000.0 + tick,
+            gpus=tuple(replace(gpu, last_sample_at_ns=now_ns - S // 10) for gpu in gpus),
+            runs=(
+                run(
+                    phase=phase,
+                    steps=20 * tick,
+                    wall_ns=tick * S,
+                    phase_ns={
+                        _STEP: starved.busy_ns + 1,
+                        TrainingPhase.INPUT_WAIT: starved.idle_ns.get(IdleCause.INPUT_WAIT, 1),
+                    },
+                ),
+            ),
+            samples_total=tick,
+        )
+
+
+_STEP = TrainingPhase.TRAIN_STEP
+
+
+def _tell_starved(told: Told, tick: int) -> TrainingPhase:
+    if tick % 20 in (14, 15):
+        told.idle(IdleCause.CHECKPOINT, S)
+        return TrainingPhase.CHECKPOINT
+    if tick % 4 in (0, 1):
+        told.busy_ns += 9 * S // 10
+        told.idle(IdleCause.WITHIN_STEP, S // 10)
+        return _STEP
+    told.idle(IdleCause.INPUT_WAIT, S)
+    return TrainingPhase.INPUT_WAIT
+
+
+def _tell_suspected(told: Told, tick: int) -> float:
+    if tick % 5 in (0, 1):
+        told.pending_ns += S
+        return 0.0
+    told.busy_ns += S
+    told.idle(IdleCause.UNKNOWN, told.pending_ns)
+    told.suspected_ns += told.pending_ns
+    told.pending_ns = 0
+    return 1.0
