@@ -58,7 +58,7 @@ gpu: .venv/.dev ## the tests that need an NVIDIA GPU
 	$(BIN)/python -m pytest -m gpu $(ARGS)
 
 golden: .venv/.dev ## renew the golden files and the dashboard; read the diff before you commit it
-	$(BIN)/python grafana/generate.py
+	$(BIN)/python -m grafana.generate
 	GPUMON_GOLDEN=write $(BIN)/python -m pytest -q tests/golden
 
 clean: ## remove both environments, caches and builds

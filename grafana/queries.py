@@ -1,0 +1,119 @@
+"""The PromQL of the dashboard, each expression under the name of what it answers.
+
+``$job``, ``$instance`` and ``$gpu`` are the dashboard's variables;
+``$__range`` is the time shown, ``$__rate_interval`` at least four scrapes.
+Everything is built on counters: a gauge that is scraped in the rhythm of a
+training shows one phase of it and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+GPU: Final = 'job=~"$job",instance=~"$instance",uuid=~"$gpu"'
+ONE_GPU: Final = "job, instance, uuid"
+SHOWN: Final = "$__range"
+RATE: Final = "$__rate_interval"
+
+LOST: Final = 'cause!~"not_in_use|start_up"'
+"""Idle time before a job's first work and after its last is nobody's loss."""
+NOT_LOST: Final = 'cause=~"not_in_use|start_up"'
+LOST_ELSEWHERE: Final = 'cause!~"not_in_use|start_up|input_wait"'
+
+
+def _time(name: str, function: str, window: str) -> str:
+    return f"{function}(gpumon_gpu_{name}_seconds_total{{{GPU}}}[{window}])"
+
+
+def _idle(causes: str, function: str, window: str) -> str:
+    return f"{function}(gpumon_gpu_idle_seconds_total{{{GPU},{causes}}}[{window}])"
+
+
+def _sum(series: str) -> str:
+    """A sum that is 0 where the series is not born yet."""
+    return f"(sum({series}) or vector(0))"
+
+
+def _of_in_use(part: str) -> str:
+    """A share of in-use time; -1 where GPUs answer and none was used; nothing without answers."""
+    lost = _sum(_idle(LOST, "increase", SHOWN))
+    in_use = f"(sum({_time('busy', 'increase', SHOWN)}) + {lost} > 0)"
+    none_used = f"sum({_time('observed', 'increase', SHOWN)}) * 0 - 1"
+    return f"{_sum(part)} / {in_use} or ({none_used})"
+
+
+def _band(part: str) -> str:
+    """A share of the time whose use is decided: the bands add up to 1 at every point."""
+    busy = f"sum({_time('busy', 'rate', RATE)})"
+    idle = _sum(f"rate(gpumon_gpu_idle_seconds_total{{{GPU}}}[{RATE}])")
+    return f"{part} / ({busy} + {idle} > 0)"
+
+
+LOST_SHARE: Final = _of_in_use(_idle(LOST, "increase", SHOWN))
+STARVED_SHARE: Final = _of_in_use(_time("starved", "increase", SHOWN))
+SUSPECTED_SHARE: Final = _of_in_use(_time("suspected", "increase", SHOWN))
+LOST_SECONDS: Final = (
+    f"sum({_idle(LOST, 'increase', SHOWN)}) or sum({_time('observed', 'increase', SHOWN)}) * 0"
+)
+
+CULPRIT: Final = (
+    f"topk(1, sum by (cause) ({_idle(LOST, 'increase', SHOWN)}) > 0) or on() "
+    f"label_replace(sum({_time('observed', 'increase', SHOWN)}) * 0, "
+    '"cause", "nothing lost", "", "")'
+)
+
+_SUSPECTED: Final = _sum(_time("suspected", "rate", RATE))
+BUSY_BAND: Final = _band(_sum(_time("busy", "rate", RATE)))
+STARVED_BAND: Final = _band(_sum(_time("starved", "rate", RATE)))
+SUSPECTED_BAND: Final = _band(_SUSPECTED)
+OTHER_LOSS_BAND: Final = _band(
+    f"clamp_min({_sum(_idle(LOST_ELSEWHERE, 'rate', RATE))} - {_SUSPECTED}, 0)"
+)
+NOT_IN_USE_BAND: Final = _band(_sum(_idle(NOT_LOST, "rate", RATE)))
+
+CAUSES: Final = f"sum by (cause) ({_idle(LOST, 'rate', RATE)})"
+
+
+def _named(per_gpu: str) -> str:
+    """Joined with the GPU's index and name, for legends that people recognise."""
+    return f"{per_gpu} * on({ONE_GPU}) group_left(gpu, name) gpumon_gpu_info{{{GPU}}}"
+
+
+def gap_quantile(quantile: float, window: str) -> str:
+    """Length in seconds that this share of the pauses does not exceed."""
+    buckets = f"rate(gpumon_gpu_idle_gap_seconds_bucket{{{GPU}}}[{window}])"
+    return f"histogram_quantile({quantile}, sum by ({ONE_GPU}, le) ({buckets}))"
+
+
+GAP_MEDIAN: Final = _named(gap_quantile(0.5, RATE))
+GAP_P95: Final = _named(gap_quantile(0.95, RATE))
+
+
+def _per_gpu(series: str) -> str:
+    return f"sum by ({ONE_GPU}) ({series})"
+
+
+_OBSERVED: Final = _per_gpu(_time("observed", "increase", SHOWN))
+
+TABLE: Final = {
+    "info": f"max by ({ONE_GPU}, gpu, name) (gpumon_gpu_info{{{GPU}}})",
+    "busy": f"{_per_gpu(_time('busy', 'increase', SHOWN))} / {_OBSERVED}",
+    "starved": f"{_per_gpu(_time('starved', 'increase', SHOWN))} / {_OBSERVED}",
+    "suspected": f"{_per_gpu(_time('suspected', 'increase', SHOWN))} / {_OBSERVED}",
+    "lost": f"{_per_gpu(_idle(LOST, 'increase', SHOWN))} or {_OBSERVED} * 0",
+    "gap": gap_quantile(0.95, SHOWN),
+    "memory": (
+        f"sum by ({ONE_GPU}) (gpumon_gpu_memory_used_bytes{{{GPU}}})"
+        f" / sum by ({ONE_GPU}) (gpumon_gpu_memory_capacity_bytes{{{GPU}}})"
+    ),
+    "now": f"max by ({ONE_GPU}) (gpumon_gpu_starved{{{GPU}}})",
+}
+"""One row for each GPU over the time shown; all but ``info`` carry the same three labels."""
+
+GPU_CHOICES: Final = (
+    'query_result(label_join(gpumon_gpu_info{job=~"$job",instance=~"$instance"}, '
+    '"card", " ", "gpu", "name", "instance"))'
+)
+GPU_CHOICES_REGEX: Final = '/card="(?<text>[^"]*)".*uuid="(?<value>[^"]*)"/'
+
+FIRING: Final = 'ALERTS{alertname=~"Gpumon.*",alertstate="firing"}'
