@@ -1,0 +1,130 @@
+"""``gpumon dstat``: put the plugin where dstat and dool look, and say who loads what."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpumon.cli.dstat_hosts import Flavour, Host, find_hosts, home_copies
+from gpumon.cli.dstat_plugin_file import CopyState, examine, put_copy, remove_copy
+from gpumon.errors import GpumonError
+
+
+class DstatCommand:
+    """Bring the columns --gpu to dstat and dool, or take them away.
+
+    install     copy the plugin to ~/.dstat and ~/.dool, whether or not the two are there
+    uninstall   remove those copies, and nothing that gpumon did not write
+    where       who loads which copy, and whether it is current
+
+    Then `dstat -cdn --gpu 1` shows, beside a running `gpumon serve`, how busy
+    and how starved each GPU was in each second.
+    """
+
+    name = "dstat"
+    summary = "bring `dstat --gpu` and `dool --gpu` to this machine"
+    example = "gpumon dstat install && dstat -cdn --gpu 1"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare its options."""
+        actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+        actions.add_parser("install", help="copy the plugin to ~/.dstat and ~/.dool")
+        actions.add_parser("uninstall", help="remove those copies")
+        where = actions.add_parser("where", help="who loads which copy, and is it current")
+        where.add_argument("--json", action="store_true", help="for scripts")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it.
+
+        Raises:
+            GpumonError: A copy could not be written or removed; the other one was.
+        """
+        hosts = find_hosts(os.environ)
+        if args.action == "install":
+            _at_each_copy(_copy_to)
+            _print_hosts(hosts)
+        elif args.action == "uninstall":
+            _at_each_copy(_remove_from)
+        elif args.json:
+            print(json.dumps({"hosts": [_as_json(host) for host in hosts]}, indent=2))
+        else:
+            _print_hosts(hosts, with_paths=True)
+        return 0
+
+
+def _copy_to(path: Path) -> str:
+    put_copy(path)
+    return f"wrote    {path}"
+
+
+def _remove_from(path: Path) -> str:
+    was = remove_copy(path)
+    if was.is_ours:
+        return f"removed  {path}"
+    return f"nothing  {path}" if was is CopyState.ABSENT else f"left     {path}: {was.value}"
+
+
+def _at_each_copy(act: Callable[[Path], str]) -> None:
+    """Do it for dstat and for dool, one even where the other fails."""
+    failures = [failure for path in home_copies(os.environ) if (failure := _attempt(act, path))]
+    if failures:
+        raise GpumonError("; ".join(failures))
+
+
+def _attempt(act: Callable[[Path], str], path: Path) -> str | None:
+    try:
+        print(act(path))
+    except GpumonError as error:
+        return str(error)
+    return None
+
+
+def _print_hosts(hosts: tuple[Host, ...], *, with_paths: bool = False) -> None:
+    for host in hosts:
+        print(f"{host.command.name:<9}{_described(host)}")
+        if with_paths:
+            _print_paths(host)
+    if not any(host.obstacle is None for host in hosts):
+        print(
+            "Nothing on PATH loads the plugin yet: `apt install dstat` on Debian 11 and 12 and"
+            " Ubuntu 22.04, or `pip install dool` anywhere."
+        )
+
+
+def _described(host: Host) -> str:
+    """What the command is and what can be done with it, in one line."""
+    links = "" if host.target == host.command else f" -> {host.target}"
+    version = ".".join(map(str, host.python_version or ()))
+    python = f" under Python {version}" if version else ""
+    is_another = host.flavour is not Flavour.UNKNOWN
+    what = f"is {host.flavour.value}{python}" if is_another else "is no dstat"
+    outlook = host.obstacle or f"`{host.command.name} -cdn --gpu 1`"
+    return f"{host.command}{links} {what}: {outlook}"
+
+
+def _print_paths(host: Host) -> None:
+    states = [(path, examine(path)) for path in host.plugin_paths]
+    loaded = next((path for path, state in states if state.is_loadable), None)
+    for path, state in states:
+        mark = "  <- loaded" if path == loaded else ""
+        print(f"         {path}: {state.value}{mark}")
+    if states and loaded is None:
+        print("         so it has no --gpu yet: `gpumon dstat install`")
+
+
+def _as_json(host: Host) -> dict[str, Any]:
+    states = [(path, examine(path)) for path in host.plugin_paths]
+    return {
+        "command": str(host.command),
+        "target": str(host.target),
+        "flavour": host.flavour.value,
+        "python": str(host.python) if host.python else None,
+        "python_version": list(host.python_version) if host.python_version else None,
+        "obstacle": host.obstacle,
+        "copies": [{"path": str(path), "state": state.value} for path, state in states],
+        "loaded": next((str(path) for path, state in states if state.is_loadable), None),
+    }

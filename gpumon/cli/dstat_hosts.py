@@ -1,0 +1,147 @@
+"""Which of dstat's three namesakes are on this machine, found by reading files only."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+_HEAD_BYTES: Final = 16 * 1024
+_FIRST_WITHOUT_IMP: Final = (3, 12)
+"""dstat loads plugins by the module ``imp``, which this Python no longer has."""
+
+
+class Flavour(Enum):
+    """What a command of that name really is."""
+
+    DSTAT = "dstat"
+    DOOL = "dool"
+    PCP_DSTAT = "pcp-dstat"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A command that may load the plugin.
+
+    Attributes:
+        command: What is on PATH.
+        target: Where its links lead.
+        flavour: What it is.
+        python: Interpreter that its first line names; ``None`` where it names none.
+        python_version: Of that interpreter, such as ``(3, 11)``; ``None`` where its name
+            does not tell.
+        plugin_paths: Where it looks for ``--gpu``, in order; the first that exists is loaded.
+    """
+
+    command: Path
+    target: Path
+    flavour: Flavour
+    python: Path | None
+    python_version: tuple[int, int] | None
+    plugin_paths: tuple[Path, ...]
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why it cannot load the plugin, as a sentence that says what can; ``None`` if it can."""
+        instead = "`pip install dool`, then `dool -cdn --gpu 1`"
+        if self.flavour is Flavour.PCP_DSTAT:
+            return f"it does not load Python plugins; {instead}"
+        if self.flavour is Flavour.UNKNOWN:
+            return f"gpumon does not know it; {instead}"
+        too_new = self.python_version is not None and self.python_version >= _FIRST_WITHOUT_IMP
+        if self.flavour is Flavour.DSTAT and too_new:
+            return f"dstat cannot load any plugin under Python 3.12 or newer; {instead}"
+        return None
+
+
+def home_copies(environ: Mapping[str, str]) -> tuple[Path, Path]:
+    """Where dstat and dool look first: in the user's home folder."""
+    home = _home(environ)
+    return home / ".dstat" / "dstat_gpu.py", home / ".dool" / "dool_gpu.py"
+
+
+def find_hosts(environ: Mapping[str, str]) -> tuple[Host, ...]:
+    """The commands ``dstat``, ``dool`` and ``pcp-dstat`` on PATH, each program once."""
+    found: dict[Path, Host] = {}
+    for name in ("dstat", "dool", "pcp-dstat"):
+        command = shutil.which(name, path=environ.get("PATH", ""))
+        if command is not None:
+            host = identify(Path(command), environ)
+            found.setdefault(host.target, host)
+    return tuple(found.values())
+
+
+def identify(command: Path, environ: Mapping[str, str]) -> Host:
+    """Tell what ``command`` is from its name, its links and its first lines."""
+    target = command.resolve()
+    head = _head(target)
+    flavour = _flavour(command, target, head)
+    python = _interpreter(head, environ)
+    return Host(
+        command=command,
+        target=target,
+        flavour=flavour,
+        python=python,
+        python_version=_version(python),
+        plugin_paths=_plugin_paths(flavour, command, target, environ),
+    )
+
+
+def _flavour(command: Path, target: Path, head: str) -> Flavour:
+    if "pcp" in target.name or "pmpython" in head or "import pmapi" in head:
+        return Flavour.PCP_DSTAT
+    # A console script of pip's has nothing but the name of what it starts.
+    if re.search(r"^(from|import) dool\b|^class dool\b", head, re.MULTILINE):
+        return Flavour.DOOL
+    if "pluginpath = [" in head and "dstat" in head:
+        return Flavour.DSTAT
+    return Flavour.DOOL if "DOOL_PLUGIN_PATH" in head else Flavour.UNKNOWN
+
+
+def _plugin_paths(
+    flavour: Flavour, command: Path, target: Path, environ: Mapping[str, str]
+) -> tuple[Path, ...]:
+    in_dstat_home, in_dool_home = home_copies(environ)
+    if flavour is Flavour.DSTAT:
+        folders = [command.parent / "plugins", Path("/usr/share/dstat")]
+        folders.append(Path("/usr/local/share/dstat"))
+        return (in_dstat_home, *(folder / in_dstat_home.name for folder in folders))
+    if flavour is Flavour.DOOL:
+        data = Path(environ.get("XDG_DATA_HOME") or _home(environ) / ".local" / "share")
+        folders = [data / "dool" / "plugins"]
+        folders += target.parent.parent.glob("lib/python3*/site-packages/dool/plugins")
+        folders += [Path("/usr/share/dool"), Path("/usr/local/share/dool")]
+        return (in_dool_home, *(folder / in_dool_home.name for folder in folders))
+    return ()
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    return Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+
+
+def _head(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _interpreter(head: str, environ: Mapping[str, str]) -> Path | None:
+    """The program that the first line, ``#!...``, names; a bare name is looked up on PATH."""
+    words = head.split("\n", 1)[0].removeprefix("#!").split() if head.startswith("#!") else []
+    if words and Path(words[0]).name == "env":
+        found = shutil.which(words[-1], path=environ.get("PATH", ""))
+        return Path(found) if found else None
+    return Path(words[0]) if words else None
+
+
+def _version(python: Path | None) -> tuple[int, int] | None:
+    """The version in the interpreter's real name, ``python3.11``."""
+    named = re.fullmatch(r"python(\d+)\.(\d+)", python.resolve().name) if python else None
+    return (int(named[1]), int(named[2])) if named else None
