@@ -181,3 +181,19 @@ def monitor_state(**changes: Any) -> MonitorState:
         call_seconds=(("nvmlDeviceGetSamples", 0.125), ("nvmlDeviceGetMemoryInfo", 0.03125)),
     )
     return replace(known, **changes)
+
+
+class StoppedClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self, now_ns: int = 1_000_000_000_000) -> None:
+        self.now_ns = now_ns
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def wall_time_s(self) -> float:
+        return 1_700_000_000.25
+
+    def sleep_until_ns(self, deadline_ns: int) -> None:
+        self.now_ns = max(self.now_ns, deadline_ns)

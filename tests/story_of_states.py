@@ -1,4 +1,4 @@
-"""A minute on a small machine, second by second, with sums that close: what the page is shown in tests."""
+"""Minutes on a small machine, second by second, with sums that close: what a page can show."""
 
 from __future__ import annotations
 

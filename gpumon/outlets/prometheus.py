@@ -21,7 +21,7 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -34,6 +34,7 @@ from gpumon.outlets.metric_table import METRICS, MetricKind, MetricSpec
 from gpumon.outlets.metric_values import READERS, HistogramValue, MetricView, Reader, Row
 
 _LOG = logging.getLogger(__name__)
+_PLAIN_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _DROPPED = "gpumon_label_sets_dropped_total"
 _SUCCESS = "gpumon_collector_success"
 _GAP_BOUNDS = (*map(floatToGoString, GAP_BUCKETS_SECONDS), "+Inf")
@@ -85,7 +86,7 @@ class MetricsExporter:
         )
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Scrape(view, self._readers, self._warn_once))
-        encode, content_type = _encoder(accept)
+        encode, content_type = _encoder(accept or "")
         return encode(registry), content_type
 
     def _warn_once(self, name: str, error: Exception) -> None:
@@ -94,11 +95,11 @@ class MetricsExporter:
             _LOG.warning("%s is left out of /metrics: %s: %s", name, type(error).__name__, error)
 
 
-def _encoder(accept: str | None) -> tuple[Callable[[CollectorRegistry], bytes], str]:
-    try:
-        return choose_encoder(accept or "")
-    except ValueError:  # "version=" may say anything
-        return generate_latest, CONTENT_TYPE_PLAIN_0_0_4
+def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+    # Decided here, as client_python trips over versions such as "abc" and repeats them unread.
+    if "application/openmetrics-text" in accept:
+        return openmetrics.generate_latest, openmetrics.CONTENT_TYPE_LATEST
+    return generate_latest, _PLAIN_TEXT
 
 
 class _Scrape(Collector):

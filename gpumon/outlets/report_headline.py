@@ -1,0 +1,169 @@
+"""The three lines a report begins with: Verdict, Why, Next. Written to be read aloud."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon.core.advice import WORD_OF_CAUSE
+from gpumon.core.figures import counted, in_percent, in_seconds, listed
+from gpumon.core.phase import IdleCause
+from gpumon.core.report import Advice, GpuReport, Report
+from gpumon.core.verdict import Severity, VerdictName
+
+_ORDER = (
+    VerdictName.STARVED,
+    VerdictName.STALLED,
+    VerdictName.STARVATION_SUSPECTED,
+    VerdictName.PARTIAL,
+    VerdictName.HEALTHY,
+    VerdictName.NOT_IN_USE,
+)
+
+
+def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
+    """The GPU that the headline speaks of: the one that lost most in the gravest way."""
+    if not gpus:
+        return None
+    return min(gpus, key=lambda gpu: (_is_well(gpu), -gpu.totals.lost_ns, _rank(gpu)))
+
+
+def verdict_line(report: Report) -> str:
+    """What the report amounts to, in one sentence."""
+    gpu = main_gpu(report.gpus)
+    if gpu is None:
+        return "no GPU was observed."
+    alike = [other for other in report.gpus if other.verdict.name is gpu.verdict.name]
+    return f"{_title(gpu)}: {_claim(gpu, alike)}{_others(gpu, report.gpus)}"
+
+
+def why_line(report: Report) -> str:
+    """What the verdict rests on, with figures."""
+    gpu = main_gpu(report.gpus)
+    if gpu is None:
+        return "the source named none."
+    totals, verdict = gpu.totals, gpu.verdict
+    if verdict.name is VerdictName.NOT_IN_USE:
+        return (
+            f"it worked for {in_seconds(totals.in_use_ns)} "
+            f"of {in_seconds(totals.observed_ns)} observed."
+        )
+    who = f"GPU {gpu.index} was " if len(report.gpus) > 1 else "it was "
+    lost = f"{who}idle for {in_seconds(totals.lost_ns)} of {in_seconds(totals.in_use_ns)} in use"
+    return lost + _reason(gpu)
+
+
+def next_line(report: Report) -> str:
+    """What to do first."""
+    advice = main_advice(report)
+    if advice is None:
+        gpu = main_gpu(report.gpus)
+        return "nothing needs to change." if gpu else "see `gpumon doctor`."
+    if advice.lost_seconds <= 0.0:
+        return advice.text
+    return f"{advice.text} {gain_sentence(advice)}".strip()
+
+
+def gain_sentence(advice: Advice) -> str:
+    """The most an advice can gain, as a sentence; empty where that is next to nothing."""
+    bound = advice.speedup_upper_bound
+    if bound < 1.005:
+        return ""
+    return f"At most {bound:.{2 if bound < 10 else 0}f} times as fast."
+
+
+def main_advice(report: Report) -> Advice | None:
+    """The advice on the main cause; else the first there is."""
+    gpu = main_gpu(report.gpus)
+    if gpu is None or gpu.verdict.name is VerdictName.HEALTHY:
+        return None
+    cause = gpu.verdict.main_cause
+    fitting = [advice for advice in report.advice if cause and advice.cause == cause.value]
+    return next(iter(fitting or report.advice), None)
+
+
+def _is_well(gpu: GpuReport) -> bool:
+    return gpu.verdict.name in (VerdictName.HEALTHY, VerdictName.NOT_IN_USE)
+
+
+def _rank(gpu: GpuReport) -> int:
+    return _ORDER.index(gpu.verdict.name)
+
+
+def _title(gpu: GpuReport) -> str:
+    word = gpu.verdict.name.value.replace("_", " ")
+    if gpu.verdict.severity is Severity.NONE or _is_well(gpu):
+        return word
+    return f"{word} ({gpu.verdict.severity.value} loss)"
+
+
+def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
+    name = f"GPU {gpu.index}"
+    share = in_percent(gpu.verdict.starved_ratio)
+    lost = in_percent(gpu.verdict.lost_ratio)
+    match gpu.verdict.name:
+        case VerdictName.STARVED:
+            return f"{name} waits for input {share} of its time in use."
+        case VerdictName.STALLED:
+            cause = WORD_OF_CAUSE[_proved_cause(gpu)]
+            return f"{name} is idle {lost} of its time in use, mainly {cause}."
+        case VerdictName.STARVATION_SUSPECTED:
+            return f"{name} works in bursts and pauses {share} of its time in use."
+        case VerdictName.PARTIAL:
+            return f"{name} is idle {lost} of its time in use, and nothing tells why."
+        case VerdictName.HEALTHY:
+            return _all_of(alike, "works well", "work well") + "."
+        case _:
+            return _all_of(alike, "had nothing to do", "had nothing to do") + "."
+
+
+def _proved_cause(gpu: GpuReport) -> IdleCause:
+    """The known cause with the most idle time while in use."""
+    known = {
+        cause: idle_ns
+        for cause, idle_ns in gpu.totals.idle_ns.items()
+        if cause not in (IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP)
+    }
+    return max(known, key=known.__getitem__) if known else IdleCause.UNKNOWN
+
+
+def _all_of(gpus: Sequence[GpuReport], one: str, many: str) -> str:
+    names = listed([f"GPU {gpu.index}" for gpu in gpus])
+    return f"{names} {one if len(gpus) == 1 else many}"
+
+
+def _others(main: GpuReport, gpus: Sequence[GpuReport]) -> str:
+    """One clause about the GPUs the sentence does not name."""
+    if _is_well(main):
+        rest = [gpu for gpu in gpus if gpu.verdict.name is not main.verdict.name]
+        return f" {_all_of(rest, 'was not in use', 'were not in use')}." if rest else ""
+    also = [gpu for gpu in gpus if gpu is not main and not _is_well(gpu)]
+    well = [gpu for gpu in gpus if _is_well(gpu) and gpu.verdict.name is VerdictName.HEALTHY]
+    clauses = ""
+    if also:
+        clauses += f" {_all_of(also, 'loses time too', 'lose time too')}."
+    if well:
+        clauses += f" {_all_of(well, 'is healthy', 'are healthy')}."
+    return clauses
+
+
+def _reason(gpu: GpuReport) -> str:
+    totals, verdict = gpu.totals, gpu.verdict
+    if verdict.name is VerdictName.HEALTHY:
+        return f" ({in_percent(verdict.lost_ratio)}), in no pattern worth a change."
+    if verdict.name is VerdictName.STARVED:
+        return (
+            f", {in_seconds(totals.starved_ns)} of it waiting for input, "
+            f"as the training's own tags prove{_longest(gpu)}."
+        )
+    if verdict.name is VerdictName.STALLED:
+        cause = _proved_cause(gpu)
+        return f", {in_seconds(totals.idle_ns[cause])} of it {WORD_OF_CAUSE[cause]}."
+    if verdict.name is VerdictName.STARVATION_SUSPECTED:
+        pauses = counted(totals.gaps.count, "pause", "pauses")
+        return f", {in_seconds(totals.suspected_ns)} of it in {pauses}{_longest(gpu)}."
+    return ", in no pattern of bursts and pauses."
+
+
+def _longest(gpu: GpuReport) -> str:
+    longest_ns = gpu.totals.gaps.longest_ns
+    return f", the longest {in_seconds(longest_ns)}" if longest_ns else ""

@@ -1,0 +1,201 @@
+"""A report for people: three lines that say it all, then where every second went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpumon.core.advice import WORD_OF_CAUSE
+from gpumon.core.figures import counted, in_percent, in_seconds
+from gpumon.core.label_text import label_text
+from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.report import GpuReport, Report, RunReport
+from gpumon.core.units import seconds
+from gpumon.core.verdict import Severity, VerdictName
+from gpumon.outlets.report_headline import (
+    main_advice,
+    main_gpu,
+    next_line,
+    verdict_line,
+    why_line,
+)
+from gpumon.outlets.text_style import WIDTH, TextStyle, wrapped
+
+_BAR: Final = 21
+_WHOLE_TABLES: Final = 4
+"""With more GPUs than that, only the main one is shown in full."""
+_COLOUR: Final = {Severity.HIGH: "red", Severity.MODERATE: "yellow", Severity.NONE: "green"}
+
+
+def render_report(report: Report, style: TextStyle) -> str:
+    """The whole report as text, 80 columns wide, with a line break at its end.
+
+    Args:
+        report: What to say.
+        style: What the terminal can show.
+    """
+    blocks = [_headline(report, style), _observed(report)]
+    shown = report.gpus
+    if len(report.gpus) > _WHOLE_TABLES:
+        blocks.append(_overview(report))
+        main = main_gpu(report.gpus)
+        shown = (main,) if main is not None else ()
+    blocks += [_table(gpu, report, style) for gpu in shown]
+    blocks += [block for block in (_runs(report), _more_advice(report), _notes(report)) if block]
+    return style.plain("\n\n".join(blocks)) + "\n"
+
+
+def _headline(report: Report, style: TextStyle) -> str:
+    gpu = main_gpu(report.gpus)
+    severity = gpu.verdict.severity if gpu is not None else Severity.NONE
+    verdict, *more = _labelled("Verdict:", _capital(verdict_line(report)))
+    colour = _COLOUR[severity]
+    return "\n".join(
+        [
+            *(style.painted(line, colour) for line in (verdict, *more)),
+            *_labelled("Why:", _capital(why_line(report))),
+            *_labelled("Next:", _capital(next_line(report))),
+        ]
+    )
+
+
+def _observed(report: Report) -> str:
+    facts = [f"{label_text(report.source, 400)}: {in_seconds(report.observed_ns)} observed"]
+    facts.append(f"one sample every {seconds(report.period_ns):.3g} s")
+    if report.started_at is not None:
+        facts.append(f"from {report.started_at}")
+    simulated = " The GPU is simulated." if report.simulated else ""
+    return "\n".join(wrapped(f"{', '.join(facts)}.{simulated}"))
+
+
+def _overview(report: Report) -> str:
+    lines = ["GPU      observed    busy    lost  starved or suspected  verdict"]
+    for gpu in report.gpus:
+        totals, verdict = gpu.totals, gpu.verdict
+        busy = totals.busy_ns / totals.observed_ns if totals.observed_ns else None
+        lines.append(
+            f"{gpu.index:<4}{in_seconds(totals.observed_ns):>13}{in_percent(busy):>8}"
+            f"{_or_dash(verdict.lost_ratio):>8}{_or_dash(verdict.starved_ratio):>22}"
+            f"  {verdict.name.value.replace('_', ' ')}"
+        )
+    return "\n".join(lines)
+
+
+def _table(gpu: GpuReport, report: Report, style: TextStyle) -> str:
+    totals = gpu.totals
+    name = f", {label_text(gpu.name, 40)}" if gpu.name else ""
+    in_use = f"in use for {in_seconds(totals.in_use_ns)}"
+    lines = [style.painted(f"GPU {gpu.index}{name}: {in_use}", "bold")]
+    lines.append(_row("busy", totals.busy_ns, totals.observed_ns, style))
+    for cause, idle_ns in _causes(gpu):
+        row = _row(f"idle, {WORD_OF_CAUSE[cause]}", idle_ns, totals.observed_ns, style)
+        if cause is _marked_cause(gpu):
+            row = style.painted(f"{row.rstrip():<{WIDTH - 3}} {style.arrow}", "bold")
+        lines.append(row)
+        if cause is IdleCause.UNKNOWN and totals.suspected_ns:
+            lines.append(_detail("of it suspected starvation", totals.suspected_ns))
+        if cause is IdleCause.INPUT_WAIT:
+            lines += _reasons(gpu)
+    if totals.pending_ns:
+        lines.append(_row("not decided yet", totals.pending_ns, totals.observed_ns, style))
+    lines.append(_sum_row(gpu))
+    if totals.hidden_input_wait_ns:
+        lines.append(_hidden(gpu))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _causes(gpu: GpuReport) -> list[tuple[IdleCause, int]]:
+    """Causes with time, the greatest loss first, time out of use last."""
+    present = [(cause, gpu.totals.idle_ns.get(cause, 0)) for cause in CAUSES]
+    outside = (IdleCause.NOT_IN_USE, IdleCause.START_UP)
+    return sorted(
+        ((cause, idle_ns) for cause, idle_ns in present if idle_ns > 0),
+        key=lambda row: (row[0] in outside, -row[1]),
+    )
+
+
+def _marked_cause(gpu: GpuReport) -> IdleCause | None:
+    if gpu.verdict.name in (VerdictName.HEALTHY, VerdictName.NOT_IN_USE):
+        return None
+    return gpu.verdict.main_cause
+
+
+def _row(title: str, amount_ns: int, whole_ns: int, style: TextStyle) -> str:
+    ratio = amount_ns / whole_ns if whole_ns else 0.0
+    figures = f"{in_seconds(amount_ns):>13}{100 * ratio:>7.1f} %"
+    return f"  {title:<30.30}{figures}  {style.bar(ratio, _BAR)}"
+
+
+def _detail(title: str, amount_ns: int) -> str:
+    return f"    {title:<28.28}{in_seconds(amount_ns):>13}"
+
+
+def _reasons(gpu: GpuReport) -> list[str]:
+    reasons = sorted(gpu.totals.input_wait_by_reason_ns.items(), key=lambda item: -item[1])
+    return [_detail(f"of it {name.replace('_', ' ')}", ns) for name, ns in reasons if ns]
+
+
+def _sum_row(gpu: GpuReport) -> str:
+    totals = gpu.totals
+    total_ns = totals.busy_ns + totals.idle_total_ns + totals.pending_ns
+    share = 100 * total_ns / totals.observed_ns if totals.observed_ns else 0.0
+    coverage = (
+        ""
+        if gpu.verdict.coverage_ratio is None
+        else f"  coverage {in_percent(gpu.verdict.coverage_ratio)}"
+    )
+    return f"  {'sum = observed':<30}{in_seconds(total_ns):>13}{share:>7.1f} %{coverage}"
+
+
+def _hidden(gpu: GpuReport) -> str:
+    totals = gpu.totals
+    text = (
+        f"The training also waited {in_seconds(totals.hidden_input_wait_ns)} for input while "
+        f"the GPU was busy: hidden, nothing to gain. Exposed: {in_seconds(totals.starved_ns)}."
+    )
+    return "\n".join(wrapped(text, first="  "))
+
+
+def _runs(report: Report) -> str:
+    return "\n".join(line for run in report.runs for line in _run_lines(run))
+
+
+def _run_lines(run: RunReport) -> Iterator[str]:
+    wall = in_seconds(run.wall_ns)
+    pace = f", {1_000 * seconds(run.wall_ns) / run.steps:,.1f} ms a step" if run.steps else ""
+    text = (
+        f"Run {label_text(run.run)} ({label_text(run.framework)}, pid {run.pid}): "
+        f"{counted(run.steps, 'step', 'steps')} in {wall}{pace}."
+    )
+    yield from wrapped(text)
+
+
+def _more_advice(report: Report) -> str:
+    first = main_advice(report)
+    more = [advice for advice in report.advice if advice is not first and first is not None]
+    lines: list[str] = []
+    for advice in more:
+        lines += wrapped(f"{advice.evidence} {advice.text}", first="  - ")
+    return "\n".join(["After that:", *lines]) if lines else ""
+
+
+def _notes(report: Report) -> str:
+    notes = list(report.notes)
+    if report.skipped_lines:
+        skipped = counted(report.skipped_lines, "line was", "lines were")
+        notes.insert(0, f"{skipped} not used.")
+    return "\n".join(
+        line for note in notes for line in wrapped(label_text(note, 2_000), first="Note: ")
+    )
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    return wrapped(text, first=f"{label:<9}")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _or_dash(ratio: float | None) -> str:
+    return "-" if ratio is None else in_percent(ratio)

@@ -1,0 +1,125 @@
+"""Specification of the state file: always whole, never in the way."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpumon.outlets.state_file import StateFile
+from tests.builders_state import monitor_state
+
+
+class TestAWrittenState:
+    def test_is_what_a_reader_finds(self, tmp_path: Path) -> None:
+        file = StateFile(tmp_path / "state.json", address="127.0.0.1:19835")
+
+        file.write(monitor_state())
+
+        document = json.loads((tmp_path / "state.json").read_text())
+        assert document["monotonic_ns"] == 1_000_000_000_000
+        assert document["pid"] == os.getpid()
+        assert document["address"] == "127.0.0.1:19835"
+
+    def test_may_be_read_by_everybody_whatever_the_umask(self, tmp_path: Path) -> None:
+        before = os.umask(0o077)
+        try:
+            StateFile(tmp_path / "state.json").write(monitor_state())
+        finally:
+            os.umask(before)
+
+        assert stat.S_IMODE((tmp_path / "state.json").stat().st_mode) == 0o644
+
+    def test_leaves_no_other_file_behind(self, tmp_path: Path) -> None:
+        file = StateFile(tmp_path / "state.json")
+        file.write(monitor_state())
+        file.write(monitor_state())
+
+        assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+    def test_is_never_seen_half_written(self, tmp_path: Path) -> None:
+        file = StateFile(tmp_path / "state.json")
+        file.write(monitor_state())
+        torn: list[str] = []
+        done = threading.Event()
+
+        def read_on() -> None:
+            while not done.is_set():
+                text = file.path.read_text()
+                try:
+                    json.loads(text)
+                except ValueError:
+                    torn.append(text)
+
+        reader = threading.Thread(target=read_on)
+        reader.start()
+        for tick in range(300):
+            file.write(monitor_state(samples_total=tick, source="s" * (tick % 100)))
+        done.set()
+        reader.join(5)
+
+        assert torn == []
+
+
+class TestAFileThatCannotBeWritten:
+    def test_is_counted_and_said_once_and_raises_nothing(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        file = StateFile(tmp_path / "missing" / "state.json")
+
+        with caplog.at_level(logging.WARNING):
+            file.write(monitor_state())
+            file.write(monitor_state())
+
+        assert file.errors_total == 2
+        assert [record.getMessage() for record in caplog.records] == [
+            f"cannot write {file.path}: No such file or directory; "
+            "sampling goes on, dstat and others see no new state"
+        ]
+
+    def test_shows_as_a_collector_that_fails_until_it_works_again(self, tmp_path: Path) -> None:
+        file = StateFile(tmp_path / "later" / "state.json")
+        file.write(monitor_state())
+        failing = file.collector_state()
+        (tmp_path / "later").mkdir()
+
+        file.write(monitor_state())
+
+        assert (failing.name, failing.success, failing.errors_total) == ("state_file", False, 1)
+        assert file.collector_state().success
+        assert file.collector_state().errors_total == 1
+
+    def test_does_not_follow_a_link_that_lies_in_its_way(self, tmp_path: Path) -> None:
+        precious = tmp_path / "precious"
+        precious.write_text("mine")
+        file = StateFile(tmp_path / "state.json")
+        (tmp_path / f".state.json.{os.getpid()}.tmp").symlink_to(precious)
+
+        file.write(monitor_state())
+
+        assert precious.read_text() == "mine"
+
+
+class TestClosing:
+    def test_removes_the_file(self, tmp_path: Path) -> None:
+        file = StateFile(tmp_path / "state.json")
+        file.write(monitor_state())
+
+        file.close()
+        file.close()
+
+        assert list(tmp_path.iterdir()) == []
+
+    def test_leaves_the_file_of_another_daemon_alone(self, tmp_path: Path) -> None:
+        first, second = StateFile(tmp_path / "state.json"), StateFile(tmp_path / "state.json")
+        first.write(monitor_state())
+        second.write(monitor_state())
+
+        first.close()
+
+        assert (tmp_path / "state.json").exists()
