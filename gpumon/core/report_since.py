@@ -1,0 +1,105 @@
+"""What happened between two reports of one daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from gpumon.core.advice import advise
+from gpumon.core.report import Report
+from gpumon.core.totals import GapTotals, GpuTotals
+from gpumon.core.verdicts import judge
+
+_Key = TypeVar("_Key")
+_COUNTERS = (
+    "observed_ns",
+    "busy_ns",
+    "in_use_ns",
+    "in_use_busy_ns",
+    "suspected_ns",
+    "resolved_ns",
+    "inferred_ns",
+    "hidden_input_wait_ns",
+    "low_ns",
+    "high_ns",
+    "merged_intervals",
+    "episodes",
+)
+
+
+def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
+    """The totals of the time between, as far as counters can tell.
+
+    Pending time that was decided meanwhile counts for the time in which it
+    was decided: the observed time is taken less by what was pending before,
+    so that the sums close here too. Quantiles of gaps are those of
+    ``after``, where any pause ended meanwhile.
+
+    Args:
+        before: Totals of a GPU.
+        after: Totals of the same GPU, later in the same daemon's life.
+    """
+    counters = {name: getattr(after, name) - getattr(before, name) for name in _COUNTERS}
+    counters["observed_ns"] += before.pending_ns
+    last_ns = before.starved_intervals[-1].end_ns if before.starved_intervals else -1
+    return GpuTotals(
+        **counters,
+        idle_ns=_grown(before.idle_ns, after.idle_ns),
+        input_wait_by_reason_ns=_grown(
+            before.input_wait_by_reason_ns, after.input_wait_by_reason_ns
+        ),
+        pending_ns=after.pending_ns,
+        gaps=_gaps_since(before.gaps, after.gaps),
+        starved_intervals=tuple(
+            interval for interval in after.starved_intervals if interval.start_ns >= last_ns
+        ),
+        starved_now=after.starved_now,
+    )
+
+
+def _grown(before: Mapping[_Key, int], after: Mapping[_Key, int]) -> dict[_Key, int]:
+    grown = {key: amount - before.get(key, 0) for key, amount in after.items()}
+    return {key: amount for key, amount in grown.items() if amount}
+
+
+def _gaps_since(before: GapTotals, after: GapTotals) -> GapTotals:
+    count = after.count - before.count
+    if not count:
+        return GapTotals(bucket_counts=(0,) * len(after.bucket_counts))
+    earlier = before.bucket_counts or (0,) * len(after.bucket_counts)
+    return GapTotals(
+        count=count,
+        total_ns=after.total_ns - before.total_ns,
+        longest_ns=after.longest_ns,
+        p50_ns=after.p50_ns,
+        p95_ns=after.p95_ns,
+        bucket_counts=tuple(
+            late - early for early, late in zip(earlier, after.bucket_counts, strict=True)
+        ),
+    )
+
+
+def report_since(before: Report, after: Report) -> Report:
+    """The report of the time between two reports of one daemon.
+
+    Runs are those that were not yet over at ``before``, as they are now.
+
+    Args:
+        before: The earlier report.
+        after: The later one; its clock and its names are kept.
+    """
+    earlier = {gpu.uuid: gpu.totals for gpu in before.gpus}
+    gpus = []
+    for gpu in after.gpus:
+        totals = totals_since(earlier.get(gpu.uuid, GpuTotals()), gpu.totals)
+        gpus.append(replace(gpu, totals=totals, verdict=judge(totals)))
+    known = {(run.run, run.pid): run for run in before.runs}
+    runs = tuple(run for run in after.runs if known.get((run.run, run.pid)) != run)
+    return replace(
+        after,
+        observed_ns=max((gpu.totals.observed_ns for gpu in gpus), default=0),
+        gpus=tuple(gpus),
+        runs=runs,
+        advice=advise(gpus, runs),
+    )

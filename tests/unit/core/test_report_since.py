@@ -1,0 +1,55 @@
+"""Specification of the time between two reports of one daemon."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.intervals import Interval
+from gpumon.core.ledger import GpuLedger
+from gpumon.core.phase import IdleCause
+from gpumon.core.report_since import totals_since
+from gpumon.core.totals import GpuTotals
+from tests.builders_time import every, rhythm, s
+
+
+def at(ratios: list[float], *moments: int) -> list[GpuTotals]:
+    """Totals after so many one-second samples."""
+    ledger, states = GpuLedger(), []
+    samples = every(1.0, ratios)
+    for earlier, later in zip((0, *moments), moments, strict=False):
+        ledger.observe(samples[earlier:later])
+        states.append(ledger.snapshot())
+    return states
+
+
+class TestTheTimeBetween:
+    def test_holds_what_was_counted_meanwhile(self) -> None:
+        before, after = at([1.0] * 4 + [0.5] * 6, 4, 10)
+
+        between = totals_since(before, after)
+
+        assert between.observed_ns == s(6)
+        assert between.busy_ns == s(3)
+        assert between.idle_ns == {IdleCause.UNKNOWN: s(3)}
+
+    def test_holds_only_the_pauses_that_ended_meanwhile(self) -> None:
+        before, after = at([*rhythm(2, 2, 8), 1.0], 17, 33)
+
+        between = totals_since(before, after)
+
+        assert between.gaps.count == 4
+        assert between.starved_intervals[0] == Interval(s(18), s(20))
+
+    @given(
+        st.lists(st.sampled_from([0.0, 0.0, 0.2, 0.5, 1.0]), min_size=2, max_size=80),
+        st.data(),
+    )
+    def test_closes_like_the_whole(self, ratios: list[float], data: st.DataObject) -> None:
+        middle = data.draw(st.integers(1, len(ratios) - 1))
+        before, after = at(ratios, middle, len(ratios))
+
+        between = totals_since(before, after)
+
+        total_ns = between.busy_ns + between.idle_total_ns + between.pending_ns
+        assert total_ns == between.observed_ns
