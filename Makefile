@@ -59,7 +59,7 @@ gpu: .venv/.dev ## the tests that need an NVIDIA GPU
 
 golden: .venv/.dev ## renew the golden files and the dashboard; read the diff before you commit it
 	$(BIN)/python -m grafana.generate
-	GPUMON_GOLDEN=write $(BIN)/python -m pytest -q tests/golden
+	GPUMON_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests -k golden
 
 clean: ## remove both environments, caches and builds
 	rm -rf .venv .venv-jax build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,24 @@
+"""Tools that a test starts: missing, it is skipped with the reason, but never in CI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+
+def needed(command: str, package: str | None = None) -> str:
+    """The full path of a command; without it the test ends here."""
+    path = shutil.which(command)
+    if path is None:
+        missing(f"{command} is not installed (Debian: {package or command})")
+    assert path is not None
+    return path
+
+
+def missing(reason: str) -> None:
+    """Skip, or fail where CI promised to have everything."""
+    if os.environ.get("CI"):
+        pytest.fail(f"in CI nothing may be missing: {reason}")
+    pytest.skip(reason)
