@@ -1,0 +1,120 @@
+"""Specification of `dstat --gpu`: where it looks for a daemon, and what it trusts."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.bare_dstat import DASHES, Table
+from tests.builders_dstat import gpu, publish, this_boot
+
+
+class TestWhereItLooks:
+    @pytest.fixture
+    def session(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.delenv("GPUMON_RUNTIME_DIR")
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+        return tmp_path / "gpumon"
+
+    def test_is_the_folder_of_the_session_too(self, session: Path) -> None:
+        publish(session, gpu(0), gpu(1))
+
+        assert Table().plugin.name == ["gpu0", "gpu1"]
+
+    def test_is_in_order_system_session_and_tmp(self, session: Path) -> None:
+        folders = Table().plugin._folders()
+
+        assert folders == ["/run/gpumon", str(session), f"/tmp/gpumon-{os.getuid()}"]
+
+    def test_is_nowhere_else_where_the_user_names_a_folder(
+        self, session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        publish(session, gpu(0), gpu(1))
+        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path / "empty"))
+
+        assert Table().cells() == DASHES
+
+
+class TestAHostileStateFile:
+    """Whatever lies there, the row has dashes, and the table goes on at once."""
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            "",
+            "{",
+            "null",
+            "[" * 100_000,
+            '{"schema": "gpumon.state/2"}',
+            '{"schema": "gpumon.state/1"}',
+            "9" * 2_000_000,
+            "\udcff",
+        ],
+        ids=["empty", "torn", "null", "deep", "newer", "bare", "digits", "not-utf-8"],
+    )
+    def test_that_is_no_state(self, runtime: Path, content: str) -> None:
+        (runtime / "state.json").write_text(content, encoding="utf-8", errors="surrogateescape")
+
+        assert_dashes_at_once()
+
+    @pytest.mark.parametrize(
+        "gpus",
+        [
+            "null",
+            "7",
+            "[null]",
+            "[{}]",
+            '[{"index": "0"}]',
+            '[{"index": 1e999}]',
+            '[{"index": 0, "present": true, "uuid": [], "observed_ns": 1, "busy_ns": 1,'
+            ' "starved_ns": 0, "suspected_ns": 0}]',
+            '[{"index": 0, "present": true, "observed_ns": NaN}]',
+            '[{"index": 0, "present": true, "observed_ns": -1, "busy_ns": true}]',
+        ],
+    )
+    def test_that_lies_about_its_gpus(self, runtime: Path, gpus: str) -> None:
+        (runtime / "state.json").write_text(
+            '{"schema": "gpumon.state/1", "pid": 1, "period_ns": 1000000000, "boot_id": '
+            f'"{this_boot()}", "monotonic_ns": {time.monotonic_ns()}, "gpus": {gpus}}}',
+            encoding="ascii",
+        )
+
+        assert_dashes_at_once()
+
+    def test_that_is_a_fifo(self, runtime: Path) -> None:
+        os.mkfifo(runtime / "state.json")
+
+        assert_dashes_at_once()
+
+    def test_that_is_a_folder(self, runtime: Path) -> None:
+        (runtime / "state.json").mkdir()
+
+        assert_dashes_at_once()
+
+    def test_that_is_a_link(self, runtime: Path, tmp_path: Path) -> None:
+        publish(tmp_path / "elsewhere", gpu(busy_s=100))
+        (runtime / "state.json").symlink_to(tmp_path / "elsewhere" / "state.json")
+
+        assert_dashes_at_once()
+
+    def test_that_is_huge(self, runtime: Path) -> None:
+        with (runtime / "state.json").open("wb") as file:
+            file.truncate(1 << 34)
+
+        assert_dashes_at_once()
+
+    def test_that_comes_from_the_future(self, runtime: Path) -> None:
+        publish(runtime, gpu(busy_s=100), age_s=-3600)
+
+        assert_dashes_at_once()
+
+
+def assert_dashes_at_once() -> None:
+    began_s = time.monotonic()
+
+    assert Table().cells() == DASHES
+
+    assert time.monotonic() - began_s < 1
