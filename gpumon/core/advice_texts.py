@@ -11,8 +11,8 @@ from gpumon.core.report import GpuReport, RunReport
 from gpumon.core.verdict import VerdictName
 
 TAG_THE_PHASES: Final = (
-    "tag the phases under `gpumon serve`: model.fit(..., callbacks=[PhaseTagger()]), "
-    'or `with phase("input_wait"):` in a loop of your own'
+    "tag the phases under `gpumon serve`: callbacks=[PhaseTagger()] in Keras, "
+    'phase("input_wait") in a loop of your own'
 )
 _MIN_REASON_SHARE: Final = 0.5
 """Share of the input wait that one reason must explain before the advice follows it."""
@@ -70,8 +70,8 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
         )
     if any(gpu.verdict.name is VerdictName.STARVATION_SUSPECTED for gpu in gpus):
         return (
-            "Bursts with pauses between them often mean that batches come too late: try prefetch "
-            "and more workers. Waiting for other machines looks the same; to prove the cause, "
+            "Pauses between bursts often mean that batches come too late: try prefetch and more "
+            "workers. Waiting for other machines looks the same. To prove the cause, "
             f"{TAG_THE_PHASES}."
         )
     return (

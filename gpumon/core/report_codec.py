@@ -229,7 +229,7 @@ def _decode_run(run: Mapping[str, Any]) -> RunReport:
 
 def _decode_advice(advice: Mapping[str, Any]) -> Advice:
     return Advice(
-        cause=str(advice["cause"]),
+        cause=IdleCause(advice["cause"]).value,
         lost_seconds=float(advice["lost_seconds"]),
         speedup_upper_bound=float(advice["speedup_upper_bound"]),
         evidence=str(advice["evidence"]),

@@ -22,6 +22,9 @@ _BATCH_SAMPLES: Final = 2_048
 """Samples settled at once: the detector's cost of a call is shared by many."""
 _HOLE_PERIODS: Final = 2.5
 """A silence longer than that is not observed: nobody knows what the GPU did."""
+_HEAD_ROOM_NS: Final = 1 << 55
+"""Stamps are counted from about a year before the log's first: the detector's clock, like any
+monotonic one, has no time before 0, and a relative log's first sample begins before its 0."""
 
 
 class LogAnalysis:
@@ -37,6 +40,7 @@ class LogAnalysis:
         self._settings = settings
         self._period_ns = period_ns
         self._tracks: list[_GpuTrack] = []
+        self._zero_ns: int | None = None
 
     def take(self, samples: Iterable[LogSample]) -> None:
         """Settle rows in file order, to the end of the log.
@@ -45,10 +49,13 @@ class LogAnalysis:
             UnreadableLogError: The log cannot be read on.
         """
         tracks = self._tracks
+        zero_ns = 0
         for gpu, stamp_ns, busy_ratio in samples:
+            if self._zero_ns is None:
+                self._zero_ns = zero_ns = stamp_ns - _HEAD_ROOM_NS
             while gpu >= len(tracks):
                 tracks.append(_GpuTrack(self._settings, self._period_ns))
-            tracks[gpu].take(stamp_ns, busy_ratio)
+            tracks[gpu].take(stamp_ns - zero_ns, busy_ratio)
         for track in tracks:
             track.finish()
 
@@ -66,11 +73,11 @@ class LogAnalysis:
             for position, (gpu, track) in enumerate(zip(facts.gpus, self._tracks, strict=False))
             if track.first_ns is not None
         )
-        dropped = sum(track.dropped for track in tracks)
+        dropped = sum(track.dropped + track.ledger.rejected for track in tracks)
         return Report(
             source=source,
             simulated=False,
-            started_at=facts.clock.iso(origin_ns),
+            started_at=facts.clock.iso(origin_ns + (self._zero_ns or 0)),
             origin_ns=origin_ns,
             observed_ns=max(gpu.totals.observed_ns for gpu in gpus),
             period_ns=min(track.period_ns for track in tracks),

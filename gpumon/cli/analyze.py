@@ -1,0 +1,150 @@
+"""``gpumon analyze``: the report from a log that people already have."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from gpumon.cli.reading_progress import ReadingProgress
+from gpumon.core.label_text import label_text
+from gpumon.core.report import Report
+from gpumon.core.report_codec import encode_report
+from gpumon.core.settings import DetectorSettings
+from gpumon.core.units import nanoseconds
+from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.outlets.report_text import render_report
+from gpumon.outlets.text_style import style_for
+from gpumon.pipeline.log_analysis import LogAnalysis
+from gpumon.sources.logs.detect import reader_for
+from gpumon.sources.logs.log_sample import LogOptions
+from gpumon.sources.logs.log_text import STANDARD_INPUT, LogText
+
+_LONGEST_PERIOD_S = 86_400.0
+
+
+class AnalyzeCommand:
+    """Say where the GPU time went in logs you already have.
+
+    Reads the CSV of nvidia-smi with any choice of columns, with or without a
+    header, units and time stamps, and plain CSVs of time and utilisation; UTF-8
+    or UTF-16, gzip or not; `-` is the standard input. One report a file. A
+    file that cannot be read is a sentence on standard error, the others go
+    on, and the exit code is 1.
+    """
+
+    name = "analyze"
+    summary = "the report from an nvidia-smi log you already have"
+    example = (
+        "nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1 > gpu.csv\n"
+        "  gpumon analyze gpu.csv"
+    )
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare its options."""
+        parser.add_argument("files", metavar="FILE", nargs="+", help="a log, or - for stdin")
+        parser.add_argument(
+            "--json",
+            action="store_true",
+            help="print gpumon.report/1 JSON; an array where several files are named",
+        )
+        parser.add_argument(
+            "--column",
+            metavar="NAME=N",
+            action="append",
+            type=column_argument,
+            default=[],
+            help="column N, counted from 1, is NAME, such as utilization.gpu=2 (repeatable)",
+        )
+        parser.add_argument(
+            "--period",
+            metavar="SECONDS",
+            type=log_period_argument,
+            help="time between two rows (default: as the time stamps say, else 1)",
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Analyse every file; 1 if one of them could not be read."""
+        if args.files.count(STANDARD_INPUT) > 1:
+            raise UsageError("the standard input can be read only once")
+        options = LogOptions(
+            columns=dict(args.column),
+            period_ns=None if args.period is None else nanoseconds(args.period),
+        )
+        failures: list[UnreadableLogError] = []
+        reports = _reports(args.files, options, failures)
+        if args.json:
+            _print_json([encode_report(report) for report in reports], many=len(args.files) > 1)
+        else:
+            _print_text(reports, many=len(args.files) > 1)
+        return 1 if failures else 0
+
+
+def analyse_file(path: str, options: LogOptions) -> Report:
+    """The report of one log.
+
+    Raises:
+        UnreadableLogError: It cannot be understood; says why and where.
+        UsageError: ``options`` name a column the log does not have.
+    """
+    with LogText(path) as text:
+        reader = reader_for(text.lines(), name=text.name, options=options)
+        analysis = LogAnalysis(DetectorSettings(), options.period_ns)
+        with ReadingProgress(text, sys.stderr) as progress:
+            analysis.take(progress.watched(reader.samples()))
+        return analysis.report(text.name, reader.facts())
+
+
+def column_argument(text: str) -> tuple[str, int]:
+    """``NAME=N`` as a name and a position from 0. ``argparse`` prints the sentence, exit 2."""
+    name, sign, number = text.rpartition("=")
+    if not sign or not name or not (number.isascii() and number.isdigit()) or int(number) < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=N with a column counted from 1, such as utilization.gpu=2"
+        )
+    return name, int(number) - 1
+
+
+def log_period_argument(text: str) -> float:
+    """A period as typed. ``argparse`` prints the sentence and exits with 2."""
+    try:
+        period_s = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not math.isfinite(period_s) or not 0.001 <= period_s <= _LONGEST_PERIOD_S:
+        raise argparse.ArgumentTypeError(
+            f"must be between 0.001 and {_LONGEST_PERIOD_S:g} seconds, got {text}"
+        )
+    return period_s
+
+
+def _reports(
+    paths: list[str], options: LogOptions, failures: list[UnreadableLogError]
+) -> Iterator[Report]:
+    for path in paths:
+        try:
+            yield analyse_file(path, options)
+        except UnreadableLogError as error:  # noqa: PERF203  (the others go on)
+            failures.append(error)
+            print(f"gpumon: {error}", file=sys.stderr)
+
+
+def _print_text(reports: Iterator[Report], *, many: bool) -> None:
+    style = style_for(sys.stdout, os.environ)
+    for number, report in enumerate(reports):
+        if number:
+            print()
+        if many:
+            print(style.painted(f"== {style.plain(label_text(report.source, 400))}", "bold"))
+        print(render_report(report, style), end="")
+
+
+def _print_json(documents: list[dict[str, Any]], *, many: bool) -> None:
+    if many:
+        print(json.dumps(documents, indent=2))
+    elif documents:
+        print(json.dumps(documents[0], indent=2))

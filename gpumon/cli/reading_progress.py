@@ -1,0 +1,74 @@
+"""A progress bar for whatever takes over a second to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from time import monotonic
+from types import TracebackType
+from typing import TextIO, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from gpumon.sources.logs.log_text import LogText
+
+_Item = TypeVar("_Item")
+_PATIENCE_S = 1.0
+_LOOK_EVERY = 16_384
+"""Items between two looks at the clock: a look a row would cost more than the row."""
+
+
+class ReadingProgress:
+    """Shows how far a log is read, on a terminal only, and only if it takes over a second.
+
+    Args:
+        text: The log that is being read.
+        stream: Where to show it: standard error, so that a report can be piped.
+    """
+
+    def __init__(self, text: LogText, stream: TextIO) -> None:
+        self._text = text
+        self._stream = stream
+        self._began_s = monotonic()
+        self._progress: Progress | None = None
+        self._task = TaskID(0)
+
+    def __enter__(self) -> ReadingProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def watched(self, items: Iterable[_Item]) -> Iterator[_Item]:
+        """The same items; the bar moves as they pass."""
+        if not self._stream.isatty():
+            yield from items
+            return
+        for count, item in enumerate(items):
+            if count % _LOOK_EVERY == 0:
+                self._look()
+            yield item
+
+    def _look(self) -> None:
+        if self._progress is None:
+            if monotonic() - self._began_s < _PATIENCE_S:
+                return
+            self._progress = Progress(
+                TextColumn("reading {task.description}"),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f} %"),
+                TimeRemainingColumn(),
+                console=Console(file=self._stream),
+                transient=True,
+            )
+            self._task = self._progress.add_task(
+                self._text.name.replace("[", r"\["), total=self._text.size_bytes
+            )
+            self._progress.start()
+        self._progress.update(self._task, completed=self._text.position_bytes() or 0)

@@ -1,0 +1,128 @@
+"""``gpumon report``: where the time went, from the running daemon or from saved reports."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from pathlib import Path
+
+from gpumon.core.figures import in_percent, listed
+from gpumon.core.report import Report
+from gpumon.core.report_codec import decode_report, encode_report
+from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.outlets.report_comparison import side_by_side, speedup
+from gpumon.outlets.report_text import render_report
+from gpumon.outlets.text_style import style_for
+from gpumon.sources.daemon import fetch_report, read_state
+from gpumon.sources.runtime_dir import find_state_file
+from gpumon.sources.system_clock import SystemClock, read_boot_id
+
+_COMPARISON_SCHEMA = "gpumon.comparison/1"
+
+
+class ReportCommand:
+    """Say where the GPU time went since the running daemon began.
+
+    Asks `gpumon serve` on this machine, or compares two reports that were
+    saved with --json. As a gate for CI, --fail-if-starved-above ends with
+    exit code 1 when a GPU waits for input more than that.
+    """
+
+    name = "report"
+    summary = "where the time went: from the running daemon, or of two saved reports"
+    example = "gpumon report --fail-if-starved-above 5"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare its options."""
+        parser.add_argument("--json", action="store_true", help="print gpumon.report/1 JSON")
+        parser.add_argument(
+            "--fail-if-starved-above",
+            metavar="PERCENT",
+            type=percent_argument,
+            help="exit 1 if a GPU starves, or is suspected to, for more of its time in use",
+        )
+        parser.add_argument(
+            "--compare",
+            metavar=("BEFORE.json", "AFTER.json"),
+            nargs=2,
+            help="two reports saved with --json, beside each other; the limit is held "
+            "against the second",
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print the report, and hold it against the limit."""
+        style = style_for(sys.stdout, os.environ)
+        if args.compare:
+            before, report = (read_saved(path) for path in args.compare)
+            if args.json:
+                print(json.dumps(comparison(before, report), indent=2))
+            else:
+                print(side_by_side(before, report, style), end="")
+        else:
+            report = fetch_report(read_state(find_state_file(), SystemClock(), read_boot_id()))
+            if args.json:
+                print(json.dumps(encode_report(report), indent=2))
+            else:
+                print(render_report(report, style), end="")
+        return _judge(report, args.fail_if_starved_above)
+
+
+def read_saved(path: str) -> Report:
+    """A report that was saved with ``--json``.
+
+    Raises:
+        UnreadableLogError: No such file, or no JSON in it.
+        UsageError: JSON of another schema: not to be compared.
+    """
+    try:
+        document = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or "it holds no JSON"
+        raise UnreadableLogError(f"{path}: cannot be read: {reason}") from error
+    try:
+        return decode_report(document)
+    except UsageError as error:
+        raise UsageError(f"{path} cannot be compared: {error}") from error
+
+
+def comparison(before: Report, after: Report) -> dict[str, object]:
+    """Two reports and what was gained, for machines."""
+    return {
+        "schema": _COMPARISON_SCHEMA,
+        "speedup": speedup(before, after),
+        "before": encode_report(before),
+        "after": encode_report(after),
+    }
+
+
+def percent_argument(text: str) -> float:
+    """A percentage as typed. ``argparse`` prints the sentence and exits with 2."""
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage") from None
+    if not math.isfinite(percent) or not 0.0 <= percent <= 100.0:
+        raise argparse.ArgumentTypeError(f"must be between 0 and 100, got {text}")
+    return percent
+
+
+def _judge(report: Report, limit_percent: float | None) -> int:
+    """1 with a sentence if a GPU starves more than the limit."""
+    if limit_percent is None:
+        return 0
+    above = [
+        f"GPU {gpu.index} ({in_percent(gpu.verdict.starved_ratio)})"
+        for gpu in report.gpus
+        if gpu.verdict.starved_ratio is not None
+        and 100.0 * gpu.verdict.starved_ratio > limit_percent
+    ]
+    if not above:
+        return 0
+    print(
+        f"gpumon: starved for more than {limit_percent:g} % of the time in use: {listed(above)}",
+        file=sys.stderr,
+    )
+    return 1

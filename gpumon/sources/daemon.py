@@ -1,0 +1,91 @@
+"""The report of a running daemon, asked over its own web server."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Final
+
+from gpumon.core.clock import Clock
+from gpumon.core.report import Report
+from gpumon.core.report_codec import decode_report
+from gpumon.core.units import NS_PER_S, seconds
+from gpumon.errors import NoDaemonError, UsageError
+
+_START_ONE: Final = "start one with `gpumon serve`"
+_MAX_STATE_BYTES: Final = 4 << 20
+_MAX_REPORT_BYTES: Final = 16 << 20
+_PATIENCE_S: Final = 5.0
+_STALE_PERIODS: Final = 3
+_STALE_NS: Final = 3 * NS_PER_S
+
+
+def read_state(path: Path | None, clock: Clock, boot_id: str) -> dict[str, Any]:
+    """The state file of a daemon that is alive.
+
+    Args:
+        path: Where it is; ``None``: there is none.
+        clock: The clock its stamp is held against.
+        boot_id: The kernel's present boot id: stamps of another boot mean nothing.
+
+    Raises:
+        NoDaemonError: No file, an unreadable one, or one that nobody renews any more.
+    """
+    if path is None:
+        raise NoDaemonError(f"no gpumon daemon is running here: {_START_ONE}")
+    try:
+        with path.open("rb") as stream:
+            state = json.loads(stream.read(_MAX_STATE_BYTES))
+        stamp_ns, period_ns = int(state["monotonic_ns"]), int(state["period_ns"])
+        same_boot = state["boot_id"] == boot_id
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise NoDaemonError(f"{path} cannot be read ({error}): {_START_ONE}") from error
+    age_ns = clock.monotonic_ns() - stamp_ns
+    if not same_boot or age_ns > max(_STALE_PERIODS * period_ns, _STALE_NS):
+        age = f"{seconds(age_ns):,.0f} s ago" if same_boot else "before this machine was rebooted"
+        raise NoDaemonError(f"the gpumon daemon has stopped: it last spoke {age}; {_START_ONE}")
+    return dict(state)
+
+
+def fetch_report(state: dict[str, Any]) -> Report:
+    """What the daemon behind a state file reports now.
+
+    Raises:
+        NoDaemonError: It serves no page, does not answer, or answers something else.
+    """
+    address = state.get("address")
+    if not isinstance(address, str) or not address:
+        raise NoDaemonError("the gpumon daemon serves no report: start it with --listen")
+    base = address if "://" in address else f"http://{address}"
+    url = f"{base.rstrip('/')}/api/v1/report"
+    try:
+        document = json.loads(_body(url))
+    except (OSError, HTTPException, ValueError) as error:
+        raise NoDaemonError(
+            f"the gpumon daemon does not answer at {url} ({_reason(error)})"
+        ) from error
+    try:
+        return decode_report(document)
+    except UsageError as error:
+        raise NoDaemonError(f"what answers at {url} is no gpumon daemon: {error}") from error
+
+
+def _body(url: str) -> bytes:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("not an http address")
+    # No proxy: the daemon is on this machine, whatever $http_proxy says.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=_PATIENCE_S) as answer:
+        body: bytes = answer.read(_MAX_REPORT_BYTES)
+    return body
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"status {error.code}"
+    if isinstance(error, urllib.error.URLError):
+        return str(error.reason)
+    return str(error) or type(error).__name__
