@@ -1,0 +1,127 @@
+"""A real ``gpumon serve`` for a test: started, asked, and ended by its pid."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_PATIENCE_S = 20.0
+
+
+class RunningDaemon:
+    """``gpumon serve`` in a process of its own, with a runtime folder of its own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *words: str,
+        environ: Mapping[str, str] | None = None,
+        ready: bool = True,
+    ) -> None:
+        self.folder = folder
+        self.runtime_dir = folder / "run"
+        self.environ = {
+            **os.environ,
+            "GPUMON_RUNTIME_DIR": str(self.runtime_dir),
+            "PYTHONUNBUFFERED": "1",
+            **(environ or {}),
+        }
+        self._log = (folder / "daemon.log").open("w+")
+        listen = () if "--listen" in words else ("--listen", "127.0.0.1:0")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gpumon", "serve", *words, *listen],
+            env=self.environ,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+        self._wait_for_state = ready
+
+    def __enter__(self) -> RunningDaemon:
+        if self._wait_for_state:
+            wait_until(lambda: self.state_file.exists() or self.process.poll() is not None)
+            assert self.process.poll() is None, self.log()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(10)
+        self._log.close()
+
+    @property
+    def state_file(self) -> Path:
+        return self.runtime_dir / "state.json"
+
+    @property
+    def address(self) -> str:
+        address: str = self.state()["address"]
+        return address
+
+    def log(self) -> str:
+        """All that it has printed so far."""
+        return (self.folder / "daemon.log").read_text()
+
+    def state(self) -> dict[str, Any]:
+        """The state file, now."""
+        document: dict[str, Any] = json.loads(self.state_file.read_bytes())
+        return document
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of one request."""
+        try:
+            with urllib.request.urlopen(f"http://{self.address}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def metrics(self) -> dict[str, float]:
+        """Every series of ``/metrics``, by its name with labels."""
+        lines = self.get("/metrics")[1].splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    def report(self) -> dict[str, Any]:
+        """The report over the web."""
+        document: dict[str, Any] = json.loads(self.get("/api/v1/report")[1])
+        return document
+
+    def wait_for(self, met: Any, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
+        """The first state that meets a condition."""
+        found: list[dict[str, Any]] = []
+
+        def looked() -> bool:
+            state = self.state()
+            if met(state):
+                found.append(state)
+            return bool(found)
+
+        wait_until(looked, patience_s)
+        return found[0]
+
+
+def wait_until(met: Any, patience_s: float = _PATIENCE_S) -> None:
+    """Return as soon as ``met()`` is true; fail if it is not in time."""
+    give_up_s = time.monotonic() + patience_s
+    while not met():
+        assert time.monotonic() < give_up_s, "it did not happen in time"
+        time.sleep(0.05)

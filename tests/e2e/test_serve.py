@@ -1,0 +1,177 @@
+"""Specification of ``gpumon serve`` as a process: what a user and a scraper see."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import RunningDaemon
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    """A daemon on the input-bound script that has been up for a while."""
+    folder = tmp_path_factory.mktemp("serve")
+    with RunningDaemon(folder, "--source", "simulated:input-bound", "--period", "0.5") as running:
+        running.wait_for(lambda state: state["gpus"][0]["suspected_ns"] > 0, patience_s=30)
+        yield running
+
+
+def gpumon(*words: str, daemon: RunningDaemon | None = None) -> subprocess.CompletedProcess[str]:
+    environ = None if daemon is None else daemon.environ
+    return subprocess.run(
+        [sys.executable, "-m", "gpumon", *words],
+        env=environ, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+class TestTheStateFile:
+    def test_is_renewed_each_tick(self, daemon: RunningDaemon) -> None:
+        before = daemon.state()["monotonic_ns"]
+
+        after = daemon.wait_for(lambda state: state["monotonic_ns"] > before, patience_s=5)
+        last = daemon.wait_for(
+            lambda state: state["monotonic_ns"] > after["monotonic_ns"], patience_s=5
+        )
+
+        assert last["gpus"][0]["observed_ns"] > after["gpus"][0]["observed_ns"]
+
+    def test_holds_sums_that_close(self, daemon: RunningDaemon) -> None:
+        for gpu in daemon.state()["gpus"]:
+            total_ns = gpu["busy_ns"] + sum(gpu["idle_ns"].values()) + gpu["pending_ns"]
+            assert total_ns == gpu["observed_ns"]
+
+    def test_goes_when_the_daemon_goes(self, tmp_path: Path) -> None:
+        with RunningDaemon(tmp_path, "--source", "simulated:healthy") as running:
+            began_s = time.monotonic()
+            running.process.send_signal(signal.SIGTERM)
+            code = running.process.wait(10)
+
+        assert code == 0
+        assert time.monotonic() - began_s < 3.0
+        assert not running.state_file.exists()
+
+
+class TestThePages:
+    def test_are_healthy_and_ready(self, daemon: RunningDaemon) -> None:
+        assert daemon.get("/-/healthy")[0] == 200
+        assert daemon.get("/-/ready")[0] == 200
+
+    def test_count_the_starved_gpu_and_not_the_healthy_one(self, daemon: RunningDaemon) -> None:
+        metrics = daemon.metrics()
+
+        starved = metrics['gpumon_gpu_suspected_seconds_total{uuid="GPU-simulated-0"}']
+        assert starved > 3.0
+        assert metrics['gpumon_gpu_suspected_seconds_total{uuid="GPU-simulated-1"}'] == 0.0
+
+    def test_serve_the_live_page(self, daemon: RunningDaemon) -> None:
+        status, body = daemon.get("/")
+
+        assert status == 200
+        assert "<html" in body
+
+
+class TestTheReport:
+    def test_suspects_starvation_with_about_half_the_time_lost(self, daemon: RunningDaemon) -> None:
+        gpu = daemon.report()["gpus"][0]
+
+        assert gpu["verdict"] == "starvation_suspected"
+        assert gpu["severity"] == "high"
+        assert gpu["busy_ratio"] == pytest.approx(0.5, abs=0.12)
+        assert gpu["gaps"]["p50_seconds"] == pytest.approx(1.5, abs=0.05)
+
+    def test_closes_to_a_microsecond(self, daemon: RunningDaemon) -> None:
+        for gpu in daemon.report()["gpus"]:
+            parts_s = gpu["busy_seconds"] + sum(gpu["idle_by_cause"].values())
+            assert parts_s + gpu["pending_seconds"] == pytest.approx(
+                gpu["observed_seconds"], abs=1e-6
+            )
+
+    def test_is_what_the_command_prints(self, daemon: RunningDaemon) -> None:
+        printed = gpumon("report", daemon=daemon)
+
+        assert printed.returncode == 0
+        assert printed.stdout.startswith("Verdict: Starvation suspected")
+        assert "sum = observed" in printed.stdout
+
+    def test_fails_a_build_that_starves(self, daemon: RunningDaemon) -> None:
+        printed = gpumon("report", "--json", "--fail-if-starved-above", "5", daemon=daemon)
+
+        assert printed.returncode == 1
+        assert json.loads(printed.stdout)["schema"] == "gpumon.report/1"
+        assert "GPU 0" in printed.stderr
+
+
+class TestWrongWords:
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("serve", "--source", "lunch"),
+            ("serve", "--source", "simulated:lunch"),
+            ("serve", "--source", "follow:"),
+            ("serve", "--period", "0"),
+            ("serve", "--period", "nan"),
+            ("serve", "--listen", "nowhere"),
+            ("serve", "--colour"),
+            ("lunch",),
+            (),
+        ],
+    )
+    def test_end_with_two_and_a_sentence(self, words: tuple[str, ...]) -> None:
+        ended = gpumon(*words)
+
+        assert ended.returncode == 2
+        assert ended.stderr
+        assert "Traceback" not in ended.stderr
+
+    def test_a_folder_that_does_not_exist_ends_with_three(self, tmp_path: Path) -> None:
+        ended = gpumon("serve", "--listen", "127.0.0.1:0", "--source", f"follow:{tmp_path}/no/f")
+
+        assert ended.returncode == 3
+        assert "folder that exists" in ended.stderr
+
+
+class TestNoDaemon:
+    def test_ends_the_report_with_four_and_says_what_to_start(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
+
+        ended = gpumon("report")
+
+        assert ended.returncode == 4
+        assert "gpumon serve" in ended.stderr
+
+    def test_a_state_that_nobody_renews_any_more_is_none(self, tmp_path: Path) -> None:
+        with RunningDaemon(tmp_path, "--source", "simulated:healthy") as running:
+            running.process.send_signal(signal.SIGSTOP)
+            time.sleep(4.0)
+            ended = gpumon("report", daemon=running)
+
+        assert ended.returncode == 4
+
+
+class TestHelp:
+    @pytest.mark.parametrize("command", ["serve", "analyze", "report", "demo", "doctor", "dstat"])
+    def test_shows_an_example(self, command: str) -> None:
+        shown = gpumon(command, "--help")
+
+        assert shown.returncode == 0
+        assert "example:\n  " in shown.stdout
+        assert "gpumon" in shown.stdout.partition("example:")[2]
+
+
+class TestDoctor:
+    def test_says_field_by_field_what_a_gpu_reports(self) -> None:
+        seen = gpumon("doctor", "--source", "simulated:healthy", "--json")
+
+        names = {finding["name"] for finding in json.loads(seen.stdout)["findings"]}
+        assert seen.returncode == 0
+        assert {"gpu source", "gpu 0 utilisation", "gpu 1 memory", "daemon"} <= names
