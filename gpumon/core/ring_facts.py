@@ -1,0 +1,124 @@
+"""What a run says of itself, as the bounded JSON in page 0 of its ring."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, NoReturn, TypeAlias
+
+from gpumon.core.label_text import label_text
+from gpumon.core.ring_events import RunFacts
+from gpumon.core.ring_format import FACTS_MAX_BYTES
+from gpumon.errors import RingError
+
+LoaderValue: TypeAlias = "str | int | float | bool | None"
+
+MAX_LIST_TEXT: Final = 512
+MAX_GPUS: Final = 64
+MAX_LOADER_FACTS: Final = 24
+MAX_WORLD: Final = 1 << 24
+MAX_PID: Final = 1 << 31
+_MAX_NUMBER: Final = 1 << 63
+
+
+def encode_facts(facts: RunFacts, *, wall_ns: int = 0) -> bytes:
+    """The facts as JSON of at most ``FACTS_MAX_BYTES`` bytes.
+
+    What is too long is cut; if that is not enough the loader facts go, then
+    the list of visible devices.
+
+    Args:
+        facts: What to say.
+        wall_ns: Wall clock at ``facts.started_ns``, nanoseconds since the
+            epoch: the pair that lets a reader date the run.
+    """
+    for candidate in (facts, replace(facts, loader={}), replace(facts, loader={}, gpus=None)):
+        raw = json.dumps(_as_json(candidate, wall_ns), separators=(",", ":")).encode("ascii")
+        if len(raw) <= FACTS_MAX_BYTES:
+            return raw
+    raise RingError("the facts of this run do not fit the first page of its ring")
+
+
+def parse_facts(raw: bytes) -> RunFacts:
+    """Read facts that anybody may have written.
+
+    Raises:
+        RingError: Not what ``encode_facts`` writes, or out of bounds.
+    """
+    try:
+        value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise RingError("the facts of a phase ring are not JSON") from error
+    if not isinstance(value, dict):
+        raise RingError("the facts of a phase ring are not an object")
+    rank = _whole(value, "rank", MAX_WORLD)
+    visible = value.get("visible_devices")
+    return RunFacts(
+        run=_text(value, "run") or "unnamed",
+        job=_text(value, "job"),
+        rank=rank,
+        world_size=max(_whole(value, "world_size", MAX_WORLD), rank + 1),
+        pid=_whole(value, "pid", MAX_PID),
+        framework=_text(value, "framework"),
+        gpus=_gpus(value.get("gpus")),
+        visible_devices=label_text(visible, MAX_LIST_TEXT) if isinstance(visible, str) else None,
+        boot_id=_text(value, "boot_id"),
+        started_ns=_whole(value, "started_ns", _MAX_NUMBER),
+        loader=_loader(value.get("loader")),
+    )
+
+
+def _as_json(facts: RunFacts, wall_ns: int) -> dict[str, object]:
+    gpus = None if facts.gpus is None else [label_text(g) for g in facts.gpus[:MAX_GPUS]]
+    visible = facts.visible_devices
+    return {
+        "run": label_text(facts.run),
+        "job": label_text(facts.job),
+        "rank": facts.rank,
+        "world_size": facts.world_size,
+        "pid": facts.pid,
+        "framework": label_text(facts.framework),
+        "gpus": gpus,
+        "visible_devices": None if visible is None else label_text(visible, MAX_LIST_TEXT),
+        "boot_id": label_text(facts.boot_id),
+        "started_ns": facts.started_ns,
+        "started_wall_ns": wall_ns,
+        "loader": _loader(facts.loader),
+    }
+
+
+def _text(value: Mapping[str, object], name: str) -> str:
+    text = value.get(name, "")
+    if not isinstance(text, str):
+        raise RingError(f"a phase ring whose {name} is not text")
+    return label_text(text)
+
+
+def _whole(value: Mapping[str, object], name: str, limit: int) -> int:
+    number = value.get(name)
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < limit:
+        raise RingError(f"a phase ring whose {name} is no number from 0 to {limit}")
+    return number
+
+
+def _gpus(value: object) -> tuple[str, ...] | None:
+    if not isinstance(value, list):
+        return None
+    return tuple(label_text(gpu) for gpu in value[:MAX_GPUS] if isinstance(gpu, str))
+
+
+def _loader(value: object) -> dict[str, LoaderValue]:
+    if not isinstance(value, dict):
+        return {}
+    kept: dict[str, LoaderValue] = {}
+    for name, fact in list(value.items())[:MAX_LOADER_FACTS]:
+        if isinstance(fact, str):
+            kept[label_text(name)] = label_text(fact)
+        elif fact is None or (isinstance(fact, (int, float)) and abs(fact) < _MAX_NUMBER):
+            kept[label_text(name)] = fact  # a NaN is below nothing, so it is left out too
+    return kept
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")

@@ -1,0 +1,112 @@
+"""Where gpumon and the trainings meet: names of runtime folders, and which to trust."""
+
+from __future__ import annotations
+
+import glob
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+RUNTIME_VARIABLE: Final = "GPUMON_RUNTIME_DIR"
+SYSTEM_FOLDER: Final = Path("/run/gpumon")
+PHASES: Final = "phases"
+STATE_FILE: Final = "state.json"
+SHARED_MODE: Final = 0o1777
+PRIVATE_MODE: Final = 0o700
+
+
+class FolderFacts(NamedTuple):
+    """What ``lstat`` says of a folder.
+
+    Attributes:
+        mode: ``st_mode``, kind of file included.
+        owner_uid: Who owns it.
+    """
+
+    mode: int
+    owner_uid: int
+
+
+def explicit_folder(environ: Mapping[str, str]) -> Path | None:
+    """The folder the user named in ``$GPUMON_RUNTIME_DIR``; ``None`` if unset or empty."""
+    named = environ.get(RUNTIME_VARIABLE)
+    return Path(named) if named else None
+
+
+def own_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
+    """Folders that belong to one user, best first."""
+    session = environ.get("XDG_RUNTIME_DIR")
+    of_session = (Path(session) / "gpumon",) if session and session.startswith("/") else ()
+    return (*of_session, Path(f"/tmp/gpumon-{uid}"))
+
+
+def writer_folders(
+    environ: Mapping[str, str], uid: int, *, system_folder_has_phases: bool
+) -> tuple[Path, ...]:
+    """Where a training may put its ring, best first.
+
+    >>> [str(p) for p in writer_folders({}, 7, system_folder_has_phases=True)]
+    ['/run/gpumon', '/tmp/gpumon-7']
+    """
+    explicit = explicit_folder(environ)
+    if explicit is not None:
+        return (explicit,)
+    system = (SYSTEM_FOLDER,) if system_folder_has_phases else ()
+    return (*system, *own_folders(environ, uid))
+
+
+def daemon_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
+    """Where a daemon may live, best first: it takes the first it may write."""
+    explicit = explicit_folder(environ)
+    if explicit is not None:
+        return (explicit,)
+    return (SYSTEM_FOLDER,) if uid == 0 else (SYSTEM_FOLDER, *own_folders(environ, uid))
+
+
+def reader_patterns(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
+    """Where rings and state files may lie, as shell patterns, best first.
+
+    The superuser also reads the folders of trainings that were there before
+    its daemon made ``/run/gpumon``.
+
+    >>> reader_patterns({"GPUMON_RUNTIME_DIR": "/data/[1]"}, 7)
+    ('/data/[[]1]',)
+    >>> reader_patterns({}, 0)
+    ('/run/gpumon', '/tmp/gpumon-0', '/run/user/*/gpumon', '/tmp/gpumon-*')
+    """
+    explicit = explicit_folder(environ)
+    if explicit is not None:
+        return (glob.escape(str(explicit)),)
+    own = tuple(glob.escape(str(folder)) for folder in own_folders(environ, uid))
+    everybody = ("/run/user/*/gpumon", "/tmp/gpumon-*") if uid == 0 else ()
+    return (str(SYSTEM_FOLDER), *own, *everybody)
+
+
+def distrust(path: Path, facts: FolderFacts, *, uid: int, explicit: bool) -> str | None:
+    """Why a folder must not be used, as a sentence; ``None`` where it may.
+
+    In ``/tmp`` anybody can make a folder of any name: one that is a link, that
+    is somebody else's, or that others may write would let them read, replace
+    or remove what lies in it.
+
+    Args:
+        path: Its name, for the sentence.
+        facts: What ``lstat`` said.
+        uid: Who asks.
+        explicit: Whether the user named it: then it may be another user's.
+    """
+    if stat.S_ISLNK(facts.mode):
+        return f"{path} is a link: name the folder itself"
+    if not stat.S_ISDIR(facts.mode):
+        return f"{path} is not a folder"
+    if not explicit and facts.owner_uid not in (uid, 0):
+        return f"{path} belongs to user {facts.owner_uid}"
+    if facts.mode & 0o022 and not facts.mode & stat.S_ISVTX:
+        return f"{path} can be written by others: chmod 0700 it"
+    return None
+
+
+def is_shared(facts: FolderFacts) -> bool:
+    """Whether trainings of several users put their rings there."""
+    return bool(facts.mode & 0o002)

@@ -1,0 +1,258 @@
+"""All phase rings of this machine: found, read, and removed when their time has come."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from gpumon.core.ring_events import RingReading, RingsReading
+from gpumon.core.runtime_paths import PHASES
+from gpumon.core.units import NS_PER_S
+from gpumon.errors import RingError
+from gpumon.sources.path_patterns import matching_paths
+from gpumon.sources.ring_file import MAX_RECORDS_PER_READ, RingFile, RingNotReadyError
+
+MAX_RINGS: Final = 256
+KEEP_ENDED_NS: Final = 15 * 60 * NS_PER_S
+
+_SUFFIX: Final = ".ring"
+_MAX_ENTRIES: Final = 4_096
+_MAX_FOLDERS: Final = 256
+_PATIENCE_NS: Final = 5 * NS_PER_S
+_RETRY_NS: Final = 60 * NS_PER_S
+_NEVER_NS: Final = 1 << 63
+_TICK_RECORDS: Final = 131_072
+"""Records decoded in one tick: 0.1 s of work, however many rings somebody has filled."""
+_FAIR_RECORDS: Final = 256
+
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_RING_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+_Place = tuple[str, str, int]  # folder, name, inode
+
+
+@dataclass(slots=True)
+class _Followed:
+    ring: RingFile
+    freed_ns: int | None = None  # when its lock was first seen free
+
+
+@dataclass(slots=True)
+class _Refused:
+    first_seen_ns: int
+    retry_ns: int
+    is_counted: bool = False
+
+
+@dataclass(slots=True)
+class _Tick:
+    now_ns: int
+    records_left: int = _TICK_RECORDS
+    readings: list[RingReading] = field(default_factory=list)
+
+
+class PhaseRingReader:
+    """Reads every ring in the given runtime folders, once a tick.
+
+    Rings are untrusted: no link is followed, sizes are exact, whatever
+    contradicts itself is counted and left alone. A ring of this very process
+    is never opened: closing it would free the lock that says the process lives.
+    """
+
+    def __init__(
+        self,
+        directories: Iterable[str | Path],
+        *,
+        boot_id: str,
+        keep_ended_ns: int = KEEP_ENDED_NS,
+        max_rings: int = MAX_RINGS,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            directories: Runtime folders (rings lie in their ``phases``); shell
+                patterns are expanded anew in each tick.
+            boot_id: Of the kernel that runs; rings of another are refused.
+            keep_ended_ns: How long a ring stays after its lock was freed.
+            max_rings: Most rings followed at once.
+        """
+        self._patterns = tuple(str(directory) for directory in directories)
+        self._boot_id = boot_id
+        self._keep_ended_ns = keep_ended_ns
+        self._max_rings = max_rings
+        self._followed: dict[_Place, _Followed] = {}
+        self._refused: dict[_Place, _Refused] = {}
+        self._rejected = 0
+        self._message: str | None = None
+
+    def read(self, now_ns: int) -> RingsReading:
+        """What all rings say at ``now_ns`` of CLOCK_MONOTONIC. Never raises for what it finds."""
+        tick = _Tick(now_ns)
+        listed: set[_Place] = set()
+        for folder in islice(matching_paths(self._patterns), _MAX_FOLDERS):
+            with contextlib.suppress(OSError), _phases_of(folder) as descriptor:
+                self._read_folder(str(folder), descriptor, listed, tick)
+        self._forget_unlisted(listed)
+        return RingsReading(
+            rings=tuple(tick.readings), rejected=self._rejected, message=self._message
+        )
+
+    def close(self) -> None:
+        """Let go of every ring. Safe to call twice."""
+        for followed in self._followed.values():
+            followed.ring.close()
+        self._followed.clear()
+
+    def _read_folder(self, folder: str, descriptor: int, listed: set[_Place], tick: _Tick) -> None:
+        with os.scandir(descriptor) as entries:
+            found = [
+                (folder, entry.name, entry.inode())
+                for entry in islice(entries, _MAX_ENTRIES)
+                if entry.name.endswith(_SUFFIX)
+            ]
+        listed.update(found)
+        for place in sorted(found, key=lambda place: place not in self._followed):
+            followed = self._followed.get(place) or self._follow(place, descriptor, tick.now_ns)
+            if followed is not None:
+                self._read_ring(place, followed, descriptor, tick)
+
+    def _read_ring(self, place: _Place, followed: _Followed, descriptor: int, tick: _Tick) -> None:
+        limit = max(_FAIR_RECORDS, min(MAX_RECORDS_PER_READ, tick.records_left))
+        try:
+            reading = followed.ring.read(tick.now_ns, max_records=limit)
+        except (RingError, OSError) as error:
+            self._drop(place)
+            self._refuse(place, error, tick.now_ns)
+            return
+        tick.records_left -= len(reading.events) + reading.lost_events
+        if reading.alive:
+            followed.freed_ns = None
+        elif followed.freed_ns is None:
+            followed.freed_ns = tick.now_ns
+        if followed.freed_ns is not None and tick.now_ns - followed.freed_ns >= self._keep_ended_ns:
+            self._remove(place, descriptor)
+            return
+        tick.readings.append(reading)
+
+    def _follow(self, place: _Place, descriptor: int, now_ns: int) -> _Followed | None:
+        """Open a ring that is new here; ``None`` if it must not, or need not, be read."""
+        refused = self._refused.get(place)
+        if refused is not None and now_ns < refused.retry_ns:
+            return None
+        try:
+            self._insist_on_room(place)
+            ring = _open_ring(place, descriptor, boot_id=self._boot_id, now_ns=now_ns)
+        except FileNotFoundError:
+            return None
+        except (RingError, OSError) as error:
+            self._refuse(place, error, now_ns)
+            return None
+        if ring is None:
+            return None
+        self._refused.pop(place, None)
+        followed = self._followed[place] = _Followed(ring)
+        return followed
+
+    def _insist_on_room(self, place: _Place) -> None:
+        """Give up the run that ended longest ago, where the table is full."""
+        if any(folder == place[0] and inode == place[2] for folder, _, inode in self._followed):
+            raise RingError("a second name of a ring that is read already")
+        if len(self._followed) < self._max_rings:
+            return
+        ended = [
+            (followed.freed_ns, place)
+            for place, followed in self._followed.items()
+            if followed.freed_ns is not None
+        ]
+        if not ended:
+            raise RingError(f"more than {self._max_rings} phase rings")
+        with _phases_of(Path(min(ended)[1][0])) as descriptor:
+            self._remove(min(ended)[1], descriptor)
+
+    def _remove(self, place: _Place, descriptor: int) -> None:
+        """Be done with an ended run for good; its file goes too where it is ours."""
+        owner_uid = self._followed[place].ring.owner_uid
+        self._drop(place)
+        _unlink_if_ours(place, owner_uid, descriptor)
+        self._refused[place] = _Refused(0, _NEVER_NS, is_counted=True)
+
+    def _refuse(self, place: _Place, error: Exception, now_ns: int) -> None:
+        refused = self._refused.setdefault(place, _Refused(now_ns, now_ns))
+        waits = isinstance(error, RingNotReadyError)
+        if waits and now_ns - refused.first_seen_ns < _PATIENCE_NS:
+            return
+        refused.retry_ns = now_ns + _RETRY_NS
+        if not refused.is_counted:
+            refused.is_counted = True
+            self._rejected += 1
+            self._message = f"{place[1]}: {error}" if isinstance(error, RingError) else str(error)
+
+    def _drop(self, place: _Place) -> None:
+        followed = self._followed.pop(place, None)
+        if followed is not None:
+            followed.ring.close()
+
+    def _forget_unlisted(self, listed: set[_Place]) -> None:
+        for place in [place for place in self._followed if place not in listed]:
+            self._drop(place)
+        for place in [place for place in self._refused if place not in listed]:
+            del self._refused[place]
+
+
+@contextlib.contextmanager
+def _phases_of(folder: Path) -> Iterator[int]:
+    """A descriptor of the folder's ``phases``, through no link."""
+    outer = os.open(folder, _FOLDER_FLAGS)
+    try:
+        inner = os.open(PHASES, _FOLDER_FLAGS, dir_fd=outer)
+    finally:
+        os.close(outer)
+    try:
+        yield inner
+    finally:
+        os.close(inner)
+
+
+def _open_ring(place: _Place, folder: int, *, boot_id: str, now_ns: int) -> RingFile | None:
+    _, name, inode = place
+    if _is_made_here(name, inode, folder):
+        return None
+    descriptor = os.open(name, _RING_FLAGS, dir_fd=folder)
+    try:
+        if os.fstat(descriptor).st_dev != os.fstat(folder).st_dev:
+            raise RingError("on another file system than its folder")
+        return RingFile(descriptor, name, boot_id=boot_id, now_ns=now_ns)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _is_made_here(name: str, inode: int, folder: int) -> bool:
+    """Whether this process itself has the ring open.
+
+    The pid in the name alone does not say so: a process in a container may
+    have the same one.
+    """
+    if name.partition("-")[0] != str(os.getpid()):
+        return False
+    device = os.fstat(folder).st_dev
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            status = os.fstat(int(descriptor.name))
+            if (status.st_ino, status.st_dev) == (inode, device):
+                return True
+    return False
+
+
+def _unlink_if_ours(place: _Place, owner_uid: int, folder: int) -> None:
+    _, name, inode = place
+    if os.geteuid() not in (0, owner_uid):
+        return
+    with contextlib.suppress(OSError):
+        if os.stat(name, dir_fd=folder, follow_symlinks=False).st_ino == inode:
+            os.unlink(name, dir_fd=folder)

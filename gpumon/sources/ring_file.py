@@ -1,0 +1,241 @@
+"""One phase ring, opened by a reader that trusts nothing in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import struct
+import zlib
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from gpumon.core.phase import PHASES
+from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RunFacts
+from gpumon.core.ring_facts import parse_facts
+from gpumon.core.ring_format import (
+    FACTS_OFFSET,
+    HEADER_BYTES,
+    PAGE_BYTES,
+    RECORD_BYTES,
+    RECORD_COUNT,
+    RING_BYTES,
+    RingHeader,
+    RingTotals,
+    decode_records,
+    is_blank,
+    newest_totals,
+    parse_header,
+)
+from gpumon.core.units import NS_PER_S
+from gpumon.errors import RingError
+
+MAX_RECORDS_PER_READ: Final = 16_384
+"""More than a ring can gain in a second at the speed of training; older ones count as lost."""
+
+_FLOCK: Final = struct.Struct("hhqqi4x")
+_SLACK_NS: Final = NS_PER_S
+_SLACK_RECORDS: Final = 16
+"""So far behind the head a record may still be under way: two threads of the writer may race."""
+
+
+class RingNotReadyError(RingError):
+    """The ring is still being made: ask again."""
+
+
+class LockState(NamedTuple):
+    """Whether a ring's writer lives, and under which pid this host knows it (0: cannot tell)."""
+
+    held: bool
+    pid: int
+
+
+class RingFile:
+    """An open ring: remembers how far it was read."""
+
+    def __init__(self, descriptor: int, key: str, *, boot_id: str, now_ns: int) -> None:
+        """Take over ``descriptor`` and check what it is.
+
+        Raises:
+            RingNotReadyError: It is still being made.
+            RingError: It must not be trusted. ``descriptor`` stays open.
+        """
+        self._descriptor = descriptor
+        self.key = key
+        self.owner_uid = _regular_ring_owner(descriptor)
+        self._position = 0
+        self._stuck_at: int | None = None
+        self._host_pid = 0
+        self._last_held_ns: int | None = None
+        self._ended: RingReading | None = None
+        page = os.pread(descriptor, PAGE_BYTES, 0)
+        if is_blank(page):
+            raise RingNotReadyError(f"{key} is still being made")
+        header = parse_header(page)
+        self._facts_generation = header.facts_generation
+        self._facts = _facts(page, header)
+        self._totals: RingTotals | None = None
+        if self._facts.boot_id != boot_id:
+            raise RingError(f"{key} is of another boot")
+        if self._facts.started_ns > now_ns + _SLACK_NS:
+            raise RingError(f"{key} claims to start in the future")
+
+    @property
+    def ended_ns(self) -> int | None:
+        """When its run ended; ``None`` while that is not known."""
+        return None if self._ended is None else self._ended.ended_ns
+
+    @property
+    def was_seen_alive(self) -> bool:
+        """Whether its lock was ever seen held."""
+        return self._last_held_ns is not None
+
+    def read(self, now_ns: int, *, max_records: int = MAX_RECORDS_PER_READ) -> RingReading:
+        """What is new. A run that has ended is asked no more.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC; nothing in the ring may be newer.
+            max_records: Newest records to read; older ones count as lost.
+
+        Raises:
+            RingError: It has become something that must not be trusted.
+        """
+        if self._ended is not None:
+            return replace(self._ended, read_at_ns=now_ns, events=(), lost_events=0)
+        # Before the records: once the lock is free, they are all there.
+        lock = lock_state(self._descriptor)
+        if lock.held:
+            self._last_held_ns = now_ns
+            self._host_pid = lock.pid or self._host_pid
+        raw = os.pread(self._descriptor, HEADER_BYTES, 0)
+        header = parse_header(raw)
+        self._take_facts(header)
+        totals = self._take_totals(raw, header, now_ns)
+        records, start = self._new_records(header, max_records)
+        if lock.held:
+            records = records[: self._settled(records, start)]
+        events, lost = self._trustworthy(records, start, now_ns)
+        if lost and all(event.kind is not RingKind.ENTER for event in events):
+            # What is under way began in the lost part: only the totals still know it.
+            events.insert(0, _present(totals))
+        reading = RingReading(
+            key=self.key,
+            facts=self._facts,
+            alive=lock.held,
+            host_pid=self._host_pid or self._facts.pid,
+            owner_uid=self.owner_uid,
+            read_at_ns=now_ns,
+            ended_ns=None if lock.held else max(totals.last_ns, self._last_held_ns or 0),
+            events=tuple(events),
+            lost_events=lost,
+            phase_ns={p: ns for p, ns in zip(PHASES, totals.phase_ns, strict=True) if ns},
+            steps=totals.steps,
+            samples=totals.samples,
+            epoch=totals.epoch,
+        )
+        if not lock.held:
+            self._ended = reading
+        return reading
+
+    def close(self) -> None:
+        """Let go of the file. Safe to call twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _take_facts(self, header: RingHeader) -> None:
+        """Read the facts again where the process restated them."""
+        if header.facts_generation == self._facts_generation:
+            return
+        page = os.pread(self._descriptor, PAGE_BYTES, 0)
+        try:
+            facts = _facts(page, parse_header(page))
+        except RingError:
+            return  # read while it was written; the next tick will have it
+        if facts.boot_id == self._facts.boot_id and facts.started_ns == self._facts.started_ns:
+            self._facts, self._facts_generation = facts, header.facts_generation
+
+    def _take_totals(self, raw: bytes, header: RingHeader, now_ns: int) -> RingTotals:
+        totals = newest_totals(raw, header.totals_generation)
+        if totals is None or (self._totals and totals.generation < self._totals.generation):
+            totals = self._totals  # both copies torn, or an older one: what was known still holds
+        if totals is None:
+            raise RingError(f"{self.key} has no whole totals")
+        if sum(totals.phase_ns) > now_ns - self._facts.started_ns + _SLACK_NS:
+            raise RingError(f"{self.key} claims more time than has passed")
+        if max(totals.last_ns, totals.since_ns) > now_ns + _SLACK_NS:
+            raise RingError(f"{self.key} claims to be written in the future")
+        self._totals = totals
+        return totals
+
+    def _new_records(
+        self, header: RingHeader, max_records: int
+    ) -> tuple[list[RingEvent | None], int]:
+        """The records since the last read and the sequence number of the first."""
+        head, position = header.head, self._position
+        if head + _SLACK_RECORDS < position:
+            raise RingError(f"{self.key} runs backwards")
+        if head <= position:
+            return [], position
+        start = max(position, head - min(RECORD_COUNT, max_records))
+        return decode_records(self._raw_records(start, head - start), start), start
+
+    def _trustworthy(
+        self, records: list[RingEvent | None], start: int, now_ns: int
+    ) -> tuple[list[RingEvent], int]:
+        """The records that are whole and of a possible time, and how many are lost."""
+        earliest_ns, latest_ns = self._facts.started_ns - _SLACK_NS, now_ns + _SLACK_NS
+        events = [e for e in records if e is not None and earliest_ns <= e.at_ns <= latest_ns]
+        end = start + len(records)
+        lost = end - self._position - len(events)
+        self._position = end
+        return events, lost
+
+    def _settled(self, records: list[RingEvent | None], start: int) -> int:
+        """How many of these are done with: a hole near the head is given one more tick."""
+        for at in range(max(0, len(records) - _SLACK_RECORDS), len(records)):
+            if records[at] is None and self._stuck_at != start + at:
+                self._stuck_at = start + at
+                return at
+        return len(records)
+
+    def _raw_records(self, start: int, count: int) -> bytes:
+        first = start % RECORD_COUNT
+        until_end = min(count, RECORD_COUNT - first)
+        raw = os.pread(
+            self._descriptor, until_end * RECORD_BYTES, PAGE_BYTES + first * RECORD_BYTES
+        )
+        if count > until_end:
+            raw += os.pread(self._descriptor, (count - until_end) * RECORD_BYTES, PAGE_BYTES)
+        if len(raw) != count * RECORD_BYTES:
+            raise RingError(f"{self.key} was cut short")
+        return raw
+
+
+def lock_state(descriptor: int) -> LockState:
+    """Who holds the POSIX lock on byte 0; asks only, takes nothing."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    return LockState(kind != fcntl.F_UNLCK, max(pid, 0))
+
+
+def _regular_ring_owner(descriptor: int) -> int:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise RingError("not a regular file")
+    if status.st_size == 0:
+        raise RingNotReadyError("still being made")
+    if status.st_size != RING_BYTES:
+        raise RingError(f"{status.st_size} bytes long, not {RING_BYTES}")
+    return status.st_uid
+
+
+def _facts(page: bytes, header: RingHeader) -> RunFacts:
+    raw = page[FACTS_OFFSET : FACTS_OFFSET + header.facts_bytes]
+    if zlib.crc32(raw) != header.facts_crc:
+        raise RingNotReadyError("the facts of a phase ring do not fit their check sum")
+    return parse_facts(raw)
+
+
+def _present(totals: RingTotals) -> RingEvent:
+    return RingEvent(RingKind.ENTER, totals.since_ns, totals.present, totals.mode)

@@ -1,0 +1,143 @@
+"""Tags for training loops of one's own: ``phase()``, ``timed()``, ``step()``.
+
+Only the thread that made the process' ring, by the first call of any of these,
+changes phases; in other threads, and in forked children, they do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from types import TracebackType
+from typing import Final, Generic, TypeVar, overload
+
+from gpumon.core.phase import PHASE_NUMBER, TrainingPhase, phase_named
+from trainer_hooks.process_ring import process_ring
+from trainer_hooks.ring_writer import START_UP
+
+T = TypeVar("T")
+
+_OTHER: Final = PHASE_NUMBER[TrainingPhase.OTHER]
+_VALIDATION: Final = PHASE_NUMBER[TrainingPhase.VALIDATION]
+_PREDICT: Final = PHASE_NUMBER[TrainingPhase.PREDICT]
+_MODE_OF: Final = {_VALIDATION: 1, _PREDICT: 2}
+
+
+class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
+    """The block belongs to one phase of the training.
+
+    ``with phase("input_wait"): batch = next(batches)``
+        the block waits for input.
+    ``with phase("validation"): ...``
+        everything in it is validation, but for an ``input_wait`` inside.
+
+    Regions nest: after the block, the phase is again what it was before; at
+    the top, ``other`` (``start_up`` before the first region). An unknown word
+    is ``other``. Exceptions pass through. One object may be used again.
+
+    Args:
+        name: One of ``start_up, compile, input_wait, host_to_device,
+            train_step, device_sync, callbacks, checkpoint, validation,
+            predict, between_epochs, other``.
+    """
+
+    __slots__ = ("_before", "_number")
+
+    def __init__(self, name: str) -> None:
+        self._number = PHASE_NUMBER[phase_named(name)]
+        self._before: list[tuple[int, int]] = []
+
+    def __enter__(self) -> None:
+        ring = process_ring()
+        writer = ring.writer_here
+        if writer is not None:
+            number, mode = writer.present
+            self._before.append((number, mode))
+            ring.depth += 1
+            writer.enter(self._number, _MODE_OF.get(self._number, mode))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        ring = process_ring()
+        writer = ring.writer_here
+        if writer is not None and self._before:
+            number, mode = self._before.pop()
+            ring.depth -= 1
+            is_past_start_up = number == START_UP and ring.depth == 0
+            writer.enter(_OTHER if is_past_start_up else number, mode)
+
+
+class TimedIterator(Generic[T]):
+    """An iterator whose every ``next()`` is a phase."""
+
+    def __init__(self, iterator: Iterator[T], name: str) -> None:
+        self._iterator = iterator
+        self._phase = phase(name)
+
+    def __iter__(self) -> TimedIterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        with self._phase:
+            return next(self._iterator)
+
+
+class TimedIterable(Generic[T]):
+    """Something to iterate over, as often as the original allows."""
+
+    def __init__(self, iterable: Iterable[T], name: str) -> None:
+        self._iterable = iterable
+        self._name = name
+
+    def __iter__(self) -> TimedIterator[T]:
+        with phase(self._name):  # a loader starts its workers here
+            return TimedIterator(iter(self._iterable), self._name)
+
+
+class TimedCollection(TimedIterable[T]):
+    """The same, with a length."""
+
+    def __init__(self, collection: Collection[T], name: str) -> None:
+        super().__init__(collection, name)
+        self._collection = collection
+
+    def __len__(self) -> int:
+        return len(self._collection)
+
+
+@overload
+def timed(iterable: Collection[T], phase: str = ...) -> TimedCollection[T]: ...
+@overload
+def timed(iterable: Iterable[T], phase: str = ...) -> TimedIterator[T] | TimedIterable[T]: ...
+def timed(
+    iterable: Iterable[T], phase: str = TrainingPhase.INPUT_WAIT.value
+) -> TimedIterator[T] | TimedIterable[T]:
+    """The same items; getting each is a phase, by default ``input_wait``.
+
+    ``for batch in timed(loader): ...``
+
+    Args:
+        iterable: A loader, a dataset, a generator. It keeps its length and
+            can be iterated as often as before.
+        phase: The phase's name, as for ``phase()``.
+    """
+    process_ring()
+    if hasattr(iterable, "__next__"):
+        return TimedIterator(iter(iterable), phase)
+    if hasattr(iterable, "__len__"):
+        return TimedCollection(iterable, phase)  # type: ignore[arg-type]
+    return TimedIterable(iterable, phase)
+
+
+def step(samples: int | None = None) -> None:
+    """One more training step was made.
+
+    Args:
+        samples: Samples in its batch, where known.
+    """
+    writer = process_ring().writer_here
+    if writer is not None:
+        writer.step(1, samples or 0)

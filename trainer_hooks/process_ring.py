@@ -1,0 +1,119 @@
+"""The one ring of this process, made when it is first needed."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpumon.core.ring_events import RunFacts
+from trainer_hooks.ring_folder import find_ring_folder
+from trainer_hooks.ring_memory import make_ring
+from trainer_hooks.ring_writer import RingWriter
+from trainer_hooks.run_facts import read_run_facts
+
+
+class ProcessRing:
+    """A writer, or none where no ring could be made, and the thread whose phases count.
+
+    Attributes:
+        writer: ``None``: nothing is recorded in this process.
+        thread: Identity of the thread that may change phases.
+        depth: How many ``phase()`` regions that thread is in.
+    """
+
+    def __init__(self, writer: RingWriter | None) -> None:
+        self.writer = writer
+        self.thread = threading.get_ident()
+        self.depth = 0
+
+    @property
+    def writer_here(self) -> RingWriter | None:
+        """The writer, if the calling thread may change phases."""
+        return self.writer if threading.get_ident() == self.thread else None
+
+
+class _Slot:
+    """What module-level state there is: one attribute, set once under a lock."""
+
+    ring: ProcessRing | None = None
+    lock = threading.Lock()
+
+
+def process_ring() -> ProcessRing:
+    """This process' ring, made by the first call. Never raises."""
+    ring = _Slot.ring
+    if ring is None:
+        with _Slot.lock:
+            ring = _Slot.ring
+            if ring is None:
+                ring = _Slot.ring = ProcessRing(_new_writer())
+    return ring
+
+
+def describe_run(
+    *,
+    run: str | None = None,
+    gpus: Sequence[int | str] | None = None,
+    framework: str | None = None,
+    loader: dict[str, str | int | float | bool | None] | None = None,
+) -> None:
+    """Say more about this run than its environment does; what is ``None`` stays as it was."""
+    writer = process_ring().writer
+    if writer is None or not writer.enabled:
+        return
+    try:
+        writer.restate(_restated(writer.facts, run, gpus, framework, loader))
+    except Exception as error:  # noqa: BLE001 (an odd name must not end a training)
+        _warn(error)
+
+
+def _restated(
+    old: RunFacts,
+    run: str | None,
+    gpus: Sequence[int | str] | None,
+    framework: str | None,
+    loader: dict[str, str | int | float | bool | None] | None,
+) -> RunFacts:
+    new = read_run_facts(
+        run=run, gpus=gpus, framework=framework or old.framework, started_ns=old.started_ns
+    )
+    if run is None:
+        new = replace(new, run=old.run, job=old.job)
+    if gpus is None:
+        new = replace(new, gpus=old.gpus)
+    return replace(new, pid=old.pid, loader=old.loader if loader is None else loader)
+
+
+def _new_writer() -> RingWriter | None:
+    try:
+        started_ns, wall_ns = time.monotonic_ns(), time.time_ns()
+        facts = read_run_facts(started_ns=started_ns)
+        memory = make_ring(find_ring_folder(os.environ, os.geteuid()), facts, wall_ns=wall_ns)
+        return RingWriter(memory, facts, wall_ns=wall_ns, on_trouble=_warn)
+    except Exception as error:  # noqa: BLE001 (no ring, but the training goes on)
+        _warn(error)
+        return None
+
+
+def _warn(error: Exception) -> None:
+    """One warning; even where warnings are errors, the training goes on."""
+    try:
+        warnings.warn(
+            f"gpumon records no phases of this process: {error}", RuntimeWarning, stacklevel=3
+        )
+    except RuntimeWarning:
+        return
+
+
+def _forget_in_child() -> None:
+    """A forked child records nothing, and must not wait for a lock its parent held."""
+    _Slot.lock = threading.Lock()
+    if _Slot.ring is not None:
+        _Slot.ring = ProcessRing(None)
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

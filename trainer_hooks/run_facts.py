@@ -1,0 +1,127 @@
+"""What a training process knows of itself: its name, job, rank and GPUs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpumon.core.ring_events import RunFacts
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_RANK: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+_WORLD: Final = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_MAX_RANK: Final = 1 << 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a process stands in its job.
+
+    Attributes:
+        job: Id that all ranks share; ``None`` where no launcher gave one.
+        rank: From 0.
+        world_size: Ranks of the job.
+    """
+
+    job: str | None
+    rank: int
+    world_size: int
+
+
+def place_in_job(environ: Mapping[str, str]) -> Place:
+    """Rank and job from what torchrun, Slurm, Open MPI or PMI left in the environment.
+
+    >>> place_in_job({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1",
+    ...               "SLURM_NTASKS": "2"})
+    Place(job='7.0', rank=1, world_size=2)
+    """
+    rank = _first_number(environ, _RANK) or 0
+    world_size = max(_first_number(environ, _WORLD) or 1, rank + 1)
+    return Place(job=_job(environ), rank=rank, world_size=world_size)
+
+
+def read_run_facts(
+    *,
+    run: str | None = None,
+    gpus: Sequence[int | str] | None = None,
+    framework: str = "loop",
+    started_ns: int,
+    environ: Mapping[str, str] | None = None,
+) -> RunFacts:
+    """All that page 0 of the ring says.
+
+    Args:
+        run: The user's name for it; else ``$GPUMON_RUN``, else the script's name.
+        gpus: Indices or UUIDs; else ``$GPUMON_GPUS``, comma-separated.
+        framework: Such as ``"keras/jax"``.
+        started_ns: CLOCK_MONOTONIC now.
+        environ: Environment variables; this process' own by default.
+    """
+    environ = os.environ if environ is None else environ
+    place = place_in_job(environ)
+    name = run or environ.get("GPUMON_RUN") or _script_name()
+    pid = os.getpid()
+    return RunFacts(
+        run=f"{name}-r{place.rank}" if place.world_size > 1 else name,
+        job=place.job or f"{name}-{pid}",
+        rank=place.rank,
+        world_size=place.world_size,
+        pid=pid,
+        framework=framework,
+        gpus=_named_gpus(gpus, environ),
+        visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),
+        boot_id=_boot_id(),
+        started_ns=started_ns,
+    )
+
+
+def _job(environ: Mapping[str, str]) -> str | None:
+    torch_run = environ.get("TORCHELASTIC_RUN_ID")
+    if torch_run and torch_run != "none":  # what torchrun says when nobody named the job
+        return torch_run
+    slurm_job = environ.get("SLURM_JOB_ID")
+    if slurm_job:
+        step = environ.get("SLURM_STEP_ID")
+        return f"{slurm_job}.{step}" if step else slurm_job
+    address = environ.get("MASTER_ADDR")
+    if address:
+        return f"{address}:{environ.get('MASTER_PORT', '29500')}"
+    return environ.get("OMPI_MCA_ess_base_jobid") or environ.get("PMIX_NAMESPACE") or None
+
+
+def _first_number(environ: Mapping[str, str], names: Sequence[str]) -> int | None:
+    for name in names:
+        text = environ.get(name, "")
+        if text.isascii() and text.isdigit() and int(text) < _MAX_RANK:
+            return int(text)
+    return None
+
+
+def _named_gpus(
+    gpus: Sequence[int | str] | None, environ: Mapping[str, str]
+) -> tuple[str, ...] | None:
+    if gpus is not None:
+        return tuple(str(gpu) for gpu in ([gpus] if isinstance(gpus, (str, int)) else gpus))
+    listed = environ.get("GPUMON_GPUS")
+    if listed is None:
+        return None
+    return tuple(part.strip() for part in listed.split(",") if part.strip()) or None
+
+
+def _script_name() -> str:
+    script = sys.argv[0] if sys.argv else ""
+    if script in ("", "-", "-c", "-m"):
+        return "python"
+    path = Path(script)
+    return path.parent.name if path.name == "__main__.py" else path.stem or "python"
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
