@@ -1,0 +1,119 @@
+"""A real Prometheus on loopback, for as long as one test module."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+Sample = dict[str, Any]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def fetched(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        body: bytes = answer.read()
+        return body
+
+
+def wait_until(what: str, is_so: Any, *, seconds: float) -> None:
+    """Ask again until it is so.
+
+    Raises:
+        TimeoutError: It never was.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if is_so():
+                return
+        except (OSError, ValueError, KeyError):
+            pass
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds:.0f} s in vain until {what}")
+        time.sleep(0.1)
+
+
+class Prometheus:
+    """Speaks the HTTP API of one that runs."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def is_ready(self) -> bool:
+        return b"Ready" in fetched(f"http://{self._address}/-/ready")
+
+    def ask(self, path: str, **words: str) -> Any:
+        """The ``data`` of an answer.
+
+        Raises:
+            AssertionError: Prometheus refused; its reason is the message.
+        """
+        url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(words)}"
+        try:
+            answer = json.loads(fetched(url))
+        except urllib.error.HTTPError as error:
+            raise AssertionError(error.read().decode()) from error
+        assert answer["status"] == "success", answer
+        return answer["data"]
+
+    def now(self, expr: str) -> list[Sample]:
+        samples: list[Sample] = self.ask("query", query=expr)["result"]
+        return samples
+
+    def over_time(self, expr: str, *, seconds: int, step: int) -> list[Sample]:
+        end = time.time()
+        series: list[Sample] = self.ask(
+            "query_range", query=expr, start=str(end - seconds), end=str(end), step=str(step)
+        )["result"]
+        return series
+
+    def value(self, expr: str) -> float:
+        (sample,) = self.now(expr)
+        return float(sample["value"][1])
+
+
+@contextmanager
+def running_prometheus(
+    binary: str, folder: Path, scrape_jobs: list[dict[str, Any]]
+) -> Iterator[Prometheus]:
+    """One that scrapes those jobs (JSON is YAML) and ends with the block."""
+    config = folder / "prometheus.yml"
+    config.write_text(json.dumps({"scrape_configs": scrape_jobs}), encoding="utf-8")
+    address = f"127.0.0.1:{free_port()}"
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                binary,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={folder / 'tsdb'}",
+                f"--web.listen-address={address}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            server = Prometheus(address)
+            wait_until("Prometheus is ready", server.is_ready, seconds=30)
+            yield server
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

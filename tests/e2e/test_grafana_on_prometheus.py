@@ -1,0 +1,171 @@
+"""Every panel of the dashboard, asked of a real Prometheus that scraped a real daemon.
+
+The GPU is simulated: GPU 0 works 1.5 s and waits 1.5 s, GPU 1 is healthy.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.dashboard_file import Target, as_grafana_sends_it, dashboard, targets
+from tests.e2e.prometheus_server import Prometheus, running_prometheus, wait_until
+from tests.needs import needed
+
+ROOT = Path(__file__).resolve().parents[2]
+
+RHYTHM_SECONDS = 3
+SLOW_JOBS = [f"slow-{number}" for number in range(6)]
+"""They scrape in the rhythm of GPU 0, each at another moment of it."""
+WATCHED_SECONDS = 42
+
+pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def daemon_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    runtime = tmp_path_factory.mktemp("runtime")
+    words = ["serve", "--source", "simulated:input-bound", "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpumon", *words],
+        cwd=ROOT,
+        env={**os.environ, "GPUMON_RUNTIME_DIR": str(runtime)},
+        stderr=subprocess.DEVNULL,
+    )
+
+    def address() -> str:
+        state = json.loads((runtime / "state.json").read_text(encoding="utf-8"))
+        found: str = state["address"]
+        return found.removeprefix("http://").rstrip("/")
+
+    try:
+        wait_until("the daemon has published its address", address, seconds=20)
+        yield address()
+    finally:
+        process.terminate()
+        process.wait(timeout=15)
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    daemon_address: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    jobs = [("gpumon", 1), *((name, RHYTHM_SECONDS) for name in SLOW_JOBS)]
+    scraped = [
+        {
+            "job_name": name,
+            "scrape_interval": f"{seconds}s",
+            "scrape_timeout": "1s",
+            "static_configs": [{"targets": [daemon_address]}],
+        }
+        for name, seconds in jobs
+    ]
+    binary = needed("prometheus")
+    with running_prometheus(binary, tmp_path_factory.mktemp("prometheus"), scraped) as server:
+        wait_until(
+            "every job has been scraped",
+            lambda: len(server.now("up == 1")) == len(jobs),
+            seconds=20,
+        )
+        time.sleep(WATCHED_SECONDS)
+        yield server
+
+
+class TestEveryPanel:
+    @pytest.mark.parametrize("target", targets(), ids=str)
+    def test_finds_data(self, prometheus: Prometheus, target: Target) -> None:
+        expr = as_grafana_sends_it(target.expr)
+
+        answer = (
+            prometheus.now(expr)
+            if target.is_instant
+            else prometheus.over_time(expr, seconds=20, step=2)
+        )
+
+        assert answer
+        points = [point for one in answer for point in one.get("values", [one.get("value")])]
+        assert any(math.isfinite(float(value)) for _, value in points)
+
+    def test_of_time_adds_up_to_the_whole(self, prometheus: Prometheus) -> None:
+        bands = [target for target in targets() if target.panel == "Where the GPU time went"]
+
+        whole = sum(prometheus.value(as_grafana_sends_it(band.expr)) for band in bands)
+
+        assert len(bands) == 5
+        assert whole == pytest.approx(1.0, abs=1e-6)
+
+    def test_of_the_culprit_names_one(self, prometheus: Prometheus) -> None:
+        (culprit,) = [target for target in targets() if target.panel == "Main culprit"]
+
+        (answer,) = prometheus.now(as_grafana_sends_it(culprit.expr))
+
+        assert answer["metric"]["cause"] == "unknown"
+        assert float(answer["value"][1]) > 5
+
+    def test_of_each_gpu_has_a_row_for_each(self, prometheus: Prometheus) -> None:
+        rows = [target for target in targets() if target.panel == "Each GPU"]
+
+        for target in rows:
+            expr = as_grafana_sends_it(target.expr).replace('job=~".+"', 'job="gpumon"')
+            answer = prometheus.now(expr)
+            assert len({one["metric"]["uuid"] for one in answer}) == 2, target.ref
+
+    def test_of_the_pauses_is_about_the_gpu_by_its_name(self, prometheus: Prometheus) -> None:
+        target = next(one for one in targets() if one.panel == "Length of the pauses")
+
+        labels = [
+            series["metric"]
+            for series in prometheus.over_time(as_grafana_sends_it(target.expr), seconds=20, step=2)
+        ]
+
+        assert {one["gpu"] for one in labels} == {"0", "1"}
+        assert all(one["name"] for one in labels)
+
+
+class TestTheChoices:
+    def test_of_the_gpu_show_index_model_and_machine(self, prometheus: Prometheus) -> None:
+        (variable,) = [one for one in dashboard()["templating"]["list"] if one["name"] == "gpu"]
+        query = variable["query"]
+        inner = re.fullmatch(r"query_result\((.*)\)", query, re.DOTALL)
+        assert inner is not None
+        regex = re.compile(variable["regex"].strip("/").replace("(?<", "(?P<"))
+
+        # As Grafana writes a result before it applies the regular expression.
+        written = [
+            "{" + ",".join(f'{key}="{value}"' for key, value in one["metric"].items()) + "}"
+            for one in prometheus.now(as_grafana_sends_it(inner[1]))
+            if one["metric"]["job"] == "gpumon"
+        ]
+        found = [match for match in map(regex.search, written) if match]
+
+        assert [match["text"].split()[0] for match in found] == ["0", "1"]
+        assert all(match["value"].startswith("GPU-") for match in found)
+
+
+class TestAGpuInTheRhythmOfTheScrapes:
+    def test_reads_right_as_a_counter_at_every_interval(self, prometheus: Prometheus) -> None:
+        expr = 'rate(gpumon_gpu_busy_seconds_total{job=~"slow.*"}[30s])'
+        expr = f'{expr} * on(job, uuid) gpumon_gpu_info{{gpu="0"}}'
+
+        rates = [float(one["value"][1]) for one in prometheus.now(expr)]
+
+        assert len(rates) == len(SLOW_JOBS)
+        assert rates == pytest.approx([0.5] * len(SLOW_JOBS), abs=0.08)
+
+    def test_reads_as_whatever_was_sampled_as_a_gauge(self, prometheus: Prometheus) -> None:
+        expr = 'avg_over_time(gpumon_gpu_utilization_ratio{job=~"slow.*"}[30s])'
+        expr = f'{expr} * on(job, uuid) gpumon_gpu_info{{gpu="0"}}'
+
+        averages = [float(one["value"][1]) for one in prometheus.now(expr)]
+
+        assert len(averages) == len(SLOW_JOBS)
+        assert max(abs(average - 0.5) for average in averages) > 0.3

@@ -1,0 +1,174 @@
+"""What people install: built from the checkout, put into an environment of its own, and started."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.message import Message
+from email.parser import BytesParser
+from pathlib import Path
+
+import pytest
+
+from gpumon import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+STEM = f"gpumon_starvation-{__version__}"
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What git knows of this checkout, so that no build leaves anything in it."""
+    copy = tmp_path_factory.mktemp("checkout")
+    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT)
+    for name in listed.splitlines():
+        source, target = ROOT / name, copy / name
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_symlink():
+                target.symlink_to(source.readlink())
+            else:
+                target.write_bytes(source.read_bytes())
+    return copy
+
+
+@pytest.fixture(scope="module")
+def built(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with both distributions, the wheel made from the source distribution."""
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ".", cwd=checkout)
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    return built / f"{STEM}-py3-none-any.whl"
+
+
+def metadata_of(text: bytes) -> Message:
+    return BytesParser().parsebytes(text)
+
+
+class TestTheWheel:
+    def test_carries_the_packages_their_types_and_the_page(self, wheel: Path) -> None:
+        with zipfile.ZipFile(wheel) as archive:
+            names = set(archive.namelist())
+
+        assert {"gpumon/py.typed", "trainer_hooks/py.typed", "gpumon/cli/main.py"} <= names
+        page = {path.name for path in (ROOT / "gpumon" / "outlets" / "web").glob("*.*")}
+        assert {f"gpumon/outlets/web/{name}" for name in page if not name.endswith(".pyc")} <= names
+
+    def test_carries_nothing_that_is_not_for_users(self, wheel: Path) -> None:
+        with zipfile.ZipFile(wheel) as archive:
+            rooms = {name.split("/")[0] for name in archive.namelist()}
+
+        data, info = f"{STEM}.data", f"{STEM}.dist-info"
+        assert rooms == {"gpumon", "trainer_hooks", data, info}
+
+    @pytest.mark.parametrize(
+        "place",
+        ["share/dstat/dstat_gpu.py", "share/dool/dool_gpu.py", "share/dool/plugins/dool_gpu.py"],
+    )
+    def test_puts_the_plugin_where_dstat_and_dool_look(self, wheel: Path, place: str) -> None:
+        plugin = (ROOT / "dstat_plugins" / "dstat_gpu.py").read_bytes()
+
+        with zipfile.ZipFile(wheel) as archive:
+            assert archive.read(f"{STEM}.data/data/{place}") == plugin
+
+    def test_says_who_it_is(self, wheel: Path) -> None:
+        with zipfile.ZipFile(wheel) as archive:
+            metadata = metadata_of(archive.read(f"{STEM}.dist-info/METADATA"))
+            scripts = archive.read(f"{STEM}.dist-info/entry_points.txt").decode()
+
+        assert metadata["Name"] == "gpumon-starvation"
+        assert metadata["License-Expression"] == "Apache-2.0"
+        assert metadata["Requires-Python"] == ">=3.10"
+        assert "gpumon = gpumon.cli.main:main" in scripts
+
+    def test_demands_four_small_libraries_and_no_framework(self, wheel: Path) -> None:
+        with zipfile.ZipFile(wheel) as archive:
+            metadata = metadata_of(archive.read(f"{STEM}.dist-info/METADATA"))
+
+        demanded = metadata.get_all("Requires-Dist") or []
+        always = {line.split(">")[0] for line in demanded if "extra ==" not in line}
+        assert always == {"nvidia-ml-py", "psutil", "prometheus-client", "rich"}
+
+
+class TestTheSourceDistribution:
+    def test_carries_the_licence_and_what_builds_it(self, built: Path) -> None:
+        with tarfile.open(built / f"{STEM}.tar.gz") as archive:
+            names = {name.removeprefix(f"{STEM}/") for name in archive.getnames()}
+
+        assert {"LICENSE", "README.md", "pyproject.toml", "setup.py"} <= names
+        assert {"dstat_plugins/dstat_gpu.py", "dstat_plugins/dool_gpu.py"} <= names
+
+
+class TestTheThinSetupScript:
+    def test_holds_no_metadata_of_its_own(self) -> None:
+        lines = (ROOT / "setup.py").read_text(encoding="utf-8").split()
+
+        assert lines == ["from", "setuptools", "import", "setup", "setup()"]
+
+    def test_says_the_same_as_pyproject(self, checkout: Path, wheel: Path, tmp_path: Path) -> None:
+        run(sys.executable, "setup.py", "-q", "dist_info", "--output-dir", tmp_path, cwd=checkout)
+
+        by_script = metadata_of((tmp_path / f"{STEM}.dist-info" / "METADATA").read_bytes())
+        with zipfile.ZipFile(wheel) as archive:
+            by_build = metadata_of(archive.read(f"{STEM}.dist-info/METADATA"))
+
+        assert sorted(by_script.items()) == sorted(by_build.items())
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel alone is fetched from nowhere; its libraries are those of this environment."""
+    folder = tmp_path_factory.mktemp("fresh") / "venv"
+    run(sys.executable, "-m", "venv", folder, cwd=ROOT)
+    python = folder / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel, cwd=ROOT)
+    libraries = run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=ROOT)
+    ours = run(sys.executable, "-c", "import rich; print(rich.__path__[0])", cwd=ROOT)
+    beside = Path(libraries.strip()) / "libraries.pth"
+    beside.write_text(f"{Path(ours.strip()).parent}\n", encoding="utf-8")
+    return folder
+
+
+class TestAFreshEnvironment:
+    def test_has_a_command_that_tells_what_it_does(self, environment: Path, tmp_path: Path) -> None:
+        helped = run(environment / "bin" / "gpumon", "--help", cwd=tmp_path)
+
+        for command in ("serve", "analyze", "report", "demo", "doctor", "dstat"):
+            assert command in helped
+
+    def test_knows_its_version(self, environment: Path, tmp_path: Path) -> None:
+        said = run(environment / "bin" / "gpumon", "--version", cwd=tmp_path)
+
+        assert said.strip() == f"gpumon {__version__}"
+
+    def test_has_the_plugin_beside_it(self, environment: Path) -> None:
+        assert (environment / "share" / "dstat" / "dstat_gpu.py").is_file()
+        assert (environment / "share" / "dool" / "dool_gpu.py").is_file()
+
+    def test_leaves_nothing_behind_when_it_goes(self, environment: Path, tmp_path: Path) -> None:
+        python = environment / "bin" / "python"
+        run(python, "-m", "pip", "uninstall", "-q", "-y", "gpumon-starvation", cwd=tmp_path)
+
+        assert not (environment / "bin" / "gpumon").exists()
+        assert not (environment / "share" / "dstat" / "dstat_gpu.py").exists()
