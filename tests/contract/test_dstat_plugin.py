@@ -1,0 +1,122 @@
+"""What dstat and dool ask of a plugin, asked of ours inside each of them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders_dstat import PLUGIN, gpu, publish
+from tests.hosts_of_dstat import RealHost, real_host
+
+DRIVER = Path(__file__).with_name("exec_in_host.py")
+ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+@pytest.fixture(params=["dstat", "dool"])
+def host(request: pytest.FixtureRequest) -> RealHost:
+    return real_host(request.param)
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("DSTAT_GPU", "DSTAT_OPTS", "DOOL_OPTS"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "runtime"
+
+
+def shown_in(host: RealHost, runtime: Path, *options: str, **environ: str) -> dict[str, Any]:
+    """What the plugin says inside that host, with a daemon's state in ``runtime``."""
+    done = subprocess.run(
+        [host.python, str(DRIVER), str(host.source), str(PLUGIN), *options],
+        env={**os.environ, "GPUMON_RUNTIME_DIR": str(runtime), **environ},
+        cwd=runtime.parent,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # Imported, dstat itself prints a line about its defaults.
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+class TestInsideEachHost:
+    def test_header_and_row_are_as_wide_as_the_host_was_told(
+        self, host: RealHost, runtime: Path
+    ) -> None:
+        publish(runtime, gpu(0, busy_s=100), gpu(1, starved_s=30))
+
+        shown = shown_in(host, runtime)
+
+        lines = [ESCAPE.sub("", shown[line]) for line in ("title", "subtitle", "row")]
+        assert [len(line) for line in lines] == [shown["width"]] * 3
+        assert lines[1].split() == ["use", "mem", "strv:use", "mem", "strv"]
+        assert re.split(r"[\s:]+", lines[2].strip()) == ["100", "50", "0", "0", "50", "30"]
+
+    def test_no_value_is_left_that_would_crash_the_host(
+        self, host: RealHost, runtime: Path
+    ) -> None:
+        publish(runtime, gpu(0, memory_used_bytes=None), gpu(1, present=False))
+
+        values = shown_in(host, runtime)["values"]
+
+        assert values == {"0": [0, -1, 0], "1": [-1, -1, -1]}
+
+    def test_a_broken_state_file_is_dashes(self, host: RealHost, runtime: Path) -> None:
+        runtime.mkdir()
+        os.mkfifo(runtime / "state.json")
+
+        shown = shown_in(host, runtime)
+
+        assert ESCAPE.sub("", shown["row"]).split() == ["-", "-", "-"]
+
+    def test_the_file_has_as_many_cells_as_its_header(self, host: RealHost, runtime: Path) -> None:
+        publish(runtime, gpu(0, busy_s=100), gpu(1, memory_used_bytes=None))
+
+        shown = shown_in(host, runtime)
+
+        assert shown["csv_header"] == ",".join(
+            f'"{group}:{nick}"' for group in ("gpu0", "gpu1") for nick in ("use", "mem", "strv")
+        )
+        assert shown["csv_row"] == "100.000,50.000,0.000,0.000,,0.000"
+
+    def test_nothing_is_left_in_the_hosts_own_names(self, host: RealHost, runtime: Path) -> None:
+        publish(runtime, gpu())
+
+        assert shown_in(host, runtime)["added"] == []
+
+    def test_only_dstat_is_given_what_its_csv_lacks(self, host: RealHost, runtime: Path) -> None:
+        publish(runtime, gpu())
+
+        added = shown_in(host, runtime, "--output", "x.csv")["added"]
+
+        assert added == (["types"] if host.name == "dstat" else [])
+
+    def test_the_users_choice_is_kept(self, host: RealHost, runtime: Path) -> None:
+        publish(runtime, *(gpu(index) for index in range(4)))
+
+        assert list(shown_in(host, runtime)["values"]) == ["total"]
+        assert list(shown_in(host, runtime, "-f")["values"]) == ["0", "1", "2", "3"]
+        assert list(shown_in(host, runtime, DSTAT_GPU="3,total")["values"]) == ["3", "total"]
+
+
+class TestTheFile:
+    def test_is_ascii_for_hosts_in_the_c_locale(self) -> None:
+        assert PLUGIN.read_bytes().isascii()
+
+    def test_is_understood_by_python_3_6(self) -> None:
+        ast.parse(PLUGIN.read_text(encoding="ascii"), feature_version=(3, 6))
+
+    def test_asks_dool_for_no_option_by_accident(self) -> None:
+        assert b"DOOL_OPTS" not in PLUGIN.read_bytes()
+
+    def test_is_the_same_for_both(self) -> None:
+        assert PLUGIN.with_name("dool_gpu.py").read_bytes() == PLUGIN.read_bytes()

@@ -1,0 +1,55 @@
+"""The real dstat and the real dool, where this machine has them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+
+@dataclass(frozen=True)
+class RealHost:
+    """One of the two tools that load the plugin.
+
+    Attributes:
+        name: ``dstat`` or ``dool``.
+        words: How it is started.
+        python: The interpreter that it runs under.
+        source: The file that defines its classes.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    python: str
+    source: Path
+
+
+def real_host(name: str) -> RealHost:
+    """That tool; skips the test where it is missing, and fails it in CI."""
+    host = _dool() if name == "dool" else _dstat()
+    if host is not None:
+        return host
+    reason = f"no {name} here: `apt install dstat` (Debian 12), `pip install dool`"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _dstat() -> RealHost | None:
+    """The system's dstat, under the system's Python: pcp-dstat, of the same name, is none."""
+    path = Path("/usr/bin/dstat")
+    if not path.is_file() or b"pluginpath = [" not in path.read_bytes():
+        return None
+    return RealHost("dstat", (str(path),), "/usr/bin/python3", path)
+
+
+def _dool() -> RealHost | None:
+    spec = importlib.util.find_spec("dool")
+    if spec is None or spec.origin is None:
+        return None
+    source = Path(spec.origin).with_name("__main__.py")
+    return RealHost("dool", (sys.executable, "-m", "dool"), sys.executable, source)
