@@ -1,0 +1,242 @@
+"""The GPUs of this machine, read through NVML."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from gpumon.core.clock import Clock
+from gpumon.core.sample import Frame
+from gpumon.core.units import NS_PER_S, nanoseconds
+from gpumon.errors import SourceUnavailableError
+from gpumon.sources.nvml_binding import GENERAL, UNINITIALIZED, NvmlLibrary, unavailable
+from gpumon.sources.nvml_clock import US, StampClock
+from gpumon.sources.nvml_gpu import NvmlGpu, describe
+
+_FIRST_WAIT_NS: Final = NS_PER_S // 2
+_LONGEST_WAIT_NS: Final = 4 * NS_PER_S
+_NO_STOP_NS: Final = 3 * NS_PER_S // 2
+"""NVML's own reading looks back up to 1 s, so a shorter silence is no stop."""
+
+
+class NvmlSource:
+    """All GPUs that NVML lists, one frame a call.
+
+    Utilisation comes from the driver's own ring of samples, drained once a
+    call, and from ``GetUtilizationRates`` where that ring is dry. Memory,
+    temperature, clock, energy and processes are read every few seconds, each
+    GPU at its own moment so that no tick is heavy; in between the last value
+    is repeated.
+
+    Raises:
+        SourceUnavailableError: The library, the driver, or any GPU is missing.
+    """
+
+    simulated = False
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        slow_period_s: float = 5.0,
+        read_clock_ns: Callable[[int], int] = time.clock_gettime_ns,
+    ) -> None:
+        """Open NVML and take the inventory.
+
+        Args:
+            clock: The monotonic clock.
+            slow_period_s: How often slow values are read, in seconds.
+            read_clock_ns: Reads a clock by its id, as ``time.clock_gettime_ns``.
+        """
+        self._monotonic_ns = clock.monotonic_ns
+        self._stamps = StampClock(clock, read_clock_ns)
+        self._pace = _Pace()
+        self._slow_ns = nanoseconds(slow_period_s)
+        self._gpus: list[NvmlGpu] = []
+        self._library: NvmlLibrary | None = None
+        self._spent_before: dict[str, float] = {}
+        self._rejected = 0
+        self._inventory_at_ns = 0
+        self._retry_at_ns = 0
+        self._retry_wait_ns = _FIRST_WAIT_NS
+        self._trouble: SourceUnavailableError | None = None
+        self._open()
+
+    def close(self) -> None:
+        """Let go of the driver. Safe to call twice."""
+        if self._library is not None:
+            for name, spent_s in self._library.call_seconds():
+                self._spent_before[name] = self._spent_before.get(name, 0.0) + spent_s
+            self._library.close()
+            self._library = None
+
+    def read(self) -> Frame:
+        """All that is new since the last call.
+
+        After a failure of NVML as a whole it is opened anew by a later call,
+        at most every 4 s.
+
+        Raises:
+            SourceUnavailableError: NVML as a whole cannot be read.
+        """
+        library = self._library or self._open_again()
+        steady_since_ns = self._pace.step(self._monotonic_ns())
+        back_us = self._follow_stamps()
+        gpus = self._gpus
+        for gpu in gpus:
+            gpu.drain(back_us)
+        now_ns = self._monotonic_ns()
+        for gpu in gpus:
+            gpu.read_power()
+        self._give_up_if_all_failed()
+        self._retry_wait_ns = _FIRST_WAIT_NS
+        self._stamps.learn(
+            [stamp_us for gpu in gpus if (stamp_us := gpu.newest_us(self._stamps, now_ns))], now_ns
+        )
+        self._refresh(library, now_ns)
+        samples = tuple([gpu.sample(self._stamps, steady_since_ns, now_ns) for gpu in self._gpus])
+        return Frame(
+            taken_at_ns=self._monotonic_ns(),
+            gpus=samples,
+            rejected=self._newly_rejected(),
+            call_seconds=self._call_seconds(library),
+        )
+
+    def _follow_stamps(self) -> int:
+        """Keep every position at its instant where the stamps' clock was set.
+
+        Returns:
+            How far before the position to ask for, in microseconds: after a
+            jump forward, what was not fetched yet carries older stamps.
+        """
+        jump_ns = self._stamps.tick()
+        if jump_ns:
+            for gpu in self._gpus:
+                gpu.track.shift(jump_ns)
+        return max(0, jump_ns // US)
+
+    def _newly_rejected(self) -> int:
+        total = sum([gpu.track.rejected for gpu in self._gpus])
+        fresh, self._rejected = total - self._rejected, total
+        return fresh
+
+    def _call_seconds(self, library: NvmlLibrary) -> tuple[tuple[str, float], ...]:
+        if not self._spent_before:
+            return library.call_seconds()
+        total = dict(self._spent_before)
+        for name, spent_s in library.call_seconds():
+            total[name] = total.get(name, 0.0) + spent_s
+        return tuple(total.items())
+
+    # -- opening, and opening again -------------------------------------------
+
+    def _open(self) -> None:
+        library = NvmlLibrary()
+        self._library = library
+        try:
+            self._take_inventory(library)
+            if not self._gpus:
+                raise SourceUnavailableError(
+                    "the NVIDIA driver lists no GPU that can be read: look into `dmesg`, and in a "
+                    "container give it its GPUs (--gpus all)"
+                )
+        except SourceUnavailableError:
+            self.close()
+            raise
+
+    def _open_again(self) -> NvmlLibrary:
+        """Open NVML again, but not at every tick: init takes long on real drivers."""
+        if self._trouble is not None and self._monotonic_ns() < self._retry_at_ns:
+            raise self._trouble
+        try:
+            self._open()
+        except SourceUnavailableError as error:
+            self._wait_before_retry(error)
+            raise
+        assert self._library is not None
+        self._trouble = None
+        return self._library
+
+    def _wait_before_retry(self, trouble: SourceUnavailableError) -> None:
+        self._trouble = trouble
+        self._retry_at_ns = self._monotonic_ns() + self._retry_wait_ns
+        self._retry_wait_ns = min(2 * self._retry_wait_ns, _LONGEST_WAIT_NS)
+
+    def _give_up_if_all_failed(self) -> None:
+        """A driver that is gone shows as the same failure on every GPU."""
+        failures = [gpu.failure for gpu in self._gpus if gpu.failure]
+        if not failures:
+            return
+        all_failed = len(failures) == len(self._gpus) and GENERAL.issuperset(failures)
+        if all_failed or UNINITIALIZED in failures:
+            self.close()
+            trouble = unavailable(failures[0])
+            self._wait_before_retry(trouble)
+            raise trouble
+
+    # -- the inventory, and what changes slowly -------------------------------
+
+    def _take_inventory(self, library: NvmlLibrary) -> None:
+        """Match what NVML lists with what is known. Identity is the UUID."""
+        known = {gpu.device.uuid: gpu for gpu in self._gpus}
+        for index in range(library.device_count()):
+            handle = library.handle_by_index(index)
+            device = describe(library, handle, index) if handle is not None else None
+            if handle is None or device is None:
+                continue  # lost before it was known: looked for again at the next inventory
+            gpu = known.get(device.uuid)
+            if gpu is None:
+                known[device.uuid] = NvmlGpu(library, handle, device)
+            elif gpu.device != device or not gpu.is_attached_to(library, handle):
+                gpu.attach(library, handle, device)
+        self._gpus = sorted(known.values(), key=lambda gpu: gpu.device.index)
+
+    def _refresh(self, library: NvmlLibrary, now_ns: int) -> None:
+        """Read the slow values of the GPUs whose turn it is."""
+        for place, gpu in enumerate(self._gpus):
+            if now_ns < gpu.refresh_at_ns:
+                continue
+            first = gpu.refresh_at_ns == 0
+            share = (place + 1) / len(self._gpus) if first else 1.0
+            gpu.refresh_at_ns = now_ns + int(self._slow_ns * share)
+            if gpu.failure:
+                gpu.renew_handle(library)
+            else:
+                gpu.refresh()
+        if now_ns >= self._inventory_at_ns:
+            self._inventory_at_ns = now_ns + self._slow_ns
+            self._look_for_changes(library)
+
+    def _look_for_changes(self, library: NvmlLibrary) -> None:
+        moved = any(
+            gpu.current_index() != gpu.device.index for gpu in self._gpus if not gpu.failure
+        )
+        if moved or library.device_count() != len(self._gpus):
+            self._take_inventory(library)
+
+
+class _Pace:
+    """Notices that the source was not read for a while, as after SIGSTOP or a hanging call.
+
+    A reading of the present must not be spread over such a stop.
+    """
+
+    def __init__(self) -> None:
+        self._last_ns: int | None = None
+        self._usual_ns = 0
+        self._steady_since_ns = 0
+
+    def step(self, now_ns: int) -> int:
+        """Note one read; say since when they have come regularly."""
+        if self._last_ns is None:
+            self._last_ns = self._steady_since_ns = now_ns
+            return now_ns
+        gap_ns, self._last_ns = now_ns - self._last_ns, now_ns
+        if gap_ns <= max(_NO_STOP_NS, self._usual_ns * 5 // 2):
+            self._usual_ns += (gap_ns - self._usual_ns) // 4
+        else:
+            # A longer period is learnt too, but one stop is not a period.
+            self._usual_ns = min(gap_ns, 2 * max(self._usual_ns, _NO_STOP_NS))
+            self._steady_since_ns = now_ns
+        return self._steady_since_ns

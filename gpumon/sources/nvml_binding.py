@@ -1,0 +1,184 @@
+"""The NVIDIA Management Library, as thin as it can be: one C call, one answer.
+
+``pynvml`` opens the library and knows its types; the calls of every tick go
+to the C functions directly, into buffers that are kept. Answers that are
+normal for a device ("not supported", "nothing new") are return codes here,
+never exceptions; a library that cannot be opened is a
+``SourceUnavailableError`` that says what to do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import pynvml
+
+from gpumon.core.units import seconds
+from gpumon.errors import SourceUnavailableError
+
+SUCCESS: Final = 0
+UNINITIALIZED: Final = 1
+NOT_FOUND: Final = 6
+INSUFFICIENT_SIZE: Final = 7
+FUNCTION_NOT_FOUND: Final = 13
+GPU_IS_LOST: Final = 15
+
+PERMANENT: Final = frozenset({3, 4, FUNCTION_NOT_FOUND, 25, 26})
+"""Not supported, not permitted, not in this driver: asked once, not again."""
+
+GENERAL: Final = frozenset({UNINITIALIZED, 2, 9, 12, 17, 18, 999})
+"""If every GPU answers one of these, it is the driver that is gone and no GPU."""
+
+_ADVICE: Final = {
+    12: "libnvidia-ml.so.1 was not found: install the NVIDIA driver, or give this container its "
+    "GPUs (--gpus all); `gpumon demo` needs none",
+    13: "this NVIDIA driver is too old for gpumon: install version 470 or newer",
+    4: "this user may not use the NVIDIA driver: give it read and write access to /dev/nvidiactl",
+    9: "the NVIDIA driver is not loaded: run `modprobe nvidia`, and read `dmesg` if that fails",
+    17: "the operating system blocks the GPUs: let the service or container use /dev/nvidia*",
+    18: "libnvidia-ml.so.1 and the loaded driver are of different versions: reboot or reload the "
+    "driver, then start gpumon again",
+    999: "NVML answers with an unknown error: read `dmesg`, and in a container create it anew, "
+    "since `systemctl daemon-reload` can take its GPUs away",
+}
+
+NvmlCall = Callable[..., int]
+
+
+def unavailable(code: int) -> SourceUnavailableError:
+    """What to tell the user when NVML as a whole answers ``code``."""
+    text = _ADVICE.get(code) or f"NVML cannot be used: it answers {code_name(code)}"
+    return SourceUnavailableError(text)
+
+
+def code_name(code: int) -> str:
+    """Such as ``"GPU is lost (15)"``."""
+    try:
+        text = pynvml.NVMLError(code)
+    except Exception:  # noqa: BLE001 - pynvml asks the library for texts it does not know
+        return f"code {code}"
+    return f"{text} ({code})"
+
+
+class NvmlLibrary:
+    """NVML, opened. Use it on one thread.
+
+    Raises:
+        SourceUnavailableError: The library is missing, or refuses to start.
+    """
+
+    def __init__(self) -> None:
+        self._spent_ns: dict[str, list[int]] = {}
+        self._calls: dict[str, NvmlCall] = {}
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise unavailable(error.value) from error
+        # An own object on the same handle: argument types set on pynvml's
+        # functions would be seen by whoever else uses pynvml in this process.
+        self._library = ctypes.CDLL(None, handle=pynvml.nvmlLib._handle)
+        self._open = True
+        self.driver_version = self.text("nvmlSystemGetDriverVersion")
+
+    def close(self) -> None:
+        """Let go of the driver. Safe to call twice."""
+        if self._open:
+            self._open = False
+            with suppress(pynvml.NVMLError):  # gone already: that was wanted
+                pynvml.nvmlShutdown()
+
+    def function(self, name: str, *types: object) -> NvmlCall:
+        """The C function of that name; one that the driver lacks answers 13."""
+        call = self._calls.get(name)
+        if call is None:
+            try:
+                found = getattr(self._library, name)
+            except AttributeError:
+                call = _missing
+            else:
+                found.argtypes, found.restype = types, ctypes.c_int
+                call = found
+            self._calls[name] = call
+        return call
+
+    def stopwatch(self, name: str) -> list[int]:
+        """The one number in which nanoseconds spent in that function add up."""
+        return self._spent_ns.setdefault(name, [0])
+
+    def call_seconds(self) -> tuple[tuple[str, float], ...]:
+        """Seconds spent inside each function since the library was opened."""
+        return tuple((name, seconds(spent[0])) for name, spent in self._spent_ns.items())
+
+    def device_count(self) -> int:
+        """How many GPUs NVML lists.
+
+        Raises:
+            SourceUnavailableError: It does not say.
+        """
+        count = ctypes.c_uint()
+        call = self.function("nvmlDeviceGetCount_v2", ctypes.c_void_p)
+        code = call(ctypes.addressof(count))
+        if code != SUCCESS:
+            raise unavailable(code)
+        return count.value
+
+    def handle_by_index(self, index: int) -> int | None:
+        """A GPU's handle; ``None`` if NVML gives none, as for a lost GPU."""
+        handle = ctypes.c_void_p()
+        call = self.function("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint, ctypes.c_void_p)
+        return handle.value if call(index, ctypes.addressof(handle)) == SUCCESS else None
+
+    def handle_by_uuid(self, uuid: str) -> int | None:
+        """A GPU's handle; ``None`` if NVML gives none."""
+        handle = ctypes.c_void_p()
+        call = self.function("nvmlDeviceGetHandleByUUID", ctypes.c_char_p, ctypes.c_void_p)
+        code = call(uuid.encode(errors="replace"), ctypes.addressof(handle))
+        return handle.value if code == SUCCESS else None
+
+    def process_name(self, pid: int) -> str | None:
+        """The name NVML gives a process; bytes that are no text are replaced.
+
+        Returns:
+            At most 128 printable characters, or ``None`` if it gives none.
+        """
+        name = ctypes.create_string_buffer(4096)
+        call = self.function(
+            "nvmlSystemGetProcessName", ctypes.c_uint, ctypes.c_char_p, ctypes.c_uint
+        )
+        if call(pid, name, ctypes.sizeof(name)) != SUCCESS:
+            return None
+        return _printable(name.value)[:128]
+
+    def text(self, name: str, handle: int | None = None) -> str | None:
+        """A name or number that NVML gives as text, of a GPU or of the system."""
+        room = ctypes.create_string_buffer(96)
+        if handle is None:
+            code = self.function(name, ctypes.c_char_p, ctypes.c_uint)(room, ctypes.sizeof(room))
+        else:
+            call = self.function(name, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint)
+            code = call(handle, room, ctypes.sizeof(room))
+        return _printable(room.value) if code == SUCCESS else None
+
+    def pci_bus_id(self, handle: int) -> str | None:
+        """Such as ``"00000000:3B:00.0"``."""
+        # The bytes themselves: pynvml's structure decodes them, and raises on a bad one.
+        room = ctypes.create_string_buffer(ctypes.sizeof(pynvml.nvmlPciInfo_t))
+        call = self.function("nvmlDeviceGetPciInfo_v3", ctypes.c_void_p, ctypes.c_char_p)
+        if call(handle, room) != SUCCESS:
+            return None
+        at = pynvml.nvmlPciInfo_t.busId.offset
+        return _printable(room.raw[at:].partition(b"\0")[0])
+
+
+def _missing(*_arguments: object) -> int:
+    return FUNCTION_NOT_FOUND
+
+
+def _printable(raw: bytes) -> str:
+    text = raw.decode("utf-8", errors="replace")
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )

@@ -1,0 +1,186 @@
+"""Which stretch of time each entry of one GPU's utilisation ring speaks for. Pure logic.
+
+An entry is a stamp and a percentage: the share of the time *before* the
+stamp in which a kernel ran. How much time before it, NVML does not say, so it
+is taken from the stamps themselves, never from a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final
+
+from gpumon.core.sample import BusySample
+from gpumon.core.units import NS_PER_S
+from gpumon.sources.nvml_clock import US, Entry
+
+_SHORTEST_NS: Final = 10_000_000
+_USUAL_NS: Final = 166_666_667
+"""NVML documents sample periods from 1/6 s to 1 s; assumed until two stamps are known."""
+
+_LONGEST_DOCUMENTED_NS: Final = 3 * NS_PER_S // 2
+_IDLE_PERCENT: Final = 5
+_AHEAD_NS: Final = NS_PER_S
+
+
+class Cadence:
+    """How far apart the stamps of one ring are, in nanoseconds.
+
+    Boards slow down while idle, and some leave idle windows out. Both show as
+    a long gap; only the first means that the next sample speaks for all of
+    it. So a longer step is believed when it comes twice running, and only
+    for samples that show idle.
+
+    Attributes:
+        step_ns: The usual distance of two stamps.
+        reach_ns: The longest distance at which two stamps still touch.
+    """
+
+    def __init__(self) -> None:
+        self._known = False
+        self._set(_USUAL_NS)
+
+    def _set(self, step_ns: int) -> None:
+        self.step_ns = max(step_ns, _SHORTEST_NS)
+        self.reach_ns = self.step_ns * 5 // 2
+
+    def learn_history(self, stamps_us: list[int]) -> None:
+        """Take the step from a whole ring: a low quantile, so that gaps do not count."""
+        gaps_ns = sorted((late - early) * US for early, late in pairwise(stamps_us) if late > early)
+        if gaps_ns:
+            self._set(gaps_ns[len(gaps_ns) // 10])
+            self._known = True
+
+    def learn_step(self, gap_ns: int, gap_before_ns: int) -> None:
+        """A gap within reach: follow it slowly; one much shorter must come twice."""
+        if gap_ns * 5 >= self.step_ns * 2:
+            self._set(self.step_ns + (gap_ns - self.step_ns) // 8)
+        elif _are_alike(gap_ns, gap_before_ns):
+            self._set(gap_ns)
+
+    def length_after(self, gap_ns: int, gap_before_ns: int, percent: float) -> int:
+        """How much time an entry speaks for whose predecessor is out of reach."""
+        if not self._known and gap_ns <= _LONGEST_DOCUMENTED_NS:
+            self._known = True
+            self._set(gap_ns)
+        elif percent <= _IDLE_PERCENT and _are_alike(gap_ns, gap_before_ns):
+            self._set(gap_ns)
+        return min(gap_ns, self.step_ns)
+
+
+def _are_alike(one_ns: int, other_ns: int) -> bool:
+    return 0 < 2 * one_ns <= 3 * other_ns and 2 * other_ns <= 3 * one_ns
+
+
+class BusyTrack:
+    """What is known of one GPU's utilisation, up to now.
+
+    Whatever the driver says, the samples handed out are ordered and disjoint.
+
+    Attributes:
+        position_us: The newest stamp seen: the ring is asked for what is newer.
+        percent: The latest utilisation; ``None`` before the first.
+        rejected: Values refused so far, because no device can have meant them.
+        started: Whether a first look has set the position.
+    """
+
+    __slots__ = (
+        "_cadence", "_covered_until_ns", "_gap_ns", "_previous_ns", "percent", "position_us",
+        "rejected", "started",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.position_us = 0
+        self.percent: float | None = None
+        self.rejected = 0
+        self.started = False
+        self._cadence = Cadence()
+        self._previous_ns = 0
+        self._covered_until_ns = 0
+        self._gap_ns = 0
+
+    @property
+    def step_ns(self) -> int:
+        """The usual distance of two stamps, in nanoseconds."""
+        return self._cadence.step_ns
+
+    def start(self, entries: Iterable[Entry], offset_ns: int | None, now_ns: int) -> None:
+        """Set the position: time before ``now_ns`` is not observed."""
+        known = list(entries)
+        self.started = True
+        self.position_us = known[-1][0] if known else 0
+        self._previous_ns = 0
+        if known and offset_ns is not None:
+            self._previous_ns = min(now_ns, self.position_us * US - offset_ns)
+        self._covered_until_ns = max(self._covered_until_ns, now_ns)
+        self._gap_ns = 0
+        self._cadence.learn_history([stamp_us for stamp_us, _ in known])
+        if known and 0 <= known[-1][1] <= 100:
+            self.percent = known[-1][1]
+
+    def shift(self, by_ns: int) -> None:
+        """The stamps' clock was set: keep the position at the same instant."""
+        if self.position_us:
+            self.position_us = max(0, self.position_us + by_ns // US)
+
+    def take(self, entries: Iterable[Entry], offset_ns: int, now_ns: int) -> list[BusySample]:
+        """Turn new entries of the ring into samples, oldest first.
+
+        Entries seen before are skipped. A stamp that runs back or lies in the
+        future, and a value outside 0 to 100, are counted in ``rejected``; the
+        window of such a value stays unobserved.
+        """
+        samples: list[BusySample] = []
+        seen_us = position_us = self.position_us
+        previous_ns, covered_ns = self._previous_ns, self._covered_until_ns
+        cadence, latest_ns = self._cadence, now_ns + _AHEAD_NS
+        gap_ns = gap_before_ns = self._gap_ns
+        for stamp_us, percent in entries:
+            end_ns = stamp_us * US - offset_ns
+            if stamp_us <= position_us or end_ns > latest_ns:
+                # What was seen is no news, but only at the head of the ring.
+                self.rejected += end_ns > latest_ns or stamp_us < position_us != seen_us
+                continue
+            gap_before_ns, gap_ns = gap_ns, end_ns - previous_ns
+            start_ns = (
+                previous_ns
+                if gap_ns <= cadence.reach_ns
+                else end_ns - cadence.length_after(gap_ns, gap_before_ns, percent)
+            )
+            previous_ns, position_us = end_ns, stamp_us
+            if not 0 <= percent <= 100:
+                self.rejected += 1
+                continue
+            self.percent = percent
+            if start_ns < covered_ns:
+                start_ns = covered_ns
+            if start_ns < end_ns:
+                samples.append(BusySample(start_ns, end_ns, percent / 100))
+                covered_ns = end_ns
+        if position_us != seen_us:
+            self.position_us, self._previous_ns = position_us, previous_ns
+            self._covered_until_ns, self._gap_ns = covered_ns, gap_ns
+            if gap_ns <= cadence.reach_ns:
+                cadence.learn_step(gap_ns, gap_before_ns)
+        return samples
+
+    def is_dry(self, now_ns: int) -> bool:
+        """Whether the ring has been silent for longer than two stamps are apart."""
+        return now_ns - self._previous_ns > self._cadence.reach_ns
+
+    def cover(self, percent: float, since_ns: int, now_ns: int) -> list[BusySample]:
+        """A reading without a stamp, for the time that no entry speaks for.
+
+        Args:
+            percent: Utilisation as ``GetUtilizationRates`` gives it.
+            since_ns: Not before this instant: the GPU was not asked then.
+            now_ns: When it was read.
+        """
+        start_ns = max(self._covered_until_ns, since_ns)
+        self._covered_until_ns = max(self._covered_until_ns, now_ns)
+        if not 0 <= percent <= 100:
+            self.rejected += 1
+            return []
+        self.percent = percent
+        return [BusySample(start_ns, now_ns, percent / 100)] if start_ns < now_ns else []

@@ -1,0 +1,261 @@
+"""What one GPU can be asked, each answer in a buffer of its own that is kept.
+
+Every call adds its time to the library's stopwatch of that function: a
+sampler that holds the driver's lock too long causes the stalls it looks for,
+so it has to say what it costs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from functools import partial
+from struct import Struct
+from time import perf_counter_ns
+from typing import Final
+
+import pynvml
+
+from gpumon.core.sample import ProcessSample
+from gpumon.sources.nvml_binding import (
+    INSUFFICIENT_SIZE,
+    PERMANENT,
+    SUCCESS,
+    NvmlLibrary,
+)
+from gpumon.sources.nvml_clock import Entry
+
+_GPU_UTILIZATION_SAMPLES: Final = 1
+_NO_VALUE: Final = 0xFFFF_FFFF_FFFF_FFFF
+_ENTRY_FORMATS: Final = {
+    0: Struct("<Qd"),
+    1: Struct("<QIxxxx"),
+    2: Struct("<QQ"),
+    3: Struct("<QQ"),
+    4: Struct("<Qq"),
+    5: Struct("<Qixxxx"),
+    6: Struct("<QHxxxxxx"),
+}
+_ENTRY_BYTES: Final = 16
+_FIRST_CAPACITY: Final = 128
+_LARGEST_CAPACITY: Final = 1 << 16
+
+
+class Field:
+    """One call on one GPU. An answer of "not supported" is remembered, not asked for again.
+
+    Attributes:
+        code: What the call answered last.
+        supported: Whether it is worth asking.
+    """
+
+    def __init__(self, library: NvmlLibrary, name: str, *arguments: tuple[object, object]) -> None:
+        """Bind the call.
+
+        Args:
+            library: NVML, opened.
+            name: The C function.
+            arguments: A ctypes type and a value for each of its arguments.
+        """
+        call = library.function(name, *(kind for kind, _ in arguments))
+        self._call = partial(call, *(value for _, value in arguments))
+        self._stopwatch = library.stopwatch(name)
+        self.code = SUCCESS
+        self.supported = True
+
+    def ask(self) -> bool:
+        """Make the call; say whether it answered."""
+        if not self.supported:
+            return False
+        started_ns = perf_counter_ns()
+        code = self.code = self._call()
+        self._stopwatch[0] += perf_counter_ns() - started_ns
+        if code == SUCCESS:
+            return True
+        self.supported = code not in PERMANENT
+        return False
+
+
+class NumberField(Field):
+    """A call whose answer is one number."""
+
+    def __init__(
+        self,
+        library: NvmlLibrary,
+        name: str,
+        handle: int,
+        *,
+        kind: int | None = None,
+        number: ctypes.c_uint | ctypes.c_ulonglong | None = None,
+    ) -> None:
+        """Bind the call.
+
+        Args:
+            library: NVML, opened.
+            name: The C function.
+            handle: Which GPU.
+            kind: The enumerator between handle and answer, where there is one.
+            number: Room for the answer, 32 bits unless given.
+        """
+        self._number = ctypes.c_uint() if number is None else number
+        address = (ctypes.c_void_p, ctypes.addressof(self._number))
+        which = () if kind is None else ((ctypes.c_int, kind),)
+        super().__init__(library, name, (ctypes.c_void_p, handle), *which, address)
+
+    def read(self) -> int | None:
+        """The number; ``None`` where there is no answer."""
+        return self._number.value if self.ask() else None
+
+
+class PairField(Field):
+    """A call whose answer is two numbers, of which the first counts."""
+
+    def __init__(self, library: NvmlLibrary, name: str, handle: int, *, apart: bool) -> None:
+        self._numbers = (ctypes.c_uint * 2)()
+        first = ctypes.addressof(self._numbers)
+        places = (first, first + ctypes.sizeof(ctypes.c_uint)) if apart else (first,)
+        super().__init__(
+            library,
+            name,
+            (ctypes.c_void_p, handle),
+            *((ctypes.c_void_p, place) for place in places),
+        )
+
+    def read(self) -> int | None:
+        """The first number; ``None`` where there is no answer."""
+        return self._numbers[0] if self.ask() else None
+
+
+class MemoryField:
+    """Device memory: version 2, or version 1 on drivers that lack it."""
+
+    def __init__(self, library: NvmlLibrary, handle: int) -> None:
+        self._newer = pynvml.c_nvmlMemory_v2_t()
+        self._newer.version = pynvml.nvmlMemory_v2
+        self._older = pynvml.c_nvmlMemory_t()
+        self._fields = [
+            (self._field(library, "nvmlDeviceGetMemoryInfo_v2", handle, self._newer), self._newer),
+            (self._field(library, "nvmlDeviceGetMemoryInfo", handle, self._older), self._older),
+        ]
+
+    @staticmethod
+    def _field(library: NvmlLibrary, name: str, handle: int, room: ctypes.Structure) -> Field:
+        return Field(
+            library, name, (ctypes.c_void_p, handle), (ctypes.c_void_p, ctypes.addressof(room))
+        )
+
+    def read(self) -> tuple[int, int] | None:
+        """Used and total bytes. Version 1 counts what the driver reserves as used."""
+        for field, room in self._fields:
+            if field.ask():
+                return room.used, room.total
+            if field.supported:
+                return None
+        return None
+
+
+class ProcessField:
+    """Who computes on the GPU: pid and memory, as the driver sees them."""
+
+    def __init__(self, library: NvmlLibrary, handle: int) -> None:
+        self._library, self._handle = library, handle
+        self._count = ctypes.c_uint()
+        self._make_room(64)
+
+    def _make_room(self, capacity: int) -> None:
+        self._processes = (pynvml.c_nvmlProcessInfo_v2_t * capacity)()
+        self._field = Field(
+            self._library,
+            "nvmlDeviceGetComputeRunningProcesses_v3",
+            (ctypes.c_void_p, self._handle),
+            (ctypes.c_void_p, ctypes.addressof(self._count)),
+            (ctypes.c_void_p, ctypes.addressof(self._processes)),
+        )
+
+    def read(self) -> tuple[ProcessSample, ...] | None:
+        """The processes; ``None`` where the list is not to be had."""
+        self._count.value = len(self._processes)
+        if not self._field.ask():
+            if self._field.code != INSUFFICIENT_SIZE:
+                return None
+            self._make_room(2 * self._count.value)
+            self._count.value = len(self._processes)
+            if not self._field.ask():
+                return None
+        return tuple(
+            ProcessSample(
+                process.pid, None if process.usedGpuMemory == _NO_VALUE else process.usedGpuMemory
+            )
+            for process in self._processes[: self._count.value]
+        )
+
+
+class SampleRing:
+    """The driver's ring of utilisation samples, drained by one call into one buffer.
+
+    Attributes:
+        count: How many entries the last drain brought.
+    """
+
+    def __init__(self, library: NvmlLibrary, handle: int) -> None:
+        self._library, self._handle = library, handle
+        self._value_type = ctypes.c_int()
+        self._room = ctypes.c_uint()
+        self._stopwatch = library.stopwatch("nvmlDeviceGetSamples")
+        self.count = 0
+        self._make_room(_FIRST_CAPACITY)
+
+    def _make_room(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._buffer = (ctypes.c_ulonglong * (2 * capacity))()
+        self._words = memoryview(self._buffer).cast("B").cast("Q")
+        self._bytes = memoryview(self._buffer).cast("B")
+        call = self._library.function(
+            "nvmlDeviceGetSamples",
+            ctypes.c_void_p,
+            ctypes.c_int,
+            ctypes.c_ulonglong,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+        )
+        self._call = partial(call, self._handle, _GPU_UTILIZATION_SAMPLES)
+        self._places = (
+            ctypes.addressof(self._value_type),
+            ctypes.addressof(self._room),
+            ctypes.addressof(self._buffer),
+        )
+
+    def drain(self, last_seen_us: int) -> int:
+        """Fetch what is newer than ``last_seen_us``.
+
+        Returns:
+            NVML's code. 6 NOT_FOUND (nothing new) is normal.
+        """
+        started_ns = perf_counter_ns()
+        code = self._fetch(last_seen_us)
+        # A full buffer may have left something out, so it is asked again with room.
+        while self._room.value >= self._capacity < _LARGEST_CAPACITY and code in (
+            SUCCESS,
+            INSUFFICIENT_SIZE,
+        ):
+            self._make_room(2 * self._capacity)
+            code = self._fetch(last_seen_us)
+        self._stopwatch[0] += perf_counter_ns() - started_ns
+        self.count = self._room.value if code == SUCCESS else 0
+        return code
+
+    def _fetch(self, last_seen_us: int) -> int:
+        self._room.value = self._capacity
+        return self._call(last_seen_us, *self._places)
+
+    def newest_us(self) -> int:
+        """The stamp of the last entry; only where ``count`` is not 0."""
+        return self._words[2 * self.count - 2]
+
+    def entries(self) -> Iterable[Entry]:
+        """What the last drain brought, oldest first; read it before the next."""
+        format_ = _ENTRY_FORMATS.get(self._value_type.value)
+        if format_ is None or not self.count:
+            return ()
+        return format_.iter_unpack(self._bytes[: _ENTRY_BYTES * self.count])
