@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -197,3 +198,10 @@ class StoppedClock:
 
     def sleep_until_ns(self, deadline_ns: int) -> None:
         self.now_ns = max(self.now_ns, deadline_ns)
+
+
+class RunningClock(StoppedClock):
+    """The machine's own clock, for pages whose ages must be true."""
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()

@@ -90,10 +90,12 @@ class BoundedServer(ThreadingHTTPServer):
     def disconnect_all(self) -> None:
         """End every connection, so that its thread does."""
         with self._lock:
-            connections = [*self._reading_until, *(refused for _, refused in self._lingering)]
-            self._lingering.clear()
+            connections = [*self._reading_until]
+            refused, self._lingering = self._lingering, deque()
         for connection in connections:
             _hang_up(connection)
+        for _, connection in refused:
+            connection.close()
 
     def get_request(self) -> tuple[Any, Any]:
         """Accept; without file descriptors left, wait a little instead of spinning."""

@@ -28,26 +28,27 @@ function setText(target, text) {
 
 // --- what comes in -----------------------------------------------------------------------------
 
-async function fetchJson(path) {
-  const response = await fetch(path);
-  return response.ok ? response.json() : null;
-}
-
 async function loadHistory() {
-  const history = await fetchJson("/api/v1/history");
-  if (history === null) return;
-  page.points = new Map(Object.entries(history.gpus));
-  page.sequence = history.sequence;
+  try {
+    const response = await fetch("/api/v1/history");
+    if (!response.ok) return;
+    const history = await response.json();
+    page.points = new Map(Object.entries(history.gpus));
+    page.sequence = history.sequence;
+  } catch {
+    // the stream says that the connection is lost, and the next tick asks again
+  }
 }
 
 async function loadAdvice() {
+  if (page.state === null) return;
   try {
     const response = await fetch("/api/v1/report");
     page.advice = response.ok ? ((await response.json()).advice ?? null) : null;
   } catch {
-    page.advice = null; // the stream says that the connection is lost
+    page.advice = null;
   }
-  if (page.state !== null) drawVerdict();
+  drawVerdict();
 }
 
 function takePoints(history) {
@@ -64,17 +65,25 @@ function takePoints(history) {
   page.sequence = history.sequence;
 }
 
-async function onTick(event) {
-  const tick = JSON.parse(event.data);
+async function takeTick(tick) {
   if (tick.state === null) return;
   // Ticks were skipped, or the daemon is another one: ask for the whole picture.
   if (tick.history.sequence === page.sequence + 1) takePoints(tick.history);
   else await loadHistory();
+  const first = page.state === null;
   page.state = tick.state;
-  page.tickSeenAt = performance.now();
   draw();
+  if (first) loadAdvice();
 }
 
+// One after the other: a tick must not overtake one that still waits for its history.
+let ticksTaken = Promise.resolve();
+
+function onTick(event) {
+  ticksTaken = ticksTaken.then(() => takeTick(JSON.parse(event.data)));
+}
+
+// Follows every tick, and says alone that the daemon is still there while it has none.
 function onAge(event) {
   page.tickSeenAt = performance.now() - 1000 * JSON.parse(event.data);
   onAlive();
@@ -210,5 +219,4 @@ window.addEventListener("resize", redraw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 setInterval(drawAge, AGE_EVERY_MS);
 setInterval(loadAdvice, REPORT_EVERY_MS);
-loadAdvice();
 connect();

@@ -14,7 +14,7 @@ export const PARTS = [
   { key: "start_up", label: "start-up" },
   { key: "between_epochs", label: "between epochs" },
   { key: "input_wait", label: "starved: waiting for input" },
-  { key: "suspected", label: "suspected: pauses nobody tagged" },
+  { key: "suspected", label: "suspected: untagged pauses" },
   { key: "unknown", label: "unknown" },
   { key: "pending", label: "not decided yet" },
   { key: "not_in_use", label: "not in use" },
@@ -159,11 +159,16 @@ export function whyAndNext(gpus) {
 // What a GPU's title says after its name.
 export function gpuLine(gpu) {
   if (!gpu.present) return gpu.error ? `not answering: ${gpu.error}` : "not answering";
-  const words = [verdictWord(gpu.verdict)];
-  if (gpu.starved_ns > 0) words.push(`starved ${duration(gpu.starved_ns)} (${share(gpu.starved_ns, gpu.in_use_ns)})`);
-  if (gpu.suspected_ns > 0) {
-    words.push(`suspected ${duration(gpu.suspected_ns)} (${share(gpu.suspected_ns, gpu.in_use_ns)})`);
+  const figures = [];
+  if (gpu.starved_ns > 0) {
+    figures.push(`starved ${duration(gpu.starved_ns)} (${share(gpu.starved_ns, gpu.in_use_ns)})`);
   }
+  if (gpu.suspected_ns > 0) {
+    figures.push(`suspected ${duration(gpu.suspected_ns)} (${share(gpu.suspected_ns, gpu.in_use_ns)})`);
+  }
+  // "starved · starved 3 s" says it twice.
+  const words = gpu.verdict === "starved" && figures.length > 0 ? [] : [verdictWord(gpu.verdict)];
+  words.push(...figures);
   return words.join(" · ");
 }
 

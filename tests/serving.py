@@ -1,0 +1,104 @@
+"""A web server with a state in it, and the few words a test says to it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from gpumon.core.clock import Clock
+from gpumon.core.state import MonitorState
+from gpumon.outlets.bounded_server import ServerLimits
+from gpumon.outlets.http_server import HttpServer
+from gpumon.outlets.metric_values import READERS, Reader
+from gpumon.outlets.prometheus import MetricsExporter
+from tests.builders_state import StoppedClock
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+@contextlib.contextmanager
+def serving(
+    *states: MonitorState,
+    listen: str = "127.0.0.1:0",
+    report: Callable[[], Mapping[str, Any] | None] | None = None,
+    limits: ServerLimits | None = None,
+    readers: Mapping[str, Reader] = READERS,
+    clock: Clock | None = None,
+) -> Iterator[HttpServer]:
+    """A server that was told these states, closed at the end whatever happens."""
+    clock = clock or StoppedClock()
+    exporter = MetricsExporter(clock=clock, version="0.1.0", readers=readers)
+    server = HttpServer(listen, exporter=exporter, clock=clock, report=report, limits=limits)
+    try:
+        server.start()
+        for state in states:
+            server.publish(state)
+        yield server
+    finally:
+        server.close()
+
+
+def ask(
+    server: HttpServer, path: str, method: str = "GET", host: str | None = None, **headers: str
+) -> Answer:
+    """One request and its whole answer, within five seconds."""
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=5)
+    try:
+        connection.putrequest(method, path, skip_host=True)
+        connection.putheader("Host", host or server.address)
+        for name, value in headers.items():
+            connection.putheader(name.replace("_", "-"), value)
+        connection.endheaders()
+        response = connection.getresponse()
+        return Answer(response.status, dict(response.getheaders()), response.read())
+    finally:
+        connection.close()
+
+
+def dial(server: HttpServer, sent: bytes = b"") -> socket.socket:
+    """A bare connection that has sent these bytes and nothing more."""
+    connection = socket.create_connection((server.host, server.port), timeout=5)
+    if sent:
+        connection.sendall(sent)
+    return connection
+
+
+def read_events(server: HttpServer, wanted: int, kind: str = "tick") -> list[str]:
+    """The data of the first so many events of a kind."""
+    with dial(
+        server, f"GET /api/v1/stream HTTP/1.1\r\nHost: {server.address}\r\n\r\n".encode()
+    ) as s:
+        found: list[str] = []
+        event = ""
+        for line in s.makefile("r", encoding="utf-8"):
+            name, _, value = line.rstrip("\n").partition(": ")
+            event = value if name == "event" else event
+            if name == "data" and event == kind:
+                found.append(value)
+            if len(found) == wanted:
+                break
+        return found
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> bool:
+    """Whether it comes true within the time."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return condition()
