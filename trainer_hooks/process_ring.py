@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
 from gpumon.core.ring_events import RunFacts
+from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.ring_folder import find_ring_folder
 from trainer_hooks.ring_memory import make_ring
 from trainer_hooks.ring_writer import RingWriter
@@ -34,6 +34,10 @@ class ProcessRing:
     def writer_here(self) -> RingWriter | None:
         """The writer, if the calling thread may change phases."""
         return self.writer if threading.get_ident() == self.thread else None
+
+    def adopt_thread(self) -> None:
+        """From now on the calling thread is the one whose phases count."""
+        self.thread = threading.get_ident()
 
 
 class _Slot:
@@ -100,13 +104,7 @@ def _new_writer() -> RingWriter | None:
 
 
 def _warn(error: Exception) -> None:
-    """One warning; even where warnings are errors, the training goes on."""
-    try:
-        warnings.warn(
-            f"gpumon records no phases of this process: {error}", RuntimeWarning, stacklevel=3
-        )
-    except RuntimeWarning:
-        return
+    warn_quietly(f"gpumon records no phases of this process: {error}")
 
 
 def _forget_in_child() -> None:

@@ -1,0 +1,187 @@
+"""Which phase follows which in a Keras training: pure rules, no Keras and no clock."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
+
+START_UP: Final = PHASE_NUMBER[TrainingPhase.START_UP]
+COMPILE: Final = PHASE_NUMBER[TrainingPhase.COMPILE]
+INPUT_WAIT: Final = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
+TRAIN_STEP: Final = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
+DEVICE_SYNC: Final = PHASE_NUMBER[TrainingPhase.DEVICE_SYNC]
+CALLBACKS: Final = PHASE_NUMBER[TrainingPhase.CALLBACKS]
+CHECKPOINT: Final = PHASE_NUMBER[TrainingPhase.CHECKPOINT]
+VALIDATION: Final = PHASE_NUMBER[TrainingPhase.VALIDATION]
+PREDICT: Final = PHASE_NUMBER[TrainingPhase.PREDICT]
+BETWEEN_EPOCHS: Final = PHASE_NUMBER[TrainingPhase.BETWEEN_EPOCHS]
+OTHER: Final = PHASE_NUMBER[TrainingPhase.OTHER]
+
+TRAIN: Final = int(TrainingMode.TRAIN)
+_WORK: Final = {
+    TRAIN: TRAIN_STEP,
+    int(TrainingMode.VALIDATION): VALIDATION,
+    int(TrainingMode.PREDICT): PREDICT,
+}
+
+
+class Pen(Protocol):
+    """What the machine writes with: a ``RingWriter``, or a list in a test."""
+
+    @property
+    def present(self) -> tuple[int, int]:
+        """Number of the phase under way, and of its mode."""
+        ...
+
+    def enter(self, phase: int, mode: int = 0) -> None:
+        """A phase begins and the one before it ends."""
+        ...
+
+    def step(self, steps: int = 1, samples: int = 0) -> None:
+        """More steps were handed to the device."""
+        ...
+
+    def epoch(self, epoch: int) -> None:
+        """An epoch begins."""
+        ...
+
+
+class PhaseMachine:
+    """Turns what Keras does into phases.
+
+    In training every moment has a phase of its own; inside validation and
+    prediction only the wait for input is told apart.
+    """
+
+    def __init__(self, pen: Pen, *, sees_steps: bool) -> None:
+        """Write nothing yet.
+
+        Args:
+            pen: Where the phases go.
+            sees_steps: Whether fetching and computing can be told apart on
+                this backend; where not, both are ``other``.
+        """
+        self._pen = pen
+        self._sees_steps = sees_steps
+        self._mode = TRAIN
+        self._is_training = False
+        self._rest = START_UP
+        self._epoch_steps: int | None = None
+        self._epoch_steps_done = 0
+
+    @property
+    def mode(self) -> int:
+        """What Keras is running, as the number of a ``TrainingMode``."""
+        return self._mode
+
+    def train_begin(self, epoch_steps: int | None) -> None:
+        """``fit`` begins; an epoch has ``epoch_steps`` steps, where that is known."""
+        self._mode, self._is_training = TRAIN, True
+        self._rest = START_UP
+        self._epoch_steps = epoch_steps
+        self._pen.enter(CALLBACKS, TRAIN)
+
+    def train_end(self) -> None:
+        """``fit`` is over, by its end or by an exception."""
+        self._mode, self._is_training = TRAIN, False
+        self._pen.enter(OTHER, TRAIN)
+
+    def epoch_begin(self, epoch: int) -> None:
+        """Epoch ``epoch`` begins, with the callbacks for it."""
+        self._epoch_steps_done = 0
+        self._pen.epoch(epoch)
+        self.callbacks_begin()
+
+    def callbacks_begin(self) -> None:
+        """Somebody's callbacks are called."""
+        if self._mode == TRAIN:
+            self._pen.enter(CALLBACKS, TRAIN)
+
+    def callbacks_end(self) -> None:
+        """They returned, between two epochs."""
+        if self._mode == TRAIN:
+            self._pen.enter(self._rest, TRAIN)
+
+    def batch_callbacks_end(self) -> None:
+        """They returned, and what comes next is a batch, or the end of the epoch.
+
+        The way from here to the next fetch is a few lines of Keras: they stay
+        with the callbacks, for that costs no record.
+        """
+        if self._mode == TRAIN and self._is_epoch_done():
+            self._pen.enter(BETWEEN_EPOCHS, TRAIN)
+
+    def batch_begins(self) -> None:
+        """The callbacks before a batch returned."""
+        if self._mode == TRAIN:
+            self._rest = BETWEEN_EPOCHS
+            self._pen.enter(INPUT_WAIT if self._sees_steps else OTHER, TRAIN)
+
+    def checkpoint_begin(self) -> None:
+        """A callback that writes checkpoints is called."""
+        if self._mode == TRAIN:
+            self._pen.enter(CHECKPOINT, TRAIN)
+
+    def checkpoint_end(self) -> None:
+        """It returned; other callbacks follow."""
+        self.callbacks_begin()
+
+    def fetch_begin(self) -> None:
+        """The next batch is asked for."""
+        self._rest = BETWEEN_EPOCHS
+        if self._pen.present != (INPUT_WAIT, self._mode):
+            self._pen.enter(INPUT_WAIT, self._mode)
+
+    def fetch_end(self) -> None:
+        """It is there: the step follows at once."""
+        self._pen.enter(_WORK[self._mode], self._mode)
+
+    def fetch_exhausted(self) -> None:
+        """There is no next batch."""
+        rest = BETWEEN_EPOCHS if self._mode == TRAIN else _WORK[self._mode]
+        self._pen.enter(rest, self._mode)
+
+    def dispatched(self, steps: int, samples: int, *, waits: bool) -> None:
+        """The device has its work.
+
+        Args:
+            steps: Batches in it.
+            samples: Samples in them.
+            waits: Whether Keras now waits for the results.
+        """
+        self._epoch_steps_done += steps
+        self._pen.step(steps, samples)
+        if waits:
+            self._pen.enter(DEVICE_SYNC, TRAIN)
+        elif self._is_epoch_done():
+            self._pen.enter(BETWEEN_EPOCHS, TRAIN)
+
+    def run_begin(self, mode: int) -> None:
+        """``evaluate`` or ``predict`` begins, inside ``fit`` or alone."""
+        self._mode = mode
+        self._pen.enter(_WORK[mode], mode)
+
+    def run_end(self) -> None:
+        """It is over."""
+        self._mode = TRAIN
+        self._pen.enter(BETWEEN_EPOCHS if self._is_training else OTHER, TRAIN)
+
+    def borrow(self, mode: int) -> tuple[int, int, int]:
+        """A step of another mode than the one announced, as when a callback evaluates.
+
+        Returns:
+            What ``give_back`` needs.
+        """
+        before = (*self._pen.present, self._mode)
+        self._mode = mode
+        self._pen.enter(_WORK[mode], mode)
+        return before
+
+    def give_back(self, before: tuple[int, int, int]) -> None:
+        """That step is over."""
+        phase, phase_mode, self._mode = before
+        self._pen.enter(phase, phase_mode)
+
+    def _is_epoch_done(self) -> bool:
+        return self._epoch_steps is not None and self._epoch_steps_done >= self._epoch_steps
