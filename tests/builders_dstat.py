@@ -78,13 +78,17 @@ def daemon(
     stop = threading.Event()
     began_s = time.monotonic() + delay_s - 10
 
+    def tick() -> None:
+        publish(folder, *_after(time.monotonic() - began_s, shares), **changes)
+
     def work() -> None:
         stop.wait(delay_s)
         while not stop.is_set():
-            gpus = _after(time.monotonic() - began_s, shares)
-            publish(folder, *gpus, **changes)
+            tick()
             stop.wait(0.2)
 
+    if not delay_s:
+        tick()
     thread = threading.Thread(target=work)
     thread.start()
     try:

@@ -1,0 +1,218 @@
+"""`dstat --gpu` and `dool --gpu`, started on a terminal beside a state file whose counters move."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from gpumon.cli.main import main as gpumon
+from tests.builders_dstat import daemon, gpu, publish
+from tests.e2e.pty_terminal import Written, on_a_terminal
+from tests.hosts_of_dstat import RealHost, real_host
+
+pytestmark = [pytest.mark.dstat, pytest.mark.slow]
+
+RED, YELLOW, GREEN = "\x1b[1;31m", "\x1b[1;33m", "\x1b[1;32m"
+STARVED = {"busy": 0.4, "starved": 0.1, "suspected": 0.4}
+HEALTHY = {"busy": 0.96, "starved": 0.02}
+CPU_DISK_NET = "usr sys idl wai stl| read  writ| recv  send"
+
+
+class Desk:
+    """A user's home folder with the plugin installed, and a daemon's runtime folder."""
+
+    def __init__(self, host: RealHost, root: Path) -> None:
+        self.host = host
+        self.root = root
+        self.runtime = root / "runtime"
+        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        self.environ = {**kept, "HOME": str(root), "GPUMON_RUNTIME_DIR": str(self.runtime)}
+        # Its warning about a module of its own would stand between the lines.
+        self.environ["PYTHONWARNINGS"] = "ignore"
+
+    def shows(self, *words: str, columns: int = 120, **environ: str) -> Written:
+        """Start the host with these words and wait for its end."""
+        # dool has frames and colours of its own unless it is told to do as dstat does.
+        as_dstat = ["--ascii", "--color16"] if self.host.name == "dool" else []
+        return on_a_terminal(
+            [*self.host.words, *as_dstat, *words],
+            environ={**self.environ, **environ},
+            columns=columns,
+        )
+
+    def csv_rows(self, *words: str) -> list[list[str]]:
+        """Let it write a CSV file, and read that from its last header on."""
+        path = self.root / "x.csv"
+        written = self.shows("--output", str(path), *words)
+        assert written.exit_code == 0, written.raw
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))
+        (header,) = (i for i, row in enumerate(rows) if row[:1] == ["usr"])
+        return rows[header - 1 :]
+
+
+@pytest.fixture(params=["dstat", "dool"])
+def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    host = real_host(request.param)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert gpumon(["dstat", "install"]) == 0
+    return Desk(host, tmp_path)
+
+
+def header_of(written: Written) -> tuple[str, str]:
+    """The two lines of the header."""
+    (at,) = (i for i, line in enumerate(written.lines) if re.search(r"\buse\b.*\bstrv\b", line))
+    return written.lines[at - 1], written.lines[at]
+
+
+def rows_of(written: Written) -> list[str]:
+    """The rows below the header, each as its GPU cells: ``"40 50 50?"``."""
+    header = header_of(written)[1]
+    rows = written.lines[written.lines.index(header) + 1 :]
+    at = header.index("use")
+    return [" ".join(row[at:].replace(":", " ").split()) for row in rows if row]
+
+
+class TestTheScreen:
+    def test_has_use_memory_and_starved_share_of_each_gpu_beside_the_cpu(self, desk: Desk) -> None:
+        with daemon(desk.runtime, STARVED, HEALTHY):
+            written = desk.shows("-cdn", "--gpu", "1", "3")
+
+        assert written.exit_code == 0
+        title, header = header_of(written)
+        assert title.endswith("----gpu0---------gpu1----")
+        assert header == CPU_DISK_NET + "|use mem strv:use mem strv"
+        assert rows_of(written) == ["40 50 50? 96 50 2"] * 3
+
+    def test_shows_the_starved_gpu_in_red_and_the_healthy_one_in_green(self, desk: Desk) -> None:
+        with daemon(desk.runtime, STARVED, HEALTHY, {"busy": 0.9, "starved": 0.1}):
+            written = desk.shows("-c", "-f", "--gpu", "1", "2")
+
+        rows = [line for line in written.raw_lines if " 50?" in line]
+        assert len(rows) == 2
+        for row in rows:
+            assert f"{RED} 50?" in row
+            assert f"{GREEN}  2 " in row
+            assert f"{YELLOW} 10 " in row
+
+    def test_never_shows_an_unused_gpu_in_red(self, desk: Desk) -> None:
+        with daemon(desk.runtime, {}):
+            written = desk.shows("--gpu", "1", "2")
+
+        assert rows_of(written) == ["0 50 0"] * 2
+        assert f"{GREEN}  0 " in written.raw
+        assert RED not in written.raw
+
+    def test_says_of_each_interval_only_what_happened_in_it(self, desk: Desk) -> None:
+        publish(desk.runtime, gpu(observed_s=1000, busy_s=1000))
+        with daemon(desk.runtime, {"busy": 0.2}, delay_s=1.5):
+            written = desk.shows("--gpu", "1", "5")
+
+        first, *_, last = rows_of(written)
+        assert first == "100 50 0"
+        assert last == "20 50 0"
+
+    def test_refines_a_long_row_in_place(self, desk: Desk) -> None:
+        with daemon(desk.runtime, HEALTHY):
+            written = desk.shows("--gpu", "2", "2")
+
+        assert written.exit_code == 0
+        assert "\x1b[0;32m  2 " in written.raw, "the row in the making is darker"
+        assert f"{GREEN}  2 " in written.raw
+
+    def test_keeps_the_gpus_on_80_columns_beside_everything_else(self, desk: Desk) -> None:
+        with daemon(desk.runtime, STARVED, HEALTHY):
+            written = desk.shows("-cdng", "--gpu", "1", "2", columns=80)
+
+        assert "trimming" not in written.raw
+        assert header_of(written)[1].endswith("|use strv:use strv")
+        assert rows_of(written) == ["40 50? 96 2"] * 2
+
+
+class TestTheChoice:
+    def test_is_a_total_where_there_are_many(self, desk: Desk) -> None:
+        with daemon(desk.runtime, *[HEALTHY] * 3, STARVED):
+            written = desk.shows("-c", "--gpu", "1", "1")
+
+        assert header_of(written)[0].endswith("--gpu-tot---")
+
+    def test_is_all_of_them_with_f(self, desk: Desk) -> None:
+        with daemon(desk.runtime, *[HEALTHY] * 4):
+            written = desk.shows("-f", "--gpu", "1", "1")
+
+        assert re.findall(r"gpu\d", header_of(written)[0]) == ["gpu0", "gpu1", "gpu2", "gpu3"]
+
+    def test_is_the_users(self, desk: Desk) -> None:
+        with daemon(desk.runtime, *[HEALTHY] * 3, STARVED):
+            written = desk.shows("--gpu", "1", "1", DSTAT_GPU="3,total,9")
+
+        assert header_of(written)[0] == "----gpu3-------gpu-tot---"
+        assert "there is no GPU 9, only 0, 1, 2, 3, total" in written.raw
+
+    def test_tells_simulated_gpus_by_their_titles(self, desk: Desk) -> None:
+        with daemon(desk.runtime, HEALTHY, simulated=True):
+            written = desk.shows("--gpu", "1", "1")
+
+        assert header_of(written)[0] == "--gpu0-sim--"
+
+
+class TestTheDaemon:
+    def test_is_asked_for_once_and_picked_up_when_it_starts(self, desk: Desk) -> None:
+        with daemon(desk.runtime, STARVED, HEALTHY, delay_s=2.5):
+            written = desk.shows("-c", "--gpu", "1", "6")
+
+        assert written.exit_code == 0
+        assert written.raw.count("until `gpumon serve` is started") == 1
+        rows = rows_of(written)
+        assert rows[0] == "- - -"
+        assert rows[-1] == "68 50 26?"
+
+    def test_that_stopped_leaves_dashes_on_red(self, desk: Desk) -> None:
+        publish(desk.runtime, gpu(busy_s=100), age_s=60)
+
+        written = desk.shows("-c", "--gpu", "1", "2")
+
+        assert written.exit_code == 0
+        assert rows_of(written) == ["- - -"] * 2
+        assert "\x1b[41m  - " in written.raw
+
+    def test_that_stops_under_way_turns_the_row_to_dashes(self, desk: Desk) -> None:
+        publish(desk.runtime, gpu(busy_s=100), age_s=1)
+
+        rows = rows_of(desk.shows("--gpu", "1", "5"))
+
+        assert (rows[0], rows[-1]) == ("100 50 0", "- - -")
+
+    def test_may_leave_a_pipe_where_its_state_should_be(self, desk: Desk) -> None:
+        desk.runtime.mkdir()
+        os.mkfifo(desk.runtime / "state.json")
+
+        written = desk.shows("-c", "--gpu", "1", "2")
+
+        assert written.exit_code == 0
+        assert "missed" not in written.raw
+        assert rows_of(written) == ["- - -"] * 2
+
+
+class TestTheCsvFile:
+    def test_has_a_cell_for_each_column_of_each_gpu(self, desk: Desk) -> None:
+        with daemon(desk.runtime, STARVED, HEALTHY):
+            groups, header, *rows = desk.csv_rows("-c", "--gpu", "1", "3")
+
+        assert groups[5:] == ["gpu0", "", "", "gpu1", "", ""]
+        nicks = ("use", "mem", "strv")
+        assert header[5:] == [f"{gpu}:{nick}" for gpu in ("gpu0", "gpu1") for nick in nicks]
+        assert len(rows) == 3
+        for row in rows:
+            assert [round(float(cell)) for cell in row[5:]] == [40, 50, 50, 96, 50, 2]
+
+    def test_has_empty_cells_for_what_is_not_known(self, desk: Desk) -> None:
+        publish(desk.runtime, gpu(0, busy_s=100, memory_used_bytes=None), gpu(1, present=False))
+
+        _, _, row = desk.csv_rows("-c", "--gpu", "1", "1")
+
+        assert row[5:] == ["100.000", "", "0.000", "", "", ""]
