@@ -47,8 +47,9 @@ truth: .venv/.dev ## accuracy against worlds whose truth is known
 	$(BIN)/python -m pytest -q -s tests/truth $(ARGS)
 
 bench: tools .venv/.dev ## the benchmarks, each against a peer in the same run
-	@for question in benchmarks/bench_*.py; do \
-		echo "== $$question"; $(BIN)/python "$$question" $(ARGS) || exit 1; \
+	@for file in $$(grep -l __main__ benchmarks/*.py); do \
+		question=benchmarks.$$(basename "$$file" .py); \
+		echo "== python -m $$question"; $(BIN)/python -m "$$question" $(ARGS) || exit 1; \
 	done
 
 soak: .venv/.dev ## minutes of load, with memory and descriptors watched

@@ -30,6 +30,7 @@ HOOK_FILES = sorted(ROOT.glob("trainer_hooks/**/*.py"))
 PLUGIN_FILES = sorted(ROOT.glob("dstat_plugins/*.py"))
 
 OURS = ("gpumon", "trainer_hooks", "dstat_plugins", "tests", "benchmarks", "grafana")
+VERSION = "gpumon.__version__"
 HOOKS_MAY_IMPORT = ("gpumon.core", "gpumon.errors", "trainer_hooks")
 DEVICE_COUNT = "trainer_hooks/devices.py"
 BINDING = "gpumon.sources.nvml_binding"
@@ -65,7 +66,7 @@ def upward_imports(module: str, imported: list[str]) -> list[str]:
     upward = []
     for name in imported:
         there = floor_of(name)
-        ours_but_no_floor = there is None and is_within(name, OURS)
+        ours_but_no_floor = there is None and is_within(name, OURS) and name != VERSION
         if ours_but_no_floor or (there is not None and there > here):
             upward.append(name)
     return upward
