@@ -59,8 +59,8 @@ def state_document(state: MonitorState, *, pid: int, address: str | None) -> dic
     }
 
 
-def encode_document(document: dict[str, Any]) -> bytes:
-    """The document as one line of ASCII JSON, with a line break at its end."""
+def encode_document(document: object) -> bytes:
+    """A document as one line of ASCII JSON, with a line break at its end."""
     return _ENCODE(document).encode("ascii") + b"\n"
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.state import GpuState, MonitorState
+from gpumon.core.state_codec import encode_document
 
 MAX_POINTS: Final = 600
 """Points kept for one GPU: ten minutes at one tick a second."""
@@ -49,24 +50,30 @@ class History:
                     lane = self._lanes[gpu.device.uuid] = _Lane(self._max_points)
                 lane.append(self._sequence, state.taken_at_ns, gpu)
 
-    def document(self) -> dict[str, Any]:
-        """All points, oldest first: the body of ``/api/v1/history``."""
+    def encode(self) -> bytes:
+        """All points, oldest first, as JSON: the body of ``/api/v1/history``.
+
+        One GPU after the other: all points as dictionaries at once would be the
+        largest thing the daemon ever holds, and would keep the next tick waiting.
+        """
         with self._lock:
-            return self._document({uuid: lane.rows() for uuid, lane in self._lanes.items()})
+            sequence, lanes = self._sequence, [*self._lanes.items()]
+        encoded = []
+        for uuid, lane in lanes:
+            with self._lock:
+                points = [lane.point(row) for row in lane.rows()]
+            name = encode_document(label_text(uuid)).rstrip()
+            encoded.append(name + b":" + encode_document(points).rstrip())
+        return b'{"sequence":%d,"gpus":{%s}}\n' % (sequence, b",".join(encoded))
 
     def newest(self) -> dict[str, Any]:
-        """The points that the last tick added or rewrote, in the same form."""
+        """The points that the last tick added or rewrote, in the same form but not yet as text."""
         with self._lock:
-            return self._document({uuid: lane.touched for uuid, lane in self._lanes.items()})
-
-    def _document(self, rows: dict[str, range | list[int]]) -> dict[str, Any]:
-        return {
-            "sequence": self._sequence,
-            "gpus": {
-                label_text(uuid): [self._lanes[uuid].point(row) for row in chosen]
-                for uuid, chosen in rows.items()
-            },
-        }
+            gpus = {
+                label_text(uuid): [lane.point(row) for row in lane.touched]
+                for uuid, lane in self._lanes.items()
+            }
+            return {"sequence": self._sequence, "gpus": gpus}
 
 
 class _Lane:

@@ -95,7 +95,7 @@ class Routes:
             "/-/ready": self._ready,
             "/api/v1/state": lambda: self._document(live.document()),
             "/api/v1/report": self._reported,
-            "/api/v1/history": lambda: self._document(live.history.document()),
+            "/api/v1/history": lambda: Response(200, _JSON, live.history.encode()),
         }
 
     def refusal(self, path: str, hosts: list[str]) -> Response | None:
