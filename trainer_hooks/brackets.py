@@ -19,7 +19,6 @@ class Watcher(Protocol):
     def epoch_begins(self, epoch: int) -> None: ...
     def callbacks_begin(self) -> None: ...
     def callbacks_end(self) -> None: ...
-    def batch_callbacks_begin(self) -> None: ...
     def batch_begins(self) -> None: ...
     def step_returned(self) -> None: ...
     def batch_callbacks_end(self) -> None: ...
@@ -50,12 +49,6 @@ class _First(_Bracket):
     def on_train_end(self, logs: object = None) -> None:
         self._watcher.callbacks_begin()
 
-    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        self._watcher.batch_callbacks_begin()
-
-    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        self._watcher.step_returned()
-
     def on_test_begin(self, logs: object = None) -> None:
         self._watcher.run_begins(_MODES["test"])
 
@@ -75,17 +68,31 @@ class _Last(_Bracket):
     def on_train_end(self, logs: object = None) -> None:
         self._watcher.train_ends()
 
-    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        self._watcher.batch_begins()
-
-    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        self._watcher.batch_callbacks_end()
-
     def on_test_end(self, logs: object = None) -> None:
         self._watcher.run_ends()
 
     def on_predict_end(self, logs: object = None) -> None:
         self._watcher.run_ends()
+
+
+class _FirstInEachBatch(_First):
+    """... and hears of every batch."""
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        self._watcher.callbacks_begin()
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        self._watcher.step_returned()
+
+
+class _LastInEachBatch(_Last):
+    """... and hears of every batch."""
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        self._watcher.batch_begins()
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        self._watcher.batch_callbacks_end()
 
 
 class _Around(_Bracket):
@@ -111,16 +118,25 @@ class _Around(_Bracket):
 class Brackets:
     """Our callbacks in somebody's ``CallbackList``, until ``remove``."""
 
-    def __init__(self, callback_list: Any, watcher: Watcher) -> None:  # noqa: ANN401
-        """Put them in. The list is replaced, not changed: Keras is iterating over it."""
+    def __init__(self, callback_list: Any, watcher: Watcher, *, each_batch: bool) -> None:  # noqa: ANN401
+        """Put them in. The list is replaced, not changed: Keras is iterating over it.
+
+        Args:
+            callback_list: Keras' ``CallbackList``.
+            watcher: Told of what happens.
+            each_batch: Tell of the callbacks of batches even where nobody has
+                any but at their end on another thread: it costs each step some
+                microseconds.
+        """
         self.callback_list = callback_list
         self._original = callback_list.callbacks
-        self._placed = [_First(watcher), *self._middle(watcher), _Last(watcher)]
-        callback_list.callbacks = self._placed
-        self.someone_is_called_before_batches = any(
+        hears = each_batch or any(
             _overrides(callback, "on_train_batch_begin", "on_batch_begin")
             for callback in self._original
         )
+        first, last = (_FirstInEachBatch, _LastInEachBatch) if hears else (_First, _Last)
+        self._placed = [first(watcher), *self._middle(watcher), last(watcher)]
+        callback_list.callbacks = self._placed
 
     def remove(self) -> None:
         """Leave the list as it was found."""

@@ -51,7 +51,10 @@ class Tagging:
         self._waits_each_step = not getattr(callback_list, "_async_train", False)
         self._tap: JaxTap | None = None
         self._watch: DeviceWatch | None = None
-        self._brackets = None if callback_list is None else Brackets(callback_list, self)
+        self._brackets: Brackets | None = None
+        if callback_list is not None:
+            each_batch = self._waits_each_step or backend != "jax"
+            self._brackets = Brackets(callback_list, self, each_batch=each_batch)
         self._callback_list = callback_list
         if backend == "jax":
             self._tap_jax(model)
@@ -128,18 +131,11 @@ class Tagging:
         if machine is not None:
             machine.callbacks_end()
 
-    def batch_callbacks_begin(self) -> None:
-        if self._brackets is not None and self._brackets.someone_is_called_before_batches:
-            self.callbacks_begin()
-
     def batch_begins(self) -> None:
         machine = self.machine_here
-        if machine is None:
-            return
-        if self._tap is None:
-            self._pen.step(self._steps_per_execution)
-            machine.batch_begins()
-        elif self._brackets is not None and self._brackets.someone_is_called_before_batches:
+        if machine is not None:
+            if self._tap is None:
+                self._pen.step(self._steps_per_execution)
             machine.batch_begins()
 
     def step_returned(self) -> None:
