@@ -10,9 +10,8 @@ the pattern looks like it, but no training process proved it. ``-`` is *not know
 One or two GPUs are shown each, more as one ``gpu-tot``; ``-f`` shows all, ``DSTAT_GPU=0,2,total``
 the named ones. The columns are fixed when dstat starts; GPUs that are made up end in ``-sim``.
 
-Both hosts ``exec`` this file inside a function, where a module-level name is invisible to
-methods. Hence imports inside methods, and helpers as base classes: those are looked up in time.
-The file is pure ASCII and Python 3.6, for dstat runs under the system's interpreter.
+Both hosts ``exec`` this file inside a function, where a module-level name is invisible to methods:
+hence imports inside methods, and helpers as base classes. Pure ASCII, and Python 3.6 or newer.
 """
 
 _Host = globals().get("dool") or globals().get("dstat") or object
@@ -51,7 +50,7 @@ class _StateFile:
 
         own, session = (os.environ.get(n) for n in ("GPUMON_RUNTIME_DIR", "XDG_RUNTIME_DIR"))
         usual = ["/run/gpumon", session and session + "/gpumon", "/tmp/gpumon-%d" % os.getuid()]
-        return [own] if own else [folder for folder in usual if folder]
+        return [own] if own else list(filter(None, usual))
 
     def _load(self, folder):
         """Read ``<folder>/state.json``, its GPUs keyed by how the user names them: ``"0"``."""
@@ -92,14 +91,13 @@ class _StateFile:
     def _numbers(gpu, names):
         """Return these fields of ``gpu``; ``None`` unless all are finite and not negative."""
         values = [gpu.get(name) for name in names]
-        good = all(isinstance(v, float) and 0 <= v < float("inf") for v in values)
-        return values if good else None
+        return values if all(isinstance(v, float) and 0 <= v < 1e300 for v in values) else None
 
 
 class _Shares:
     """From the daemon's counters to shares of the time since the last row."""
 
-    COUNTERS = ("observed_ns", "busy_ns", "starved_ns", "suspected_ns")
+    COUNTERS = ("observed_ns", "busy_ns", "starved_ns", "suspected_ns", "pending_ns")
     MEMORY_FIELDS = ("memory_used_bytes", "memory_capacity_bytes")
 
     def _moved_since_last_row(self, state):
@@ -111,12 +109,15 @@ class _Shares:
             counters = self._numbers(gpu, self.COUNTERS)
             if not gpu.get("present") or counters is None:
                 continue
-            uuid = gpu.get("uuid")
-            began = self._row_began.get(uuid, [0] * 4)
-            change = [counters[i] - began[i] for i in range(4)]
+            began = self._row_began.get(gpu.get("uuid"), [0] * 5)
+            change = [counters[i] - began[i] for i in range(5)]
             # In a container every daemon is process 1: there, falling counters tell.
-            moved[index] = counters if min(change) < 0 else change
-            self._counters[uuid] = counters
+            *sums, pending = counters if min(change[:4]) < 0 else change
+            # A pause is counted when it ends, and pending until then. A GPU that keeps starving
+            # shows it while it lasts: at its end pending falls by what suspected rises.
+            sums[3] = max(0.0, sums[3] + (pending if gpu.get("starved_now") else 0))
+            moved[index] = sums
+            self._counters[gpu.get("uuid")] = counters
         return moved
 
     def _memory_share(self, gpus):
@@ -174,15 +175,14 @@ class _Layout:
 
     def show(self):
         """Give the host one row for the screen."""
-        rows = [[self._cell(group, c) for c in self._columns()] for group in self.vars]
-        return self._joined([" ".join(cells) for cells in rows])
+        columns = self._columns()
+        return self._joined([" ".join(self._cell(g, c) for c in columns) for g in self.vars])
 
     def _joined(self, groups):
         return (self._host("theme")["frame"] + self._host("char")["colon"]).join(groups)
 
     def _cell(self, group, column):
-        theme = self._host("theme")
-        value = self.val[group][column]
+        theme, value = self._host("theme"), self.val[group][column]
         text = "-" if value < 0 else "%d" % round(value)
         if column == self.STARVED:
             text += "?" if value > 0 and self._is_suspected[group] else " "
@@ -246,8 +246,8 @@ class dstat_plugin(_StateFile, _Shares, _Layout, _Host):  # noqa: N801 - dstat a
         return known if known and (self._host("op").full or len(known) <= 2) else ["total"]
 
     def _titles(self, state):
-        made_up = "-sim" if state and state.get("simulated") else ""
-        return ["gpu%s%s" % ("-tot" if g == "total" else g, made_up) for g in self.vars]
+        end = "-sim" if state and state.get("simulated") else ""
+        return ["gpu" + group.replace("total", "-tot") + end for group in self.vars]
 
     def check(self):
         """Say once what is missing, and let the host load the columns all the same."""
@@ -258,8 +258,8 @@ class dstat_plugin(_StateFile, _Shares, _Layout, _Host):  # noqa: N801 - dstat a
             sys.stderr.write("gpumon: %s\n" % note)
         # On Python 3, dstat 0.7.4 fails at any --output: it uses this module, never imports it.
         if "dool" not in globals() and self._host("op").output and "types" not in globals():
-            names = {"ListType": list, "TupleType": tuple, "StringType": str}
-            globals()["types"] = types.SimpleNamespace(**names)
+            kinds = {"ListType": list, "TupleType": tuple, "StringType": str}
+            globals()["types"] = types.SimpleNamespace(**kinds)
         return True
 
     def extract(self):

@@ -30,18 +30,20 @@ def gpu(
     busy_s: float = 0,
     starved_s: float = 0,
     suspected_s: float = 0,
+    pending_s: float = 0,
     memory_used_bytes: int | None = 60 * GIB,
     starved_now: bool = False,
     present: bool = True,
 ) -> GpuState:
     """A GPU with 120 GiB of memory and these seconds on its counters."""
     me = device(index, f"GPU-{index}", memory_capacity_bytes=120 * GIB)
-    idle_s = observed_s - busy_s - starved_s
+    idle_s = observed_s - busy_s - starved_s - pending_s
     totals = GpuTotals(
         observed_ns=int(observed_s * S),
         busy_ns=int(busy_s * S),
         idle_ns={IdleCause.INPUT_WAIT: int(starved_s * S), IdleCause.UNKNOWN: int(idle_s * S)},
         suspected_ns=int(suspected_s * S),
+        pending_ns=int(pending_s * S),
         starved_now=starved_now,
     )
     known = healthy_gpu()

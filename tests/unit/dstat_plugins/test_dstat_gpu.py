@@ -57,6 +57,42 @@ class TestEachLaterRow:
         assert table.cells() == ["0", "50", "100?"]
 
 
+class TestAPauseThatHasNotEnded:
+    def test_is_shown_while_it_lasts_where_the_gpu_keeps_starving(self, runtime: Path) -> None:
+        publish(runtime, gpu(observed_s=100, busy_s=50, suspected_s=50, starved_now=True))
+        table = Table()
+        table.row()
+        publish(
+            runtime,
+            gpu(observed_s=101, busy_s=50, suspected_s=50, pending_s=1, starved_now=True),
+        )
+        assert table.cells() == ["0", "50", "100?"]
+
+        publish(runtime, gpu(observed_s=102, busy_s=51, suspected_s=51, starved_now=True))
+
+        assert table.cells() == ["100", "50", "0"]
+
+    def test_is_not_taken_for_starvation_where_it_may_be_the_end_of_a_job(
+        self, runtime: Path
+    ) -> None:
+        publish(runtime, gpu(observed_s=100, busy_s=100))
+        table = Table()
+        table.row()
+        publish(runtime, gpu(observed_s=101, busy_s=100, pending_s=1))
+
+        assert table.cells() == ["0", "50", "0"]
+
+    def test_that_was_the_end_of_a_job_takes_nothing_from_what_is_proved(
+        self, runtime: Path
+    ) -> None:
+        publish(runtime, gpu(observed_s=100, busy_s=60, pending_s=40, starved_now=True))
+        table = Table()
+        table.row()
+        publish(runtime, gpu(observed_s=110, busy_s=60, starved_s=5, starved_now=True))
+
+        assert table.cells() == ["0", "50", "50"]
+
+
 class TestARowInTheMaking:
     def test_begins_where_the_last_finished_one_ended(self, runtime: Path) -> None:
         publish(runtime, gpu(observed_s=100))
