@@ -123,13 +123,12 @@ function draw() {
 
 function drawVerdict() {
   const { tone, text } = verdictSentence(page.state.gpus);
-  const { why, next } = whyAndNext(page.state.gpus);
-  const advice = page.advice?.[0];
+  const { why, next, advice } = whyAndNext(page.state.gpus, page.advice?.[0]);
   element("verdict").dataset.tone = tone;
   setText(element("sentence"), text);
-  setText(element("why"), advice?.evidence || why);
-  setText(element("next"), advice?.text || next);
-  const gain = advice && advice.speedup_upper_bound > 1.005;
+  setText(element("why"), why);
+  setText(element("next"), next);
+  const gain = advice !== undefined && advice.speedup_upper_bound > 1.005;
   element("gain").hidden = !gain;
   if (gain) {
     const factor = advice.speedup_upper_bound.toFixed(2);

@@ -107,8 +107,17 @@ export function mainCause(gpu) {
   return lost[0] ?? null;
 }
 
-// The sentence of the whole machine, with a tone for its colour.
+// The sentence of the whole machine, with a tone for its colour. A GPU that is gone comes first:
+// no other loss is as large.
 export function verdictSentence(gpus) {
+  const absent = gpus.filter((gpu) => !gpu.present);
+  const { tone, text } = sentenceOfPresent(gpus);
+  if (absent.length === 0 || absent.length === gpus.length) return { tone, text };
+  const verb = absent.length === 1 ? "does" : "do";
+  return { tone: "bad", text: `${listed(absent)} ${verb} not answer. ${text}` };
+}
+
+function sentenceOfPresent(gpus) {
   const present = gpus.filter((gpu) => gpu.present);
   if (gpus.length === 0) return { tone: "quiet", text: "No GPU has been found yet." };
   if (present.length === 0) {
@@ -146,9 +155,16 @@ export function verdictSentence(gpus) {
   return { tone: "quiet", text: `${listed(present)} ${are(present)} not in use: nothing is lost.` };
 }
 
-export function whyAndNext(gpus) {
-  const worst = worstFirst(gpus.filter((gpu) => gpu.present))[0];
-  if (!worst) return { why: "no GPU answers", next: "Look at `gpumon doctor`." };
+// The daemon's own advice knows more, but a GPU that does not answer goes before it.
+export function whyAndNext(gpus, advice) {
+  const absent = gpus.find((gpu) => !gpu.present);
+  if (absent) {
+    const why = `${gpuName(absent)}: ${absent.error ?? "no sample has come of late"}.`;
+    return { why, next: "Run `gpumon doctor`: it says what this machine can read, and how to mend the rest." };
+  }
+  if (advice?.evidence && advice.text) return { why: advice.evidence, next: advice.text, advice };
+  const worst = worstFirst(gpus)[0];
+  if (!worst) return { why: "no GPU answers", next: "Run `gpumon doctor`." };
   const cause = mainCause(worst);
   const why = cause
     ? `${gpuName(worst)} was idle ${duration(cause[1])} (${share(cause[1], worst.in_use_ns)} of its time in use) by ${LABELS.get(cause[0])}.`
