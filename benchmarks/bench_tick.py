@@ -1,0 +1,188 @@
+"""What a tick costs for eight GPUs, beside a bare pynvml loop and nvitop-exporter's cycle.
+
+    python -m benchmarks.bench_tick
+
+All run on the same fake libnvidia-ml.so.1, where a driver call costs next to
+nothing: what is compared is the caller's own work. Each case is a process of
+its own, a round is one process of each, and the rows are medians of the
+rounds. ``spaced`` sleeps 50 ms between two cycles and pays for cold caches, as
+a sampler does. nvitop-exporter comes with ``pip install -e '.[bench]'``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.nvml_read import bare_pynvml, gpumon_source
+from gpumon.core.ring_events import RingsReading
+from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.sampler import Tick
+from tests.fakenvml.build import build_fake, fake_env
+from tests.fakenvml.control import FakeNvml
+
+GPUS = 8
+ROUNDS = 5
+HOT_CYCLES = 1_000
+SPACED_CYCLES = 60
+SPACING_S = 0.05
+SAMPLES_A_CYCLE = 6
+GOALS = {"tick": ("bare", 3.0), "everything": ("nvitop", 0.2)}
+
+Cycle = Callable[[], object]
+
+
+def tick_cycle() -> Cycle:
+    """Read, settle, judge: a tick without any outlet."""
+    source = gpumon_source()
+    monitor = Monitor(
+        MonitorFacts(
+            source="nvml", source_kind="nvml", simulated=False, period_ns=50_000_000,
+            boot_id="", started_wall_time_s=0.0,
+        )
+    )  # fmt: skip
+    rings = RingsReading()
+
+    def cycle() -> object:
+        frame = source.read()
+        tick = Tick(
+            at_ns=frame.taken_at_ns, late_ns=0, frames=(frame,), missed_count=0, error=None,
+            duration_seconds=0.0,
+        )  # fmt: skip
+        return monitor.advance(tick, rings, wall_time_s=0.0)
+
+    return cycle
+
+
+def everything_cycle() -> Cycle:
+    """The same, and the rings, the state file, the history and the metrics are published."""
+    from gpumon.core.state import MonitorState
+    from gpumon.outlets.http_server import HttpServer
+    from gpumon.outlets.prometheus import MetricsExporter
+    from gpumon.outlets.state_file import StateFile
+    from gpumon.sources.phase_rings import PhaseRingReader
+    from gpumon.sources.system_clock import SystemClock
+
+    tick, clock = tick_cycle(), SystemClock()
+    folder = Path(tempfile.mkdtemp())
+    (folder / "phases").mkdir()
+    rings = PhaseRingReader((str(folder),), boot_id="")
+    state_file = StateFile(folder / "state.json")
+    exporter = MetricsExporter(clock=clock, version="0")
+    server = HttpServer("127.0.0.1:0", exporter=exporter, clock=clock)
+
+    def cycle() -> object:
+        rings.read(clock.monotonic_ns())
+        state = tick()
+        assert isinstance(state, MonitorState)
+        state_file.write(state)
+        server.publish(state)
+        return state
+
+    return cycle
+
+
+def nvitop_cycle() -> Cycle:
+    """What nvitop-exporter does once a second."""
+    from nvitop import Device
+    from nvitop_exporter.exporter import PrometheusExporter
+    from prometheus_client import CollectorRegistry
+
+    devices = Device.all()
+    exporter = PrometheusExporter(devices, registry=CollectorRegistry(), interval=0.001)
+
+    def cycle() -> object:
+        exporter.update_host()
+        for device in devices:
+            exporter.update_device(device)
+        return None
+
+    return cycle
+
+
+CASES: dict[str, Callable[[], Cycle]] = {
+    "bare": bare_pynvml,
+    "tick": tick_cycle,
+    "everything": everything_cycle,
+    "nvitop": nvitop_cycle,
+}
+
+
+def measure(case: str, *, spaced: bool) -> float:
+    """CPU microseconds of one cycle, in this process."""
+    cycle = CASES[case]()
+    for _ in range(20):
+        cycle()
+    spent_ns, cycles = 0, SPACED_CYCLES if spaced else HOT_CYCLES
+    if case == "nvitop" and not spaced:
+        cycles //= 5
+    for _ in range(cycles):
+        if spaced:
+            time.sleep(SPACING_S)
+        started_ns = time.process_time_ns()
+        cycle()
+        spent_ns += time.process_time_ns() - started_ns
+    return spent_ns / cycles / 1000
+
+
+def measured_in_a_process(case: str, mode: str, environ: dict[str, str]) -> float:
+    """The same, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.bench_tick", case, mode],
+        env=environ, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return float(json.loads(done.stdout.splitlines()[-1]))
+
+
+def compare(environ: dict[str, str], mode: str, fake: FakeNvml) -> dict[str, float]:
+    """Medians of some rounds of all cases, in microseconds."""
+    window_s = (SPACING_S if mode == "spaced" else 200e-6) / SAMPLES_A_CYCLE
+    for slot in range(GPUS):
+        fake.wave(slot, period_s=6 * window_s, busy_ratio=0.7, window_s=window_s)
+    cases = [name for name in CASES if name != "nvitop" or _has_nvitop()]
+    rounds = [
+        {case: measured_in_a_process(case, mode, environ) for case in cases} for _ in range(ROUNDS)
+    ]
+    return {case: statistics.median(row[case] for row in rounds) for case in cases}
+
+
+def _has_nvitop() -> bool:
+    return importlib.util.find_spec("nvitop_exporter") is not None
+
+
+def main() -> int:
+    """Print the table; 1 where a goal is missed."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = build_fake(Path(folder))
+        with FakeNvml(Path(folder) / "control", gpus=GPUS) as fake:
+            for slot in range(GPUS):
+                fake.run(slot, os.getpid())
+            environ = fake_env(fake.path, library.parent)
+            costs = {mode: compare(environ, mode, fake) for mode in ("hot", "spaced")}
+    print(f"{'CPU of a cycle, 8 GPUs':<24}{'hot us':>10}{'spaced us':>11}")
+    for case in costs["spaced"]:
+        print(f"{case:<24}{costs['hot'][case]:>10.0f}{costs['spaced'][case]:>11.0f}")
+    if not _has_nvitop():
+        print("nvitop-exporter is not installed: its row and its goal are left out")
+    missed = False
+    for case, (peer, goal) in GOALS.items():
+        if peer in costs["spaced"]:
+            ratio = costs["spaced"][case] / costs["spaced"][peer]
+            missed |= ratio > goal
+            print(f"{case} / {peer}: {ratio:.2f} (goal: at most {goal:g})")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        print(json.dumps(measure(sys.argv[1], spaced=sys.argv[2] == "spaced")))
+    else:
+        sys.exit(main())
