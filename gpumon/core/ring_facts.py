@@ -26,15 +26,21 @@ def encode_facts(facts: RunFacts, *, wall_ns: int = 0) -> bytes:
     """The facts as JSON of at most ``FACTS_MAX_BYTES`` bytes.
 
     What is too long is cut; if that is not enough the loader facts go, then
-    the list of visible devices.
+    the lists of GPUs.
 
     Args:
         facts: What to say.
         wall_ns: Wall clock at ``facts.started_ns``, nanoseconds since the
             epoch: the pair that lets a reader date the run.
     """
-    for candidate in (facts, replace(facts, loader={}), replace(facts, loader={}, gpus=None)):
-        raw = json.dumps(_as_json(candidate, wall_ns), separators=(",", ":")).encode("ascii")
+    without_loader = replace(facts, loader={})
+    for candidate in (
+        facts,
+        without_loader,
+        replace(without_loader, visible_devices=None, gpus=None),
+    ):
+        text = json.dumps(_as_json(candidate, wall_ns), ensure_ascii=False, separators=(",", ":"))
+        raw = text.encode("utf-8")
         if len(raw) <= FACTS_MAX_BYTES:
             return raw
     raise RingError("the facts of this run do not fit the first page of its ring")

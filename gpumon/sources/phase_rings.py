@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from gpumon.core.label_text import label_text
 from gpumon.core.ring_events import RingReading, RingsReading
 from gpumon.core.runtime_paths import PHASES
 from gpumon.core.units import NS_PER_S
@@ -129,7 +130,8 @@ class PhaseRingReader:
             self._drop(place)
             self._refuse(place, error, tick.now_ns)
             return
-        tick.records_left -= len(reading.events) + reading.lost_events
+        self._refused.pop(place, None)
+        tick.records_left -= len(reading.events)
         if reading.alive:
             followed.freed_ns = None
         elif followed.freed_ns is None:
@@ -154,7 +156,6 @@ class PhaseRingReader:
             return None
         if ring is None:
             return None
-        self._refused.pop(place, None)
         followed = self._followed[place] = _Followed(ring)
         return followed
 
@@ -190,7 +191,8 @@ class PhaseRingReader:
         if not refused.is_counted:
             refused.is_counted = True
             self._rejected += 1
-            self._message = f"{place[1]}: {error}" if isinstance(error, RingError) else str(error)
+            reason = error.strerror if isinstance(error, OSError) else error
+            self._message = f"{label_text(place[1])}: {reason}"
 
     def _drop(self, place: _Place) -> None:
         followed = self._followed.pop(place, None)

@@ -70,15 +70,15 @@ class RingFile:
         self._ended: RingReading | None = None
         page = os.pread(descriptor, PAGE_BYTES, 0)
         if is_blank(page):
-            raise RingNotReadyError(f"{key} is still being made")
+            raise RingNotReadyError("still being made")
         header = parse_header(page)
         self._facts_generation = header.facts_generation
         self._facts = _facts(page, header)
         self._totals: RingTotals | None = None
         if self._facts.boot_id != boot_id:
-            raise RingError(f"{key} is of another boot")
+            raise RingError("of another boot")
         if self._facts.started_ns > now_ns + _SLACK_NS:
-            raise RingError(f"{key} claims to start in the future")
+            raise RingError("claims to start in the future")
 
     @property
     def ended_ns(self) -> int | None:
@@ -160,11 +160,11 @@ class RingFile:
         if totals is None or (self._totals and totals.generation < self._totals.generation):
             totals = self._totals  # both copies torn, or an older one: what was known still holds
         if totals is None:
-            raise RingError(f"{self.key} has no whole totals")
+            raise RingError("has no whole totals")
         if sum(totals.phase_ns) > now_ns - self._facts.started_ns + _SLACK_NS:
-            raise RingError(f"{self.key} claims more time than has passed")
+            raise RingError("claims more time than has passed")
         if max(totals.last_ns, totals.since_ns) > now_ns + _SLACK_NS:
-            raise RingError(f"{self.key} claims to be written in the future")
+            raise RingError("claims to be written in the future")
         self._totals = totals
         return totals
 
@@ -174,7 +174,7 @@ class RingFile:
         """The records since the last read and the sequence number of the first."""
         head, position = header.head, self._position
         if head + _SLACK_RECORDS < position:
-            raise RingError(f"{self.key} runs backwards")
+            raise RingError("runs backwards")
         if head <= position:
             return [], position
         start = max(position, head - min(RECORD_COUNT, max_records))
@@ -208,7 +208,7 @@ class RingFile:
         if count > until_end:
             raw += os.pread(self._descriptor, (count - until_end) * RECORD_BYTES, PAGE_BYTES)
         if len(raw) != count * RECORD_BYTES:
-            raise RingError(f"{self.key} was cut short")
+            raise RingError("was cut short")
         return raw
 
 
@@ -233,7 +233,7 @@ def _regular_ring_owner(descriptor: int) -> int:
 def _facts(page: bytes, header: RingHeader) -> RunFacts:
     raw = page[FACTS_OFFSET : FACTS_OFFSET + header.facts_bytes]
     if zlib.crc32(raw) != header.facts_crc:
-        raise RingNotReadyError("the facts of a phase ring do not fit their check sum")
+        raise RingNotReadyError("its facts do not fit their check sum")
     return parse_facts(raw)
 
 

@@ -1,0 +1,92 @@
+"""Phase rings for tests: real ones, made by the real writer, in a folder of the test's own."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpumon.core.ring_events import RingEvent, RingReading, RingsReading, RunFacts
+from trainer_hooks.ring_folder import RingFolder
+from trainer_hooks.ring_memory import make_ring
+from trainer_hooks.ring_writer import RingWriter
+
+BOOT_ID = "b007-1d"
+SOMEBODY_ELSE = 3_999_999
+"""A pid that no test process has: the reader passes rings of its own process over."""
+
+_HOLD = """
+import fcntl, os, sys
+held = os.open(sys.argv[1], os.O_RDWR)
+fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def run_facts(
+    *,
+    run: str = "resnet",
+    pid: int = SOMEBODY_ELSE,
+    boot_id: str = BOOT_ID,
+    started_ns: int | None = None,
+) -> RunFacts:
+    """Facts of a run that started now."""
+    started_ns = time.monotonic_ns() if started_ns is None else started_ns
+    return RunFacts(run=run, job="job", pid=pid, boot_id=boot_id, started_ns=started_ns)
+
+
+def phases_folder(runtime: Path) -> Path:
+    """The folder in which rings lie, made if need be."""
+    phases = runtime / "phases"
+    phases.mkdir(exist_ok=True)
+    return phases
+
+
+class WrittenRing:
+    """A ring whose writer is this test, and whose lock nobody holds."""
+
+    def __init__(self, runtime: Path, facts: RunFacts | None = None) -> None:
+        self.facts = facts or run_facts()
+        memory = make_ring(RingFolder(phases_folder(runtime), 0o600), self.facts, wall_ns=0)
+        fcntl.lockf(memory.descriptor, fcntl.LOCK_UN, 1)
+        self.memory = memory
+        self.path = memory.path
+        self.writer = RingWriter(memory, self.facts)
+
+
+@contextmanager
+def held_by_a_process(path: Path) -> Iterator[int]:
+    """Let another process hold the ring's lock; yields its pid."""
+    holder = subprocess.Popen(
+        [sys.executable, "-S", "-c", _HOLD, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        yield holder.pid
+    finally:
+        holder.communicate(timeout=10)
+
+
+def now() -> int:
+    """CLOCK_MONOTONIC, which stamps the records of a real writer."""
+    return time.monotonic_ns()
+
+
+def only(reading: RingsReading) -> RingReading:
+    """The one ring that was read, without a complaint about any other."""
+    assert reading.message is None
+    assert len(reading.rings) == 1
+    return reading.rings[0]
+
+
+def kinds(events: tuple[RingEvent, ...]) -> list[str]:
+    """Names of the kinds of these records."""
+    return [event.kind.name for event in events]

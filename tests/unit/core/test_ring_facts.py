@@ -1,0 +1,126 @@
+"""Specification of a run's facts: bounded, printable, and refused where they are nonsense."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gpumon.core.ring_events import RunFacts
+from gpumon.core.ring_facts import encode_facts, parse_facts
+from gpumon.core.ring_format import FACTS_MAX_BYTES
+from gpumon.errors import RingError
+
+FACTS = RunFacts(
+    run="resnet",
+    job="7.0",
+    rank=1,
+    world_size=2,
+    pid=42,
+    framework="keras/jax",
+    gpus=("0", "GPU-8f1c2a"),
+    visible_devices="0,1",
+    boot_id="b007",
+    started_ns=123,
+    loader={"batch_size": 32, "adapter": "PyDatasetAdapter", "shuffle": True, "cost": 0.5},
+)
+
+
+def changed(**values: object) -> bytes:
+    return json.dumps({**json.loads(encode_facts(FACTS)), **values}).encode()
+
+
+class TestFacts:
+    def test_are_read_as_they_were_written(self) -> None:
+        assert parse_facts(encode_facts(FACTS)) == FACTS
+
+    def test_keep_the_paired_clocks(self) -> None:
+        assert json.loads(encode_facts(FACTS, wall_ns=99))["started_wall_ns"] == 99
+
+    @given(st.text(max_size=400), st.lists(st.text(max_size=90), max_size=90))
+    @example("\N{GRINNING FACE}" * 600, ["GPU"])
+    def test_of_any_length_fit_the_first_page(self, text: str, gpus: list[str]) -> None:
+        facts = replace(
+            FACTS,
+            run=text,
+            job=text,
+            gpus=tuple(gpus),
+            visible_devices=text,
+            loader={f"{text}{n}": text for n in range(40)},
+        )
+
+        raw = encode_facts(facts)
+
+        assert len(raw) <= FACTS_MAX_BYTES
+        assert parse_facts(raw).rank == FACTS.rank
+
+
+class TestWhatAnybodyMayHaveWritten:
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            b"",
+            b"\xff\xfe",
+            b"[" * FACTS_MAX_BYTES,
+            b"[]",
+            b'"text"',
+            changed(pid="42"),
+            changed(pid=-1),
+            changed(pid=1 << 40),
+            changed(rank=True),
+            changed(rank=1.5),
+            changed(started_ns=1 << 64),
+            changed(run=["a"]),
+            changed(loader={}).replace(b'"loader": {}', b'"loader": NaN'),
+        ],
+    )
+    def test_is_refused_where_it_is_nonsense(self, raw: bytes) -> None:
+        with pytest.raises(RingError):
+            parse_facts(raw)
+
+    def test_is_cut_and_made_printable(self) -> None:
+        run = parse_facts(changed(run="a\n\x1b[31m" + "b" * 500)).run
+
+        assert run.isprintable()
+        assert len(run) <= 128
+
+    def test_can_always_be_encoded_again(self) -> None:
+        raw = changed(run="x").replace(b'"x"', b'"\\ud800"')
+
+        parse_facts(raw).run.encode("utf-8")
+
+    def test_has_no_more_loader_facts_than_are_of_use(self) -> None:
+        nested = {"deep": {"er": 1}, "huge": 10**30, "kept": 1}
+
+        assert parse_facts(changed(loader=nested)).loader == {"kept": 1}
+
+    def test_never_has_fewer_ranks_than_its_own(self) -> None:
+        assert parse_facts(changed(rank=5, world_size=2)).world_size == 6
+
+    @given(st.binary(max_size=300))
+    def test_of_any_bytes_is_read_or_refused(self, raw: bytes) -> None:
+        with pytest.raises(RingError):
+            parse_facts(raw)
+
+    @given(
+        st.dictionaries(
+            st.sampled_from([*json.loads(encode_facts(FACTS))]),
+            st.recursive(
+                st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+                lambda inner: (
+                    st.lists(inner, max_size=3)
+                    | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+                ),
+                max_leaves=5,
+            ),
+        )
+    )
+    def test_of_any_values_is_read_or_refused(self, values: dict[str, object]) -> None:
+        try:
+            facts = parse_facts(changed(**values))
+        except RingError:
+            return
+        assert parse_facts(encode_facts(facts)) == facts
