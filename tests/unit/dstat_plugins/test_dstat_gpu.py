@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ class TestEachLaterRow:
         publish(runtime, gpu(observed_s=10, busy_s=3))
 
         assert table.cells() == ["30", "50", "0"]
+
+    def test_starts_again_also_where_the_new_daemon_has_counted_longer(self, runtime: Path) -> None:
+        publish(runtime, gpu(observed_s=10, busy_s=10))
+        table = Table()
+        table.row()
+        publish(runtime, gpu(observed_s=100, busy_s=55))
+        change_pid(runtime)
+
+        assert table.cells() == ["55", "50", "0"]
 
     def test_never_says_more_than_100_for_time_that_settled_late(self, runtime: Path) -> None:
         publish(runtime, gpu(observed_s=100, busy_s=50))
@@ -115,6 +125,13 @@ class TestARowInTheMaking:
         assert table.row() == "<dim text> 60 <dim text> 50 <dim red> 40 "
 
 
+def change_pid(runtime: Path) -> None:
+    """Let the state come from another process."""
+    path = runtime / "state.json"
+    document = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**document, "pid": document["pid"] + 1}), encoding="ascii")
+
+
 class TestColours:
     @pytest.mark.parametrize(
         ("starved_s", "color"), [(0, "green"), (4, "green"), (5, "yellow"), (20, "red")]
@@ -143,10 +160,13 @@ class TestTheQuestionMark:
 
         assert Table().cells()[2] == "30?"
 
-    def test_is_left_out_where_most_is_proved(self, runtime: Path) -> None:
-        publish(runtime, gpu(starved_s=20, suspected_s=10))
+    @pytest.mark.parametrize("suspected_s", [0, 10, 20])
+    def test_is_left_out_where_at_least_half_is_proved(
+        self, runtime: Path, suspected_s: float
+    ) -> None:
+        publish(runtime, gpu(starved_s=20, suspected_s=suspected_s))
 
-        assert Table().cells()[2] == "30"
+        assert Table().cells()[2] == f"{20 + suspected_s}"
 
 
 class TestADash:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,6 +18,8 @@ class TestWhereItLooks:
     def session(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv("GPUMON_RUNTIME_DIR")
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+        if Path("/run/gpumon/state.json").exists():
+            pytest.skip("a real daemon of this machine comes first: /run/gpumon/state.json")
         return tmp_path / "gpumon"
 
     def test_is_the_folder_of_the_session_too(self, session: Path) -> None:
@@ -28,6 +31,23 @@ class TestWhereItLooks:
         folders = Table().plugin._folders()
 
         assert folders == ["/run/gpumon", str(session), f"/tmp/gpumon-{os.getuid()}"]
+
+    def test_is_no_folder_in_tmp_that_somebody_else_made(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.delenv("GPUMON_RUNTIME_DIR")
+        with tempfile.TemporaryDirectory(dir="/tmp", prefix="gpumon-") as made:
+            publish(Path(made), gpu(0), gpu(1))
+            if os.getuid() == 0:
+                os.chown(made, 4711, -1)
+            monkeypatch.setattr(os, "getuid", lambda: 4712)
+            plugin = Table().plugin
+            plugin._folders = lambda: [made]
+
+            state, problem = plugin._fresh_state()
+
+        assert state is None
+        assert problem == f"cannot use {made}/state.json (the folder is somebody else's)"
 
     def test_is_nowhere_else_where_the_user_names_a_folder(
         self, session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -103,6 +123,13 @@ class TestAHostileStateFile:
     def test_that_is_huge(self, runtime: Path) -> None:
         with (runtime / "state.json").open("wb") as file:
             file.truncate(1 << 34)
+
+        assert_dashes_at_once()
+
+    def test_that_is_larger_than_any_daemon_writes(self, runtime: Path) -> None:
+        publish(runtime, gpu(busy_s=100))
+        with (runtime / "state.json").open("ab") as file:
+            file.write(b" " * (5 << 20))
 
         assert_dashes_at_once()
 
