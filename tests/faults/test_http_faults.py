@@ -291,27 +291,32 @@ class TestTwoScrapers:
         assert max(map(abs, open_sums)) < 1e-6
 
 
-class TestAFullDisk:
-    """Fault 24."""
+@contextlib.contextmanager
+def no_room() -> Iterator[None]:
+    """No file may grow beyond 100 bytes, as on a disk that is all but full.
 
-    @pytest.fixture
-    def no_room(self) -> Iterator[None]:
-        """No file may grow beyond 100 bytes, as on a disk that is all but full."""
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    Never around a whole test: pytest's own output may be a file.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
         yield
+    finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
 
-    @pytest.mark.usefixtures("no_room")
+
+class TestAFullDisk:
+    """Fault 24."""
+
     def test_keeps_the_last_whole_state_and_leaves_no_rest(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (tmp_path / "state.json").write_text("{}")
         file = StateFile(tmp_path / "state.json")
 
-        with caplog.at_level(logging.WARNING):
+        with caplog.at_level(logging.WARNING), no_room():
             for _ in range(3):
                 file.write(monitor_state())
 
@@ -322,15 +327,9 @@ class TestAFullDisk:
         assert len(caplog.records) == 1
 
     def test_is_written_to_again_when_there_is_room(self, tmp_path: Path) -> None:
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         file = StateFile(tmp_path / "state.json")
-        try:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+        with no_room():
             file.write(monitor_state())
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-            signal.signal(signal.SIGXFSZ, before)
 
         file.write(monitor_state())
 
