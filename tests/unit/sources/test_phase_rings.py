@@ -13,6 +13,7 @@ from gpumon.core.ring_events import RingsReading
 from gpumon.core.ring_format import PAGE_BYTES, RECORD_BYTES, RING_BYTES
 from gpumon.core.units import NS_PER_S
 from gpumon.sources.phase_rings import PhaseRingReader
+from tests.builders_hostile_ring import HOSTILE_RINGS
 from tests.builders_ring import (
     BOOT_ID,
     WrittenRing,
@@ -108,88 +109,10 @@ class TestARunThatEnded:
         assert reader.read(now()) == RingsReading()
 
 
-def garbage(phases: Path) -> None:
-    (phases / "1-1.ring").write_bytes(os.urandom(RING_BYTES))
-
-
-def an_empty_header(phases: Path) -> None:
-    (phases / "1-1.ring").write_bytes(bytes(RING_BYTES))
-
-
-def a_short_file(phases: Path) -> None:
-    (phases / "1-1.ring").write_bytes(b"GPUMRING")
-
-
-def a_huge_sparse_file(phases: Path) -> None:
-    with (phases / "1-1.ring").open("wb") as file:
-        file.truncate(1 << 40)
-
-
-def a_link(phases: Path) -> None:
-    target = phases.parent / "elsewhere"
-    target.write_bytes(bytes(RING_BYTES))
-    (phases / "1-1.ring").symlink_to(target)
-
-
-def a_link_to_nowhere(phases: Path) -> None:
-    (phases / "1-1.ring").symlink_to("/nonexistent/x")
-
-
-def a_pipe(phases: Path) -> None:
-    os.mkfifo(phases / "1-1.ring")
-
-
-def a_folder(phases: Path) -> None:
-    (phases / "1-1.ring").mkdir()
-
-
-def another_version(phases: Path) -> None:
-    WrittenRing(phases.parent).memory.words[1] = 2
-
-
-def another_boot(phases: Path) -> None:
-    WrittenRing(phases.parent, run_facts(boot_id="other"))
-
-
-def a_start_in_the_future(phases: Path) -> None:
-    WrittenRing(phases.parent, run_facts(started_ns=now() + 3600 * NS_PER_S))
-
-
-def more_time_than_has_passed(phases: Path) -> None:
-    writer = WrittenRing(phases.parent).writer
-    writer._publish_totals(INPUT_WAIT, 1 << 50, now())
-
-
-def torn_totals(phases: Path) -> None:
-    words = WrittenRing(phases.parent).memory.words
-    words[16] ^= 1 << 40
-    words[48] ^= 1 << 40
-
-
-def facts_that_are_no_json(phases: Path) -> None:
-    memory = WrittenRing(phases.parent).memory
-    memory.data[1024:1025] = b"!"
-
-
 class TestAHostileRing:
     @pytest.mark.parametrize(
         "make",
-        [
-            garbage,
-            an_empty_header,
-            a_short_file,
-            a_huge_sparse_file,
-            a_link,
-            a_link_to_nowhere,
-            a_pipe,
-            a_folder,
-            another_version,
-            another_boot,
-            a_start_in_the_future,
-            more_time_than_has_passed,
-            torn_totals,
-            facts_that_are_no_json,
-        ],
+        HOSTILE_RINGS,
         ids=lambda make: make.__name__,
     )
     def test_is_counted_once_and_keeps_no_other_from_being_read(

@@ -1,0 +1,94 @@
+"""What somebody may put where rings are looked for. Each makes one in a ``phases`` folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
+from gpumon.core.ring_format import RING_BYTES
+from gpumon.core.units import NS_PER_S
+from tests.builders_ring import WrittenRing, now, run_facts
+
+INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
+
+
+def garbage(phases: Path) -> None:
+    (phases / "1-1.ring").write_bytes(os.urandom(RING_BYTES))
+
+
+def an_empty_header(phases: Path) -> None:
+    (phases / "1-1.ring").write_bytes(bytes(RING_BYTES))
+
+
+def a_short_file(phases: Path) -> None:
+    (phases / "1-1.ring").write_bytes(b"GPUMRING")
+
+
+def a_huge_sparse_file(phases: Path) -> None:
+    with (phases / "1-1.ring").open("wb") as file:
+        file.truncate(1 << 40)
+
+
+def a_link(phases: Path) -> None:
+    target = phases.parent / "elsewhere"
+    target.write_bytes(bytes(RING_BYTES))
+    (phases / "1-1.ring").symlink_to(target)
+
+
+def a_link_to_nowhere(phases: Path) -> None:
+    (phases / "1-1.ring").symlink_to("/nonexistent/x")
+
+
+def a_pipe(phases: Path) -> None:
+    os.mkfifo(phases / "1-1.ring")
+
+
+def a_folder(phases: Path) -> None:
+    (phases / "1-1.ring").mkdir()
+
+
+def another_version(phases: Path) -> None:
+    WrittenRing(phases.parent).memory.words[1] = 2
+
+
+def another_boot(phases: Path) -> None:
+    WrittenRing(phases.parent, run_facts(boot_id="other"))
+
+
+def a_start_in_the_future(phases: Path) -> None:
+    WrittenRing(phases.parent, run_facts(started_ns=now() + 3600 * NS_PER_S))
+
+
+def more_time_than_has_passed(phases: Path) -> None:
+    writer = WrittenRing(phases.parent).writer
+    writer._publish_totals(INPUT_WAIT, 1 << 50, now())
+
+
+def torn_totals(phases: Path) -> None:
+    words = WrittenRing(phases.parent).memory.words
+    words[16] ^= 1 << 40
+    words[48] ^= 1 << 40
+
+
+def facts_that_are_no_json(phases: Path) -> None:
+    memory = WrittenRing(phases.parent).memory
+    memory.data[1024:1025] = b"!"
+
+
+HOSTILE_RINGS = (
+    garbage,
+    an_empty_header,
+    a_short_file,
+    a_huge_sparse_file,
+    a_link,
+    a_link_to_nowhere,
+    a_pipe,
+    a_folder,
+    another_version,
+    another_boot,
+    a_start_in_the_future,
+    more_time_than_has_passed,
+    torn_totals,
+    facts_that_are_no_json,
+)

@@ -1,0 +1,214 @@
+"""The ring between real processes: started in any order, killed, forked, read at full speed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading
+from gpumon.sources.phase_rings import PhaseRingReader
+from gpumon.sources.system_clock import read_boot_id
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 20.0
+
+TRAINING = """
+import sys, time
+from trainer_hooks import phase, step, timed
+for batch in timed(range(3)):
+    with phase("train_step"):
+        time.sleep(0.02)
+    step(samples=4)
+waiting = phase("input_wait")
+waiting.__enter__()
+print("there", flush=True)
+sys.stdin.read()
+"""
+
+FULL_SPEED = """
+import sys, time
+from trainer_hooks.process_ring import process_ring
+writer = process_ring().writer
+print("there", flush=True)
+number, until = 0, time.monotonic() + 2.5
+while time.monotonic() < until:
+    for _ in range(500):
+        number += 1
+        writer.enter(number % 12, number % 3)
+        writer.step(1, number % 7)
+print(writer.steps, flush=True)
+sys.stdin.read()
+"""
+
+FORKING = """
+import os, sys, time
+from trainer_hooks import phase, step
+with phase("train_step"):
+    child = os.fork()
+    if child == 0:
+        with phase("checkpoint"):
+            step()
+        os._exit(0)
+    os.waitpid(child, 0)
+sleeper = os.fork()
+if sleeper == 0:
+    time.sleep(0.3)
+    os._exit(0)
+print("there", flush=True)
+sys.stdin.readline()
+os.waitpid(sleeper, 0)
+print("gone", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def process(code: str, runtime: Path) -> Iterator[subprocess.Popen[str]]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "GPUMON_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "there\n"
+        yield child
+    finally:
+        child.kill()
+        child.communicate(timeout=PATIENCE_S)
+
+
+def reader_of(runtime: Path) -> PhaseRingReader:
+    return PhaseRingReader([runtime], boot_id=read_boot_id())
+
+
+def read(reader: PhaseRingReader) -> RingsReading:
+    return reader.read(time.monotonic_ns())
+
+
+def only(reading: RingsReading) -> RingReading:
+    assert reading.message is None
+    assert len(reading.rings) == 1
+    return reading.rings[0]
+
+
+class TestATraining:
+    def test_that_was_there_before_the_daemon_is_told_from_its_start(self, tmp_path: Path) -> None:
+        with process(TRAINING, tmp_path) as training:
+            run = only(read(reader_of(tmp_path)))
+
+        assert (run.alive, run.host_pid, run.steps, run.samples) == (True, training.pid, 3, 12)
+        assert run.phase_ns[TrainingPhase.TRAIN_STEP] >= 60_000_000
+        assert run.events[0].phase is TrainingPhase.START_UP
+
+    def test_that_comes_after_the_daemon_is_found(self, tmp_path: Path) -> None:
+        reader = reader_of(tmp_path)
+        assert read(reader).rings == ()
+
+        with process(TRAINING, tmp_path):
+            assert only(read(reader)).alive
+
+    def test_that_runs_without_a_daemon_can_be_read_afterwards(self, tmp_path: Path) -> None:
+        with process(TRAINING, tmp_path) as training:
+            training.communicate("", timeout=PATIENCE_S)
+
+        run = only(read(reader_of(tmp_path)))
+
+        assert (run.alive, run.steps) == (False, 3)
+
+    def test_that_is_killed_keeps_its_totals_and_its_open_phase(self, tmp_path: Path) -> None:
+        reader = reader_of(tmp_path)
+        with process(TRAINING, tmp_path) as training:
+            before = only(read(reader))
+            training.send_signal(signal.SIGKILL)
+            training.wait(PATIENCE_S)
+            after = only(read(reader))
+        afresh = only(read(reader_of(tmp_path)))
+
+        assert (before.alive, after.alive, afresh.alive) == (True, False, False)
+        assert after.phase_ns == before.phase_ns == afresh.phase_ns
+        assert after.host_pid == training.pid
+        entered = [event for event in afresh.events if event.kind is RingKind.ENTER]
+        assert entered[-1].phase is TrainingPhase.INPUT_WAIT
+
+    def test_that_forks_keeps_its_lock_and_its_phases(self, tmp_path: Path) -> None:
+        reader = reader_of(tmp_path)
+        with process(FORKING, tmp_path) as training:
+            with_child = only(read(reader))
+            assert training.stdin is not None
+            assert training.stdout is not None
+            training.stdin.write("\n")
+            training.stdin.flush()
+            assert training.stdout.readline() == "gone\n"
+            childless = only(read(reader))
+            training.send_signal(signal.SIGKILL)
+            training.wait(PATIENCE_S)
+            ended = only(read(reader))
+
+        assert (with_child.host_pid, childless.alive, ended.alive) == (training.pid, True, False)
+        assert childless.steps == 0
+        assert TrainingPhase.CHECKPOINT not in childless.phase_ns
+        assert len(list((tmp_path / "phases").iterdir())) == 1
+
+
+def test_no_torn_record_is_ever_believed_while_a_process_writes_at_full_speed(
+    tmp_path: Path,
+) -> None:
+    reader = reader_of(tmp_path)
+    events: list[RingEvent] = []
+    lost = 0
+    with process(FULL_SPEED, tmp_path) as training:
+        assert training.stdout is not None
+        os.set_blocking(training.stdout.fileno(), False)
+        last_sum_ns = 0
+        while not (told := training.stdout.readline()):
+            run = only(read(reader))
+            events += run.events
+            lost += run.lost_events
+            sum_ns = sum(run.phase_ns.values())
+            assert sum_ns >= last_sum_ns, "totals fell: a torn copy was believed"
+            last_sum_ns = sum_ns
+            time.sleep(0.001)
+        run = only(read(reader))
+        events += run.events
+        lost += run.lost_events
+
+    steps = [event.value for event in events if event.kind is RingKind.STEP]
+    assert run.steps == int(told)
+    assert len(steps) > 1_000
+    assert steps == sorted(set(steps)), "a step was told twice, or out of order"
+    assert steps[-1] == run.steps
+    for event in events:
+        assert event.kind in (RingKind.ENTER, RingKind.STEP, RingKind.SAMPLES)
+        if event.kind is RingKind.ENTER:
+            assert event.value in (0, 1, 2)
+    stamps = [event.at_ns for event in events]
+    assert stamps == sorted(stamps)
+    assert lost < len(events), "a reader that is always there should keep up"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can become somebody else")
+def test_a_training_of_another_user_is_read_by_the_superuser_and_its_owner_noted() -> None:
+    with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
+        runtime = Path(name)  # not below the test's own folder, which others may not enter
+        runtime.chmod(0o755)
+        (runtime / "phases").mkdir()
+        (runtime / "phases").chmod(0o1777)
+        become_nobody = "import os, trainer_hooks; os.setuid(65534)\n"
+        with process(become_nobody + TRAINING, runtime):
+            run = only(read(reader_of(runtime)))
+
+    assert (run.owner_uid, run.alive) == (65_534, True)

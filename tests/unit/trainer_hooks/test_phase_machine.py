@@ -1,0 +1,188 @@
+"""Specification of which phase follows which while Keras trains."""
+
+from __future__ import annotations
+
+from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+from trainer_hooks.phase_machine import PhaseMachine
+
+START_UP = PHASE_NUMBER[TrainingPhase.START_UP]
+
+
+class Notes:
+    """A pen that keeps what it was told, as words."""
+
+    def __init__(self) -> None:
+        self.present = (START_UP, 0)
+        self.lines: list[str] = []
+
+    def enter(self, phase: int, mode: int = 0) -> None:
+        self.present = (phase, mode)
+        self.lines.append(PHASES[phase].value + ("", " (validation)", " (predict)")[mode])
+
+    def step(self, steps: int = 1, samples: int = 0) -> None:
+        self.lines.append(f"step {steps}x{samples}")
+
+    def epoch(self, epoch: int) -> None:
+        self.lines.append(f"epoch {epoch}")
+
+
+def machine_and_notes(*, sees_steps: bool = True) -> tuple[PhaseMachine, Notes]:
+    notes = Notes()
+    return PhaseMachine(notes, sees_steps=sees_steps), notes
+
+
+def train_one_step(machine: PhaseMachine, *, waits: bool) -> None:
+    machine.fetch_begin()
+    machine.fetch_end()
+    machine.dispatched(1, 32, waits=waits)
+
+
+class TestATrainingStep:
+    def test_that_keras_does_not_wait_for(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(None)
+
+        train_one_step(machine, waits=False)
+        train_one_step(machine, waits=False)
+
+        assert notes.lines[1:] == ["input_wait", "train_step", "step 1x32"] * 2
+
+    def test_that_keras_waits_for(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(None)
+
+        train_one_step(machine, waits=True)
+        machine.callbacks_begin()
+        machine.batch_callbacks_end()
+
+        assert notes.lines[1:] == [
+            "input_wait", "train_step", "step 1x32", "device_sync", "callbacks",
+        ]  # fmt: skip
+
+    def test_with_callbacks_before_it_is_waited_for_once(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(None)
+
+        machine.callbacks_begin()
+        machine.batch_begins()
+        train_one_step(machine, waits=False)
+
+        assert notes.lines.count("input_wait") == 1
+
+    def test_that_cannot_be_seen_is_other(self) -> None:
+        machine, notes = machine_and_notes(sees_steps=False)
+        machine.train_begin(None)
+
+        machine.batch_begins()
+
+        assert notes.lines[-1] == "other"
+
+
+class TestTheEndOfAnEpoch:
+    def test_is_known_by_its_number_of_steps(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(2)
+        machine.epoch_begin(0)
+
+        for _ in range(2):
+            train_one_step(machine, waits=False)
+
+        assert notes.lines[-1] == "between_epochs"
+
+    def test_is_known_by_it_after_callbacks_too(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(1)
+        machine.epoch_begin(0)
+        train_one_step(machine, waits=True)
+        machine.callbacks_begin()
+
+        machine.batch_callbacks_end()
+
+        assert notes.lines[-1] == "between_epochs"
+
+    def test_is_known_by_the_lack_of_a_batch(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(None)
+        machine.fetch_begin()
+
+        machine.fetch_exhausted()
+
+        assert notes.lines[-1] == "between_epochs"
+
+
+class TestTheTimeAroundEpochs:
+    def test_is_start_up_before_the_first_batch(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(None)
+        machine.epoch_begin(0)
+
+        machine.callbacks_end()
+
+        assert notes.lines == ["callbacks", "epoch 0", "callbacks", "start_up"]
+
+    def test_is_between_epochs_after_it(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(None)
+        train_one_step(machine, waits=False)
+        machine.callbacks_begin()
+
+        machine.callbacks_end()
+
+        assert notes.lines[-1] == "between_epochs"
+
+    def test_has_checkpoints_among_the_callbacks(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(None)
+        machine.checkpoint_begin()
+        machine.checkpoint_end()
+
+        assert notes.lines == ["callbacks", "checkpoint", "callbacks"]
+
+    def test_after_the_training_is_other(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(None)
+
+        machine.train_end()
+
+        assert notes.lines[-1] == "other"
+
+
+class TestValidation:
+    def test_tells_only_the_wait_for_input_apart(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(None)
+        machine.run_begin(1)
+        machine.fetch_begin()
+        machine.fetch_end()
+        machine.callbacks_begin()
+        machine.checkpoint_begin()
+        machine.fetch_begin()
+        machine.fetch_exhausted()
+        machine.run_end()
+
+        assert notes.lines[1:] == [
+            "validation (validation)",
+            "input_wait (validation)",
+            "validation (validation)",
+            "input_wait (validation)",
+            "validation (validation)",
+            "between_epochs",
+        ]
+
+    def test_alone_ends_in_other(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.run_begin(2)
+        machine.run_end()
+
+        assert notes.lines == ["predict (predict)", "other"]
+
+    def test_by_somebodys_callback_comes_back_to_it(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(None)
+        before = machine.borrow(1)
+        machine.fetch_begin()
+        machine.fetch_end()
+        machine.give_back(before)
+
+        assert notes.lines[-1] == "callbacks"
+        assert machine.mode == 0

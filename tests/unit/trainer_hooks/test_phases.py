@@ -1,0 +1,190 @@
+"""Specification of the tags for plain loops: nested, transparent, and silent about trouble."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+from gpumon.core.ring_format import PAGE_BYTES, decode_records, parse_header
+from trainer_hooks import phase, process_ring, step, timed
+from trainer_hooks.ring_writer import RingWriter
+
+
+@pytest.fixture
+def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RingWriter:
+    monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(process_ring._Slot, "ring", None)
+    ring = process_ring.process_ring()
+    assert ring.writer is not None
+    return ring.writer
+
+
+def present(writer: RingWriter) -> str:
+    return PHASES[writer.present[0]].value
+
+
+def entered(writer: RingWriter) -> list[str]:
+    raw = writer._memory.path.read_bytes()
+    records = decode_records(raw[PAGE_BYTES:], 0)[: parse_header(raw).head]
+    return [record.phase.value for record in records if record and record.kind.name == "ENTER"]
+
+
+class TestPhase:
+    def test_lasts_as_long_as_its_block(self, writer: RingWriter) -> None:
+        with phase("train_step"):
+            assert present(writer) == "train_step"
+        assert present(writer) == "other"
+
+    def test_gives_way_to_one_inside_it_and_comes_back(self, writer: RingWriter) -> None:
+        with phase("train_step"):
+            with phase("input_wait"):
+                assert present(writer) == "input_wait"
+            assert present(writer) == "train_step"
+
+    def test_before_the_first_region_is_start_up(self, writer: RingWriter) -> None:
+        assert present(writer) == "start_up"
+        with phase("start_up"):
+            with phase("input_wait"):
+                pass
+            assert present(writer) == "start_up"
+        assert present(writer) == "other"
+
+    def test_makes_what_is_inside_validation_part_of_it(self, writer: RingWriter) -> None:
+        with phase("validation"), phase("input_wait"):
+            assert writer.present == (PHASE_NUMBER[TrainingPhase.INPUT_WAIT], 1)
+        assert writer.present[1] == 0
+
+    def test_of_an_unknown_name_is_other(self, writer: RingWriter) -> None:
+        with phase("lunch"):
+            assert present(writer) == "other"
+
+    def test_lets_an_exception_through_and_ends(self, writer: RingWriter) -> None:
+        with pytest.raises(KeyError), phase("train_step"):
+            raise KeyError
+        assert present(writer) == "other"
+
+    def test_may_be_used_again_even_inside_itself(self, writer: RingWriter) -> None:
+        region = phase("checkpoint")
+        with region, region:
+            pass
+        with region:
+            assert present(writer) == "checkpoint"
+        assert present(writer) == "other"
+
+    def test_on_another_thread_changes_nothing(self, writer: RingWriter) -> None:
+        def elsewhere() -> None:
+            with phase("input_wait"):
+                step()
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+
+        assert (present(writer), writer.steps) == ("start_up", 0)
+
+    def test_in_a_forked_child_changes_nothing(self, writer: RingWriter) -> None:
+        child = os.fork()
+        if child == 0:
+            with phase("input_wait"):
+                step()
+            os._exit(0)
+        os.waitpid(child, 0)
+
+        assert entered(writer) == ["start_up"]
+
+    def test_around_a_fork_does_not_disturb_the_child(self, writer: RingWriter) -> None:
+        with phase("train_step"):
+            child = os.fork()
+        if child == 0:
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+
+        assert status == 0
+        assert entered(writer) == ["start_up", "train_step", "other"]
+
+
+class TestTimed:
+    def test_makes_getting_each_item_a_wait_for_input(self, writer: RingWriter) -> None:
+        seen = []
+
+        def source() -> Iterator[int]:
+            for item in range(2):
+                seen.append(present(writer))
+                yield item
+
+        assert [(item, present(writer)) for item in timed(source())] == [
+            (0, "other"),
+            (1, "other"),
+        ]
+        assert seen == ["input_wait", "input_wait"]
+
+    def test_may_be_another_phase(self, writer: RingWriter) -> None:
+        list(timed([1], phase="host_to_device"))
+
+        assert "host_to_device" in entered(writer)
+
+    def test_keeps_the_length_and_can_be_iterated_again(self, writer: RingWriter) -> None:
+        batches = timed([1, 2, 3])
+
+        assert len(batches) == 3
+        assert list(batches) == list(batches) == [1, 2, 3]
+
+    def test_of_a_generator_has_no_length_and_is_true(self, writer: RingWriter) -> None:
+        generator = timed(item for item in [1])
+
+        assert not hasattr(generator, "__len__")
+        assert bool(generator)
+        assert next(iter(generator)) == 1
+
+    def test_of_an_iterator_is_one(self, writer: RingWriter) -> None:
+        batches = timed(iter([1, 2]))
+
+        assert next(batches) == 1  # type: ignore[arg-type]
+        assert list(batches) == [2]
+
+    def test_lets_an_exception_of_the_source_through(self, writer: RingWriter) -> None:
+        def source() -> Iterator[int]:
+            yield 1
+            raise OSError("disk")
+
+        with pytest.raises(OSError, match="disk"):
+            list(timed(source()))
+        assert present(writer) == "other"
+
+
+class TestStep:
+    def test_counts_steps_and_samples(self, writer: RingWriter) -> None:
+        step(samples=32)
+        step()
+
+        assert (writer.steps, writer._samples) == (2, 32)
+
+
+class TestWithoutARing:
+    @pytest.fixture(autouse=True)
+    def no_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path / "file"))
+        monkeypatch.setattr(process_ring._Slot, "ring", None)
+
+    def test_the_loop_runs_and_there_is_one_warning(self) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in timed([1, 2]):
+                with phase("train_step"):
+                    step(4)
+
+        assert len(caught) == 1
+        assert "records no phases" in str(caught[0].message)
+
+    def test_the_loop_runs_even_where_warnings_are_errors(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with phase("train_step"):
+                step()

@@ -1,0 +1,195 @@
+"""Specification of the ring writer: what it is told is there to be read, and it never complains."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+from gpumon.core.ring_events import RingEvent, RingKind
+from gpumon.core.ring_format import (
+    HEADER_BYTES,
+    PAGE_BYTES,
+    RING_BYTES,
+    RingTotals,
+    decode_records,
+    newest_totals,
+    parse_header,
+)
+from tests.builders_ring import WrittenRing, phases_folder, run_facts
+from trainer_hooks.ring_folder import RingFolder
+from trainer_hooks.ring_memory import make_ring
+
+INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
+TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
+COMPILE = PHASE_NUMBER[TrainingPhase.COMPILE]
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> WrittenRing:
+    return WrittenRing(tmp_path)
+
+
+def events(ring: WrittenRing) -> list[RingEvent | None]:
+    raw = ring.path.read_bytes()
+    return decode_records(raw[PAGE_BYTES:], 0)[: parse_header(raw).head]
+
+
+def totals(ring: WrittenRing) -> RingTotals:
+    raw = ring.path.read_bytes()[:HEADER_BYTES]
+    found = newest_totals(raw, parse_header(raw).totals_generation)
+    assert found is not None
+    return found
+
+
+class TestTheFile:
+    def test_is_allocated_to_its_last_byte(self, ring: WrittenRing) -> None:
+        status = ring.path.stat()
+
+        assert status.st_size == RING_BYTES
+        assert status.st_blocks * 512 >= RING_BYTES
+
+    def test_is_named_after_the_process_and_its_start(self, ring: WrittenRing) -> None:
+        assert ring.path.name == f"{ring.facts.pid}-{ring.facts.started_ns}.ring"
+
+    @pytest.mark.parametrize("mode", [0o600, 0o644])
+    def test_has_the_folders_mode_whatever_the_umask(self, tmp_path: Path, mode: int) -> None:
+        before = os.umask(0o077)
+        try:
+            memory = make_ring(RingFolder(phases_folder(tmp_path), mode), run_facts(), wall_ns=0)
+        finally:
+            os.umask(before)
+
+        assert memory.path.stat().st_mode & 0o777 == mode
+
+    def test_is_not_made_over_anything_that_is_there(self, tmp_path: Path) -> None:
+        facts = run_facts()
+        there = phases_folder(tmp_path) / f"{facts.pid}-{facts.started_ns}.ring"
+        there.symlink_to(tmp_path / "target")
+
+        with pytest.raises(FileExistsError):
+            make_ring(RingFolder(there.parent, 0o600), facts, wall_ns=0)
+        assert not (tmp_path / "target").exists()
+
+    def test_is_not_left_behind_where_there_is_no_room(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def no_room(descriptor: int, offset: int, length: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "posix_fallocate", no_room)
+
+        with pytest.raises(OSError, match="No space"):
+            make_ring(RingFolder(phases_folder(tmp_path), 0o600), run_facts(), wall_ns=0)
+        assert list(phases_folder(tmp_path).iterdir()) == []
+
+
+class TestRecords:
+    def test_begin_with_the_start_up(self, ring: WrittenRing) -> None:
+        assert events(ring) == [
+            RingEvent(RingKind.ENTER, ring.facts.started_ns, TrainingPhase.START_UP, 0)
+        ]
+
+    def test_are_stamped_and_in_order(self, ring: WrittenRing) -> None:
+        before_ns = time.monotonic_ns()
+        ring.writer.enter(INPUT_WAIT, 1)
+        ring.writer.step(2, 32)
+        ring.writer.epoch(3)
+        ring.writer.device_done(2, 77)
+        ring.writer.event(-1)
+
+        written = [event for event in events(ring)[1:] if event is not None]
+
+        assert [(e.kind.name, e.value) for e in written] == [
+            ("ENTER", 1),
+            ("STEP", 2),
+            ("SAMPLES", 32),
+            ("EPOCH", 3),
+            ("DEVICE_DONE", 2),
+            ("EVENT", (1 << 64) - 1),
+        ]
+        assert before_ns <= written[0].at_ns <= written[1].at_ns <= time.monotonic_ns()
+        assert written[4].at_ns == 77
+
+
+class TestTotals:
+    def test_sum_to_the_wall_until_the_present_phase_began(self, ring: WrittenRing) -> None:
+        for phase in (INPUT_WAIT, TRAIN_STEP, INPUT_WAIT, TRAIN_STEP):
+            ring.writer.enter(phase)
+            time.sleep(0.002)
+
+        now = totals(ring)
+
+        assert sum(now.phase_ns) == now.since_ns - ring.facts.started_ns
+        assert now.present is TrainingPhase.TRAIN_STEP
+
+    def test_give_an_amount_to_its_phase_and_take_it_from_the_present_one(
+        self, ring: WrittenRing
+    ) -> None:
+        ring.writer.enter(TRAIN_STEP)
+        time.sleep(0.005)
+        ring.writer.amount(COMPILE, 3_000_000)
+        ring.writer.enter(INPUT_WAIT)
+
+        now = totals(ring)
+
+        assert now.phase_ns[COMPILE] == 3_000_000
+        assert sum(now.phase_ns) == now.since_ns - ring.facts.started_ns
+
+    def test_never_take_more_than_the_phase_has_lasted(self, ring: WrittenRing) -> None:
+        ring.writer.enter(TRAIN_STEP)
+        ring.writer.amount(COMPILE, 1 << 60)
+        ring.writer.enter(INPUT_WAIT)
+
+        now = totals(ring)
+
+        assert sum(now.phase_ns) == now.since_ns - ring.facts.started_ns
+
+    def test_are_whole_after_every_record(self, ring: WrittenRing) -> None:
+        for number in range(200):
+            ring.writer.enter(number % len(PHASES), number % 3)
+            assert totals(ring).present is PHASES[number % len(PHASES)]
+            ring.writer.step(1, number)
+            assert totals(ring).steps == number + 1
+            ring.writer.epoch(number)
+            assert totals(ring).epoch == number
+
+
+class TestTrouble:
+    def test_is_told_once_and_ends_the_writing(self, tmp_path: Path) -> None:
+        told: list[Exception] = []
+        ring = WrittenRing(tmp_path)
+        ring.writer._on_trouble = told.append
+        ring.writer._words = memoryview(b"").cast("Q")
+
+        ring.writer.enter(INPUT_WAIT)
+        ring.writer.step()
+        ring.writer.amount(COMPILE, 1)
+        ring.writer.epoch(1)
+        ring.writer.device_done(1, 1)
+        ring.writer.restate(ring.facts)
+
+        assert len(told) == 1
+        assert not ring.writer.enabled
+
+    def test_of_a_value_that_does_not_fit_raises_nothing(self, ring: WrittenRing) -> None:
+        ring.writer.epoch(-5)
+
+        assert not ring.writer.enabled
+
+
+class TestAForkedChild:
+    def test_writes_nothing(self, ring: WrittenRing) -> None:
+        child = os.fork()
+        if child == 0:
+            ring.writer.enter(INPUT_WAIT)
+            os._exit(0 if not ring.writer.enabled else 1)
+        _, status = os.waitpid(child, 0)
+
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert len(events(ring)) == 1
+        ring.writer.enter(INPUT_WAIT)
+        assert len(events(ring)) == 2

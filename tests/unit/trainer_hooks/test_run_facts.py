@@ -1,0 +1,97 @@
+"""Specification of what a training says of itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from gpumon.core.ring_events import RunFacts
+from trainer_hooks.run_facts import Place, place_in_job, read_run_facts
+
+
+def facts(environ: dict[str, str] | None = None, **said: object) -> RunFacts:
+    return read_run_facts(started_ns=1, environ=environ or {}, **said)  # type: ignore[arg-type]
+
+
+class TestTheNameOfARun:
+    def test_is_what_the_caller_says(self) -> None:
+        assert facts({"GPUMON_RUN": "b"}, run="a").run == "a"
+
+    def test_else_what_the_environment_says(self) -> None:
+        assert facts({"GPUMON_RUN": "b"}).run == "b"
+
+    @pytest.mark.parametrize(
+        ("script", "name"),
+        [
+            ("/home/me/train.py", "train"),
+            ("/x/package/__main__.py", "package"),
+            ("-c", "python"),
+            ("", "python"),
+        ],
+    )
+    def test_else_the_scripts(
+        self, monkeypatch: pytest.MonkeyPatch, script: str, name: str
+    ) -> None:
+        monkeypatch.setattr(sys, "argv", [script])
+
+        assert facts().run == name
+
+    def test_has_the_rank_where_there_are_several(self) -> None:
+        assert facts({"RANK": "1", "WORLD_SIZE": "4"}, run="a").run == "a-r1"
+        assert facts({"RANK": "0", "WORLD_SIZE": "1"}, run="a").run == "a"
+
+
+class TestTheJob:
+    @pytest.mark.parametrize(
+        ("environ", "place"),
+        [
+            (
+                {"TORCHELASTIC_RUN_ID": "abc", "RANK": "3", "WORLD_SIZE": "8"},
+                Place(job="abc", rank=3, world_size=8),
+            ),
+            (
+                {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "2", "SLURM_PROCID": "1"},
+                Place(job="7.2", rank=1, world_size=2),
+            ),
+            (
+                {"MASTER_ADDR": "n1", "MASTER_PORT": "1234", "TORCHELASTIC_RUN_ID": "none"},
+                Place(job="n1:1234", rank=0, world_size=1),
+            ),
+            (
+                {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+                Place(job=None, rank=1, world_size=2),
+            ),
+            ({"PMI_RANK": "2", "PMI_SIZE": "3"}, Place(job=None, rank=2, world_size=3)),
+            ({"RANK": "x", "WORLD_SIZE": "-2"}, Place(job=None, rank=0, world_size=1)),
+            ({"RANK": "9" * 40}, Place(job=None, rank=0, world_size=1)),
+        ],
+    )
+    def test_is_what_the_launcher_left(self, environ: dict[str, str], place: Place) -> None:
+        assert place_in_job(environ) == place
+
+    def test_is_the_process_own_without_a_launcher(self) -> None:
+        assert facts(run="a").job == f"a-{os.getpid()}"
+
+
+class TestTheGpus:
+    @pytest.mark.parametrize(
+        ("said", "environ", "gpus"),
+        [
+            ([0, 1], {"GPUMON_GPUS": "5"}, ("0", "1")),
+            (["GPU-8f"], {}, ("GPU-8f",)),
+            (2, {}, ("2",)),
+            (None, {"GPUMON_GPUS": " 0, GPU-8f ,"}, ("0", "GPU-8f")),
+            (None, {"GPUMON_GPUS": ""}, None),
+            (None, {}, None),
+        ],
+    )
+    def test_are_what_was_said(
+        self, said: object, environ: dict[str, str], gpus: tuple[str, ...] | None
+    ) -> None:
+        assert facts(environ, gpus=said).gpus == gpus
+
+    def test_that_cuda_may_see_are_said_apart(self) -> None:
+        assert facts({"CUDA_VISIBLE_DEVICES": "3"}).visible_devices == "3"
+        assert facts().visible_devices is None
