@@ -50,6 +50,7 @@ class NvidiaSmiCsvLog:
         self._stamps: StampParser | None = None
         self._row_counts: list[int] = []
         self._usable_rows = 0
+        self._announced: ColumnLayout | None = None
 
     def samples(self) -> Iterator[LogSample]:
         """Every row with a GPU and a moment, in file order.
@@ -70,7 +71,7 @@ class NvidiaSmiCsvLog:
             if sample is not None:
                 yield sample
         if not self._usable_rows:
-            reasons = " ".join(self._skipped.sentences()) or "It has a header and nothing else."
+            reasons = " ".join(self._skipped.sentences())
             raise UnreadableLogError(
                 f"{self._name}: no line with a utilisation in {number} lines. {reasons}"
             )
@@ -140,7 +141,8 @@ class NvidiaSmiCsvLog:
             self._width = _UNUSABLE
             self._skipped.add(Refusal.HEADER, number)
             return
-        if layout != self._layout:
+        if layout != self._announced:
+            self._announced = layout
             self._rows.relayout(layout)
             self._adopt(layout, is_percent=layout.is_percent is not False)
         self._width = layout.width
@@ -150,6 +152,11 @@ class NvidiaSmiCsvLog:
         rows = [self._split(line) for line in head]
         layout = self._layout_of(rows)
         body = [row for row in rows if len(row) == layout.width and not looks_like_header(row)]
+        if not body:
+            raise UnreadableLogError(
+                f"{self._name}: has a header, and no line under it has as many columns"
+            )
+        self._announced = layout
         layout = _without_silent_columns(layout, body)
         self._adopt(layout, is_percent=self._is_percent(layout, body))
         self._stamps = self._parser_of(layout, body)
@@ -161,7 +168,6 @@ class NvidiaSmiCsvLog:
             )
 
     def _adopt(self, layout: ColumnLayout, *, is_percent: bool) -> None:
-        self._layout = layout
         self._width = layout.width
         self._utilization_at = layout.positions[Column.UTILIZATION]
         self._stamp_at = layout.positions.get(Column.STAMP, 0)
@@ -194,7 +200,7 @@ class NvidiaSmiCsvLog:
         return not ratios
 
     def _parser_of(self, layout: ColumnLayout, body: Sequence[Sequence[str]]) -> StampParser | None:
-        if Column.STAMP not in layout.positions or not body:
+        if Column.STAMP not in layout.positions:
             return None
         column = layout.positions[Column.STAMP]
         for row in body:

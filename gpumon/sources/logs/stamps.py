@@ -48,9 +48,9 @@ class LogClock:
         zone = None
         if self.utc_offset_s is not None:
             zone = timezone(timedelta(seconds=self.utc_offset_s))
-        since_epoch = timedelta(microseconds=stamp_ns // 1_000, seconds=self.utc_offset_s or 0)
+        local_us = stamp_ns // 1_000 + (self.utc_offset_s or 0) * 1_000_000
         try:
-            moment = datetime(1970, 1, 1) + since_epoch
+            moment = datetime(1970, 1, 1) + timedelta(microseconds=local_us)
         except OverflowError:
             return None
         return moment.replace(tzinfo=zone).isoformat(timespec="milliseconds")
