@@ -31,7 +31,7 @@ EXPECTED_BESIDE = {
     "pyproject.toml",
 }
 LONGEST_FILE_LINES = 320
-LONGEST_TEST_LINES = 400
+LONGEST_TEST_LINES = 420
 NAMES_THAT_SAY_NOTHING = {"utils.py", "helpers.py", "common.py", "misc.py"}
 LATER = re.compile(r"\b(TODO|FIXME|XXX)\b")
 COMMANDS = ("serve", "analyze", "report", "doctor", "demo", "dstat")

@@ -188,7 +188,7 @@ def record_words(
     """One record as its four words.
 
     >>> record_words(2, RingKind.STEP, 4, 1_000, 7)
-    (132100, 1000, 7, 131563)
+    (132100, 1000, 7, 133099)
     """
     head = (sequence & SEQUENCE_MASK) << SEQUENCE_SHIFT | kind << KIND_SHIFT | phase_number
     return head, at_ns, value, head ^ at_ns ^ value
