@@ -1,0 +1,233 @@
+"""Specification of log analysis: a row speaks for the time before it, a hole for nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpumon.cli.analyze import analyse_file
+from gpumon.core.phase import IdleCause
+from gpumon.core.report import Report
+from gpumon.core.report_codec import encode_report
+from gpumon.core.verdict import Pattern, Severity, VerdictName
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.log_sample import LogOptions
+from tests.builders_logs import HEADER, analysed, only_gpu, rows, smi_log, smi_stamp
+from tests.builders_time import rhythm, s
+
+
+def percents(ratios: list[float]) -> list[int]:
+    return [round(100 * ratio) for ratio in ratios]
+
+
+class TestAWorldOfKnownTruth:
+    def test_bursts_and_pauses_are_suspected_and_their_seconds_are_right(self) -> None:
+        # 3 s of work, 2 s without any, 60 times: 120 s lost, the last 2 s after the last burst.
+        gpu = only_gpu(analysed(smi_log(percents(rhythm(3, 2, 60)))))
+
+        assert gpu.verdict.name is VerdictName.STARVATION_SUSPECTED
+        assert gpu.verdict.pattern is Pattern.BURSTY
+        assert gpu.totals.suspected_ns / 1e9 == pytest.approx(118.0, rel=0.02)
+        assert gpu.totals.gaps.count == 59
+        assert gpu.totals.busy_ns / 1e9 == pytest.approx(180.0, rel=0.02)
+
+    def test_pauses_out_of_step_with_the_samples_keep_their_seconds(self) -> None:
+        # 1.5 s of work and 1.5 s of pause, seen at 1 s: every other sample is half.
+        gpu = only_gpu(analysed(smi_log([100, 50, 0] * 80)))
+
+        assert gpu.verdict.name is VerdictName.STARVATION_SUSPECTED
+        assert gpu.totals.busy_ns / 1e9 == pytest.approx(120.0, rel=0.02)
+        assert gpu.totals.idle_total_ns / 1e9 == pytest.approx(120.0, rel=0.02)
+
+    def test_a_flat_half_is_partial_for_utilisation_alone_cannot_tell(self) -> None:
+        gpu = only_gpu(analysed(smi_log([50] * 120)))
+
+        assert gpu.verdict.name is VerdictName.PARTIAL
+        assert gpu.totals.suspected_ns == 0
+        assert gpu.totals.idle_ns == {IdleCause.UNKNOWN: s(60)}
+
+    def test_97_percent_is_healthy(self) -> None:
+        gpu = only_gpu(analysed(smi_log([97] * 120)))
+
+        assert gpu.verdict.name is VerdictName.HEALTHY
+        assert gpu.verdict.severity is Severity.NONE
+
+    def test_one_break_is_healthy(self) -> None:
+        report = analysed(smi_log([98] * 100 + [0] * 30 + [98] * 100))
+
+        assert only_gpu(report).verdict.name is VerdictName.HEALTHY
+        assert report.advice == ()
+
+    def test_nothing_at_all_is_not_in_use(self) -> None:
+        gpu = only_gpu(analysed(smi_log([0] * 120)))
+
+        assert gpu.verdict.name is VerdictName.NOT_IN_USE
+        assert gpu.totals.idle_ns == {IdleCause.NOT_IN_USE: s(120)}
+
+
+class TestASample:
+    def test_covers_the_time_since_the_one_before(self) -> None:
+        log = rows("time,util", "10,100", "11,100", "12.5,0", "13.5,100")
+
+        totals = only_gpu(analysed(log)).totals
+
+        assert totals.observed_ns == s(4.5)
+        assert totals.idle_total_ns == s(1.5)
+
+    def test_that_is_the_first_covers_one_period(self) -> None:
+        report = analysed(rows("time,util", *(f"{k * 0.25},50" for k in range(8))))
+
+        assert report.period_ns == s(0.25)
+        assert report.observed_ns == s(2.0)
+
+    def test_after_a_silence_covers_one_period_and_the_rest_is_not_observed(self) -> None:
+        log = rows("time,util", *(f"{t},100" for t in (1, 2, 3, 4, 104, 105)))
+
+        report = analysed(log)
+
+        assert report.observed_ns == s(6)
+        assert only_gpu(report).totals.idle_total_ns == 0
+        assert any("99.0 s in 1 hole " in note for note in report.notes)
+
+    def test_after_a_silence_of_two_periods_covers_all_of_it(self) -> None:
+        assert analysed(rows("time,util", "1,5", "2,5", "3,5", "5,5")).observed_ns == s(5)
+
+    def test_without_an_answer_leaves_its_time_unobserved(self) -> None:
+        log = smi_log([100, 100, 250, 100])
+
+        report = analysed(log)
+
+        assert report.observed_ns == s(3)
+        assert report.skipped_lines == 1
+        assert only_gpu(report).totals.idle_total_ns == 0
+
+    def test_whose_time_does_not_rise_is_dropped_and_counted(self) -> None:
+        log = rows("time,util", "1,100", "2,100", "2,0", "1.5,0", "3,100", "4,100")
+
+        report = analysed(log)
+
+        assert report.observed_ns == s(4)
+        assert report.skipped_lines == 2
+        assert "Dropped 2 lines whose time did not rise." in report.notes
+
+    def test_that_is_alone_covers_an_assumed_second_and_that_is_said(self) -> None:
+        report = analysed(smi_log([50]))
+
+        assert report.observed_ns == s(1)
+        assert any("1 s assumed" in note for note in report.notes)
+
+
+class TestThePeriod:
+    def test_is_the_usual_time_between_the_first_rows(self) -> None:
+        stamps = [1, 2, 3, 30, 31, 32, 33]
+
+        assert analysed(rows("time,util", *(f"{t},5" for t in stamps))).period_ns == s(1)
+
+    def test_may_be_said_by_the_user(self) -> None:
+        report = analysed("5\n" * 10, LogOptions(period_ns=s(0.5)))
+
+        assert report.period_ns == s(0.5)
+        assert report.observed_ns == s(5)
+
+
+class TestSeveralGpus:
+    def test_are_reported_apart_and_in_order_of_their_index(self) -> None:
+        log = rows(HEADER, *(
+            f"{smi_stamp(t)}, {gpu}, A40, {percent} %, 1 MiB"
+            for t in range(1, 61) for gpu, percent in ((1, 97), (0, 0 if t % 4 < 2 else 99))
+        ))  # fmt: skip
+
+        report = analysed(log)
+
+        assert [gpu.index for gpu in report.gpus] == [0, 1]
+        assert report.gpus[0].verdict.name is VerdictName.STARVATION_SUSPECTED
+        assert report.gpus[1].verdict.name is VerdictName.HEALTHY
+
+    def test_may_begin_at_different_times(self) -> None:
+        log = rows("timestamp, index, utilization.gpu [%]", *(
+            f"{smi_stamp(t)}, {gpu}, 99 %"
+            for t in range(1, 30) for gpu in (0, 1) if gpu == 0 or t > 10
+        ))  # fmt: skip
+
+        report = analysed(log)
+
+        assert [gpu.totals.observed_ns for gpu in report.gpus] == [s(29), s(19)]
+        assert report.started_at == "2025-06-13T00:00:00.000"
+
+
+class TestTheReport:
+    def test_begins_one_period_before_the_first_stamp(self) -> None:
+        report = analysed(smi_log([*[100, 0, 0] * 3, *[100] * 20]))
+
+        intervals = encode_report(report)["gpus"][0]["starved_intervals"]
+
+        assert report.started_at == "2025-06-13T00:00:00.000"
+        assert intervals == [[1.0, 3.0], [4.0, 6.0], [7.0, 9.0]]
+
+    def test_has_nothing_pending(self) -> None:
+        totals = only_gpu(analysed(smi_log([99] * 20 + [0] * 5))).totals
+
+        assert totals.pending_ns == 0
+        assert totals.idle_ns[IdleCause.NOT_IN_USE] == s(5)
+
+    def test_of_a_relative_log_names_no_date_and_loses_no_sample_before_its_zero(self) -> None:
+        report = analysed(rows("Relative_Time_s,GPU_Utilization_%", "0.0,3", "0.5,2", "1.0,9"))
+
+        assert report.started_at is None
+        assert report.observed_ns == s(1.5)
+        assert report.skipped_lines == 0
+
+
+percent_rows = st.lists(st.integers(-5, 120) | st.none(), min_size=1, max_size=200)
+
+
+class TestLaws:
+    @given(percent_rows)
+    def test_the_sums_close_and_what_was_skipped_is_not_observed(
+        self, values: list[int | None]
+    ) -> None:
+        good = [value for value in values if value is not None and 0 <= value <= 100]
+        cells = ["[N/A]" if value is None else value for value in values]
+        if not good:
+            with pytest.raises(UnreadableLogError):
+                analysed(smi_log(cells))
+            return
+
+        report = analysed(smi_log(cells))
+
+        totals = only_gpu(report).totals
+        assert totals.busy_ns + totals.idle_total_ns == totals.observed_ns == s(len(good))
+        assert totals.busy_ns == sum(good) * s(0.01)
+        assert report.skipped_lines == len(values) - len(good)
+
+    @given(st.binary(max_size=400))
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_any_file_is_a_report_or_a_sentence(self, tmp_path: Path, data: bytes) -> None:
+        path = tmp_path / "gpu.csv"
+        path.write_bytes(data)
+
+        self._is_a_report_or_a_sentence(path)
+
+    @given(st.lists(st.tuples(st.integers(0, 2**70), st.integers(0, 130)), max_size=30))
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_any_stamps_are_a_report_or_a_sentence(
+        self, tmp_path: Path, pairs: list[tuple[int, int]]
+    ) -> None:
+        path = tmp_path / "gpu.csv"
+        path.write_text(rows("time,util", *(f"{stamp},{value}" for stamp, value in pairs)))
+
+        self._is_a_report_or_a_sentence(path)
+
+    def _is_a_report_or_a_sentence(self, path: Path) -> None:
+        try:
+            report: Report = analyse_file(str(path), LogOptions())
+        except UnreadableLogError:
+            return
+
+        for gpu in report.gpus:
+            totals = gpu.totals
+            assert totals.busy_ns + totals.idle_total_ns == totals.observed_ns
+            assert totals.pending_ns == 0
