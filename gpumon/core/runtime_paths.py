@@ -100,7 +100,9 @@ def distrust(path: Path, facts: FolderFacts, *, uid: int, explicit: bool) -> str
         return f"{path} is a link: name the folder itself"
     if not stat.S_ISDIR(facts.mode):
         return f"{path} is not a folder"
-    if not explicit and facts.owner_uid not in (uid, 0):
+    # Only the superuser can make /run/gpumon: the service's own user has it from there.
+    by_superuser = facts.owner_uid == 0 or path.is_relative_to(SYSTEM_FOLDER)
+    if not explicit and not by_superuser and facts.owner_uid != uid:
         return f"{path} belongs to user {facts.owner_uid}"
     if facts.mode & 0o022 and not facts.mode & stat.S_ISVTX:
         return f"{path} can be written by others: chmod 0700 it"

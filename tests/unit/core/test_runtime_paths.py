@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.runtime_paths import (
+    PHASES,
+    SYSTEM_FOLDER,
     FolderFacts,
     daemon_folders,
     distrust,
@@ -75,6 +77,12 @@ class TestAFolderIsTrusted:
 
     def test_if_the_user_named_it_even_if_it_is_somebody_elses(self) -> None:
         assert distrust(FOLDER, folder(0o1777, 8), uid=7, explicit=True) is None
+
+    @pytest.mark.parametrize("path", [SYSTEM_FOLDER, SYSTEM_FOLDER / PHASES])
+    def test_if_the_service_of_this_machine_made_it(self, path: Path) -> None:
+        of_the_service = folder(0o1777, owner_uid=990)
+
+        assert distrust(path, of_the_service, uid=7, explicit=False) is None
 
 
 class TestAFolderIsNotTrusted:
