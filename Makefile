@@ -20,6 +20,7 @@ pip_install = $(1)/bin/python -m pip install -q -e '.[$(2)]'
 install = $(pip_install) || { echo "Failed; once more in 5 seconds." >&2; sleep 5; $(pip_install); }
 DEV := demo,dev
 DEV_KERAS := demo,dev,keras
+DEV_BENCH := demo,dev,bench
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -46,7 +47,7 @@ check: .venv/.dev ## lint, format, types, import direction, layout
 truth: .venv/.dev ## accuracy against worlds whose truth is known
 	$(BIN)/python -m pytest -q -s tests/truth $(ARGS)
 
-bench: tools .venv/.dev ## the benchmarks, each against a peer in the same run
+bench: tools .venv/.bench ## the benchmarks, each against a peer in the same run
 	@for file in $$(grep -l __main__ benchmarks/*.py); do \
 		question=benchmarks.$$(basename "$$file" .py); \
 		echo "== python -m $$question"; $(BIN)/python -m "$$question" $(ARGS) || exit 1; \
@@ -86,6 +87,11 @@ tools: # Debian packages that only tests start; nothing happens where all are th
 .venv/.dev: .venv/.made pyproject.toml setup.py
 	@echo "Installing gpumon and the test tools into .venv ..."
 	@$(call install,.venv,$(DEV))
+	@touch $@
+
+.venv/.bench: .venv/.dev
+	@echo "Installing the peers of the benchmarks into .venv ..."
+	@$(call install,.venv,$(DEV_BENCH))
 	@touch $@
 
 .venv-jax/.dev: .venv-jax/.made pyproject.toml setup.py
