@@ -120,6 +120,14 @@ class TestThePages:
     def test_the_changelog_knows_the_version(self) -> None:
         assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
+    def test_of_decisions_are_all_in_their_index(self) -> None:
+        folder = ROOT / "docs" / "decisions"
+        index = (folder / "README.md").read_text(encoding="utf-8")
+        pages = [path.name for path in PAGES if path.parent == folder and path.stem != "README"]
+
+        assert pages
+        assert [name for name in pages if f"({name})" not in index] == []
+
 
 class TestTheMakefile:
     def test_lists_its_targets_when_asked_for_nothing(self) -> None:
