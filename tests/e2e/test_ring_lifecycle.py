@@ -207,7 +207,7 @@ def test_a_training_of_another_user_is_read_by_the_superuser_and_its_owner_noted
         runtime.chmod(0o755)
         (runtime / "phases").mkdir()
         (runtime / "phases").chmod(0o1777)
-        become_nobody = "import os, trainer_hooks; os.setuid(65534)\n"
+        become_nobody = "import os, encodings.ascii, trainer_hooks; os.setuid(65534)\n"
         with process(become_nobody + TRAINING, runtime):
             run = only(read(reader_of(runtime)))
 

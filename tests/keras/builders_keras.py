@@ -1,0 +1,187 @@
+"""Models and data whose costs are known from below the hooks: they sleep, and note it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+from gpumon.core.phase import PHASES, TrainingPhase
+from gpumon.core.ring_events import RingEvent
+from gpumon.core.ring_format import (
+    HEADER_BYTES,
+    PAGE_BYTES,
+    decode_records,
+    newest_totals,
+    parse_header,
+)
+from trainer_hooks import PhaseTagger
+from trainer_hooks.process_ring import process_ring
+
+FEATURES = 8
+BATCH = 16
+
+
+class SleepingCompute(keras.layers.Layer):  # type: ignore[misc]
+    """Passes its input on after a sleep inside the compiled program."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def call(self, rows: Any) -> Any:
+        def sleep(values: Any) -> Any:
+            time.sleep(self._seconds)
+            return np.asarray(values)
+
+        shape = jax.ShapeDtypeStruct(rows.shape, rows.dtype)
+        return rows + 0 * jax.pure_callback(sleep, shape, jax.lax.stop_gradient(rows))
+
+
+class SlowBatches:
+    """A source of batches that sleeps before each, and notes when it really did."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.spans_ns: list[tuple[int, int]] = []
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        rng = np.random.default_rng(7)
+        while True:
+            began_ns = time.monotonic_ns()
+            time.sleep(self.seconds)
+            rows = rng.normal(size=(BATCH, FEATURES)).astype("float32")
+            self.spans_ns.append((began_ns, time.monotonic_ns()))
+            yield rows, rows.sum(1, keepdims=True)
+
+    def spent_ns(self, edges: Edges) -> int:
+        """How long the training waited here; before it began, Keras peeks at two batches."""
+        return self._spent_within([(edges.began_ns, edges.ended_ns)])
+
+    def spent_in_validation_ns(self, edges: Edges) -> int:
+        """How long validations waited here; before the first, Keras peeks too."""
+        return self._spent_within(edges.validations_ns)
+
+    def _spent_within(self, windows_ns: list[tuple[int, int]]) -> int:
+        return sum(
+            end - start
+            for start, end in self.spans_ns
+            if any(began <= start < ended for began, ended in windows_ns)
+        )
+
+
+def rows_and_sums(count: int, seed: int = 3) -> tuple[Any, Any]:
+    rows = np.random.default_rng(seed).normal(size=(count, FEATURES)).astype("float32")
+    return rows, rows.sum(1, keepdims=True)
+
+
+def small_model(*layers: Any, **compiled: Any) -> Any:
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [keras.layers.Input((FEATURES,)), *layers, keras.layers.Dense(4), keras.layers.Dense(1)]
+    )
+    model.compile(optimizer="adam", loss="mse", **compiled)
+    return model
+
+
+def tagger(**said: Any) -> Any:
+    """The callback under test."""
+    return PhaseTagger(**said)
+
+
+def fit(model: Any, source: Any, *callbacks: Any, steps: int = 15, epochs: int = 2) -> Any:
+    """Train on a source of batches, silently."""
+    return model.fit(
+        iter(source), steps_per_epoch=steps, epochs=epochs, verbose=0, callbacks=list(callbacks)
+    )
+
+
+def an_ordinary_callback() -> Any:
+    """One that makes Keras wait for each step: it defines ``on_train_batch_end``."""
+    return SleepingCallback("on_train_batch_end", seconds=0.0)
+
+
+class Edges(keras.callbacks.Callback):  # type: ignore[misc]
+    """Notes when ``fit`` really began and ended, and what the ring had summed up to then."""
+
+    async_safe = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.validations_ns: list[tuple[int, int]] = []
+
+    def on_test_begin(self, logs: object = None) -> None:
+        self._test_began_ns = time.monotonic_ns()
+
+    def on_test_end(self, logs: object = None) -> None:
+        self.validations_ns.append((self._test_began_ns, time.monotonic_ns()))
+
+    def on_train_begin(self, logs: object = None) -> None:
+        self.began_ns, self.sum_at_begin_ns = time.monotonic_ns(), _spent_ns()
+
+    def on_train_end(self, logs: object = None) -> None:
+        self.ended_ns, self.sum_at_end_ns = time.monotonic_ns(), _spent_ns()
+
+    @property
+    def wall_ns(self) -> int:
+        return self.ended_ns - self.began_ns
+
+    @property
+    def tagged_ns(self) -> int:
+        return self.sum_at_end_ns - self.sum_at_begin_ns
+
+
+class SleepingCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Sleeps in the named methods and adds up how long it really took."""
+
+    def __init__(self, *methods: str, seconds: float) -> None:
+        super().__init__()
+        self.spent_ns = 0
+        self._seconds = seconds
+        for method in methods:
+            setattr(self, method, self._sleep)
+
+    def _sleep(self, *_: object, **__: object) -> None:
+        began_ns = time.monotonic_ns()
+        time.sleep(self._seconds)
+        self.spent_ns += time.monotonic_ns() - began_ns
+
+
+def _page() -> bytes:
+    writer = process_ring().writer
+    assert writer is not None
+    return writer._memory.path.read_bytes()
+
+
+def _spent_ns() -> int:
+    raw = _page()[:HEADER_BYTES]
+    totals = newest_totals(raw, parse_header(raw).totals_generation)
+    assert totals is not None
+    return sum(totals.phase_ns) + time.monotonic_ns() - totals.since_ns
+
+
+def phase_ns() -> dict[str, int]:
+    """Nanoseconds in each phase so far, as the ring's file says."""
+    raw = _page()[:HEADER_BYTES]
+    totals = newest_totals(raw, parse_header(raw).totals_generation)
+    assert totals is not None
+    return {phase.value: ns for phase, ns in zip(PHASES, totals.phase_ns, strict=True)}
+
+
+def records() -> list[RingEvent]:
+    """Everything the ring's file holds."""
+    raw = _page()
+    found = decode_records(raw[PAGE_BYTES:], 0)[: parse_header(raw).head]
+    assert None not in found
+    return [record for record in found if record is not None]
+
+
+def present_phase() -> TrainingPhase:
+    """The phase under way."""
+    writer = process_ring().writer
+    assert writer is not None
+    return PHASES[writer.present[0]]
