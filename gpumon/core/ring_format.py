@@ -1,6 +1,6 @@
 """The bytes of a phase ring, version 1: one codec for the writer and the reader.
 
-``docs/decisions/phase-ring.md`` draws the layout. Everything is 64-bit words in
+``docs/decisions/14-phase-ring.md`` draws the layout. Everything is 64-bit words in
 the machine's own byte order: both ends always run on one machine.
 """
 
