@@ -32,8 +32,7 @@ class Told:
     def state(self, gpu: GpuState, verdict: VerdictName, utilization: float) -> GpuState:
         in_use_ns = self.busy_ns + self.lost_ns
         starved_ns = self.idle_ns.get(IdleCause.INPUT_WAIT, 0) + self.suspected_ns
-        totals = replace(
-            gpu.totals,
+        totals = gpu.totals._replace(
             observed_ns=in_use_ns + self.pending_ns,
             busy_ns=self.busy_ns,
             idle_ns=dict(self.idle_ns),

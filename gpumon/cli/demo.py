@@ -98,8 +98,9 @@ class DemoCommand:
                 screen.close()
                 for stage, report in zip(_STAGES, reports, strict=True):
                     print(f"\n== {stage.title}\n\n{render_report(report, style)}", end="")
-                titles = ("slow input", "prefetch")
-                print(f"\n== side by side\n\n{side_by_side(*reports, style, titles=titles)}")
+                before, after = reports
+                both = side_by_side(before, after, style, titles=("slow input", "prefetch"))
+                print(f"\n== side by side\n\n{both}")
                 print(
                     "The GPU was simulated; the waiting, the reading and the computing were real."
                 )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from itertools import accumulate
 
 from gpumon.core.settings import GAP_BUCKETS_SECONDS
 from gpumon.core.totals import GapTotals
 from gpumon.core.units import NS_PER_S
 
 _BINS_PER_OCTAVE = 32  # neighbouring bins differ by 2.2 %, so a quantile is off by 1.1 % at most
+_STEADY_COUNT = 100  # beyond so many pauses, quantiles are taken anew each time 1 % has come
 _LAST_BIN = 32 * _BINS_PER_OCTAVE  # 2**32 us = 71 minutes and everything longer
 _BOUNDS_NS = tuple(round(bound * NS_PER_S) for bound in GAP_BUCKETS_SECONDS)
 
@@ -19,10 +21,12 @@ class GapHistogram:
 
     def __init__(self) -> None:
         self._bins: dict[int, int] = {}
-        self._bucket_counts = [0] * len(_BOUNDS_NS)
+        self._bucket_counts = [0] * (len(_BOUNDS_NS) + 1)  # each its own; the last: longer
         self._count = 0
         self._total_ns = 0
         self._longest_ns = 0
+        self._quantiles_ns: tuple[int | None, int | None] = (None, None)
+        self._quantiles_due_at = 1
         self._snapshot: GapTotals | None = None
 
     @property
@@ -37,20 +41,21 @@ class GapHistogram:
         self._longest_ns = max(self._longest_ns, length_ns)
         bin_ = _bin_of(length_ns)
         self._bins[bin_] = self._bins.get(bin_, 0) + 1
-        for bucket in range(bisect_left(_BOUNDS_NS, length_ns), len(_BOUNDS_NS)):
-            self._bucket_counts[bucket] += 1
+        self._bucket_counts[bisect_left(_BOUNDS_NS, length_ns)] += 1
         self._snapshot = None
 
     def snapshot(self) -> GapTotals:
         """The sums and quantiles so far. The same object until a pause is added."""
         if self._snapshot is None:
+            if self._count >= self._quantiles_due_at:
+                self._quantiles_ns = (self._quantile_ns(0.50), self._quantile_ns(0.95))
+                self._quantiles_due_at = self._count + 1 + self._count // _STEADY_COUNT
             self._snapshot = GapTotals(
-                count=self._count,
-                total_ns=self._total_ns,
-                longest_ns=self._longest_ns,
-                p50_ns=self._quantile_ns(0.50),
-                p95_ns=self._quantile_ns(0.95),
-                bucket_counts=tuple(self._bucket_counts),
+                self._count,
+                self._total_ns,
+                self._longest_ns,
+                *self._quantiles_ns,
+                tuple(accumulate(self._bucket_counts[:-1])),
             )
         return self._snapshot
 

@@ -46,8 +46,11 @@ class IntervalList:
 
     def insert(self, intervals: Iterable[Interval]) -> None:
         """Add intervals that may begin before some of those kept."""
-        self._intervals.extend(intervals)
-        self._intervals.sort()
+        added = list(intervals)
+        in_order = not self._intervals or not added or self._intervals[-1] <= added[0]
+        self._intervals.extend(added)
+        if not in_order:
+            self._intervals.sort()
         self.extend(())
 
     def take(self) -> tuple[Interval, ...]:

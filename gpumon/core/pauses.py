@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TypeAlias
 
 from gpumon.core.gaps import GapHistogram
 from gpumon.core.intervals import Interval, IntervalList
 from gpumon.core.settings import MAX_INTERVALS, DetectorSettings
 
 
-class IdleSpan(NamedTuple):
-    """One sample, as far as a pause is concerned.
-
-    Attributes:
-        start_ns: Where the sample begins.
-        end_ns: Where it ends.
-        idle_ns: Its idle time.
-        untagged_ns: Of it, what no phase explains.
-        input_wait_ns: Of it, what a tag proves to be a wait for input.
-    """
-
-    start_ns: int
-    end_ns: int
-    idle_ns: int
-    untagged_ns: int = 0
-    input_wait_ns: int = 0
+IdleSpan: TypeAlias = tuple[int, int, int, int, int]
+"""One sample, as far as a pause is concerned, in nanoseconds: where it begins, where it ends, its
+idle time, what of that no phase explains, and what of it a tag proves to be a wait for input."""
 
 
 class PauseTracker:
@@ -33,6 +20,13 @@ class PauseTracker:
     A driver window rarely begins where a burst ends, so a pause also owns the
     idle part of the burst sample on either side of it: without them a pause
     of 1.8 windows would count as 1.
+
+    Attributes:
+        gaps: Pauses that have ended, whatever their cause.
+        starved_intervals: The pauses that were starved or are suspected.
+        suspected_ns: Their untagged idle time, once they are a pattern.
+        before: The newest burst sample; ``None`` before the job's first.
+        is_open: Whether there were low samples since, which may be a pause.
     """
 
     def __init__(self, settings: DetectorSettings) -> None:
@@ -48,46 +42,45 @@ class PauseTracker:
         self._job_pauses = 0
         self._held_ns = 0
         self._held.take()
-        self._before: IdleSpan | None = None
+        self.before: IdleSpan | None = None
         self._idle_ns = self._untagged_ns = self._input_wait_ns = 0
         self._stretches: list[Interval] = []
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there was a burst, and samples since that may turn out to be a pause."""
-        return bool(self._stretches)
+        self.is_open = False
 
     def take_low(self, span: IdleSpan) -> None:
         """A sample at or below the burst threshold."""
-        if self._before is None:
+        if self.before is None:
             return  # no burst yet: this is not between two
-        self._idle_ns += span.idle_ns
-        self._untagged_ns += span.untagged_ns
-        self._input_wait_ns += span.input_wait_ns
+        start_ns, end_ns, idle_ns, untagged_ns, input_wait_ns = span
+        self._idle_ns += idle_ns
+        self._untagged_ns += untagged_ns
+        self._input_wait_ns += input_wait_ns
         stretches = self._stretches
-        if stretches and stretches[-1].end_ns == span.start_ns:
-            stretches[-1] = Interval(stretches[-1].start_ns, span.end_ns)
+        if not self.is_open:
+            self.is_open = True
+            stretches.append(Interval(start_ns, end_ns))
+        elif stretches[-1].end_ns == start_ns:
+            stretches[-1] = Interval(stretches[-1].start_ns, end_ns)
         elif len(stretches) < MAX_INTERVALS:
-            stretches.append(Interval(span.start_ns, span.end_ns))
+            stretches.append(Interval(start_ns, end_ns))
 
-    def take_burst(self, span: IdleSpan, low_share: float) -> None:
-        """A sample above the burst threshold; ``low_share`` is the job's, up to here."""
-        if self._stretches and self._before is not None:
-            self._end_pause(self._before, span, low_share)
-            span = IdleSpan(span.start_ns, span.end_ns, 0)  # its idle part is spent
-        self._before = span
+    def end_pause(self, after: IdleSpan, low_share: float) -> None:
+        """A burst ends the pause that is open.
 
-    def _end_pause(self, before: IdleSpan, after: IdleSpan, low_share: float) -> None:
-        idle_ns = before.idle_ns + self._idle_ns + after.idle_ns
-        untagged_ns = before.untagged_ns + self._untagged_ns + after.untagged_ns
-        input_wait_ns = before.input_wait_ns + self._input_wait_ns + after.input_wait_ns
-        stretches = self._stretches
-        if before.end_ns == stretches[0].start_ns:
-            start_ns = stretches[0].start_ns - before.idle_ns
-            stretches[0] = Interval(start_ns, stretches[0].end_ns)
-        if after.start_ns == stretches[-1].end_ns:
-            stretches[-1] = Interval(stretches[-1].start_ns, after.start_ns + after.idle_ns)
-        self._stretches = []
+        Args:
+            after: The burst sample: its idle part is the pause's too.
+            low_share: Share of the job's in-use time, up to here, below the
+                low threshold.
+        """
+        before = self.before
+        if before is None:
+            return
+        idle_ns = before[2] + self._idle_ns + after[2]
+        untagged_ns = before[3] + self._untagged_ns + after[3]
+        input_wait_ns = before[4] + self._input_wait_ns + after[4]
+        stretches = self._with_edges(before, after)
+        self.before = (after[0], after[1], 0, 0, 0)  # the idle part of that sample is spent
+        self._stretches, self.is_open = [], False
         self._idle_ns = self._untagged_ns = self._input_wait_ns = 0
         self._job_pauses += 1
         self._held_ns += untagged_ns
@@ -98,6 +91,14 @@ class PauseTracker:
             self._held.extend(stretches)
         if self._is_pattern(low_share):
             self._suspect()
+
+    def _with_edges(self, before: IdleSpan, after: IdleSpan) -> list[Interval]:
+        stretches = self._stretches
+        if before[1] == stretches[0].start_ns:
+            stretches[0] = Interval(stretches[0].start_ns - before[2], stretches[0].end_ns)
+        if after[0] == stretches[-1].end_ns:
+            stretches[-1] = Interval(stretches[-1].start_ns, after[0] + after[2])
+        return stretches
 
     def _is_pattern(self, low_share: float) -> bool:
         settings = self._settings

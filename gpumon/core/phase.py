@@ -10,6 +10,9 @@ from typing import Final
 class TrainingPhase(str, Enum):
     """What the training process is doing; anything unknown is ``OTHER``."""
 
+    # Enum hashes in Python, for each look-up in a dictionary; a str does so in C.
+    __hash__ = str.__hash__
+
     START_UP = "start_up"
     COMPILE = "compile"
     INPUT_WAIT = "input_wait"
@@ -34,6 +37,8 @@ class TrainingMode(IntEnum):
 
 class IdleCause(str, Enum):
     """Why a GPU was idle. Every settled idle second has exactly one."""
+
+    __hash__ = str.__hash__
 
     START_UP = "start_up"
     COMPILE = "compile"

@@ -30,11 +30,12 @@ def judge(totals: GpuTotals, settings: DetectorSettings = _DEFAULTS) -> Verdict:
             coverage_ratio=_coverage(totals) if in_use_ns else None,
         )
     lost_ratio = totals.lost_ns / in_use_ns
-    name = _name(totals, settings)
+    bursty = _is_bursty(totals, settings)
+    name = _name(totals, settings, bursty=bursty)
     return Verdict(
         name=name,
         severity=Severity.NONE if name is VerdictName.HEALTHY else _severity(lost_ratio, settings),
-        pattern=_pattern(totals, settings),
+        pattern=_pattern(totals, settings, bursty=bursty),
         main_cause=_main_cause(totals),
         lost_ratio=lost_ratio,
         starved_ratio=_starved_ns(totals) / in_use_ns,
@@ -42,11 +43,11 @@ def judge(totals: GpuTotals, settings: DetectorSettings = _DEFAULTS) -> Verdict:
     )
 
 
-def _name(totals: GpuTotals, settings: DetectorSettings) -> VerdictName:
+def _name(totals: GpuTotals, settings: DetectorSettings, *, bursty: bool) -> VerdictName:
     worth_ns = settings.lost_share * totals.in_use_ns
-    proved_ns = sum(ns for cause, ns in totals.idle_ns.items() if cause not in _UNPROVED)
     if totals.lost_ns < worth_ns:
         return VerdictName.HEALTHY
+    proved_ns = sum([ns for cause, ns in totals.idle_ns.items() if cause not in _UNPROVED])
     if (
         proved_ns < worth_ns
         and totals.gaps.count < settings.min_pauses
@@ -58,7 +59,7 @@ def _name(totals: GpuTotals, settings: DetectorSettings) -> VerdictName:
             return VerdictName.STARVED
         if proved_ns >= worth_ns:
             return VerdictName.STALLED
-    if _is_bursty(totals, settings) and totals.suspected_ns > 0:
+    if bursty and totals.suspected_ns > 0:
         return VerdictName.STARVATION_SUSPECTED
     return VerdictName.PARTIAL
 
@@ -70,8 +71,8 @@ def _is_bursty(totals: GpuTotals, settings: DetectorSettings) -> bool:
     )
 
 
-def _pattern(totals: GpuTotals, settings: DetectorSettings) -> Pattern:
-    if _is_bursty(totals, settings):
+def _pattern(totals: GpuTotals, settings: DetectorSettings, *, bursty: bool) -> Pattern:
+    if bursty:
         return Pattern.BURSTY
     if totals.lost_ns < settings.lost_share * totals.in_use_ns or (
         totals.high_ns * 2 > totals.in_use_ns
@@ -87,8 +88,11 @@ def _severity(lost_ratio: float, settings: DetectorSettings) -> Severity:
 
 
 def _main_cause(totals: GpuTotals) -> IdleCause | None:
-    lost = {c: ns for c, ns in totals.idle_ns.items() if c not in _NOT_LOST and ns > 0}
-    return max(lost, key=lost.__getitem__) if lost else None
+    main, most_ns = None, 0
+    for cause, amount_ns in totals.idle_ns.items():
+        if amount_ns > most_ns and cause not in _NOT_LOST:
+            main, most_ns = cause, amount_ns
+    return main
 
 
 def _starved_ns(totals: GpuTotals) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -107,9 +106,7 @@ class TestIdleTimeSettlesAtOnce:
     def test_only_as_far_as_the_phase_covers_it(self) -> None:
         ledger = GpuLedger()
         ledger.observe(every(1.0, [1.0]))
-        ledger.observe_shared(
-            BusySample(s(1), s(2), 0.0), SharedIdle({INPUT_WAIT: s(0.25)}, 0, 0)
-        )
+        ledger.observe_shared(BusySample(s(1), s(2), 0.0), SharedIdle({INPUT_WAIT: s(0.25)}, 0, 0))
 
         totals = ledger.snapshot()
         assert totals.idle_ns == {INPUT_WAIT: s(0.25)}
@@ -248,6 +245,16 @@ steps = st.lists(
 )
 
 
+def happens(ledger: GpuLedger, event: str) -> None:
+    """One event in the life of a job, by its name in ``steps``."""
+    if event == "end":
+        ledger.end_job()
+    elif event in ("named", "gone"):
+        ledger.processes_seen(event == "named")
+    elif event in ("run", "no run"):
+        ledger.run_waits(event == "run")
+
+
 def played(story: list[tuple[int, int, float, IdleCause | None, str]]) -> list[GpuTotals]:
     """Totals after each step of a life with samples, phases, processes and runs."""
     ledger, now_ns, states = GpuLedger(), 0, []
@@ -259,14 +266,7 @@ def played(story: list[tuple[int, int, float, IdleCause | None, str]]) -> list[G
         else:
             half_ns = (length_ns - round(length_ns * ratio)) // 2
             ledger.observe_shared(sample, SharedIdle({cause: half_ns}, 0, 0))
-        {
-            "nothing": lambda: None,
-            "end": ledger.end_job,
-            "named": lambda: ledger.processes_seen(True),
-            "gone": lambda: ledger.processes_seen(False),
-            "run": lambda: ledger.run_waits(True),
-            "no run": lambda: ledger.run_waits(False),
-        }[event]()
+        happens(ledger, event)
         states.append(ledger.snapshot())
     return states
 
@@ -324,8 +324,8 @@ class TestLaws:
         ledger.end_job()
 
         batched, whole = ledger.snapshot(), settled(samples)
-        assert replace(batched, episodes=0, starved_now=False) == replace(
-            whole, episodes=0, starved_now=False
+        assert batched._replace(episodes=0, starved_now=False) == whole._replace(
+            episodes=0, starved_now=False
         )
 
     @given(

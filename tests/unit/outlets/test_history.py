@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -85,8 +84,8 @@ class TestAPauseThatSettles:
         history = told(
             self.BUSY,
             self.PAUSING,
-            replace(self.SETTLED, suspected_ns=0),
-            replace(self.SETTLED, observed_ns=5 * S, pending_ns=S, suspected_ns=0),
+            self.SETTLED._replace(suspected_ns=0),
+            self.SETTLED._replace(observed_ns=5 * S, pending_ns=S, suspected_ns=0),
             GpuTotals(observed_ns=6 * S, busy_ns=3 * S, idle_ns={UNKNOWN: 3 * S},
                       suspected_ns=3 * S),
         )  # fmt: skip
@@ -155,12 +154,11 @@ def grown(totals: GpuTotals, what: str, spent_ns: int) -> GpuTotals:
     """Totals after one more tick: a pause is pending until the next busy or tagged tick."""
     observed_ns = totals.observed_ns + spent_ns
     if what == "pause":
-        return replace(totals, observed_ns=observed_ns, pending_ns=totals.pending_ns + spent_ns)
+        return totals._replace(observed_ns=observed_ns, pending_ns=totals.pending_ns + spent_ns)
     idle_ns = {**totals.idle_ns, UNKNOWN: totals.idle_ns.get(UNKNOWN, 0) + totals.pending_ns}
     if what == "tagged":
         idle_ns[INPUT_WAIT] = idle_ns.get(INPUT_WAIT, 0) + spent_ns
-    return replace(
-        totals,
+    return totals._replace(
         observed_ns=observed_ns,
         busy_ns=totals.busy_ns + (spent_ns if what == "busy" else 0),
         idle_ns=idle_ns,
