@@ -7,7 +7,14 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from trainer_hooks.brackets import Brackets
-from trainer_hooks.phase_machine import COMPILE, DEVICE_SYNC, TRAIN, PhaseMachine
+from trainer_hooks.phase_machine import (
+    BETWEEN_EPOCHS,
+    COMPILE,
+    DEVICE_SYNC,
+    TRAIN,
+    TRAIN_STEP,
+    PhaseMachine,
+)
 from trainer_hooks.process_ring import ProcessRing
 from trainer_hooks.ring_writer import RingWriter
 
@@ -201,7 +208,8 @@ class Tagging:
             try:
                 flush()
             finally:
-                self._pen.enter(phase, mode)
+                # To enter ``train_step`` again would say that one more step began.
+                self._pen.enter(BETWEEN_EPOCHS if phase == TRAIN_STEP else phase, mode)
 
         vars(self._callback_list)["_flush_futures"] = timed_flush
 
