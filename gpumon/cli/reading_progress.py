@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import TextIO, TypeVar
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from gpumon.sources.logs.log_text import LogText
 
 _Item = TypeVar("_Item")
 _PATIENCE_S = 1.0
+_NAME_LENGTH = 24
 _LOOK_EVERY = 16_384
 """Items between two looks at the clock: a look a row would cost more than the row."""
 
@@ -68,7 +71,7 @@ class ReadingProgress:
                 transient=True,
             )
             self._task = self._progress.add_task(
-                self._text.name.replace("[", r"\["), total=self._text.size_bytes
+                escape(Path(self._text.name).name[-_NAME_LENGTH:]), total=self._text.size_bytes
             )
             self._progress.start()
         self._progress.update(self._task, completed=self._text.position_bytes() or 0)

@@ -152,8 +152,8 @@ def _reason(gpu: GpuReport) -> str:
         return f" ({in_percent(verdict.lost_ratio)}), in no pattern worth a change."
     if verdict.name is VerdictName.STARVED:
         return (
-            f", {in_seconds(totals.starved_ns)} of it waiting for input, "
-            f"as the training's own tags prove{_longest(gpu)}."
+            f", {in_seconds(totals.starved_ns)} of it waiting for input: "
+            "the training's own tags prove it."
         )
     if verdict.name is VerdictName.STALLED:
         cause = _proved_cause(gpu)

@@ -1,0 +1,92 @@
+"""Short ways to write down reports: only the numbers that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gpumon.core.advice import advise
+from gpumon.core.intervals import Interval
+from gpumon.core.phase import IdleCause, TrainingPhase
+from gpumon.core.report import GpuReport, Report, RunReport
+from gpumon.core.totals import GapTotals, GpuTotals
+from gpumon.core.verdicts import judge
+from tests.builders_time import s
+
+NO_IDLE: Mapping[IdleCause, float] = {}
+_OUT_OF_USE = (IdleCause.NOT_IN_USE, IdleCause.START_UP)
+
+
+def gpu(
+    busy_s: float,
+    idle_s: Mapping[IdleCause, float] = NO_IDLE,
+    *,
+    index: int = 0,
+    suspected_s: float = 0.0,
+    hidden_s: float = 0.0,
+    pauses: int = 0,
+) -> GpuReport:
+    """A GPU with that much time in seconds; in use but for start-up and not_in_use."""
+    lost_s = sum(idle_s[cause] for cause in idle_s if cause not in _OUT_OF_USE)
+    gaps = GapTotals()
+    if pauses:
+        gaps = GapTotals(
+            count=pauses,
+            total_ns=s(lost_s),
+            longest_ns=s(2 * lost_s / pauses),
+            p50_ns=s(lost_s / pauses),
+            p95_ns=s(2 * lost_s / pauses),
+        )
+    totals = GpuTotals(
+        observed_ns=s(busy_s) + sum(s(seconds) for seconds in idle_s.values()),
+        busy_ns=s(busy_s),
+        idle_ns={cause: s(seconds) for cause, seconds in idle_s.items()},
+        in_use_ns=s(busy_s) + s(lost_s),
+        in_use_busy_ns=s(busy_s),
+        suspected_ns=s(suspected_s),
+        hidden_input_wait_ns=s(hidden_s),
+        low_ns=s(lost_s),
+        high_ns=s(busy_s),
+        gaps=gaps,
+    )
+    return GpuReport(
+        index=index, uuid=f"GPU-{index}", name="NVIDIA A40", totals=totals, verdict=judge(totals)
+    )
+
+
+def run(steps: int = 500, wall_s: float = 60.0, **loader: str | int | bool | None) -> RunReport:
+    """A training run on GPU 0."""
+    return RunReport(
+        run="train",
+        job="j1",
+        rank=0,
+        pid=4711,
+        framework="keras/jax",
+        steps=steps,
+        gpu_uuids=("GPU-0",),
+        wall_ns=s(wall_s),
+        phase_ns={TrainingPhase.TRAIN_STEP: s(wall_s / 2), TrainingPhase.INPUT_WAIT: s(wall_s / 2)},
+        loader=dict(loader),
+    )
+
+
+def report(*gpus: GpuReport, runs: tuple[RunReport, ...] = ()) -> Report:
+    """A report of these GPUs with the advice that follows."""
+    return Report(
+        source="simulated:input-bound",
+        simulated=True,
+        started_at="2025-06-13T00:00:00.000+00:00",
+        origin_ns=s(7),
+        observed_ns=max((one.totals.observed_ns for one in gpus), default=0),
+        period_ns=s(1),
+        skipped_lines=0,
+        gpus=gpus,
+        runs=runs,
+        advice=advise(gpus, runs),
+    )
+
+
+def with_intervals(one: GpuReport, *spans_s: tuple[float, float]) -> GpuReport:
+    """The GPU with these starved intervals, in seconds on the report's clock."""
+    spans = tuple(Interval(s(start), s(end)) for start, end in spans_s)
+    return replace(one, totals=one.totals._replace(starved_intervals=spans))

@@ -1,0 +1,143 @@
+"""Specification of `gpumon report`: from the daemon, of saved files, and as a gate for CI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpumon.cli import report as report_module
+from gpumon.cli.main import main
+from gpumon.core.phase import IdleCause
+from gpumon.core.report import Report
+from gpumon.core.report_codec import encode_report
+from tests.builders_report import gpu, report, run
+
+WAIT = IdleCause.INPUT_WAIT
+SLOW = report(gpu(30, {WAIT: 30}), runs=(run(steps=500, wall_s=60),))
+FAST = report(gpu(30, {WAIT: 1}), runs=(run(steps=500, wall_s=32),))
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A daemon that reports SLOW. How one is asked is specified in test_daemon.py."""
+
+    def answer(state: dict[str, object]) -> Report:
+        assert state == {"address": "x:1"}
+        return SLOW
+
+    monkeypatch.setattr(report_module, "read_state", lambda *_: {"address": "x:1"})
+    monkeypatch.setattr(report_module, "fetch_report", answer)
+    return tmp_path
+
+
+def saved(folder: Path, name: str, one: Report) -> str:
+    path = folder / name
+    path.write_text(json.dumps(encode_report(one)))
+    return str(path)
+
+
+class TestTheDaemonsReport:
+    def test_is_shown_as_text(self, daemon: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["report"]) == 0
+
+        assert capsys.readouterr().out.startswith("Verdict: Starved (high loss): GPU 0")
+
+    def test_is_shown_as_json(self, daemon: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["report", "--json"]) == 0
+
+        assert json.loads(capsys.readouterr().out) == encode_report(SLOW)
+
+    def test_needs_a_daemon(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
+
+        assert main(["report"]) == 4
+
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert "gpumon serve" in printed.err
+        assert len(printed.err.splitlines()) == 1
+
+
+class TestTheGate:
+    @pytest.mark.parametrize(("limit", "code"), [("5", 1), ("49.9%", 1), ("50", 0), ("100", 0)])
+    def test_is_shut_above_the_limit(self, daemon: Path, limit: str, code: int) -> None:
+        assert main(["report", "--fail-if-starved-above", limit]) == code
+
+    def test_says_which_gpu_and_how_much(
+        self, daemon: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        main(["report", "--json", "--fail-if-starved-above", "5"])
+
+        printed = capsys.readouterr()
+        assert json.loads(printed.out)["schema"] == "gpumon.report/1"
+        assert "more than 5 % of the time in use: GPU 0 (50 %)" in printed.err
+
+    def test_counts_suspicion_too(self, daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        suspected = report(gpu(30, {IdleCause.UNKNOWN: 30}, suspected_s=20, pauses=9))
+        monkeypatch.setattr(report_module, "fetch_report", lambda _: suspected)
+
+        assert main(["report", "--fail-if-starved-above", "30"]) == 1
+
+    @pytest.mark.parametrize("limit", ["-1", "101", "nan", "much"])
+    def test_refuses_a_limit_that_is_no_percentage(self, limit: str) -> None:
+        with pytest.raises(SystemExit) as raised:
+            main(["report", f"--fail-if-starved-above={limit}"])
+
+        assert raised.value.code == 2
+
+
+class TestTwoSavedReports:
+    def test_are_shown_beside_each_other(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        files = [saved(tmp_path, "a.json", SLOW), saved(tmp_path, "b.json", FAST)]
+
+        assert main(["report", "--compare", *files]) == 0
+
+        assert "29.0 s won back" in capsys.readouterr().out
+
+    def test_are_compared_for_machines_too(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        files = [saved(tmp_path, "a.json", SLOW), saved(tmp_path, "b.json", FAST)]
+
+        assert main(["report", "--json", "--compare", *files]) == 0
+
+        document = json.loads(capsys.readouterr().out)
+        assert document["schema"] == "gpumon.comparison/1"
+        assert document["speedup"] == pytest.approx(60 / 32)
+        assert document["before"]["gpus"][0]["verdict"] == "starved"
+
+    def test_hold_the_second_against_the_limit(self, tmp_path: Path) -> None:
+        slow, fast = saved(tmp_path, "a.json", SLOW), saved(tmp_path, "b.json", FAST)
+
+        assert main(["report", "--compare", slow, fast, "--fail-if-starved-above", "5"]) == 0
+        assert main(["report", "--compare", fast, slow, "--fail-if-starved-above", "5"]) == 1
+
+    @pytest.mark.parametrize(
+        ("text", "code", "sentence"),
+        [('{"schema": "gpumon.report/2"}', 2, "cannot be compared: schema 'gpumon.report/2'"),
+         ("[]", 2, "cannot be compared"), ("{", 1, "it holds no JSON"),
+         (None, 1, "No such file")],
+    )  # fmt: skip
+    def test_are_refused_by_name_where_one_is_no_report(
+        self,
+        tmp_path: Path,
+        text: str | None,
+        code: int,
+        sentence: str,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        other = tmp_path / "other.json"
+        if text is not None:
+            other.write_text(text)
+
+        assert main(["report", "--compare", saved(tmp_path, "a.json", SLOW), str(other)]) == code
+
+        error = capsys.readouterr().err
+        assert f"{other}" in error
+        assert sentence in error

@@ -1,0 +1,165 @@
+"""Specification of advice: the greatest loss first, what it rests on, and the most it can gain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.advice import WORD_OF_CAUSE, advise, speedup_upper_bound
+from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.report import GpuReport
+from tests.builders_report import gpu, run
+from tests.builders_time import s
+
+WAIT, UNKNOWN = IdleCause.INPUT_WAIT, IdleCause.UNKNOWN
+
+
+def reasoned(one: GpuReport, **seconds: float) -> GpuReport:
+    reasons = {reason: s(amount) for reason, amount in seconds.items()}
+    return replace(one, totals=one.totals._replace(input_wait_by_reason_ns=reasons))
+
+
+class TestTheOrder:
+    def test_is_by_lost_seconds(self) -> None:
+        one = gpu(40, {IdleCause.CHECKPOINT: 5, WAIT: 20, IdleCause.VALIDATION: 8})
+
+        found = advise([one], ())
+
+        assert [advice.cause for advice in found] == ["input_wait", "validation", "checkpoint"]
+        assert [advice.lost_seconds for advice in found] == [20, 8, 5]
+
+    def test_adds_up_the_gpus(self) -> None:
+        found = advise([gpu(40, {WAIT: 20}), gpu(50, {WAIT: 10}, index=1)], ())
+
+        assert found[0].lost_seconds == 30
+        assert "GPU 0 for 20.0 s of 60.0 s in use (33 %)" in found[0].evidence
+        assert "GPU 1 for 10.0 s of 60.0 s in use (17 %)" in found[0].evidence
+
+
+class TestTheGain:
+    def test_is_the_time_in_use_over_what_is_left_of_it(self) -> None:
+        assert advise([gpu(30, {WAIT: 30})], ())[0].speedup_upper_bound == 2.0
+
+    def test_counts_no_time_out_of_use(self) -> None:
+        one = gpu(30, {WAIT: 30, IdleCause.NOT_IN_USE: 1000})
+
+        assert advise([one], ())[0].speedup_upper_bound == 2.0
+
+    def test_bounds_every_gpu_also_the_one_that_lost_most(self) -> None:
+        starved, fine = gpu(30, {WAIT: 30}), gpu(60, index=1)
+
+        assert advise([starved, fine], ())[0].speedup_upper_bound == 2.0
+
+    def test_of_a_shorter_start_up_counts_from_the_start(self) -> None:
+        one = gpu(40, {WAIT: 20, IdleCause.START_UP: 60})
+
+        assert advise([one], ())[0].cause == "start_up"
+        assert advise([one], ())[0].speedup_upper_bound == 2.0
+
+    @given(st.integers(0, 10**15), st.integers(0, 10**15))
+    def test_is_at_least_1_and_never_infinite(self, in_use_ns: int, lost_ns: int) -> None:
+        assert 1.0 <= speedup_upper_bound(in_use_ns, lost_ns) < float("inf")
+
+
+class TestNoAdviceIsGiven:
+    def test_to_a_healthy_gpu(self) -> None:
+        assert advise([gpu(97, {WAIT: 3})], ()) == ()
+
+    def test_on_a_loader_whose_wait_is_hidden(self) -> None:
+        one = gpu(50, {IdleCause.CHECKPOINT: 10, WAIT: 0.3}, hidden_s=12)
+
+        assert [advice.cause for advice in advise([one], ())] == ["checkpoint"]
+
+    def test_on_a_cause_that_costs_next_to_nothing(self) -> None:
+        one = gpu(60, {WAIT: 39.5, IdleCause.CALLBACKS: 0.5})
+
+        assert [advice.cause for advice in advise([one], ())] == ["input_wait"]
+
+
+class TestAnInputWait:
+    def test_names_what_was_exposed_and_what_was_hidden(self) -> None:
+        found = advise([gpu(40, {WAIT: 20}, hidden_s=12)], ())
+
+        assert "Exposed 20.0 s; another 12.0 s of waiting was hidden" in found[0].evidence
+
+    @pytest.mark.parametrize(
+        ("reason", "word"),
+        [("cpu_bound", "cores"), ("gil_bound", "processes instead of threads"),
+         ("disk_bound", "SSD"), ("network_bound", "local disk"),
+         ("memory_pressure", "page cache"), ("latency_bound", "deeper prefetch")],
+    )  # fmt: skip
+    def test_is_answered_by_what_holds_the_input_up(self, reason: str, word: str) -> None:
+        found = advise([reasoned(gpu(40, {WAIT: 20}), **{reason: 15})], ())
+
+        assert word in found[0].text
+
+    def test_is_answered_in_general_where_no_reason_explains_half(self) -> None:
+        found = advise([reasoned(gpu(40, {WAIT: 20}), cpu_bound=8, disk_bound=8)], ())
+
+        assert found[0].text.startswith("Prepare the next batches while the GPU computes")
+
+    @pytest.mark.parametrize(
+        ("loader", "sentence"),
+        [
+            ({"workers": 1}, "has workers=1: raise it"),
+            ({"workers": 4, "use_multiprocessing": False}, "4 workers of train are threads"),
+            ({"prefetch": 0}, "prefetches nothing"),
+        ],
+    )
+    def test_is_answered_by_what_the_loader_really_is(
+        self, loader: dict[str, int | bool], sentence: str
+    ) -> None:
+        assert sentence in advise([gpu(40, {WAIT: 20})], [run(**loader)])[0].text
+
+    def test_is_not_answered_by_the_loader_of_another_gpu(self) -> None:
+        other = replace(run(workers=1), gpu_uuids=("GPU-7",))
+
+        assert "workers=1" not in advise([gpu(40, {WAIT: 20})], [other])[0].text
+
+
+class TestUnknownIdleTime:
+    def test_that_comes_in_bursts_is_to_be_tagged_and_fed_faster(self) -> None:
+        one = gpu(40, {UNKNOWN: 20}, suspected_s=20, pauses=10)
+
+        (found,) = advise([one], ())
+
+        assert "PhaseTagger()" in found.text
+        assert "prefetch" in found.text
+        assert "GPU 0 paused 10 times, median 2.0 s, longest 4.0 s." in found.evidence
+
+    def test_without_a_pattern_is_to_be_tagged_before_anything_is_changed(self) -> None:
+        (found,) = advise([gpu(20, {UNKNOWN: 40})], ())
+
+        assert found.text.startswith("Utilisation alone cannot tell")
+        assert "PhaseTagger()" in found.text
+
+    def test_beside_a_tagged_run_asks_for_the_missing_tags(self) -> None:
+        (found,) = advise([gpu(20, {UNKNOWN: 40})], [run()])
+
+        assert "none of its phases covers" in found.text
+
+
+class TestAGpuWithoutWork:
+    def test_is_advised_on_last_and_loses_nothing(self) -> None:
+        unused = gpu(0, {IdleCause.NOT_IN_USE: 600}, index=1)
+
+        found = advise([unused, gpu(40, {WAIT: 20})], ())
+
+        assert [advice.cause for advice in found] == ["input_wait", "not_in_use"]
+        assert found[1].lost_seconds == 0.0
+        assert found[1].speedup_upper_bound == 1.0
+        assert "GPU 1" in found[1].text
+
+
+class TestEveryCause:
+    @pytest.mark.parametrize("cause", [c for c in CAUSES if c is not IdleCause.NOT_IN_USE])
+    def test_has_a_rule_that_says_what_to_do(self, cause: IdleCause) -> None:
+        one = gpu(40, {cause: 20, WAIT: 20}) if cause is not WAIT else gpu(40, {WAIT: 20})
+
+        found = {advice.cause: advice for advice in advise([one], ())}
+
+        assert WORD_OF_CAUSE[cause] in found[cause.value].evidence
+        assert len(found[cause.value].text) > 40

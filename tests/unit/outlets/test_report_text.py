@@ -1,0 +1,244 @@
+"""Specification of the text report: three lines that say it all, then where every second went."""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.report import Report
+from gpumon.outlets.report_text import render_report
+from gpumon.outlets.text_style import TextStyle, style_for
+from tests.builders_report import gpu, report, run
+from tests.builders_time import s
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+PLAIN = TextStyle()
+
+STARVED = report(
+    gpu(
+        35.4,
+        {IdleCause.INPUT_WAIT: 22.1, IdleCause.CHECKPOINT: 2.3, IdleCause.NOT_IN_USE: 4.2},
+        hidden_s=7.5,
+        pauses=12,
+    ),
+    runs=(run(steps=1200, wall_s=61.5, workers=1),),
+)
+
+
+def shown(one: Report, style: TextStyle = PLAIN) -> list[str]:
+    return render_report(one, style).splitlines()
+
+
+def line_with(word: str, one: Report, style: TextStyle = PLAIN) -> str:
+    (line,) = [line for line in shown(one, style) if word in line]
+    return line
+
+
+def headline(one: Report) -> str:
+    """The three lines, unwrapped."""
+    return " ".join(render_report(one, PLAIN).split("\n\n")[0].split())
+
+
+class TestTheGoldenReports:
+    @pytest.mark.parametrize(
+        ("name", "one"),
+        [
+            ("report_starved.txt", STARVED),
+            (
+                "report_two_gpus.txt",
+                replace(
+                    report(
+                        gpu(30, {IdleCause.UNKNOWN: 30}, suspected_s=30, pauses=20),
+                        gpu(58.2, {IdleCause.UNKNOWN: 1.8}, index=1),
+                    ),
+                    skipped_lines=3,
+                    notes=("The log has no time stamps: 1 s a row (assumed).",),
+                ),
+            ),
+        ],
+    )
+    def test_are_the_golden_files_to_the_byte(self, name: str, one: Report) -> None:
+        text = render_report(one, PLAIN)
+        if os.environ.get("GPUMON_UPDATE_GOLDEN"):
+            (GOLDEN / name).write_text(text, encoding="utf-8")
+
+        assert text == (GOLDEN / name).read_text(encoding="utf-8"), "run: make golden"
+
+
+class TestTheThreeLines:
+    def test_come_first_and_in_this_order(self) -> None:
+        words = [line.split()[0] for line in shown(STARVED) if line.split() and line[0] != " "]
+
+        assert words[:3] == ["Verdict:", "Why:", "Next:"]
+
+    def test_name_a_proved_wait_for_input_and_the_loaders_own_fault(self) -> None:
+        text = headline(STARVED)
+
+        assert "Starved (high loss): GPU 0 waits for input 37 % of its time in use." in text
+        assert "22.1 s of it waiting for input: the training's own tags prove it." in text
+        assert "workers=1: raise it" in text
+        assert "At most 1.59 times as fast." in text
+
+    def test_name_another_proved_cause(self) -> None:
+        text = headline(report(gpu(40, {IdleCause.CHECKPOINT: 20})))
+
+        assert "Stalled (high loss): GPU 0 is idle 33 % of its time in use" in text
+        assert "mainly during checkpoints" in text
+        assert "Next: Save less often" in text
+
+    def test_call_a_suspicion_a_suspicion(self) -> None:
+        text = headline(report(gpu(40, {IdleCause.UNKNOWN: 20}, suspected_s=18, pauses=9)))
+
+        assert "Starvation suspected (high loss)" in text
+        assert "18.0 s of it in 9 pauses" in text
+        assert "PhaseTagger()" in text
+
+    def test_do_not_pretend_to_know(self) -> None:
+        text = headline(report(gpu(20, {IdleCause.UNKNOWN: 40})))
+
+        assert "nothing tells why" in text
+        assert "Utilisation alone cannot tell" in text
+
+    def test_leave_a_healthy_gpu_alone(self) -> None:
+        text = headline(report(gpu(98, {IdleCause.UNKNOWN: 2})))
+
+        assert "Healthy: GPU 0 works well." in text
+        assert "Next: Nothing needs to change." in text
+
+    def test_speak_of_an_unused_gpu_without_a_loss(self) -> None:
+        text = headline(report(gpu(1, {IdleCause.NOT_IN_USE: 59})))
+
+        assert "Not in use: GPU 0 had nothing to do." in text
+        assert "it worked for 1.0 s of 60.0 s" in text.lower()
+
+    def test_name_the_worst_gpu_and_mention_the_others(self) -> None:
+        text = headline(
+            report(
+                gpu(58, {IdleCause.UNKNOWN: 2}, index=0),
+                gpu(40, {IdleCause.INPUT_WAIT: 20}, index=1),
+                gpu(50, {IdleCause.CHECKPOINT: 10}, index=2),
+            )
+        )
+
+        assert "GPU 1 waits for input" in text
+        assert "GPU 2 loses time too." in text
+        assert "GPU 0 is healthy." in text
+
+    def test_say_so_where_there_is_no_gpu(self) -> None:
+        assert "No gpu was observed" in headline(report()).replace("GPU", "gpu")
+
+
+class TestTheTable:
+    def test_marks_the_main_cause_and_nothing_else(self) -> None:
+        marked = [line for line in shown(STARVED) if "◀" in line]
+
+        assert len(marked) == 1
+        assert "waiting for input" in marked[0]
+
+    def test_marks_nothing_on_a_healthy_gpu(self) -> None:
+        assert "◀" not in render_report(report(gpu(98, {IdleCause.UNKNOWN: 2})), PLAIN)
+
+    def test_ends_with_the_sum_and_the_coverage(self) -> None:
+        line = line_with("sum = observed", STARVED)
+
+        assert " ".join(line.split()) == "sum = observed 64.0 s 100.0 % coverage 100 %"
+
+    def test_puts_the_greatest_loss_first_and_time_out_of_use_last(self) -> None:
+        causes = [line for line in shown(STARVED) if line.startswith("  idle, ")]
+
+        assert [cause.split("  ")[1] for cause in causes] == [
+            "idle, waiting for input", "idle, during checkpoints", "idle, not in use"
+        ]  # fmt: skip
+
+    def test_shows_pending_time_as_such(self) -> None:
+        one = gpu(40, {IdleCause.INPUT_WAIT: 20})
+        totals = one.totals._replace(pending_ns=s(3), observed_ns=one.totals.observed_ns + s(3))
+
+        text = report(replace(one, totals=totals))
+
+        assert "3.0 s" in line_with("not decided yet", text)
+        assert "63.0 s" in line_with("sum = observed", text)
+
+    def test_shows_a_hidden_wait_as_hidden(self) -> None:
+        text = " ".join(render_report(STARVED, PLAIN).split())
+
+        assert "waited 7.5 s for input while the GPU was busy: hidden, nothing to gain" in text
+
+    def test_of_many_gpus_is_one_line_each_and_one_table_for_the_worst(self) -> None:
+        many = [gpu(60, index=index) for index in range(8)]
+        many[5] = gpu(40, {IdleCause.INPUT_WAIT: 20}, index=5)
+
+        text = render_report(report(*many), PLAIN)
+
+        assert text.count("sum = observed") == 1
+        assert "GPU 5, NVIDIA A40: in use" in text
+        assert len([line for line in text.splitlines() if line.endswith("  healthy")]) == 7
+
+
+class TestWhatAReaderMustKnow:
+    def test_is_said_skipped_lines_and_notes_alike(self) -> None:
+        noted = replace(STARVED, skipped_lines=3, notes=("The clock ran back.",))
+
+        assert "Note: 3 lines were not used." in shown(noted)
+        assert "Note: The clock ran back." in shown(noted)
+
+    def test_is_said_that_a_gpu_is_simulated(self) -> None:
+        assert "simulated." in " ".join(shown(STARVED))
+        assert "is simulated" not in " ".join(shown(replace(STARVED, simulated=False)))
+
+    def test_is_said_of_a_second_loss_too(self) -> None:
+        assert "After that:" in shown(STARVED)
+
+
+class TestTheTerminal:
+    def test_gets_no_colour_where_it_is_none(self) -> None:
+        assert style_for(io.StringIO(), {}) == TextStyle(colour=False, unicode=False)
+
+    @pytest.mark.parametrize(
+        ("environ", "colour"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+    )
+    def test_gets_colour_where_it_wants_it(self, environ: dict[str, str], colour: bool) -> None:
+        class Terminal(io.TextIOWrapper):
+            def isatty(self) -> bool:
+                return True
+
+        stream = Terminal(io.BytesIO(), encoding="utf-8")
+
+        assert style_for(stream, environ) == TextStyle(colour=colour, unicode=True)
+
+    def test_gets_red_for_a_high_loss_and_the_same_words(self) -> None:
+        painted = render_report(STARVED, TextStyle(colour=True))
+        bare = painted
+        for code in ("\x1b[31m", "\x1b[1m", "\x1b[0m"):
+            bare = bare.replace(code, "")
+
+        assert painted.startswith("\x1b[31mVerdict:")
+        assert bare == render_report(STARVED, PLAIN)
+
+    def test_gets_ascii_where_it_knows_no_more(self) -> None:
+        text = render_report(replace(STARVED, source="Gerät.csv"), TextStyle(unicode=False))
+
+        assert text.isascii()
+        assert "<-" in text
+        assert "####" in text
+
+    @given(
+        st.lists(
+            st.dictionaries(st.sampled_from(CAUSES), st.floats(0.001, 9e6), max_size=12),
+            max_size=6,
+        ),
+        st.booleans(),
+    )
+    def test_is_never_wider_than_80_columns(
+        self, idle: list[dict[IdleCause, float]], unicode: bool
+    ) -> None:
+        one = report(*(gpu(9e6, causes, index=index) for index, causes in enumerate(idle)))
+
+        assert max(len(line) for line in shown(one, TextStyle(unicode=unicode))) <= 80

@@ -1,0 +1,115 @@
+"""Specification of asking a daemon: its report, or one sentence that says what to start."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.core.phase import IdleCause
+from gpumon.core.report_codec import encode_report
+from gpumon.errors import NoDaemonError
+from gpumon.sources.daemon import fetch_report, read_state
+from tests.builders_clock import HandClock
+from tests.builders_report import gpu, report
+from tests.builders_time import s
+
+BOOT = "b00t"
+REPORT = report(gpu(40, {IdleCause.INPUT_WAIT: 20}))
+
+
+def state_file(folder: Path, **changes: object) -> Path:
+    state = {"monotonic_ns": s(1000), "period_ns": s(1), "boot_id": BOOT, "address": "x:1"}
+    path = folder / "state.json"
+    path.write_text(json.dumps({**state, **changes}), encoding="utf-8")
+    return path
+
+
+@contextmanager
+def serving(body: bytes, status: int = 200) -> Iterator[str]:
+    """A server on a free loopback port that always answers so."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/api/v1/report" else 404)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            del format, args
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class TestADaemonThatRuns:
+    def test_is_found_by_its_fresh_state(self, tmp_path: Path) -> None:
+        state = read_state(state_file(tmp_path), HandClock(1002.9), BOOT)
+
+        assert state["address"] == "x:1"
+
+    def test_may_be_three_of_its_own_periods_late(self, tmp_path: Path) -> None:
+        path = state_file(tmp_path, period_ns=s(10))
+
+        assert read_state(path, HandClock(1029.0), BOOT)["period_ns"] == s(10)
+
+    @pytest.mark.parametrize("scheme", ["", "http://"])
+    def test_tells_its_report(self, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+        with serving(json.dumps(encode_report(REPORT)).encode()) as address:
+            found = fetch_report({"address": scheme + address})
+
+        assert found.gpus[0].totals == REPORT.gpus[0].totals
+
+
+class TestOneSentenceComes:
+    def test_without_a_state_file(self) -> None:
+        with pytest.raises(NoDaemonError, match="start one with `gpumon serve`") as raised:
+            read_state(None, HandClock(), BOOT)
+
+        assert raised.value.exit_code == 4
+
+    def test_after_the_daemon_has_stopped(self, tmp_path: Path) -> None:
+        with pytest.raises(NoDaemonError, match=r"last spoke 60 s ago; start one"):
+            read_state(state_file(tmp_path), HandClock(1060.0), BOOT)
+
+    def test_after_a_reboot(self, tmp_path: Path) -> None:
+        with pytest.raises(NoDaemonError, match="before this machine was rebooted"):
+            read_state(state_file(tmp_path), HandClock(1000.5), "another")
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"monotonic_ns": "x"}'])
+    def test_for_a_state_that_is_damaged(self, tmp_path: Path, text: str) -> None:
+        path = tmp_path / "state.json"
+        path.write_text(text)
+
+        with pytest.raises(NoDaemonError, match="cannot be read"):
+            read_state(path, HandClock(), BOOT)
+
+    def test_for_a_daemon_without_a_page(self) -> None:
+        with pytest.raises(NoDaemonError, match="serves no report"):
+            fetch_report({"address": None})
+
+    @pytest.mark.parametrize("address", ["127.0.0.1:9", "ftp://127.0.0.1:9", "no such host:x"])
+    def test_for_an_address_where_nobody_answers(self, address: str) -> None:
+        with pytest.raises(NoDaemonError, match="does not answer at"):
+            fetch_report({"address": address})
+
+    @pytest.mark.parametrize(
+        ("body", "status"), [(b"", 503), (b"<html>", 200), (b'{"schema": "other/1"}', 200)]
+    )
+    def test_for_an_answer_that_is_no_report(self, body: bytes, status: int) -> None:
+        with serving(body, status) as address, pytest.raises(NoDaemonError):
+            fetch_report({"address": address})
