@@ -12,7 +12,8 @@ from gpumon.core.units import NS_PER_S, nanoseconds
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml_binding import GENERAL, UNINITIALIZED, NvmlLibrary, unavailable
 from gpumon.sources.nvml_clock import US, StampClock
-from gpumon.sources.nvml_gpu import NvmlGpu, describe
+from gpumon.sources.nvml_fast import FastRound
+from gpumon.sources.nvml_gpu import Moment, NvmlGpu, describe
 
 _FIRST_WAIT_NS: Final = NS_PER_S // 2
 _LONGEST_WAIT_NS: Final = 4 * NS_PER_S
@@ -56,8 +57,11 @@ class NvmlSource:
         self._gpus: list[NvmlGpu] = []
         self._library: NvmlLibrary | None = None
         self._spent_before: dict[str, float] = {}
+        self._call_seconds: tuple[tuple[str, float], ...] = ()
         self._rejected = 0
         self._inventory_at_ns = 0
+        self._refresh_at_ns = 0
+        self._fast_is_old = False
         self._retry_at_ns = 0
         self._retry_wait_ns = _FIRST_WAIT_NS
         self._trouble: SourceUnavailableError | None = None
@@ -81,27 +85,33 @@ class NvmlSource:
             SourceUnavailableError: NVML as a whole cannot be read.
         """
         library = self._library or self._open_again()
-        steady_since_ns = self._pace.step(self._monotonic_ns())
         back_us = self._follow_stamps()
-        gpus = self._gpus
-        for gpu in gpus:
-            gpu.drain(back_us)
+        steady_since_ns = self._pace.step(self._stamps.ticked_at_ns)
+        fast = self._fast
+        fast.drain(back_us)
         now_ns = self._monotonic_ns()
-        for gpu in gpus:
-            gpu.read_power()
-        self._give_up_if_all_failed()
+        fast.read_power()
+        if fast.sort_failures():
+            self._fast_is_old = True
+        if fast.failed:
+            self._give_up_if_all_failed()
         self._retry_wait_ns = _FIRST_WAIT_NS
-        self._stamps.learn(
-            [stamp_us for gpu in gpus if (stamp_us := gpu.newest_us(self._stamps, now_ns))], now_ns
-        )
-        self._refresh(library, now_ns)
-        samples = tuple([gpu.sample(self._stamps, steady_since_ns, now_ns) for gpu in self._gpus])
+        if now_ns >= self._refresh_at_ns:
+            self._refresh(library, now_ns)
+        samples = fast.samples(Moment(self._stamps, steady_since_ns, now_ns))
+        if self._fast_is_old:
+            self._arrange(library)
         return Frame(
             taken_at_ns=self._monotonic_ns(),
             gpus=samples,
             rejected=self._newly_rejected(),
-            call_seconds=self._call_seconds(library),
+            call_seconds=self._call_seconds,
         )
+
+    def _arrange(self, library: NvmlLibrary) -> None:
+        self._gpus.sort(key=lambda gpu: gpu.device.index)
+        self._fast = FastRound(library, self._gpus)
+        self._fast_is_old = False
 
     def _follow_stamps(self) -> int:
         """Keep every position at its instant where the stamps' clock was set.
@@ -121,13 +131,11 @@ class NvmlSource:
         fresh, self._rejected = total - self._rejected, total
         return fresh
 
-    def _call_seconds(self, library: NvmlLibrary) -> tuple[tuple[str, float], ...]:
-        if not self._spent_before:
-            return library.call_seconds()
+    def _add_up_call_seconds(self, library: NvmlLibrary) -> None:
         total = dict(self._spent_before)
         for name, spent_s in library.call_seconds():
             total[name] = total.get(name, 0.0) + spent_s
-        return tuple(total.items())
+        self._call_seconds = tuple(total.items())
 
     # -- opening, and opening again -------------------------------------------
 
@@ -141,6 +149,7 @@ class NvmlSource:
                     "the NVIDIA driver lists no GPU that can be read: look into `dmesg`, and in a "
                     "container give it its GPUs (--gpus all)"
                 )
+            self._arrange(library)
         except SourceUnavailableError:
             self.close()
             raise
@@ -187,10 +196,13 @@ class NvmlSource:
                 continue  # lost before it was known: looked for again at the next inventory
             gpu = known.get(device.uuid)
             if gpu is None:
-                known[device.uuid] = NvmlGpu(library, handle, device)
-            elif gpu.device != device or not gpu.is_attached_to(library, handle):
+                gpu = NvmlGpu(library, handle, device)
+                self._gpus.append(gpu)
+            elif gpu.handle != handle or gpu.library is not library:
                 gpu.attach(library, handle, device)
-        self._gpus = sorted(known.values(), key=lambda gpu: gpu.device.index)
+            gpu.device = device
+        self._refresh_at_ns = 0
+        self._fast_is_old = True
 
     def _refresh(self, library: NvmlLibrary, now_ns: int) -> None:
         """Read the slow values of the GPUs whose turn it is."""
@@ -201,12 +213,16 @@ class NvmlSource:
             share = (place + 1) / len(self._gpus) if first else 1.0
             gpu.refresh_at_ns = now_ns + int(self._slow_ns * share)
             if gpu.failure:
-                gpu.renew_handle(library)
+                self._fast_is_old |= gpu.renew_handle()
             else:
                 gpu.refresh()
+                self._fast_is_old |= gpu.notice_parts()
         if now_ns >= self._inventory_at_ns:
             self._inventory_at_ns = now_ns + self._slow_ns
             self._look_for_changes(library)
+        self._add_up_call_seconds(library)
+        due_ns = [gpu.refresh_at_ns for gpu in self._gpus]
+        self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + NS_PER_S // 2)
 
     def _look_for_changes(self, library: NvmlLibrary) -> None:
         moved = any(

@@ -7,13 +7,13 @@ is taken from the stamps themselves, never from a constant.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
 from gpumon.core.sample import BusySample
 from gpumon.core.units import NS_PER_S
-from gpumon.sources.nvml_clock import US, Entry
+from gpumon.sources.nvml_clock import NEAR_NS, US, Entry
 
 _SHORTEST_NS: Final = 10_000_000
 _USUAL_NS: Final = 166_666_667
@@ -22,6 +22,8 @@ _USUAL_NS: Final = 166_666_667
 _LONGEST_DOCUMENTED_NS: Final = 3 * NS_PER_S // 2
 _IDLE_PERCENT: Final = 5
 _AHEAD_NS: Final = NS_PER_S
+_new: Final = tuple.__new__
+"""Makes a ``BusySample`` in half the time that its own constructor takes."""
 
 
 class Cadence:
@@ -86,8 +88,8 @@ class BusyTrack:
     """
 
     __slots__ = (
-        "_cadence", "_covered_until_ns", "_gap_ns", "_previous_ns", "percent", "position_us",
-        "rejected", "started",
+        "_cadence", "_covered_until_ns", "_gap_us", "_previous_ns", "_reach_us", "percent",
+        "position_us", "rejected", "started",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -96,9 +98,10 @@ class BusyTrack:
         self.rejected = 0
         self.started = False
         self._cadence = Cadence()
+        self._reach_us = self._cadence.reach_ns // US
         self._previous_ns = 0
         self._covered_until_ns = 0
-        self._gap_ns = 0
+        self._gap_us = 0
 
     @property
     def step_ns(self) -> int:
@@ -114,28 +117,82 @@ class BusyTrack:
         if known and offset_ns is not None:
             self._previous_ns = min(now_ns, self.position_us * US - offset_ns)
         self._covered_until_ns = max(self._covered_until_ns, now_ns)
-        self._gap_ns = 0
+        self._gap_us = 0
         self._cadence.learn_history([stamp_us for stamp_us, _ in known])
+        self._reach_us = self._cadence.reach_ns // US
         if known and 0 <= known[-1][1] <= 100:
             self.percent = known[-1][1]
+
+    def forget_position(self) -> None:
+        """The ring may be another one now: the next look sets the position anew."""
+        self.started = False
+        self.position_us = 0
+        self.percent = None
 
     def shift(self, by_ns: int) -> None:
         """The stamps' clock was set: keep the position at the same instant."""
         if self.position_us:
             self.position_us = max(0, self.position_us + by_ns // US)
 
-    def take(self, entries: Iterable[Entry], offset_ns: int, now_ns: int) -> list[BusySample]:
+    def take_regular(
+        self, entries: Iterable[Entry], offset_ns: int, now_ns: int
+    ) -> list[BusySample] | None:
+        """As ``take_with_care``, but only where each entry follows the one before.
+
+        Almost every drain is like that, and this loop is most of a tick.
+
+        Returns:
+            ``None``, and nothing is changed, where care is needed or nothing is new.
+        """
+        start_ns, position_us, reach_us = self._previous_ns, self.position_us, self._reach_us
+        if start_ns < self._covered_until_ns:
+            return None
+        samples: list[BusySample] = []
+        gap_us, percent = 0, 0.0
+        for stamp_us, percent in entries:
+            gap_us = stamp_us - position_us
+            if not (0 < gap_us <= reach_us and 0 <= percent <= 100):
+                return None
+            end_ns = stamp_us * US - offset_ns
+            samples.append(_new(BusySample, (start_ns, end_ns, percent / 100)))
+            start_ns, position_us = end_ns, stamp_us
+        if not samples or samples[0][0] >= samples[0][1]:
+            return None
+        if not -_AHEAD_NS <= now_ns - start_ns <= NEAR_NS:
+            return None
+        self.position_us, self.percent = position_us, percent
+        self._previous_ns = self._covered_until_ns = start_ns
+        if gap_us != self._gap_us:
+            self._learn_gap(gap_us, samples)
+        return samples
+
+    def _learn_gap(self, gap_us: int, samples: Sequence[BusySample]) -> None:
+        before_us = self._gap_us
+        if len(samples) > 1:
+            before_us = (samples[-2].end_ns - samples[-2].start_ns) // US
+        self._gap_us = gap_us
+        self._cadence.learn_step(gap_us * US, before_us * US)
+        self._reach_us = self._cadence.reach_ns // US
+
+    def take_with_care(
+        self, entries: Iterable[Entry], offset_ns: int, now_ns: int
+    ) -> list[BusySample]:
         """Turn new entries of the ring into samples, oldest first.
 
         Entries seen before are skipped. A stamp that runs back or lies in the
         future, and a value outside 0 to 100, are counted in ``rejected``; the
         window of such a value stays unobserved.
+
+        Args:
+            entries: A stamp and a percentage each, oldest first.
+            offset_ns: Stamp minus monotonic clock.
+            now_ns: CLOCK_MONOTONIC just after they were drained.
         """
         samples: list[BusySample] = []
         seen_us = position_us = self.position_us
-        previous_ns, covered_ns = self._previous_ns, self._covered_until_ns
-        cadence, latest_ns = self._cadence, now_ns + _AHEAD_NS
-        gap_ns = gap_before_ns = self._gap_ns
+        previous_ns, latest_ns = self._previous_ns, now_ns + _AHEAD_NS
+        cadence = self._cadence
+        gap_ns = gap_before_ns = self._gap_us * US
         for stamp_us, percent in entries:
             end_ns = stamp_us * US - offset_ns
             if stamp_us <= position_us or end_ns > latest_ns:
@@ -143,27 +200,30 @@ class BusyTrack:
                 self.rejected += end_ns > latest_ns or stamp_us < position_us != seen_us
                 continue
             gap_before_ns, gap_ns = gap_ns, end_ns - previous_ns
-            start_ns = (
-                previous_ns
-                if gap_ns <= cadence.reach_ns
-                else end_ns - cadence.length_after(gap_ns, gap_before_ns, percent)
-            )
+            start_ns = previous_ns
+            if gap_ns > cadence.reach_ns:
+                start_ns = end_ns - cadence.length_after(gap_ns, gap_before_ns, percent)
             previous_ns, position_us = end_ns, stamp_us
-            if not 0 <= percent <= 100:
+            if 0 <= percent <= 100:
+                self.percent = percent
+                samples.extend(self._uncovered(start_ns, end_ns, percent))
+            else:
                 self.rejected += 1
-                continue
-            self.percent = percent
-            if start_ns < covered_ns:
-                start_ns = covered_ns
-            if start_ns < end_ns:
-                samples.append(BusySample(start_ns, end_ns, percent / 100))
-                covered_ns = end_ns
         if position_us != seen_us:
             self.position_us, self._previous_ns = position_us, previous_ns
-            self._covered_until_ns, self._gap_ns = covered_ns, gap_ns
+            self._gap_us = gap_ns // US
             if gap_ns <= cadence.reach_ns:
                 cadence.learn_step(gap_ns, gap_before_ns)
+            self._reach_us = cadence.reach_ns // US
         return samples
+
+    def _uncovered(self, start_ns: int, end_ns: int, percent: float) -> list[BusySample]:
+        """The part of that stretch that no earlier sample speaks for, as a sample."""
+        start_ns = max(start_ns, self._covered_until_ns)
+        if start_ns >= end_ns:
+            return []
+        self._covered_until_ns = end_ns
+        return [BusySample(start_ns, end_ns, percent / 100)]
 
     def is_dry(self, now_ns: int) -> bool:
         """Whether the ring has been silent for longer than two stamps are apart."""
@@ -177,10 +237,9 @@ class BusyTrack:
             since_ns: Not before this instant: the GPU was not asked then.
             now_ns: When it was read.
         """
-        start_ns = max(self._covered_until_ns, since_ns)
-        self._covered_until_ns = max(self._covered_until_ns, now_ns)
         if not 0 <= percent <= 100:
             self.rejected += 1
+            self._covered_until_ns = max(self._covered_until_ns, now_ns)
             return []
         self.percent = percent
-        return [BusySample(start_ns, now_ns, percent / 100)] if start_ns < now_ns else []
+        return self._uncovered(since_ns, now_ns, percent)

@@ -7,6 +7,7 @@ the clock is found out: whichever is within 5 s of the newest stamp.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -58,14 +59,16 @@ Entry = tuple[int, float]
 class StampClock:
     """Knows how far the driver's stamps are ahead of CLOCK_MONOTONIC.
 
-    Call ``tick`` before the rings are drained and ``learn`` after; then a
-    stamp in microseconds is ``stamp * 1000 - offset_ns`` on the monotonic
+    Call ``tick`` before the rings are drained, and ``learn`` after as long as
+    it is not certain, or where a stamp looks odd; then a stamp in
+    microseconds is ``stamp * 1000 - offset_ns`` on the monotonic
     clock.
 
     Attributes:
         domain: The clock found; ``None`` before the first stamp that tells.
         offset_ns: Stamp minus monotonic, in nanoseconds; ``None`` as long as
             no stamp can be placed in time.
+        ticked_at_ns: CLOCK_MONOTONIC of the last tick.
     """
 
     def __init__(
@@ -73,9 +76,10 @@ class StampClock:
     ) -> None:
         self.domain: StampDomain | None = None
         self.offset_ns: int | None = None
+        self.ticked_at_ns = 0
+        self._clock_id: int | None = None
         self._monotonic_ns = clock.monotonic_ns
         self._read_clock_ns = read_clock_ns
-        self._ticked_at_ns: int | None = None
         self._silence_ns = 0
         self._misses = 0
         self._seen_offsets: deque[int] = deque(maxlen=_ESTIMATE_TICKS)
@@ -91,24 +95,32 @@ class StampClock:
             tick; 0 if it only ran.
         """
         now_ns = self._monotonic_ns()
-        before_ns = now_ns if self._ticked_at_ns is None else self._ticked_at_ns
-        self._ticked_at_ns, self._silence_ns = now_ns, now_ns - before_ns
-        if self.domain is not StampDomain.REALTIME and self.domain is not StampDomain.BOOTTIME:
-            return 0
-        assert self.offset_ns is not None
-        offset_ns = self._paired_offset_ns(self.domain)
-        moved_ns = offset_ns - self.offset_ns
-        self.offset_ns = offset_ns
-        if abs(moved_ns) < _SET_NS:
+        offset_ns = self.offset_ns
+        if self._clock_id is not None and offset_ns is not None:
+            # Straight-line: a second look only where this one was interrupted.
+            there_ns = self._read_clock_ns(self._clock_id)
+            width_ns = self._monotonic_ns() - now_ns
+            self.offset_ns = there_ns - now_ns - width_ns // 2
+            if width_ns > _GOOD_PAIR_NS:
+                self.offset_ns = self._paired_offset_ns(self._clock_id)
+        before_ns, self.ticked_at_ns = self.ticked_at_ns or now_ns, now_ns
+        self._silence_ns = now_ns - before_ns
+        moved_ns = (self.offset_ns or 0) - (offset_ns or 0)
+        if -_SET_NS < moved_ns < _SET_NS:
             return 0
         self._jump_ns, self._jumped_after_ns = moved_ns, before_ns
         self._forget_at_ns = now_ns + _REMEMBER_NS
         return moved_ns
 
     @property
+    def is_certain(self) -> bool:
+        """Whether the stamps count a clock of this host, which was not set lately."""
+        return self._clock_id is not None and self.ticked_at_ns >= self._forget_at_ns
+
+    @property
     def was_set(self) -> bool:
         """Whether rings may still hold stamps from before the clock was set."""
-        return self._ticked_at_ns is not None and self._ticked_at_ns < self._forget_at_ns
+        return self.ticked_at_ns < self._forget_at_ns
 
     def straightened(self, entries: Iterable[Entry], now_ns: int) -> list[Entry]:
         """The same entries, with stamps of before the jump moved to the clock as it is now."""
@@ -140,6 +152,7 @@ class StampClock:
         found = self._nearest_clock(stamps_us, now_ns)
         if found is not None:
             self.domain, self.offset_ns = found
+            self._clock_id = _CLOCK_IDS[self.domain]
             self._misses = 0
             return
         self._misses += 1
@@ -147,7 +160,7 @@ class StampClock:
         # first drain alone proves nothing, and neither does one bad stamp.
         if self._misses >= (2 if self.domain is None else _MISSES_BEFORE_DOUBT):
             self._seen_offsets.clear()
-            self.domain = StampDomain.ESTIMATED
+            self.domain, self._clock_id = StampDomain.ESTIMATED, None
             self._estimate(stamps_us, now_ns)
             self._misses = 0
 
@@ -158,7 +171,9 @@ class StampClock:
         return -_AHEAD_NS <= age_ns <= NEAR_NS + self._silence_ns
 
     def _nearest_clock(self, stamps_us: list[int], now_ns: int) -> tuple[StampDomain, int] | None:
-        offsets = [(domain, self._paired_offset_ns(domain)) for domain in _CLOCK_IDS]
+        offsets = [
+            (domain, self._paired_offset_ns(number)) for domain, number in _CLOCK_IDS.items()
+        ]
         distance_ns, _, domain, offset_ns = min(
             (abs(now_ns + offset_ns - stamp_us * US), rank, domain, offset_ns)
             for rank, (domain, offset_ns) in enumerate(offsets)
@@ -166,19 +181,19 @@ class StampClock:
         )
         return (domain, offset_ns) if distance_ns <= NEAR_NS else None
 
-    def _paired_offset_ns(self, domain: StampDomain) -> int:
+    def _paired_offset_ns(self, clock_id: int) -> int:
         """That clock minus the monotonic one, read between two looks at the latter."""
-        if domain is StampDomain.MONOTONIC:
+        if clock_id == time.CLOCK_MONOTONIC:
             return 0
-        best_width_ns, offset_ns = None, 0
+        best_width_ns, offset_ns = math.inf, 0
         for _ in range(3):
             before_ns = self._monotonic_ns()
-            there_ns = self._read_clock_ns(_CLOCK_IDS[domain])
+            there_ns = self._read_clock_ns(clock_id)
             width_ns = self._monotonic_ns() - before_ns
-            if best_width_ns is None or width_ns < best_width_ns:
-                best_width_ns, offset_ns = width_ns, there_ns - before_ns - width_ns // 2
             if width_ns < _GOOD_PAIR_NS:
-                break
+                return there_ns - before_ns - width_ns // 2
+            if width_ns < best_width_ns:
+                best_width_ns, offset_ns = width_ns, there_ns - before_ns - width_ns // 2
         return offset_ns
 
     def _estimate(self, stamps_us: list[int], now_ns: int) -> None:

@@ -8,9 +8,7 @@ so it has to say what it costs.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
 from functools import partial
-from struct import Struct
 from time import perf_counter_ns
 from typing import Final
 
@@ -23,22 +21,8 @@ from gpumon.sources.nvml_binding import (
     SUCCESS,
     NvmlLibrary,
 )
-from gpumon.sources.nvml_clock import Entry
 
-_GPU_UTILIZATION_SAMPLES: Final = 1
 _NO_VALUE: Final = 0xFFFF_FFFF_FFFF_FFFF
-_ENTRY_FORMATS: Final = {
-    0: Struct("<Qd"),
-    1: Struct("<QIxxxx"),
-    2: Struct("<QQ"),
-    3: Struct("<QQ"),
-    4: Struct("<Qq"),
-    5: Struct("<Qixxxx"),
-    6: Struct("<QHxxxxxx"),
-}
-_ENTRY_BYTES: Final = 16
-_FIRST_CAPACITY: Final = 128
-_LARGEST_CAPACITY: Final = 1 << 16
 
 
 class Field:
@@ -188,74 +172,3 @@ class ProcessField:
             )
             for process in self._processes[: self._count.value]
         )
-
-
-class SampleRing:
-    """The driver's ring of utilisation samples, drained by one call into one buffer.
-
-    Attributes:
-        count: How many entries the last drain brought.
-    """
-
-    def __init__(self, library: NvmlLibrary, handle: int) -> None:
-        self._library, self._handle = library, handle
-        self._value_type = ctypes.c_int()
-        self._room = ctypes.c_uint()
-        self._stopwatch = library.stopwatch("nvmlDeviceGetSamples")
-        self.count = 0
-        self._make_room(_FIRST_CAPACITY)
-
-    def _make_room(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._buffer = (ctypes.c_ulonglong * (2 * capacity))()
-        self._words = memoryview(self._buffer).cast("B").cast("Q")
-        self._bytes = memoryview(self._buffer).cast("B")
-        call = self._library.function(
-            "nvmlDeviceGetSamples",
-            ctypes.c_void_p,
-            ctypes.c_int,
-            ctypes.c_ulonglong,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-        )
-        self._call = partial(call, self._handle, _GPU_UTILIZATION_SAMPLES)
-        self._places = (
-            ctypes.addressof(self._value_type),
-            ctypes.addressof(self._room),
-            ctypes.addressof(self._buffer),
-        )
-
-    def drain(self, last_seen_us: int) -> int:
-        """Fetch what is newer than ``last_seen_us``.
-
-        Returns:
-            NVML's code. 6 NOT_FOUND (nothing new) is normal.
-        """
-        started_ns = perf_counter_ns()
-        code = self._fetch(last_seen_us)
-        # A full buffer may have left something out, so it is asked again with room.
-        while self._room.value >= self._capacity < _LARGEST_CAPACITY and code in (
-            SUCCESS,
-            INSUFFICIENT_SIZE,
-        ):
-            self._make_room(2 * self._capacity)
-            code = self._fetch(last_seen_us)
-        self._stopwatch[0] += perf_counter_ns() - started_ns
-        self.count = self._room.value if code == SUCCESS else 0
-        return code
-
-    def _fetch(self, last_seen_us: int) -> int:
-        self._room.value = self._capacity
-        return self._call(last_seen_us, *self._places)
-
-    def newest_us(self) -> int:
-        """The stamp of the last entry; only where ``count`` is not 0."""
-        return self._words[2 * self.count - 2]
-
-    def entries(self) -> Iterable[Entry]:
-        """What the last drain brought, oldest first; read it before the next."""
-        format_ = _ENTRY_FORMATS.get(self._value_type.value)
-        if format_ is None or not self.count:
-            return ()
-        return format_.iter_unpack(self._bytes[: _ENTRY_BYTES * self.count])

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
 from gpumon.core.device import Device
 from gpumon.core.sample import BusySample, GpuSample, ProcessSample
 from gpumon.core.units import NS_PER_S
-from gpumon.sources.nvml_binding import (
-    GPU_IS_LOST,
-    NOT_FOUND,
-    PERMANENT,
-    SUCCESS,
-    NvmlLibrary,
-    code_name,
-)
+from gpumon.sources.nvml_binding import GPU_IS_LOST, SUCCESS, NvmlLibrary, code_name
 from gpumon.sources.nvml_busy import BusyTrack
 from gpumon.sources.nvml_clock import Entry, StampClock
-from gpumon.sources.nvml_fields import (
-    MemoryField,
-    NumberField,
-    PairField,
-    ProcessField,
-    SampleRing,
-)
+from gpumon.sources.nvml_fields import MemoryField, NumberField, PairField, ProcessField
+from gpumon.sources.nvml_sweep import RingSweep
 
 _TEMPERATURE_GPU: Final = 0
 _CLOCK_SM: Final = 1
 _HERTZ_PER_MEGAHERTZ: Final = 1_000_000
 _LOOK_AGAIN_NS: Final = 10 * NS_PER_S
-_NOTHING_NEW: Final = frozenset({NOT_FOUND, 21})
 
 _LOST: Final = "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`, then reset the GPU or reboot"
+
+EntriesOf = Callable[[], Iterable[Entry]]
+"""Gives what is new in a GPU's ring, oldest first."""
+
+# A frozen dataclass guards every attribute that its constructor sets: ten
+# times a GPU that is a fifth of a tick. Its slots take the values without.
+_new = object.__new__
+for_device, for_busy, for_utilization, for_memory, for_power = (
+    GpuSample.__dict__[name].__set__
+    for name in ("device", "busy", "utilization_ratio", "memory_used_bytes", "power_watts")
+)
+for_temperature, for_clock, for_energy, for_processes, for_error = (
+    GpuSample.__dict__[name].__set__
+    for name in ("temperature_celsius", "sm_clock_hertz", "energy_joules", "processes", "error")
+)
 
 
 def describe(library: NvmlLibrary, handle: int, index: int) -> Device | None:
@@ -52,174 +54,153 @@ def describe(library: NvmlLibrary, handle: int, index: int) -> Device | None:
     )
 
 
-class NvmlGpu:
-    """Reads one GPU; what it knows outlives a lost handle.
+class Moment(NamedTuple):
+    """What the GPUs of one tick have in common.
 
-    A tick asks in three rounds, so that the drains of all GPUs lie close
-    together: ``drain``, ``read_power``, ``sample``; and ``refresh`` now and
-    then for what changes slowly.
+    Attributes:
+        stamps: Where the driver's stamps lie on the monotonic clock.
+        steady_since_ns: Since when the source was read without a stop.
+        now_ns: CLOCK_MONOTONIC just after the rings were drained.
+    """
+
+    stamps: StampClock
+    steady_since_ns: int
+    now_ns: int
+
+
+class NvmlGpu:
+    """What is known of one GPU; it outlives a lost handle.
 
     Attributes:
         device: Who it is.
+        track: Its utilisation up to now.
         failure: The code that made this tick's reading impossible; 0 if none.
-        refresh_at_ns: When the slow values are due again.
+        has_ring: Whether the driver keeps utilisation samples of it.
+        has_power: Whether its power draw can be asked.
+        in_parts: Whether it is cut into MIG parts: then its utilisation is
+            unknown, which is not idle.
+        refresh_at_ns: When the slow values are due again; 0 before the first.
     """
 
     def __init__(self, library: NvmlLibrary, handle: int, device: Device) -> None:
         self.track = BusyTrack()
-        self.refresh_at_ns = 0
-        self._answering_since_ns: int | None = None
+        self._failed_at_ns = 0
         self.attach(library, handle, device)
 
     def attach(self, library: NvmlLibrary, handle: int, device: Device) -> None:
         """Use this handle from now on; the position in the ring is set anew."""
         self.device = device
-        self._library, self._handle = library, handle
-        self._ring = SampleRing(library, handle)
+        self.library, self.handle = library, handle
         self._rates = PairField(library, "nvmlDeviceGetUtilizationRates", handle, apart=False)
         self._mig = PairField(library, "nvmlDeviceGetMigMode", handle, apart=True)
-        self._power = NumberField(library, "nvmlDeviceGetPowerUsage", handle)
         self._temperature = NumberField(
             library, "nvmlDeviceGetTemperature", handle, kind=_TEMPERATURE_GPU
         )
         self._clock = NumberField(library, "nvmlDeviceGetClockInfo", handle, kind=_CLOCK_SM)
         self._energy = NumberField(
-            library,
-            "nvmlDeviceGetTotalEnergyConsumption",
-            handle,
-            number=ctypes.c_ulonglong(),
+            library, "nvmlDeviceGetTotalEnergyConsumption", handle, number=ctypes.c_ulonglong()
         )
         self._index = NumberField(library, "nvmlDeviceGetIndex", handle)
         self._memory = MemoryField(library, handle)
         self._processes = ProcessField(library, handle)
-        self._has_ring, self._in_parts = True, False
         self.failure = SUCCESS
+        self.has_ring = self.has_power = True
+        self.in_parts = False
+        self.refresh_at_ns = 0
         self._look_again_at_ns = 0
-        self._forget_slow_values()
-        self.track.started = False
-
-    def is_attached_to(self, library: NvmlLibrary, handle: int) -> bool:
-        """Whether it reads through this handle of this library."""
-        return self._library is library and self._handle == handle
-
-    def renew_handle(self, library: NvmlLibrary) -> None:
-        """Look the GPU up again by its UUID: a reset can have made the handle void."""
-        handle = library.handle_by_uuid(self.device.uuid)
-        if handle is not None and handle != self._handle:
-            self.attach(library, handle, self.device)
-
-    def _forget_slow_values(self) -> None:
-        self._power_watts: float | None = None
         self._memory_used_bytes: int | None = None
         self._temperature_celsius: float | None = None
         self._sm_clock_hertz: float | None = None
         self._energy_joules: float | None = None
         self._process_samples: tuple[ProcessSample, ...] | None = None
-        self.refresh_at_ns = 0
+        self.track.forget_position()
 
-    # -- the fast rounds -----------------------------------------------------
+    def renew_handle(self) -> bool:
+        """Look the GPU up again by its UUID: a reset can have made the handle void."""
+        handle = self.library.handle_by_uuid(self.device.uuid)
+        if handle is None or handle == self.handle:
+            return False
+        self.attach(self.library, handle, self.device)
+        return True
 
-    def drain(self, back_us: int = 0) -> None:
-        """Fetch what is new in the ring, and from ``back_us`` before the position on."""
-        self.failure = SUCCESS
-        if not self._has_ring or self._in_parts:
-            self._ring.count = 0
-            return
-        code = self._ring.drain(max(0, self.track.position_us - back_us))
-        if code == SUCCESS or code in _NOTHING_NEW:
-            return
-        if code in PERMANENT:
-            self._has_ring = False
-        else:
-            self.failure = code
+    # -- each tick -----------------------------------------------------------
 
-    def read_power(self) -> None:
-        """Read the board's power draw: it changes as fast as the work does."""
-        milliwatts = self._power.read()
-        self._power_watts = None if milliwatts is None else milliwatts / 1000
-        if milliwatts is not None or not self._power.supported or self.failure:
-            return
-        # Where the ring is not asked, this call is the one that notices a GPU that is gone.
-        asks_ring = self._has_ring and not self._in_parts
-        if self._power.code == GPU_IS_LOST or not asks_ring:
-            self.failure = self._power.code
+    def sample(self, busy: Iterable[BusySample], power_watts: float | None) -> GpuSample:
+        """What this GPU says in this tick."""
+        percent = self.track.percent
+        sample = _new(GpuSample)
+        for_device(sample, self.device)
+        for_busy(sample, tuple(busy))
+        for_utilization(sample, None if percent is None else percent / 100)
+        for_memory(sample, self._memory_used_bytes)
+        for_power(sample, power_watts)
+        for_temperature(sample, self._temperature_celsius)
+        for_clock(sample, self._sm_clock_hertz)
+        for_energy(sample, self._energy_joules)
+        for_processes(sample, self._process_samples)
+        for_error(sample, None)
+        return sample
 
-    def newest_us(self, stamps: StampClock, now_ns: int) -> int:
-        """The newest stamp that this tick brought; 0 where nothing is new."""
-        if not self._ring.count:
-            return 0
-        stamp_us = self._ring.newest_us()
-        if stamps.was_set:
-            ((stamp_us, _),) = stamps.straightened(((stamp_us, 0),), now_ns)
-        return stamp_us if stamp_us > self.track.position_us else 0
+    def failed_sample(self, now_ns: int) -> GpuSample:
+        """What is said of it in a tick in which it could not be read."""
+        self._failed_at_ns = now_ns
+        return GpuSample(device=self.device, error=self._failure_text())
 
-    def sample(self, stamps: StampClock, steady_since_ns: int, now_ns: int) -> GpuSample:
-        """What this GPU says in this tick.
+    def busy_with_care(self, moment: Moment, entries: EntriesOf | None) -> Sequence[BusySample]:
+        """Its utilisation, where the ring's entries do not just continue.
 
         Args:
-            stamps: Where the driver's stamps lie on the monotonic clock.
-            steady_since_ns: Since when the source was read without a stop.
-            now_ns: CLOCK_MONOTONIC just after the rings were drained.
+            moment: What the GPUs of the tick have in common.
+            entries: What is new in its ring, if anything.
         """
-        if self.failure:
-            self._answering_since_ns = None
-            return GpuSample(device=self.device, error=self._failure_text())
-        if self._answering_since_ns is None:
-            self._answering_since_ns = now_ns
-        busy: Iterable[BusySample] = ()
-        if not self._in_parts:
-            busy = self._take_ring(stamps, now_ns)
-            if not busy and self.track.is_dry(now_ns):
-                busy = self._read_rates(max(steady_since_ns, self._answering_since_ns), now_ns)
-        percent = None if self._in_parts else self.track.percent
-        return GpuSample(
-            device=self.device,
-            busy=tuple(busy),
-            utilization_ratio=None if percent is None else percent / 100,
-            memory_used_bytes=self._memory_used_bytes,
-            power_watts=self._power_watts,
-            temperature_celsius=self._temperature_celsius,
-            sm_clock_hertz=self._sm_clock_hertz,
-            energy_joules=self._energy_joules,
-            processes=self._process_samples,
-        )
-
-    def _take_ring(self, stamps: StampClock, now_ns: int) -> Iterable[BusySample]:
-        track, ring = self.track, self._ring
-        if track.started and not ring.count:
+        if self.in_parts:
             return ()
-        entries: Iterable[Entry] = ring.entries()
-        offset_ns = stamps.offset_ns
-        if not track.started or offset_ns is None:
-            track.start(entries, offset_ns, now_ns)
+        if entries is not None and self.track.started:
+            return self._take(moment, entries)
+        return self._look_around(moment, entries)
+
+    def _take(self, moment: Moment, entries: EntriesOf) -> Sequence[BusySample]:
+        stamps = moment.stamps
+        if stamps.offset_ns is None:
+            self.track.start(entries(), None, moment.now_ns)
             return ()
         if stamps.was_set:
-            entries = stamps.straightened(entries, now_ns)
-        return track.take(entries, offset_ns, now_ns)
+            straight = stamps.straightened(entries(), moment.now_ns)
+            return self.track.take_with_care(straight, stamps.offset_ns, moment.now_ns)
+        return self.track.take_with_care(entries(), stamps.offset_ns, moment.now_ns)
 
-    def _read_rates(self, since_ns: int, now_ns: int) -> Iterable[BusySample]:
-        self._find_restarted_stamps(now_ns)
+    def _look_around(self, moment: Moment, entries: EntriesOf | None) -> Sequence[BusySample]:
+        """The ring brought nothing, or there is none, or this is the first look at it."""
+        track = self.track
+        if not track.started:
+            track.start(entries() if entries else (), moment.stamps.offset_ns, moment.now_ns)
+        if not track.is_dry(moment.now_ns):
+            return ()
+        self._find_restarted_stamps(moment.now_ns)
         percent = self._rates.read()
         if percent is None:
-            self.track.percent = None
+            track.percent = None
             return ()
-        return self.track.cover(percent, since_ns, now_ns)
+        since_ns = max(moment.steady_since_ns, self._failed_at_ns)
+        return track.cover(percent, since_ns, moment.now_ns)
 
     def _find_restarted_stamps(self, now_ns: int) -> None:
         """A reset can set the stamps back: then nothing would ever be newer than the position."""
         track = self.track
-        if not self._has_ring or not track.position_us or now_ns < self._look_again_at_ns:
+        if not self.has_ring or not track.position_us or now_ns < self._look_again_at_ns:
             return
         self._look_again_at_ns = now_ns + _LOOK_AGAIN_NS
-        if self._ring.drain(0) == SUCCESS and self._ring.newest_us() < track.position_us:
-            track.start(self._ring.entries(), None, now_ns)
+        ring = RingSweep(self.library, [self.handle])
+        ring.drain([0])
+        if ring.counts[0] and ring.newest_us(0) < track.position_us:
+            track.start(ring.entries(0), None, now_ns)
 
     def _failure_text(self) -> str:
         if self.failure == GPU_IS_LOST:
             return _LOST
         return f"NVML could not read the GPU: it answers {code_name(self.failure)}"
 
-    # -- the slow round ------------------------------------------------------
+    # -- now and then ----------------------------------------------------------
 
     def refresh(self) -> None:
         """Read what changes slowly: some of these calls take milliseconds on real boards."""
@@ -231,15 +212,17 @@ class NvmlGpu:
         millijoules = self._energy.read()
         self._energy_joules = None if millijoules is None else millijoules / 1000
         self._process_samples = self._processes.read()
-        self._notice_parts()
 
-    def _notice_parts(self) -> None:
-        """A GPU in MIG parts has no utilisation of its own: unknown, not idle."""
+    def notice_parts(self) -> bool:
+        """Ask for the MIG mode; say whether it changed."""
         in_parts = self._mig.read() == 1
-        if self._in_parts and not in_parts:
-            self._has_ring = self._rates.supported = True
-            self.track.started = False
-        self._in_parts = in_parts
+        if self.in_parts == in_parts:
+            return False
+        self.in_parts = in_parts
+        self.has_ring = self._rates.supported = True
+        self.track.forget_position()
+        self.track.percent = None
+        return True
 
     def current_index(self) -> int:
         """The index NVML gives it now."""

@@ -1,0 +1,124 @@
+"""What reading eight GPUs costs, beside the least that anybody could do with pynvml.
+
+    python -m benchmarks.nvml_read
+
+Both run on the fake libnvidia-ml.so.1 in this process, in turns: a driver
+call costs next to nothing there, so what is compared is the caller's own
+work. ``hot`` reads in a loop; ``spaced`` sleeps 50 ms between two reads, as a
+sampler does, and pays for cold caches. About six new samples a GPU each time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pynvml
+
+from gpumon.sources.nvml import NvmlSource
+from gpumon.sources.system_clock import SystemClock
+from tests.fakenvml.build import build_fake
+from tests.fakenvml.control import FakeNvml
+
+GPUS = 8
+ROUNDS = 5
+HOT_READS = 3_000
+SPACED_READS = 60
+SPACING_S = 0.05
+HOT_READ_S = 90e-6
+SAMPLES_A_READ = 6
+
+
+def bare_pynvml() -> Callable[[], None]:
+    """Utilisation, memory, power, temperature and clock of every GPU: five calls each."""
+    pynvml.nvmlInit()
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(GPUS)]
+
+    def read() -> None:
+        for handle in handles:
+            pynvml.nvmlDeviceGetUtilizationRates(handle)
+            pynvml.nvmlDeviceGetMemoryInfo(handle)
+            pynvml.nvmlDeviceGetPowerUsage(handle)
+            pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
+            pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
+
+    return read
+
+
+def gpumon_source() -> NvmlSource:
+    """The source that ``gpumon serve`` reads by default."""
+    return NvmlSource(SystemClock())
+
+
+def gpumon_read() -> Callable[[], int]:
+    """A frame; returns how many samples of utilisation it brought."""
+    source = gpumon_source()
+    return lambda: sum([len(gpu.busy) for gpu in source.read().gpus])
+
+
+def hot_us(read: Callable[[], object]) -> float:
+    """CPU microseconds of one read in a loop."""
+    started = time.process_time_ns()
+    for _ in range(HOT_READS):
+        read()
+    return (time.process_time_ns() - started) / HOT_READS / 1000
+
+
+def spaced_us(read: Callable[[], object]) -> float:
+    """CPU microseconds of one read with a pause before it."""
+    spent = 0
+    for _ in range(SPACED_READS):
+        time.sleep(SPACING_S)
+        started = time.process_time_ns()
+        read()
+        spent += time.process_time_ns() - started
+    return spent / SPACED_READS / 1000
+
+
+def compare(
+    name: str, window_s: float, fake: FakeNvml, measure: Callable[[Callable[[], object]], float]
+) -> float:
+    """Print one row and return gpumon's CPU as a multiple of the bare loop's."""
+    for slot in range(GPUS):
+        fake.wave(slot, period_s=6 * window_s, busy_ratio=0.7, window_s=window_s)
+    bare, ours = bare_pynvml(), gpumon_read()
+    brought: list[int] = []
+
+    def counted() -> None:
+        brought.append(ours())
+
+    rounds = [(measure(bare), measure(counted)) for _ in range(ROUNDS)]
+    bare_us = statistics.median(row[0] for row in rounds)
+    ours_us = statistics.median(row[1] for row in rounds)
+    print(
+        f"{name:<8}{bare_us:>12.1f}{ours_us:>12.1f}{ours_us / bare_us:>9.2f}"
+        f"{statistics.median(brought) / GPUS:>14.1f}"
+    )
+    return ours_us / bare_us
+
+
+def main() -> int:
+    """Run both comparisons; fail where gpumon's read alone exceeds the tick's whole budget."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = build_fake(Path(folder))
+        ctypes.CDLL(str(library))
+        with FakeNvml(Path(folder) / "control", gpus=GPUS) as fake:
+            for slot in range(GPUS):
+                fake.run(slot, 4000 + slot)
+            os.environ["FAKENVML_CTL"] = str(fake.path)
+            print(f"{'8 GPUs':<8}{'bare us':>12}{'gpumon us':>12}{'ratio':>9}{'samples/GPU':>14}")
+            ratios = [
+                compare("hot", HOT_READ_S / SAMPLES_A_READ, fake, hot_us),
+                compare("spaced", SPACING_S / SAMPLES_A_READ, fake, spaced_us),
+            ]
+    return 0 if max(ratios) < 3 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

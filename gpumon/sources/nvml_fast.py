@@ -1,0 +1,131 @@
+"""The part of a tick that asks every GPU: its ring of samples, and its power."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from gpumon.core.sample import BusySample, GpuSample
+from gpumon.sources.nvml_binding import GPU_IS_LOST, NOT_FOUND, PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_gpu import EntriesOf, Moment, NvmlGpu
+from gpumon.sources.nvml_sweep import PowerSweep, RingSweep
+
+_NOTHING_NEW: Final = frozenset({SUCCESS, NOT_FOUND, 21})
+
+
+class FastRound:
+    """Asks each GPU what it can be asked at every tick; made anew when that changes.
+
+    Attributes:
+        failed: Whether a GPU could not be read in this tick.
+    """
+
+    def __init__(self, library: NvmlLibrary, gpus: Sequence[NvmlGpu]) -> None:
+        self._gpus = list(gpus)
+        self._with_ring = [gpu for gpu in gpus if gpu.has_ring and not gpu.in_parts]
+        self._with_power = [gpu for gpu in gpus if gpu.has_power]
+        self._rings = RingSweep(library, [gpu.handle for gpu in self._with_ring])
+        self._power = PowerSweep(library, [gpu.handle for gpu in self._with_power])
+        ring_of = {id(gpu): place for place, gpu in enumerate(self._with_ring)}
+        power_of = {id(gpu): place for place, gpu in enumerate(self._with_power)}
+        # -1, for none, is the last of each tick's rows: nothing new, no answer.
+        self._places = [
+            (gpu, ring_of.get(id(gpu), -1), power_of.get(id(gpu), -1)) for gpu in self._gpus
+        ]
+        self._watts: list[float | None] = []
+        self.failed = False
+
+    def drain(self, back_us: int) -> None:
+        """Fetch what is new in the rings.
+
+        Args:
+            back_us: Ask for entries from that long before each position on.
+        """
+        if self.failed:
+            self.failed = False
+            for gpu in self._gpus:
+                gpu.failure = SUCCESS
+        positions_us = [gpu.track.position_us for gpu in self._with_ring]
+        if back_us:
+            positions_us = [max(0, position_us - back_us) for position_us in positions_us]
+        self._rings.drain(positions_us)
+
+    def read_power(self) -> None:
+        """Read the power of the boards: it changes as fast as their work does."""
+        self._watts = [milliwatts / 1000 for milliwatts in self._power.read()]
+        self._watts.append(None)
+
+    def sort_failures(self) -> bool:
+        """Note on each GPU what went wrong with it.
+
+        Returns:
+            Whether a GPU turned out not to support something: make a new round.
+        """
+        changed = False
+        if any(self._rings.codes):
+            for gpu, code in zip(self._with_ring, self._rings.codes, strict=True):
+                if code in PERMANENT:
+                    gpu.has_ring, changed = False, True
+                elif code not in _NOTHING_NEW:
+                    gpu.failure, self.failed = code, True
+        if any(self._power.codes):
+            changed = self._sort_power_failures() or changed
+        return changed
+
+    def _sort_power_failures(self) -> bool:
+        changed = False
+        for place, (gpu, code) in enumerate(zip(self._with_power, self._power.codes, strict=True)):
+            if code == SUCCESS:
+                continue
+            self._watts[place] = None
+            if code in PERMANENT:
+                gpu.has_power, changed = False, True
+            elif not gpu.failure and (code == GPU_IS_LOST or gpu not in self._with_ring):
+                # Where no ring is asked, this call is the one that notices a GPU that is gone.
+                gpu.failure, self.failed = code, True
+        return changed
+
+    def samples(self, moment: Moment) -> tuple[GpuSample, ...]:
+        """What every GPU says, in index order."""
+        stamps, now_ns = moment.stamps, moment.now_ns
+        learned = not stamps.is_certain
+        if learned:
+            self._learn_stamps(moment)
+        offset_ns, fresh, watts = stamps.offset_ns, self._rings.all_entries(), self._watts
+        if offset_ns is None or stamps.was_set:
+            fresh, offset_ns = [()] * len(fresh), 0
+        samples = []
+        for gpu, ring, power in self._places:
+            busy: Sequence[BusySample] | None = gpu.track.take_regular(
+                fresh[ring], offset_ns, now_ns
+            )
+            if busy is None:
+                if gpu.failure:
+                    samples.append(gpu.failed_sample(now_ns))
+                    continue
+                if not learned:
+                    self._learn_stamps(moment)
+                    learned = True
+                busy = gpu.busy_with_care(moment, self._entries_of(ring))
+            samples.append(gpu.sample(busy, watts[power]))
+        return tuple(samples)
+
+    def _entries_of(self, ring: int) -> EntriesOf | None:
+        if ring < 0 or not self._rings.counts[ring]:
+            return None
+        return partial(self._rings.entries, ring)
+
+    def _learn_stamps(self, moment: Moment) -> None:
+        """Let the clock see the newest stamps that this drain brought."""
+        stamps, now_ns, fresh_us = moment.stamps, moment.now_ns, []
+        for place, count in enumerate(self._rings.counts):
+            if not count:
+                continue
+            stamp_us = self._rings.newest_us(place)
+            if stamps.was_set:
+                ((stamp_us, _),) = stamps.straightened(((stamp_us, 0),), now_ns)
+            if stamp_us > self._with_ring[place].track.position_us:
+                fresh_us.append(stamp_us)
+        if fresh_us:
+            stamps.learn(fresh_us, now_ns)
