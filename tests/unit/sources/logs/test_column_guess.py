@@ -56,6 +56,10 @@ class TestARefusal:
         with pytest.raises(UnreadableLogError, match=r"any of the columns 2, 3, 4; say which"):
             guessed(f"{STAMP}, 45 %, 12 %, 30 %")
 
+    def test_comes_where_two_columns_in_percent_are_no_neighbours(self) -> None:
+        with pytest.raises(UnreadableLogError, match="any of the columns 1, 3"):
+            guessed("45 %, 364 MiB, 30 %")
+
     def test_comes_where_memory_is_busier_than_the_gpu(self) -> None:
         with pytest.raises(UnreadableLogError, match="could be any"):
             guessed("0 %, 45 %", "3 %, 60 %", "9 %, 8 %")
