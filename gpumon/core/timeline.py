@@ -45,7 +45,7 @@ class PhaseTimeline:
         self._amounts: dict[int, dict[IdleCause, int]] = {}  # by start of the span
         self._known_until_ns = 0
         self._has_marks = False
-        self._steps_done = self._steps_begun = 0
+        self._steps_done = self._steps_begun = self._steps_counted = 0
         self._idle_from_ns: int | None = None
         self._drained: list[tuple[int, int]] = []  # the device had no work, oldest first
 
@@ -63,6 +63,7 @@ class PhaseTimeline:
                 cause = cause_of(event.phase)
                 amounts[cause] = amounts.get(cause, 0) + event.value
             elif event.kind is RingKind.STEP:
+                self._steps_counted = event.value
                 self._steps_begun = max(self._steps_begun, event.value)
             elif event.kind is RingKind.DEVICE_DONE:
                 self._device_done(event)
@@ -112,7 +113,8 @@ class PhaseTimeline:
             self._starts_ns.append(start_ns)
             self._labels.append(label)
         if event.phase is TrainingPhase.TRAIN_STEP and mode is TrainingMode.TRAIN:
-            self._steps_begun += 1
+            # A tag nested in a step enters it again: that is no further step.
+            self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
             if self._idle_from_ns is not None:
                 self._drained.append((self._idle_from_ns, start_ns))
                 self._idle_from_ns = None

@@ -42,6 +42,8 @@ class Run:
         for event in reading.events:
             if event.kind is RingKind.ENTER:
                 self._phase, self._phase_from_ns = event.phase, event.at_ns
+            elif event.kind is RingKind.AMOUNT:
+                self._phase_from_ns += event.value  # the ring's sums hold it already
 
     def state(self, label: str) -> RunState:
         """The run as outlets show it."""

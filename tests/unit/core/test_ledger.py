@@ -1,4 +1,4 @@
-"""Specification of the ledger: every observed nanosecond is busy, idle with one cause, or pending."""
+"""Specification of the ledger: each observed nanosecond is busy, idle for a cause, or pending."""
 
 from __future__ import annotations
 

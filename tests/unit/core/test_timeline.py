@@ -1,4 +1,4 @@
-"""Specification of the timeline: which phases of a run lie in a window, and which the device felt."""
+"""Specification of the timeline: which phases lie in a window, and which the device felt."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ WAIT, STEP, SYNC, CALLBACKS, VALIDATION = (
 
 def enter(at_ns: int, phase: TrainingPhase, mode: TrainingMode = TrainingMode.TRAIN) -> RingEvent:
     return RingEvent(RingKind.ENTER, at_ns, phase, mode)
+
+
+def step(at_ns: int, count: int) -> RingEvent:
+    return RingEvent(RingKind.STEP, at_ns, TrainingPhase.OTHER, count)
 
 
 def done(at_ns: int, step: int) -> RingEvent:
@@ -97,8 +101,8 @@ class TestWhereTheDeviceSaysWhenAStepEnded:
 
     def test_the_next_dispatch_ends_the_exposure(self) -> None:
         run = timeline(
-            enter(0, STEP), enter(10, WAIT), done(100, 1),
-            enter(300, STEP), enter(310, WAIT), done(400, 2),
+            enter(0, STEP), step(10, 1), enter(10, WAIT), done(100, 1),
+            enter(300, STEP), step(310, 2), enter(310, WAIT), done(400, 2),
             until_ns=500,
         )  # fmt: skip
 
@@ -106,12 +110,22 @@ class TestWhereTheDeviceSaysWhenAStepEnded:
 
     def test_a_step_dispatched_ahead_keeps_it_hidden(self) -> None:
         run = timeline(
-            enter(0, STEP), enter(10, WAIT), enter(20, STEP), enter(30, WAIT), done(100, 1),
+            enter(0, STEP), step(10, 1), enter(10, WAIT),
+            enter(20, STEP), step(30, 2), enter(30, WAIT), done(100, 1),
             until_ns=200,
         )  # fmt: skip
 
         assert run.parts(30, 200).waits == {IdleCause.INPUT_WAIT: 0}
         assert run.parts(30, 200).hidden_input_wait_ns == 170
+
+    def test_a_tag_nested_in_a_step_does_not_make_it_two(self) -> None:
+        run = timeline(
+            enter(0, STEP), enter(5, CALLBACKS), enter(8, STEP), step(10, 1), enter(10, WAIT),
+            done(100, 1),
+            until_ns=200,
+        )  # fmt: skip
+
+        assert run.parts(10, 200).waits == {IdleCause.INPUT_WAIT: 100}
 
     def test_late_records_are_put_in_order(self) -> None:
         straight = timeline(enter(0, STEP), enter(10, WAIT), done(100, 1), until_ns=200)

@@ -350,6 +350,22 @@ class TestCounters:
         assert state.runs[0].phase is STEP
 
 
+class TestARunWithAnAmountInsideItsPhase:
+    def test_counts_it_once(self) -> None:
+        story = Story()
+        story.ring()
+        story.pass_second(1.0, phases=[(0.0, STEP)])
+        amount = RingEvent(RingKind.AMOUNT, story.now_ns, WAIT, s(0.4))
+        ring = story.rings["train"]
+        story.rings["train"] = replace(ring, phase_ns={WAIT: s(0.4)})
+        story.second += 1
+        reading = replace(story.rings["train"], read_at_ns=story.now_ns, events=(amount,))
+        story.rings["train"] = reading
+        state = story.miss()
+
+        assert sum(state.runs[0].phase_ns.values()) == pytest.approx(s(2), abs=s(0.01))
+
+
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
 def test_the_state_says_when_the_newest_sample_ended(level: float) -> None:
     story = Story()
