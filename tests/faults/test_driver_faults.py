@@ -88,8 +88,12 @@ class TestFault01TheLibraryIsMissing:
             words = [command] + (["--listen", "127.0.0.1:0"] if command == "serve" else [])
             ended = subprocess.run(
                 [sys.executable, "-m", "gpumon", *words],
-                env=without_driver(tmp_path), capture_output=True, text=True, timeout=60, check=False,
-            )  # fmt: skip
+                env=without_driver(tmp_path),
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
 
             assert ended.returncode == 3
             assert "libnvidia-ml.so.1" in ended.stdout + ended.stderr
@@ -180,7 +184,7 @@ class TestFault06ACallHangs:
     ) -> None:
         with machine.serve() as daemon:
             daemon.wait_for(lambda state: gpu(state)["observed_ns"] > 0)
-            threads = len(os.listdir(f"/proc/{daemon.process.pid}/task"))
+            threads = len(list(Path(f"/proc/{daemon.process.pid}/task").iterdir()))
             machine.fake.delay(DRAIN, 60_000_000)
             wait_until(lambda: machine.fake.waiting(DRAIN) > 0)
             hung = daemon.wait_for(lambda state: not gpu(state)["present"])
@@ -195,7 +199,7 @@ class TestFault06ACallHangs:
             assert daemon.get("/")[0] == 200
             assert still["monotonic_ns"] > hung["monotonic_ns"]
             assert gpu(still)["observed_ns"] == gpu(hung)["observed_ns"]
-            assert len(os.listdir(f"/proc/{daemon.process.pid}/task")) <= threads + 3
+            assert len(list(Path(f"/proc/{daemon.process.pid}/task").iterdir())) <= threads + 3
 
             machine.fake.delay(DRAIN, 0)
             released_ns = time.monotonic_ns()

@@ -13,6 +13,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -117,7 +118,7 @@ def _train(batches: Iterator[Batch], passes: int, spans: BusySpans) -> dict[str,
     started_ns = time.monotonic_ns()
     for batch in timed(batches):
         with phase("train_step"):
-            loss = spans.measure(lambda batch=batch: net.train(batch, passes=passes))
+            loss = spans.measure(partial(net.train, batch, passes=passes))
         step(samples=len(batch[1]))
         steps += 1
     wall_ns = time.monotonic_ns() - started_ns

@@ -1,10 +1,11 @@
-"""Specification of the sampler: a fixed grid, lateness as data, and a source that may hang alone."""
+"""Specification of the sampler: a fixed grid, lateness as data, and a source that hangs alone."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -194,7 +195,7 @@ class TestASourceThatCannotBeRead:
             sampler.tick()
         thread.stop(1.0)
 
-        waits = [(after - before) / s(1) for before, after in zip(tries, tries[1:], strict=False)]
+        waits = [(after - before) / s(1) for before, after in pairwise(tries)]
         assert waits[:6] == [1, 2, 4, 8, 16, 32]
         assert set(waits[6:]) == {60}
 
