@@ -1,4 +1,4 @@
-"""The shape of utilisation over time: bursts, the pauses between them, and when that is a pattern."""
+"""The shape of utilisation over time: bursts, pauses between them, and when that is a pattern."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TypeAlias
 from gpumon.core.gaps import GapHistogram
 from gpumon.core.intervals import Interval, IntervalList
 from gpumon.core.settings import MAX_INTERVALS, DetectorSettings
-
 
 IdleSpan: TypeAlias = tuple[int, int, int, int, int]
 """One sample, as far as a pause is concerned, in nanoseconds: where it begins, where it ends, its

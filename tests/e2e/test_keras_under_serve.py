@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +34,12 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
         ended = subprocess.run(
             [sys.executable, "-m", "trainer_hooks.examples.keras_training",
              "--spans", str(spans), "--steps", "180", "--latency-ms", "15"],
-            env={**daemon.environ, "KERAS_BACKEND": "jax", "GPUMON_GPUS": "0", "GPUMON_RUN": "slow"},
+            env={
+                **daemon.environ,
+                "KERAS_BACKEND": "jax",
+                "GPUMON_GPUS": "0",
+                "GPUMON_RUN": "slow",
+            },
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert ended.returncode == 0, ended.stderr
