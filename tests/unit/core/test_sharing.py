@@ -88,7 +88,7 @@ class TestLaws:
         st.dictionaries(st.sampled_from(list(IdleCause)), lengths),
         lengths, lengths, lengths, lengths, st.floats(0.0, 1.0),
     )  # fmt: skip
-    def test_what_is_shared_and_what_fell_into_no_phase_is_the_whole(  # noqa: PLR0913
+    def test_what_is_shared_and_what_fell_into_no_phase_is_the_whole(
         self,
         waits: dict[IdleCause, int],
         validation_ns: int,
