@@ -110,7 +110,9 @@ def _share(cause: IdleCause, gpu: GpuReport) -> str:
 
 
 def _unused_gpus(gpus: Sequence[GpuReport]) -> Advice | None:
-    unused = [gpu for gpu in gpus if gpu.verdict.name is VerdictName.NOT_IN_USE]
+    unused = [
+        gpu for gpu in gpus if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.error is None
+    ]
     if not unused:
         return None
     names = listed([f"GPU {gpu.index}" for gpu in unused])

@@ -40,6 +40,7 @@ class GpuReport:
         totals: Where its time went. Times in intervals count from the
             report's ``origin_ns``.
         verdict: What that amounts to.
+        error: Why it cannot be read now; ``None`` where it can.
     """
 
     index: int
@@ -47,6 +48,7 @@ class GpuReport:
     name: str | None
     totals: GpuTotals
     verdict: Verdict
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

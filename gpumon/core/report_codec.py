@@ -65,22 +65,24 @@ def _encode_gpu(gpu: GpuReport, origin_ns: int) -> dict[str, Any]:
         "index": gpu.index,
         "uuid": _text_or_none(gpu.uuid),
         "name": _text_or_none(gpu.name),
+        "error": _text_or_none(gpu.error),
         "observed_seconds": seconds(totals.observed_ns),
         "busy_seconds": seconds(totals.busy_ns),
         "idle_seconds": seconds(totals.idle_total_ns),
         "pending_seconds": seconds(totals.pending_ns),
         "in_use_seconds": seconds(totals.in_use_ns),
         "in_use_busy_seconds": seconds(totals.in_use_busy_ns),
-        "busy_ratio": totals.busy_ns / totals.observed_ns if totals.observed_ns else None,
-        "coverage_ratio": verdict.coverage_ratio,
+        # The schema promises numbers: nothing of nothing was lost, and nothing is unexplained.
+        "busy_ratio": totals.busy_ns / totals.observed_ns if totals.observed_ns else 0.0,
+        "coverage_ratio": 1.0 if verdict.coverage_ratio is None else verdict.coverage_ratio,
         "pattern": verdict.pattern.value,
         "verdict": verdict.name.value,
         "severity": verdict.severity.value,
         "main_cause": None if verdict.main_cause is None else verdict.main_cause.value,
-        "lost_ratio": verdict.lost_ratio,
+        "lost_ratio": verdict.lost_ratio or 0.0,
         "starved_seconds": seconds(totals.starved_ns),
         "suspected_seconds": seconds(totals.suspected_ns),
-        "starved_ratio": verdict.starved_ratio,
+        "starved_ratio": verdict.starved_ratio or 0.0,
         "starved_now": totals.starved_now,
         "episodes": totals.episodes,
         "resolved_seconds": seconds(totals.resolved_ns),
@@ -105,8 +107,8 @@ def _encode_gaps(gaps: GapTotals) -> dict[str, Any]:
     return {
         "count": gaps.count,
         "total_seconds": seconds(gaps.total_ns),
-        "p50_seconds": None if gaps.p50_ns is None else seconds(gaps.p50_ns),
-        "p95_seconds": None if gaps.p95_ns is None else seconds(gaps.p95_ns),
+        "p50_seconds": seconds(gaps.p50_ns or 0),  # like longest_seconds: 0 where count is 0
+        "p95_seconds": seconds(gaps.p95_ns or 0),
         "longest_seconds": seconds(gaps.longest_ns),
     }
 
@@ -185,30 +187,31 @@ def _decode_gpu(gpu: Mapping[str, Any]) -> GpuReport:
         name=None if gpu["name"] is None else str(gpu["name"]),
         totals=totals,
         verdict=_decode_verdict(gpu),
+        error=_text_or_none(gpu.get("error")),
     )
 
 
 def _decode_verdict(gpu: Mapping[str, Any]) -> Verdict:
-    main_cause = gpu.get("main_cause")
+    main_cause, in_use = gpu.get("main_cause"), bool(gpu["in_use_seconds"])
     return Verdict(
         name=VerdictName(gpu["verdict"]),
         severity=Severity(gpu["severity"]),
         pattern=Pattern(gpu["pattern"]),
         main_cause=None if main_cause is None else IdleCause(main_cause),
-        lost_ratio=_ratio_or_none(gpu.get("lost_ratio")),
-        starved_ratio=_ratio_or_none(gpu["starved_ratio"]),
-        coverage_ratio=_ratio_or_none(gpu["coverage_ratio"]),
+        lost_ratio=_ratio(gpu.get("lost_ratio", 0.0)) if in_use else None,
+        starved_ratio=_ratio(gpu["starved_ratio"]) if in_use else None,
+        coverage_ratio=_ratio(gpu["coverage_ratio"]) if in_use else None,
     )
 
 
 def _decode_gaps(gaps: Mapping[str, Any]) -> GapTotals:
-    p50, p95 = gaps["p50_seconds"], gaps["p95_seconds"]
+    count = int(gaps["count"])
     return GapTotals(
-        count=int(gaps["count"]),
+        count=count,
         total_ns=_ns(gaps["total_seconds"]),
         longest_ns=_ns(gaps["longest_seconds"]),
-        p50_ns=None if p50 is None else _ns(p50),
-        p95_ns=None if p95 is None else _ns(p95),
+        p50_ns=_ns(gaps["p50_seconds"]) if count else None,
+        p95_ns=_ns(gaps["p95_seconds"]) if count else None,
     )
 
 
@@ -243,9 +246,7 @@ def _ns(duration_s: object) -> int:
     return nanoseconds(float(duration_s))
 
 
-def _ratio_or_none(raw: object) -> float | None:
-    if raw is None:
-        return None
+def _ratio(raw: object) -> float:
     if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not math.isfinite(raw):
         raise ValueError(f"{raw!r} is not a ratio")
     return float(raw)

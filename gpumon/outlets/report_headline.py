@@ -24,7 +24,8 @@ def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
     """The GPU that the headline speaks of: the one that lost most in the gravest way."""
     if not gpus:
         return None
-    return min(gpus, key=lambda gpu: (_is_well(gpu), -gpu.totals.lost_ns, _rank(gpu)))
+    readable = [gpu for gpu in gpus if gpu.error is None]
+    return min(readable or gpus, key=lambda gpu: (_is_well(gpu), -gpu.totals.lost_ns, _rank(gpu)))
 
 
 def verdict_line(report: Report) -> str:
@@ -32,8 +33,11 @@ def verdict_line(report: Report) -> str:
     gpu = main_gpu(report.gpus)
     if gpu is None:
         return "no GPU was observed."
-    alike = [other for other in report.gpus if other.verdict.name is gpu.verdict.name]
-    return f"{_title(gpu)}: {_claim(gpu, alike)}{_others(gpu, report.gpus)}"
+    lost = [other for other in report.gpus if other.error is not None and other is not gpu]
+    heard = [other for other in report.gpus if other not in lost]
+    alike = [other for other in heard if other.verdict.name is gpu.verdict.name]
+    silence = f" {_all_of(lost, 'cannot be read', 'cannot be read')}." if lost else ""
+    return f"{_title(gpu)}: {_claim(gpu, alike)}{_others(gpu, heard)}{silence}"
 
 
 def why_line(report: Report) -> str:

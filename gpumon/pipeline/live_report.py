@@ -22,6 +22,7 @@ def report_of(state: MonitorState) -> Report:
             name=gpu.device.name,
             totals=gpu.totals,
             verdict=gpu.verdict,
+            error=gpu.error,
         )
         for gpu in state.gpus
     )

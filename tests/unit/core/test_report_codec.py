@@ -65,12 +65,12 @@ class TestADocument:
         assert list(idle) == [cause.value for cause in CAUSES]
         assert idle["checkpoint"] == 0.0
 
-    def test_has_no_ratio_where_there_is_nothing_to_divide_by(self) -> None:
+    def test_has_numbers_also_where_there_is_nothing_to_divide_by(self) -> None:
         unused = document()["gpus"][1]
 
-        assert unused["starved_ratio"] is None
-        assert unused["coverage_ratio"] is None
-        assert unused["gaps"]["p50_seconds"] is None
+        assert unused["starved_ratio"] == 0.0
+        assert unused["coverage_ratio"] == 1.0
+        assert unused["gaps"]["p50_seconds"] == 0.0
 
     def test_is_safe_to_print_whatever_a_file_is_called(self) -> None:
         named = replace(EXAMPLE, source="gpu\udcff\x1b[31m.csv")

@@ -53,6 +53,15 @@ class TestTheGain:
         assert "3.00 times as fast" in compared(after=faster)
         assert "that did not hold" in compared(after=faster)
 
+    def test_leaves_out_what_the_compute_itself_became_faster(self) -> None:
+        faster = report(gpu(20, {WAIT: 1}), runs=(run(steps=500, wall_s=21.0),))
+
+        text = compared(after=faster)
+
+        assert "2.86 times as fast" in text
+        assert "The compute itself was 1.50 times as fast: less waiting gave 1.90." in text
+        assert "that held" in text
+
     @pytest.mark.parametrize("side", ["before", "after"])
     def test_in_speed_cannot_be_told_without_counted_steps(self, side: str) -> None:
         untagged = report(gpu(30, {WAIT: 30}))
@@ -73,9 +82,9 @@ class TestTheGain:
 
 class TestAPromise:
     @pytest.mark.parametrize(
-        ("bound", "measured", "kept"), [(2.0, 1.9, True), (2.0, 2.004, True), (2.0, 2.01, False)]
+        ("bound", "measured", "kept"), [(2.0, 1.9, True), (2.0, 2.03, True), (2.0, 2.05, False)]
     )
-    def test_is_kept_at_the_decimals_that_are_shown(
+    def test_is_kept_give_or_take_two_percent(
         self, bound: float, measured: float, kept: bool
     ) -> None:
         assert promise_was_kept(bound, measured) is kept

@@ -118,6 +118,14 @@ class TestTheThreeLines:
         assert "Not in use: GPU 0 had nothing to do." in text
         assert "it worked for 1.0 s of 60.0 s" in text.lower()
 
+    def test_do_not_tell_anyone_to_give_a_lost_gpu_back(self) -> None:
+        lost = replace(gpu(3, index=1), error="GPU is lost")
+
+        text = headline(report(gpu(600), lost))
+
+        assert "Verdict: Healthy: GPU 0 works well. GPU 1 cannot be read." in text
+        assert "give it back" not in text
+
     def test_name_the_worst_gpu_and_mention_the_others(self) -> None:
         text = headline(
             report(
