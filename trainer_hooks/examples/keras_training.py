@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import tempfile
 import time
 from collections.abc import Sequence
@@ -84,7 +85,7 @@ def width_for(step_seconds: float) -> int:
         step(weights).block_until_ready()
     trial_s = (time.monotonic() - started_s) / 10
     # The model holds two such layers, and its cost grows with the width squared.
-    return round(min(8192.0, _TRIAL_WIDTH * (step_seconds / (2 * trial_s)) ** 0.5))
+    return round(min(8192.0, _TRIAL_WIDTH * math.sqrt(step_seconds / (2 * trial_s))))
 
 
 class _StepNoter:
