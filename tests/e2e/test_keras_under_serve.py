@@ -43,7 +43,14 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert ended.returncode == 0, ended.stderr
-        wait_until(lambda: daemon.report()["gpus"][0]["pending_seconds"] == 0, patience_s=20)
+        observed_s = daemon.report()["gpus"][0]["observed_seconds"]
+
+        def has_seen_the_end() -> bool:
+            gpu = daemon.report()["gpus"][0]
+            later_s: float = gpu["observed_seconds"] - observed_s
+            return later_s > 1 and gpu["pending_seconds"] == 0
+
+        wait_until(has_seen_the_end, patience_s=20)
         yield Training(json.loads(ended.stdout.splitlines()[-1]), daemon.report())
 
 
