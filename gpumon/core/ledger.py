@@ -16,7 +16,6 @@ from gpumon.core.sharing import SharedIdle
 from gpumon.core.starved_flag import StarvedFlag
 from gpumon.core.totals import GpuTotals
 
-_EXTREMES = (0.0, 1.0)
 _UNKNOWN, _NOT_IN_USE, _START_UP = IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP
 
 
@@ -60,9 +59,11 @@ class GpuLedger:
                 taken, spans none, or has a ratio outside 0 to 1 is dropped
                 and counted in ``rejected``: it is not idle time.
         """
-        if samples:
-            self._resolution_ns = samples[-1].end_ns - samples[-1].start_ns
-        for sample in _joined(samples):
+        if not samples:
+            return
+        self._resolution_ns = samples[-1].end_ns - samples[-1].start_ns
+        left = self._observe_bursts(samples) if self._is_plain() else samples
+        for sample in left:
             if not self._is_taken(sample):
                 self._settle(sample, 0, 0)
         self._update_flag()
@@ -145,6 +146,49 @@ class GpuLedger:
             self._flag.episodes,
             self._flag.raised,
         )
+
+    def _is_plain(self) -> bool:
+        """Whether the newest sample was active and nothing is open since."""
+        return (
+            self._in_job
+            and self._last_active_end_ns == self._last_end_ns
+            and not self._pauses.is_open
+            and self._settings.low_below <= self._settings.burst_above
+        )
+
+    def _observe_bursts(self, samples: Sequence[BusySample]) -> Sequence[BusySample]:
+        """Settle the bursts that ``samples`` begin with, all at once; return the rest.
+
+        A GPU at work gives nothing else, tick after tick. This is what
+        ``_settle`` does with each of them, without its questions.
+        """
+        burst_above, high_above = self._settings.burst_above, self._settings.high_above
+        end_ns, busy_sum_ns, high_ns, taken = self._last_end_ns, 0, 0, 0
+        for sample in samples:
+            start_ns, next_end_ns, busy_ratio = sample
+            if start_ns != end_ns or next_end_ns <= end_ns or not burst_above < busy_ratio <= 1.0:
+                break
+            length_ns = next_end_ns - start_ns
+            busy_ns = round(length_ns * busy_ratio)
+            end_ns = next_end_ns
+            busy_sum_ns += busy_ns
+            if busy_ratio > high_above:
+                high_ns += length_ns
+            taken += 1
+            idle_ns = length_ns - busy_ns
+        if not taken:
+            return samples
+        length_sum_ns = end_ns - self._last_end_ns
+        self._pauses.before = (samples[taken - 1].start_ns, end_ns, idle_ns, idle_ns, 0)
+        self._last_end_ns = self._last_active_end_ns = end_ns
+        self._observed_ns += length_sum_ns
+        self._busy_ns += busy_sum_ns
+        self._in_use_ns += length_sum_ns
+        self._in_use_busy_ns += busy_sum_ns
+        self._high_ns += high_ns
+        if busy_sum_ns < length_sum_ns:
+            self._add_idle(_UNKNOWN, length_sum_ns - busy_sum_ns)
+        return samples[taken:]
 
     def _settle(  # noqa: C901, PLR0915 - calls would cost more than the work
         self, sample: BusySample, explained_ns: int, input_wait_ns: int
@@ -257,23 +301,3 @@ class GpuLedger:
     def _update_flag(self) -> None:
         starved_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) + self._pauses.suspected_ns
         self._flag.update(self._in_use_ns, starved_ns)
-
-
-def _joined(samples: Sequence[BusySample]) -> Sequence[BusySample]:
-    """The same time in fewer samples: neighbours wholly busy, or wholly idle, become one.
-
-    That changes no sum and no pause, and most GPUs are one or the other most
-    of the time: a tick then costs one step of the ledger instead of six.
-    """
-    if len(samples) < 2:
-        return samples
-    joined = [samples[0]]
-    before = samples[0]
-    for sample in samples[1:]:
-        ratio = sample.busy_ratio
-        if ratio == before.busy_ratio and before.end_ns == sample.start_ns and ratio in _EXTREMES:
-            before = joined[-1] = BusySample(before.start_ns, sample.end_ns, ratio)
-        else:
-            joined.append(sample)
-            before = sample
-    return joined

@@ -84,12 +84,13 @@ class PauseTracker:
         self._job_pauses += 1
         self._held_ns += untagged_ns
         self.gaps.add(idle_ns)
-        if input_wait_ns * 2 > idle_ns:
+        is_pattern = self._is_pattern(low_share)
+        if is_pattern:
+            self._suspect()
+        if input_wait_ns * 2 > idle_ns or (is_pattern and untagged_ns * 2 > idle_ns):
             self.starved_intervals.extend(stretches)
         elif untagged_ns * 2 > idle_ns:
             self._held.extend(stretches)
-        if self._is_pattern(low_share):
-            self._suspect()
 
     def _with_edges(self, before: IdleSpan, after: IdleSpan) -> list[Interval]:
         stretches = self._stretches

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from gpumon.core.phase import IdleCause
 
@@ -36,8 +36,7 @@ class Pattern(str, Enum):
     PARTIAL = "partial"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(NamedTuple):
     """One GPU's verdict with what it rests on.
 
     Attributes:

@@ -29,24 +29,31 @@ def judge(totals: GpuTotals, settings: DetectorSettings = _DEFAULTS) -> Verdict:
             starved_ratio=_starved_ns(totals) / in_use_ns if in_use_ns else None,
             coverage_ratio=_coverage(totals) if in_use_ns else None,
         )
-    lost_ratio = totals.lost_ns / in_use_ns
+    lost_ns = in_use_ns - totals.in_use_busy_ns
+    lost_ratio = lost_ns / in_use_ns
     bursty = _is_bursty(totals, settings)
-    name = _name(totals, settings, bursty=bursty)
+    starved_ratio = _starved_ns(totals) / in_use_ns
+    if lost_ratio < settings.lost_share:
+        name, severity = VerdictName.HEALTHY, Severity.NONE
+        pattern = Pattern.BURSTY if bursty else Pattern.BUSY
+    else:
+        name = _name(totals, settings, bursty=bursty)
+        healthy = name is VerdictName.HEALTHY
+        severity = Severity.NONE if healthy else _severity(lost_ratio, settings)
+        pattern = _pattern(totals, bursty=bursty)
     return Verdict(
-        name=name,
-        severity=Severity.NONE if name is VerdictName.HEALTHY else _severity(lost_ratio, settings),
-        pattern=_pattern(totals, settings, bursty=bursty),
-        main_cause=_main_cause(totals),
-        lost_ratio=lost_ratio,
-        starved_ratio=_starved_ns(totals) / in_use_ns,
-        coverage_ratio=_coverage(totals),
+        name,
+        severity,
+        pattern,
+        _main_cause(totals) if lost_ns else None,
+        lost_ratio,
+        starved_ratio,
+        _coverage(totals),
     )
 
 
 def _name(totals: GpuTotals, settings: DetectorSettings, *, bursty: bool) -> VerdictName:
     worth_ns = settings.lost_share * totals.in_use_ns
-    if totals.lost_ns < worth_ns:
-        return VerdictName.HEALTHY
     proved_ns = sum([ns for cause, ns in totals.idle_ns.items() if cause not in _UNPROVED])
     if (
         proved_ns < worth_ns
@@ -71,14 +78,10 @@ def _is_bursty(totals: GpuTotals, settings: DetectorSettings) -> bool:
     )
 
 
-def _pattern(totals: GpuTotals, settings: DetectorSettings, *, bursty: bool) -> Pattern:
+def _pattern(totals: GpuTotals, *, bursty: bool) -> Pattern:
     if bursty:
         return Pattern.BURSTY
-    if totals.lost_ns < settings.lost_share * totals.in_use_ns or (
-        totals.high_ns * 2 > totals.in_use_ns
-    ):
-        return Pattern.BUSY
-    return Pattern.PARTIAL
+    return Pattern.BUSY if totals.high_ns * 2 > totals.in_use_ns else Pattern.PARTIAL
 
 
 def _severity(lost_ratio: float, settings: DetectorSettings) -> Severity:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpumon.core.ring_events import RingsReading
-from gpumon.core.sample import Frame, GpuSample
+from gpumon.core.sample import Frame
 from gpumon.core.settings import DetectorSettings
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.pipeline.gpu_tracker import GpuTracker
@@ -70,11 +70,9 @@ class Monitor:
             more_collectors: Collectors that are not the pipeline's own.
         """
         self._missed_total += tick.missed_count
-        heard: dict[str, GpuSample] = {}
         for number, frame in enumerate(tick.frames):
             self._samples_total += 1
             self._hear(frame)
-            heard.update({gpu.device.uuid: gpu for gpu in frame.gpus})
             if number == len(tick.frames) - 1:
                 self._runs.take(rings, frame.gpus)
             self._settle(frame)
@@ -115,6 +113,10 @@ class Monitor:
             tracker.hear(sample, frame.taken_at_ns)
 
     def _settle(self, frame: Frame) -> None:
+        if not self._runs.runs:
+            for sample in frame.gpus:
+                self._gpus[sample.device.uuid].settle((), ())
+            return
         for sample in frame.gpus:
             uuid = sample.device.uuid
             runs = self._runs.on(uuid)
@@ -129,9 +131,10 @@ class Monitor:
             self._gpus[uuid].settle(runs, peers)
 
     def _forget(self) -> None:
+        runs = self._runs.runs
         settled = [gpu.last_end_ns for gpu in self._gpus.values() if gpu.last_end_ns >= 0]
-        if settled:
-            for run in self._runs.runs:
+        if runs and settled:
+            for run in runs:
                 run.timeline.forget_before(min(settled) - _KEEP_BEHIND_NS)
 
     def _source_collector(self, tick: Tick) -> CollectorState:
