@@ -56,11 +56,7 @@ def unavailable(code: int) -> SourceUnavailableError:
 
 def code_name(code: int) -> str:
     """Such as ``"GPU is lost (15)"``."""
-    try:
-        text = pynvml.NVMLError(code)
-    except Exception:  # noqa: BLE001 - pynvml asks the library for texts it does not know
-        return f"code {code}"
-    return f"{text} ({code})"
+    return f"{pynvml.NVMLError(code)} ({code})"
 
 
 class NvmlLibrary:

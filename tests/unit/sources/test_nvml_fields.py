@@ -1,0 +1,174 @@
+"""Specification of the fields of a GPU: asked once, answered by a number or by None."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.sample import ProcessSample
+from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_fields import MemoryField, NumberField, PairField, ProcessField
+from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, FakeNvml
+
+POWER = "nvmlDeviceGetPowerUsage"
+
+
+@pytest.fixture
+def library(fake_nvml: FakeNvml) -> NvmlLibrary:
+    return NvmlLibrary()
+
+
+@pytest.fixture
+def handle(library: NvmlLibrary) -> int:
+    handle = library.handle_by_index(0)
+    assert handle is not None
+    return handle
+
+
+class TestANumber:
+    def test_is_what_the_driver_says(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
+    ) -> None:
+        fake_nvml.gpu(0).temperature_c = 71
+
+        assert NumberField(library, POWER, handle).read() == 310_500
+        assert NumberField(library, "nvmlDeviceGetTemperature", handle, kind=0).read() == 71
+
+    def test_can_be_longer_than_32_bits(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
+    ) -> None:
+        fake_nvml.gpu(0).energy_mj = 1 << 40
+        name = "nvmlDeviceGetTotalEnergyConsumption"
+
+        energy = NumberField(library, name, handle, number=ctypes.c_ulonglong()).read()
+
+        assert energy is not None
+        assert energy >= 1 << 40
+
+    @pytest.mark.parametrize("code", [NOT_SUPPORTED, 4, 13])
+    def test_that_the_device_does_not_have_is_asked_for_once(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int, code: int
+    ) -> None:
+        fake_nvml.fail(POWER, code)
+        field = NumberField(library, POWER, handle)
+
+        assert [field.read() for _ in range(5)] == [None] * 5
+        assert fake_nvml.calls(POWER) == 1
+
+    def test_that_fails_for_another_reason_is_asked_for_again(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
+    ) -> None:
+        fake_nvml.fail(POWER, GPU_IS_LOST)
+        field = NumberField(library, POWER, handle)
+        assert field.read() is None
+        assert field.code == GPU_IS_LOST
+
+        fake_nvml.fail(POWER, 0)
+
+        assert field.read() == 310_500
+
+    def test_adds_its_time_to_the_seconds_of_its_function(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
+    ) -> None:
+        fake_nvml.delay(POWER, 20_000)
+
+        NumberField(library, POWER, handle).read()
+        NumberField(library, POWER, library.handle_by_index(1) or 0).read()
+
+        assert 0.04 <= dict(library.call_seconds())[POWER] < 1.0
+
+
+class TestAPairOfNumbers:
+    def test_may_lie_in_one_place_or_in_two(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
+    ) -> None:
+        fake_nvml.gpu(0).rates_percent = 37
+        fake_nvml.gpu(0).mig_enabled = 0
+
+        rates = PairField(library, "nvmlDeviceGetUtilizationRates", handle, apart=False)
+        mig = PairField(library, "nvmlDeviceGetMigMode", handle, apart=True)
+
+        assert rates.read() == 37
+        assert mig.read() == 0
+
+
+class TestMemory:
+    def test_does_not_count_what_the_driver_reserves(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
+    ) -> None:
+        gpu = fake_nvml.gpu(0)
+
+        assert MemoryField(library, handle).read() == (gpu.memory_used, gpu.memory_total)
+
+    def test_counts_it_on_drivers_that_know_only_the_first_version(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
+    ) -> None:
+        fake_nvml.fail("nvmlDeviceGetMemoryInfo_v2", 13)
+        gpu = fake_nvml.gpu(0)
+        field = MemoryField(library, handle)
+
+        readings = [field.read() for _ in range(3)]
+
+        assert readings == [(gpu.memory_used + gpu.memory_reserved, gpu.memory_total)] * 3
+        assert fake_nvml.calls("nvmlDeviceGetMemoryInfo_v2") == 1
+
+
+class TestProcesses:
+    LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
+
+    def test_are_an_empty_list_where_nobody_computes(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
+    ) -> None:
+        assert ProcessField(library, handle).read() == ()
+
+    def test_are_those_of_this_gpu(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
+    ) -> None:
+        fake_nvml.run(0, 4000, memory_bytes=2 << 30)
+        fake_nvml.run(1, 4001)
+
+        assert ProcessField(library, handle).read() == (ProcessSample(4000, 2 << 30),)
+
+    def test_may_keep_their_memory_to_themselves(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
+    ) -> None:
+        fake_nvml.run(0, 4000, memory_bytes=0xFFFF_FFFF_FFFF_FFFF)
+
+        assert ProcessField(library, handle).read() == (ProcessSample(4000, None),)
+
+    def test_may_be_more_than_there_was_room_for(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
+    ) -> None:
+        for pid in range(100):
+            fake_nvml.run(0, pid)
+
+        found = ProcessField(library, handle).read()
+
+        assert found is not None
+        assert [process.pid for process in found] == list(range(100))
+
+    def test_are_no_answer_where_the_list_is_not_to_be_had(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
+    ) -> None:
+        fake_nvml.fail(self.LIST, NOT_SUPPORTED)
+
+        assert ProcessField(library, handle).read() is None
+
+
+def test_an_old_driver_without_a_function_leaves_that_field_out(tmp_path: Path) -> None:
+    from tests.fakenvml.build import build_fake, fake_env
+    from tests.unit.sources.test_nvml_binding import last_line_of
+
+    build_fake(tmp_path, without=("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetMigMode"))
+    with FakeNvml(tmp_path / "control") as fake:
+        said = last_line_of(
+            "from gpumon.sources.nvml import NvmlSource\n"
+            "from gpumon.sources.system_clock import SystemClock\n"
+            "gpu = NvmlSource(SystemClock()).read().gpus[0]\n"
+            "print(gpu.energy_joules, gpu.power_watts, gpu.error)",
+            fake_env(fake.path, tmp_path),
+        )
+
+    assert said == "None 310.5 None"
