@@ -22,6 +22,9 @@ _USUAL_NS: Final = 166_666_667
 _LONGEST_DOCUMENTED_NS: Final = 3 * NS_PER_S // 2
 _IDLE_PERCENT: Final = 5
 _AHEAD_NS: Final = NS_PER_S
+_RATIO_OF: Final[dict[float, float]] = {percent: percent / 100 for percent in range(101)}
+"""Whole percent as ratios: looked up, the number is checked and nothing is made."""
+
 _new: Final = tuple.__new__
 """Makes a ``BusySample`` in half the time that its own constructor takes."""
 
@@ -151,10 +154,11 @@ class BusyTrack:
         gap_us, percent = 0, 0.0
         for stamp_us, percent in entries:
             gap_us = stamp_us - position_us
-            if not (0 < gap_us <= reach_us and 0 <= percent <= 100):
+            ratio = _RATIO_OF.get(percent)
+            if ratio is None or not 0 < gap_us <= reach_us:
                 return None
             end_ns = stamp_us * US - offset_ns
-            samples.append(_new(BusySample, (start_ns, end_ns, percent / 100)))
+            samples.append(_new(BusySample, (start_ns, end_ns, ratio)))
             start_ns, position_us = end_ns, stamp_us
         if not samples or samples[0][0] >= samples[0][1]:
             return None
