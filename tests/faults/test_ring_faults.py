@@ -1,0 +1,141 @@
+"""What happens to daemon and trainings when rings are hostile, trainers die, or nobody listens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders_hostile_ring import HOSTILE_RINGS
+from tests.daemon import RunningDaemon, wait_until
+
+_STARVING = """
+import sys, time
+from pathlib import Path
+from trainer_hooks import phase, step
+from trainer_hooks.examples.busy_spans import BusySpans
+
+with BusySpans(Path(sys.argv[1])) as spans:
+    for _ in range(int(sys.argv[2])):
+        with phase("train_step"):
+            spans.measure(lambda: time.sleep(0.05))
+        step()
+        with phase("input_wait"):
+            time.sleep(0.15)
+    with phase("input_wait"):
+        print("waiting", flush=True)
+        time.sleep(float(sys.argv[3]))
+print("done", flush=True)
+"""
+
+
+class Trainings:
+    """A daemon that follows a file, and trainings beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.spans = folder / "busy.jsonl"
+        self.daemon = RunningDaemon(folder, "--source", f"follow:{self.spans}", "--period", "0.25")
+
+    def start(self, steps: int, then_wait_s: float = 0.0) -> subprocess.Popen[str]:
+        """A training that works a quarter of the time and waits for input the rest."""
+        return subprocess.Popen(
+            [sys.executable, "-c", _STARVING, str(self.spans), str(steps), str(then_wait_s)],
+            env={**self.daemon.environ, "GPUMON_GPUS": "0", "GPUMON_RUN": "starving"},
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def trainings(tmp_path: Path) -> Iterator[Trainings]:
+    made = Trainings(tmp_path)
+    with made.daemon:
+        yield made
+
+
+def starved_ns(state: dict[str, Any]) -> int:
+    return int(state["gpus"][0]["starved_ns"])
+
+
+class TestFault15HostileRings:
+    @pytest.mark.parametrize("make", HOSTILE_RINGS, ids=lambda make: make.__name__)
+    def test_are_counted_while_an_honest_training_is_read_on(
+        self, trainings: Trainings, make: Callable[[Path], None]
+    ) -> None:
+        make(trainings.daemon.runtime_dir / "phases")
+        training = trainings.start(steps=12)
+        try:
+            state = trainings.daemon.wait_for(lambda state: starved_ns(state) > 300_000_000)
+        finally:
+            training.communicate(timeout=20)
+        # What may be a ring that is just being made is waited for first.
+        errors = 'gpumon_collector_errors_total{collector="phase_rings"}'
+        wait_until(lambda: trainings.daemon.metrics()[errors] >= 1, patience_s=10)
+
+        assert [run["run"] for run in state["runs"]] == ["starving"]
+
+
+class TestFault16ATrainerIsKilled:
+    def test_with_nine_in_the_middle_of_a_wait_its_starvation_stops_and_stays_explained(
+        self, trainings: Trainings
+    ) -> None:
+        training = trainings.start(steps=10, then_wait_s=60)
+        assert training.stdout is not None
+        assert training.stdout.readline() == "waiting\n"
+        trainings.daemon.wait_for(lambda state: starved_ns(state) > 2_500_000_000)
+        training.send_signal(signal.SIGKILL)
+        training.wait(10)
+        ended = trainings.daemon.wait_for(lambda state: not state["runs"][0]["alive"])
+        time.sleep(4.0)
+        later = trainings.daemon.state()
+
+        assert starved_ns(later) - starved_ns(ended) < 2_000_000_000
+        assert later["gpus"][0]["idle_ns"]["not_in_use"] > 0
+        assert later["runs"][0]["steps"] == 10
+        assert later["runs"][0]["phase"] is None
+
+
+class TestFault17NoDaemon:
+    def test_costs_a_training_nothing_and_changes_nothing(self, tmp_path: Path) -> None:
+        ended = subprocess.run(
+            [sys.executable, "-c", _STARVING, str(tmp_path / "busy.jsonl"), "3", "0"],
+            env={**os.environ, "GPUMON_RUNTIME_DIR": str(tmp_path / "nobody")},
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+
+        assert (ended.returncode, ended.stdout) == (0, "waiting\ndone\n")
+        assert "Traceback" not in ended.stderr
+
+    def test_nor_does_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
+        blocked = tmp_path / "file"
+        blocked.write_text("no folder")
+        ended = subprocess.run(
+            [sys.executable, "-c", _STARVING, str(tmp_path / "busy.jsonl"), "3", "0"],
+            env={**os.environ, "GPUMON_RUNTIME_DIR": str(blocked)},
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+
+        assert (ended.returncode, ended.stdout) == (0, "waiting\ndone\n")
+        assert len(ended.stderr.strip().splitlines()) <= 2
+
+    def test_a_daemon_that_comes_and_goes_and_comes_again_finds_the_training(
+        self, tmp_path: Path
+    ) -> None:
+        made = Trainings(tmp_path)
+        with made.daemon:
+            training = made.start(steps=80)
+            made.daemon.wait_for(lambda state: starved_ns(state) > 300_000_000)
+        again = Trainings(tmp_path)
+        with again.daemon:
+            state = again.daemon.wait_for(lambda state: starved_ns(state) > 300_000_000)
+            training.terminate()
+            training.communicate(timeout=20)
+            wait_until(lambda: not again.daemon.state()["runs"][0]["alive"])
+
+        assert state["runs"][0]["run"] == "starving"
