@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler
 from typing import Final
@@ -18,7 +19,8 @@ from gpumon.outlets.live_state import LiveState
 from gpumon.outlets.prometheus import MetricsExporter
 
 DEFAULT_LISTEN: Final = "127.0.0.1:19835"
-_POLL_S: Final = 0.25
+_POLL_S: Final = 1.0  # how often slow clients are looked for; each look wakes a thread
+_WAKE_S: Final = 0.2
 
 
 def parse_listen(listen: str) -> tuple[str, int]:
@@ -107,11 +109,19 @@ class HttpServer:
         """Stop answering, end all streams and free the port, within two seconds."""
         self._live.close()
         if self._thread is not None:
-            self._server.shutdown()
+            self._stop_accepting()
             self._thread.join(1.0)
             self._thread = None
         self._server.disconnect_all()
         self._server.server_close()
+
+    def _stop_accepting(self) -> None:
+        stopper = threading.Thread(target=self._server.shutdown, daemon=True)
+        stopper.start()
+        # A connection wakes the thread that waits for one: it need not sleep to its next look.
+        with contextlib.suppress(OSError):
+            socket.create_connection(self._server.server_address[:2], _WAKE_S).close()
+        stopper.join(1.5)
 
 
 def _bound(host: str, port: int, limits: ServerLimits) -> BoundedServer:

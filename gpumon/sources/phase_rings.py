@@ -27,6 +27,8 @@ _MAX_FOLDERS: Final = 256
 _PATIENCE_NS: Final = 5 * NS_PER_S
 _RETRY_NS: Final = 60 * NS_PER_S
 _NEVER_NS: Final = 1 << 63
+_LOOK_ANYWAY_NS: Final = 5 * NS_PER_S
+_STAMP_GRAIN_NS: Final = 20_000_000
 _TICK_RECORDS: Final = 131_072
 """Records decoded in one tick: 0.1 s of work, however many rings somebody has filled."""
 _FAIR_RECORDS: Final = 256
@@ -90,9 +92,14 @@ class PhaseRingReader:
         self._refused: dict[_Place, _Refused] = {}
         self._rejected = 0
         self._message: str | None = None
+        self._stamps: list[int | None] = []
+        self._looks_alike = 0
+        self._looked_ns = 0
 
     def read(self, now_ns: int) -> RingsReading:
         """What all rings say at ``now_ns`` of CLOCK_MONOTONIC. Never raises for what it finds."""
+        if self._is_as_empty_as_before(now_ns):
+            return RingsReading(rejected=self._rejected, message=self._message)
         tick = _Tick(now_ns)
         listed: set[_Place] = set()
         for folder in islice(matching_paths(self._patterns), _MAX_FOLDERS):
@@ -102,6 +109,27 @@ class PhaseRingReader:
         return RingsReading(
             rings=tuple(tick.readings), rejected=self._rejected, message=self._message
         )
+
+    def _is_as_empty_as_before(self, now_ns: int) -> bool:
+        """Whether there was no ring and no folder has changed since: most ticks of most machines.
+
+        A folder's time stamp is coarse, so it is believed only from the
+        second look on; and as patterns may fit new folders, everything is
+        looked at once in a while all the same.
+        """
+        if self._followed or self._refused:
+            return False
+        stamps = [_changed_ns(pattern) for pattern in self._patterns]
+        since_ns = now_ns - self._looked_ns
+        believed = stamps == self._stamps and self._looks_alike > 1
+        if believed and since_ns < _LOOK_ANYWAY_NS:
+            return True
+        if stamps != self._stamps:
+            self._stamps, self._looks_alike = stamps, 0
+        if self._looks_alike == 0 or since_ns >= _STAMP_GRAIN_NS:
+            self._looks_alike += 1
+            self._looked_ns = now_ns
+        return False
 
     def close(self) -> None:
         """Let go of every ring. Safe to call twice."""
@@ -204,6 +232,14 @@ class PhaseRingReader:
             self._drop(place)
         for place in [place for place in self._refused if place not in listed]:
             del self._refused[place]
+
+
+def _changed_ns(folder: str) -> int | None:
+    """When a name was last added to a folder's ``phases``; ``None`` where there is none."""
+    try:
+        return os.lstat(f"{folder}/{PHASES}").st_mtime_ns
+    except OSError:
+        return None
 
 
 @contextlib.contextmanager
