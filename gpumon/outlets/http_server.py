@@ -120,7 +120,7 @@ class HttpServer:
         stopper.start()
         # A connection wakes the thread that waits for one: it need not sleep to its next look.
         with contextlib.suppress(OSError):
-            socket.create_connection(self._server.server_address[:2], _WAKE_S).close()
+            socket.create_connection((self.host, self.port), _WAKE_S).close()
         stopper.join(1.5)
 
 
