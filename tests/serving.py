@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 def serving(
     *states: MonitorState,
     listen: str = "127.0.0.1:0",
-    report: Callable[[], Mapping[str, Any] | None] | None = None,
+    report: Callable[[float | None], Mapping[str, Any] | None] | None = None,
     limits: ServerLimits | None = None,
     readers: Mapping[str, Reader] = READERS,
     clock: Clock | None = None,

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
 from gpumon.cli.main import installed_version
 from gpumon.cli.open_source import SOURCE_HELP, check_source_word, open_source
 from gpumon.core.sample import Frame, GpuSample
@@ -83,9 +86,16 @@ def _source_findings(word: str) -> list[Finding]:
         return [Finding(name="gpu source", status="broken", detail=what, fix=fix or str(error))]
     try:
         frames = []
-        for _ in range(_LOOKS):
-            frames.append(source.read())
-            clock.sleep_until_ns(clock.monotonic_ns() + _BETWEEN_LOOKS_NS)
+        looks = Progress(
+            TextColumn("reading the GPUs"),
+            BarColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        with looks:
+            for _ in looks.track(range(_LOOKS)):
+                frames.append(source.read())
+                clock.sleep_until_ns(clock.monotonic_ns() + _BETWEEN_LOOKS_NS)
     except GpumonError as error:
         return [Finding(name="gpu source", status="broken", detail=str(error), fix=str(error))]
     finally:

@@ -20,6 +20,7 @@ from gpumon.sources.daemon import fetch_report, read_state
 from gpumon.sources.runtime_dir import find_state_file
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
+_SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _COMPARISON_SCHEMA = "gpumon.comparison/1"
 
 
@@ -39,6 +40,12 @@ class ReportCommand:
         """Declare its options."""
         parser.add_argument("--json", action="store_true", help="print gpumon.report/1 JSON")
         parser.add_argument(
+            "--since",
+            metavar="TIME",
+            type=time_argument,
+            help="only the last 90s, 15m, 1h or 2d of the running daemon",
+        )
+        parser.add_argument(
             "--fail-if-starved-above",
             metavar="PERCENT",
             type=percent_argument,
@@ -55,6 +62,8 @@ class ReportCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Print the report, and hold it against the limit."""
         style = style_for(sys.stdout, os.environ)
+        if args.compare and args.since is not None:
+            raise UsageError("--since asks the running daemon: it does not go with --compare")
         if args.compare:
             before, report = (read_saved(path) for path in args.compare)
             if args.json:
@@ -62,7 +71,8 @@ class ReportCommand:
             else:
                 print(side_by_side(before, report, style), end="")
         else:
-            report = fetch_report(read_state(find_state_file(), SystemClock(), read_boot_id()))
+            state = read_state(find_state_file(), SystemClock(), read_boot_id())
+            report = fetch_report(state, args.since)
             if args.json:
                 print(json.dumps(encode_report(report), indent=2))
             else:
@@ -107,6 +117,20 @@ def percent_argument(text: str) -> float:
     if not math.isfinite(percent) or not 0.0 <= percent <= 100.0:
         raise argparse.ArgumentTypeError(f"must be between 0 and 100, got {text}")
     return percent
+
+
+def time_argument(text: str) -> float:
+    """A length of time as typed, in seconds. ``argparse`` prints the sentence and exits with 2."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS_OF else (text, "s")
+    try:
+        length_s = float(number) * _SECONDS_OF[unit]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time such as 90s, 15m, 1h or 2d"
+        ) from None
+    if not math.isfinite(length_s) or length_s <= 0:
+        raise argparse.ArgumentTypeError(f"must be longer than nothing, got {text}")
+    return length_s
 
 
 def _judge(report: Report, limit_percent: float | None) -> int:

@@ -22,6 +22,7 @@ from gpumon.outlets.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
 from gpumon.pipeline.live_report import report_of
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.report_history import ReportHistory
 from gpumon.pipeline.sampler import Sampler
 from gpumon.pipeline.source_thread import SourceThread
 from gpumon.sources.phase_rings import PhaseRingReader
@@ -105,6 +106,7 @@ class Daemon:
         self._stopped = False
         self._period_ns = round(period_s * NS_PER_S)
         self._state: MonitorState | None = None
+        self._history = ReportHistory()
         self._said: dict[str, str | None] = {}
         boot_id = read_boot_id()
         self._monitor = Monitor(
@@ -169,6 +171,8 @@ class Daemon:
             more_collectors=(self._state_file.collector_state(),),
         )
         self._state = state
+        if self._history.is_due(state.taken_at_ns):
+            self._history.keep(report_of(state), state.taken_at_ns)
         self._state_file.write(state)
         self._http.publish(state)
         self._say(state)
@@ -194,8 +198,14 @@ class Daemon:
             flush=True,
         )
 
-    def _report_document(self) -> dict[str, object] | None:
-        return None if self._state is None else encode_report(report_of(self._state))
+    def _report_document(self, since_s: float | None) -> dict[str, object] | None:
+        state = self._state
+        if state is None:
+            return None
+        report = report_of(state)
+        if since_s is not None:
+            report = self._history.since(report, state.taken_at_ns, since_s)
+        return encode_report(report)
 
 
 def _insist_on(source: SourceThread) -> None:

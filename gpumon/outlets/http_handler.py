@@ -89,18 +89,18 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         self.server.request_was_read(self.connection)
         self.connection.settimeout(self.limits.write_timeout_s)
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         refused = self.routes.refusal(path, self.headers.get_all("Host") or [])
         if refused is not None:
             self._send(refused)
         elif path == STREAM_PATH:
             self._serve_stream()
         else:
-            self._send(self._answer(path))
+            self._send(self._answer(path, query))
 
-    def _answer(self, path: str) -> Response:
+    def _answer(self, path: str, query: str) -> Response:
         try:
-            return self.routes.answer(path, self.headers.get("Accept"))
+            return self.routes.answer(path, self.headers.get("Accept"), query)
         except Exception:  # noqa: BLE001 - a fault in one answer is that client's, and ours to log
             _LOG.exception("%s cannot be answered", path)
             return sentence(500, "internal error, see the log of gpumon serve")

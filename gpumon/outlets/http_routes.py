@@ -9,6 +9,7 @@ Beyond loopback only ``/metrics`` and health are served at all.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -34,7 +35,8 @@ SECURITY_HEADERS: Final = (
 _TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json"
 
-ReportReader = Callable[[], "Mapping[str, Any] | None"]
+ReportReader = Callable[["float | None"], "Mapping[str, Any] | None"]
+"""Gives the report of the last so many seconds, or of all time since the daemon began."""
 
 
 class Response(NamedTuple):
@@ -94,7 +96,6 @@ class Routes:
             "/-/healthy": lambda: sentence(200, "healthy"),
             "/-/ready": self._ready,
             "/api/v1/state": lambda: self._document(live.document()),
-            "/api/v1/report": self._reported,
             "/api/v1/history": lambda: Response(200, _JSON, live.history.encode()),
         }
 
@@ -117,13 +118,17 @@ class Routes:
             )
         return None
 
-    def answer(self, path: str, accept: str | None) -> Response:
+    def answer(self, path: str, accept: str | None, query: str = "") -> Response:
         """The whole answer to a GET of this path.
 
         Args:
             path: Without the query.
             accept: The ``Accept`` header.
+            query: What followed the question mark; only a report takes one:
+                ``since=SECONDS``.
         """
+        if path == "/api/v1/report":
+            return self._reported(query)
         if path == "/metrics":
             body, content_type = self._exporter.render(accept)
             return Response(200, content_type, body)
@@ -140,9 +145,12 @@ class Routes:
             return sentence(200, "ready")
         return sentence(503, "not ready: no GPU has been read yet")
 
-    def _reported(self) -> Response:
+    def _reported(self, query: str) -> Response:
+        since_s = _since_seconds(query)
+        if query and since_s is None:
+            return sentence(400, "A report takes ?since=SECONDS, such as ?since=3600, or nothing.")
         try:
-            return self._document(None if self._report is None else self._report())
+            return self._document(None if self._report is None else self._report(since_s))
         except GpumonError as error:
             return sentence(503, str(error))
 
@@ -151,3 +159,12 @@ class Routes:
         if document is None:
             return sentence(503, "nothing to tell yet: no GPU has been read")
         return Response(200, _JSON, encode_document(dict(document)))
+
+
+def _since_seconds(query: str) -> float | None:
+    name, _, text = query.partition("=")
+    try:
+        since_s = float(text)
+    except ValueError:
+        return None
+    return since_s if name == "since" and math.isfinite(since_s) and since_s > 0 else None

@@ -50,8 +50,12 @@ def read_state(path: Path | None, clock: Clock, boot_id: str) -> dict[str, Any]:
     return dict(state)
 
 
-def fetch_report(state: dict[str, Any]) -> Report:
+def fetch_report(state: dict[str, Any], since_s: float | None = None) -> Report:
     """What the daemon behind a state file reports now.
+
+    Args:
+        state: The state file's document.
+        since_s: Of the last so many seconds only; ``None``: since it began.
 
     Raises:
         NoDaemonError: It serves no page, does not answer, or answers something else.
@@ -61,6 +65,8 @@ def fetch_report(state: dict[str, Any]) -> Report:
         raise NoDaemonError("the gpumon daemon serves no report: start it with --listen")
     base = address if "://" in address else f"http://{address}"
     url = f"{base.rstrip('/')}/api/v1/report"
+    if since_s is not None:
+        url += f"?since={since_s:g}"
     try:
         document = json.loads(_body(url))
     except (OSError, HTTPException, ValueError) as error:

@@ -107,7 +107,7 @@ def visit(browser: Browser) -> Iterator[Any]:
 
 def showing(
     *states: MonitorState,
-    report: Callable[[], Mapping[str, Any]] = lambda: {"advice": []},
+    report: Callable[[float | None], Mapping[str, Any]] = lambda _: {"advice": []},
     listen: str = "127.0.0.1:0",
 ) -> AbstractContextManager[HttpServer]:
     """A server whose ages are true."""
@@ -139,7 +139,7 @@ class TestAtBothWidths:
     def test_the_first_screen_says_what_is_lost_and_what_to_do(
         self, visit: Any, width: int
     ) -> None:
-        with showing(*story(60), report=lambda: {"advice": [ADVICE]}) as server:
+        with showing(*story(60), report=lambda _: {"advice": [ADVICE]}) as server:
             page = visit(server, width)
             page.until("#sentence", "starved")
             page.until("#next", "Prefetch")
@@ -169,7 +169,7 @@ class TestAtBothWidths:
     def test_no_word_in_the_console_and_no_request_to_elsewhere(
         self, visit: Any, width: int
     ) -> None:
-        with showing(*story(30), report=lambda: {"advice": []}) as server:
+        with showing(*story(30), report=lambda _: {"advice": []}) as server:
             page = visit(server, width)
             page.until("#sentence", "starved")
             page.page.wait_for_timeout(500)
@@ -366,7 +366,7 @@ class TestScreenshots:
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_are_not_blank(self, visit: Any, width: int, scheme: str, tmp_path: Path) -> None:
         folder = Path(os.environ.get("GPUMON_SCREENSHOTS", tmp_path))
-        with showing(*story(150), report=lambda: {"advice": [ADVICE]}) as server:
+        with showing(*story(150), report=lambda _: {"advice": [ADVICE]}) as server:
             page = visit(server, width, scheme)
             page.until("#next", "Prefetch")
             shot = folder / f"page-{width}-{scheme}.png"

@@ -101,6 +101,14 @@ class TestTheReport:
         assert printed.stdout.startswith("Verdict: Starvation suspected")
         assert "sum = observed" in printed.stdout
 
+    def test_of_the_last_seconds_says_how_many(self, daemon: RunningDaemon) -> None:
+        printed = gpumon("report", "--since", "1h", daemon=daemon)
+        status, body = daemon.get("/api/v1/report?since=lunch")
+
+        assert printed.returncode == 0
+        assert "has not run that long" in " ".join(printed.stdout.split())
+        assert (status, "since=3600" in body) == (400, True)
+
     def test_fails_a_build_that_starves(self, daemon: RunningDaemon) -> None:
         printed = gpumon("report", "--json", "--fail-if-starved-above", "5", daemon=daemon)
 
@@ -120,6 +128,8 @@ class TestWrongWords:
             ("serve", "--period", "nan"),
             ("serve", "--listen", "nowhere"),
             ("serve", "--colour"),
+            ("report", "--since", "lunch"),
+            ("report", "--since", "-1h"),
             ("lunch",),
             (),
         ],

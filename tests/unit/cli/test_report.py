@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,9 @@ FAST = report(gpu(30, {WAIT: 1}), runs=(run(steps=500, wall_s=32),))
 def daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A daemon that reports SLOW. How one is asked is specified in test_daemon.py."""
 
-    def answer(state: dict[str, object]) -> Report:
+    def answer(state: dict[str, object], since_s: float | None) -> Report:
         assert state == {"address": "x:1"}
-        return SLOW
+        return SLOW if since_s is None else replace(SLOW, notes=(f"the last {since_s:g} s",))
 
     monkeypatch.setattr(report_module, "read_state", lambda *_: {"address": "x:1"})
     monkeypatch.setattr(report_module, "fetch_report", answer)
@@ -48,6 +49,16 @@ class TestTheDaemonsReport:
         assert main(["report", "--json"]) == 0
 
         assert json.loads(capsys.readouterr().out) == encode_report(SLOW)
+
+    @pytest.mark.parametrize(
+        ("words", "seconds"), [("90", 90), ("90s", 90), ("15m", 900), ("1h", 3600), ("2d", 172_800)]
+    )
+    def test_may_be_that_of_the_last_while(
+        self, daemon: Path, capsys: pytest.CaptureFixture[str], words: str, seconds: int
+    ) -> None:
+        assert main(["report", "--since", words]) == 0
+
+        assert f"the last {seconds:g} s" in capsys.readouterr().out
 
     def test_needs_a_daemon(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -78,7 +89,7 @@ class TestTheGate:
 
     def test_counts_suspicion_too(self, daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         suspected = report(gpu(30, {IdleCause.UNKNOWN: 30}, suspected_s=20, pauses=9))
-        monkeypatch.setattr(report_module, "fetch_report", lambda _: suspected)
+        monkeypatch.setattr(report_module, "fetch_report", lambda *_: suspected)
 
         assert main(["report", "--fail-if-starved-above", "30"]) == 1
 

@@ -48,14 +48,14 @@ class TestEachAddress:
         assert [gpu["verdict"] for gpu in document["gpus"]] == ["starved", "healthy"]
 
     def test_report_is_what_the_reader_returns(self) -> None:
-        with serving(monitor_state(), report=lambda: {"schema": "gpumon.report/1"}) as server:
+        with serving(monitor_state(), report=lambda _: {"schema": "gpumon.report/1"}) as server:
             answer = ask(server, "/api/v1/report")
 
         assert json.loads(answer.body) == {"schema": "gpumon.report/1"}
 
     @pytest.mark.parametrize("path", ["/api/v1/state", "/api/v1/report"])
     def test_what_is_not_there_yet_is_said_so(self, path: str) -> None:
-        with serving(report=lambda: None) as server:
+        with serving(report=lambda _: None) as server:
             answer = ask(server, path)
 
         assert (answer.status, answer.text) == (
@@ -65,7 +65,7 @@ class TestEachAddress:
     def test_a_report_that_fails_costs_no_other_answer_and_shows_no_traceback(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        def broken() -> None:
+        def broken(_: object) -> None:
             raise ZeroDivisionError("secret detail")
 
         with serving(monitor_state(), report=broken) as server:
