@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from gpumon.cli.main import installed_version
 from gpumon.cli.open_source import SOURCE_HELP, check_source_word, open_source
+from gpumon.core.figures import counted
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.core.units import seconds
 from gpumon.errors import GpumonError
@@ -113,7 +114,9 @@ def _gpu_findings(word: str, frames: list[Frame]) -> Iterator[Finding]:
             fix="check that the container or cgroup may see the GPUs (nvidia-smi -L)",
         )
         return
-    yield Finding(name="gpu source", status="ok", detail=f"{word}: {len(gpus)} GPUs")
+    yield Finding(
+        name="gpu source", status="ok", detail=f"{word}: {counted(len(gpus), 'GPU', 'GPUs')}"
+    )
     for gpu in gpus:
         heard = [g for frame in frames for g in frame.gpus if g.device.uuid == gpu.device.uuid]
         yield _identity(gpu)
