@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import track
 
 from gpumon.cli.main import installed_version
 from gpumon.cli.open_source import SOURCE_HELP, check_source_word, open_source
@@ -87,21 +87,22 @@ def _source_findings(word: str) -> list[Finding]:
         return [Finding(name="gpu source", status="broken", detail=what, fix=fix or str(error))]
     try:
         frames = []
-        looks = Progress(
-            TextColumn("reading the GPUs"),
-            BarColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        with looks:
-            for _ in looks.track(range(_LOOKS)):
-                frames.append(source.read())
-                clock.sleep_until_ns(clock.monotonic_ns() + _BETWEEN_LOOKS_NS)
+        for _ in _looks():
+            frames.append(source.read())
+            clock.sleep_until_ns(clock.monotonic_ns() + _BETWEEN_LOOKS_NS)
     except GpumonError as error:
         return [Finding(name="gpu source", status="broken", detail=str(error), fix=str(error))]
     finally:
         source.close()
     return list(_gpu_findings(word, frames))
+
+
+def _looks() -> Iterable[int]:
+    """As many numbers as there are looks; a terminal sees them pass."""
+    looks = range(_LOOKS)
+    if not sys.stderr.isatty():
+        return looks
+    return track(looks, "reading the GPUs", console=Console(stderr=True), transient=True)
 
 
 def _gpu_findings(word: str, frames: list[Frame]) -> Iterator[Finding]:
