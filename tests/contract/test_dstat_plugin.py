@@ -113,7 +113,9 @@ class TestTheFile:
         assert PLUGIN.read_bytes().isascii()
 
     def test_is_understood_by_python_3_6(self) -> None:
-        ast.parse(PLUGIN.read_text(encoding="ascii"), feature_version=(3, 6))
+        parsed = ast.parse(PLUGIN.read_text(encoding="ascii"), feature_version=(3, 6))
+
+        assert any(isinstance(node, ast.ClassDef) for node in parsed.body)
 
     def test_asks_dool_for_no_option_by_accident(self) -> None:
         assert b"DOOL_OPTS" not in PLUGIN.read_bytes()

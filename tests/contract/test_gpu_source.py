@@ -146,10 +146,12 @@ class TestASource:
         assert source.simulated is not isinstance(source, NvmlSource)
 
     def test_can_be_closed_twice(self, source: GpuSource) -> None:
-        source.read()
+        heard = source.read()
 
         source.close()
         source.close()
+
+        assert heard.taken_at_ns > 0
 
 
 def test_the_clock_of_a_source_is_one_that_tells_the_time() -> None:

@@ -269,6 +269,8 @@ class TestTheTables:
             page = visit(server)
             page.until("#runs", r"PhaseTagger\(\)")
 
+            assert page.faults == []
+
     def test_never_take_a_name_for_markup(self, visit: Any) -> None:
         name = "<img src=x onerror=alert(1)>"
         with showing(recent(monitor_state(runs=(run(name),)))) as server:
@@ -307,6 +309,8 @@ class TestAsTimeGoesOn:
         with showing(*stale) as server:
             page = visit(server)
             page.until("#banner", r"has not sampled for 6\d\.\d.s")
+
+            assert page.faults == []
 
     def test_a_daemon_that_is_gone_is_said_so_and_its_return_is_noticed(self, visit: Any) -> None:
         with showing(*story(30)) as server:

@@ -90,7 +90,7 @@ class TestWhatAnybodyMayHaveWritten:
     def test_can_always_be_encoded_again(self) -> None:
         raw = changed(run="x").replace(b'"x"', b'"\\ud800"')
 
-        parse_facts(raw).run.encode("utf-8")
+        assert parse_facts(raw).run.encode("utf-8")
 
     def test_has_no_more_loader_facts_than_are_of_use(self) -> None:
         nested = {"deep": {"er": 1}, "huge": 10**30, "kept": 1}

@@ -141,7 +141,9 @@ class TestTheTotals:
 
     @given(st.binary(max_size=2 * HEADER_BYTES), words)
     def test_of_any_bytes_are_read_or_missing(self, raw: bytes, published: int) -> None:
-        newest_totals(raw, published)
+        found = newest_totals(raw, published)
+
+        assert found is None or all(spent_ns >= 0 for spent_ns in found.phase_ns)
 
 
 class TestARecord:

@@ -218,6 +218,9 @@ class TestListening:
         server.close()
         server.close()
 
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection((server.host, server.port), timeout=1)
+
     def test_on_a_port_in_use_says_by_whom(self) -> None:
         code = (
             "import socket; s = socket.create_server(('127.0.0.1', 0)); "

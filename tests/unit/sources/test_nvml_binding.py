@@ -78,6 +78,8 @@ class TestAnOpenLibrary:
 
         library.close()
 
+        assert fake_nvml.calls("nvmlShutdown") == 1
+
     def test_leaves_the_functions_of_pynvml_as_they_are(self, fake_nvml: FakeNvml) -> None:
         import pynvml
 
