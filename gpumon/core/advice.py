@@ -123,8 +123,15 @@ def _unused_gpus(gpus: Sequence[GpuReport]) -> Advice | None:
         lost_seconds=0.0,
         speedup_upper_bound=1.0,
         evidence=f"{names}: in use for at most {in_use} of {observed} observed.",
-        text=f"Give {names} work, or give {'it' if len(unused) == 1 else 'them'} back.",
+        text=_text_for_unused(names, unused),
     )
+
+
+def _text_for_unused(names: str, unused: Sequence[GpuReport]) -> str:
+    them = "it" if len(unused) == 1 else "them"
+    if any(gpu.totals.in_use_ns for gpu in unused):
+        return f"Watch {names} for longer; if there is nothing more to come, give {them} back."
+    return f"Give {names} work, or give {them} back."
 
 
 def _fixed(text: str) -> Rule:

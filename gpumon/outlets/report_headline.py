@@ -117,6 +117,8 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
         case VerdictName.HEALTHY:
             return _all_of(alike, "works well", "work well") + "."
         case _:
+            if any(other.totals.in_use_ns for other in alike):
+                return _all_of(alike, "was", "were") + " in use for too short a time to judge."
             return _all_of(alike, "had nothing to do", "had nothing to do") + "."
 
 

@@ -84,8 +84,10 @@ def width_for(step_seconds: float) -> int:
     for _ in range(10):
         step(weights).block_until_ready()
     trial_s = (time.monotonic() - started_s) / 10
-    # The model holds two such layers, and its cost grows with the width squared.
-    return round(min(8192.0, _TRIAL_WIDTH * math.sqrt(step_seconds / (2 * trial_s))))
+    # The trial makes two products of its width squared; the model makes three, and two of its
+    # width times the features of a row: a quadratic equation in the width.
+    wanted = 2 * _TRIAL_WIDTH**2 * step_seconds / trial_s
+    return round(min(8192.0, (math.sqrt(FEATURES**2 + 3 * wanted) - FEATURES) / 3))
 
 
 class _StepNoter:

@@ -113,10 +113,17 @@ class TestTheThreeLines:
         assert "Next: Nothing needs to change." in text
 
     def test_speak_of_an_unused_gpu_without_a_loss(self) -> None:
-        text = headline(report(gpu(1, {IdleCause.NOT_IN_USE: 59})))
+        text = headline(report(gpu(0, {IdleCause.NOT_IN_USE: 60})))
 
         assert "Not in use: GPU 0 had nothing to do." in text
+        assert "give it back" in text
+
+    def test_do_not_judge_a_gpu_that_worked_for_a_moment(self) -> None:
+        text = headline(report(gpu(1, {IdleCause.NOT_IN_USE: 59})))
+
+        assert "Not in use: GPU 0 was in use for too short a time to judge." in text
         assert "it worked for 1.0 s of 60.0 s" in text.lower()
+        assert "Watch GPU 0 for longer" in text
 
     def test_do_not_tell_anyone_to_give_a_lost_gpu_back(self) -> None:
         lost = replace(gpu(3, index=1), error="GPU is lost")
