@@ -64,7 +64,7 @@ def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
+        subparser.set_defaults(run=command.run, fail=subparser.error)
     return parser
 
 
@@ -77,7 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     wanted = [words[0]] if words and words[0] in _COMMANDS else list(_COMMANDS)
     parser = build_parser([load_command(name) for name in wanted])
-    args = parser.parse_args(words)
+    args, strange = parser.parse_known_args(words)
+    if strange:
+        args.fail(f"unrecognized arguments: {' '.join(strange)}")
     try:
         code: int = args.run(args)
         sys.stdout.flush()
@@ -86,11 +88,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except BrokenPipeError:
         # The reader has seen enough; keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_output()
         return 0
+    except OSError as error:  # a full disk behind the output, for one
+        print(f"gpumon: {error.strerror or error}", file=sys.stderr)
+        _close_output()
+        return 1
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _close_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dedented(docstring: str) -> str:

@@ -137,6 +137,9 @@ def _judge(report: Report, limit_percent: float | None) -> int:
     """1 with a sentence if a GPU starves more than the limit."""
     if limit_percent is None:
         return 0
+    if not any(gpu.totals.observed_ns and gpu.error is None for gpu in report.gpus):
+        print("gpumon: nothing to judge: no GPU was observed", file=sys.stderr)
+        return 1
     above = [
         f"GPU {gpu.index} ({in_percent(gpu.verdict.starved_ratio)})"
         for gpu in report.gpus

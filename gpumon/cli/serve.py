@@ -6,6 +6,7 @@ import argparse
 import gc
 import logging
 import math
+import os
 import signal
 import sys
 import time
@@ -26,7 +27,7 @@ from gpumon.pipeline.report_history import ReportHistory
 from gpumon.pipeline.sampler import Sampler
 from gpumon.pipeline.source_thread import SourceThread
 from gpumon.sources.phase_rings import PhaseRingReader
-from gpumon.sources.runtime_dir import claim_runtime_dir, ring_folders
+from gpumon.sources.runtime_dir import claim_runtime_dir, hold_runtime_dir, ring_folders
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _LOG = logging.getLogger("gpumon")
@@ -125,6 +126,7 @@ class Daemon:
         )
         try:
             self._runtime_dir: Path = claim_runtime_dir()
+            self._held = hold_runtime_dir(self._runtime_dir)
         except BaseException:
             self._http.close()
             raise
@@ -158,6 +160,7 @@ class Daemon:
             self._http.close()
             self._rings.close()
             source.stop(_STOP_PATIENCE_S)
+            os.close(self._held)
 
     def _tick(self, sampler: Sampler) -> None:
         tick = sampler.tick()
@@ -197,6 +200,9 @@ class Daemon:
             f"  state    {self._state_file.path}   (dstat --gpu reads it)",
             flush=True,
         )
+        kind, _, path = self._source_word.partition(":")
+        if kind == "follow" and not Path(path).exists():
+            _LOG.info("%s is not there yet: its GPU counts as idle until spans come", path)
 
     def _report_document(self, since_s: float | None) -> dict[str, object] | None:
         state = self._state

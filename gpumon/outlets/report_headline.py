@@ -36,8 +36,10 @@ def verdict_line(report: Report) -> str:
     lost = [other for other in report.gpus if other.error is not None and other is not gpu]
     heard = [other for other in report.gpus if other not in lost]
     alike = [other for other in heard if other.verdict.name is gpu.verdict.name]
-    silence = f" {_all_of(lost, 'cannot be read', 'cannot be read')}." if lost else ""
-    return f"{_title(gpu)}: {_claim(gpu, alike)}{_others(gpu, heard)}{silence}"
+    silence = f"{_all_of(lost, 'cannot be read', 'cannot be read')}." if lost else ""
+    if lost and _is_well(gpu):
+        return f"GPU lost: {silence} {_claim(gpu, alike)}{_others(gpu, heard)}"
+    return f"{_title(gpu)}: {_claim(gpu, alike)}{_others(gpu, heard)} {silence}".rstrip()
 
 
 def why_line(report: Report) -> str:
@@ -46,12 +48,12 @@ def why_line(report: Report) -> str:
     if gpu is None:
         return "the source named none."
     totals, verdict = gpu.totals, gpu.verdict
+    who = f"GPU {gpu.index} was " if len(report.gpus) > 1 else "it was "
     if verdict.name is VerdictName.NOT_IN_USE:
         return (
-            f"it worked for {in_seconds(totals.in_use_ns)} "
+            f"{who}in use for {in_seconds(totals.in_use_ns)} "
             f"of {in_seconds(totals.observed_ns)} observed."
         )
-    who = f"GPU {gpu.index} was " if len(report.gpus) > 1 else "it was "
     lost = f"{who}idle for {in_seconds(totals.lost_ns)} of {in_seconds(totals.in_use_ns)} in use"
     return lost + _reason(gpu)
 
@@ -59,8 +61,14 @@ def why_line(report: Report) -> str:
 def next_line(report: Report) -> str:
     """What to do first."""
     advice = main_advice(report)
+    gpu = main_gpu(report.gpus)
+    lost = [other.index for other in report.gpus if other.error is not None]
+    if lost and (gpu is None or _is_well(gpu)):
+        return (
+            f"find out what became of it: `gpumon doctor`, `nvidia-smi -q -i {lost[0]}`, "
+            "and Xid messages in `dmesg`."
+        )
     if advice is None:
-        gpu = main_gpu(report.gpus)
         return "nothing needs to change." if gpu else "see `gpumon doctor`."
     if advice.lost_seconds <= 0.0:
         return advice.text
@@ -95,6 +103,8 @@ def _rank(gpu: GpuReport) -> int:
 
 def _title(gpu: GpuReport) -> str:
     word = gpu.verdict.name.value.replace("_", " ")
+    if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.totals.in_use_ns:
+        return "too short to judge"
     if gpu.verdict.severity is Severity.NONE or _is_well(gpu):
         return word
     return f"{word} ({gpu.verdict.severity.value} loss)"
@@ -118,7 +128,7 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
             return _all_of(alike, "works well", "work well") + "."
         case _:
             if any(other.totals.in_use_ns for other in alike):
-                return _all_of(alike, "was", "were") + " in use for too short a time to judge."
+                return _all_of(alike, "was", "were") + " in use for less than 10 s."
             return _all_of(alike, "had nothing to do", "had nothing to do") + "."
 
 

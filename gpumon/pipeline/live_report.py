@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timezone
 
 from gpumon.core.advice import advise
@@ -54,5 +55,15 @@ def report_of(state: MonitorState) -> Report:
         gpus=gpus,
         runs=runs,
         advice=advise(gpus, runs),
-        notes=tuple(f"GPU {gpu.device.index}: {gpu.error}" for gpu in state.gpus if gpu.error),
+        notes=tuple(_notes(state)),
     )
+
+
+def _notes(state: MonitorState) -> Iterator[str]:
+    for gpu in state.gpus:
+        if gpu.error is not None:
+            yield f"GPU {gpu.device.index}: {gpu.error}"
+    if not state.gpus:
+        for collector in state.collectors:
+            if not collector.success and collector.message is not None:
+                yield f"{collector.name}: {collector.message}"

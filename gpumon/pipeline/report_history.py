@@ -47,7 +47,10 @@ class ReportHistory:
             note = "The daemon has not run that long: this is all since it began."
             return replace(now, notes=(*now.notes, note))
         at_ns, before = earlier[-1]
-        note = f"Only the last {seconds(now_ns - at_ns):,.0f} s, as asked for."
+        note = (
+            f"Of the last {seconds(now_ns - at_ns):,.0f} s: the earlier report nearest to what "
+            "was asked for. One is kept every 10 s; old ones lie further apart."
+        )
         return replace(
             report_since(before, now),
             origin_ns=at_ns,

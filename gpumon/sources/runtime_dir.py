@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -28,6 +29,7 @@ from gpumon.sources.path_patterns import matching_paths
 _STATE_MAX_BYTES: Final = 8 << 20
 _STALE_AFTER_PERIODS: Final = 3
 _STALE_AFTER_NS: Final = 3 * NS_PER_S
+_LOCK_FILE: Final = "daemon.lock"
 _SYSTEM_MODE: Final = 0o755
 
 
@@ -57,6 +59,35 @@ def claim_runtime_dir(environ: Mapping[str, str] | None = None, uid: int | None 
             return folder
         troubles.append(trouble)
     raise GpumonError(f"no runtime folder: {'; '.join(troubles)}")
+
+
+def hold_runtime_dir(folder: Path) -> int:
+    """Make sure that no other daemon lives in the folder, for as long as this process does.
+
+    Returns:
+        A file descriptor; the folder is free again once it is closed.
+
+    Raises:
+        GpumonError: Another daemon lives there; says which, and what to do.
+    """
+    path = folder / _LOCK_FILE
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise GpumonError(f"cannot write {path}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        pid = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(descriptor)
+        raise GpumonError(
+            f"a gpumon daemon (pid {pid}) already keeps its state in {folder}: use that one, "
+            "stop it, or name another folder in $GPUMON_RUNTIME_DIR"
+        ) from error
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
+    return descriptor
 
 
 def ring_folders(claimed: Path) -> tuple[str, ...]:

@@ -59,6 +59,22 @@ class TestTheStateFile:
         assert not running.state_file.exists()
 
 
+class TestASecondDaemon:
+    def test_in_the_same_folder_is_refused_by_name(self, daemon: RunningDaemon) -> None:
+        second = gpumon(
+            "serve", "--source", "simulated:flat", "--listen", "127.0.0.1:0", daemon=daemon
+        )
+
+        assert second.returncode == 1
+        assert f"pid {daemon.process.pid}" in second.stderr
+        assert "GPUMON_RUNTIME_DIR" in second.stderr
+
+    def test_may_follow_the_first(self, tmp_path: Path) -> None:
+        for _ in range(2):
+            with RunningDaemon(tmp_path, "--source", "simulated:flat") as running:
+                assert running.state()["pid"] == running.process.pid
+
+
 class TestThePages:
     def test_are_healthy_and_ready(self, daemon: RunningDaemon) -> None:
         assert daemon.get("/-/healthy")[0] == 200
@@ -146,6 +162,30 @@ class TestWrongWords:
 
         assert ended.returncode == 3
         assert "folder that exists" in ended.stderr
+
+
+class TestAFullDisk:
+    def test_behind_the_output_is_one_sentence(self, daemon: RunningDaemon) -> None:
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(
+                [sys.executable, "-m", "gpumon", "report"],
+                env=daemon.environ, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+                check=False,
+            )  # fmt: skip
+
+        assert ended.returncode == 1
+        assert ended.stderr == "gpumon: No space left on device\n"
+
+
+class TestAGateWithNothingToJudge:
+    def test_is_shut(self, tmp_path: Path) -> None:
+        environ = {"LD_LIBRARY_PATH": ""}
+        with RunningDaemon(tmp_path, "--wait-for-source", environ=environ) as waiting:
+            ended = gpumon("report", "--fail-if-starved-above", "5", daemon=waiting)
+
+        assert ended.returncode == 1
+        assert "nothing to judge" in ended.stderr
+        assert "libnvidia-ml.so.1" in " ".join(ended.stdout.split())
 
 
 class TestNoDaemon:

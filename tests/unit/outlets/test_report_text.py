@@ -121,8 +121,8 @@ class TestTheThreeLines:
     def test_do_not_judge_a_gpu_that_worked_for_a_moment(self) -> None:
         text = headline(report(gpu(1, {IdleCause.NOT_IN_USE: 59})))
 
-        assert "Not in use: GPU 0 was in use for too short a time to judge." in text
-        assert "it worked for 1.0 s of 60.0 s" in text.lower()
+        assert "Too short to judge: GPU 0 was in use for less than 10 s." in text
+        assert "it was in use for 1.0 s of 60.0 s" in text.lower()
         assert "Watch GPU 0 for longer" in text
 
     def test_do_not_tell_anyone_to_give_a_lost_gpu_back(self) -> None:
@@ -130,7 +130,8 @@ class TestTheThreeLines:
 
         text = headline(report(gpu(600), lost))
 
-        assert "Verdict: Healthy: GPU 0 works well. GPU 1 cannot be read." in text
+        assert "Verdict: GPU lost: GPU 1 cannot be read. GPU 0 works well." in text
+        assert "Next: Find out what became of it: `gpumon doctor`, `nvidia-smi -q -i 1`" in text
         assert "give it back" not in text
 
     def test_name_the_worst_gpu_and_mention_the_others(self) -> None:

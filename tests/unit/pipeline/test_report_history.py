@@ -54,7 +54,7 @@ class TestTheLastSeconds:
         found = daemon.last(300)
 
         assert found.started_at == "2026-11-21T08:05:01+00:00"
-        assert any("Only the last 300 s" in note for note in found.notes)
+        assert any("Of the last 300 s" in note for note in found.notes)
 
     def test_are_all_there_is_where_the_daemon_is_younger(self) -> None:
         daemon = Daemon()
