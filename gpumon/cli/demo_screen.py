@@ -70,6 +70,8 @@ class DemoScreen:
             document = json.loads(state_file.read_bytes())
         except (OSError, ValueError):
             return
+        if not document["gpus"]:
+            return
         steps = next((one["steps"] for one in document["runs"] if one["run"] == run), 0)
         phase = next((one["phase"] for one in document["runs"] if one["run"] == run), None)
         now = self._rates(document["gpus"][0])

@@ -115,9 +115,9 @@ def _gpu_findings(word: str, frames: list[Frame]) -> Iterator[Finding]:
             fix="check that the container or cgroup may see the GPUs (nvidia-smi -L)",
         )
         return
-    yield Finding(
-        name="gpu source", status="ok", detail=f"{word}: {counted(len(gpus), 'GPU', 'GPUs')}"
-    )
+    readable = sum(gpu.error is None for gpu in gpus)
+    detail = f"{word}: {counted(len(gpus), 'GPU', 'GPUs')}, {readable} can be read"
+    yield Finding(name="gpu source", status="ok" if readable else "broken", detail=detail)
     for gpu in gpus:
         heard = [g for frame in frames for g in frame.gpus if g.device.uuid == gpu.device.uuid]
         yield _identity(gpu)

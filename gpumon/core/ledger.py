@@ -101,9 +101,11 @@ class GpuLedger:
 
     def processes_seen(self, present: bool | None) -> None:
         """Take what the process list says: somebody, nobody, or nothing (``None``)."""
-        if present:
+        if present is None:
+            self._job_named_process = False  # there is no list any more to say when it ends
+        elif present:
             self._job_named_process = self._in_job
-        elif present is False and self._in_job and self._job_named_process:
+        elif self._in_job and self._job_named_process:
             self.end_job()
 
     def run_waits(self, waits: bool) -> None:

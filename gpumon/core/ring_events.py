@@ -73,7 +73,7 @@ class RingReading:
     """What one ring said in one tick.
 
     Attributes:
-        key: Stable name of the ring: its file name.
+        key: Stable name of the ring, its own among all folders and over time.
         facts: What the process says of itself.
         alive: Whether the ring's lock is held.
         host_pid: The lock holder's pid as this host sees it (from the lock

@@ -116,7 +116,10 @@ class PhaseTimeline:
             # A tag nested in a step enters it again: that is no further step.
             self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
             if self._idle_from_ns is not None:
-                self._drained.append((self._idle_from_ns, start_ns))
+                # Disjoint and in order, whatever stamps a ring may carry.
+                from_ns = max(self._idle_from_ns, self._drained[-1][1] if self._drained else 0)
+                if start_ns > from_ns:
+                    self._drained.append((from_ns, start_ns))
                 self._idle_from_ns = None
 
     def _device_done(self, event: RingEvent) -> None:

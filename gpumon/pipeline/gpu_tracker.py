@@ -76,7 +76,8 @@ class GpuTracker:
         samples = self._newest.busy
         self._has_peers = bool(peers)
         waiting = any(run.ended_ns is None for run in runs)
-        self._ledger.run_waits(waiting)
+        # Also for a run that has ended: these samples may be older than its end.
+        self._ledger.run_waits(bool(runs))
         if runs:
             for sample in samples:
                 self._ledger.observe_shared(sample, self._shared(sample, runs, peers))

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpumon.core.ring_events import RingsReading
-from gpumon.core.sample import Frame
+from gpumon.core.sample import Frame, GpuSample
 from gpumon.core.settings import DetectorSettings
 from gpumon.core.state import CollectorState, MonitorState
+from gpumon.core.units import NS_PER_S
 from gpumon.pipeline.gpu_tracker import GpuTracker
-from gpumon.pipeline.runs import RunRegistry
+from gpumon.pipeline.runs import Run, RunRegistry
 from gpumon.pipeline.sampler import Tick
 
-_KEEP_BEHIND_NS = 5_000_000_000
+_KEEP_BEHIND_NS = 5 * NS_PER_S
+_MOST_BEHIND_NS = 120 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +72,12 @@ class Monitor:
             more_collectors: Collectors that are not the pipeline's own.
         """
         self._missed_total += tick.missed_count
-        for number, frame in enumerate(tick.frames):
+        newest = tick.frames[-1].gpus if tick.frames else self._newest_samples()
+        self._runs.take(rings, newest)
+        for frame in tick.frames:
             self._samples_total += 1
             self._hear(frame)
-            if number == len(tick.frames) - 1:
-                self._runs.take(rings, frame.gpus)
             self._settle(frame)
-        if not tick.frames:
-            self._runs.take(rings, [gpu.newest for gpu in self._gpus.values()])
         self._forget()
         return MonitorState(
             taken_at_ns=tick.at_ns,
@@ -120,22 +120,30 @@ class Monitor:
         for sample in frame.gpus:
             uuid = sample.device.uuid
             runs = self._runs.on(uuid)
-            jobs = {run.reading.facts.job for run in runs}
-            peers = [
-                self._gpus[other]
-                for run in self._runs.runs
-                if run.reading.facts.job in jobs
-                for other in run.used_uuids
-                if other != uuid and other in self._gpus
-            ]
-            self._gpus[uuid].settle(runs, peers)
+            self._gpus[uuid].settle(runs, self._peers(uuid, runs))
+
+    def _peers(self, uuid: str, runs: tuple[Run, ...]) -> list[GpuTracker]:
+        """Other GPUs of the jobs that these runs belong to."""
+        jobs = {run.reading.facts.job for run in runs}
+        uuids = {
+            other
+            for run in self._runs.runs
+            if run.reading.facts.job in jobs
+            for other in run.used_uuids
+        }
+        return [self._gpus[other] for other in uuids - {uuid} if other in self._gpus]
+
+    def _newest_samples(self) -> list[GpuSample]:
+        return [gpu.newest for gpu in self._gpus.values()]
 
     def _forget(self) -> None:
         runs = self._runs.runs
         settled = [gpu.last_end_ns for gpu in self._gpus.values() if gpu.last_end_ns >= 0]
         if runs and settled:
+            # A GPU that is gone must not keep every phase since then in memory.
+            needed_ns = max(min(settled), max(settled) - _MOST_BEHIND_NS) - _KEEP_BEHIND_NS
             for run in runs:
-                run.timeline.forget_before(min(settled) - _KEEP_BEHIND_NS)
+                run.timeline.forget_before(needed_ns)
 
     def _source_collector(self, tick: Tick) -> CollectorState:
         if tick.error is not None:

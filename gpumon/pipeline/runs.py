@@ -20,6 +20,8 @@ class Run:
         self.wanted_uuids: frozenset[str] = frozenset()
         self.used_uuids: set[str] = set()  # GPUs that were active during the run
         self.closed_uuids: set[str] = set()  # GPUs whose samples have passed the run's end
+        self.label: str | None = None
+        self.is_superseded = False  # a newer run has taken the label
         self._phase: TrainingPhase | None = None
         self._phase_from_ns = reading.facts.started_ns
         self.take(reading)
@@ -33,6 +35,10 @@ class Run:
     def ended_ns(self) -> int | None:
         """When the run ended; ``None`` while it lives."""
         return self.reading.ended_ns
+
+    def supersede(self) -> None:
+        """A newer run of the same name takes the label over."""
+        self.label, self.is_superseded = None, True
 
     def take(self, reading: RingReading) -> None:
         """Take what the ring said in this tick."""
@@ -95,7 +101,12 @@ class RunRegistry:
                 run = self._runs[reading.key] = Run(reading)
             else:
                 run.take(reading)
-            run.wanted_uuids = gpus_of_run(reading, gpus, simulated=self._simulated)
+            wanted = gpus_of_run(reading, gpus, simulated=self._simulated)
+            if reading.ended_ns is not None:
+                # Its pid has left the process list with it; its last samples are still to come.
+                wanted |= run.wanted_uuids
+            run.wanted_uuids = wanted
+        self._give_labels()
 
     def on(self, uuid: str) -> tuple[Run, ...]:
         """Runs that may be on this GPU and whose end its samples have not passed."""
@@ -106,18 +117,33 @@ class RunRegistry:
         )
 
     def states(self) -> tuple[RunState, ...]:
-        """Every run as outlets show it, under a label of its own.
+        """Every run as outlets show it, under a label of its own, oldest first."""
+        labelled = [(run.started_ns, run.label, run) for run in self._runs.values() if run.label]
+        return tuple(run.state(label) for _, label, run in sorted(labelled, key=_age_and_label))
+
+    def _give_labels(self) -> None:
+        """Give each new run a label, which it keeps: a counter must not change hands.
 
         A run that ended gives its label up to a newer one of the same name;
-        of two that live, the younger is told apart by its pid.
+        beside one that lives, the newcomer is told apart by its pid.
         """
-        owners: dict[str, Run] = {}
-        for run in sorted(self._runs.values(), key=_age):
-            label = run.reading.facts.run
-            if label in owners and owners[label].reading.alive:
-                label = f"{label}-{run.reading.host_pid}"
+        owners = {run.label: run for run in self._runs.values() if run.label}
+        new = [run for run in self._runs.values() if run.label is None and not run.is_superseded]
+        for run in sorted(new, key=_age):
+            label = name = run.reading.facts.run
+            number = 1
+            while label in owners and owners[label].reading.alive:
+                suffix = "" if number == 1 else f"-{number}"
+                label = f"{name}-{run.reading.host_pid}{suffix}"
+                number += 1
+            if label in owners:
+                owners[label].supersede()
             owners[label] = run
-        return tuple(run.state(label) for label, run in owners.items())
+            run.label = label
+
+
+def _age_and_label(labelled: tuple[int, str, Run]) -> tuple[int, str]:
+    return labelled[:2]
 
 
 def _age(run: Run) -> int:

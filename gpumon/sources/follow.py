@@ -89,7 +89,8 @@ class FollowSource:
         self._clock = clock
         self._offset = 0
         self._rest = b""
-        self._gpus = {0: _FollowedGpu(0, clock.monotonic_ns())}
+        self._opened_ns = clock.monotonic_ns()
+        self._gpus = {0: _FollowedGpu(0, self._opened_ns)}
 
     @property
     def simulated(self) -> bool:
@@ -130,15 +131,17 @@ class FollowSource:
     def _take_line(self, line: bytes, now_ns: int) -> bool:
         if not line.strip():
             return True
+        if len(line) > _LONGEST_LINE_BYTES:
+            return False
         try:
             record = json.loads(line)
             index, start_ns, end_ns = record["gpu"], record["start_ns"], record["end_ns"]
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return False
         if not all(type(value) is int for value in (index, start_ns, end_ns)):
             return False
         if not 0 <= index < _MOST_GPUS or end_ns > now_ns + WINDOW_NS:
             return False
         if index not in self._gpus:
-            self._gpus[index] = _FollowedGpu(index, min(now_ns, max(start_ns, 0)))
+            self._gpus[index] = _FollowedGpu(index, max(self._opened_ns, min(now_ns, start_ns)))
         return self._gpus[index].add(start_ns, end_ns)

@@ -257,14 +257,16 @@ def _phases_of(folder: Path) -> Iterator[int]:
 
 
 def _open_ring(place: _Place, folder: int, *, boot_id: str, now_ns: int) -> RingFile | None:
-    _, name, inode = place
+    where, name, inode = place
     if _is_made_here(name, inode, folder):
         return None
     descriptor = os.open(name, _RING_FLAGS, dir_fd=folder)
     try:
         if os.fstat(descriptor).st_dev != os.fstat(folder).st_dev:
             raise RingError("on another file system than its folder")
-        return RingFile(descriptor, name, boot_id=boot_id, now_ns=now_ns)
+        # Two users may give their rings one name, and a name may come again.
+        key = f"{where}/{name}#{inode}"
+        return RingFile(descriptor, key, boot_id=boot_id, now_ns=now_ns)
     except BaseException:
         os.close(descriptor)
         raise

@@ -79,6 +79,16 @@ class TestIdleTimeIsPending:
 
         assert ledger.snapshot().pending_ns == s(30)
 
+    def test_where_the_list_goes_away_until_the_sixty_seconds_are_over(self) -> None:
+        ledger = GpuLedger()
+        ledger.observe(every(1.0, [1.0]))
+        ledger.processes_seen(True)
+        for sample in every(1.0, [0.0] * 100, start_s=1.0):
+            ledger.observe([sample])
+            ledger.processes_seen(None)
+
+        assert ledger.snapshot().idle_ns == {NOT_IN_USE: s(100)}
+
     def test_at_sixty_seconds_a_sample_for_one_sample_and_longer(self) -> None:
         totals = settled(every(60.0, [1.0, 0.0, 1.0]))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
 from gpumon.core.ring_events import RingEvent, RingKind
 from gpumon.core.sharing import WindowParts
@@ -132,6 +134,20 @@ class TestWhereTheDeviceSaysWhenAStepEnded:
         mixed = timeline(done(100, 1), enter(10, WAIT), enter(0, STEP), until_ns=200)
 
         assert mixed.parts(0, 200) == straight.parts(0, 200)
+
+
+class TestStampsThatMakeNoSense:
+    def test_never_expose_more_time_than_there_was(self) -> None:
+        events = [enter(10**9, WAIT)]
+        for k in range(2_000):
+            events += [done(k, 2**64 - 1), enter(k, STEP)]
+        run = timeline(*events, enter(10**9 + 1, WAIT), until_ns=2 * 10**9)
+
+        parts = run.parts(0, 2 * 10**9)
+
+        assert sum(parts.waits.values()) <= 2 * 10**9
+        assert len(run._drained) <= 2_001
+        assert all(a[1] <= b[0] for a, b in pairwise(run._drained))
 
 
 class TestForgetting:

@@ -205,6 +205,74 @@ class TestAnIdleSecond:
         assert IdleCause.IMBALANCE not in gpu(state, 0).totals.idle_ns
 
 
+class TestTheEndOfARun:
+    def test_leaves_its_last_second_explained_though_its_pid_has_left_the_list(self) -> None:
+        story = Story()
+        story.ring(gpus=None, pid=42)
+        story.processes[0] = (ProcessSample(42, None),)
+        story.pass_second(1.0, phases=[(0.0, STEP), (0.9, WAIT)])
+        story.processes[0] = ()
+        story.rings["train"] = replace(
+            story.rings["train"], alive=False, ended_ns=story.now_ns + s(0.75)
+        )
+        state = story.pass_second(0.0)
+
+        assert gpu(state).totals.idle_ns[IdleCause.INPUT_WAIT] == s(0.75)
+
+    def test_before_its_first_burst_is_settled_still_makes_that_a_start(self) -> None:
+        story = Story()
+        story.ring()
+        for _ in range(5):
+            story.pass_second(0.0, phases=[(0.0, TrainingPhase.COMPILE)])
+        story.rings["train"] = replace(
+            story.rings["train"], alive=False, ended_ns=story.now_ns + s(0.9)
+        )
+        state = story.pass_second(1.0)
+
+        assert gpu(state).totals.idle_ns == {IdleCause.START_UP: s(5)}
+
+
+class TestTwoFramesInOneTick:
+    def test_are_both_explained_by_what_the_rings_say_after_them(self) -> None:
+        story = Story()
+        story.ring()
+        story.pass_second(1.0, phases=[(0.0, STEP)])
+        start_ns = story.now_ns
+        story.second += 2
+        halves = ((start_ns, start_ns + s(1)), (start_ns + s(1), start_ns + s(2)))
+        frames = tuple(
+            Frame(
+                taken_at_ns=end,
+                gpus=(
+                    GpuSample(
+                        device=Device(uuid="GPU-0", index=0), busy=(BusySample(start, end, 0.0),)
+                    ),
+                ),
+            )
+            for start, end in halves
+        )
+        wait = RingEvent(RingKind.ENTER, start_ns, WAIT, TrainingMode.TRAIN)
+        story.rings["train"] = replace(
+            story.rings["train"], read_at_ns=story.now_ns, events=(wait,)
+        )
+        state = story._advance(frames, missed=0)
+
+        assert gpu(state).totals.idle_ns == {IdleCause.INPUT_WAIT: s(2)}
+
+
+class TestAGpuThatIsGoneForGood:
+    def test_does_not_keep_every_phase_since_then_in_memory(self) -> None:
+        story = Story()
+        story.ring(gpus=("0", "1"))
+        story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
+        story.errors[1] = "GPU is lost"
+        for _ in range(400):
+            story.pass_second(0.5, 1.0, phases=[(0.0, STEP), (0.5, WAIT)])
+
+        (run,) = story._monitor._runs.runs
+        assert len(run.timeline._starts_ns) <= 2 * 130
+
+
 class TestARunIsJoinedToItsGpus:
     def test_by_what_it_says_of_itself(self) -> None:
         story = Story()
@@ -249,6 +317,19 @@ class TestTwoRunsOfOneName:
         state = story.pass_second(1.0)
 
         assert [run.run for run in state.runs] == ["a", "a-43"]
+
+    def test_keep_their_labels_when_one_of_them_ends(self) -> None:
+        story = Story()
+        story.ring("a")
+        story.ring("b", pid=43)
+        story.rings["b"] = replace(
+            story.rings["b"], facts=replace(story.rings["b"].facts, run="a", started_ns=s(1001))
+        )
+        story.pass_second(1.0)
+        story.end_ring("a")
+        state = story.pass_second(1.0)
+
+        assert [(run.run, run.pid) for run in state.runs] == [("a", 42), ("a-43", 43)]
 
     def test_are_one_after_the_other_once_the_first_has_ended(self) -> None:
         story = Story()

@@ -78,6 +78,8 @@ class TestADay:
 
         found = daemon.history.since(replace(daemon.now()), end_ns, 3600)
 
+        day = daemon.history.since(daemon.now(), end_ns, 23 * 3600)
+        assert s(22.5 * 3600) <= end_ns - day.origin_ns <= s(24 * 3600)
         kept = daemon.history._kept
         assert len(kept) <= 256
         assert kept[0][0] == 0

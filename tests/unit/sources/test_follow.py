@@ -84,6 +84,16 @@ class TestBusySpans:
 
         assert [gpu.device.index for gpu in frame.gpus] == [0, 2]
 
+    def test_of_a_gpu_that_comes_later_say_nothing_of_the_time_before_the_daemon(
+        self, followed: Followed
+    ) -> None:
+        followed.clock.pass_seconds(3.0)
+        followed.write('{"gpu": 1, "start_ns": 0, "end_ns": 1}')
+
+        samples = followed.read(2.0, gpu=1)
+
+        assert samples[0].start_ns == followed.began_ns
+
 
 class TestSilence:
     def test_is_idle_once_no_span_can_be_under_way(self, followed: Followed) -> None:
@@ -111,6 +121,7 @@ class TestBadInput:
             '{"gpu": 0, "start_ns": NaN, "end_ns": 2}',
             '{"gpu": true, "start_ns": 1, "end_ns": 2}',
             "\x00\xff" * 3000,
+            "[" * 3000,
         ],
     )
     def test_is_counted_and_the_rest_is_read(self, followed: Followed, line: str) -> None:

@@ -48,7 +48,7 @@ class TestALivingRun:
         assert (run.alive, run.host_pid, run.ended_ns) == (True, pid, None)
         assert run.facts == ring.facts
         assert run.owner_uid == os.getuid()
-        assert run.key == ring.path.name
+        assert f"/{ring.path.name}#" in run.key
 
     def test_is_told_by_what_is_new_each_time(
         self, tmp_path: Path, reader: PhaseRingReader
