@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,116 +12,10 @@ from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
 from gpumon.core.ring_events import (
     RingEvent,
     RingKind,
-    RingReading,
-    RingsReading,
-    RunFacts,
 )
-from gpumon.core.sample import BusySample, Frame, GpuSample, ProcessSample
-from gpumon.core.state import GpuState, MonitorState
-from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.sampler import Tick
+from gpumon.core.sample import BusySample, Frame, GpuSample
+from tests.builders_story import STEP, WAIT, Story, gpu
 from tests.builders_time import s
-
-BEGAN_NS = s(1000)
-
-
-class Story:
-    """A monitor on two GPUs, told one second at a time."""
-
-    def __init__(self, *, simulated: bool = False) -> None:
-        self.second = 0
-        self.state: MonitorState | None = None
-        self.rings: dict[str, RingReading] = {}
-        self.processes: dict[int, tuple[ProcessSample, ...] | None] = {0: None, 1: None}
-        self.errors: dict[int, str] = {}
-        self._monitor = Monitor(
-            MonitorFacts(
-                source="nvml",
-                source_kind="nvml",
-                simulated=simulated,
-                period_ns=s(1),
-                boot_id="boot",
-                started_wall_time_s=0.0,
-            )
-        )
-
-    @property
-    def now_ns(self) -> int:
-        return BEGAN_NS + s(self.second)
-
-    def ring(
-        self,
-        key: str = "train",
-        *,
-        gpus: Sequence[str] | None = ("0",),
-        pid: int = 42,
-        job: str = "job",
-    ) -> None:
-        """A training begins."""
-        facts = RunFacts(
-            run=key, job=job, pid=pid, boot_id="boot", started_ns=self.now_ns,
-            gpus=None if gpus is None else tuple(gpus), framework="loop",
-        )  # fmt: skip
-        self.rings[key] = RingReading(
-            key=key, facts=facts, alive=True, host_pid=pid, owner_uid=0, read_at_ns=self.now_ns,
-            ended_ns=None, events=(), lost_events=0, phase_ns={}, steps=0, samples=0, epoch=None,
-        )  # fmt: skip
-
-    def end_ring(self, key: str = "train") -> None:
-        """The training is gone."""
-        self.rings[key] = replace(self.rings[key], alive=False, ended_ns=self.now_ns)
-
-    def pass_second(
-        self,
-        *levels: float | None,
-        phases: Sequence[tuple[float, TrainingPhase]] = (),
-        key: str = "train",
-    ) -> MonitorState:
-        """One second with a level for each GPU (``None``: no sample) and phases of one run."""
-        start_ns, self.second = self.now_ns, self.second + 1
-        gpus = tuple(self._gpu(index, level, start_ns) for index, level in enumerate(levels))
-        frame = Frame(taken_at_ns=self.now_ns, gpus=gpus)
-        events = tuple(
-            RingEvent(RingKind.ENTER, start_ns + s(at), phase, TrainingMode.TRAIN)
-            for at, phase in phases
-        )
-        for name, ring in self.rings.items():
-            self.rings[name] = replace(
-                ring, read_at_ns=self.now_ns, events=events if name == key else ()
-            )
-        return self._advance((frame,), missed=0)
-
-    def miss(self, error: str = "the driver has not answered") -> MonitorState:
-        """One second in which the source brings nothing."""
-        self.second += 1
-        return self._advance((), missed=1, error=error)
-
-    def _advance(
-        self, frames: tuple[Frame, ...], *, missed: int, error: str | None = None
-    ) -> MonitorState:
-        tick = Tick(
-            at_ns=self.now_ns, late_ns=0, frames=frames, missed_count=missed, error=error,
-            duration_seconds=0.0,
-        )  # fmt: skip
-        rings = RingsReading(rings=tuple(self.rings.values()))
-        self.state = self._monitor.advance(tick, rings, wall_time_s=float(self.second))
-        return self.state
-
-    def _gpu(self, index: int, level: float | None, start_ns: int) -> GpuSample:
-        device = Device(uuid=f"GPU-{index}", index=index)
-        if index in self.errors:
-            return GpuSample(device=device, error=self.errors[index])
-        busy = () if level is None else (BusySample(start_ns, self.now_ns, level),)
-        return GpuSample(
-            device=device, busy=busy, utilization_ratio=level, processes=self.processes[index]
-        )
-
-
-def gpu(state: MonitorState, index: int = 0) -> GpuState:
-    return state.gpus[index]
-
-
-WAIT, STEP = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP
 
 
 class TestAnIdleSecond:
@@ -205,33 +98,6 @@ class TestAnIdleSecond:
         assert IdleCause.IMBALANCE not in gpu(state, 0).totals.idle_ns
 
 
-class TestTheEndOfARun:
-    def test_leaves_its_last_second_explained_though_its_pid_has_left_the_list(self) -> None:
-        story = Story()
-        story.ring(gpus=None, pid=42)
-        story.processes[0] = (ProcessSample(42, None),)
-        story.pass_second(1.0, phases=[(0.0, STEP), (0.9, WAIT)])
-        story.processes[0] = ()
-        story.rings["train"] = replace(
-            story.rings["train"], alive=False, ended_ns=story.now_ns + s(0.75)
-        )
-        state = story.pass_second(0.0)
-
-        assert gpu(state).totals.idle_ns[IdleCause.INPUT_WAIT] == s(0.75)
-
-    def test_before_its_first_burst_is_settled_still_makes_that_a_start(self) -> None:
-        story = Story()
-        story.ring()
-        for _ in range(5):
-            story.pass_second(0.0, phases=[(0.0, TrainingPhase.COMPILE)])
-        story.rings["train"] = replace(
-            story.rings["train"], alive=False, ended_ns=story.now_ns + s(0.9)
-        )
-        state = story.pass_second(1.0)
-
-        assert gpu(state).totals.idle_ns == {IdleCause.START_UP: s(5)}
-
-
 class TestTwoFramesInOneTick:
     def test_are_both_explained_by_what_the_rings_say_after_them(self) -> None:
         story = Story()
@@ -271,77 +137,6 @@ class TestAGpuThatIsGoneForGood:
 
         (run,) = story._monitor._runs.runs
         assert len(run.timeline._starts_ns) <= 2 * 130
-
-
-class TestARunIsJoinedToItsGpus:
-    def test_by_what_it_says_of_itself(self) -> None:
-        story = Story()
-        story.ring(gpus=("GPU-1",))
-        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
-
-        assert state.runs[0].gpu_uuids == ("GPU-1",)
-
-    def test_else_by_the_process_list(self) -> None:
-        story = Story()
-        story.ring(gpus=None, pid=42)
-        story.processes = {0: (ProcessSample(7, None),), 1: (ProcessSample(42, None),)}
-        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
-
-        assert state.runs[0].gpu_uuids == ("GPU-1",)
-
-    def test_else_by_the_devices_it_may_see(self) -> None:
-        story = Story()
-        story.ring(gpus=None)
-        ring = story.rings["train"]
-        story.rings["train"] = replace(ring, facts=replace(ring.facts, visible_devices="1"))
-        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
-
-        assert state.runs[0].gpu_uuids == ("GPU-1",)
-
-    def test_never_by_chance_to_a_gpu_that_is_made_up(self) -> None:
-        story = Story(simulated=True)
-        story.ring(gpus=None)
-        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
-
-        assert state.runs[0].gpu_uuids == ()
-
-
-class TestTwoRunsOfOneName:
-    def test_are_told_apart_by_their_pid_while_both_live(self) -> None:
-        story = Story()
-        story.ring("a")
-        story.ring("b", pid=43)
-        story.rings["b"] = replace(
-            story.rings["b"], facts=replace(story.rings["b"].facts, run="a", started_ns=s(1001))
-        )
-        state = story.pass_second(1.0)
-
-        assert [run.run for run in state.runs] == ["a", "a-43"]
-
-    def test_keep_their_labels_when_one_of_them_ends(self) -> None:
-        story = Story()
-        story.ring("a")
-        story.ring("b", pid=43)
-        story.rings["b"] = replace(
-            story.rings["b"], facts=replace(story.rings["b"].facts, run="a", started_ns=s(1001))
-        )
-        story.pass_second(1.0)
-        story.end_ring("a")
-        state = story.pass_second(1.0)
-
-        assert [(run.run, run.pid) for run in state.runs] == [("a", 42), ("a-43", 43)]
-
-    def test_are_one_after_the_other_once_the_first_has_ended(self) -> None:
-        story = Story()
-        story.ring("a")
-        story.end_ring("a")
-        story.ring("b", pid=43)
-        story.rings["b"] = replace(
-            story.rings["b"], facts=replace(story.rings["b"].facts, run="a", started_ns=s(1001))
-        )
-        state = story.pass_second(1.0)
-
-        assert [(run.run, run.pid) for run in state.runs] == [("a", 43)]
 
 
 class TestAGpuThatIsLost:
@@ -429,22 +224,6 @@ class TestCounters:
 
         assert state.runs[0].phase_ns == {STEP: s(0.75)}
         assert state.runs[0].phase is STEP
-
-
-class TestARunWithAnAmountInsideItsPhase:
-    def test_counts_it_once(self) -> None:
-        story = Story()
-        story.ring()
-        story.pass_second(1.0, phases=[(0.0, STEP)])
-        amount = RingEvent(RingKind.AMOUNT, story.now_ns, WAIT, s(0.4))
-        ring = story.rings["train"]
-        story.rings["train"] = replace(ring, phase_ns={WAIT: s(0.4)})
-        story.second += 1
-        reading = replace(story.rings["train"], read_at_ns=story.now_ns, events=(amount,))
-        story.rings["train"] = reading
-        state = story.miss()
-
-        assert sum(state.runs[0].phase_ns.values()) == pytest.approx(s(2), abs=s(0.01))
 
 
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])

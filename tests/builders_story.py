@@ -1,0 +1,122 @@
+"""A monitor on two GPUs, told one second at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpumon.core.device import Device
+from gpumon.core.phase import TrainingMode, TrainingPhase
+from gpumon.core.ring_events import (
+    RingEvent,
+    RingKind,
+    RingReading,
+    RingsReading,
+    RunFacts,
+)
+from gpumon.core.sample import BusySample, Frame, GpuSample, ProcessSample
+from gpumon.core.state import GpuState, MonitorState
+from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.sampler import Tick
+from tests.builders_time import s
+
+BEGAN_NS = s(1000)
+
+
+class Story:
+    """A monitor on two GPUs, told one second at a time."""
+
+    def __init__(self, *, simulated: bool = False) -> None:
+        self.second = 0
+        self.state: MonitorState | None = None
+        self.rings: dict[str, RingReading] = {}
+        self.processes: dict[int, tuple[ProcessSample, ...] | None] = {0: None, 1: None}
+        self.errors: dict[int, str] = {}
+        self._monitor = Monitor(
+            MonitorFacts(
+                source="nvml",
+                source_kind="nvml",
+                simulated=simulated,
+                period_ns=s(1),
+                boot_id="boot",
+                started_wall_time_s=0.0,
+            )
+        )
+
+    @property
+    def now_ns(self) -> int:
+        return BEGAN_NS + s(self.second)
+
+    def ring(
+        self,
+        key: str = "train",
+        *,
+        gpus: Sequence[str] | None = ("0",),
+        pid: int = 42,
+        job: str = "job",
+    ) -> None:
+        """A training begins."""
+        facts = RunFacts(
+            run=key, job=job, pid=pid, boot_id="boot", started_ns=self.now_ns,
+            gpus=None if gpus is None else tuple(gpus), framework="loop",
+        )  # fmt: skip
+        self.rings[key] = RingReading(
+            key=key, facts=facts, alive=True, host_pid=pid, owner_uid=0, read_at_ns=self.now_ns,
+            ended_ns=None, events=(), lost_events=0, phase_ns={}, steps=0, samples=0, epoch=None,
+        )  # fmt: skip
+
+    def end_ring(self, key: str = "train") -> None:
+        """The training is gone."""
+        self.rings[key] = replace(self.rings[key], alive=False, ended_ns=self.now_ns)
+
+    def pass_second(
+        self,
+        *levels: float | None,
+        phases: Sequence[tuple[float, TrainingPhase]] = (),
+        key: str = "train",
+    ) -> MonitorState:
+        """One second with a level for each GPU (``None``: no sample) and phases of one run."""
+        start_ns, self.second = self.now_ns, self.second + 1
+        gpus = tuple(self._gpu(index, level, start_ns) for index, level in enumerate(levels))
+        frame = Frame(taken_at_ns=self.now_ns, gpus=gpus)
+        events = tuple(
+            RingEvent(RingKind.ENTER, start_ns + s(at), phase, TrainingMode.TRAIN)
+            for at, phase in phases
+        )
+        for name, ring in self.rings.items():
+            self.rings[name] = replace(
+                ring, read_at_ns=self.now_ns, events=events if name == key else ()
+            )
+        return self._advance((frame,), missed=0)
+
+    def miss(self, error: str = "the driver has not answered") -> MonitorState:
+        """One second in which the source brings nothing."""
+        self.second += 1
+        return self._advance((), missed=1, error=error)
+
+    def _advance(
+        self, frames: tuple[Frame, ...], *, missed: int, error: str | None = None
+    ) -> MonitorState:
+        tick = Tick(
+            at_ns=self.now_ns, late_ns=0, frames=frames, missed_count=missed, error=error,
+            duration_seconds=0.0,
+        )  # fmt: skip
+        rings = RingsReading(rings=tuple(self.rings.values()))
+        self.state = self._monitor.advance(tick, rings, wall_time_s=float(self.second))
+        return self.state
+
+    def _gpu(self, index: int, level: float | None, start_ns: int) -> GpuSample:
+        device = Device(uuid=f"GPU-{index}", index=index)
+        if index in self.errors:
+            return GpuSample(device=device, error=self.errors[index])
+        busy = () if level is None else (BusySample(start_ns, self.now_ns, level),)
+        return GpuSample(
+            device=device, busy=busy, utilization_ratio=level, processes=self.processes[index]
+        )
+
+
+def gpu(state: MonitorState, index: int = 0) -> GpuState:
+    return state.gpus[index]
+
+
+WAIT, STEP = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP

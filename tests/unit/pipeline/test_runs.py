@@ -1,0 +1,130 @@
+"""Specification of runs: which GPUs count for each, what they are called, and how they end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpumon.core.phase import IdleCause, TrainingPhase
+from gpumon.core.ring_events import (
+    RingEvent,
+    RingKind,
+)
+from gpumon.core.sample import ProcessSample
+from tests.builders_story import STEP, WAIT, Story, gpu
+from tests.builders_time import s
+
+
+class TestTheEndOfARun:
+    def test_leaves_its_last_second_explained_though_its_pid_has_left_the_list(self) -> None:
+        story = Story()
+        story.ring(gpus=None, pid=42)
+        story.processes[0] = (ProcessSample(42, None),)
+        story.pass_second(1.0, phases=[(0.0, STEP), (0.9, WAIT)])
+        story.processes[0] = ()
+        story.rings["train"] = replace(
+            story.rings["train"], alive=False, ended_ns=story.now_ns + s(0.75)
+        )
+        state = story.pass_second(0.0)
+
+        assert gpu(state).totals.idle_ns[IdleCause.INPUT_WAIT] == s(0.75)
+
+    def test_before_its_first_burst_is_settled_still_makes_that_a_start(self) -> None:
+        story = Story()
+        story.ring()
+        for _ in range(5):
+            story.pass_second(0.0, phases=[(0.0, TrainingPhase.COMPILE)])
+        story.rings["train"] = replace(
+            story.rings["train"], alive=False, ended_ns=story.now_ns + s(0.9)
+        )
+        state = story.pass_second(1.0)
+
+        assert gpu(state).totals.idle_ns == {IdleCause.START_UP: s(5)}
+
+
+class TestARunIsJoinedToItsGpus:
+    def test_by_what_it_says_of_itself(self) -> None:
+        story = Story()
+        story.ring(gpus=("GPU-1",))
+        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
+
+        assert state.runs[0].gpu_uuids == ("GPU-1",)
+
+    def test_else_by_the_process_list(self) -> None:
+        story = Story()
+        story.ring(gpus=None, pid=42)
+        story.processes = {0: (ProcessSample(7, None),), 1: (ProcessSample(42, None),)}
+        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
+
+        assert state.runs[0].gpu_uuids == ("GPU-1",)
+
+    def test_else_by_the_devices_it_may_see(self) -> None:
+        story = Story()
+        story.ring(gpus=None)
+        ring = story.rings["train"]
+        story.rings["train"] = replace(ring, facts=replace(ring.facts, visible_devices="1"))
+        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
+
+        assert state.runs[0].gpu_uuids == ("GPU-1",)
+
+    def test_never_by_chance_to_a_gpu_that_is_made_up(self) -> None:
+        story = Story(simulated=True)
+        story.ring(gpus=None)
+        state = story.pass_second(1.0, 1.0, phases=[(0.0, STEP)])
+
+        assert state.runs[0].gpu_uuids == ()
+
+
+class TestTwoRunsOfOneName:
+    def test_are_told_apart_by_their_pid_while_both_live(self) -> None:
+        story = Story()
+        story.ring("a")
+        story.ring("b", pid=43)
+        story.rings["b"] = replace(
+            story.rings["b"], facts=replace(story.rings["b"].facts, run="a", started_ns=s(1001))
+        )
+        state = story.pass_second(1.0)
+
+        assert [run.run for run in state.runs] == ["a", "a-43"]
+
+    def test_keep_their_labels_when_one_of_them_ends(self) -> None:
+        story = Story()
+        story.ring("a")
+        story.ring("b", pid=43)
+        story.rings["b"] = replace(
+            story.rings["b"], facts=replace(story.rings["b"].facts, run="a", started_ns=s(1001))
+        )
+        story.pass_second(1.0)
+        story.end_ring("a")
+        state = story.pass_second(1.0)
+
+        assert [(run.run, run.pid) for run in state.runs] == [("a", 42), ("a-43", 43)]
+
+    def test_are_one_after_the_other_once_the_first_has_ended(self) -> None:
+        story = Story()
+        story.ring("a")
+        story.end_ring("a")
+        story.ring("b", pid=43)
+        story.rings["b"] = replace(
+            story.rings["b"], facts=replace(story.rings["b"].facts, run="a", started_ns=s(1001))
+        )
+        state = story.pass_second(1.0)
+
+        assert [(run.run, run.pid) for run in state.runs] == [("a", 43)]
+
+
+class TestARunWithAnAmountInsideItsPhase:
+    def test_counts_it_once(self) -> None:
+        story = Story()
+        story.ring()
+        story.pass_second(1.0, phases=[(0.0, STEP)])
+        amount = RingEvent(RingKind.AMOUNT, story.now_ns, WAIT, s(0.4))
+        ring = story.rings["train"]
+        story.rings["train"] = replace(ring, phase_ns={WAIT: s(0.4)})
+        story.second += 1
+        reading = replace(story.rings["train"], read_at_ns=story.now_ns, events=(amount,))
+        story.rings["train"] = reading
+        state = story.miss()
+
+        assert sum(state.runs[0].phase_ns.values()) == pytest.approx(s(2), abs=s(0.01))
