@@ -7,11 +7,13 @@ changes phases; in other threads, and in forked children, they do nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from types import TracebackType
+from operator import index
+from types import MappingProxyType, TracebackType
 from typing import Final, Generic, TypeVar, overload
 
-from gpumon.core.phase import PHASE_NUMBER, TrainingPhase, phase_named
+from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from trainer_hooks.process_ring import process_ring
+from trainer_hooks.quiet_warning import QuietWarningOnce
 from trainer_hooks.ring_writer import START_UP
 
 T = TypeVar("T")
@@ -20,6 +22,12 @@ _OTHER: Final = PHASE_NUMBER[TrainingPhase.OTHER]
 _VALIDATION: Final = PHASE_NUMBER[TrainingPhase.VALIDATION]
 _PREDICT: Final = PHASE_NUMBER[TrainingPhase.PREDICT]
 _MODE_OF: Final = {_VALIDATION: 1, _PREDICT: 2}
+_NUMBER_NAMED: Final = MappingProxyType({name.value: PHASE_NUMBER[name] for name in PHASES})
+_MAX_SAMPLES: Final = 1 << 40
+"""More samples in one batch than that are a mistake, and a sum of them would not fit the ring."""
+
+_warn_of_phase = QuietWarningOnce()
+_warn_of_samples = QuietWarningOnce()
 
 
 class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
@@ -32,7 +40,8 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
 
     Regions nest: after the block, the phase is again what it was before; at
     the top, ``other`` (``start_up`` before the first region). An unknown word
-    is ``other``. Exceptions pass through. One object may be used again.
+    is ``other``, and the first one in a process is warned of. Exceptions pass
+    through. One object may be used again.
 
     Args:
         name: One of ``start_up, compile, input_wait, host_to_device,
@@ -43,7 +52,7 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
     __slots__ = ("_before", "_number")
 
     def __init__(self, name: str) -> None:
-        self._number = PHASE_NUMBER[phase_named(name)]
+        self._number = _number_named(name)
         self._before: list[tuple[int, int]] = []
 
     def __enter__(self) -> None:
@@ -135,9 +144,38 @@ def timed(
 def step(samples: int | None = None) -> None:
     """One more training step was made.
 
+    A call with something else than a count of samples is not counted; the
+    first such call in a process is warned of.
+
     Args:
         samples: Samples in its batch, where known.
     """
     writer = process_ring().writer_here
-    if writer is not None:
-        writer.step(1, samples or 0)
+    if writer is None:
+        return
+    try:
+        count = 0 if samples is None else index(samples)
+        is_count = 0 <= count <= _MAX_SAMPLES
+    except Exception:  # noqa: BLE001 (whatever it is, it must not end a training)
+        is_count = False
+    if is_count:
+        writer.step(1, count)
+    else:
+        _warn_of_samples(
+            "gpumon does not count a step(samples=...) that was given no whole number from 0 to "
+            f"{_MAX_SAMPLES}, but a value of type {type(samples).__name__} that is none"
+        )
+
+
+def _number_named(name: str) -> int:
+    # Nothing but text is looked up: another object's hash or comparison may raise.
+    number = _NUMBER_NAMED.get(name) if isinstance(name, str) else None
+    if number is not None:
+        return number
+    said = repr(name[:60]) if isinstance(name, str) else f"of type {type(name).__name__}"
+    _warn_of_phase(
+        f"gpumon knows no phase {said} and counts its time as other; "
+        f"the phases are {', '.join(_NUMBER_NAMED)}",
+        callers_up=3,
+    )
+    return _OTHER

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
@@ -13,13 +15,17 @@ from gpumon.sources.logs.stamps import parser_for
 
 _PERCENT: Final = re.compile(r"[-+]?\d+(\.\d+)?\s*%|\[[^\]]*\]|N/A")
 _PERCENT_SEEN: Final = re.compile(r"\d+(\.\d+)?\s*%")
+_NUMBER_SEEN: Final = re.compile(r"\d+(\.\d+)?(\s*%)?")
 _BARE_NUMBER: Final = re.compile(r"\d+(\.\d+)?")
 _UUID: Final = re.compile(r"(GPU|MIG)-[0-9a-fA-F-]{4,}")
 _BUS_ID: Final = re.compile(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d")
+_GPU_NUMBER: Final = re.compile(r"\d{1,4}", re.ASCII)
 _MODEL: Final = re.compile(r".*(NVIDIA|Tesla|GeForce|Quadro|RTX|GTX|TITAN).*")
 _SAMPLED_ROWS: Final = 512
 _MIN_SHARE: Final = 0.8
 """Share of the rows whose cell must have a column's shape."""
+_TICK_SHARE: Final = 0.25
+"""The GPUs of one query have stamps within this share of the time between two queries."""
 
 
 def guess_layout(
@@ -39,17 +45,30 @@ def guess_layout(
     width = _usual_width(rows, source)
     body = [[cell.strip() for cell in row] for row in rows[:_SAMPLED_ROWS] if len(row) == width]
     positions = _by_shape(body, width)
-    positions.update(chosen_columns(chosen, width))
+    told = chosen_columns(chosen, width)
+    positions.update(told)
+    counting = _columns_that_count_gpus(body, positions.get(Column.STAMP))
+    free = [column for column in _free(width, positions) if column not in counting]
+    for column in _free(width, positions):
+        if column in counting:
+            positions.setdefault(Column.INDEX, column)
+    remarks = ""
     if Column.UTILIZATION not in positions:
-        taken = set(positions.values())
-        free = [column for column in range(width) if column not in taken]
-        positions[Column.UTILIZATION] = _utilization_among(body, free, source)
+        positions[Column.UTILIZATION], remarks = _utilization_among(body, free, source)
+    elif told.get(Column.UTILIZATION) in counting:
+        at = positions[Column.UTILIZATION] + 1
+        remarks = f" Column {at} looks like the GPUs' index; taken as utilization.gpu as told."
     said = ", ".join(
         f"column {position + 1} as {column.value}"
         for column, position in sorted(positions.items(), key=lambda item: item[1])
     )
-    note = f"The log has no header: took {said}. Say --column NAME=N if that is wrong."
+    note = f"The log has no header: took {said}.{remarks} Say --column NAME=N if that is wrong."
     return ColumnLayout(width=width, positions=positions), note
+
+
+def _free(width: int, positions: Mapping[Column, int]) -> list[int]:
+    taken = set(positions.values())
+    return [column for column in range(width) if column not in taken]
 
 
 def _usual_width(rows: Sequence[Sequence[str]], source: str) -> int:
@@ -75,24 +94,67 @@ def _by_shape(body: Sequence[Sequence[str]], width: int) -> dict[Column, int]:
     return positions
 
 
-def _utilization_among(body: Sequence[Sequence[str]], free: Sequence[int], source: str) -> int:
+def _columns_that_count_gpus(body: Sequence[Sequence[str]], stamp_at: int | None) -> list[int]:
+    """Columns that run from 0 to n - 1 within every tick, as an index does."""
+    if stamp_at is None:
+        return []
+    parser = next(filter(None, (parser_for(row[stamp_at]) for row in body)), None)
+    if parser is None:
+        return []
+    moments = [(parser.parse(row[stamp_at]), row) for row in body]
+    stamped = [(stamp_ns, row) for stamp_ns, row in moments if stamp_ns is not None]
+    stamps_ns = [stamp_ns for stamp_ns, _ in stamped]
+    return [
+        column
+        for column in range(len(body[0]))
+        if column != stamp_at and _counts_gpus([row[column] for _, row in stamped], stamps_ns)
+    ]
+
+
+def _counts_gpus(cells: Sequence[str], stamps_ns: Sequence[int]) -> bool:
+    if not cells or not all(_GPU_NUMBER.fullmatch(cell) for cell in cells):
+        return False
+    numbers = [int(cell) for cell in cells]
+    gpus = max(numbers) + 1
+    # One tick alone proves nothing: utilisations may happen to be 0 and 1.
+    if gpus < 2 or len(numbers) < 2 * gpus or set(numbers) != set(range(gpus)):
+        return False
+    pairs = list(pairwise(numbers))
+    gaps_ns = [abs(after - before) for before, after in pairwise(stamps_ns)]
+    in_turn = sum(after == (before + 1) % gpus for before, after in pairs)
+    within = [gap for (before, after), gap in zip(pairs, gaps_ns, strict=True) if after > before]
+    between = [gap for (before, after), gap in zip(pairs, gaps_ns, strict=True) if after <= before]
+    if in_turn < _MIN_SHARE * len(pairs) or not within or not between:
+        return False
+    return median(within) < _TICK_SHARE * median(between)
+
+
+def _utilization_among(
+    body: Sequence[Sequence[str]], free: Sequence[int], source: str
+) -> tuple[int, str]:
+    """The utilisation's column, and a sentence about the ones it cannot be."""
     percents = [column for column in free if _is_percent_column(body, column)]
-    if len(percents) == 1:
-        return percents[0]
-    if len(percents) == 2 and _is_gpu_then_memory(body, *percents):
-        return percents[0]
     numbers = [column for column in free if _most(body, column, _BARE_NUMBER.fullmatch)]
-    if not percents and len(free) == 1 and numbers and _within_percent(body, numbers[0]):
-        return numbers[0]
-    if not percents and not numbers:
+    candidates = percents or numbers
+    over = {column: _rows_over_100(body, column) for column in candidates}
+    # The odd damaged value may be over 100, but a column without any goes before.
+    mostly = [column for column in candidates if over[column] <= (1 - _MIN_SHARE) * len(body)]
+    possible = [column for column in mostly if not over[column]] or mostly
+    if not possible:
         raise UnreadableLogError(
             f"{source}: line 1: no utilisation column; gpumon needs utilization.gpu, as in "
             "`nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
         )
-    candidates = ", ".join(str(column + 1) for column in percents or numbers)
+    is_pair = len(possible) == 2 and bool(percents) and _is_gpu_then_memory(body, *possible)
+    if len(possible) == 1 or is_pair:
+        ruled_out = [column for column in candidates if column not in possible]
+        return possible[0], "".join(
+            f" Column {column + 1} is no utilisation: it exceeds 100." for column in ruled_out
+        )
     raise UnreadableLogError(
         f"{source}: line 1: no header, and the utilisation could be any of the columns "
-        f"{candidates}; say which: --column utilization.gpu={(percents or numbers)[0] + 1}"
+        f"{', '.join(str(column + 1) for column in possible)}; say which: "
+        "--column utilization.gpu=N"
     )
 
 
@@ -117,8 +179,9 @@ def _is_percent_column(body: Sequence[Sequence[str]], column: int) -> bool:
     return seen and _most(body, column, _PERCENT.fullmatch)
 
 
-def _within_percent(body: Sequence[Sequence[str]], column: int) -> bool:
-    return _most(body, column, lambda cell: _BARE_NUMBER.fullmatch(cell) and float(cell) <= 100.0)
+def _rows_over_100(body: Sequence[Sequence[str]], column: int) -> int:
+    cells = (row[column] for row in body)
+    return sum(float(cell.rstrip(" %")) > 100 for cell in cells if _NUMBER_SEEN.fullmatch(cell))
 
 
 def _is_wall_stamp(cell: str) -> bool:

@@ -128,6 +128,23 @@ def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int]) -> ColumnL
     )
 
 
+def contradicted_headings(cells: Sequence[str], chosen: Mapping[str, int]) -> list[str]:
+    """A sentence for each column that the user names otherwise than the header does.
+
+    >>> contradicted_headings(["time", "index"], {"utilization.gpu": 1})
+    ['The header calls column 2 "index"; taken as utilization.gpu as told.']
+    """
+    headings = {
+        column: (position, cells[position].strip())
+        for column, position in chosen_columns(chosen, len(cells)).items()
+    }
+    return [
+        f'The header calls column {position + 1} "{heading[:60]}"; taken as {column.value} as told.'
+        for column, (position, heading) in headings.items()
+        if heading and _column_named(heading) is not column
+    ]
+
+
 def chosen_columns(chosen: Mapping[str, int], width: int) -> dict[Column, int]:
     """The columns the user named, as positions from 0.
 

@@ -10,7 +10,13 @@ from typing import Final
 from gpumon.core.units import NS_PER_S, seconds
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.column_guess import guess_layout
-from gpumon.sources.logs.columns import Column, ColumnLayout, layout_of_header, looks_like_header
+from gpumon.sources.logs.columns import (
+    Column,
+    ColumnLayout,
+    contradicted_headings,
+    layout_of_header,
+    looks_like_header,
+)
 from gpumon.sources.logs.gpu_rows import GpuRows, rows_of
 from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
 from gpumon.sources.logs.stamps import NO_CLOCK, StampParser, parser_for
@@ -184,6 +190,7 @@ class NvidiaSmiCsvLog:
                     f"{self._name}: line {number}: no utilisation column among: {found}; gpumon "
                     "needs utilization.gpu, or --column utilization.gpu=N where it has another name"
                 )
+            self._notes.extend(contradicted_headings(cells, self._options.columns))
             return layout
         layout, note = guess_layout(rows, self._options.columns, self._name)
         self._notes.append(note)

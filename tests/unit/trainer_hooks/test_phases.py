@@ -8,11 +8,13 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring_format import PAGE_BYTES, decode_records, parse_header
 from trainer_hooks import phase, process_ring, step, timed
+from trainer_hooks.quiet_warning import QuietWarningOnce
 from trainer_hooks.ring_writer import RingWriter
 
 
@@ -33,6 +35,13 @@ def entered(writer: RingWriter) -> list[str]:
     raw = writer._memory.path.read_bytes()
     records = decode_records(raw[PAGE_BYTES:], 0)[: parse_header(raw).head]
     return [record.phase.value for record in records if record and record.kind.name == "ENTER"]
+
+
+@pytest.fixture
+def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was warned of yet."""
+    monkeypatch.setattr("trainer_hooks.phases._warn_of_phase", QuietWarningOnce())
+    monkeypatch.setattr("trainer_hooks.phases._warn_of_samples", QuietWarningOnce())
 
 
 class TestPhase:
@@ -109,6 +118,46 @@ class TestPhase:
         assert entered(writer) == ["start_up", "train_step", "other"]
 
 
+@pytest.mark.usefixtures("new_process")
+class TestAnUnknownPhase:
+    def test_is_warned_of_once_with_the_word_and_the_phases(self, writer: RingWriter) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for word in ("trainstep", "lunch", "trainstep"):
+                with phase(word):
+                    assert present(writer) == "other"
+
+        (warning,) = caught
+        assert warning.category is RuntimeWarning
+        assert "'trainstep'" in str(warning.message)
+        assert all(known.value in str(warning.message) for known in PHASES)
+        assert warning.filename == __file__
+
+    def test_does_not_end_a_loop_where_warnings_are_errors(self, writer: RingWriter) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with phase("trainstep"):
+                assert present(writer) == "other"
+
+        assert writer.enabled
+
+    @pytest.mark.parametrize("no_word", [None, 4, ["train_step"], object()])
+    def test_need_not_even_be_a_word(self, writer: RingWriter, no_word: object) -> None:
+        with pytest.warns(RuntimeWarning, match="of type"), phase(no_word):  # type: ignore[arg-type]
+            assert present(writer) == "other"
+
+    def test_is_none_of_the_twelve(self, writer: RingWriter) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            with warnings.catch_warnings(record=True) as caught:
+                for known in PHASES:
+                    for name in (known, known.value):
+                        with phase(name):
+                            assert present(writer) == known.value
+
+        assert caught == []
+
+
 class TestTimed:
     def test_makes_getting_each_item_a_wait_for_input(self, writer: RingWriter) -> None:
         seen = []
@@ -164,6 +213,43 @@ class TestStep:
         step()
 
         assert (writer.steps, writer._samples) == (2, 32)
+
+    def test_takes_whatever_can_be_an_index(self, writer: RingWriter) -> None:
+        step(np.int64(32))  # type: ignore[arg-type]
+
+        assert (writer.steps, writer._samples) == (1, 32)
+
+
+@pytest.mark.usefixtures("new_process")
+class TestAStepWithBadSamples:
+    @pytest.mark.parametrize(
+        "bad", ["x", 3.5, -1, 1 << 70, 10**5_000, np.array([1, 2]), {"n": 1}], ids=type
+    )
+    def test_is_not_counted_and_the_next_one_is(self, writer: RingWriter, bad: object) -> None:
+        step(samples=8)
+        with pytest.warns(RuntimeWarning, match="does not count a step"):
+            step(samples=bad)  # type: ignore[arg-type]
+        step(samples=8)
+        with phase("train_step"):
+            assert present(writer) == "train_step"
+
+        assert (writer.enabled, writer.steps, writer._samples) == (True, 2, 16)
+
+    def test_is_warned_of_once_at_the_line_of_the_caller(self, writer: RingWriter) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(3):
+                step(samples="x")  # type: ignore[arg-type]
+
+        (warning,) = caught
+        assert (warning.category, warning.filename) == (RuntimeWarning, __file__)
+
+    def test_does_not_end_a_loop_where_warnings_are_errors(self, writer: RingWriter) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            step(samples="x")  # type: ignore[arg-type]
+
+        assert writer.enabled
 
 
 class TestWithoutARing:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gpumon.errors import UsageError
-from gpumon.sources.logs.columns import Column, ColumnLayout, layout_of_header, looks_like_header
+from gpumon.sources.logs.columns import (
+    Column,
+    ColumnLayout,
+    contradicted_headings,
+    layout_of_header,
+    looks_like_header,
+)
 
 
 def layout(header: str, **chosen: int) -> ColumnLayout:
@@ -80,3 +86,18 @@ class TestAColumnTheUserNames:
     def test_must_be_there(self) -> None:
         with pytest.raises(UsageError, match=r"utilization\.gpu=9: the log has 2 columns"):
             layout("time,util", **{"utilization.gpu": 8})
+
+    def test_against_the_header_is_said(self) -> None:
+        assert contradicted_headings(
+            ["time", " index ", "utilization.memory [%]"], {"index": 0, "util": 2}
+        ) == [
+            'The header calls column 1 "time"; taken as index as told.',
+            'The header calls column 3 "utilization.memory [%]"; '
+            "taken as utilization.gpu as told.",
+        ]
+
+    def test_as_the_header_does_needs_no_word(self) -> None:
+        assert contradicted_headings(["time", "GPU_Util"], {"utilization.gpu": 1}) == []
+
+    def test_needs_no_word_where_the_header_is_blank(self) -> None:
+        assert contradicted_headings(["time", " "], {"utilization.gpu": 1}) == []

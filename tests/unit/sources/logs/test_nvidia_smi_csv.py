@@ -42,6 +42,17 @@ class TestEveryChoiceOfColumns:
 
         assert ratios(log, options) == [0.45]
 
+    def test_named_by_the_user_against_the_header_is_said_once(self) -> None:
+        header = "timestamp, index, utilization.gpu [%]"
+        log = rows(header, f"{smi_stamp(1)}, 0, 45", header, f"{smi_stamp(2)}, 0, 45")
+
+        samples, facts = read_log(log, LogOptions(columns={"utilization.gpu": 1}))
+
+        assert [sample.busy_ratio for sample in samples] == [0.0, 0.0]
+        assert [note for note in facts.notes if "as told" in note] == [
+            'The header calls column 2 "index"; taken as utilization.gpu as told.'
+        ]
+
     def test_may_count_from_0_to_1_and_says_so(self) -> None:
         samples, facts = read_log(rows("time,util", "0,0.25", "1,0.97"))
 
@@ -71,6 +82,16 @@ class TestSeveralGpus:
             log = rows(f"{name}, utilization.gpu [%]", *(f"{i}, 5 %" for i in ids))
 
             assert [sample.gpu for sample in read_log(log)[0]] == [0, 1]
+
+    def test_are_told_apart_by_their_index_without_a_header(self) -> None:
+        log = rows(*(f"{smi_stamp(second)}, {gpu}, {(50, 98)[gpu]}"
+                     for second in range(4) for gpu in (0, 1)))  # fmt: skip
+
+        samples, facts = read_log(log)
+
+        assert [gpu.index for gpu in facts.gpus] == [0, 1]
+        assert {(s.gpu, s.busy_ratio) for s in samples} == {(0, 0.5), (1, 0.98)}
+        assert any("column 3 as utilization.gpu" in note for note in facts.notes)
 
     def test_are_the_same_with_or_without_a_blank_at_the_line_end(self) -> None:
         log = "utilization.gpu [%], uuid\n5 %, GPU-aa\n6 %,GPU-aa \n7 %, GPU-aa"
