@@ -24,7 +24,6 @@ def note_on(lines: list[str], **chosen: int) -> str:
     return guess_layout([line.split(",") for line in lines], chosen, "gpu.csv")[1]
 
 
-
 def guessed(*lines: str, **chosen: int) -> dict[Column, int]:
     layout, _ = guess_layout([line.split(",") for line in lines], chosen, "gpu.csv")
     return dict(layout.positions)

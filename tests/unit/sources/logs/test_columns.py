@@ -92,8 +92,7 @@ class TestAColumnTheUserNames:
             ["time", " index ", "utilization.memory [%]"], {"index": 0, "util": 2}
         ) == [
             'The header calls column 1 "time"; taken as index as told.',
-            'The header calls column 3 "utilization.memory [%]"; '
-            "taken as utilization.gpu as told.",
+            'The header calls column 3 "utilization.memory [%]"; taken as utilization.gpu as told.',
         ]
 
     def test_as_the_header_does_needs_no_word(self) -> None:
