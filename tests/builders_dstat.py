@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +47,8 @@ def gpu(
     )
     known = healthy_gpu()
     assert known.latest is not None
-    latest = replace(known.latest, device=me, memory_used_bytes=memory_used_bytes)
-    return replace(known, device=me, totals=totals, latest=latest, present=present)
+    latest = known.latest._replace(device=me, memory_used_bytes=memory_used_bytes)
+    return known._replace(device=me, totals=totals, latest=latest, present=present)
 
 
 def state_of(*gpus: GpuState, age_s: float = 0, **changes: Any) -> MonitorState:

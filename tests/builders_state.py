@@ -90,7 +90,7 @@ def starved_gpu(**changes: Any) -> GpuState:
         last_sample_at_ns=999_900_000_000,
         resolution_ns=S // 6,
     )
-    return replace(known, **changes)
+    return known._replace(**changes)
 
 
 def healthy_gpu(**changes: Any) -> GpuState:
@@ -127,7 +127,7 @@ def healthy_gpu(**changes: Any) -> GpuState:
         last_sample_at_ns=999_950_000_000,
         resolution_ns=S // 6,
     )
-    return replace(known, **changes)
+    return known._replace(**changes)
 
 
 def run(name: str = "resnet", **changes: Any) -> RunState:
@@ -181,7 +181,7 @@ def monitor_state(**changes: Any) -> MonitorState:
         missed_total=2,
         call_seconds=(("nvmlDeviceGetSamples", 0.125), ("nvmlDeviceGetMemoryInfo", 0.03125)),
     )
-    return replace(known, **changes)
+    return known._replace(**changes)
 
 
 class StoppedClock:

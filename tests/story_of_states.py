@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.state import GpuState, MonitorState
@@ -44,8 +44,7 @@ class Told:
             starved_now=starved_ns > in_use_ns // 20,
         )
         assert gpu.latest is not None
-        return replace(
-            gpu,
+        return gpu._replace(
             totals=totals,
             verdict=Verdict(
                 name=verdict,
@@ -56,7 +55,7 @@ class Told:
                 starved_ratio=starved_ns / max(1, in_use_ns),
                 coverage_ratio=0.97,
             ),
-            latest=replace(gpu.latest, utilization_ratio=utilization),
+            latest=gpu.latest._replace(utilization_ratio=utilization),
         )
 
 
@@ -81,7 +80,7 @@ def starved_and_healthy(seconds: int, *, started_ns: int = 0) -> Iterator[Monito
         yield monitor_state(
             taken_at_ns=now_ns,
             wall_time_s=1_700_000_000.0 + tick,
-            gpus=tuple(replace(gpu, last_sample_at_ns=now_ns - S // 10) for gpu in gpus),
+            gpus=tuple(gpu._replace(last_sample_at_ns=now_ns - S // 10) for gpu in gpus),
             runs=(
                 run(
                     phase=phase,

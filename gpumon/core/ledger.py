@@ -16,6 +16,7 @@ from gpumon.core.sharing import SharedIdle
 from gpumon.core.starved_flag import StarvedFlag
 from gpumon.core.totals import GpuTotals
 
+_new = tuple.__new__
 _UNKNOWN, _NOT_IN_USE, _START_UP = IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP
 
 
@@ -30,7 +31,9 @@ class GpuLedger:
 
     def __init__(self, settings: DetectorSettings | None = None) -> None:
         self._settings = settings or DetectorSettings()
+        self._bursts_are_plain = self._settings.low_below <= self._settings.burst_above
         self._pauses = PauseTracker(self._settings)
+        self._pauses_shown, self._pause_totals = 0, self._pauses.snapshot()
         self._flag = StarvedFlag(self._settings)
         self._observed_ns = self._busy_ns = self._pending_ns = 0
         self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
@@ -42,14 +45,9 @@ class GpuLedger:
         self._in_job = self._job_named_process = self._run_waits = False
         self._job_in_use_from_ns = self._job_low_from_ns = 0
         self._last_active_end_ns = 0
-        self._last_end_ns = -1
-        self._resolution_ns = 0
+        self.last_end_ns = -1
+        self.resolution_ns = 0
         self.rejected = 0
-
-    @property
-    def last_end_ns(self) -> int:
-        """Stamp of the newest sample, up to which time is taken; -1 before the first."""
-        return self._last_end_ns
 
     def observe(self, samples: Sequence[BusySample]) -> None:
         """Settle samples that no phase explains.
@@ -61,12 +59,16 @@ class GpuLedger:
         """
         if not samples:
             return
-        self._resolution_ns = samples[-1].end_ns - samples[-1].start_ns
-        left = self._observe_bursts(samples) if self._is_plain() else samples
-        for sample in left:
-            if not self._is_taken(sample):
-                self._settle(sample, 0, 0)
-        self._update_flag()
+        start_ns, end_ns, _ = samples[-1]
+        self.resolution_ns = end_ns - start_ns
+        taken = self._observe_bursts(samples)
+        if taken < len(samples):
+            for sample in samples[taken:]:
+                if not self._is_taken(sample):
+                    self._settle(sample, 0, 0)
+            self._update_flag()
+        elif self._in_use_ns >= self._flag.due_ns:
+            self._update_flag()
 
     def observe_shared(
         self,
@@ -84,7 +86,7 @@ class GpuLedger:
         """
         if self._is_taken(sample):
             return
-        self._resolution_ns = sample.end_ns - sample.start_ns
+        self.resolution_ns = sample.end_ns - sample.start_ns
         explained_ns = 0
         for cause, amount_ns in shared.idle_ns.items():
             self._add_idle(cause, amount_ns)
@@ -128,44 +130,45 @@ class GpuLedger:
     def snapshot(self) -> GpuTotals:
         """All totals, as of the newest sample."""
         pauses = self._pauses
-        return GpuTotals(  # by position, in the order of its fields: a third of the time
-            self._observed_ns,
-            self._busy_ns,
-            self._idle_ns.copy(),
-            self._pending_ns,
-            self._in_use_ns,
-            self._in_use_busy_ns,
-            pauses.suspected_ns,
-            self._resolved_ns,
-            self._inferred_ns,
-            self._reason_ns.copy(),
-            self._hidden_ns,
-            self._low_ns,
-            self._high_ns,
-            pauses.gaps.snapshot(),
-            pauses.starved_intervals.snapshot(),
-            pauses.starved_intervals.merged,
-            self._flag.episodes,
-            self._flag.raised,
+        if pauses.ended != self._pauses_shown:
+            self._pauses_shown, self._pause_totals = pauses.ended, pauses.snapshot()
+        return _new(  # in the order of its fields; its own constructor takes three times as long
+            GpuTotals,
+            (
+                self._observed_ns,
+                self._busy_ns,
+                self._idle_ns.copy(),
+                self._pending_ns,
+                self._in_use_ns,
+                self._in_use_busy_ns,
+                pauses.suspected_ns,
+                self._resolved_ns,
+                self._inferred_ns,
+                self._reason_ns.copy(),
+                self._hidden_ns,
+                self._low_ns,
+                self._high_ns,
+                *self._pause_totals,
+                self._flag.episodes,
+                self._flag.raised,
+            ),
         )
 
-    def _is_plain(self) -> bool:
-        """Whether the newest sample was active and nothing is open since."""
-        return (
-            self._in_job
-            and self._last_active_end_ns == self._last_end_ns
-            and not self._pauses.is_open
-            and self._settings.low_below <= self._settings.burst_above
-        )
-
-    def _observe_bursts(self, samples: Sequence[BusySample]) -> Sequence[BusySample]:
-        """Settle the bursts that ``samples`` begin with, all at once; return the rest.
+    def _observe_bursts(self, samples: Sequence[BusySample]) -> int:
+        """Settle the bursts that ``samples`` begin with, all at once; return their number.
 
         A GPU at work gives nothing else, tick after tick. This is what
-        ``_settle`` does with each of them, without its questions.
+        ``_settle`` does with each of them, without its questions, where the
+        newest sample before was active and no pause is open.
         """
+        if (
+            self._last_active_end_ns != self.last_end_ns
+            or self._pauses.is_open
+            or not (self._in_job and self._bursts_are_plain)
+        ):
+            return 0
         burst_above, high_above = self._settings.burst_above, self._settings.high_above
-        end_ns, busy_sum_ns, high_ns, taken = self._last_end_ns, 0, 0, 0
+        end_ns, busy_sum_ns, high_ns, taken = self.last_end_ns, 0, 0, 0
         for sample in samples:
             start_ns, next_end_ns, busy_ratio = sample
             if start_ns != end_ns or next_end_ns <= end_ns or not burst_above < busy_ratio <= 1.0:
@@ -179,10 +182,10 @@ class GpuLedger:
             taken += 1
             idle_ns = length_ns - busy_ns
         if not taken:
-            return samples
-        length_sum_ns = end_ns - self._last_end_ns
+            return 0
+        length_sum_ns = end_ns - self.last_end_ns
         self._pauses.before = (samples[taken - 1].start_ns, end_ns, idle_ns, idle_ns, 0)
-        self._last_end_ns = self._last_active_end_ns = end_ns
+        self.last_end_ns = self._last_active_end_ns = end_ns
         self._observed_ns += length_sum_ns
         self._busy_ns += busy_sum_ns
         self._in_use_ns += length_sum_ns
@@ -190,7 +193,7 @@ class GpuLedger:
         self._high_ns += high_ns
         if busy_sum_ns < length_sum_ns:
             self._add_idle(_UNKNOWN, length_sum_ns - busy_sum_ns)
-        return samples[taken:]
+        return taken
 
     def _settle(  # noqa: C901, PLR0915 - calls would cost more than the work
         self, sample: BusySample, explained_ns: int, input_wait_ns: int
@@ -201,7 +204,7 @@ class GpuLedger:
         length_ns = end_ns - start_ns
         busy_ns = round(length_ns * busy_ratio)
         untagged_ns = length_ns - busy_ns - explained_ns
-        self._last_end_ns = end_ns
+        self.last_end_ns = end_ns
         self._observed_ns += length_ns
         self._busy_ns += busy_ns
         active = busy_ratio > settings.active_above
@@ -232,7 +235,7 @@ class GpuLedger:
     def _is_taken(self, sample: BusySample) -> bool:
         """Whether the sample is for time already taken, or nonsense; it is counted then."""
         start_ns, end_ns, busy_ratio = sample
-        if start_ns < self._last_end_ns or end_ns <= start_ns or not 0.0 <= busy_ratio <= 1.0:
+        if start_ns < self.last_end_ns or end_ns <= start_ns or not 0.0 <= busy_ratio <= 1.0:
             self.rejected += 1
             return True
         return False
@@ -268,7 +271,7 @@ class GpuLedger:
         settings = self._settings
         patience_ns = max(
             settings.idle_job_ends_after_ns,
-            settings.idle_job_ends_after_samples * self._resolution_ns,
+            settings.idle_job_ends_after_samples * self.resolution_ns,
         )
         if now_ns - self._last_active_end_ns > patience_ns:
             self.end_job()

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from gpumon.core.gaps import GapHistogram
 from gpumon.core.intervals import Interval, IntervalList
 from gpumon.core.settings import MAX_INTERVALS, DetectorSettings
+from gpumon.core.totals import GapTotals
 
 IdleSpan: TypeAlias = tuple[int, int, int, int, int]
 """One sample, as far as a pause is concerned, in nanoseconds: where it begins, where it ends, its
@@ -23,6 +24,7 @@ class PauseTracker:
     Attributes:
         gaps: Pauses that have ended, whatever their cause.
         starved_intervals: The pauses that were starved or are suspected.
+        ended: How many pauses have ended.
         suspected_ns: Their untagged idle time, once they are a pattern.
         before: The newest burst sample; ``None`` before the job's first.
         is_open: Whether there were low samples since, which may be a pause.
@@ -32,7 +34,7 @@ class PauseTracker:
         self._settings = settings
         self.gaps = GapHistogram()
         self.starved_intervals = IntervalList(MAX_INTERVALS)
-        self.suspected_ns = 0
+        self.ended = self.suspected_ns = 0
         self._held = IntervalList(MAX_INTERVALS)
         self.begin_job()
 
@@ -45,6 +47,11 @@ class PauseTracker:
         self._idle_ns = self._untagged_ns = self._input_wait_ns = 0
         self._stretches: list[Interval] = []
         self.is_open = False
+
+    def snapshot(self) -> tuple[GapTotals, tuple[Interval, ...], int]:
+        """Pauses that ended, the starved ones among them, and how many neighbours merged."""
+        intervals = self.starved_intervals
+        return self.gaps.snapshot(), intervals.snapshot(), intervals.merged
 
     def take_low(self, span: IdleSpan) -> None:
         """A sample at or below the burst threshold."""
@@ -84,6 +91,7 @@ class PauseTracker:
         self._job_pauses += 1
         self._held_ns += untagged_ns
         self.gaps.add(idle_ns)
+        self.ended += 1
         is_pattern = self._is_pattern(low_share)
         if is_pattern:
             self._suspect()

@@ -4,11 +4,13 @@ All times are CLOCK_MONOTONIC nanoseconds of one boot of one host (or, for a
 finished log, nanoseconds on a clock of the log's own). Durations are kept as
 whole nanoseconds, so that sums close exactly. ``None`` always means *no
 answer*, never zero.
+
+Named tuples, because many are made in each tick, and a frozen dataclass takes
+several times as long to make.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpumon.core.device import Device
@@ -62,8 +64,7 @@ class ProcessSample(NamedTuple):
     memory_used_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuSample:
+class GpuSample(NamedTuple):
     """What one GPU reported in one tick.
 
     Attributes:
@@ -94,8 +95,7 @@ class GpuSample:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class Frame(NamedTuple):
     """All that a source said in one tick.
 
     Attributes:

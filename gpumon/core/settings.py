@@ -75,3 +75,6 @@ class DetectorSettings:
                 raise UsageError(f"{name} must be positive, got {getattr(self, name)!r}")
         if self.active_above > self.burst_above:
             raise UsageError("active_above must not exceed burst_above")
+
+
+DEFAULT_SETTINGS: Final = DetectorSettings()

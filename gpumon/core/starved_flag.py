@@ -20,19 +20,19 @@ class StarvedFlag:
         self._settings = settings
         self._marks: deque[tuple[int, int]] = deque([(0, 0)])
         self._spacing_ns = settings.flag_window_ns // _MARKS
-        self._due_ns = self._spacing_ns
+        self.due_ns = self._spacing_ns
         self._starved_ns = 0
         self.raised = False
         self.episodes = 0
 
     def update(self, in_use_ns: int, starved_ns: int) -> None:
         """Take the newest cumulative in-use time and starved + suspected time."""
-        if in_use_ns < self._due_ns and starved_ns == self._starved_ns:
+        if in_use_ns < self.due_ns and starved_ns == self._starved_ns:
             return
         self._starved_ns = starved_ns
         marks = self._marks
-        if in_use_ns >= self._due_ns:
-            self._due_ns = in_use_ns + self._spacing_ns
+        if in_use_ns >= self.due_ns:
+            self.due_ns = in_use_ns + self._spacing_ns
             marks.append((in_use_ns, starved_ns))
         while len(marks) > 1 and in_use_ns - marks[1][0] >= self._settings.flag_window_ns:
             marks.popleft()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from gpumon.core.phase import IdleCause
-from gpumon.core.settings import DetectorSettings
+from gpumon.core.settings import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.totals import GpuTotals
 from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
 
+_new = tuple.__new__
 _NOT_LOST = frozenset({IdleCause.NOT_IN_USE, IdleCause.START_UP})
 _UNPROVED = frozenset({IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP})
-_DEFAULTS = DetectorSettings()
 
 
-def judge(totals: GpuTotals, settings: DetectorSettings = _DEFAULTS) -> Verdict:
+def judge(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> Verdict:
     """The verdict on one GPU's time so far.
 
     Thresholds are inclusive where they say "at least" and exclusive where
@@ -31,8 +31,10 @@ def judge(totals: GpuTotals, settings: DetectorSettings = _DEFAULTS) -> Verdict:
         )
     lost_ns = in_use_ns - totals.in_use_busy_ns
     lost_ratio = lost_ns / in_use_ns
-    bursty = _is_bursty(totals, settings)
-    starved_ratio = _starved_ns(totals) / in_use_ns
+    bursty = (
+        totals.gaps.count >= settings.min_pauses
+        and totals.low_ns > settings.min_low_share * in_use_ns
+    )
     if lost_ratio < settings.lost_share:
         name, severity = VerdictName.HEALTHY, Severity.NONE
         pattern = Pattern.BURSTY if bursty else Pattern.BUSY
@@ -41,14 +43,17 @@ def judge(totals: GpuTotals, settings: DetectorSettings = _DEFAULTS) -> Verdict:
         healthy = name is VerdictName.HEALTHY
         severity = Severity.NONE if healthy else _severity(lost_ratio, settings)
         pattern = _pattern(totals, bursty=bursty)
-    return Verdict(
-        name,
-        severity,
-        pattern,
-        _main_cause(totals) if lost_ns else None,
-        lost_ratio,
-        starved_ratio,
-        _coverage(totals),
+    return _new(  # in the order of its fields; its own constructor takes twice as long
+        Verdict,
+        (
+            name,
+            severity,
+            pattern,
+            _main_cause(totals) if lost_ns else None,
+            lost_ratio,
+            _starved_ns(totals) / in_use_ns,
+            _coverage(totals),
+        ),
     )
 
 
@@ -69,13 +74,6 @@ def _name(totals: GpuTotals, settings: DetectorSettings, *, bursty: bool) -> Ver
     if bursty and totals.suspected_ns > 0:
         return VerdictName.STARVATION_SUSPECTED
     return VerdictName.PARTIAL
-
-
-def _is_bursty(totals: GpuTotals, settings: DetectorSettings) -> bool:
-    return (
-        totals.gaps.count >= settings.min_pauses
-        and totals.low_ns > settings.min_low_share * totals.in_use_ns
-    )
 
 
 def _pattern(totals: GpuTotals, *, bursty: bool) -> Pattern:

@@ -15,46 +15,47 @@ from gpumon.core.verdicts import judge
 from gpumon.pipeline.runs import Run
 
 _RECENT_SAMPLES = 256
+_new = tuple.__new__
 _NOTHING_SHARED = SharedIdle({}, 0, 0)
 
 
 class GpuTracker:
-    """Settles one GPU's samples, with the phases of the runs on it."""
+    """Settles one GPU's samples, with the phases of the runs on it.
+
+    Attributes:
+        newest: What the GPU said last.
+        ledger: Its time, settled.
+    """
 
     def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
         self._settings = settings
-        self._ledger = GpuLedger(settings)
-        self._newest = first
+        self.ledger = GpuLedger(settings)
+        self.newest = first
         self._answered_at_ns: int | None = None
-        self._resolution_ns: int | None = None
+        self._had_runs = False
         self._has_peers = False  # only then is it worth remembering samples
         self._recent: deque[BusySample] = deque(maxlen=_RECENT_SAMPLES)
 
-    @property
-    def newest(self) -> GpuSample:
-        """What the GPU said last."""
-        return self._newest
-
-    @property
-    def rejected(self) -> int:
-        """Samples that could not be taken so far."""
-        return self._ledger.rejected
-
-    @property
-    def last_end_ns(self) -> int:
-        """Stamp up to which time is taken; -1 before the first sample."""
-        return self._ledger.last_end_ns
-
     def hear(self, sample: GpuSample, at_ns: int) -> None:
         """Note what the GPU said, before anything is settled."""
-        self._newest = sample
+        self.newest = sample
         if sample.error is None:
             self._answered_at_ns = at_ns
+        if self._has_peers:
+            self._recent.extend(sample.busy)
+
+    def take(self, sample: GpuSample, at_ns: int) -> None:
+        """Note what the GPU said and settle it: there are no runs."""
+        ledger, processes = self.ledger, sample.processes
+        self.newest = sample
+        if sample.error is None:
+            self._answered_at_ns = at_ns
+        if self._had_runs:
+            self._had_runs = self._has_peers = False
+            ledger.run_waits(False)
         if sample.busy:
-            newest = sample.busy[-1]
-            self._resolution_ns = newest.end_ns - newest.start_ns
-            if self._has_peers:
-                self._recent.extend(sample.busy)
+            ledger.observe(sample.busy)
+        ledger.processes_seen(None if processes is None else bool(processes))
 
     def busy_ns_within(self, start_ns: int, end_ns: int) -> int:
         """Busy time in a window, as far as it is remembered; the rest at the same ratio."""
@@ -73,34 +74,36 @@ class GpuTracker:
             runs: Runs that may be on this GPU, alive or ended a moment ago.
             peers: Other GPUs of the same jobs, which have heard theirs.
         """
-        samples = self._newest.busy
-        self._has_peers = bool(peers)
-        waiting = any(run.ended_ns is None for run in runs)
+        ledger, newest = self.ledger, self.newest
         # Also for a run that has ended: these samples may be older than its end.
-        self._ledger.run_waits(bool(runs))
+        ledger.run_waits(bool(runs))
+        self._had_runs, self._has_peers = True, bool(peers)
+        waiting = any(run.ended_ns is None for run in runs)
         if runs:
-            for sample in samples:
-                self._ledger.observe_shared(sample, self._shared(sample, runs, peers))
+            for sample in newest.busy:
+                ledger.observe_shared(sample, self._shared(sample, runs, peers))
             self._close(runs)
-        elif samples:
-            self._ledger.observe(samples)
-        processes = self._newest.processes
-        self._ledger.processes_seen(None if processes is None else bool(processes) or waiting)
+        elif newest.busy:
+            ledger.observe(newest.busy)
+        processes = newest.processes
+        ledger.processes_seen(None if processes is None else bool(processes) or waiting)
 
     def state(self, now_ns: int, silence_ns: int) -> GpuState:
         """The GPU as outlets show it; silent for ``silence_ns`` means absent."""
-        answered_ns = self._answered_at_ns
-        totals = self._ledger.snapshot()
-        last_ns = self._ledger.last_end_ns
-        return GpuState(
-            device=self._newest.device,
-            totals=totals,
-            verdict=judge(totals, self._settings),
-            latest=self._newest if self._newest.error is None else None,
-            present=answered_ns is not None and now_ns - answered_ns <= silence_ns,
-            last_sample_at_ns=last_ns if last_ns >= 0 else None,
-            resolution_ns=self._resolution_ns,
-            error=self._newest.error,
+        newest, ledger, answered_ns = self.newest, self.ledger, self._answered_at_ns
+        totals, last_ns = ledger.snapshot(), ledger.last_end_ns
+        return _new(  # not its own constructor: half the time
+            GpuState,
+            (
+                newest.device,
+                totals,
+                judge(totals, self._settings),
+                newest if newest.error is None else None,
+                answered_ns is not None and now_ns - answered_ns <= silence_ns,
+                last_ns if last_ns >= 0 else None,
+                ledger.resolution_ns or None,
+                newest.error,
+            ),
         )
 
     def _shared(
@@ -114,8 +117,8 @@ class GpuTracker:
             if covered_ns <= 0:
                 continue
             if busy_ratio > self._settings.active_above:
-                run.used_uuids.add(self._newest.device.uuid)
-            if self._newest.device.uuid in run.used_uuids:
+                run.used_uuids.add(self.newest.device.uuid)
+            if self.newest.device.uuid in run.used_uuids:
                 parts.append((run.timeline.parts(start_ns, end_ns), covered_ns))
         if not parts:
             return _NOTHING_SHARED
@@ -136,11 +139,11 @@ class GpuTracker:
             run
             for run in runs
             if run.ended_ns is not None
-            and run.ended_ns <= self._ledger.last_end_ns
-            and self._newest.device.uuid not in run.closed_uuids
+            and run.ended_ns <= self.ledger.last_end_ns
+            and self.newest.device.uuid not in run.closed_uuids
         ]
         for run in over:
-            run.closed_uuids.add(self._newest.device.uuid)
-        still_held = any(run.ended_ns is None for run in runs) or self._newest.processes
-        if not still_held and any(self._newest.device.uuid in run.used_uuids for run in over):
-            self._ledger.end_job()
+            run.closed_uuids.add(self.newest.device.uuid)
+        still_held = any(run.ended_ns is None for run in runs) or self.newest.processes
+        if not still_held and any(self.newest.device.uuid in run.used_uuids for run in over):
+            self.ledger.end_job()

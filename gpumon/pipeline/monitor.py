@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpumon.core.ring_events import RingsReading
@@ -43,6 +44,7 @@ class Monitor:
 
     def __init__(self, facts: MonitorFacts, settings: DetectorSettings | None = None) -> None:
         self._facts = facts
+        self._silence_ns = 2 * facts.period_ns + facts.period_ns // 2
         self._settings = settings or DetectorSettings()
         self._gpus: dict[str, GpuTracker] = {}
         self._runs = RunRegistry(simulated=facts.simulated)
@@ -72,13 +74,16 @@ class Monitor:
             more_collectors: Collectors that are not the pipeline's own.
         """
         self._missed_total += tick.missed_count
-        newest = tick.frames[-1].gpus if tick.frames else self._newest_samples()
-        self._runs.take(rings, newest)
+        if rings.rings or self._runs:
+            self._runs.take(rings, tick.frames[-1].gpus if tick.frames else self._newest_samples())
         for frame in tick.frames:
             self._samples_total += 1
             self._hear(frame)
-            self._settle(frame)
-        self._forget()
+            if self._runs:
+                self._settle(frame)
+        if self._runs:
+            self._forget()
+        gpus = self._gpus.values()
         return MonitorState(
             taken_at_ns=tick.at_ns,
             wall_time_s=wall_time_s,
@@ -87,13 +92,10 @@ class Monitor:
             source=self._facts.source,
             simulated=self._facts.simulated,
             boot_id=self._facts.boot_id,
-            gpus=tuple(
-                gpu.state(tick.at_ns, 2 * self._facts.period_ns + self._facts.period_ns // 2)
-                for gpu in sorted(self._gpus.values(), key=_index)
-            ),
-            runs=self._runs.states(),
+            gpus=tuple([gpu.state(tick.at_ns, self._silence_ns) for gpu in gpus]),
+            runs=self._runs.states() if self._runs else (),
             collectors=(
-                self._source_collector(tick),
+                self._source_collector(tick, gpus),
                 self._rings_collector(rings, rings_seconds),
                 *more_collectors,
             ),
@@ -105,18 +107,24 @@ class Monitor:
     def _hear(self, frame: Frame) -> None:
         self._rejected += frame.rejected
         self._call_seconds = frame.call_seconds
+        moved, no_runs = False, not self._runs
         for sample in frame.gpus:
             tracker = self._gpus.get(sample.device.uuid)
             if tracker is None:
                 tracker = GpuTracker(sample, self._settings)
                 self._gpus[sample.device.uuid] = tracker
-            tracker.hear(sample, frame.taken_at_ns)
+                moved = True
+            elif sample.device is not tracker.newest.device:
+                moved = True
+            if no_runs:
+                tracker.take(sample, frame.taken_at_ns)
+            else:
+                tracker.hear(sample, frame.taken_at_ns)
+        if moved:
+            self._gpus = dict(sorted(self._gpus.items(), key=_index))
 
     def _settle(self, frame: Frame) -> None:
-        if not self._runs.runs:
-            for sample in frame.gpus:
-                self._gpus[sample.device.uuid].settle((), ())
-            return
+        """Settle a frame of which every GPU was heard: a peer's work counts too."""
         for sample in frame.gpus:
             uuid = sample.device.uuid
             runs = self._runs.on(uuid)
@@ -138,31 +146,31 @@ class Monitor:
 
     def _forget(self) -> None:
         runs = self._runs.runs
-        settled = [gpu.last_end_ns for gpu in self._gpus.values() if gpu.last_end_ns >= 0]
-        if runs and settled:
+        ends_ns = [gpu.ledger.last_end_ns for gpu in self._gpus.values()]
+        settled = [end_ns for end_ns in ends_ns if end_ns >= 0]
+        if settled:
             # A GPU that is gone must not keep every phase since then in memory.
             needed_ns = max(min(settled), max(settled) - _MOST_BEHIND_NS) - _KEEP_BEHIND_NS
             for run in runs:
                 run.timeline.forget_before(needed_ns)
 
-    def _source_collector(self, tick: Tick) -> CollectorState:
+    def _source_collector(self, tick: Tick, gpus: Iterable[GpuTracker]) -> CollectorState:
+        errors_total = self._rejected
+        failed = None
+        for gpu in gpus:
+            errors_total += gpu.ledger.rejected
+            if gpu.newest.error and failed is None:
+                failed = gpu
         if tick.error is not None:
             self._source_errors += 1
             self._source_message = tick.error
-        gpu_errors = [
-            f"GPU {g.newest.device.index}: {g.newest.error}"
-            for g in self._gpus.values()
-            if g.newest.error
-        ]
-        if gpu_errors:
-            self._source_message = gpu_errors[0]
+        if failed is not None:
+            self._source_message = f"GPU {failed.newest.device.index}: {failed.newest.error}"
         return CollectorState(
             name=self._facts.source_kind,
-            success=tick.error is None and not gpu_errors,
+            success=tick.error is None and failed is None,
             duration_seconds=tick.duration_seconds,
-            errors_total=self._source_errors
-            + self._rejected
-            + sum(gpu.rejected for gpu in self._gpus.values()),
+            errors_total=self._source_errors + errors_total,
             message=self._source_message,
         )
 
@@ -178,5 +186,5 @@ class Monitor:
         )
 
 
-def _index(gpu: GpuTracker) -> int:
-    return gpu.newest.device.index
+def _index(known: tuple[str, GpuTracker]) -> int:
+    return known[1].newest.device.index

@@ -85,6 +85,9 @@ class RunRegistry:
         self._simulated = simulated
         self._runs: dict[str, Run] = {}
 
+    def __len__(self) -> int:
+        return len(self._runs)
+
     @property
     def runs(self) -> tuple[Run, ...]:
         """All of them, oldest first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpumon.core.clock import Clock
 from gpumon.core.sample import Frame
@@ -10,8 +10,7 @@ from gpumon.core.units import NS_PER_S
 from gpumon.pipeline.source_thread import SourceThread
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
+class Tick(NamedTuple):
     """What one tick brought.
 
     Attributes:

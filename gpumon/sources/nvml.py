@@ -13,7 +13,7 @@ from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml_binding import GENERAL, UNINITIALIZED, NvmlLibrary, unavailable
 from gpumon.sources.nvml_clock import US, StampClock
 from gpumon.sources.nvml_fast import FastRound
-from gpumon.sources.nvml_gpu import Moment, NvmlGpu, describe
+from gpumon.sources.nvml_gpu import NvmlGpu, describe
 
 _FIRST_WAIT_NS: Final = NS_PER_S // 2
 _LONGEST_WAIT_NS: Final = 4 * NS_PER_S
@@ -85,26 +85,29 @@ class NvmlSource:
             SourceUnavailableError: NVML as a whole cannot be read.
         """
         library = self._library or self._open_again()
-        back_us = self._follow_stamps()
-        steady_since_ns = self._pace.step(self._stamps.ticked_at_ns)
-        fast = self._fast
-        fast.drain(back_us)
-        now_ns = self._monotonic_ns()
-        fast.read_power()
-        if fast.sort_failures():
-            self._fast_is_old = True
-        if fast.failed:
-            self._give_up_if_all_failed()
+        stamps, fast = self._stamps, self._fast
+        jump_ns = stamps.tick()
+        if jump_ns:
+            # Every position stays at its instant; and after a jump forward,
+            # what was not fetched yet carries older stamps.
+            for gpu in self._gpus:
+                gpu.track.shift(jump_ns)
+        steady_since_ns = self._pace.step(stamps.ticked_at_ns)
+        now_ns = fast.ask(max(0, jump_ns // US), self._monotonic_ns)
+        if fast.has_codes:
+            self._fast_is_old |= fast.sort_failures()
+            if fast.failed:
+                self._give_up_if_all_failed()
         self._retry_wait_ns = _FIRST_WAIT_NS
         if now_ns >= self._refresh_at_ns:
             self._refresh(library, now_ns)
-        samples = fast.samples(Moment(self._stamps, steady_since_ns, now_ns))
+        samples = fast.samples(stamps, steady_since_ns, now_ns)
         if self._fast_is_old:
             self._arrange(library)
         return Frame(
             taken_at_ns=self._monotonic_ns(),
             gpus=samples,
-            rejected=self._newly_rejected(),
+            rejected=self._newly_rejected() if fast.took_care else 0,
             call_seconds=self._call_seconds,
         )
 
@@ -112,19 +115,6 @@ class NvmlSource:
         self._gpus.sort(key=lambda gpu: gpu.device.index)
         self._fast = FastRound(library, self._gpus)
         self._fast_is_old = False
-
-    def _follow_stamps(self) -> int:
-        """Keep every position at its instant where the stamps' clock was set.
-
-        Returns:
-            How far before the position to ask for, in microseconds: after a
-            jump forward, what was not fetched yet carries older stamps.
-        """
-        jump_ns = self._stamps.tick()
-        if jump_ns:
-            for gpu in self._gpus:
-                gpu.track.shift(jump_ns)
-        return max(0, jump_ns // US)
 
     def _newly_rejected(self) -> int:
         total = sum([gpu.track.rejected for gpu in self._gpus])

@@ -91,8 +91,8 @@ class BusyTrack:
     """
 
     __slots__ = (
-        "_cadence", "_covered_until_ns", "_gap_us", "_previous_ns", "_reach_us", "percent",
-        "position_us", "rejected", "started",
+        "_cadence", "_covered_until_ns", "_gap_us", "_previous_ns", "_reach_us", "_usual_from_us",
+        "_usual_to_us", "percent", "position_us", "rejected", "started",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -101,10 +101,15 @@ class BusyTrack:
         self.rejected = 0
         self.started = False
         self._cadence = Cadence()
-        self._reach_us = self._cadence.reach_ns // US
+        self._follow_cadence()
         self._previous_ns = 0
         self._covered_until_ns = 0
         self._gap_us = 0
+
+    def _follow_cadence(self) -> None:
+        step_us = self._cadence.step_ns // US
+        self._reach_us = self._cadence.reach_ns // US
+        self._usual_from_us, self._usual_to_us = step_us - step_us // 64, step_us + step_us // 64
 
     @property
     def step_ns(self) -> int:
@@ -122,7 +127,7 @@ class BusyTrack:
         self._covered_until_ns = max(self._covered_until_ns, now_ns)
         self._gap_us = 0
         self._cadence.learn_history([stamp_us for stamp_us, _ in known])
-        self._reach_us = self._cadence.reach_ns // US
+        self._follow_cadence()
         if known and 0 <= known[-1][1] <= 100:
             self.percent = known[-1][1]
 
@@ -166,17 +171,17 @@ class BusyTrack:
             return None
         self.position_us, self.percent = position_us, percent
         self._previous_ns = self._covered_until_ns = start_ns
-        if gap_us != self._gap_us:
+        if not self._usual_from_us <= gap_us <= self._usual_to_us:
             self._learn_gap(gap_us, samples)
+        self._gap_us = gap_us
         return samples
 
     def _learn_gap(self, gap_us: int, samples: Sequence[BusySample]) -> None:
         before_us = self._gap_us
         if len(samples) > 1:
             before_us = (samples[-2].end_ns - samples[-2].start_ns) // US
-        self._gap_us = gap_us
         self._cadence.learn_step(gap_us * US, before_us * US)
-        self._reach_us = self._cadence.reach_ns // US
+        self._follow_cadence()
 
     def take_with_care(
         self, entries: Iterable[Entry], offset_ns: int, now_ns: int
@@ -218,7 +223,7 @@ class BusyTrack:
             self._gap_us = gap_ns // US
             if gap_ns <= cadence.reach_ns:
                 cadence.learn_step(gap_ns, gap_before_ns)
-            self._reach_us = cadence.reach_ns // US
+            self._follow_cadence()
         return samples
 
     def _uncovered(self, start_ns: int, end_ns: int, percent: float) -> list[BusySample]:

@@ -69,6 +69,10 @@ class StampClock:
         offset_ns: Stamp minus monotonic, in nanoseconds; ``None`` as long as
             no stamp can be placed in time.
         ticked_at_ns: CLOCK_MONOTONIC of the last tick.
+        was_set: Whether, at that tick, rings could still hold stamps from
+            before the clock was set.
+        is_certain: Whether the stamps are known to count a clock of this
+            host, which was not set lately.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class StampClock:
         self._jump_ns = 0
         self._jumped_after_ns = 0
         self._forget_at_ns = 0
+        self.was_set = self.is_certain = False
 
     def tick(self) -> int:
         """Pair the stamps' clock with the monotonic one anew.
@@ -105,22 +110,15 @@ class StampClock:
                 self.offset_ns = self._paired_offset_ns(self._clock_id)
         before_ns, self.ticked_at_ns = self.ticked_at_ns or now_ns, now_ns
         self._silence_ns = now_ns - before_ns
+        self.was_set = now_ns < self._forget_at_ns
+        self.is_certain = self._clock_id is not None and not self.was_set
         moved_ns = (self.offset_ns or 0) - (offset_ns or 0)
         if -_SET_NS < moved_ns < _SET_NS:
             return 0
         self._jump_ns, self._jumped_after_ns = moved_ns, before_ns
         self._forget_at_ns = now_ns + _REMEMBER_NS
+        self.was_set, self.is_certain = True, False
         return moved_ns
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether the stamps count a clock of this host, which was not set lately."""
-        return self._clock_id is not None and self.ticked_at_ns >= self._forget_at_ns
-
-    @property
-    def was_set(self) -> bool:
-        """Whether rings may still hold stamps from before the clock was set."""
-        return self.ticked_at_ns < self._forget_at_ns
 
     def straightened(self, entries: Iterable[Entry], now_ns: int) -> list[Entry]:
         """The same entries, with stamps of before the jump moved to the clock as it is now."""
@@ -153,6 +151,7 @@ class StampClock:
         if found is not None:
             self.domain, self.offset_ns = found
             self._clock_id = _CLOCK_IDS[self.domain]
+            self.is_certain = not self.was_set
             self._misses = 0
             return
         self._misses += 1
@@ -161,6 +160,7 @@ class StampClock:
         if self._misses >= (2 if self.domain is None else _MISSES_BEFORE_DOUBT):
             self._seen_offsets.clear()
             self.domain, self._clock_id = StampDomain.ESTIMATED, None
+            self.is_certain = False
             self._estimate(stamps_us, now_ns)
             self._misses = 0
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.sources.nvml_binding import GPU_IS_LOST, NOT_FOUND, PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_clock import StampClock
 from gpumon.sources.nvml_gpu import EntriesOf, Moment, NvmlGpu
 from gpumon.sources.nvml_sweep import PowerSweep, RingSweep
 
@@ -18,7 +19,9 @@ class FastRound:
     """Asks each GPU what it can be asked at every tick; made anew when that changes.
 
     Attributes:
+        has_codes: Whether a call answered with anything but success in this tick.
         failed: Whether a GPU could not be read in this tick.
+        took_care: Whether a ring did not just continue in this tick.
     """
 
     def __init__(self, library: NvmlLibrary, gpus: Sequence[NvmlGpu]) -> None:
@@ -33,14 +36,18 @@ class FastRound:
         self._places = [
             (gpu, ring_of.get(id(gpu), -1), power_of.get(id(gpu), -1)) for gpu in self._gpus
         ]
-        self._watts: list[float | None] = []
-        self.failed = False
+        self._milliwatts: list[int | None] = []
+        self.has_codes = self.failed = self.took_care = False
 
-    def drain(self, back_us: int) -> None:
-        """Fetch what is new in the rings.
+    def ask(self, back_us: int, monotonic_ns: Callable[[], int]) -> int:
+        """Fetch what is new in the rings, and the power: it changes as fast as the work does.
 
         Args:
             back_us: Ask for entries from that long before each position on.
+            monotonic_ns: Tells the time.
+
+        Returns:
+            CLOCK_MONOTONIC just after the rings were drained.
         """
         if self.failed:
             self.failed = False
@@ -50,35 +57,31 @@ class FastRound:
         if back_us:
             positions_us = [max(0, position_us - back_us) for position_us in positions_us]
         self._rings.drain(positions_us)
-
-    def read_power(self) -> None:
-        """Read the power of the boards: it changes as fast as their work does."""
-        self._watts = [milliwatts / 1000 for milliwatts in self._power.read()]
-        self._watts.append(None)
+        now_ns = monotonic_ns()
+        self._milliwatts = [*self._power.read(), None]
+        self.has_codes = any(self._rings.codes) or any(self._power.codes)
+        return now_ns
 
     def sort_failures(self) -> bool:
-        """Note on each GPU what went wrong with it.
+        """Note on each GPU what went wrong with it, where there are codes.
 
         Returns:
             Whether a GPU turned out not to support something: make a new round.
         """
         changed = False
-        if any(self._rings.codes):
-            for gpu, code in zip(self._with_ring, self._rings.codes, strict=True):
-                if code in PERMANENT:
-                    gpu.has_ring, changed = False, True
-                elif code not in _NOTHING_NEW:
-                    gpu.failure, self.failed = code, True
-        if any(self._power.codes):
-            changed = self._sort_power_failures() or changed
-        return changed
+        for gpu, code in zip(self._with_ring, self._rings.codes, strict=True):
+            if code in PERMANENT:
+                gpu.has_ring, changed = False, True
+            elif code not in _NOTHING_NEW:
+                gpu.failure, self.failed = code, True
+        return self._sort_power_failures() or changed
 
     def _sort_power_failures(self) -> bool:
         changed = False
         for place, (gpu, code) in enumerate(zip(self._with_power, self._power.codes, strict=True)):
             if code == SUCCESS:
                 continue
-            self._watts[place] = None
+            self._milliwatts[place] = None
             if code in PERMANENT:
                 gpu.has_power, changed = False, True
             elif not gpu.failure and (code == GPU_IS_LOST or gpu not in self._with_ring):
@@ -86,29 +89,33 @@ class FastRound:
                 gpu.failure, self.failed = code, True
         return changed
 
-    def samples(self, moment: Moment) -> tuple[GpuSample, ...]:
-        """What every GPU says, in index order."""
-        stamps, now_ns = moment.stamps, moment.now_ns
+    def samples(
+        self, stamps: StampClock, steady_since_ns: int, now_ns: int
+    ) -> tuple[GpuSample, ...]:
+        """What every GPU says, in index order. The arguments are those of a ``Moment``."""
         learned = not stamps.is_certain
         if learned:
-            self._learn_stamps(moment)
-        offset_ns, fresh, watts = stamps.offset_ns, self._rings.all_entries(), self._watts
+            self._learn_stamps(stamps, now_ns)
+        offset_ns, fresh = stamps.offset_ns, self._rings.all_entries()
         if offset_ns is None or stamps.was_set:
             fresh, offset_ns = [()] * len(fresh), 0
         samples = []
+        self.took_care = False
         for gpu, ring, power in self._places:
             busy: Sequence[BusySample] | None = gpu.track.take_regular(
                 fresh[ring], offset_ns, now_ns
             )
             if busy is None:
+                self.took_care = True
                 if gpu.failure:
                     samples.append(gpu.failed_sample(now_ns))
                     continue
                 if not learned:
-                    self._learn_stamps(moment)
+                    self._learn_stamps(stamps, now_ns)
                     learned = True
+                moment = Moment(stamps, steady_since_ns, now_ns)
                 busy = gpu.busy_with_care(moment, self._entries_of(ring))
-            samples.append(gpu.sample(busy, watts[power]))
+            samples.append(gpu.sample(busy, self._milliwatts[power]))
         return tuple(samples)
 
     def _entries_of(self, ring: int) -> EntriesOf | None:
@@ -116,9 +123,9 @@ class FastRound:
             return None
         return partial(self._rings.entries, ring)
 
-    def _learn_stamps(self, moment: Moment) -> None:
+    def _learn_stamps(self, stamps: StampClock, now_ns: int) -> None:
         """Let the clock see the newest stamps that this drain brought."""
-        stamps, now_ns, fresh_us = moment.stamps, moment.now_ns, []
+        fresh_us = []
         for place, count in enumerate(self._rings.counts):
             if not count:
                 continue

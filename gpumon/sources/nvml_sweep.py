@@ -7,6 +7,7 @@ Python between two calls, which is most of what such a loop costs.
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from struct import Struct
@@ -16,7 +17,8 @@ from typing import Any, Final
 from gpumon.sources.nvml_binding import INSUFFICIENT_SIZE, SUCCESS, NvmlLibrary
 from gpumon.sources.nvml_clock import Entry
 
-_GPU_UTILIZATION_SAMPLES: Final = 1
+_UTILIZATION: Final = repeat(1)
+"""NVML_GPU_UTILIZATION_SAMPLES, for as many GPUs as there are."""
 _ENTRY_BYTES: Final = 16
 _ENTRY_FORMATS: Final = {
     0: Struct("<Qd"),
@@ -41,8 +43,9 @@ class PowerSweep:
 
     def __init__(self, library: NvmlLibrary, handles: Sequence[int]) -> None:
         self._handles = list(handles)
-        self._milliwatts = (ctypes.c_uint * len(self._handles))()
-        self._places = _addresses(self._milliwatts, ctypes.sizeof(ctypes.c_uint))
+        milliwatts = (ctypes.c_uint * len(self._handles))()
+        self._places = _addresses(milliwatts, ctypes.sizeof(ctypes.c_uint))
+        self._milliwatts = memoryview(milliwatts).cast("B").cast("I")
         self._call = library.function("nvmlDeviceGetPowerUsage", ctypes.c_void_p, ctypes.c_void_p)
         self._stopwatch = library.stopwatch("nvmlDeviceGetPowerUsage")
         self.codes = [SUCCESS] * len(self._handles)
@@ -52,7 +55,7 @@ class PowerSweep:
         started_ns = perf_counter_ns()
         self.codes = list(map(self._call, self._handles, self._places))
         self._stopwatch[0] += perf_counter_ns() - started_ns
-        return self._milliwatts[:]
+        return self._milliwatts.tolist()
 
 
 class RingSweep:
@@ -67,7 +70,9 @@ class RingSweep:
         self._library = library
         self._handles = list(handles)
         self._value_types = (ctypes.c_int * len(self._handles))()
-        self._rooms: Any = (ctypes.c_uint * len(self._handles))()
+        rooms = (ctypes.c_uint * len(self._handles))()
+        self._rooms_at = _addresses(rooms, ctypes.sizeof(ctypes.c_uint))
+        self._rooms = memoryview(rooms).cast("B").cast("I")
         self._stopwatch = library.stopwatch("nvmlDeviceGetSamples")
         self._call = library.function(
             "nvmlDeviceGetSamples",
@@ -86,48 +91,39 @@ class RingSweep:
         number = len(self._handles)
         self._capacity = capacity
         self._stride = capacity * _ENTRY_BYTES
-        self._full = [capacity] * number
+        self._full = memoryview(array("I", [capacity] * number))
         self._buffer = (ctypes.c_char * (self._stride * number))()
         self._bytes = memoryview(self._buffer).cast("B")
         self._words = self._bytes.cast("Q")
         self._places = (
             _addresses(self._value_types, ctypes.sizeof(ctypes.c_int)),
-            _addresses(self._rooms, ctypes.sizeof(ctypes.c_uint)),
+            self._rooms_at,
             _addresses(self._buffer, self._stride),
         )
 
     def drain(self, last_seen_us: Sequence[int]) -> None:
         """Fetch what is newer than each GPU's stamp of ``last_seen_us``."""
         started_ns = perf_counter_ns()
-        self._fetch(last_seen_us)
-        # A buffer that came back full may have left something out: ask again, with room.
-        while max(self.counts, default=0) >= self._capacity < _LARGEST_CAPACITY:
-            self._make_room(2 * self._capacity)
-            self._fetch(last_seen_us)
+        self._rooms[:] = self._full
+        self.codes = list(map(self._call, self._handles, _UTILIZATION, last_seen_us, *self._places))
+        self.counts = self._rooms.tolist()
         self._stopwatch[0] += perf_counter_ns() - started_ns
         if any(self.codes):
-            self.counts = [
-                count if code == SUCCESS else 0
-                for code, count in zip(self.codes, self.counts, strict=True)
-            ]
+            self._discount_failures()
+        if max(self.counts, default=0) >= self._capacity < _LARGEST_CAPACITY:
+            # A buffer that came back full may have left something out: ask again, with room.
+            self._make_room(2 * self._capacity)
+            self.drain(last_seen_us)
 
-    def _fetch(self, last_seen_us: Sequence[int]) -> None:
-        self._rooms[:] = self._full
-        self.codes = list(
-            map(
-                self._call,
-                self._handles,
-                repeat(_GPU_UTILIZATION_SAMPLES),
-                last_seen_us,
-                *self._places,
-            )
-        )
-        self.counts = self._rooms[:]
-        if any(self.codes):
-            self.counts = [
-                count if code in (SUCCESS, INSUFFICIENT_SIZE) else 0
-                for code, count in zip(self.codes, self.counts, strict=True)
-            ]
+    def _discount_failures(self) -> None:
+        short = self._capacity if self._capacity < _LARGEST_CAPACITY else 0
+        counts_of_failures = {
+            code: short if code == INSUFFICIENT_SIZE else 0 for code in self.codes
+        }
+        self.counts = [
+            count if code == SUCCESS else counts_of_failures[code]
+            for code, count in zip(self.codes, self.counts, strict=True)
+        ]
 
     def newest_us(self, place: int) -> int:
         """The stamp of that GPU's last entry; only where its count is not 0."""
@@ -141,15 +137,13 @@ class RingSweep:
 
     def all_entries(self) -> list[Iterable[Entry]]:
         """The same of every GPU, each to be read once, and an empty one behind."""
-        words, stride = self._bytes, self._stride
-        rows: list[Iterable[Entry]] = [
-            _ENTRY_FORMATS.get(kind, _UNKNOWN_FORMAT).iter_unpack(
-                words[start : start + _ENTRY_BYTES * count]
-            )
-            for kind, start, count in zip(
-                self._value_types, range(0, len(words), stride), self.counts, strict=True
-            )
-        ]
+        held, stride = self._bytes, self._stride
+        rows: list[Iterable[Entry]] = []
+        start = 0
+        for kind, count in zip(self._value_types, self.counts, strict=True):
+            format_ = _ENTRY_FORMATS.get(kind, _UNKNOWN_FORMAT)
+            rows.append(format_.iter_unpack(held[start : start + _ENTRY_BYTES * count]))
+            start += stride
         rows.append(())
         return rows
 

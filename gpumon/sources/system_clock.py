@@ -15,9 +15,8 @@ class SystemClock:
     def __init__(self) -> None:
         self._woken = threading.Event()
 
-    def monotonic_ns(self) -> int:
-        """CLOCK_MONOTONIC, in nanoseconds."""
-        return time.monotonic_ns()
+    monotonic_ns = staticmethod(time.monotonic_ns)
+    """CLOCK_MONOTONIC, in nanoseconds: the C function itself, asked several times a tick."""
 
     def wall_time_s(self) -> float:
         """Seconds since the epoch."""

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,11 +116,10 @@ def showing(
 def recent(state: MonitorState) -> MonitorState:
     """The same state, as if its tick were now."""
     shift_ns = time.monotonic_ns() - state.taken_at_ns
-    return replace(
-        state,
+    return state._replace(
         taken_at_ns=state.taken_at_ns + shift_ns,
         gpus=tuple(
-            replace(gpu, last_sample_at_ns=gpu.last_sample_at_ns + shift_ns)
+            gpu._replace(last_sample_at_ns=gpu.last_sample_at_ns + shift_ns)
             if gpu.last_sample_at_ns is not None
             else gpu
             for gpu in state.gpus
@@ -305,7 +303,7 @@ class TestAsTimeGoesOn:
             assert page.faults == []
 
     def test_a_daemon_that_does_not_sample_any_more_is_said_so(self, visit: Any) -> None:
-        stale = [replace(state, taken_at_ns=state.taken_at_ns - 60 * S) for state in story(60)]
+        stale = [state._replace(taken_at_ns=state.taken_at_ns - 60 * S) for state in story(60)]
         with showing(*stale) as server:
             page = visit(server)
             page.until("#banner", r"has not sampled for 6\d\.\d.s")

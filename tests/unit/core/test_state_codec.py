@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -104,7 +103,7 @@ class TestHostileContent:
     def test_a_value_that_json_cannot_say_is_no_answer(self, number: float) -> None:
         gpu = starved_gpu()
         assert gpu.latest is not None
-        odd = replace(gpu, latest=replace(gpu.latest, power_watts=number))
+        odd = gpu._replace(latest=gpu.latest._replace(power_watts=number))
 
         assert decoded(monitor_state(gpus=(odd,)))["gpus"][0]["power_watts"] is None
 

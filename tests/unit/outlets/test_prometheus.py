@@ -100,7 +100,7 @@ class TestAScrape:
             assert busy[uuid] + by_cause + pending[uuid] == observed
 
     def test_names_every_cause_from_the_start(self) -> None:
-        fresh = replace(healthy_gpu(), totals=GpuTotals())
+        fresh = healthy_gpu()._replace(totals=GpuTotals())
 
         idle = series(text_of(monitor_state(gpus=(fresh,))), "gpumon_gpu_idle_seconds_total")
 
@@ -277,10 +277,9 @@ class TestLaws:
         gpu = starved_gpu()
         assert gpu.latest is not None
         gpus = tuple(
-            replace(
-                gpu,
+            gpu._replace(
                 device=replace(gpu.device, uuid=name, index=number, name=message),
-                latest=replace(gpu.latest, power_watts=value),
+                latest=gpu.latest._replace(power_watts=value),
             )
             for number, name in enumerate(names)
         )
@@ -308,7 +307,7 @@ class TestLaws:
     def test_idle_seconds_are_the_nanoseconds_unrounded(
         self, idle_ns: dict[IdleCause, int]
     ) -> None:
-        gpu = replace(healthy_gpu(), totals=GpuTotals(idle_ns=idle_ns))
+        gpu = healthy_gpu()._replace(totals=GpuTotals(idle_ns=idle_ns))
 
         idle = series(text_of(monitor_state(gpus=(gpu,))), "gpumon_gpu_idle_seconds_total")
 
