@@ -9,17 +9,23 @@ ARGS ?=
 
 BIN := .venv/bin
 JAX_BIN := .venv-jax/bin
+# The frameworks that hooks are tested with, each in an environment of its own. torch brings
+# gigabytes of CUDA along where there is no CPU build: on a laptop only `make test TORCH=1` has it.
+FRAMEWORKS := jax tensorflow torch
+TORCH ?= $(CI)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo demo-keras test check truth bench soak gpu golden clean tools
+.PHONY: help demo demo-keras test $(FRAMEWORKS:%=test-%) check truth bench soak gpu golden clean tools
 
 # $(call install,ENVIRONMENT,EXTRAS): networks fail, so what downloads is tried a second time.
-pip_install = $(1)/bin/python -m pip install -q -e '.[$(2)]'
-install = $(pip_install) || { echo "Failed; once more in 5 seconds." >&2; sleep 5; $(pip_install); }
+# $(call install_with,ENVIRONMENT,EXTRAS,MORE) adds what is no extra.
+, := ,
+pip_install = $(1)/bin/python -m pip install -q -e '.[$(2)]' $(3)
+install_with = $(pip_install) || { echo "Failed; once more in 5 seconds." >&2; sleep 5; $(pip_install); }
+install = $(call install_with,$(1),$(2),)
 DEV := demo,dev
-DEV_KERAS := demo,dev,keras
 DEV_BENCH := demo,dev,bench
 
 help: ## list these targets
@@ -32,11 +38,18 @@ demo-keras: .venv-jax/.dev ## the same demo with Keras on JAX (downloads 700 MB 
 	@$(JAX_BIN)/gpumon demo --keras $(ARGS)
 
 test: tools .venv/.dev ## all tests; fetches the tools they need
-	@if $(MAKE) --no-print-directory .venv-jax/.dev; then \
-		KERAS_BACKEND=jax GPUMON_REQUIRE_KERAS=$${CI:+1} $(JAX_BIN)/python -m pytest -m keras_jax $(ARGS); \
-	elif [ -n "$$CI" ]; then exit 1; \
-	else echo "SKIPPED: the tests marked keras_jax, for .venv-jax could not be made."; fi
+	@for framework in $(FRAMEWORKS); do \
+		if [ $$framework = torch ] && [ -z "$(TORCH)" ]; then \
+			echo "SKIPPED: the tests marked keras_torch; make test TORCH=1 downloads torch for them."; \
+		elif $(MAKE) --no-print-directory .venv-$$framework/.dev; then \
+			$(MAKE) --no-print-directory test-$$framework || exit 1; \
+		elif [ -n "$$CI" ]; then exit 1; \
+		else echo "SKIPPED: the tests marked keras_$$framework, for .venv-$$framework could not be made."; fi; \
+	done
 	@$(BIN)/python -m pytest $(ARGS)
+
+$(FRAMEWORKS:%=test-%): test-%: .venv-%/.dev ## the tests that train with one framework
+	@KERAS_BACKEND=$* GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-$*/bin/python -m pytest -m keras_$* $(ARGS)
 
 check: .venv/.dev ## lint, format, types, import direction, layout
 	$(BIN)/ruff check .
@@ -63,8 +76,8 @@ golden: .venv/.dev ## renew the golden files and the dashboard; read the diff be
 	$(BIN)/python -m grafana.generate
 	GPUMON_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests -k golden
 
-clean: ## remove both environments, caches and builds
-	rm -rf .venv .venv-jax build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean: ## remove the environments, caches and builds
+	rm -rf .venv $(FRAMEWORKS:%=.venv-%) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 tools: # Debian packages that only tests start; nothing happens where all are there.
@@ -75,8 +88,8 @@ tools: # Debian packages that only tests start; nothing happens where all are th
 	@sh tests/tools/make_venv.sh "$(PYTHON)" .venv
 	@touch $@
 
-.venv-jax/.made:
-	@sh tests/tools/make_venv.sh "$(PYTHON)" .venv-jax
+$(FRAMEWORKS:%=.venv-%/.made): .venv-%/.made:
+	@sh tests/tools/make_venv.sh "$(PYTHON)" .venv-$*
 	@touch $@
 
 .venv/.demo: .venv/.made pyproject.toml setup.py
@@ -96,5 +109,16 @@ tools: # Debian packages that only tests start; nothing happens where all are th
 
 .venv-jax/.dev: .venv-jax/.made pyproject.toml setup.py
 	@echo "Installing gpumon, Keras and JAX into .venv-jax (700 MB) ..."
-	@$(call install,.venv-jax,$(DEV_KERAS))
+	@$(call install,.venv-jax,demo$(,)dev$(,)keras)
+	@touch $@
+
+.venv-tensorflow/.dev: .venv-tensorflow/.made pyproject.toml setup.py
+	@echo "Installing gpumon, Keras and TensorFlow into .venv-tensorflow (1.6 GB) ..."
+	@$(call install_with,.venv-tensorflow,demo$(,)dev,'tensorflow-cpu>=2.16' 'keras>=3')
+	@touch $@
+
+.venv-torch/.dev: .venv-torch/.made pyproject.toml setup.py
+	@echo "Installing gpumon, torch, Keras, Lightning and Transformers into .venv-torch (1.5 GB) ..."
+	@.venv-torch/bin/python -m pip install -q torch==2.13.0
+	@$(call install_with,.venv-torch,demo$(,)dev$(,)lightning$(,)huggingface,'keras>=3')
 	@touch $@

@@ -54,19 +54,26 @@ class PhaseMachine:
     prediction only the wait for input is told apart.
     """
 
-    def __init__(self, pen: Pen, *, sees_steps: bool) -> None:
+    def __init__(self, pen: Pen, *, sees_steps: bool, fetches_first: bool = False) -> None:
         """Write nothing yet.
 
         Args:
             pen: Where the phases go.
             sees_steps: Whether fetching and computing can be told apart on
                 this backend; where not, both are ``other``.
+            fetches_first: Whether a batch is fetched before the callbacks
+                that announce it, as on torch.
         """
         self._pen = pen
         self._sees_steps = sees_steps
+        self._fetches_first = sees_steps and fetches_first
+        self._awaits_first_batch = False
         self._mode = TRAIN
         self._is_training = False
         self._rest = START_UP
+        self._after_announcing = (
+            OTHER if not sees_steps else TRAIN_STEP if fetches_first else INPUT_WAIT
+        )
         self._epoch_steps: int | None = None
         self._epoch_steps_done = 0
 
@@ -90,6 +97,7 @@ class PhaseMachine:
     def epoch_begin(self, epoch: int) -> None:
         """Epoch ``epoch`` begins, with the callbacks for it."""
         self._epoch_steps_done = 0
+        self._awaits_first_batch = True
         self._pen.epoch(epoch)
         self.callbacks_begin()
 
@@ -100,8 +108,11 @@ class PhaseMachine:
 
     def callbacks_end(self) -> None:
         """They returned, between two epochs."""
-        if self._mode == TRAIN:
-            self._pen.enter(self._rest, TRAIN)
+        if self._mode != TRAIN:
+            return
+        fetches = self._fetches_first and self._awaits_first_batch
+        self._awaits_first_batch = False
+        self._pen.enter(INPUT_WAIT if fetches else self._rest, TRAIN)
 
     def batch_callbacks_end(self) -> None:
         """They returned, and what comes next is a batch, or the end of the epoch.
@@ -109,14 +120,18 @@ class PhaseMachine:
         The way from here to the next fetch is a few lines of Keras: they stay
         with the callbacks, for that costs no record.
         """
-        if self._mode == TRAIN and self._is_epoch_done():
+        if self._mode != TRAIN:
+            return
+        if self._is_epoch_done():
             self._pen.enter(BETWEEN_EPOCHS, TRAIN)
+        elif self._fetches_first:
+            self._pen.enter(INPUT_WAIT, TRAIN)
 
     def batch_begins(self) -> None:
         """The callbacks before a batch returned."""
         if self._mode == TRAIN:
             self._rest = BETWEEN_EPOCHS
-            self._pen.enter(INPUT_WAIT if self._sees_steps else OTHER, TRAIN)
+            self._pen.enter(self._after_announcing, TRAIN)
 
     def checkpoint_begin(self) -> None:
         """A callback that writes checkpoints is called."""
@@ -135,7 +150,9 @@ class PhaseMachine:
 
     def fetch_end(self) -> None:
         """It is there: the step follows at once."""
-        self._pen.enter(_WORK[self._mode], self._mode)
+        work = _WORK[self._mode]
+        if self._pen.present != (work, self._mode):  # twice would say: one more step
+            self._pen.enter(work, self._mode)
 
     def fetch_exhausted(self) -> None:
         """There is no next batch."""
@@ -156,6 +173,8 @@ class PhaseMachine:
             self._pen.enter(DEVICE_SYNC, TRAIN)
         elif self._is_epoch_done():
             self._pen.enter(BETWEEN_EPOCHS, TRAIN)
+        elif self._fetches_first:
+            self._pen.enter(INPUT_WAIT, TRAIN)
 
     def run_begin(self, mode: int) -> None:
         """``evaluate`` or ``predict`` begins, inside ``fit`` or alone."""

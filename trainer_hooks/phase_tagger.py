@@ -24,9 +24,10 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
     ``PhaseTagger(run="resnet", gpus=[0, 1])``
         says the name, and which GPUs it trains on.
 
-    On JAX it tells apart ``input_wait, compile, train_step, device_sync,
-    callbacks, checkpoint, validation, predict, between_epochs``. On other
-    backends, for now, the wait for input and the step are both ``other``.
+    On JAX, TensorFlow and torch it tells apart ``input_wait, compile,
+    train_step, device_sync, callbacks, checkpoint, validation, predict,
+    between_epochs``. On another backend the wait for input and the step are
+    both ``other``.
 
     It never blocks, raises, or changes a result; without a daemon it works as
     well, and whoever starts one later sees what is left of the run. One
@@ -91,7 +92,7 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
         if ring.writer is None:
             return
         backend = keras.backend.backend()
-        if backend != "jax" and not self._warned:
+        if backend not in ("jax", "tensorflow", "torch") and not self._warned:
             self._warned = True
             warn_quietly(
                 f"on {backend}, gpumon's PhaseTagger tells callbacks, checkpoint, validation and "

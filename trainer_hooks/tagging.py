@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +10,17 @@ from trainer_hooks.phase_machine import (
     BETWEEN_EPOCHS,
     COMPILE,
     DEVICE_SYNC,
+    INPUT_WAIT,
     TRAIN,
     TRAIN_STEP,
     PhaseMachine,
 )
 from trainer_hooks.process_ring import ProcessRing
 from trainer_hooks.ring_writer import RingWriter
+from trainer_hooks.taps import make_tap
 
 if TYPE_CHECKING:
     from trainer_hooks.taps.device_watch import DeviceWatch
-    from trainer_hooks.taps.jax import JaxTap
 
 
 class Tagging:
@@ -51,12 +51,16 @@ class Tagging:
         self._ring = ring
         self._pen: RingWriter = ring.writer
         self._backend = backend
-        self._machine = PhaseMachine(self._pen, sees_steps=backend == "jax")
+        self._tap = make_tap(backend, model, self)
+        self._machine = PhaseMachine(
+            self._pen,
+            sees_steps=self._tap is not None,
+            fetches_first=self._tap is not None and self._tap.fetches_first,
+        )
         self._steps_per_execution = int(getattr(model, "steps_per_execution", 1) or 1)
         self._is_active = True
         self._is_whole_fit = False
         self._waits_each_step = not getattr(callback_list, "_async_train", False)
-        self._tap: JaxTap | None = None
         self._watch: DeviceWatch | None = None
         self._brackets: Brackets | None = None
         if callback_list is not None:
@@ -64,7 +68,9 @@ class Tagging:
             self._brackets = Brackets(callback_list, self, each_batch=each_batch)
         self._callback_list = callback_list
         if backend == "jax":
-            self._tap_jax(model)
+            from trainer_hooks.taps.device_watch import DeviceWatch
+
+            self._watch = DeviceWatch(self._pen.device_done)
         self._bracket_flush()
 
     @property
@@ -178,16 +184,12 @@ class Tagging:
     def failed(self) -> None:
         self.stop()
 
-    def _tap_jax(self, model: Any) -> None:  # noqa: ANN401
-        from trainer_hooks.taps.device_watch import DeviceWatch
-        from trainer_hooks.taps.jax import JaxTap
+    def waited(self, input_wait_ns: int) -> None:
+        machine = self.machine_here
+        if machine is not None and machine.mode == TRAIN:
+            self._pen.amount(INPUT_WAIT, input_wait_ns)
 
-        self._tap = JaxTap(model, self)
-        self._watch = DeviceWatch(self._pen.device_done)
-        with contextlib.suppress(Exception):  # another JAX may have no such monitoring
-            _compile_listener().listen(self._compiled)
-
-    def _compiled(self, duration_ns: int) -> None:
+    def compiled(self, duration_ns: int) -> None:
         machine = self.machine_here
         if machine is not None and machine.mode == TRAIN:
             self._pen.amount(COMPILE, duration_ns)
@@ -212,17 +214,3 @@ class Tagging:
                 self._pen.enter(BETWEEN_EPOCHS if phase == TRAIN_STEP else phase, mode)
 
         vars(self._callback_list)["_flush_futures"] = timed_flush
-
-
-class _Listeners:
-    """JAX keeps a listener for good, so there is one a process."""
-
-    compile: Any = None
-
-
-def _compile_listener() -> Any:  # noqa: ANN401
-    if _Listeners.compile is None:
-        from trainer_hooks.taps.compile_time import CompileListener
-
-        _Listeners.compile = CompileListener()
-    return _Listeners.compile

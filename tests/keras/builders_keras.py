@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
 import keras
 import numpy as np
 
@@ -34,12 +33,36 @@ class SleepingCompute(keras.layers.Layer):  # type: ignore[misc]
         self._seconds = seconds
 
     def call(self, rows: Any) -> Any:
-        def sleep(values: Any) -> Any:
-            time.sleep(self._seconds)
-            return np.asarray(values)
+        return rows + 0 * _SLEEP[keras.backend.backend()](rows, self._sleep)
 
-        shape = jax.ShapeDtypeStruct(rows.shape, rows.dtype)
-        return rows + 0 * jax.pure_callback(sleep, shape, jax.lax.stop_gradient(rows))
+    def _sleep(self, values: Any) -> Any:
+        if self._seconds:
+            time.sleep(self._seconds)
+        return np.asarray(values)
+
+
+def _sleep_in_jax(rows: Any, sleep: Callable[[Any], Any]) -> Any:
+    import jax
+
+    shape = jax.ShapeDtypeStruct(rows.shape, rows.dtype)
+    return jax.pure_callback(sleep, shape, jax.lax.stop_gradient(rows))
+
+
+def _sleep_in_tensorflow(rows: Any, sleep: Callable[[Any], Any]) -> Any:
+    import tensorflow
+
+    slept = tensorflow.numpy_function(sleep, [tensorflow.stop_gradient(rows)], rows.dtype)
+    slept.set_shape(rows.shape)
+    return slept
+
+
+def _sleep_in_torch(rows: Any, sleep: Callable[[Any], Any]) -> Any:
+    if not rows.is_meta:  # Keras also calls it without data, to learn shapes
+        sleep(rows.detach())
+    return rows.detach()
+
+
+_SLEEP = {"jax": _sleep_in_jax, "tensorflow": _sleep_in_tensorflow, "torch": _sleep_in_torch}
 
 
 class SlowBatches:

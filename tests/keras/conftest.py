@@ -1,4 +1,4 @@
-"""These tests train with Keras on JAX; they are skipped, visibly, where it is not installed."""
+"""These tests train with a framework; they are skipped, visibly, where it is not installed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 
 
 @pytest.fixture(autouse=True)
-def keras_on_jax() -> None:
-    missing = [name for name in ("keras", "jax") if find_spec(name) is None]
+def framework(request: pytest.FixtureRequest) -> str:
+    """The framework of the marker ``keras_<framework>``."""
+    marks = [mark.name for mark in request.node.iter_markers() if mark.name.startswith("keras_")]
+    name = marks[0].removeprefix("keras_") if marks else os.environ["KERAS_BACKEND"]
+    missing = [module for module in ("keras", name) if find_spec(module) is None]
     if missing and os.environ.get("GPUMON_REQUIRE_KERAS") == "1":
         pytest.fail(f"{' and '.join(missing)} must be installed here")
     if missing:
-        pytest.skip(f"{' and '.join(missing)} not installed: make test uses .venv-jax for these")
+        pytest.skip(f"{' and '.join(missing)} not installed: use make test-{name}")
+    return name
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ MS = 1_000_000
 
 
 @pytest.fixture(autouse=True)
-def builders(keras_on_jax: None) -> None:
+def builders(framework: str) -> None:
     """Keras is imported only where it is there."""
     from tests.keras import builders_keras
 
@@ -185,7 +185,7 @@ class TestAnotherBackend:
     def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import keras
 
-        monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+        monkeypatch.setattr(keras.backend, "backend", lambda: "openvino")
 
     def test_is_said_once_to_have_no_wait_for_input_and_none_is_told(self) -> None:
         sleeper = b.SleepingCallback("on_epoch_end", seconds=0.02)

@@ -19,7 +19,7 @@ MS = 1_000_000
 
 
 @pytest.fixture(autouse=True)
-def builders(keras_on_jax: None) -> None:
+def builders(framework: str) -> None:
     """Keras is imported only where it is there."""
     from tests.keras import builders_keras
 

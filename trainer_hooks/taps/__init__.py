@@ -1,0 +1,81 @@
+"""One file for each backend: where Keras fetches a batch there, and where it computes."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from trainer_hooks.phase_machine import PhaseMachine
+
+FUNCTION_OF_MODE = ("train_function", "test_function", "predict_function")
+"""The attribute of a model that holds the step of a mode, by the number of the mode."""
+
+
+class StepListener(Protocol):
+    """Who is told of steps."""
+
+    @property
+    def machine_here(self) -> PhaseMachine | None:
+        """The rules, if the calling thread is the one that trains."""
+        ...
+
+    def dispatched(self, steps: int, samples: int, logs: object) -> None:
+        """Steps were handed to the device.
+
+        Args:
+            steps: Batches in them; 0 where nothing was left.
+            samples: Samples in those, where that could be seen.
+            logs: What the step returned, to watch the device by.
+        """
+        ...
+
+    def waited(self, input_wait_ns: int) -> None:
+        """So much of the step under way, or of those since the last call, was a wait for input."""
+        ...
+
+    def compiled(self, duration_ns: int) -> None:
+        """So much of the phase under way was tracing or compiling."""
+        ...
+
+    def failed(self) -> None:
+        """A step raised: nothing more will come of this run."""
+        ...
+
+
+class Tap(Protocol):
+    """Puts itself around a model's steps, and takes itself away again.
+
+    Attributes:
+        fetches_first: Whether Keras fetches a batch before it calls the
+            callbacks that announce it, as it does on torch.
+    """
+
+    fetches_first: bool
+
+    def place(self, mode: int) -> None:
+        """Go around the step of this mode, unless it is done already."""
+        ...
+
+    def remove(self) -> None:
+        """Leave the model as it was, but for functions that were made anew meanwhile."""
+        ...
+
+
+def make_tap(backend: str, model: Any, listener: StepListener) -> Tap | None:  # noqa: ANN401
+    """The tap of a backend; ``None`` where there is none for it.
+
+    Raises:
+        ImportError: The backend is another one than Keras runs on.
+    """
+    if backend == "jax":
+        from trainer_hooks.taps.jax import JaxTap
+
+        return JaxTap(model, listener)
+    if backend == "tensorflow":
+        from trainer_hooks.taps.tensorflow import TensorflowTap
+
+        return TensorflowTap(model, listener)
+    if backend == "torch":
+        from trainer_hooks.taps.torch import TorchTap
+
+        return TorchTap(model, listener)
+    return None

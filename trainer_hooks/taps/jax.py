@@ -2,62 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from typing import Any
 
 from trainer_hooks.phase_machine import TRAIN, PhaseMachine
+from trainer_hooks.taps import StepListener
+from trainer_hooks.taps.samples import rows_of
+from trainer_hooks.taps.step_functions import StepFunctions
 
 StepFunction = Callable[[Any, Iterator[Any]], tuple[Any, Any]]
 
-FUNCTION_OF_MODE: Final = ("train_function", "test_function", "predict_function")
-_DEEPEST: Final = 8
 
+class JaxTap(StepFunctions):
+    """Goes around the step functions, hands them a timed iterator, and hears of compiling."""
 
-class StepListener(Protocol):
-    """Who is told of steps."""
-
-    @property
-    def machine_here(self) -> PhaseMachine | None:
-        """The rules, if the calling thread is the one that trains."""
-        ...
-
-    def dispatched(self, steps: int, samples: int, logs: object) -> None:
-        """Steps were handed to the device."""
-        ...
-
-    def failed(self) -> None:
-        """A step raised: nothing more will come of this run."""
-        ...
-
-
-class JaxTap:
-    """Puts itself around a model's step functions and takes itself away again.
-
-    Keras looks the functions up on the model in each step, and a model made
-    by ``fit`` keeps them: so an attribute of the instance is enough.
-    """
+    fetches_first = False
 
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
-        self._model = model
-        self._listener = listener
-        self._placed: dict[str, tuple[StepFunction, StepFunction]] = {}
-
-    def place(self, mode: int) -> None:
-        """Go around the function of this mode, unless it is done already."""
-        name = FUNCTION_OF_MODE[mode]
-        present = getattr(self._model, name, None)
-        if present is None or (name in self._placed and self._placed[name][1] is present):
-            return
-        timed = _timed(present, mode, self._listener)
-        self._placed[name] = (present, timed)
-        setattr(self._model, name, timed)
-
-    def remove(self) -> None:
-        """Leave the model as it was, but for functions that were made anew meanwhile."""
-        for name, (original, timed) in self._placed.items():
-            if getattr(self._model, name, None) is timed:
-                setattr(self._model, name, original)
-        self._placed.clear()
+        super().__init__(model, lambda function, mode: _timed(function, mode, listener))
+        with contextlib.suppress(Exception):  # another JAX may have no such monitoring
+            _compile_listener().listen(listener.compiled)
 
 
 class TimedBatches:
@@ -92,24 +57,6 @@ class TimedBatches:
         return batch
 
 
-def rows_of(batch: Any) -> int:  # noqa: ANN401
-    """Samples in a batch, from the shape of its first array; 0 where none can be seen.
-
-    Looks at shapes only: no value is fetched from a device.
-    """
-    try:
-        for _ in range(_DEEPEST):
-            if isinstance(batch, dict):
-                batch = next(iter(batch.values()))
-            elif isinstance(batch, (tuple, list)):
-                batch = batch[0]
-            else:
-                break
-        return int(batch.shape[0])
-    except Exception:  # noqa: BLE001 (whatever a batch is, the training goes on)
-        return 0
-
-
 def _timed(function: StepFunction, mode: int, listener: StepListener) -> StepFunction:
     def train(state: Any, iterator: Iterator[Any]) -> tuple[Any, Any]:  # noqa: ANN401
         machine = listener.machine_here
@@ -139,3 +86,17 @@ def _timed(function: StepFunction, mode: int, listener: StepListener) -> StepFun
             machine.give_back(before)
 
     return train if mode == TRAIN else borrowed
+
+
+class _Listeners:
+    """JAX keeps a listener for good, so there is one a process."""
+
+    compile: Any = None
+
+
+def _compile_listener() -> Any:  # noqa: ANN401
+    if _Listeners.compile is None:
+        from trainer_hooks.taps.compile_time import CompileListener
+
+        _Listeners.compile = CompileListener()
+    return _Listeners.compile
