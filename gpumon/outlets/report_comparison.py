@@ -100,10 +100,17 @@ def _gain(before: Report, after: Report) -> list[str]:
     advice = main_advice(before)
     if advice is not None:
         bound = advice.speedup_upper_bound
-        held = "that held" if promise_was_kept(bound, measured) else "that did not hold"
         text += f" The advice on {WORD_OF_CAUSE[IdleCause(advice.cause)]} said: "
-        text += f"at most {bound:.2f} times; {held}."
+        text += f"at most {bound:.2f} times; {_what_became_of(bound, measured)}."
     return [*lines, *wrapped(text, first=f"{'Speed:':<9}")]
+
+
+def _what_became_of(bound: float, measured: float) -> str:
+    if not promise_was_kept(bound, measured):
+        return "that did not hold"
+    if measured < _WAVERS < bound:
+        return "nothing of it was gained, as if it had not been followed"
+    return "that held"
 
 
 def _verdicts(before: Report, after: Report, titles: tuple[str, str]) -> list[str]:

@@ -47,6 +47,12 @@ class TestTheGain:
     def test_is_held_against_what_the_advice_said(self) -> None:
         assert "said: at most 2.00 times; that held." in compared()
 
+    def test_is_said_to_be_nothing_where_the_second_run_is_like_the_first(self) -> None:
+        text = compared(after=SLOW)
+
+        assert "nothing won back" in text
+        assert "said: at most 2.00 times; nothing of it was gained" in text
+
     def test_that_exceeds_the_bound_is_said_to(self) -> None:
         faster = report(gpu(30, {WAIT: 1}), runs=(run(steps=500, wall_s=20),))
 
