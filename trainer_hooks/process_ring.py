@@ -89,7 +89,12 @@ def _restated(
         new = replace(new, run=old.run, job=old.job)
     if gpus is None:
         new = replace(new, gpus=old.gpus)
-    return replace(new, pid=old.pid, loader=old.loader if loader is None else loader)
+    return replace(
+        new,
+        pid=old.pid,
+        loader=old.loader if loader is None else loader,
+        callback_ns=old.callback_ns,
+    )
 
 
 def _new_writer() -> RingWriter | None:

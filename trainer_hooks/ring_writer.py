@@ -103,6 +103,16 @@ class RingWriter:
         """Training steps counted so far."""
         return self._steps
 
+    @property
+    def samples(self) -> int:
+        """Samples counted so far."""
+        return self._samples
+
+    def spent_ns(self, phase: int) -> int:
+        """Nanoseconds in a phase so far, those of the one under way included."""
+        open_ns = monotonic_ns() - self._since_ns if self.present[0] == phase else 0
+        return self._totals[T_PHASES + phase] + max(0, open_ns)
+
     def enter(self, phase: int, mode: int = 0) -> None:
         """End the phase under way; phase number ``phase`` begins."""
         if not self.enabled:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from gpumon.core.advice_texts import input_wait_text, unknown_text
+from gpumon.core.advice_texts import callbacks_text, input_wait_text, unknown_text
 from gpumon.core.figures import counted, in_percent, in_seconds, listed
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import Advice, GpuReport, RunReport
@@ -168,10 +168,7 @@ _RULES: Final[Mapping[IdleCause, Rule]] = MappingProxyType(
             "Validate less often or on fewer batches (validation_freq, validation_steps), "
             "with a larger batch, or in a process of its own on saved weights."
         ),
-        IdleCause.CALLBACKS: _fixed(
-            "Take work out of the callbacks: log every N batches, write in a background thread, "
-            "and read no tensor in a batch hook: each read makes the device wait."
-        ),
+        IdleCause.CALLBACKS: callbacks_text,
         IdleCause.HOST_TO_DEVICE: _fixed(
             "Copy the next batch while the present one is computed: prefetch to the device, "
             "with pinned memory, and send small types (uint8, float16) instead of float32."

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from gpumon.core.phase import InputWaitReason
+from gpumon.core.figures import in_seconds, listed
+from gpumon.core.phase import InputWaitReason, TrainingPhase
 from gpumon.core.report import GpuReport, RunReport
 from gpumon.core.verdict import VerdictName
 
@@ -14,6 +15,9 @@ TAG_THE_PHASES: Final = (
     "tag the phases under `gpumon serve`: callbacks=[PhaseTagger()] in Keras, "
     'phase("input_wait") in a loop of your own'
 )
+MIN_CALLBACKS_SHARE: Final = 0.01
+"""Share of a run below which nobody need know which callbacks took it."""
+_MOST_CALLBACKS: Final = 3
 _MIN_REASON_SHARE: Final = 0.5
 """Share of the input wait that one reason must explain before the advice follows it."""
 
@@ -52,13 +56,42 @@ _PLAIN: Final = (
 
 def input_wait_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """What to change in an input pipeline, as specific as its facts allow."""
-    uuids = {gpu.uuid for gpu in gpus}
-    concerned = [run for run in runs if not run.gpu_uuids or uuids & set(run.gpu_uuids)]
-    specific = [sentence for run in concerned for sentence in _loader_sentences(run)]
+    specific = [sentence for run in _concerned(gpus, runs) for sentence in _loader_sentences(run)]
     reason = _main_reason(gpus)
     sentences = [_TEXT_OF_REASON[reason]] if reason is not None else []
     sentences += list(dict.fromkeys(specific))
     return " ".join(sentences or [_PLAIN])
+
+
+def callbacks_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """What to do about slow callbacks, with the classes that took the time where they are known."""
+    advice = (
+        "Take work out of the callbacks: log every N batches, write in a background thread, "
+        "and read no tensor in a batch hook: each read makes the device wait."
+    )
+    return " ".join(
+        [
+            *(
+                f"In {run.run}: {slowest_callbacks(run)}."
+                for run in _concerned(gpus, runs)
+                if slowest_callbacks(run)
+            ),
+            advice,
+        ]
+    )
+
+
+def slowest_callbacks(run: RunReport) -> str:
+    """The classes of callback that took most of a run's time; empty where none took much."""
+    spent_ns = sum(
+        run.phase_ns.get(phase, 0) for phase in (TrainingPhase.CALLBACKS, TrainingPhase.CHECKPOINT)
+    )
+    if spent_ns < MIN_CALLBACKS_SHARE * run.wall_ns:
+        return ""
+    slowest = sorted(run.callback_ns.items(), key=lambda item: -item[1])
+    return listed(
+        [f"{name} {in_seconds(ns)}" for name, ns in slowest if ns > 0], most=_MOST_CALLBACKS
+    )
 
 
 def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
@@ -77,6 +110,11 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     return (
         f"Utilisation alone cannot tell short waits from small kernels. To know, {TAG_THE_PHASES}."
     )
+
+
+def _concerned(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> list[RunReport]:
+    uuids = {gpu.uuid for gpu in gpus}
+    return [run for run in runs if not run.gpu_uuids or uuids & set(run.gpu_uuids)]
 
 
 def _main_reason(gpus: Sequence[GpuReport]) -> InputWaitReason | None:

@@ -65,6 +65,7 @@ class RunReport:
     wall_ns: int
     phase_ns: dict[TrainingPhase, int]
     loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    callback_ns: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,6 +125,7 @@ def _encode_run(run: RunReport) -> dict[str, Any]:
         "wall_seconds": seconds(run.wall_ns),
         "phase_seconds": {phase.value: seconds(ns) for phase, ns in run.phase_ns.items()},
         "loader": {label_text(name): _plain(fact) for name, fact in run.loader.items()},
+        "callback_seconds": {label_text(name): seconds(ns) for name, ns in run.callback_ns.items()},
     }
 
 
@@ -227,6 +228,9 @@ def _decode_run(run: Mapping[str, Any]) -> RunReport:
         wall_ns=_ns(run["wall_seconds"]),
         phase_ns={phase_named(name): _ns(value) for name, value in run["phase_seconds"].items()},
         loader=dict(run.get("loader", {})),
+        callback_ns={
+            str(name): _ns(value) for name, value in run.get("callback_seconds", {}).items()
+        },
     )
 
 

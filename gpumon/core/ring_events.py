@@ -53,6 +53,8 @@ class RunFacts:
         boot_id: Kernel boot id under which the stamps compare.
         started_ns: CLOCK_MONOTONIC when the ring was made.
         loader: Bounded facts about the input pipeline.
+        callback_ns: Time in the methods of each class of callback, as restated
+            now and then, nanoseconds.
     """
 
     run: str
@@ -66,6 +68,7 @@ class RunFacts:
     boot_id: str
     started_ns: int
     loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    callback_ns: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

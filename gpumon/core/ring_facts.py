@@ -17,6 +17,9 @@ LoaderValue: TypeAlias = "str | int | float | bool | None"
 MAX_LIST_TEXT: Final = 512
 MAX_GPUS: Final = 64
 MAX_LOADER_FACTS: Final = 24
+MAX_CALLBACK_CLASSES: Final = 17
+"""Sixteen by name, and the rest together."""
+MAX_CLASS_NAME: Final = 48
 MAX_WORLD: Final = 1 << 24
 MAX_PID: Final = 1 << 31
 _MAX_NUMBER: Final = 1 << 63
@@ -25,17 +28,19 @@ _MAX_NUMBER: Final = 1 << 63
 def encode_facts(facts: RunFacts, *, wall_ns: int = 0) -> bytes:
     """The facts as JSON of at most ``FACTS_MAX_BYTES`` bytes.
 
-    What is too long is cut; if that is not enough the loader facts go, then
-    the lists of GPUs.
+    What is too long is cut; if that is not enough the classes of callbacks go,
+    then the loader facts, then the lists of GPUs.
 
     Args:
         facts: What to say.
         wall_ns: Wall clock at ``facts.started_ns``, nanoseconds since the
             epoch: the pair that lets a reader date the run.
     """
-    without_loader = replace(facts, loader={})
+    without_callbacks = replace(facts, callback_ns={})
+    without_loader = replace(without_callbacks, loader={})
     for candidate in (
         facts,
+        without_callbacks,
         without_loader,
         replace(without_loader, visible_devices=None, gpus=None),
     ):
@@ -72,6 +77,7 @@ def parse_facts(raw: bytes) -> RunFacts:
         boot_id=_text(value, "boot_id"),
         started_ns=_whole(value, "started_ns", _MAX_NUMBER),
         loader=_loader(value.get("loader")),
+        callback_ns=_callbacks(value.get("callback_ns")),
     )
 
 
@@ -91,6 +97,7 @@ def _as_json(facts: RunFacts, wall_ns: int) -> dict[str, object]:
         "started_ns": facts.started_ns,
         "started_wall_ns": wall_ns,
         "loader": _loader(facts.loader),
+        "callback_ns": _callbacks(facts.callback_ns),
     }
 
 
@@ -124,6 +131,18 @@ def _loader(value: object) -> dict[str, LoaderValue]:
         elif fact is None or (isinstance(fact, (int, float)) and abs(fact) < _MAX_NUMBER):
             kept[label_text(name)] = fact  # a NaN is below nothing, so it is left out too
     return kept
+
+
+def _callbacks(value: object) -> dict[str, int]:
+    if not isinstance(value, dict):
+        return {}
+    return {
+        label_text(name, MAX_CLASS_NAME): spent_ns
+        for name, spent_ns in list(value.items())[:MAX_CALLBACK_CLASSES]
+        if isinstance(spent_ns, int)
+        and not isinstance(spent_ns, bool)
+        and 0 <= spent_ns < _MAX_NUMBER
+    }
 
 
 def _refuse_constant(word: str) -> NoReturn:

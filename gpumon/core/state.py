@@ -62,6 +62,7 @@ class RunState:
         gpu_uuids: GPUs that count for this run.
         wall_ns: Time since the run's ring was made, until it ended.
         loader: Bounded facts about the input pipeline, as the hook saw it.
+        callback_ns: Time in the methods of each class of callback, as the hook saw it.
     """
 
     run: str
@@ -79,6 +80,7 @@ class RunState:
     gpu_uuids: tuple[str, ...]
     wall_ns: int
     loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    callback_ns: dict[str, int] = field(default_factory=dict)
 
 
 class CollectorState(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpumon.core.advice import WORD_OF_CAUSE
+from gpumon.core.advice_texts import slowest_callbacks
 from gpumon.core.figures import counted, in_percent, in_seconds
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, IdleCause
@@ -167,7 +168,8 @@ def _run_lines(run: RunReport) -> Iterator[str]:
         f"Run {label_text(run.run)} ({label_text(run.framework)}, pid {run.pid}): "
         f"{counted(run.steps, 'step', 'steps')} in {wall}{pace}."
     )
-    yield from wrapped(text)
+    slowest = slowest_callbacks(run)
+    yield from wrapped(f"{text} In its callbacks: {label_text(slowest, 400)}." if slowest else text)
 
 
 def _more_advice(report: Report) -> str:

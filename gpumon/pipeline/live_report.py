@@ -39,6 +39,7 @@ def report_of(state: MonitorState) -> Report:
             wall_ns=run.wall_ns,
             phase_ns=run.phase_ns,
             loader=run.loader,
+            callback_ns=run.callback_ns,
         )
         for run in state.runs
     )

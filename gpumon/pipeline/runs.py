@@ -75,6 +75,7 @@ class Run:
             gpu_uuids=tuple(sorted(self.used_uuids)),
             wall_ns=max(0, until_ns - facts.started_ns),
             loader=facts.loader,
+            callback_ns=facts.callback_ns,
         )
 
 

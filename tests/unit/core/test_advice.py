@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.advice import WORD_OF_CAUSE, advise, speedup_upper_bound
-from gpumon.core.phase import CAUSES, IdleCause
-from gpumon.core.report import GpuReport
+from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
+from gpumon.core.report import GpuReport, RunReport
 from tests.builders_report import gpu, run
 from tests.builders_time import s
 
@@ -118,6 +118,25 @@ class TestAnInputWait:
         other = replace(run(workers=1), gpu_uuids=("GPU-7",))
 
         assert "workers=1" not in advise([gpu(40, {WAIT: 20})], [other])[0].text
+
+
+class TestSlowCallbacks:
+    def slow(self, callbacks_s: float, **spent_s: float) -> RunReport:
+        one = run(wall_s=60)
+        phases = {**one.phase_ns, TrainingPhase.CALLBACKS: s(callbacks_s)}
+        return replace(one, phase_ns=phases, callback_ns={k: s(v) for k, v in spent_s.items()})
+
+    def test_are_named_by_their_classes_the_slowest_first(self) -> None:
+        one = self.slow(20, History=0.1, TensorBoard=15, Upload=4)
+
+        (found,) = advise([gpu(40, {IdleCause.CALLBACKS: 20})], [one])
+
+        assert "In train: TensorBoard 15.0 s, Upload 4.0 s and History 0.1 s." in found.text
+
+    def test_are_not_named_where_they_took_next_to_nothing(self) -> None:
+        (found,) = advise([gpu(40, {IdleCause.CALLBACKS: 20})], [self.slow(0.1, History=0.1)])
+
+        assert "History" not in found.text
 
 
 class TestUnknownIdleTime:

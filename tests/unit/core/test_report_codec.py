@@ -34,7 +34,7 @@ PROMISED_OF_ADVICE = {"cause", "lost_seconds", "speedup_upper_bound", "evidence"
 EXAMPLE = report(
     with_intervals(gpu(40, {IdleCause.INPUT_WAIT: 20}, hidden_s=3, pauses=4), (8, 9.5)),
     gpu(0, {IdleCause.NOT_IN_USE: 60}, index=1),
-    runs=(run(workers=1, prefetch=False),),
+    runs=(replace(run(workers=1, prefetch=False), callback_ns={"TensorBoard": 1_500_000_000}),),
 )
 
 

@@ -26,6 +26,7 @@ FACTS = RunFacts(
     boot_id="b007",
     started_ns=123,
     loader={"batch_size": 32, "adapter": "PyDatasetAdapter", "shuffle": True, "cost": 0.5},
+    callback_ns={"TensorBoard": 1_200_000_000, "others": 5},
 )
 
 
@@ -50,6 +51,7 @@ class TestFacts:
             gpus=tuple(gpus),
             visible_devices=text,
             loader={f"{text}{n}": text for n in range(40)},
+            callback_ns={f"{n}{text}": n for n in range(40)},
         )
 
         raw = encode_facts(facts)
@@ -86,6 +88,15 @@ class TestWhatAnybodyMayHaveWritten:
 
         assert run.isprintable()
         assert len(run) <= 128
+
+    def test_has_no_more_callbacks_than_are_of_use_and_no_odd_time(self) -> None:
+        many = {"a\n": 1, "b": -1, "c": True, "d": "1", **{f"e{n}": n for n in range(40)}}
+
+        kept = parse_facts(changed(callback_ns=many)).callback_ns
+
+        assert kept["a\N{REPLACEMENT CHARACTER}"] == 1
+        assert not {"b", "c", "d"} & kept.keys()
+        assert len(kept) <= 17
 
     def test_can_always_be_encoded_again(self) -> None:
         raw = changed(run="x").replace(b'"x"', b'"\\ud800"')

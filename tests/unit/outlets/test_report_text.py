@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
 from gpumon.core.report import Report
 from gpumon.outlets.report_text import render_report
 from gpumon.outlets.text_style import TextStyle, style_for
@@ -211,6 +211,20 @@ class TestWhatAReaderMustKnow:
 
     def test_is_said_of_a_second_loss_too(self) -> None:
         assert "After that:" in shown(STARVED)
+
+
+class TestTheCallbacksOfARun:
+    def text(self, callbacks_s: float) -> str:
+        one = run(wall_s=60)
+        phases = {**one.phase_ns, TrainingPhase.CALLBACKS: s(callbacks_s)}
+        one = replace(one, phase_ns=phases, callback_ns={"TensorBoard": s(callbacks_s)})
+        return " ".join(render_report(report(gpu(40), runs=(one,)), PLAIN).split())
+
+    def test_are_named_where_they_took_a_share_of_it(self) -> None:
+        assert "In its callbacks: TensorBoard 1.2 s." in self.text(1.2)
+
+    def test_are_not_where_they_did_not(self) -> None:
+        assert "TensorBoard" not in self.text(0.3)
 
 
 class TestTheTerminal:
