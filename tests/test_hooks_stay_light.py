@@ -45,7 +45,7 @@ def loaded_by(statement: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def loaded() -> list[str]:
-    return loaded_by("import trainer_hooks\nfrom trainer_hooks import phase, timed")
+    return loaded_by("import trainer_hooks.devices\nfrom trainer_hooks import phase, timed")
 
 
 class TestImportingTheHooks:

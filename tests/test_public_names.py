@@ -89,7 +89,7 @@ def test_exit_codes_mean_what_the_help_says(error: type[GpumonError], exit_code:
 
 
 class TestTheHooks:
-    @pytest.mark.parametrize("name", ["phase", "timed", "PhaseTagger"])
+    @pytest.mark.parametrize("name", ["phase", "timed", "PhaseTagger", "devices"])
     def test_offer(self, name: str) -> None:
         hooks = importlib.import_module("trainer_hooks")
 

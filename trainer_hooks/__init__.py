@@ -2,25 +2,30 @@
 
 >>> from trainer_hooks import phase, timed, step, PhaseTagger
 
-Importing this brings neither Keras nor any framework along, and starts nothing.
+``trainer_hooks.devices`` says which GPUs there are. Importing this brings
+neither Keras nor any framework along, and starts nothing.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from trainer_hooks.phases import phase, step, timed
 
 if TYPE_CHECKING:
+    from trainer_hooks import devices
     from trainer_hooks.phase_tagger import PhaseTagger
 
-__all__ = ["PhaseTagger", "phase", "step", "timed"]
+__all__ = ["PhaseTagger", "devices", "phase", "step", "timed"]
 
 
 def __getattr__(name: str) -> object:
-    """``PhaseTagger`` is a Keras callback: Keras is imported when it is asked for."""
+    """What is imported when it is asked for: ``PhaseTagger`` is a Keras callback."""
     if name == "PhaseTagger":
         from trainer_hooks.phase_tagger import PhaseTagger
 
         return PhaseTagger
+    if name == "devices":
+        return import_module("trainer_hooks.devices")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

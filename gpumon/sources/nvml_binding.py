@@ -45,6 +45,8 @@ _ADVICE: Final = {
     "since `systemctl daemon-reload` can take its GPUs away",
 }
 
+_MOST_PARTS: Final = 64
+
 NvmlCall = Callable[..., int]
 
 
@@ -133,6 +135,38 @@ class NvmlLibrary:
         call = self.function("nvmlDeviceGetHandleByUUID", ctypes.c_char_p, ctypes.c_void_p)
         code = call(uuid.encode(errors="replace"), ctypes.addressof(handle))
         return handle.value if code == SUCCESS else None
+
+    def memory_capacity_bytes(self, handle: int) -> int | None:
+        """Memory of a GPU, or of a MIG part, in bytes."""
+        sizes = (ctypes.c_ulonglong * 3)()  # total, free, used
+        call = self.function("nvmlDeviceGetMemoryInfo", ctypes.c_void_p, ctypes.c_void_p)
+        return int(sizes[0]) if call(handle, ctypes.addressof(sizes)) == SUCCESS else None
+
+    def is_cut(self, handle: int) -> bool:
+        """Whether MIG is on: then only parts of this GPU can be used."""
+        mode = (ctypes.c_uint * 2)()  # now, after a reset
+        call = self.function("nvmlDeviceGetMigMode", *[ctypes.c_void_p] * 3)
+        where = ctypes.addressof(mode)
+        return call(handle, where, where + ctypes.sizeof(ctypes.c_uint)) == SUCCESS and mode[0] == 1
+
+    def mig_parts(self, handle: int) -> tuple[int, ...]:
+        """Handles of the compute instances of a GPU, in the driver's order."""
+        most = self.number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+        types = ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p
+        call = self.function("nvmlDeviceGetMigDeviceHandleByIndex", *types)
+        part = ctypes.c_void_p()
+        found = [
+            part.value
+            for index in range(min(most, _MOST_PARTS))
+            if call(handle, index, ctypes.addressof(part)) == SUCCESS
+        ]
+        return tuple(value for value in found if value is not None)
+
+    def number(self, name: str, handle: int) -> int | None:
+        """A number that NVML gives of a GPU as ``unsigned int``."""
+        value = ctypes.c_uint()
+        call = self.function(name, ctypes.c_void_p, ctypes.c_void_p)
+        return value.value if call(handle, ctypes.addressof(value)) == SUCCESS else None
 
     def process_name(self, pid: int) -> str | None:
         """The name NVML gives a process; bytes that are no text are replaced.

@@ -150,13 +150,13 @@ NUMBER(nvmlDeviceGetMinorNumber, unsigned, fake_slot_of(gpu))
 EXPORT int nvmlDeviceGetName(fake_handle handle, char *out, unsigned room)
 {
     ENTER_GPU(nvmlDeviceGetName);
-    return give_text(gpu->name, out, room);
+    return give_text(fake_part_of(handle) ? fake_part_of(handle)->name : gpu->name, out, room);
 }
 
 EXPORT int nvmlDeviceGetUUID(fake_handle handle, char *out, unsigned room)
 {
     ENTER_GPU(nvmlDeviceGetUUID);
-    return give_text(gpu->uuid, out, room);
+    return give_text(fake_part_of(handle) ? fake_part_of(handle)->uuid : gpu->uuid, out, room);
 }
 
 EXPORT int nvmlDeviceGetSerial(fake_handle handle, char *out, unsigned room)
@@ -191,8 +191,9 @@ PCI_INFO(nvmlDeviceGetPciInfo_v3)
 EXPORT int nvmlDeviceGetMemoryInfo(fake_handle handle, unsigned long long out[3])
 {
     ENTER_GPU(nvmlDeviceGetMemoryInfo);
-    out[0] = gpu->memory_total;
-    out[2] = gpu->memory_used + gpu->memory_reserved; /* the first version counts both */
+    out[0] = fake_part_of(handle) ? fake_part_of(handle)->memory_total : gpu->memory_total;
+    /* The first version counts both; of a part, nothing is in use here. */
+    out[2] = fake_part_of(handle) ? 0 : gpu->memory_used + gpu->memory_reserved;
     out[1] = out[0] - out[2];
     return NVML_SUCCESS;
 }

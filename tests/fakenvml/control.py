@@ -41,7 +41,7 @@ WINDOW_S = 1 / 6
 
 _HERE = Path(__file__).parent
 _MAGIC = 0x314C4D564E454B46
-_MAX_GPUS, _MAX_RING, _MAX_PROCESSES, _MAX_FUNCTIONS = 16, 512, 128, 128
+_MAX_GPUS, _MAX_RING, _MAX_PROCESSES, _MAX_FUNCTIONS, _MAX_PARTS = 16, 512, 128, 128, 8
 _NO_OVERRIDE = 0xFFFFFFFF
 _RING = 1
 
@@ -74,6 +74,16 @@ class _Entry(ctypes.Structure):
     _fields_ = (("stamp_us", ctypes.c_uint64), ("raw", ctypes.c_uint64))
 
 
+class _Part(ctypes.Structure):
+    _fields_ = (
+        ("uuid", ctypes.c_char * 96),
+        ("name", ctypes.c_char * 96),
+        ("memory_total", ctypes.c_uint64),
+        ("gpu_instance", ctypes.c_uint32),
+        ("compute_instance", ctypes.c_uint32),
+    )
+
+
 class _Gpu(ctypes.Structure):
     _fields_ = (
         ("uuid", ctypes.c_char * 96),
@@ -100,6 +110,9 @@ class _Gpu(ctypes.Structure):
         ("rates_percent", ctypes.c_uint32),
         ("error", ctypes.c_int32),
         ("ring", _Entry * _MAX_RING),
+        ("part_count", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("parts", _Part * _MAX_PARTS),
     )
 
 
@@ -276,6 +289,18 @@ class FakeNvml:
         process.gpu, process.pid, process.name = slot, pid, name
         process.memory_bytes, process.sm_percent = memory_bytes, sm
         self.control.process_count += 1
+
+    def cut(self, slot: int, parts: int) -> tuple[str, ...]:
+        """Turn MIG on, with that many instances of one slice each; gives their UUIDs."""
+        gpu = self.gpu(slot)
+        gpu.mig_enabled, gpu.part_count = 1, parts
+        uuids = tuple(f"MIG-c1{slot:02d}{at:02d}00-0000-0000-0000-{at:012d}" for at in range(parts))
+        for at, uuid in enumerate(uuids):
+            part = gpu.parts[at]
+            part.uuid, part.name = uuid.encode(), gpu.name + b" MIG 1g.10gb"
+            part.memory_total = gpu.memory_total // 8
+            part.gpu_instance, part.compute_instance = at + 7, 0
+        return uuids
 
     # -- which clock stamps the samples ------------------------------------
 

@@ -15,6 +15,7 @@
 #define FAKE_MAX_GPUS 16
 #define FAKE_MAX_RING 512
 #define FAKE_MAX_PROCESSES 128
+#define FAKE_MAX_PARTS 8
 #define FAKE_MAX_FUNCTIONS 128
 #define FAKE_NO_OVERRIDE 0xffffffffU
 
@@ -53,6 +54,14 @@ struct fake_entry {
     uint64_t raw;                         /* the eight bytes of nvmlValue_t */
 };
 
+struct fake_part {                        /* a compute instance of a GPU with MIG on */
+    char uuid[96];
+    char name[96];
+    uint64_t memory_total;
+    uint32_t gpu_instance;
+    uint32_t compute_instance;
+};
+
 struct fake_gpu {
     char uuid[96];
     char name[96];
@@ -78,6 +87,9 @@ struct fake_gpu {
     uint32_t rates_percent;               /* FAKE_NO_OVERRIDE: as the signal says */
     int32_t error;                        /* every call on this GPU answers this */
     struct fake_entry ring[FAKE_MAX_RING];
+    uint32_t part_count;
+    uint32_t reserved;
+    struct fake_part parts[FAKE_MAX_PARTS];
 };
 
 struct fake_control {
@@ -114,6 +126,8 @@ int fake_close(void);
 int fake_enter(enum fake_function_id id);
 int fake_enter_gpu(enum fake_function_id id, fake_handle handle, struct fake_gpu **gpu);
 fake_handle fake_handle_of(uint32_t slot);
+fake_handle fake_handle_of_part(uint32_t slot, uint32_t part);
+const struct fake_part *fake_part_of(fake_handle handle);   /* NULL: a whole GPU's handle */
 uint32_t fake_slot_of(const struct fake_gpu *gpu);
 uint64_t fake_now_ns(void);
 

@@ -53,6 +53,8 @@
     X(nvmlDeviceIsMigDeviceHandle) \
     X(nvmlDeviceGetMaxMigDeviceCount) \
     X(nvmlDeviceGetMigDeviceHandleByIndex) \
+    X(nvmlDeviceGetGpuInstanceId) \
+    X(nvmlDeviceGetComputeInstanceId) \
     X(nvmlDeviceGetEncoderUtilization) \
     X(nvmlDeviceGetDecoderUtilization) \
     X(nvmlDeviceGetPcieThroughput) \

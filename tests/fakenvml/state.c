@@ -116,6 +116,20 @@ fake_handle fake_handle_of(uint32_t slot)
     return (fake_handle)(uintptr_t)(((uint64_t)(fake->generation + 1) << 16) | (slot + 1));
 }
 
+/* A part's handle is its GPU's with a number in the second byte. */
+fake_handle fake_handle_of_part(uint32_t slot, uint32_t part)
+{
+    return (fake_handle)(uintptr_t)((uint64_t)(uintptr_t)fake_handle_of(slot) | (part + 1) << 8);
+}
+
+const struct fake_part *fake_part_of(fake_handle handle)
+{
+    uint64_t number = (uint64_t)(uintptr_t)handle;
+    uint32_t part = (uint32_t)(number >> 8 & 0xff);
+
+    return part ? &fake->gpus[(number & 0xff) - 1].parts[part - 1] : NULL;
+}
+
 uint32_t fake_slot_of(const struct fake_gpu *gpu)
 {
     return (uint32_t)(gpu - fake->gpus);
@@ -124,7 +138,7 @@ uint32_t fake_slot_of(const struct fake_gpu *gpu)
 int fake_enter_gpu(enum fake_function_id id, fake_handle handle, struct fake_gpu **gpu)
 {
     uint64_t number = (uint64_t)(uintptr_t)handle;
-    uint32_t slot = (uint32_t)(number & 0xffff) - 1;
+    uint32_t slot = (uint32_t)(number & 0xff) - 1;
     int error = fake_enter(id);
 
     if (error)

@@ -96,8 +96,8 @@ TWO_NUMBERS(nvmlDeviceGetEncoderUtilization, 0, 166667)
 TWO_NUMBERS(nvmlDeviceGetDecoderUtilization, 0, 166667)
 TWO_NUMBERS(nvmlDeviceGetCudaComputeCapability, 9, 0)
 
-NUMBER(nvmlDeviceIsMigDeviceHandle, unsigned, 0)
-NUMBER(nvmlDeviceGetMaxMigDeviceCount, unsigned, 0)
+NUMBER(nvmlDeviceIsMigDeviceHandle, unsigned, fake_part_of(handle) != NULL)
+NUMBER(nvmlDeviceGetMaxMigDeviceCount, unsigned, gpu->mig_enabled ? FAKE_MAX_PARTS : 0)
 NUMBER(nvmlDeviceGetComputeMode, unsigned, 0)
 NUMBER(nvmlDeviceGetPersistenceMode, unsigned, 1)
 NUMBER(nvmlDeviceGetPerformanceState, unsigned, 0)
@@ -115,7 +115,32 @@ NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, 0)
     }
 REFUSED(nvmlDeviceGetDriverModel, unsigned *current, unsigned *pending)
 REFUSED(nvmlDeviceGetDriverModel_v2, unsigned *current, unsigned *pending)
-REFUSED(nvmlDeviceGetMigDeviceHandleByIndex, unsigned index, fake_handle *out)
+
+/* -- the parts of a GPU that MIG has cut ----------------------------------- */
+
+EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(fake_handle handle, unsigned index, fake_handle *out)
+{
+    ENTER_GPU(nvmlDeviceGetMigDeviceHandleByIndex);
+    if (!gpu->mig_enabled)
+        return NVML_NOT_SUPPORTED;
+    if (index >= gpu->part_count)
+        return NVML_NOT_FOUND;
+    *out = fake_handle_of_part(fake_slot_of(gpu), index);
+    return NVML_SUCCESS;
+}
+
+#define PART_NUMBER(name, member) \
+    EXPORT int name(fake_handle handle, unsigned *out) \
+    { \
+        ENTER_GPU(name); \
+        (void)gpu; \
+        if (!fake_part_of(handle)) \
+            return NVML_INVALID_ARGUMENT; \
+        *out = fake_part_of(handle)->member; \
+        return NVML_SUCCESS; \
+    }
+PART_NUMBER(nvmlDeviceGetGpuInstanceId, gpu_instance)
+PART_NUMBER(nvmlDeviceGetComputeInstanceId, compute_instance)
 
 EXPORT int nvmlDeviceGetTotalEccErrors(fake_handle handle, unsigned kind, unsigned counter, unsigned long long *out)
 {

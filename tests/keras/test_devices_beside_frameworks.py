@@ -1,0 +1,46 @@
+"""Counting GPUs beside a framework that is imported leaves it as it was: uninitialised."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+IS_INITIALISED = {
+    "torch": "import torch\nasked = torch.cuda.is_initialized",
+    "jax": (
+        "import jax\nfrom jax._src import xla_bridge\nasked = xla_bridge.backends_are_initialized"
+    ),
+    "tensorflow": (
+        "import tensorflow\nfrom tensorflow.python.eager import context\n"
+        "asked = lambda: context.context()._initialized"
+    ),
+}
+"""What each framework says of itself, as code that leaves a function called ``asked``."""
+
+
+@pytest.mark.parametrize(
+    "framework",
+    [
+        pytest.param("torch", marks=pytest.mark.keras_torch),
+        pytest.param("jax", marks=pytest.mark.keras_jax),
+        pytest.param("tensorflow", marks=pytest.mark.keras_tensorflow),
+    ],
+)
+def test_nothing_is_initialised(framework: str) -> None:
+    code = (
+        f"{IS_INITIALISED[framework]}\n"
+        "from trainer_hooks import devices\n"
+        "before, count, after = asked(), devices.gpu_count(), asked()\n"
+        "print(before, count >= 0, after)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+    assert done.stdout.splitlines()[-1:] == ["False True False"], done.stderr
