@@ -181,6 +181,13 @@ class Tagging:
         if not self._waits_each_step and self._watch is not None:
             self._watch.submit(self._pen.steps, logs)
 
+    @property
+    def steps(self) -> int:
+        return self._pen.steps
+
+    def device_done(self, step: int, at_ns: int) -> None:
+        self._pen.device_done(step, at_ns)
+
     def failed(self) -> None:
         self.stop()
 

@@ -18,6 +18,11 @@ class StepListener(Protocol):
         """The rules, if the calling thread is the one that trains."""
         ...
 
+    @property
+    def steps(self) -> int:
+        """Training steps handed to the device so far."""
+        ...
+
     def dispatched(self, steps: int, samples: int, logs: object) -> None:
         """Steps were handed to the device.
 
@@ -34,6 +39,10 @@ class StepListener(Protocol):
 
     def compiled(self, duration_ns: int) -> None:
         """So much of the phase under way was tracing or compiling."""
+        ...
+
+    def device_done(self, step: int, at_ns: int) -> None:
+        """The device finished that training step then, CLOCK_MONOTONIC; on any thread."""
         ...
 
     def failed(self) -> None:

@@ -1,0 +1,208 @@
+"""When the GPU finished each step, asked of events in its queue and never waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any, Final
+
+from trainer_hooks.quiet_warning import warn_quietly
+from trainer_hooks.taps.device_clock import DeviceClock, Event
+
+_MOST_EVENTS: Final = 64
+_SPACING_NS: Final = 1_000_000
+"""Steps shorter than this are not all witnessed: two events cost some 20 us of the step."""
+_MOST_ERROR_NS: Final = 5_000_000
+"""An instant less certain than this is not told; NVML's own answers are 160 ms wide."""
+_PATIENCE_S: Final = 0.02
+_STOP_PATIENCE_S: Final = 0.1
+
+
+class _Mark:
+    __slots__ = ("after_ns", "event", "step")
+
+    def __init__(self, event: Event, after_ns: int, step: int | None) -> None:
+        self.event = event
+        self.after_ns = after_ns
+        self.step = step  # None: a step begins here
+
+
+class CudaEvents:
+    """A second witness of a training: what the device did, finer than NVML tells it.
+
+    An event before each step and one after it stand in the queue of the
+    current stream. The one after it tells when the step was done; the one
+    before it happens at once where the device has nothing to do, and so says
+    closely how its clock and the host's lie to each other.
+
+    Later steps ask which events the device came past, and while the training
+    is elsewhere (it waits for input, say) a thread asks for it. Nobody asks
+    while a step is being handed over: the user may be capturing a graph, which
+    a question from outside would spoil.
+
+    On any error it warns once and asks no more.
+    """
+
+    def __init__(
+        self,
+        make_event: Callable[[], Event],
+        tell: Callable[[int, int], None],
+        *,
+        now_ns: Callable[[], int] = monotonic_ns,
+        is_capturing: Callable[[], bool] = lambda: False,
+        enter_thread: Callable[[], None] | None = None,
+    ) -> None:
+        """Record nothing yet.
+
+        Args:
+            make_event: Makes an event that keeps time.
+            tell: Called with a training step's number and the instant it was
+                done, CLOCK_MONOTONIC nanoseconds, on any thread.
+            now_ns: CLOCK_MONOTONIC.
+            is_capturing: Whether the current stream's work goes into a graph.
+            enter_thread: Called first on the thread that asks; ``None``: no thread.
+        """
+        self._make_event = make_event
+        self._tell = tell
+        self._now_ns = now_ns
+        self._is_capturing = is_capturing
+        self._enter_thread = enter_thread
+        self._clock = DeviceClock()
+        self._free: list[Event] = []
+        self._made = 0
+        self._pending: deque[_Mark] = deque()
+        self._last_ns = 0
+        self._end_event: Event | None = None
+        self._last_begin_ns = 0
+        self._lock = threading.Lock()
+        self._is_outside = True
+        self._is_over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def step_begins(self) -> None:
+        """The next step is about to be handed to the device."""
+        with self._lock:
+            self._is_outside = False
+        if self._is_over.is_set():
+            return
+        try:
+            if self._is_capturing():
+                return
+            self._ask()
+            now_ns = self._now_ns()
+            if now_ns - self._last_begin_ns < _SPACING_NS:
+                return
+            pair = self._two_events()
+            if pair is None:
+                return  # the device is many steps behind
+            begin, self._end_event = pair
+            begin.record()
+            self._pending.append(_Mark(begin, now_ns, None))
+            self._last_begin_ns = now_ns
+        except Exception as error:  # noqa: BLE001 (the training goes on unwitnessed)
+            self._give_up(error)
+
+    def step_ended(self, step: int) -> None:
+        """That step was handed over; it, or the last of them, was training step number ``step``."""
+        end, self._end_event = self._end_event, None
+        if end is not None and not self._is_over.is_set():
+            try:
+                now_ns = self._now_ns()
+                end.record()
+                self._pending.append(_Mark(end, now_ns, step))
+                self._ask()
+                self._ask_meanwhile()
+            except Exception as error:  # noqa: BLE001
+                self._give_up(error)
+        self._is_outside = True
+
+    def stop(self) -> None:
+        """Ask a last time. Waits a tenth of a second at most, for the thread."""
+        if not self._is_over.is_set():
+            # After an error of the device this fails too, and the training says why.
+            with contextlib.suppress(Exception), self._lock:
+                self._ask()
+        self._is_over.set()
+        if self._thread is not None:
+            self._thread.join(_STOP_PATIENCE_S)
+            self._thread = None
+
+    def _ask(self) -> None:
+        """Take the events that the device came past, oldest first."""
+        while self._pending:
+            mark = self._pending[0]
+            asked_ns = self._now_ns()
+            if not mark.event.query():
+                mark.after_ns = asked_ns
+                return
+            self._pending.popleft()
+            self._passed(mark, self._now_ns())
+
+    def _passed(self, mark: _Mark, by_ns: int) -> None:
+        old_reference = self._clock.reference
+        at_ns, error_ns = self._clock.instant_of(mark.event, mark.after_ns, by_ns)
+        self._last_ns = at_ns = max(at_ns, self._last_ns)  # the queue is in order
+        if self._clock.reference is not mark.event:
+            self._free.append(mark.event)
+        elif old_reference is not None:
+            self._free.append(old_reference)
+        if mark.step is not None and error_ns <= _MOST_ERROR_NS:
+            self._tell(mark.step, at_ns)
+
+    def _two_events(self) -> tuple[Event, Event] | None:
+        while len(self._free) < 2:
+            if self._made >= _MOST_EVENTS:
+                return None
+            self._free.append(self._make_event())
+            self._made += 1
+        return self._free.pop(), self._free.pop()
+
+    def _ask_meanwhile(self) -> None:
+        if self._thread is None and self._enter_thread is not None:
+            self._thread = threading.Thread(
+                target=self._ask_now_and_then,
+                args=(self._enter_thread,),
+                name="gpumon-cuda",
+                daemon=True,
+            )
+            self._thread.start()
+
+    def _ask_now_and_then(self, enter_thread: Callable[[], None]) -> None:
+        try:
+            enter_thread()
+            while not self._is_over.wait(_PATIENCE_S):
+                with self._lock:
+                    if self._is_outside and not self._is_over.is_set():
+                        self._ask()
+        except Exception as error:  # noqa: BLE001
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        if not self._is_over.is_set():
+            self._is_over.set()
+            warn_quietly(f"gpumon no longer asks CUDA when a step is done: {error!r}")
+
+
+def events_of_this_device(tell: Callable[[int, int], None]) -> CudaEvents | None:
+    """The witness for the current device; ``None`` where this process has not used CUDA.
+
+    Initialises nothing.
+    """
+    torch: Any = sys.modules.get("torch")
+    try:
+        if torch is None or not torch.cuda.is_initialized():
+            return None
+        device = torch.cuda.current_device()
+        return CudaEvents(
+            lambda: torch.cuda.Event(enable_timing=True),
+            tell,
+            is_capturing=torch.cuda.is_current_stream_capturing,
+            enter_thread=lambda: torch.cuda.set_device(device),
+        )
+    except Exception as error:  # noqa: BLE001
+        warn_quietly(f"gpumon cannot ask CUDA when a step is done: {error!r}")
+        return None

@@ -1,0 +1,117 @@
+"""Where Keras waits on torch: in the loaders that its data adapters make."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, Final
+
+from trainer_hooks.brackets import caller_named
+from trainer_hooks.phase_machine import TRAIN
+from trainer_hooks.taps import StepListener
+
+_MAKES_LOADERS: Final = "get_torch_dataloader"
+
+
+class TimedLoaders:
+    """Puts timed loaders in the place of a run's own, until ``remove``.
+
+    A data adapter belongs to one ``fit``, ``evaluate`` or ``predict``, not to
+    the user, and Keras asks it for a loader in each epoch: so an attribute of
+    the adapter is enough, and the user's loader stays as it is.
+    """
+
+    def __init__(self, listener: StepListener) -> None:
+        self._listener = listener
+        self._adapters: list[Any] = []
+        self._run: weakref.ref[Any] | None = None
+
+    def place(self, mode: int) -> None:
+        """Go around the loaders of the nearest Keras run among the callers, if there is one."""
+        feeder = caller_named("epoch_iterator", _makes_loaders)
+        if feeder is None:
+            return
+        if self._run is None:
+            # A callback that raises ends the run as well, but calls nobody.
+            self._run = weakref.ref(feeder, self._run_is_gone)
+        adapter = feeder.data_adapter
+        if _MAKES_LOADERS in vars(adapter):
+            return
+        bare, listener = getattr(adapter, _MAKES_LOADERS), self._listener
+        setattr(adapter, _MAKES_LOADERS, lambda: TimedLoader(bare(), mode, listener))
+        self._adapters.append(adapter)
+
+    def remove(self) -> None:
+        """Leave the adapters as they were."""
+        self._run = None
+        for adapter in self._adapters:
+            vars(adapter).pop(_MAKES_LOADERS, None)
+        self._adapters.clear()
+
+    def _run_is_gone(self, _: object) -> None:
+        if self._listener.machine_here is not None:
+            self._listener.failed()
+
+
+class TimedLoader:
+    """A loader whose iterators are timed; else it is the loader it was made of."""
+
+    def __init__(self, loader: Any, mode: int, listener: StepListener) -> None:  # noqa: ANN401
+        self._loader = loader
+        self._mode = mode
+        self._listener = listener
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._loader, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Starting the workers is a wait for input too."""
+        listener = self._listener
+        machine = listener.machine_here
+        if machine is None:
+            return iter(self._loader)
+        machine.fetch_begin()
+        try:
+            batches = iter(self._loader)
+        except BaseException:
+            listener.failed()
+            raise
+        machine.fetch_exhausted()
+        return TimedBatches(batches, self._mode, listener)
+
+
+class TimedBatches:
+    """An iterator over batches whose every ``next()`` is a wait for input.
+
+    The wait is over when the step begins, or the callbacks before it.
+    """
+
+    __slots__ = ("_listener", "_mode", "_source")
+
+    def __init__(self, source: Iterator[Any], mode: int, listener: StepListener) -> None:
+        self._source = source
+        self._mode = mode
+        self._listener = listener
+
+    def __iter__(self) -> TimedBatches:
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        machine = self._listener.machine_here
+        if machine is None:
+            return next(self._source)
+        if machine.mode != self._mode == TRAIN:
+            machine.run_end()  # a validation that raised, and somebody caught it
+        machine.fetch_begin()
+        try:
+            return next(self._source)
+        except StopIteration:
+            machine.fetch_exhausted()
+            raise
+        except BaseException:
+            self._listener.failed()
+            raise
+
+
+def _makes_loaders(candidate: Any) -> bool:  # noqa: ANN401
+    return hasattr(getattr(candidate, "data_adapter", None), _MAKES_LOADERS)
