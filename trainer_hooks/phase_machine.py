@@ -154,6 +154,11 @@ class PhaseMachine:
         if self._pen.present != (work, self._mode):  # twice would say: one more step
             self._pen.enter(work, self._mode)
 
+    def compile_begin(self) -> None:
+        """The step that follows is traced and compiled first: it counts as that."""
+        if self._mode == TRAIN:
+            self._pen.enter(COMPILE, TRAIN)
+
     def fetch_exhausted(self) -> None:
         """There is no next batch."""
         rest = BETWEEN_EPOCHS if self._mode == TRAIN else _WORK[self._mode]
