@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from operator import index
 from types import MappingProxyType, TracebackType
-from typing import Final, Generic, TypeVar, overload
+from typing import Any, Final, Generic, TypeVar, overload
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from trainer_hooks.process_ring import process_ring
+from trainer_hooks.loader_facts import loader_facts
+from trainer_hooks.process_ring import describe_run, process_ring
 from trainer_hooks.quiet_warning import QuietWarningOnce
 from trainer_hooks.ring_writer import START_UP
 
@@ -105,6 +106,12 @@ class TimedIterable(Generic[T]):
         with phase(self._name):  # a loader starts its workers here
             return TimedIterator(iter(self._iterable), self._name)
 
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        """What the original has besides: ``loader.dataset``, ``loader.sampler``."""
+        if name.startswith("__"):  # asked of a copy that has nothing yet
+            raise AttributeError(name)
+        return getattr(self._iterable, name)
+
 
 class TimedCollection(TimedIterable[T]):
     """The same, with a length."""
@@ -130,10 +137,12 @@ def timed(
 
     Args:
         iterable: A loader, a dataset, a generator. It keeps its length and
-            can be iterated as often as before.
+            its attributes, and can be iterated as often as before. The first
+            one shaped like torch's ``DataLoader`` also tells how many workers
+            it has, so that advice can name them.
         phase: The phase's name, as for ``phase()``.
     """
-    process_ring()
+    _tell_of_loader(iterable)
     if hasattr(iterable, "__next__"):
         return TimedIterator(iter(iterable), phase)
     if hasattr(iterable, "__len__"):
@@ -165,6 +174,15 @@ def step(samples: int | None = None) -> None:
             "gpumon does not count a step(samples=...) that was given no whole number from 0 to "
             f"{_MAX_SAMPLES}, but a value of type {type(samples).__name__} that is none"
         )
+
+
+def _tell_of_loader(iterable: object) -> None:
+    writer = process_ring().writer_here
+    if writer is None or writer.facts.loader:
+        return
+    facts = loader_facts(iterable)
+    if facts:
+        describe_run(loader=facts)
 
 
 def _number_named(name: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 _DEEPEST: Final = 8
@@ -18,6 +19,8 @@ def rows_of(batch: Any) -> int:  # noqa: ANN401
                 batch = next(iter(batch.values()))
             elif isinstance(batch, (tuple, list)):
                 batch = batch[0]
+            elif isinstance(batch, Mapping):  # such as what a tokenizer makes
+                batch = next(iter(batch.values()))
             else:
                 break
         return int(batch.shape[0])

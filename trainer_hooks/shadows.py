@@ -1,0 +1,40 @@
+"""Methods of single objects, replaced for a while and given back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Shadows:
+    """Attributes put on instances in front of what their classes say, until ``remove``."""
+
+    def __init__(self) -> None:
+        self._placed: list[tuple[Any, str, Any, tuple[Any, ...]]] = []
+
+    def place(self, owner: Any, name: str, around: Callable[[Any], Any]) -> bool:  # noqa: ANN401
+        """Let ``owner.name`` be what ``around`` makes of it.
+
+        Returns:
+            Whether ``owner`` has that attribute at all.
+        """
+        present = getattr(owner, name, None)
+        if present is None:
+            return False
+        own = vars(owner)
+        before = (own[name],) if name in own else ()
+        own[name] = placed = around(present)
+        self._placed.append((owner, name, placed, before))
+        return True
+
+    def remove(self) -> None:
+        """Give every attribute back that nobody else has replaced meanwhile."""
+        while self._placed:
+            owner, name, placed, before = self._placed.pop()
+            own = vars(owner)
+            if own.get(name) is not placed:
+                continue
+            if before:
+                own[name] = before[0]
+            else:
+                del own[name]
