@@ -9,21 +9,69 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 _Result = TypeVar("_Result")
 
 
+class SpanNotes(Protocol):
+    """Whoever is told of busy spans."""
+
+    def note(self, start_ns: int, end_ns: int) -> None:
+        """The GPU was busy between two instants of CLOCK_MONOTONIC."""
+        ...
+
+
+def unoccupied_seconds(
+    waits_ns: Iterable[tuple[int, int]], busy_ns: Iterable[tuple[int, int]]
+) -> float:
+    """How long something was waited for while nothing was computed, in seconds.
+
+    Args:
+        waits_ns: Spans of waiting; they may overlap, as those of threads do.
+        busy_ns: Spans of computing.
+
+    >>> unoccupied_seconds([(0, 6), (4, 10)], [(8, 20), (0, 1)]) * 1e9
+    7.0
+    """
+    waited, computed = _united(waits_ns), _united(busy_ns)
+    hidden_ns, first = 0, 0
+    for start, end in waited:
+        while first < len(computed) and computed[first][1] <= start:
+            first += 1
+        for busy_start, busy_end in computed[first:]:
+            if busy_start >= end:
+                break
+            hidden_ns += min(end, busy_end) - max(start, busy_start)
+    return (sum(end - start for start, end in waited) - hidden_ns) / 1e9
+
+
+def _united(spans_ns: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    united: list[tuple[int, int]] = []
+    for start, end in sorted(spans_ns):
+        if united and start <= united[-1][1]:
+            united[-1] = (united[-1][0], max(end, united[-1][1]))
+        else:
+            united.append((start, end))
+    return united
+
+
 class BusySpans:
-    """Appends one JSON line for each stretch in which a GPU was busy."""
+    """Appends one JSON line for each stretch in which a GPU was busy.
+
+    Attributes:
+        spans_ns: All of them so far, in CLOCK_MONOTONIC nanoseconds.
+    """
 
     def __init__(self, path: Path, gpu: int = 0) -> None:
         self._file = path.open("a", encoding="ascii", buffering=1)  # a line at a time
         self._gpu = gpu
-        self.busy_ns = 0
+        self.spans_ns: list[tuple[int, int]] = []
 
     def __enter__(self) -> BusySpans:
         return self
@@ -36,6 +84,11 @@ class BusySpans:
     ) -> None:
         self._file.close()
 
+    @property
+    def busy_ns(self) -> int:
+        """How long the GPU was busy in all, in nanoseconds."""
+        return sum(end_ns - start_ns for start_ns, end_ns in self.spans_ns)
+
     def measure(self, compute: Callable[[], _Result]) -> _Result:
         """Run ``compute`` and note when it ran."""
         start_ns = time.monotonic_ns()
@@ -45,6 +98,29 @@ class BusySpans:
 
     def note(self, start_ns: int, end_ns: int) -> None:
         """Note that the GPU was busy between two instants of CLOCK_MONOTONIC."""
-        self.busy_ns += end_ns - start_ns
+        self.spans_ns.append((start_ns, end_ns))
         line = {"gpu": self._gpu, "start_ns": start_ns, "end_ns": end_ns}
         self._file.write(json.dumps(line) + "\n")
+
+
+class StepNoter:
+    """Makes one busy span of two calls from within a compiled step.
+
+    Both take NumPy arrays and hand the first back as it is: so a compiler can
+    neither leave a call out nor move it. ``begin`` is to be given the batch,
+    ``end`` the loss and something of every weight that the step updates.
+    """
+
+    def __init__(self, spans: SpanNotes) -> None:
+        self._spans = spans
+        self._began_ns = 0
+
+    def begin(self, rows: Any) -> Any:
+        """The batch is there and the compute begins."""
+        self._began_ns = time.monotonic_ns()
+        return np.asarray(rows)
+
+    def end(self, loss: Any, *_: Any) -> Any:
+        """The compute is done."""
+        self._spans.note(self._began_ns, time.monotonic_ns())
+        return np.asarray(loss, dtype=np.float32)

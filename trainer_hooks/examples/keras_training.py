@@ -1,9 +1,11 @@
-"""A Keras training on JAX, tagged by one callback: ``callbacks=[PhaseTagger()]``.
+"""A Keras training on TensorFlow, JAX or torch, tagged by one callback.
 
     KERAS_BACKEND=jax python -m trainer_hooks.examples.keras_training --spans /tmp/busy.jsonl
 
-It learns to classify rows that a slow store holds, through a ``PyDataset``
-with as many ``workers`` as ``--workers`` says.
+``callbacks=[PhaseTagger()]`` is all that gpumon needs. The model learns to
+classify rows that a slow store holds, through a ``PyDataset`` with as many
+``workers`` as ``--workers`` says. With ``--slow`` something else than the
+input holds it up, for a time that is known.
 """
 
 from __future__ import annotations
@@ -14,133 +16,145 @@ import math
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import keras
 import numpy as np
 
 from trainer_hooks import PhaseTagger
-from trainer_hooks.examples.busy_spans import BusySpans
-from trainer_hooks.examples.slow_store import CLASSES, FEATURES, Batch, make_store, read_batch
+from trainer_hooks.examples import slow_causes as slow
+from trainer_hooks.examples.busy_spans import BusySpans, SpanNotes, unoccupied_seconds
+from trainer_hooks.examples.slow_store import CLASSES, FEATURES, make_store, read_batches
 
-_FILES_A_BATCH = 4
 _EPOCHS = 3
 _STEP_SECONDS = 0.045
 _TRIAL_WIDTH = 1024
+_TRIALS = 8
+_VALIDATION_BATCHES = 4
+_ROWS_A_BATCH = 128
 
 
-class SlowStore(keras.utils.PyDataset):  # type: ignore[misc]
-    """The batches of a slow store, in the order Keras asks for them."""
+class _Unnoted:
+    """Takes no notes: for steps that are no part of the training."""
 
-    def __init__(self, folder: Path, *, batches: int, latency_s: float, workers: int) -> None:
-        super().__init__(workers=max(1, workers), max_queue_size=8)
-        self._paths = sorted(folder.glob("part-*.z"))
-        self._batches = batches
-        self._latency_s = latency_s
-
-    def __len__(self) -> int:
-        return self._batches
-
-    def __getitem__(self, index: int) -> Batch:
-        first = index * _FILES_A_BATCH
-        wanted = [self._paths[(first + k) % len(self._paths)] for k in range(_FILES_A_BATCH)]
-        return read_batch(wanted, self._latency_s)
+    def note(self, start_ns: int, end_ns: int) -> None:
+        """Forget it."""
 
 
-class MeasuredModel(keras.Sequential):  # type: ignore[misc]
-    """A model whose compiled step notes, from inside, when it ran.
+def make_model(width: int, spans: SpanNotes, *more: keras.Layer) -> Any:
+    """A compiled classifier that notes when it computes.
 
-    The notes are host callbacks within the compiled program: the first needs
-    the batch, the last needs every updated weight. No hook of Keras takes part.
+    Args:
+        width: Of both hidden layers.
+        spans: Told of each stretch of computing.
+        more: Layers to come before the last.
     """
-
-    def __init__(self, layers: Sequence[keras.Layer], spans: BusySpans) -> None:
-        super().__init__(layers)
-        self._noter = _StepNoter(spans)
-
-    def train_step(self, state: Any, data: Any) -> Any:
-        """Keras' own step between two notes."""
-        rows, labels = data
-        rows = jax.pure_callback(
-            self._noter.begin, jax.ShapeDtypeStruct(rows.shape, rows.dtype), rows
-        )
-        logs, state = super().train_step(state, (rows, labels))
-        touched = [jnp.ravel(weights)[0] for weights in state[0]]
-        scalar = jax.ShapeDtypeStruct((), jnp.float32)
-        logs["loss"] = jax.pure_callback(self._noter.end, scalar, logs["loss"], *touched)
-        return logs, state
+    backend = keras.backend.backend()
+    measured = import_module(f"trainer_hooks.examples.measured_{backend}")
+    layers = [
+        keras.Input((FEATURES,)),
+        keras.layers.Dense(width, activation="relu"),
+        keras.layers.Dense(width, activation="relu"),
+        *more,
+        keras.layers.Dense(CLASSES, activation="softmax"),
+    ]
+    model = measured.MeasuredModel(layers, spans)
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
 
 
 def width_for(step_seconds: float) -> int:
-    """How wide a layer makes a step of about that length on this machine."""
-    weights = jnp.ones((_TRIAL_WIDTH, _TRIAL_WIDTH))
-    rows = jnp.ones((128, _TRIAL_WIDTH))
-    step = jax.jit(jax.grad(lambda w: jnp.square(rows @ w).sum()))
-    step(weights).block_until_ready()
-    started_s = time.monotonic()
-    for _ in range(10):
-        step(weights).block_until_ready()
-    trial_s = (time.monotonic() - started_s) / 10
-    # The trial makes two products of its width squared; the model makes three, and two of its
-    # width times the features of a row: a quadratic equation in the width.
-    wanted = 2 * _TRIAL_WIDTH**2 * step_seconds / trial_s
+    """How wide the hidden layers make a step of about that length on this machine."""
+    model = make_model(_TRIAL_WIDTH, _Unnoted())
+    rows = np.zeros((_ROWS_A_BATCH, FEATURES), np.float32)
+    labels = np.zeros(_ROWS_A_BATCH, np.int64)
+    trials_s = []
+    for _ in range(2 + _TRIALS):
+        started_s = time.monotonic()
+        model.train_on_batch(rows, labels)
+        trials_s.append(time.monotonic() - started_s)
+    # The first two compile; of the others the fastest was disturbed least. A step makes three
+    # products of the width squared, and two of the width times the features of a row.
+    trial = 3 * _TRIAL_WIDTH**2 + 2 * FEATURES * _TRIAL_WIDTH
+    wanted = trial * step_seconds / min(trials_s[2:])
     return round(min(8192.0, (math.sqrt(FEATURES**2 + 3 * wanted) - FEATURES) / 3))
 
 
-class _StepNoter:
-    """Turns the two notes of a step into one busy span."""
-
-    def __init__(self, spans: BusySpans) -> None:
-        self._spans = spans
-        self._began_ns = 0
-
-    def begin(self, rows: Any) -> Any:
-        self._began_ns = time.monotonic_ns()
-        return np.asarray(rows)
-
-    def end(self, loss: Any, *_: Any) -> Any:
-        self._spans.note(self._began_ns, time.monotonic_ns())
-        return np.asarray(loss, dtype=np.float32)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train once and print one JSON line about it."""
-    args = _parser().parse_args(argv)
-    per_epoch = max(1, args.steps // _EPOCHS)
-    width = args.passes or width_for(_STEP_SECONDS)
+    """Train once and print one JSON line about it.
+
+    In it, ``slept_seconds`` is how long each cause held the training up, and
+    ``idle_seconds`` how much of that the compute stood still.
+    """
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.slow == slow.COMPILE and keras.backend.backend() == "torch":
+        parser.error("--slow compile: torch runs each step as it is and compiles nothing")
     with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
-        make_store(Path(name))
-        store = SlowStore(
-            Path(name),
-            batches=per_epoch,
-            latency_s=args.latency_ms / 1000,
-            workers=args.workers,
-        )
-        model = MeasuredModel(
-            [
-                keras.Input((FEATURES,)),
-                keras.layers.Dense(width, activation="relu"),
-                keras.layers.Dense(width, activation="relu"),
-                keras.layers.Dense(CLASSES, activation="softmax"),
-            ],
-            spans,
-        )
-        model.compile("sgd", "sparse_categorical_crossentropy")
-        started_ns = time.monotonic_ns()
-        history = model.fit(store, epochs=_EPOCHS, verbose=0, callbacks=[PhaseTagger()])
-        wall_ns = time.monotonic_ns() - started_ns
-    result = {
-        "steps": per_epoch * _EPOCHS,
-        "loss": history.history["loss"][-1],
-        "wall_seconds": wall_ns / 1e9,
-        "busy_seconds": spans.busy_ns / 1e9,
-        "passes": width,
-    }
+        result = _train(args, Path(name), spans)
     print(json.dumps(result), flush=True)
     return 0
+
+
+def _train(args: argparse.Namespace, folder: Path, spans: BusySpans) -> dict[str, Any]:
+    make_store(folder)
+    width = args.passes or width_for(_STEP_SECONDS)
+    steps = max(1, args.steps // _EPOCHS)
+    sleeps = slow.Sleeps()
+    trace = slow.SlowToTrace(sleeps)
+    model = make_model(width, spans, *([trace] if args.slow == slow.COMPILE else []))
+    store = slow.SlowStore(
+        folder,
+        batches=steps,
+        latency_s=args.latency_ms / 1000 if args.slow == slow.INPUT else 0.0,
+        workers=args.workers,
+        sleeps=sleeps,
+    )
+    each_s = args.slow_seconds / _times(args.slow, steps)
+    trace.arm(each_s)
+    options: dict[str, Any] = {}
+    if args.slow == slow.VALIDATION:
+        options["validation_data"] = _validation_rows(folder)
+        options["validation_batch_size"] = _ROWS_A_BATCH
+    started_ns = time.monotonic_ns()
+    history = model.fit(
+        store,
+        epochs=_EPOCHS,
+        verbose=0,
+        callbacks=[PhaseTagger(), *slow.slow_callbacks(args.slow, each_s, sleeps, folder)],
+        **options,
+    )
+    return {
+        "steps": steps * _EPOCHS,
+        "loss": history.history["loss"][-1],
+        "wall_seconds": (time.monotonic_ns() - started_ns) / 1e9,
+        "busy_seconds": spans.busy_ns / 1e9,
+        "passes": width,
+        "slow": args.slow,
+        "slept_seconds": sleeps.seconds(),
+        "idle_seconds": {
+            cause: unoccupied_seconds(slept, spans.spans_ns)
+            for cause, slept in sleeps.spans_ns.items()
+        },
+    }
+
+
+def _times(cause: str, steps: int) -> int:
+    """How many sleeps share the time of a cause."""
+    return {
+        slow.CHECKPOINT: _EPOCHS,
+        slow.VALIDATION: _EPOCHS * _VALIDATION_BATCHES,
+        slow.CALLBACK: _EPOCHS * steps,
+    }.get(cause, 1)
+
+
+def _validation_rows(folder: Path) -> tuple[Any, Any]:
+    """Rows and labels that are in memory: validation waits for no input."""
+    batches = list(read_batches(folder, batches=_VALIDATION_BATCHES, latency_s=0.0))
+    rows, labels = zip(*batches, strict=True)
+    return np.concatenate(rows), np.concatenate(labels)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -151,7 +165,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--gpu", type=int, default=0, help="the simulated GPU they belong to")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--workers", type=int, default=0, help="of the PyDataset")
-    parser.add_argument("--latency-ms", type=float, default=12.0, help="of each of 4 files a batch")
+    parser.add_argument("--slow", choices=slow.CAUSES, default=slow.INPUT, help="what holds it up")
+    parser.add_argument(
+        "--latency-ms", type=float, default=12.0, help="of each of 4 files a batch, if --slow input"
+    )
+    parser.add_argument(
+        "--slow-seconds", type=float, default=5.0, help="of any other cause, in all"
+    )
     parser.add_argument(
         "--passes",
         type=int,

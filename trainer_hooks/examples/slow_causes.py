@@ -1,0 +1,146 @@
+"""What can hold a Keras training up, each by sleeps that time themselves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from trainer_hooks.examples.slow_store import Batch, read_batch
+
+FILES_A_BATCH = 4
+
+INPUT, CHECKPOINT, VALIDATION = "input", "checkpoint", "validation"
+CALLBACK, COMPILE, NONE = "callback", "compile", "none"
+CAUSES = (INPUT, CHECKPOINT, VALIDATION, CALLBACK, COMPILE, NONE)
+
+
+class Sleeps:
+    """Sleeps, and adds up by cause how long that really took.
+
+    Attributes:
+        spans_ns: Of each cause, when it slept: CLOCK_MONOTONIC nanoseconds.
+    """
+
+    def __init__(self) -> None:
+        self.spans_ns: dict[str, list[tuple[int, int]]] = {}
+        self._lock = threading.Lock()
+
+    def sleep(self, cause: str, seconds: float) -> None:
+        """Sleep for a cause; from any thread."""
+        if seconds > 0:
+            began_ns = time.monotonic_ns()
+            time.sleep(seconds)
+            self.note(cause, began_ns, time.monotonic_ns())
+
+    def note(self, cause: str, began_ns: int, ended_ns: int) -> None:
+        """A cause took the training from one instant to another."""
+        with self._lock:
+            self.spans_ns.setdefault(cause, []).append((began_ns, ended_ns))
+
+    def seconds(self, from_ns: int = 0, to_ns: int = 1 << 63) -> dict[str, float]:
+        """By cause, what was slept in sleeps that began between two instants."""
+        with self._lock:
+            return {
+                cause: sum(end - start for start, end in spans if from_ns <= start < to_ns) / 1e9
+                for cause, spans in self.spans_ns.items()
+            }
+
+
+class SlowStore(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
+    """The batches of a slow store, in the order Keras asks for them."""
+
+    def __init__(
+        self, folder: Path, *, batches: int, latency_s: float, workers: int, sleeps: Sleeps
+    ) -> None:
+        super().__init__(workers=max(1, workers), max_queue_size=8)
+        self._paths = sorted(folder.glob("part-*.z"))
+        self._batches = batches
+        self._latency_s = latency_s
+        self._sleeps = sleeps
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def __getitem__(self, index: int) -> Batch:
+        first = index * FILES_A_BATCH
+        wanted = [self._paths[(first + k) % len(self._paths)] for k in range(FILES_A_BATCH)]
+        for _ in wanted:
+            self._sleeps.sleep(INPUT, self._latency_s)
+        return read_batch(wanted, 0.0)
+
+
+class SlowCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+    """Writes the weights after each epoch to a store that takes its time."""
+
+    def __init__(self, path: Path, seconds: float, sleeps: Sleeps) -> None:
+        super().__init__(str(path), save_weights_only=True)
+        self._seconds = seconds
+        self._sleeps = sleeps
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._sleeps.sleep(CHECKPOINT, self._seconds)
+        super().on_epoch_end(epoch, logs)
+
+
+class SlowCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Does something slow after each batch."""
+
+    def __init__(self, seconds: float, sleeps: Sleeps) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._sleeps = sleeps
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        self._sleeps.sleep(CALLBACK, self._seconds)
+
+
+class SlowScore(keras.callbacks.Callback):  # type: ignore[misc]
+    """Works out a score of each validation batch on the host."""
+
+    def __init__(self, seconds: float, sleeps: Sleeps) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._sleeps = sleeps
+
+    def on_test_batch_end(self, batch: int, logs: object = None) -> None:
+        self._sleeps.sleep(VALIDATION, self._seconds)
+
+
+class SlowToTrace(keras.layers.Layer):  # type: ignore[misc]
+    """Changes nothing, but is slow to trace once, as a big model is to compile.
+
+    It takes part where a step is traced (JAX, TensorFlow), not where it runs.
+    """
+
+    def __init__(self, sleeps: Sleeps) -> None:
+        super().__init__()
+        self._sleeps = sleeps
+        self._seconds = 0.0
+
+    def arm(self, seconds: float) -> None:
+        """The next trace takes so much longer."""
+        self._seconds = seconds
+
+    def call(self, rows: Any) -> Any:
+        """Hand the rows on."""
+        seconds, self._seconds = self._seconds, 0.0
+        self._sleeps.sleep(COMPILE, seconds)
+        return rows
+
+
+def slow_callbacks(
+    cause: str, each_s: float, sleeps: Sleeps, folder: Path
+) -> Sequence[keras.callbacks.Callback]:
+    """The callbacks that a cause needs, each of whose sleeps is that long."""
+    if cause == CHECKPOINT:
+        return [SlowCheckpoint(folder / "latest.weights.h5", each_s, sleeps)]
+    if cause == CALLBACK:
+        return [SlowCallback(each_s, sleeps)]
+    if cause == VALIDATION:
+        return [SlowScore(each_s, sleeps)]
+    return []
