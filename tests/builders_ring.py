@@ -6,7 +6,7 @@ import fcntl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -87,6 +87,6 @@ def only(reading: RingsReading) -> RingReading:
     return reading.rings[0]
 
 
-def kinds(events: tuple[RingEvent, ...]) -> list[str]:
+def kinds(events: Sequence[RingEvent]) -> list[str]:
     """Names of the kinds of these records."""
     return [event.kind.name for event in events]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -100,7 +101,7 @@ class RingReading:
     owner_uid: int
     read_at_ns: int
     ended_ns: int | None
-    events: tuple[RingEvent, ...]
+    events: Sequence[RingEvent]
     lost_events: int
     phase_ns: dict[TrainingPhase, int]
     steps: int

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from typing import NamedTuple
+from itertools import compress, islice
+from operator import or_, sub
+from typing import Final, NamedTuple
 
-from gpumon.core.phase import STEP_PHASES, IdleCause, TrainingMode, TrainingPhase, cause_of
+from gpumon.core.phase import (
+    PHASE_NUMBER,
+    PHASES,
+    STEP_PHASES,
+    IdleCause,
+    TrainingMode,
+    TrainingPhase,
+    cause_of,
+)
 from gpumon.core.ring_events import RingEvent, RingKind
+from gpumon.core.ring_records import RingRecords
 from gpumon.core.sharing import WindowParts
 
 _MAX_SPANS = 65_536
-_MODES = {mode.value: mode for mode in TrainingMode}
+_MANY_SPANS: Final = 12
+"""From so many in a window on, adding them up in one go is quicker."""
+_MODE_SHIFT: Final = 4
+_MODES: Final = tuple(TrainingMode)
 
 
 class _Label(NamedTuple):
@@ -22,13 +36,20 @@ class _Label(NamedTuple):
     is_validation: bool
 
 
-def _label(phase: TrainingPhase, mode: TrainingMode) -> _Label:
+def _label(code: int) -> _Label:
+    """What the phase of that number means in the mode of that number."""
+    phase = PHASES[code & 0xF] if code & 0xF < len(PHASES) else TrainingPhase.OTHER
+    mode = _MODES[code >> _MODE_SHIFT]
     cause = cause_of(phase, mode)
     is_step = phase in STEP_PHASES and mode is TrainingMode.TRAIN
     return _Label(cause, is_step, cause is IdleCause.VALIDATION)
 
 
-_LABELS = {(phase, mode): _label(phase, mode) for phase in TrainingPhase for mode in TrainingMode}
+_LABELS: Final = tuple(_label(code) for code in range(len(_MODES) << _MODE_SHIFT))
+_ONLY: Final = tuple(bytes(byte == code for byte in range(256)) for code in range(len(_LABELS)))
+_MODE_BITS: Final = bytes(byte << _MODE_SHIFT if byte < len(_MODES) else 0 for byte in range(256))
+_TRAINS: Final = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
+"""The code of a training step in a training."""
 
 
 class PhaseTimeline:
@@ -41,7 +62,7 @@ class PhaseTimeline:
 
     def __init__(self) -> None:
         self._starts_ns: list[int] = []
-        self._labels: list[_Label] = []
+        self._labels = bytearray()  # a byte a span: number of its phase, and of its mode above
         self._amounts: dict[int, dict[IdleCause, int]] = {}  # by start of the span
         self._known_until_ns = 0
         self._has_marks = False
@@ -55,18 +76,11 @@ class PhaseTimeline:
         Records of several threads may be out of order by a little: they are
         put in order here.
         """
-        for event in sorted(events, key=_when):
-            if event.kind is RingKind.ENTER:
-                self._enter(event)
-            elif event.kind is RingKind.AMOUNT and self._starts_ns:
-                amounts = self._amounts.setdefault(self._starts_ns[-1], {})
-                cause = cause_of(event.phase)
-                amounts[cause] = amounts.get(cause, 0) + event.value
-            elif event.kind is RingKind.STEP:
-                self._steps_counted = event.value
-                self._steps_begun = max(self._steps_begun, event.value)
-            elif event.kind is RingKind.DEVICE_DONE:
-                self._device_done(event)
+        if isinstance(events, RingRecords) and self._is_continued_by(events):
+            self._extend_at_once(events)
+        else:
+            for event in sorted(events, key=_when):
+                self._take(event)
         self._known_until_ns = max(self._known_until_ns, known_until_ns)
         if len(self._starts_ns) > _MAX_SPANS:
             self.forget_before(self._starts_ns[-_MAX_SPANS])
@@ -74,8 +88,9 @@ class PhaseTimeline:
     def forget_before(self, time_ns: int) -> None:
         """Let go of what ended before ``time_ns``."""
         keep_from = max(0, bisect_right(self._starts_ns, time_ns) - 1)
-        for start_ns in self._starts_ns[:keep_from]:
-            self._amounts.pop(start_ns, None)
+        if self._amounts:
+            for start_ns in self._starts_ns[:keep_from]:
+                self._amounts.pop(start_ns, None)
         del self._starts_ns[:keep_from], self._labels[:keep_from]
         old = bisect_left(self._drained, time_ns, key=_end)
         del self._drained[:old]
@@ -90,36 +105,84 @@ class PhaseTimeline:
         """What the run did between two instants."""
         parts = WindowParts(uncovered_ns=end_ns - start_ns - self.covered_ns(start_ns, end_ns))
         end_ns = min(end_ns, self._known_until_ns)
-        position = max(0, bisect_right(self._starts_ns, start_ns) - 1)
-        while position < len(self._starts_ns) and self._starts_ns[position] < end_ns:
-            span_start_ns = self._starts_ns[position]
-            after = position + 1
-            span_end_ns = (
-                self._starts_ns[after] if after < len(self._starts_ns) else self._known_until_ns
-            )
-            inside = max(span_start_ns, start_ns), min(span_end_ns, end_ns)
-            if inside[1] > inside[0]:
-                self._add_span(parts, position, inside, span_end_ns - span_start_ns)
-            position = after
+        first = max(0, bisect_right(self._starts_ns, start_ns) - 1)
+        after = bisect_left(self._starts_ns, end_ns, lo=first)
+        if after - first >= _MANY_SPANS:
+            self._add_many(parts, first, after, (start_ns, end_ns))
+        else:
+            for position in range(first, after):
+                self._add_span(parts, position, (start_ns, end_ns))
         return parts
 
+    def _is_continued_by(self, records: RingRecords) -> bool:
+        """Whether these follow what is known, in order: then they need not be sorted in."""
+        known = self._starts_ns
+        return records.is_in_order and (not known or records.stamps_ns[0] >= known[-1])
+
+    def _extend_at_once(self, records: RingRecords) -> None:
+        """What taking each record would do, in a tenth of the time."""
+        entered = records.selected(RingKind.ENTER)
+        codes, modes = (
+            bytes(compress(column, entered)) for column in (records.phases, records.modes)
+        )
+        if modes.strip(b"\0"):
+            codes = bytes(map(or_, codes, modes.translate(_MODE_BITS)))
+        self._starts_ns += compress(records.stamps_ns, entered)
+        self._labels += codes
+        for at in records.positions(RingKind.AMOUNT):
+            span = bisect_right(self._starts_ns, records.stamps_ns[at]) - 1
+            if span >= 0:
+                self._add_amount(span, PHASES[records.phases[at]], records.values[at])
+        if self._has_marks or RingKind.DEVICE_DONE in records.kinds:
+            for at in records.positions(RingKind.ENTER, RingKind.STEP, RingKind.DEVICE_DONE):
+                self._follow_device(records[at])
+            return
+        newest_step = records.kinds.rfind(RingKind.STEP)
+        if newest_step >= 0:
+            self._count_steps(records.values[newest_step])
+        begun_since = entered.count(1, newest_step + 1)
+        if begun_since and _TRAINS in codes[-begun_since:]:
+            self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
+
+    def _take(self, event: RingEvent) -> None:
+        if event.kind is RingKind.ENTER:
+            if self._starts_ns and event.at_ns < self._starts_ns[-1]:
+                event = event._replace(at_ns=self._starts_ns[-1])
+            self._enter(event)
+        elif event.kind is RingKind.AMOUNT and self._starts_ns:
+            self._add_amount(-1, event.phase, event.value)
+        self._follow_device(event)
+
     def _enter(self, event: RingEvent) -> None:
-        mode = _MODES.get(event.value, TrainingMode.TRAIN)
-        start_ns = max(event.at_ns, self._starts_ns[-1] if self._starts_ns else 0)
-        label = _LABELS[event.phase, mode]
-        if self._starts_ns and self._starts_ns[-1] == start_ns:
-            self._labels[-1] = label
+        if self._starts_ns and self._starts_ns[-1] == event.at_ns:
+            self._labels[-1] = _code(event)
         else:
-            self._starts_ns.append(start_ns)
-            self._labels.append(label)
-        if event.phase is TrainingPhase.TRAIN_STEP and mode is TrainingMode.TRAIN:
+            self._starts_ns.append(event.at_ns)
+            self._labels.append(_code(event))
+
+    def _add_amount(self, span: int, phase: TrainingPhase, amount_ns: int) -> None:
+        amounts = self._amounts.setdefault(self._starts_ns[span], {})
+        cause = cause_of(phase)
+        amounts[cause] = amounts.get(cause, 0) + amount_ns
+
+    def _count_steps(self, counted: int) -> None:
+        self._steps_counted = counted
+        self._steps_begun = max(self._steps_begun, counted)
+
+    def _follow_device(self, event: RingEvent) -> None:
+        """Keep track of which steps the device was given, and which it has done."""
+        if event.kind is RingKind.STEP:
+            self._count_steps(event.value)
+        elif event.kind is RingKind.DEVICE_DONE:
+            self._device_done(event)
+        elif event.kind is RingKind.ENTER and _code(event) == _TRAINS:
             # A tag nested in a step enters it again: that is no further step.
             self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
             if self._idle_from_ns is not None:
                 # Disjoint and in order, whatever stamps a ring may carry.
                 from_ns = max(self._idle_from_ns, self._drained[-1][1] if self._drained else 0)
-                if start_ns > from_ns:
-                    self._drained.append((from_ns, start_ns))
+                if event.at_ns > from_ns:
+                    self._drained.append((from_ns, event.at_ns))
                 self._idle_from_ns = None
 
     def _device_done(self, event: RingEvent) -> None:
@@ -128,26 +191,48 @@ class PhaseTimeline:
         if self._steps_done >= self._steps_begun and self._idle_from_ns is None:
             self._idle_from_ns = event.at_ns
 
-    def _add_span(
-        self, parts: WindowParts, position: int, inside: tuple[int, int], span_ns: int
+    def _add_many(
+        self, parts: WindowParts, first: int, after: int, window: tuple[int, int]
     ) -> None:
-        label = self._labels[position]
-        length_ns = inside[1] - inside[0]
-        for cause, amount_ns in self._amounts.get(self._starts_ns[position], {}).items():
-            inner_ns = min(length_ns, amount_ns * (inside[1] - inside[0]) // max(span_ns, 1))
+        """Add spans ``first`` to ``after``, each phase's in one go where nothing is in the way."""
+        starts_ns, codes = self._starts_ns, self._labels[first:after]
+        bounds_ns = [max(starts_ns[first], window[0]), *starts_ns[first + 1 : after], window[1]]
+        lengths_ns = list(map(sub, islice(bounds_ns, 1, None), bounds_ns))
+        if self._amounts:
+            for position in range(first, after):
+                if starts_ns[position] in self._amounts:
+                    self._add_span(parts, position, window)
+                    lengths_ns[position - first] = 0
+        for code in sorted(set(codes)):
+            label, of_this_code = _LABELS[code], codes.translate(_ONLY[code])
+            if self._has_marks and not label.is_step and not label.is_validation:
+                for position in compress(range(first, after), of_this_code):
+                    if lengths_ns[position - first]:
+                        self._add_span(parts, position, window)
+            else:
+                _add_length(parts, label, sum(compress(lengths_ns, of_this_code)))
+
+    def _add_span(self, parts: WindowParts, position: int, window: tuple[int, int]) -> None:
+        starts_ns, after = self._starts_ns, position + 1
+        span_end_ns = starts_ns[after] if after < len(starts_ns) else self._known_until_ns
+        inside = max(starts_ns[position], window[0]), min(span_end_ns, window[1])
+        length_ns = whole_ns = inside[1] - inside[0]
+        if length_ns <= 0:
+            return
+        span_ns = span_end_ns - starts_ns[position]
+        for cause, amount_ns in self._amounts.get(starts_ns[position], {}).items():
+            inner_ns = min(length_ns, amount_ns * whole_ns // max(span_ns, 1))
             parts.waits[cause] = parts.waits.get(cause, 0) + inner_ns
             length_ns -= inner_ns
-        if label.is_step:
-            parts.step_ns += length_ns
-        elif label.is_validation:
-            parts.validation_ns += length_ns
-        else:
-            exposed_ns = self._exposed_ns(*inside) if self._has_marks else length_ns
-            exposed_ns = min(exposed_ns, length_ns)
-            parts.waits[label.cause] = parts.waits.get(label.cause, 0) + exposed_ns
-            if label.cause is IdleCause.INPUT_WAIT:
-                parts.hidden_input_wait_ns += length_ns - exposed_ns
-            parts.step_ns += length_ns - exposed_ns  # the device still had work
+        label = _LABELS[self._labels[position]]
+        if not self._has_marks or label.is_step or label.is_validation:
+            _add_length(parts, label, length_ns)
+            return
+        exposed_ns = min(self._exposed_ns(*inside), length_ns)
+        _add_length(parts, label, exposed_ns)
+        if label.cause is IdleCause.INPUT_WAIT:
+            parts.hidden_input_wait_ns += length_ns - exposed_ns
+        parts.step_ns += length_ns - exposed_ns  # the device still had work
 
     def _exposed_ns(self, start_ns: int, end_ns: int) -> int:
         exposed_ns = 0
@@ -159,6 +244,21 @@ class PhaseTimeline:
                 break
             exposed_ns += min(end_ns, drained_end_ns) - max(start_ns, drained_start_ns)
         return exposed_ns
+
+
+def _code(event: RingEvent) -> int:
+    """An ENTER's phase and mode as one number; a mode that is none is training."""
+    mode = event.value if event.value < len(_MODES) else 0
+    return PHASE_NUMBER[event.phase] | mode << _MODE_SHIFT
+
+
+def _add_length(parts: WindowParts, label: _Label, length_ns: int) -> None:
+    if label.is_step:
+        parts.step_ns += length_ns
+    elif label.is_validation:
+        parts.validation_ns += length_ns
+    else:
+        parts.waits[label.cause] = parts.waits.get(label.cause, 0) + length_ns
 
 
 def _when(event: RingEvent) -> int:

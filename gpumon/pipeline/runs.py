@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring_events import RingKind, RingReading, RingsReading
+from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading
+from gpumon.core.ring_records import RingRecords
 from gpumon.core.sample import GpuSample
 from gpumon.core.state import RunState
 from gpumon.core.timeline import PhaseTimeline
@@ -45,7 +46,7 @@ class Run:
         self.reading = reading
         until_ns = reading.read_at_ns if reading.ended_ns is None else reading.ended_ns
         self.timeline.extend(reading.events, until_ns)
-        for event in reading.events:
+        for event in _since_newest_phase(reading.events):
             if event.kind is RingKind.ENTER:
                 self._phase, self._phase_from_ns = event.phase, event.at_ns
             elif event.kind is RingKind.AMOUNT:
@@ -152,6 +153,16 @@ def _age_and_label(labelled: tuple[int, str, Run]) -> tuple[int, str]:
 
 def _age(run: Run) -> int:
     return run.started_ns
+
+
+def _since_newest_phase(events: Sequence[RingEvent]) -> Iterable[RingEvent]:
+    """The part of the records that says what is under way now."""
+    if not isinstance(events, RingRecords):
+        return events
+    newest = max(events.kinds.rfind(RingKind.ENTER), 0)
+    if RingKind.AMOUNT in events.kinds[newest:]:
+        return events[newest:]
+    return (events.event_at(newest),)
 
 
 def gpus_of_run(

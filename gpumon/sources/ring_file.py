@@ -7,6 +7,7 @@ import os
 import stat
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -27,6 +28,7 @@ from gpumon.core.ring_format import (
     newest_totals,
     parse_header,
 )
+from gpumon.core.ring_records import whole_records
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import RingError
 
@@ -111,13 +113,11 @@ class RingFile:
         header = parse_header(raw)
         self._take_facts(header)
         totals = self._take_totals(raw, header, now_ns)
-        records, start = self._new_records(header, max_records)
-        if lock.held:
-            records = records[: self._settled(records, start)]
-        events, lost = self._trustworthy(records, start, now_ns)
+        start, count = self._new_part(header, max_records)
+        events, lost = self._read_part(start, count, now_ns, held=lock.held)
         if lost and all(event.kind is not RingKind.ENTER for event in events):
             # What is under way began in the lost part: only the totals still know it.
-            events.insert(0, _present(totals))
+            events = (_present(totals), *events)
         reading = RingReading(
             key=self.key,
             facts=self._facts,
@@ -126,7 +126,7 @@ class RingFile:
             owner_uid=self.owner_uid,
             read_at_ns=now_ns,
             ended_ns=None if lock.held else max(totals.last_ns, self._last_held_ns or 0),
-            events=tuple(events),
+            events=events,
             lost_events=lost,
             phase_ns={p: ns for p, ns in zip(PHASES, totals.phase_ns, strict=True) if ns},
             steps=totals.steps,
@@ -168,25 +168,36 @@ class RingFile:
         self._totals = totals
         return totals
 
-    def _new_records(
-        self, header: RingHeader, max_records: int
-    ) -> tuple[list[RingEvent | None], int]:
-        """The records since the last read and the sequence number of the first."""
+    def _new_part(self, header: RingHeader, max_records: int) -> tuple[int, int]:
+        """First sequence number, and number, of the records to read now."""
         head, position = header.head, self._position
         if head + _SLACK_RECORDS < position:
             raise RingError("runs backwards")
         if head <= position:
-            return [], position
+            return position, 0
         start = max(position, head - min(RECORD_COUNT, max_records))
-        return decode_records(self._raw_records(start, head - start), start), start
+        return start, head - start
 
-    def _trustworthy(
-        self, records: list[RingEvent | None], start: int, now_ns: int
-    ) -> tuple[list[RingEvent], int]:
+    def _read_part(
+        self, start: int, count: int, now_ns: int, *, held: bool
+    ) -> tuple[Sequence[RingEvent], int]:
         """The records that are whole and of a possible time, and how many are lost."""
+        if not count:
+            return (), 0
+        raw = self._raw_records(start, count)
         earliest_ns, latest_ns = self._facts.started_ns - _SLACK_NS, now_ns + _SLACK_NS
-        events = [e for e in records if e is not None and earliest_ns <= e.at_ns <= latest_ns]
-        end = start + len(records)
+        events: Sequence[RingEvent]
+        whole = whole_records(raw, start)
+        if whole is not None and whole.lies_within(earliest_ns, latest_ns):
+            events, end = whole, start + count
+        else:
+            records = decode_records(raw, start)
+            if held:
+                records = records[: self._settled(records, start)]
+            events = tuple(
+                [e for e in records if e is not None and earliest_ns <= e.at_ns <= latest_ns]
+            )
+            end = start + len(records)
         lost = end - self._position - len(events)
         self._position = end
         return events, lost
