@@ -31,13 +31,13 @@ class TorchTap(StepFunctions):
         super().__init__(model, self._timed)
         self._listener = listener
         self._loaders = TimedLoaders(listener)
-        self._clock = CompileClock()
+        self._clock = CompileClock(listener)
         self._device: CudaEvents | None = None
         self._steps_to_find_a_device = _STEPS_TO_FIND_A_DEVICE
 
     def place(self, mode: int) -> None:
-        super().place(mode)
         self._loaders.place(mode)
+        super().place(mode)
         self._clock.listen()
 
     def remove(self) -> None:
@@ -63,14 +63,13 @@ class TorchTap(StepFunctions):
             if device is not None:
                 device.step_begins()
             machine.fetch_end()
-            clock.spent_ns = 0
+            clock.is_in_step = True
             try:
                 logs = function(data)
             except BaseException:
                 listener.failed()
                 raise
-            if clock.spent_ns:
-                listener.compiled(clock.spent_ns)
+            clock.end_step()
             # ``data`` is the list of this execution's batches.
             samples = rows_of(data[0]) if len(data) == 1 else sum(map(rows_of, data))
             listener.dispatched(len(data), samples, logs)

@@ -27,9 +27,15 @@ class TimedLoaders:
         self._run: weakref.ref[Any] | None = None
 
     def place(self, mode: int) -> None:
-        """Go around the loaders of the nearest Keras run among the callers, if there is one."""
+        """Go around the loaders of the nearest Keras run among the callers.
+
+        Raises:
+            LookupError: A training is not fed as Keras feeds one.
+        """
         feeder = caller_named("epoch_iterator", _makes_loaders)
         if feeder is None:
+            if mode == TRAIN and not self._adapters:
+                raise LookupError("it is not fed by an epoch iterator of Keras")
             return
         if self._run is None:
             # A callback that raises ends the run as well, but calls nobody.

@@ -7,26 +7,31 @@ import sys
 from time import monotonic_ns
 from typing import Any, Final
 
+from trainer_hooks.taps import StepListener
+
 _DYNAMO_CALLBACKS: Final = "torch._dynamo.callback"
 
 
 class CompileClock:
-    """Adds up the compilations of this process, on whatever thread, until ``leave``.
+    """Tells of compilations inside steps, from ``listen`` until ``leave``.
 
-    A torch without such callbacks, or one that has not loaded its compiler,
-    compiles nothing that could be told.
+    One on the thread that trains is told as it begins. Those on other threads,
+    where torch runs the way back on a GPU, are added up until the step ends. A
+    torch without such callbacks has nothing to tell.
 
     Attributes:
-        spent_ns: Nanoseconds since somebody last set it to 0.
+        is_in_step: Whether a training step is under way; others set it.
     """
 
-    def __init__(self) -> None:
-        self.spent_ns = 0
-        self._began_ns: int | None = None
+    def __init__(self, listener: StepListener) -> None:
+        self.is_in_step = False
+        self._listener = listener
+        self._told = False
+        self._began_ns = self._elsewhere_ns = 0
         self._handler: Any = None
 
     def listen(self) -> None:
-        """Add up from now on. Safe to call twice."""
+        """Tell from now on. Safe to call twice."""
         if self._handler is not None:
             return
         with contextlib.suppress(Exception):  # another torch may call it otherwise
@@ -36,7 +41,7 @@ class CompileClock:
             handler.register_end_callback(self._end)
 
     def leave(self) -> None:
-        """Add up no more. Safe to call twice."""
+        """Tell no more. Safe to call twice."""
         handler, self._handler = self._handler, None
         if handler is None:
             return
@@ -46,10 +51,29 @@ class CompileClock:
         with contextlib.suppress(Exception):
             handler.remove_end_callback(self._end)
 
+    def end_step(self) -> None:
+        """A training step was handed over: tell what other threads compiled for it."""
+        self.is_in_step = False
+        if self._elsewhere_ns:
+            self._listener.compiled(self._elsewhere_ns)
+            self._elsewhere_ns = 0
+
     def _begin(self, *_: object) -> None:
-        self._began_ns = monotonic_ns()
+        if not self.is_in_step:
+            return
+        machine = self._listener.machine_here
+        if machine is None:
+            self._began_ns = monotonic_ns()
+        else:
+            machine.compile_begin()
+            self._told = True
 
     def _end(self, *_: object) -> None:
-        if self._began_ns is not None:
-            self.spent_ns += monotonic_ns() - self._began_ns
-            self._began_ns = None
+        machine = self._listener.machine_here
+        if machine is None:
+            if self._began_ns:
+                self._elsewhere_ns += monotonic_ns() - self._began_ns
+                self._began_ns = 0
+        elif self._told:
+            self._told = False
+            machine.fetch_end()  # back to the step

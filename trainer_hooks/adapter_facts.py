@@ -1,0 +1,69 @@
+"""What can be said of the data that Keras trains on without touching it: its kind, and settings."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from trainer_hooks.loader_facts import LoaderFacts, loader_facts
+
+_KIND_OF_ADAPTER: Final = {
+    "ArrayDataAdapter": "arrays",
+    "GeneratorDataAdapter": "generator",
+    "GrainDatasetAdapter": "grain",
+    "PyDatasetAdapter": "PyDataset",
+    "TFDatasetAdapter": "tf.data",
+    "TorchDataLoaderAdapter": "DataLoader",
+}
+_PREFETCHES: Final = frozenset({"PrefetchDataset", "_PrefetchDataset"})
+_CACHES: Final = frozenset({"CacheDataset", "_CacheDataset"})
+_MOST_STAGES: Final = 32
+
+
+def adapter_facts(adapter: Any) -> LoaderFacts:  # noqa: ANN401
+    """Facts about the data of a ``fit``. Reads attributes only; never raises.
+
+    Args:
+        adapter: A data adapter of Keras 3, on any backend.
+
+    Returns:
+        ``adapter`` (its class), ``kind`` (``arrays, tf.data, PyDataset,
+        generator, DataLoader, grain``, else the class), and what can be seen of
+        ``batch_size`` (samples), ``batches`` (in an epoch) and: for a
+        PyDataset ``workers``, ``use_multiprocessing`` and ``max_queue_size``
+        (batches); for a DataLoader what ``loader_facts`` says; for tf.data
+        ``cache`` and ``parallel``, whether any stage does so, and ``prefetch``
+        where one does: TensorFlow may add that stage by itself, unseen.
+    """
+    name = type(adapter).__name__
+    facts: LoaderFacts = {"adapter": name, "kind": _KIND_OF_ADAPTER.get(name, name)}
+    try:
+        if name == "TorchDataLoaderAdapter":
+            facts = {**loader_facts(adapter._dataloader), **facts}
+        elif name == "TFDatasetAdapter":
+            facts |= _stages(adapter._dataset)
+        seen = {
+            "batch_size": getattr(adapter, "batch_size", None),
+            "batches": getattr(adapter, "num_batches", None),
+        }
+        dataset = getattr(adapter, "py_dataset", None)
+        for attribute in ("workers", "use_multiprocessing", "max_queue_size"):
+            seen[attribute] = getattr(dataset, attribute, None)
+        facts |= {key: value for key, value in seen.items() if isinstance(value, int)}
+    except Exception:  # noqa: BLE001 (another Keras may keep them elsewhere: then so much is known)
+        return facts
+    return facts
+
+
+def _stages(dataset: Any) -> LoaderFacts:  # noqa: ANN401
+    """What a tf.data pipeline does, by the names of its stages' classes."""
+    stages: set[str] = set()
+    for _ in range(_MOST_STAGES):
+        if dataset is None:
+            break
+        stages.add(type(dataset).__name__)
+        dataset = getattr(dataset, "_input_dataset", None)
+    facts: LoaderFacts = {
+        "cache": bool(stages & _CACHES),
+        "parallel": any("Parallel" in stage for stage in stages),
+    }
+    return facts | {"prefetch": True} if stages & _PREFETCHES else facts
