@@ -1,29 +1,39 @@
-"""Callbacks of our own around everybody else's: when they run, and when they write checkpoints."""
+"""Callbacks of our own around everybody else's: when they run, and which of them take how long."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 import keras
 
 _CHECKPOINTS: Final = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
+_BATCH_BEGIN: Final = "on_train_batch_begin"
+_BATCH_END: Final = "on_train_batch_end"
+_ALIAS: Final = {_BATCH_BEGIN: "on_batch_begin", _BATCH_END: "on_batch_end"}
+"""Old names: Keras calls them from the new ones."""
+_MARKED: Final = ("on_epoch_begin", "on_epoch_end", "on_train_end", "on_test_begin", "on_test_end")
 _MODES: Final = {"test": 1, "predict": 2}
-_FRAMES_UP: Final = 8
+_FRAMES_UP: Final = 12
 
 
 class Watcher(Protocol):
     """What brackets tell what they see; every method may be called from any thread."""
 
     def epoch_begins(self, epoch: int) -> None: ...
+    def epoch_ends(self, logs: Any) -> None: ...  # noqa: ANN401
     def callbacks_begin(self) -> None: ...
     def callbacks_end(self) -> None: ...
+    def epoch_begun(self) -> None: ...
+    def batch_announced(self) -> None: ...
     def batch_begins(self) -> None: ...
     def step_returned(self) -> None: ...
     def batch_callbacks_end(self) -> None: ...
+    def slot_of(self, callback: object) -> int: ...
+    def callback_returned(self, slot: int) -> None: ...
     def checkpoint_begin(self) -> None: ...
-    def checkpoint_end(self) -> None: ...
+    def checkpoint_end(self, slot: int) -> None: ...
     def run_begins(self, mode: int) -> None: ...
     def run_ends(self) -> None: ...
     def train_ends(self) -> None: ...
@@ -44,13 +54,16 @@ class _First(_Bracket):
         self._watcher.epoch_begins(epoch)
 
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        self._watcher.callbacks_begin()
+        self._watcher.epoch_ends(logs)
 
     def on_train_end(self, logs: object = None) -> None:
         self._watcher.callbacks_begin()
 
     def on_test_begin(self, logs: object = None) -> None:
         self._watcher.run_begins(_MODES["test"])
+
+    def on_test_end(self, logs: object = None) -> None:
+        self._watcher.callbacks_begin()
 
     def on_predict_begin(self, logs: object = None) -> None:
         self._watcher.run_begins(_MODES["predict"])
@@ -60,7 +73,7 @@ class _Last(_Bracket):
     """Comes after every other callback."""
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        self._watcher.callbacks_end()
+        self._watcher.epoch_begun()
 
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:
         self._watcher.callbacks_end()
@@ -79,7 +92,7 @@ class _FirstInEachBatch(_First):
     """... and hears of every batch."""
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        self._watcher.callbacks_begin()
+        self._watcher.batch_announced()
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         self._watcher.step_returned()
@@ -95,69 +108,97 @@ class _LastInEachBatch(_Last):
         self._watcher.batch_callbacks_end()
 
 
-class _Around(_Bracket):
-    """Comes right before, or right after, a callback that writes checkpoints."""
+class _Mark(keras.callbacks.Callback):  # type: ignore[misc]
+    """Stands right before or after a callback, and hears of what that one hears of."""
 
-    def __init__(self, watcher: Watcher, tell: Callable[[], None]) -> None:
-        super().__init__(watcher)
-        self._tell = tell
+    async_safe = True
 
-    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        self._tell()
+    def __init__(self, methods: Iterable[str], tell: Callable[[], None]) -> None:
+        super().__init__()
 
-    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        self._tell()
+        def hear(*_: object, **__: object) -> None:
+            tell()
 
-    def on_train_end(self, logs: object = None) -> None:
-        self._tell()
-
-    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        self._tell()
+        for method in methods:
+            setattr(self, method, hear)
 
 
 class Brackets:
-    """Our callbacks in somebody's ``CallbackList``, until ``remove``."""
+    """Our callbacks in somebody's ``CallbackList``, until ``remove``.
 
-    def __init__(self, callback_list: Any, watcher: Watcher, *, each_batch: bool) -> None:  # noqa: ANN401
+    Attributes:
+        callback_list: Keras' list.
+    """
+
+    def __init__(self, callback_list: Any, watcher: Watcher, *, ends_here: bool) -> None:  # noqa: ANN401
         """Put them in. The list is replaced, not changed: Keras is iterating over it.
+
+        Every batch is heard of, until ``hear_batches`` says otherwise.
 
         Args:
             callback_list: Keras' ``CallbackList``.
             watcher: Told of what happens.
-            each_batch: Tell of the callbacks of batches even where nobody has
-                any but at their end on another thread: it costs each step some
-                microseconds.
+            ends_here: Whether the callbacks at a batch's end run on the
+                thread that trains.
         """
         self.callback_list = callback_list
+        self._watcher = watcher
+        self._ends_here = ends_here
         self._original = callback_list.callbacks
-        hears = each_batch or any(
-            _overrides(callback, "on_train_batch_begin", "on_batch_begin")
-            for callback in self._original
-        )
-        first, last = (_FirstInEachBatch, _LastInEachBatch) if hears else (_First, _Last)
-        self._placed = [first(watcher), *self._middle(watcher), last(watcher)]
-        callback_list.callbacks = self._placed
+        self._middle = [placed for one in self._original for placed in self._with_marks(one)]
+        self._placed = callback_list.callbacks
+        self._place(each_batch=True)
+
+    def hear_no_batches(self) -> None:
+        """Save each step some microseconds, if nobody else has callbacks before a batch."""
+        if not any(_overrides(callback, _BATCH_BEGIN) for callback in self._original):
+            self._place(each_batch=False)
 
     def remove(self) -> None:
         """Leave the list as it was found."""
         if self.callback_list.callbacks is self._placed:
             self.callback_list.callbacks = self._original
 
-    def _middle(self, watcher: Watcher) -> list[Any]:
-        placed: list[Any] = []
-        for callback in self._original:
-            if isinstance(callback, _CHECKPOINTS):
-                before = _Around(watcher, watcher.checkpoint_begin)
-                after = _Around(watcher, watcher.checkpoint_end)
-                placed += [before, callback, after]
-            else:
-                placed.append(callback)
-        return placed
+    def _place(self, *, each_batch: bool) -> None:
+        if self.callback_list.callbacks is not self._placed:
+            return  # somebody else has put a list of his own there
+        first, last = (_FirstInEachBatch, _LastInEachBatch) if each_batch else (_First, _Last)
+        self._placed = [first(self._watcher), *self._middle, last(self._watcher)]
+        self.callback_list.callbacks = self._placed
+
+    def _with_marks(self, callback: Any) -> list[Any]:  # noqa: ANN401
+        methods = self._methods_of(callback)
+        if not methods:
+            return [callback]
+        watcher, slot = self._watcher, self._watcher.slot_of(callback)
+        if not isinstance(callback, _CHECKPOINTS):
+            return [callback, _Mark(methods, lambda: watcher.callback_returned(slot))]
+        before = _Mark(methods, watcher.checkpoint_begin)
+        return [before, callback, _Mark(methods, lambda: watcher.checkpoint_end(slot))]
+
+    def _methods_of(self, callback: Any) -> list[str]:  # noqa: ANN401
+        """What a callback does anything in, on the thread that trains."""
+        if type(callback).__module__.startswith("trainer_hooks."):
+            return []
+        batch = [_BATCH_BEGIN] + [_BATCH_END] * (self._ends_here and not _is_idle_in(callback))
+        return [name for name in (*_MARKED, *batch) if _overrides(callback, name)]
 
 
-def _overrides(callback: object, *names: str) -> bool:
-    """Whether a callback does anything there; Keras marks its own empty methods."""
-    return not all(getattr(getattr(callback, name, None), "_is_default", False) for name in names)
+def _is_idle_in(callback: Any) -> bool:  # noqa: ANN401
+    """Whether a checkpoint callback has a method for a batch's end that does nothing."""
+    return (
+        type(callback) is keras.callbacks.ModelCheckpoint
+        and getattr(callback, "save_freq", None) == "epoch"
+    )
+
+
+def _overrides(callback: object, name: str) -> bool:
+    """Whether a callback does anything there that Keras' own empty method does not."""
+    return any(
+        alias in vars(callback)
+        or getattr(type(callback), alias, None) is not getattr(keras.callbacks.Callback, alias)
+        for alias in (name, _ALIAS.get(name, name))
+    )
 
 
 def caller_named(name: str, fits: Callable[[Any], bool]) -> Any | None:  # noqa: ANN401

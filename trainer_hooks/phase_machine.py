@@ -46,12 +46,18 @@ class Pen(Protocol):
         """An epoch begins."""
         ...
 
+    def spent_ns(self, phase: int) -> int:
+        """Nanoseconds in a phase so far, those of the one under way included."""
+        ...
+
 
 class PhaseMachine:
     """Turns what Keras does into phases.
 
     In training every moment has a phase of its own; inside validation and
-    prediction only the wait for input is told apart.
+    prediction only the wait for input is told apart. Until a first batch was
+    seen to pass, the time after its announcement is ``start_up``: whether it
+    is a wait or a step, nobody can tell yet.
     """
 
     def __init__(self, pen: Pen, *, sees_steps: bool, fetches_first: bool = False) -> None:
@@ -62,42 +68,60 @@ class PhaseMachine:
             sees_steps: Whether fetching and computing can be told apart on
                 this backend; where not, both are ``other``.
             fetches_first: Whether a batch is fetched before the callbacks
-                that announce it, as on torch.
+                that announce it, as on torch: the step follows them at once.
         """
         self._pen = pen
         self._sees_steps = sees_steps
         self._fetches_first = sees_steps and fetches_first
-        self._awaits_first_batch = False
         self._mode = TRAIN
         self._is_training = False
         self._rest = START_UP
-        self._after_announcing = (
-            OTHER if not sees_steps else TRAIN_STEP if fetches_first else INPUT_WAIT
-        )
+        self._after_announcing = START_UP if sees_steps else OTHER
         self._epoch_steps: int | None = None
         self._epoch_steps_done = 0
+        self._left_training_at_ns = self._waited_elsewhere_ns = 0
 
     @property
     def mode(self) -> int:
         """What Keras is running, as the number of a ``TrainingMode``."""
         return self._mode
 
+    @property
+    def fetches_first(self) -> bool:
+        """Whether a batch is fetched before the callbacks that announce it."""
+        return self._fetches_first
+
+    @property
+    def training_wait_ns(self) -> int:
+        """Nanoseconds of ``input_wait`` so far, without those of validation and prediction."""
+        return self._pen.spent_ns(INPUT_WAIT) - self._waited_elsewhere_ns
+
+    def learn_that_batches_come_first(self) -> None:
+        """A step was handed its batches, not an iterator over them."""
+        self._fetches_first = self._sees_steps
+
+    def see_no_steps(self) -> None:
+        """Steps pass by unseen: from now on the wait for input and the step are ``other``."""
+        self._sees_steps = self._fetches_first = False
+        self._after_announcing = OTHER
+
     def train_begin(self, epoch_steps: int | None) -> None:
         """``fit`` begins; an epoch has ``epoch_steps`` steps, where that is known."""
-        self._mode, self._is_training = TRAIN, True
+        self._switch_to(TRAIN)
+        self._is_training = True
         self._rest = START_UP
         self._epoch_steps = epoch_steps
         self._pen.enter(CALLBACKS, TRAIN)
 
     def train_end(self) -> None:
         """``fit`` is over, by its end or by an exception."""
-        self._mode, self._is_training = TRAIN, False
+        self._switch_to(TRAIN)
+        self._is_training = False
         self._pen.enter(OTHER, TRAIN)
 
     def epoch_begin(self, epoch: int) -> None:
         """Epoch ``epoch`` begins, with the callbacks for it."""
         self._epoch_steps_done = 0
-        self._awaits_first_batch = True
         self._pen.epoch(epoch)
         self.callbacks_begin()
 
@@ -108,11 +132,8 @@ class PhaseMachine:
 
     def callbacks_end(self) -> None:
         """They returned, between two epochs."""
-        if self._mode != TRAIN:
-            return
-        fetches = self._fetches_first and self._awaits_first_batch
-        self._awaits_first_batch = False
-        self._pen.enter(INPUT_WAIT if fetches else self._rest, TRAIN)
+        if self._mode == TRAIN:
+            self._pen.enter(self._rest, TRAIN)
 
     def batch_callbacks_end(self) -> None:
         """They returned, and what comes next is a batch, or the end of the epoch.
@@ -120,17 +141,14 @@ class PhaseMachine:
         The way from here to the next fetch is a few lines of Keras: they stay
         with the callbacks, for that costs no record.
         """
-        if self._mode != TRAIN:
-            return
-        if self._is_epoch_done():
+        if self._mode == TRAIN and self._is_epoch_done():
             self._pen.enter(BETWEEN_EPOCHS, TRAIN)
-        elif self._fetches_first:
-            self._pen.enter(INPUT_WAIT, TRAIN)
 
     def batch_begins(self) -> None:
         """The callbacks before a batch returned."""
         if self._mode == TRAIN:
-            self._rest = BETWEEN_EPOCHS
+            if self._after_announcing != START_UP:
+                self._rest = BETWEEN_EPOCHS
             self._pen.enter(self._after_announcing, TRAIN)
 
     def checkpoint_begin(self) -> None:
@@ -174,21 +192,22 @@ class PhaseMachine:
         """
         self._epoch_steps_done += steps
         self._pen.step(steps, samples)
+        if steps and self._after_announcing == START_UP:
+            self._after_announcing = TRAIN_STEP if self._fetches_first else INPUT_WAIT
+            self._rest = BETWEEN_EPOCHS
         if waits:
             self._pen.enter(DEVICE_SYNC, TRAIN)
         elif self._is_epoch_done():
             self._pen.enter(BETWEEN_EPOCHS, TRAIN)
-        elif self._fetches_first:
-            self._pen.enter(INPUT_WAIT, TRAIN)
 
     def run_begin(self, mode: int) -> None:
         """``evaluate`` or ``predict`` begins, inside ``fit`` or alone."""
-        self._mode = mode
+        self._switch_to(mode)
         self._pen.enter(_WORK[mode], mode)
 
     def run_end(self) -> None:
         """It is over."""
-        self._mode = TRAIN
+        self._switch_to(TRAIN)
         self._pen.enter(BETWEEN_EPOCHS if self._is_training else OTHER, TRAIN)
 
     def borrow(self, mode: int) -> tuple[int, int, int]:
@@ -198,14 +217,24 @@ class PhaseMachine:
             What ``give_back`` needs.
         """
         before = (*self._pen.present, self._mode)
-        self._mode = mode
+        self._switch_to(mode)
         self._pen.enter(_WORK[mode], mode)
         return before
 
     def give_back(self, before: tuple[int, int, int]) -> None:
         """That step is over."""
-        phase, phase_mode, self._mode = before
+        phase, phase_mode, mode = before
+        self._switch_to(mode)
         self._pen.enter(phase, phase_mode)
+
+    def _switch_to(self, mode: int) -> None:
+        """Keep what other modes wait for input out of what the training waits."""
+        if self._mode == TRAIN and mode != TRAIN:
+            self._left_training_at_ns = self._pen.spent_ns(INPUT_WAIT)
+        elif self._mode != TRAIN and mode == TRAIN:
+            waited_ns = self._pen.spent_ns(INPUT_WAIT) - self._left_training_at_ns
+            self._waited_elsewhere_ns += waited_ns
+        self._mode = mode
 
     def _is_epoch_done(self) -> bool:
         return self._epoch_steps is not None and self._epoch_steps_done >= self._epoch_steps

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trainer_hooks.brackets import Brackets
-from trainer_hooks.phase_machine import (
-    BETWEEN_EPOCHS,
-    COMPILE,
-    DEVICE_SYNC,
-    INPUT_WAIT,
-    TRAIN,
-    TRAIN_STEP,
-    PhaseMachine,
-)
+from trainer_hooks.callback_times import CallbackTimes
+from trainer_hooks.fit_figures import Fit
+from trainer_hooks.flush_bracket import bracket_flush, unbracket_flush
+from trainer_hooks.nvtx_pen import NvtxPen, Ranges
+from trainer_hooks.phase_machine import COMPILE, INPUT_WAIT, OTHER, TRAIN, Pen, PhaseMachine
+from trainer_hooks.probed_tap import ProbedTap
 from trainer_hooks.process_ring import ProcessRing
 from trainer_hooks.ring_writer import RingWriter
-from trainer_hooks.taps import make_tap
+from trainer_hooks.screen import say
 
 if TYPE_CHECKING:
     from trainer_hooks.taps.device_watch import DeviceWatch
+
+_RESTATE_NS: Final = 1_000_000_000
+"""The first page of the ring is not written anew more often: epochs may be short."""
+
+
+class Wishes(NamedTuple):
+    """What the user wants of a tagged training.
+
+    Attributes:
+        logs: Whether epochs get keys in their ``logs``.
+        ranges: What opens NVTX ranges; ``None``: none are wanted.
+        warn: Told of trouble, as a sentence.
+    """
+
+    logs: bool
+    ranges: Ranges | None
+    warn: Callable[[str], None]
 
 
 class Tagging:
@@ -37,6 +53,7 @@ class Tagging:
         callback_list: Any | None,  # noqa: ANN401
         *,
         backend: str,
+        wishes: Wishes,
     ) -> None:
         """Put everything in place.
 
@@ -45,33 +62,37 @@ class Tagging:
             model: The Keras model.
             callback_list: The ``CallbackList`` that called; ``None`` if not found.
             backend: Keras' backend.
+            wishes: What the user wants.
         """
         assert ring.writer is not None
         ring.adopt_thread()
         self._ring = ring
-        self._pen: RingWriter = ring.writer
-        self._backend = backend
-        self._tap = make_tap(backend, model, self)
-        self._machine = PhaseMachine(
-            self._pen,
-            sees_steps=self._tap is not None,
-            fetches_first=self._tap is not None and self._tap.fetches_first,
-        )
+        self._wishes = wishes
+        self._writer: RingWriter = ring.writer
+        self._nvtx = None if wishes.ranges is None else NvtxPen(ring.writer, wishes.ranges)
+        self._pen: Pen = self._nvtx or ring.writer
+        self._callback_list = callback_list
+        self._waits_each_step = not getattr(callback_list, "_async_train", False)
         self._steps_per_execution = int(getattr(model, "steps_per_execution", 1) or 1)
         self._is_active = True
-        self._is_whole_fit = False
-        self._waits_each_step = not getattr(callback_list, "_async_train", False)
+        self._is_whole_fit = self._is_verbose = self._device_tells = False
+        self._fit: Fit | None = None
+        self._times = CallbackTimes(self._writer.facts.callback_ns)
+        self._restated_ns = 0
         self._watch: DeviceWatch | None = None
+        self._tap = ProbedTap(wishes.warn)
+        self._tap.make(backend, model, self)
+        self._machine = self._tap.machine = PhaseMachine(
+            self._pen, sees_steps=self._tap.is_there, fetches_first=self._tap.fetches_first
+        )
         self._brackets: Brackets | None = None
         if callback_list is not None:
-            each_batch = self._waits_each_step or backend != "jax"
-            self._brackets = Brackets(callback_list, self, each_batch=each_batch)
-        self._callback_list = callback_list
+            self._brackets = Brackets(callback_list, self, ends_here=self._waits_each_step)
+        if not self._waits_each_step:
+            bracket_flush(callback_list, self._pen, lambda: self.machine_here)
+        self._may_spare_batches = backend == "jax" and not self._waits_each_step
         if backend == "jax":
-            from trainer_hooks.taps.device_watch import DeviceWatch
-
-            self._watch = DeviceWatch(self._pen.device_done)
-        self._bracket_flush()
+            self._tap.attempt(self._watch_the_device)
 
     @property
     def has_brackets(self) -> bool:
@@ -81,7 +102,7 @@ class Tagging:
     @property
     def machine_here(self) -> PhaseMachine | None:
         """The rules, if the calling thread is the one that trains."""
-        is_here = self._is_active and self._ring.writer_here is self._pen
+        is_here = self._is_active and self._ring.writer_here is self._writer
         return self._machine if is_here else None
 
     def is_in(self, callback_list: Any | None) -> bool:  # noqa: ANN401
@@ -94,33 +115,40 @@ class Tagging:
         if not self._is_active:
             return
         self._is_active = False
-        if self._tap is not None:
-            self._tap.remove()
+        self._tap.remove()
         if self._brackets is not None:
             self._brackets.remove()
-        if self._callback_list is not None:
-            vars(self._callback_list).pop("_flush_futures", None)
+        unbracket_flush(self._callback_list)
         if self._watch is not None:
             self._watch.stop()
         self._machine.train_end()
+        if self._nvtx is not None:
+            self._nvtx.close()
 
     # What the tagger and the brackets say.
 
-    def train_begins(self, epoch_steps: int | None) -> None:
-        self._is_whole_fit = True
-        if self._tap is not None:
-            self._tap.place(TRAIN)
+    def train_begins(self, epoch_steps: int | None, *, verbose: bool) -> None:
+        self._is_whole_fit, self._is_verbose = True, verbose
+        self._tap.place(TRAIN)
+        self._fit = Fit(self._writer, self._machine, wants_logs=self._wishes.logs)
         self._machine.train_begin(epoch_steps)
+        if self._brackets is None:
+            self._pen.enter(OTHER, TRAIN)  # nobody will say when the callbacks are over
 
     def train_ends(self) -> None:
+        if self.machine_here is not None:
+            self._restate_callbacks()
+            if self._watch is not None:
+                self._watch.stop()  # it may have a last step to tell of
+            self._attempt(self._say_the_last_line)
         self.stop()
 
     def run_begins(self, mode: int) -> None:
-        if self._tap is not None:
-            self._tap.place(mode)
+        self._tap.place(mode)
         machine = self.machine_here
         if machine is not None:
             machine.run_begin(mode)
+            self._times.begin()
 
     def run_ends(self) -> None:
         machine = self.machine_here
@@ -133,21 +161,53 @@ class Tagging:
         machine = self.machine_here
         if machine is not None:
             machine.epoch_begin(epoch)
+            if self._fit is not None:
+                self._attempt(self._fit.epoch_begins)
+            self._times.begin()
+
+    def epoch_begun(self) -> None:
+        if self._fit is not None:
+            self._tap.place(TRAIN)  # somebody's callback may have made the function anew
+        self.callbacks_end()
+
+    def epoch_ends(self, logs: Any) -> None:  # noqa: ANN401
+        machine, fit = self.machine_here, self._fit
+        if machine is not None:
+            machine.callbacks_begin()
+            if fit is not None:
+                self._attempt(lambda: fit.epoch_ends(logs, sees_input=self._tap.is_trusted))
+            self._times.begin()
 
     def callbacks_begin(self) -> None:
         machine = self.machine_here
         if machine is not None:
             machine.callbacks_begin()
+            self._times.begin()
 
     def callbacks_end(self) -> None:
         machine = self.machine_here
         if machine is not None:
+            if monotonic_ns() - self._restated_ns > _RESTATE_NS:
+                self._restate_callbacks()
             machine.callbacks_end()
+
+    def batch_announced(self) -> None:
+        machine = self.machine_here
+        if machine is None:
+            return
+        unseen = self._tap.announced()
+        if unseen:
+            self._pen.step(unseen * self._steps_per_execution)
+        if self._may_spare_batches and self._tap.is_trusted and self._brackets is not None:
+            self._may_spare_batches = False
+            self._brackets.hear_no_batches()
+        machine.callbacks_begin()
+        self._times.begin()
 
     def batch_begins(self) -> None:
         machine = self.machine_here
         if machine is not None:
-            if self._tap is None:
+            if not self._tap.is_there:
                 self._pen.step(self._steps_per_execution)
             machine.batch_begins()
 
@@ -155,38 +215,58 @@ class Tagging:
         machine = self.machine_here
         if machine is None:
             return
-        if self._tap is not None and self._waits_each_step:
-            self._pen.device_done(self._pen.steps, monotonic_ns())
+        if self._waits_each_step:
+            now_ns = monotonic_ns()
+            if self._tap.is_there:
+                self._writer.device_done(self._writer.steps, now_ns)
+            self._step_done(self._writer.steps, now_ns)
         machine.callbacks_begin()
+        self._times.begin()
 
     def batch_callbacks_end(self) -> None:
         machine = self.machine_here
         if machine is not None:
             machine.batch_callbacks_end()
 
+    def slot_of(self, callback: object) -> int:
+        return self._times.slot_of(type(callback).__name__)
+
+    def callback_returned(self, slot: int) -> None:
+        if self.machine_here is not None:
+            self._times.returned(slot)
+
     def checkpoint_begin(self) -> None:
         machine = self.machine_here
         if machine is not None:
             machine.checkpoint_begin()
 
-    def checkpoint_end(self) -> None:
+    def checkpoint_end(self, slot: int) -> None:
         machine = self.machine_here
         if machine is not None:
+            self._times.returned(slot)
             machine.checkpoint_end()
 
     # What the tap says.
 
-    def dispatched(self, steps: int, samples: int, logs: object) -> None:
-        self._machine.dispatched(steps, samples, waits=self._waits_each_step)
-        if not self._waits_each_step and self._watch is not None:
-            self._watch.submit(self._pen.steps, logs)
-
     @property
     def steps(self) -> int:
-        return self._pen.steps
+        return self._writer.steps
+
+    def dispatched(self, steps: int, samples: int, logs: object) -> None:
+        if steps:
+            self._tap.has_passed = True
+        self._machine.dispatched(steps, samples, waits=self._waits_each_step)
+        if self._waits_each_step:
+            return
+        if self._watch is not None:
+            self._watch.submit(self._writer.steps, logs)
+        elif not self._device_tells:
+            self._step_done(self._writer.steps, monotonic_ns())
 
     def device_done(self, step: int, at_ns: int) -> None:
-        self._pen.device_done(step, at_ns)
+        self._device_tells = True
+        self._writer.device_done(step, at_ns)
+        self._step_done(step, at_ns)
 
     def failed(self) -> None:
         self.stop()
@@ -194,30 +274,39 @@ class Tagging:
     def waited(self, input_wait_ns: int) -> None:
         machine = self.machine_here
         if machine is not None and machine.mode == TRAIN:
-            self._pen.amount(INPUT_WAIT, input_wait_ns)
+            self._writer.amount(INPUT_WAIT, input_wait_ns)
 
     def compiled(self, duration_ns: int) -> None:
         machine = self.machine_here
         if machine is not None and machine.mode == TRAIN:
-            self._pen.amount(COMPILE, duration_ns)
+            self._writer.amount(COMPILE, duration_ns)
 
-    def _bracket_flush(self) -> None:
-        """Time the wait at an epoch's end: for callbacks on other threads, and so the device."""
-        flush = getattr(self._callback_list, "_flush_futures", None)
-        if flush is None or self._waits_each_step:
+    # What is behind it.
+
+    def _watch_the_device(self) -> None:
+        from trainer_hooks.taps.device_watch import DeviceWatch
+
+        self._watch = DeviceWatch(self.device_done)
+
+    def _attempt(self, what: Callable[[], object]) -> None:
+        """Do it; if that fails, there are no figures of this ``fit``, and one warning."""
+        try:
+            what()
+        except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
+            self._fit = None
+            self._wishes.warn(f"gpumon's PhaseTagger gives no figures of this training: {error!r}")
+
+    def _step_done(self, step: int, at_ns: int) -> None:
+        if self._fit is not None:
+            self._fit.step_times.done(step, at_ns)
+
+    def _restate_callbacks(self) -> None:
+        self._restated_ns = monotonic_ns()
+        self._writer.restate(replace(self._writer.facts, callback_ns=self._times.spent_ns))
+
+    def _say_the_last_line(self) -> None:
+        if self._fit is None or not self._is_verbose:
             return
-
-        def timed_flush() -> None:
-            machine = self.machine_here
-            if machine is None or machine.mode != TRAIN:
-                flush()
-                return
-            phase, mode = self._pen.present
-            self._pen.enter(DEVICE_SYNC, TRAIN)
-            try:
-                flush()
-            finally:
-                # To enter ``train_step`` again would say that one more step began.
-                self._pen.enter(BETWEEN_EPOCHS if phase == TRAIN_STEP else phase, mode)
-
-        vars(self._callback_list)["_flush_futures"] = timed_flush
+        line = self._fit.line(is_asynchronous=not self._waits_each_step)
+        if line is not None:
+            say(line)

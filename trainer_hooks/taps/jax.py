@@ -11,7 +11,7 @@ from trainer_hooks.taps import StepListener
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.step_functions import StepFunctions
 
-StepFunction = Callable[[Any, Iterator[Any]], tuple[Any, Any]]
+StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
 
 class JaxTap(StepFunctions):
@@ -58,34 +58,65 @@ class TimedBatches:
 
 
 def _timed(function: StepFunction, mode: int, listener: StepListener) -> StepFunction:
-    def train(state: Any, iterator: Iterator[Any]) -> tuple[Any, Any]:  # noqa: ANN401
+    return _train(function, listener) if mode == TRAIN else _borrowed(function, mode, listener)
+
+
+def _train(function: StepFunction, listener: StepListener) -> StepFunction:
+    def train(state: Any, source: Any) -> tuple[Any, Any]:  # noqa: ANN401
         machine = listener.machine_here
         if machine is None:
-            return function(state, iterator)
-        batches = TimedBatches(iterator, machine)
+            return function(state, source)
+        batches = _batches(source, machine)
         try:
-            result = function(state, batches)
+            result = function(state, source if batches is None else batches)
         except StopIteration:
             raise
         except BaseException:
             listener.failed()
             raise
-        listener.dispatched(batches.fetched, batches.samples, result[0])
+        if batches is None:
+            listener.dispatched(len(source), sum(rows_of(batch) for batch in source), result[0])
+        else:
+            listener.dispatched(batches.fetched, batches.samples, result[0])
         return result
 
-    def borrowed(state: Any, iterator: Iterator[Any]) -> tuple[Any, Any]:  # noqa: ANN401
+    return train
+
+
+def _borrowed(function: StepFunction, mode: int, listener: StepListener) -> StepFunction:
+    def own(state: Any, source: Any, machine: PhaseMachine) -> tuple[Any, Any]:  # noqa: ANN401
+        batches = _batches(source, machine)
+        if batches is not None:
+            return function(state, batches)
+        result = function(state, source)
+        machine.fetch_begin()
+        return result
+
+    def borrowed(state: Any, source: Any) -> tuple[Any, Any]:  # noqa: ANN401
         machine = listener.machine_here
         if machine is None:
-            return function(state, iterator)
+            return function(state, source)
         if machine.mode == mode:
-            return function(state, TimedBatches(iterator, machine))
+            return own(state, source, machine)
         before = machine.borrow(mode)
         try:
-            return function(state, TimedBatches(iterator, machine))
+            return own(state, source, machine)
         finally:
             machine.give_back(before)
 
-    return train if mode == TRAIN else borrowed
+    return borrowed
+
+
+def _batches(source: Any, machine: PhaseMachine) -> TimedBatches | None:  # noqa: ANN401
+    """The iterator that a step fetches from; ``None`` where Keras fetched its batches before.
+
+    Keras 3.7 and older hand a step the list of its batches.
+    """
+    if hasattr(source, "__next__"):
+        return TimedBatches(source, machine)
+    machine.learn_that_batches_come_first()
+    machine.fetch_end()
+    return None
 
 
 class _Listeners:

@@ -1,0 +1,173 @@
+"""What a daemon counts of this run's GPUs: the share of an epoch they were busy, and starved."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any, Final, NamedTuple
+
+from gpumon.core.label_text import label_text
+from gpumon.core.ring_events import RunFacts
+from gpumon.core.runtime_paths import (
+    STATE_FILE,
+    SYSTEM_FOLDER,
+    FolderFacts,
+    distrust,
+    explicit_folder,
+    own_folders,
+)
+from gpumon.core.state_codec import STATE_SCHEMA
+
+_MAX_BYTES: Final = 2 << 20
+_STALE_PERIODS: Final = 3
+_STALE_NS: Final = 3_000_000_000
+_REST_NS: Final = 200_000_000
+"""A state younger than this is not read again: the epochs are shorter than the daemon's ticks."""
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class _Counters(NamedTuple):
+    """What one GPU has counted so far, in nanoseconds."""
+
+    observed_ns: int
+    busy_ns: int
+    in_use_ns: int
+    starved_ns: int
+
+
+class GpuRatios:
+    """Differences of a daemon's counters, from one epoch's end to the next.
+
+    Nothing here blocks: a file is opened, read once and closed. No daemon, a
+    stale state, one of another boot, or no GPU of this run: no ratio, never 0.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        """Read nothing yet.
+
+        Args:
+            folders: Where a daemon's state may lie, best first.
+        """
+        self._paths = [folder / STATE_FILE for folder in folders]
+        self._read_at_ns = 0
+        self._before: dict[str, _Counters] = {}
+        self._last: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """An epoch begins: count from here."""
+        if monotonic_ns() - self._read_at_ns > _REST_NS:
+            state = self._state("")
+            self._before = {} if state is None else _counters(state)
+
+    def since_then(self, facts: RunFacts) -> dict[str, float]:
+        """``gpu_busy_ratio`` and ``starved_ratio`` of the epoch that ends, 0 to 1, where known.
+
+        Counters that did not move since the last epoch repeat its values.
+
+        Args:
+            facts: Which run this is, and which GPUs it said it trains on.
+        """
+        if monotonic_ns() - self._read_at_ns <= _REST_NS:
+            return self._last
+        state = self._state(facts.boot_id)
+        if state is None:
+            self._before, self._last = {}, {}
+            return {}
+        before, now = self._before, _counters(state)
+        ours = [uuid for uuid in _gpus_of(state, facts) if uuid in before and uuid in now]
+        spent = [_Counters(*(b - a for a, b in zip(before[u], now[u], strict=True))) for u in ours]
+        observed_ns = sum(gpu.observed_ns for gpu in spent)
+        if ours and observed_ns == 0:
+            return self._last
+        self._before = now
+        self._last = {}
+        if observed_ns > 0:
+            self._last["gpu_busy_ratio"] = _ratio(sum(g.busy_ns for g in spent), observed_ns)
+        in_use_ns = sum(gpu.in_use_ns for gpu in spent)
+        if in_use_ns > 0:
+            self._last["starved_ratio"] = _ratio(sum(g.starved_ns for g in spent), in_use_ns)
+        return self._last
+
+    def is_there(self, facts: RunFacts) -> bool:
+        """Whether a daemon runs now."""
+        return self._state(facts.boot_id) is not None
+
+    def _state(self, boot_id: str) -> dict[str, Any] | None:
+        self._read_at_ns = monotonic_ns()
+        states = (_fresh_state(path, boot_id) for path in self._paths)
+        return next((state for state in states if state is not None), None)
+
+
+def state_folders(environ: Mapping[str, str], uid: int) -> list[Path]:
+    """Folders that may hold the state of a daemon that sees this process' ring, best first."""
+    explicit = explicit_folder(environ)
+    folders = [explicit] if explicit is not None else [SYSTEM_FOLDER, *own_folders(environ, uid)]
+    return [f for f in folders if _is_trusted(f, uid, explicit=explicit is not None)]
+
+
+def _is_trusted(folder: Path, uid: int, *, explicit: bool) -> bool:
+    try:
+        status = folder.lstat()
+    except OSError:
+        return True  # it may be made later; whoever makes it in /tmp must be the user
+    facts = FolderFacts(status.st_mode, status.st_uid)
+    return distrust(folder, facts, uid=uid, explicit=explicit) is None
+
+
+def _fresh_state(path: Path, boot_id: str) -> dict[str, Any] | None:
+    """The state in a file, if a daemon of this boot renewed it a moment ago."""
+    try:
+        descriptor = os.open(path, _FLAGS)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
+            raw = os.read(descriptor, _MAX_BYTES)
+        finally:
+            os.close(descriptor)
+        state = json.loads(raw)
+        age_ns = monotonic_ns() - state["monotonic_ns"]
+        is_fresh = -_STALE_NS <= age_ns <= max(_STALE_PERIODS * state["period_ns"], _STALE_NS)
+        is_ours = state["schema"] == STATE_SCHEMA and state["boot_id"] == (
+            boot_id or state["boot_id"]
+        )
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return dict(state) if is_fresh and is_ours else None
+
+
+def _counters(state: Mapping[str, Any]) -> dict[str, _Counters]:
+    return {
+        str(gpu["uuid"]): _Counters(
+            int(gpu["observed_ns"]),
+            int(gpu["busy_ns"]),
+            int(gpu["in_use_ns"]),
+            int(gpu["starved_ns"]) + int(gpu["suspected_ns"]),
+        )
+        for gpu in state["gpus"]
+    }
+
+
+def _gpus_of(state: Mapping[str, Any], facts: RunFacts) -> list[str]:
+    """UUIDs of this run's GPUs: as the daemon joined them, else as the run named them."""
+    place = (label_text(facts.job), facts.rank)
+    runs = [run for run in state["runs"] if (run["job"], run["rank"]) == place and run["alive"]]
+    # In a container the daemon knows the process by another number.
+    runs = [run for run in runs if run["pid"] == facts.pid] or (runs if len(runs) == 1 else [])
+    joined = [str(uuid) for run in runs for uuid in run["gpus"]]
+    return joined or [
+        str(gpu["uuid"])
+        for gpu in state["gpus"]
+        if any(
+            name == str(gpu["index"]) or (not name.isdigit() and str(gpu["uuid"]).startswith(name))
+            for name in facts.gpus or ()
+            if name
+        )
+    ]
+
+
+def _ratio(part_ns: int, whole_ns: int) -> float:
+    return min(1.0, max(0.0, part_ns / whole_ns))

@@ -1,0 +1,98 @@
+"""What a training learns of itself: keys in the ``logs`` of its epochs, and a line at its end."""
+
+from __future__ import annotations
+
+import os
+from time import monotonic_ns
+from typing import Any, Final
+
+from gpumon.core.phase import PHASES
+from trainer_hooks.closing_line import FitFigures, closing_line
+from trainer_hooks.daemon_counters import GpuRatios, state_folders
+from trainer_hooks.phase_machine import PhaseMachine
+from trainer_hooks.ring_writer import RingWriter
+from trainer_hooks.step_times import StepTimes
+
+INPUT_WAIT_RATIO: Final = "input_wait_ratio"
+
+
+class Fit:
+    """One ``fit``, from its begin to its end.
+
+    Attributes:
+        step_times: Told when each step is done.
+    """
+
+    def __init__(self, writer: RingWriter, machine: PhaseMachine, *, wants_logs: bool) -> None:
+        """``fit`` begins now.
+
+        Args:
+            writer: The ring's.
+            machine: Knows what the training waited for input.
+            wants_logs: Whether epochs get keys in their ``logs``.
+        """
+        self._writer = writer
+        self._machine = machine
+        self._wants_logs = wants_logs
+        self._began_ns = self._epoch_began_ns = monotonic_ns()
+        self._phases_before = [writer.spent_ns(number) for number in range(len(PHASES))]
+        self._steps_before, self._samples_before = writer.steps, writer.samples
+        self._waited_before_ns = 0
+        self._gpus = GpuRatios(state_folders(os.environ, os.geteuid()))
+        self.step_times = StepTimes(writer.steps)
+
+    def epoch_begins(self) -> None:
+        """An epoch begins."""
+        self._epoch_began_ns = monotonic_ns()
+        self._waited_before_ns = self._machine.training_wait_ns
+        self.step_times.begin_epoch(self._writer.steps, self._epoch_began_ns)
+        if self._wants_logs:
+            self._gpus.begin()
+
+    def epoch_ends(self, logs: Any, *, sees_input: bool) -> None:  # noqa: ANN401
+        """It ends: ``logs`` gain what is known, and nothing else.
+
+        Args:
+            logs: The dictionary that Keras hands to every callback.
+            sees_input: Whether the wait for input could be told from the step.
+        """
+        if not self._wants_logs or not isinstance(logs, dict) or not self._writer.enabled:
+            return
+        wall_ns = monotonic_ns() - self._epoch_began_ns
+        if sees_input and wall_ns > 0:
+            waited_ns = self._machine.training_wait_ns - self._waited_before_ns
+            logs[INPUT_WAIT_RATIO] = min(1.0, max(0.0, waited_ns / wall_ns))
+        logs.update(self._gpus.since_then(self._writer.facts))
+
+    def line(self, *, is_asynchronous: bool) -> str | None:
+        """The line for its end; ``None`` where no step was done.
+
+        Args:
+            is_asynchronous: Whether the device may have worked while the host waited.
+        """
+        steps = self._writer.steps - self._steps_before
+        if steps <= 0 or not self._writer.enabled:
+            return None
+        phase_ns = [
+            self._writer.spent_ns(number) - before
+            for number, before in enumerate(self._phases_before)
+        ]
+        return closing_line(
+            FitFigures(
+                steps=steps,
+                wall_ns=monotonic_ns() - self._began_ns,
+                median_ns=self.step_times.median_ns,
+                left_out=self.step_times.left_out,
+                samples_per_second=self._samples_per_second(steps),
+                phase_ns=tuple(phase_ns),
+                is_asynchronous=is_asynchronous,
+                has_daemon=self._gpus.is_there(self._writer.facts),
+            )
+        )
+
+    def _samples_per_second(self, steps: int) -> float | None:
+        samples = self._writer.samples - self._samples_before
+        times = self.step_times
+        if samples <= 0 or times.counted_ns <= 0:
+            return None
+        return samples / steps * times.counted * 1e9 / times.counted_ns
