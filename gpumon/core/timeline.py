@@ -99,10 +99,17 @@ class PhaseTimeline:
         """How much of the window lies in any phase at all."""
         if not self._starts_ns:
             return 0
-        return max(0, min(end_ns, self._known_until_ns) - max(start_ns, self._starts_ns[0]))
+        first_ns, last_ns = self._starts_ns[0], self._known_until_ns
+        if first_ns <= start_ns and end_ns <= last_ns:  # as nearly always
+            return end_ns - start_ns
+        return max(0, min(end_ns, last_ns) - max(start_ns, first_ns))
 
     def parts(self, start_ns: int, end_ns: int) -> WindowParts:
         """What the run did between two instants."""
+        if self._is_one_phase(start_ns, end_ns):
+            parts = WindowParts()
+            _add_length(parts, _LABELS[self._labels[-1]], end_ns - start_ns)
+            return parts
         parts = WindowParts(uncovered_ns=end_ns - start_ns - self.covered_ns(start_ns, end_ns))
         end_ns = min(end_ns, self._known_until_ns)
         first = max(0, bisect_right(self._starts_ns, start_ns) - 1)
@@ -113,6 +120,12 @@ class PhaseTimeline:
             for position in range(first, after):
                 self._add_span(parts, position, (start_ns, end_ns))
         return parts
+
+    def _is_one_phase(self, start_ns: int, end_ns: int) -> bool:
+        """Whether all of it lies in the newest phase: a run that waits, or computes for long."""
+        is_newest = self._starts_ns and self._starts_ns[-1] <= start_ns < end_ns
+        is_plain = not self._amounts and not self._has_marks
+        return bool(is_newest and is_plain and end_ns <= self._known_until_ns)
 
     def _is_continued_by(self, records: RingRecords) -> bool:
         """Whether these follow what is known, in order: then they need not be sorted in."""

@@ -10,6 +10,7 @@ from gpumon.core.ring_records import RingRecords
 from gpumon.core.sample import GpuSample
 from gpumon.core.state import RunState
 from gpumon.core.timeline import PhaseTimeline
+from gpumon.pipeline.gpu_join import GpuJoin
 
 
 class Run:
@@ -97,6 +98,7 @@ class RunRegistry:
 
     def take(self, rings: RingsReading, gpus: Sequence[GpuSample]) -> None:
         """Take what the rings said; those no longer listed are forgotten."""
+        join = GpuJoin(gpus, simulated=self._simulated)
         listed = {reading.key for reading in rings.rings}
         for key in [key for key in self._runs if key not in listed]:
             del self._runs[key]
@@ -106,7 +108,7 @@ class RunRegistry:
                 run = self._runs[reading.key] = Run(reading)
             else:
                 run.take(reading)
-            wanted = gpus_of_run(reading, gpus, simulated=self._simulated)
+            wanted = join.gpus_of(reading)
             if reading.ended_ns is not None:
                 # Its pid has left the process list with it; its last samples are still to come.
                 wanted |= run.wanted_uuids
@@ -163,45 +165,3 @@ def _since_newest_phase(events: Sequence[RingEvent]) -> Iterable[RingEvent]:
     if RingKind.AMOUNT in events.kinds[newest:]:
         return events[newest:]
     return (events.event_at(newest),)
-
-
-def gpus_of_run(
-    reading: RingReading, gpus: Sequence[GpuSample], *, simulated: bool
-) -> frozenset[str]:
-    """The GPUs a run may count for: what it says, else where NVML sees it, else what it may see.
-
-    Args:
-        reading: The run's ring.
-        gpus: The GPUs of the newest frame.
-        simulated: Made-up GPUs are joined by name only: no process runs on them.
-
-    Returns:
-        UUIDs. Empty where nothing points to a GPU.
-    """
-    facts = reading.facts
-    if facts.gpus is not None:
-        return frozenset(_named(facts.gpus, gpus))
-    if simulated:
-        return frozenset()
-    if any(gpu.processes is not None for gpu in gpus):
-        return frozenset(
-            gpu.device.uuid
-            for gpu in gpus
-            if any(process.pid == reading.host_pid for process in gpu.processes or ())
-        )
-    if facts.visible_devices is None:
-        return frozenset(gpu.device.uuid for gpu in gpus)
-    return frozenset(_named(tuple(facts.visible_devices.split(",")), gpus))
-
-
-def _named(names: Sequence[str], gpus: Sequence[GpuSample]) -> list[str]:
-    wanted = [name.strip() for name in names if name.strip()]
-    return [
-        gpu.device.uuid
-        for gpu in gpus
-        if any(
-            name == str(gpu.device.index)
-            or (not name.isdigit() and gpu.device.uuid.startswith(name))
-            for name in wanted
-        )
-    ]
