@@ -10,7 +10,19 @@ import keras
 import numpy as np
 import torch
 
-from tests.keras.builders_keras import BATCH, FEATURES, rows_and_sums
+from gpumon.core.phase import TrainingMode, TrainingPhase
+from gpumon.core.ring_events import RingKind
+from tests.keras.builders_keras import (
+    BATCH,
+    FEATURES,
+    SlowBatches,
+    an_ordinary_callback,
+    fit,
+    records,
+    rows_and_sums,
+    small_model,
+    tagger,
+)
 
 
 class SlowRows(torch.utils.data.Dataset):  # type: ignore[misc]
@@ -70,3 +82,28 @@ class SlowSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
 def loader_of(dataset: Any, *, batch_size: int = BATCH, **said: Any) -> Any:
     return torch.utils.data.DataLoader(dataset, batch_size=batch_size, **said)
+
+
+def others(ordinary: bool) -> list[Any]:
+    return [an_ordinary_callback()] if ordinary else []
+
+
+def fit_on(data: Any, *callbacks: Any, model: Any = None, **said: Any) -> Any:
+    model = model or small_model()
+    model.fit(data, verbose=0, callbacks=[tagger(), *callbacks], **said)
+    return model
+
+
+def phases_in(mode: TrainingMode) -> list[TrainingPhase]:
+    return [e.phase for e in records() if e.kind is RingKind.ENTER and e.value == mode]
+
+
+def marks(kind: RingKind) -> list[int]:
+    return [e.value for e in records() if e.kind is kind]
+
+
+def warmed_model(*layers: Any, **compiled: Any) -> Any:
+    """One whose first step, which takes its time, is over."""
+    model = small_model(*layers, **compiled)
+    fit(model, SlowBatches(0.0), steps=2, epochs=1)
+    return model

@@ -30,31 +30,6 @@ def builders(framework: str) -> None:
     globals().update(b=builders_keras, t=builders_torch)
 
 
-def others(ordinary: bool) -> list[Any]:
-    return [b.an_ordinary_callback()] if ordinary else []
-
-
-def fit_on(data: Any, *callbacks: Any, model: Any = None, **said: Any) -> Any:
-    model = model or b.small_model()
-    model.fit(data, verbose=0, callbacks=[b.tagger(), *callbacks], **said)
-    return model
-
-
-def phases_in(mode: TrainingMode) -> list[TrainingPhase]:
-    return [e.phase for e in b.records() if e.kind is RingKind.ENTER and e.value == mode]
-
-
-def marks(kind: RingKind) -> list[int]:
-    return [e.value for e in b.records() if e.kind is kind]
-
-
-def warmed_model(*layers: Any, **compiled: Any) -> Any:
-    """One whose first step, which takes its time, is over."""
-    model = b.small_model(*layers, **compiled)
-    b.fit(model, b.SlowBatches(0.0), steps=2, epochs=1)
-    return model
-
-
 class TestTheWaitForInput:
     def assert_truthful(self, true_ns: int, steps: int) -> None:
         """Within 10 % of the truth, or 1 ms a step."""
@@ -62,34 +37,34 @@ class TestTheWaitForInput:
 
     @both_ways
     def test_is_as_long_as_a_generator_says(self, ordinary: bool) -> None:
-        model, source, edges = warmed_model(), b.SlowBatches(0.02), b.Edges()
+        model, source, edges = t.warmed_model(), b.SlowBatches(0.02), b.Edges()
 
-        b.fit(model, source, b.tagger(), edges, *others(ordinary))
+        b.fit(model, source, b.tagger(), edges, *t.others(ordinary))
 
         assert source.spent_ns(edges) > 28 * 20 * MS
         self.assert_truthful(source.spent_ns(edges), steps=30)
 
     @both_ways
     def test_is_as_long_as_a_dataset_behind_a_loader_says(self, ordinary: bool) -> None:
-        data, model = t.SlowRows(96, seconds=0.001), warmed_model()
+        data, model = t.SlowRows(96, seconds=0.001), t.warmed_model()
 
-        fit_on(t.loader_of(data), *others(ordinary), model=model, epochs=2)
+        t.fit_on(t.loader_of(data), *t.others(ordinary), model=model, epochs=2)
 
         self.assert_truthful(data.slept_ns, steps=12)
 
     def test_is_as_long_as_a_sequence_says(self) -> None:
-        model, data = warmed_model(), t.SlowSequence(12, seconds=0.01)
-        edges = b.Edges()
+        model, data = b.small_model(), t.SlowSequence(12, seconds=0.02)
+        model.fit(t.SlowSequence(2, seconds=0.0), verbose=0)
 
-        fit_on(data, edges, model=model)
+        t.fit_on(data, model=model)
 
-        assert data.slept_ns >= 12 * 10 * MS
-        self.assert_truthful(data.slept_ns, steps=12 + 1)  # Keras peeks at one
+        assert data.slept_ns >= 12 * 20 * MS
+        self.assert_truthful(data.slept_ns, steps=12 + 10)  # Keras looks at the first one twice
 
     def test_is_what_remains_where_workers_prepare_batches(self) -> None:
-        model = warmed_model(b.SleepingCompute(0.02))
+        model = t.warmed_model(b.SleepingCompute(0.02))
 
-        fit_on(t.SlowSequence(12, seconds=0.02, workers=4), model=model)
+        t.fit_on(t.SlowSequence(12, seconds=0.02, workers=4), model=model)
 
         assert b.phase_ns()["input_wait"] < 12 * 15 * MS
 
@@ -98,14 +73,14 @@ class TestTheWaitForInput:
         data = t.SlowRows(64, seconds=0.002)
         began_ns = time.monotonic_ns()
 
-        fit_on(t.loader_of(data, num_workers=workers), model=warmed_model())
+        t.fit_on(t.loader_of(data, num_workers=workers), model=t.warmed_model())
 
         # Each worker has a batch of 16 rows ready after 32 ms at the earliest.
         assert 32 * MS <= b.phase_ns()["input_wait"] < time.monotonic_ns() - began_ns
-        assert marks(RingKind.STEP) == [1, 2, 3, 4]
+        assert t.marks(RingKind.STEP) == [1, 2, 3, 4]
 
     def test_is_short_where_batches_are_ready(self) -> None:
-        model = warmed_model(b.SleepingCompute(0.005))
+        model = t.warmed_model(b.SleepingCompute(0.005))
 
         model.fit(*b.rows_and_sums(480), batch_size=16, verbose=0, callbacks=[b.tagger()])
 
@@ -113,26 +88,31 @@ class TestTheWaitForInput:
 
     @both_ways
     def test_leaves_the_compute_to_the_step(self, ordinary: bool) -> None:
-        model = warmed_model(b.SleepingCompute(0.02))
+        model, source, edges = (
+            t.warmed_model(b.SleepingCompute(0.02)),
+            b.SlowBatches(0.001),
+            b.Edges(),
+        )
 
-        b.fit(model, b.SlowBatches(0.001), b.tagger(), *others(ordinary))
+        b.fit(model, source, b.tagger(), edges, *t.others(ordinary))
 
-        told = b.phase_ns()
-        assert (told["train_step"] + told["device_sync"]) / 30 == pytest.approx(20 * MS, rel=0.25)
+        told_ns = b.phase_ns()["train_step"] + b.phase_ns()["device_sync"]
+        assert told_ns >= 30 * 20 * MS
+        assert told_ns <= edges.wall_ns - source.spent_ns(edges) + 30 * MS
 
     def test_has_the_search_for_a_batch_that_does_not_come_and_ends_there(self) -> None:
         data = t.RowsThatEnd(48, seconds_at_the_end=0.05)
         phases: list[Any] = []
 
-        class Late(b.Edges):  # type: ignore[misc,name-defined]
+        class Late(b.Edges):
             def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-                phases.extend(phases_in(TrainingMode.TRAIN)[-2:])
+                phases.extend(t.phases_in(TrainingMode.TRAIN)[-2:])
 
-        fit_on(t.loader_of(data), Late(), model=warmed_model(), epochs=1)
+        t.fit_on(t.loader_of(data), Late(), model=t.warmed_model(), epochs=1)
 
         assert 50 * MS <= b.phase_ns()["input_wait"] < 80 * MS
         assert phases == [TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.CALLBACKS]
-        assert marks(RingKind.STEP) == [1, 2, 3]
+        assert t.marks(RingKind.STEP) == [1, 2, 3]
 
 
 class TestOtherPhases:
@@ -140,7 +120,7 @@ class TestOtherPhases:
     def test_sum_to_the_time_of_the_training(self, ordinary: bool) -> None:
         edges = b.Edges()
 
-        b.fit(b.small_model(), b.SlowBatches(0.005), b.tagger(), edges, *others(ordinary))
+        b.fit(b.small_model(), b.SlowBatches(0.005), b.tagger(), edges, *t.others(ordinary))
 
         assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
         assert b.phase_ns()["other"] == 0
@@ -149,7 +129,7 @@ class TestOtherPhases:
         "method", ["on_epoch_begin", "on_epoch_end", "on_train_batch_begin", "on_train_batch_end"]
     )
     def test_callbacks_are_as_long_as_they_sleep(self, method: str) -> None:
-        model, sleeper = warmed_model(), b.SleepingCallback(method, seconds=0.02)
+        model, sleeper = t.warmed_model(), b.SleepingCallback(method, seconds=0.02)
 
         b.fit(model, b.SlowBatches(0.0), b.tagger(), sleeper, steps=5, epochs=3)
 
@@ -159,7 +139,7 @@ class TestOtherPhases:
         sleeper = b.SleepingCallback("on_train_batch_end", seconds=0.004)
         sleeper.async_safe = True
 
-        b.fit(warmed_model(), b.SlowBatches(0.006), b.tagger(), sleeper)
+        b.fit(t.warmed_model(), b.SlowBatches(0.006), b.tagger(), sleeper)
 
         assert sleeper.spent_ns > 30 * 4 * MS
         assert b.phase_ns()["callbacks"] < sleeper.spent_ns / 2
@@ -181,7 +161,9 @@ class TestOtherPhases:
         sleeper = b.SleepingCallback("on_epoch_end", seconds=0.02)
 
         source = b.SlowBatches(0.0)
-        b.fit(b.small_model(), source, sleeper, checkpoint, b.tagger(), *others(ordinary), steps=3)
+        b.fit(
+            b.small_model(), source, sleeper, checkpoint, b.tagger(), *t.others(ordinary), steps=3
+        )
 
         told = b.phase_ns()
         assert told["checkpoint"] >= 60 * MS
@@ -190,7 +172,7 @@ class TestOtherPhases:
 
     @both_ways
     def test_validation_is_told_and_its_wait_for_input_within_it(self, ordinary: bool) -> None:
-        model = warmed_model(b.SleepingCompute(0.005))
+        model = t.warmed_model(b.SleepingCompute(0.005))
         source, edges = b.SlowBatches(0.02), b.Edges()
 
         model.fit(
@@ -200,24 +182,25 @@ class TestOtherPhases:
             verbose=0,
             validation_data=iter(source),
             validation_steps=5,
-            callbacks=[b.tagger(), edges, *others(ordinary)],
+            callbacks=[b.tagger(), edges, *t.others(ordinary)],
         )
 
-        modes = phases_in(TrainingMode.VALIDATION)
+        modes = t.phases_in(TrainingMode.VALIDATION)
         assert modes.count(TrainingPhase.INPUT_WAIT) >= 2 * 5
         assert set(modes) == {TrainingPhase.INPUT_WAIT, TrainingPhase.VALIDATION}
         assert b.phase_ns()["validation"] >= 2 * 5 * 5 * MS
         true_ns = source.spent_in_validation_ns(edges)
         assert true_ns > 4 * 20 * MS
-        assert b.phase_ns()["input_wait"] == pytest.approx(true_ns, rel=0.10, abs=16 * MS)
+        # Of sixteen batches six are the training's, and each validation makes its loader anew.
+        assert b.phase_ns()["input_wait"] == pytest.approx(true_ns, rel=0.10, abs=16 * 2 * MS)
 
     def test_the_wait_for_a_split_off_validation_is_none_of_the_trainings(self) -> None:
         rows, sums = b.rows_and_sums(160)
 
-        fit_on(rows, y=sums, batch_size=16, validation_split=0.2, epochs=2)
+        t.fit_on(rows, y=sums, batch_size=16, validation_split=0.2, epochs=2)
 
-        assert marks(RingKind.STEP)[-1] == 2 * 8
-        assert phases_in(TrainingMode.VALIDATION).count(TrainingPhase.INPUT_WAIT) >= 2 * 2
+        assert t.marks(RingKind.STEP)[-1] == 2 * 8
+        assert t.phases_in(TrainingMode.VALIDATION).count(TrainingPhase.INPUT_WAIT) >= 2 * 2
 
     def test_evaluate_and_predict_alone_are_told(self) -> None:
         model, hook = b.small_model(b.SleepingCompute(0.01)), b.tagger()
@@ -230,7 +213,7 @@ class TestOtherPhases:
         assert evaluated["validation"] >= 2 * 10 * MS
         assert b.phase_ns()["predict"] >= 2 * 10 * MS
         assert b.present_phase() is TrainingPhase.OTHER
-        assert TrainingPhase.INPUT_WAIT in phases_in(TrainingMode.PREDICT)
+        assert TrainingPhase.INPUT_WAIT in t.phases_in(TrainingMode.PREDICT)
 
     @pytest.mark.parametrize("run", ["evaluate", "predict"])
     def test_a_run_by_somebodys_callback_comes_back_to_it(self, run: str) -> None:
@@ -244,10 +227,10 @@ class TestOtherPhases:
                 getattr(self.model, run)(*[rows, sums][: 1 + (run == "evaluate")], verbose=0)
                 after.append(b.present_phase())
 
-        fit_on(rows, Run(), y=sums, validation_data=(rows, sums), epochs=2)
+        t.fit_on(rows, Run(), y=sums, validation_data=(rows, sums), epochs=2)
 
         assert after == [TrainingPhase.CALLBACKS] * 2
-        assert marks(RingKind.STEP) == [1, 2, 3, 4]
+        assert t.marks(RingKind.STEP) == [1, 2, 3, 4]
         assert b.present_phase() is TrainingPhase.OTHER
 
     def test_go_on_after_a_validation_that_raised_and_was_caught(self) -> None:
@@ -269,7 +252,7 @@ class TestOtherPhases:
 
         model.fit(rows, sums, batch_size=16, epochs=2, verbose=0, callbacks=own_list)
 
-        assert marks(RingKind.STEP) == [1, 2, 3, 4]
+        assert t.marks(RingKind.STEP) == [1, 2, 3, 4]
         last = [e.value for e in b.records() if e.kind is RingKind.ENTER][-4:]
         assert set(last) <= {TrainingMode.TRAIN, TrainingMode.VALIDATION}
-        assert phases_in(TrainingMode.TRAIN).count(TrainingPhase.TRAIN_STEP) >= 4
+        assert t.phases_in(TrainingMode.TRAIN).count(TrainingPhase.TRAIN_STEP) >= 4

@@ -1,0 +1,197 @@
+"""What ``PhaseTagger`` says on torch besides phases: steps, compiling, devices, loaders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.ring_events import RingKind
+
+if TYPE_CHECKING:
+    from tests.keras import builders_keras as b
+    from tests.keras import builders_torch as t
+
+pytestmark = pytest.mark.keras_torch
+MS = 1_000_000
+
+both_ways = pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
+"""Keras calls callbacks on other threads where all of them allow it."""
+
+
+@pytest.fixture(autouse=True)
+def builders(framework: str) -> None:
+    """Keras is imported only where it is there."""
+    from tests.keras import builders_keras, builders_torch
+
+    globals().update(b=builders_keras, t=builders_torch)
+
+
+class TestCompiling:
+    """What torch compiles here is handed on as it is, so that it takes no half a minute."""
+
+    def own_step(self, backend: str | None) -> Any:
+        import keras
+        import torch
+
+        class Own(keras.Sequential):  # type: ignore[misc]
+            def train_step(self, data: Any) -> Any:
+                return super().train_step((scaled(data[0]), data[1]))
+
+        def scale(rows: Any) -> Any:
+            return torch.sin(rows) * 2
+
+        scaled = scale if backend is None else torch.compile(scale, backend=backend)
+        model = Own([keras.layers.Input((b.FEATURES,)), keras.layers.Dense(1)])
+        model.compile(optimizer="adam", loss="mse")
+        return model
+
+    def test_is_told_once_and_not_as_a_further_step(self) -> None:
+        model, rows_sums = self.own_step("aot_eager"), b.rows_and_sums(64)
+
+        t.fit_on(rows_sums[0], y=rows_sums[1], batch_size=16, model=model)
+        first_ns = b.phase_ns()["compile"]
+        t.fit_on(rows_sums[0], y=rows_sums[1], batch_size=16, model=model)
+
+        assert first_ns > 5 * MS
+        assert b.phase_ns()["compile"] == first_ns
+        assert t.marks(RingKind.STEP) == list(range(1, 9))
+
+    def test_is_told_while_it_lasts(self) -> None:
+        seen = []
+
+        def slow_backend(graph: Any, _: Any) -> Any:
+            seen.append(b.present_phase())
+            return graph.forward
+
+        model, rows_sums = self.own_step(slow_backend), b.rows_and_sums(64)  # type: ignore[arg-type]
+
+        t.fit_on(rows_sums[0], y=rows_sums[1], model=model)
+
+        assert seen == [TrainingPhase.COMPILE]
+
+    def test_is_none_where_nothing_is_compiled(self) -> None:
+        t.fit_on(b.rows_and_sums(64)[0], y=b.rows_and_sums(64)[1], model=self.own_step(None))
+
+        assert b.phase_ns()["compile"] == 0
+
+    def test_leaves_nothing_with_the_compiler(self) -> None:
+        from torch._dynamo.callback import callback_handler
+
+        before = (list(callback_handler.start_callbacks), list(callback_handler.end_callbacks))
+        t.fit_on(b.rows_and_sums(64)[0], y=b.rows_and_sums(64)[1])
+
+        assert before == (callback_handler.start_callbacks, callback_handler.end_callbacks)
+
+
+class TestMarks:
+    @both_ways
+    def test_steps_samples_and_epochs_are_counted(self, ordinary: bool) -> None:
+        source = b.SlowBatches(0.0)
+        b.fit(b.small_model(), source, b.tagger(), *t.others(ordinary), steps=4, epochs=3)
+
+        assert t.marks(RingKind.STEP) == list(range(1, 13))
+        assert t.marks(RingKind.SAMPLES)[-1] == 12 * b.BATCH
+        assert t.marks(RingKind.EPOCH) == [0, 1, 2]
+
+    def test_a_scheduler_made_first_loses_none(self) -> None:
+        import keras
+        import torch
+
+        class Scheduled(keras.Sequential):  # type: ignore[misc]
+            """Trains by torch's own optimizer and scheduler."""
+
+            def train_step(self, data: Any) -> Any:
+                rows, sums = data[:2]
+                loss = torch.nn.functional.mse_loss(self(rows, training=True), sums)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                scheduler.step()
+                return {"loss": loss}
+
+        model = Scheduled([keras.layers.Input((b.FEATURES,)), keras.layers.Dense(1)])
+        optimizer = torch.optim.SGD([v.value for v in model.trainable_weights], lr=0.01)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+        model.compile()
+
+        t.fit_on(t.loader_of(t.SlowRows(16 * 50)), model=model)
+
+        assert t.marks(RingKind.STEP) == list(range(1, 51))
+        assert scheduler.last_epoch == 50
+
+    def test_the_last_batch_may_be_smaller(self) -> None:
+        t.fit_on(t.loader_of(t.SlowRows(40)))
+
+        assert t.marks(RingKind.SAMPLES) == [16, 32, 40]
+
+    def test_an_early_stop_ends_the_steps(self) -> None:
+        import keras
+
+        class Stop(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                self.model.stop_training = batch == 2
+
+        t.fit_on(t.loader_of(t.SlowRows(160)), Stop(), epochs=3)
+
+        assert t.marks(RingKind.STEP) == [1, 2, 3]
+        assert b.present_phase() is TrainingPhase.OTHER
+
+    def test_the_device_is_done_with_a_step_that_was_waited_for(self) -> None:
+        model = t.warmed_model(b.SleepingCompute(0.02))
+
+        source, hook = b.SlowBatches(0.0), b.tagger()
+        b.fit(model, source, hook, b.an_ordinary_callback(), steps=5, epochs=1)
+
+        assert t.marks(RingKind.DEVICE_DONE) == [1, 2, 3, 4, 5]
+
+
+class TestCuda:
+    def test_is_not_touched_where_the_training_does_not(self) -> None:
+        import threading
+
+        import torch
+
+        t.fit_on(b.rows_and_sums(64)[0], y=b.rows_and_sums(64)[1])
+
+        assert not torch.cuda.is_initialized()
+        assert "gpumon-cuda" not in {thread.name for thread in threading.enumerate()}
+        assert t.marks(RingKind.DEVICE_DONE) == []
+
+
+class TestTheFacts:
+    def facts(self) -> dict[str, Any]:
+        from trainer_hooks.process_ring import process_ring
+
+        writer = process_ring().writer
+        assert writer is not None
+        return writer.facts.loader
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_say_how_a_loader_is_set(self, workers: int) -> None:
+        said = {"prefetch_factor": 3, "persistent_workers": True} if workers else {}
+        t.fit_on(t.loader_of(t.SlowRows(32), num_workers=workers, **said))
+
+        facts = self.facts()
+        assert (facts["kind"], facts["adapter"]) == ("DataLoader", "TorchDataLoaderAdapter")
+        assert (facts["workers"], facts["batch_size"], facts["batches"]) == (workers, 16, 2)
+        assert facts["pin_memory"] is False
+        assert facts["persistent_workers"] is (workers > 0)
+        assert facts.get("prefetch") == (3 if workers else None)
+
+    def test_say_how_a_sequence_is_set(self) -> None:
+        t.fit_on(t.SlowSequence(3, seconds=0.0, workers=2, max_queue_size=5))
+
+        facts = self.facts()
+        assert (facts["kind"], facts["workers"], facts["max_queue_size"]) == ("PyDataset", 2, 5)
+        assert facts["use_multiprocessing"] is False
+
+    def test_say_that_it_is_arrays_or_a_generator(self) -> None:
+        rows, sums = b.rows_and_sums(64)
+        t.fit_on(rows, y=sums, batch_size=8)
+        assert (self.facts()["kind"], self.facts()["batch_size"]) == ("arrays", 8)
+
+        b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), steps=1)
+        assert self.facts()["kind"] == "generator"
+        assert "batch_size" not in self.facts()
