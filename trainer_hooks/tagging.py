@@ -90,7 +90,7 @@ class Tagging:
             self._brackets = Brackets(callback_list, self, ends_here=self._waits_each_step)
         if not self._waits_each_step:
             bracket_flush(callback_list, self._pen, lambda: self.machine_here)
-        self._may_spare_batches = backend == "jax" and not self._waits_each_step
+        self._may_spare_batches = backend in ("jax", "torch") and not self._waits_each_step
         if backend == "jax":
             self._tap.attempt(self._watch_the_device)
 
