@@ -8,8 +8,10 @@ on the device is known, from there to the next dispatch. So idle time goes to
 1. the phases in which the host kept the device waiting, and time without any
    phase, in proportion to their exposed length and never beyond it;
 2. validation and prediction, up to their length;
-3. imbalance, at most as long as a peer of the same job was busier;
-4. and the rest was lost within the step.
+3. waits for input beside the step, as far as idle time is left: such a wait is
+   gross, the device may have computed all the while;
+4. imbalance, at most as long as a peer of the same job was busier;
+5. and the rest was lost within the step.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ class WindowParts:
         waits: Exposed length of the waiting phases, by the cause they stand for.
         validation_ns: Time in validation or prediction that is not a wait for input.
         step_ns: Time in which the device had been given a training step.
+        gross_input_wait_ns: Of further such time, what passed while the step
+            waited for input and perhaps computed as well.
         hidden_input_wait_ns: Time the host waited for input while the device still worked.
         uncovered_ns: Time of the window in no phase at all.
     """
@@ -35,6 +39,7 @@ class WindowParts:
     waits: dict[IdleCause, int] = field(default_factory=dict)
     validation_ns: int = 0
     step_ns: int = 0
+    gross_input_wait_ns: int = 0
     hidden_input_wait_ns: int = 0
     uncovered_ns: int = 0
 
@@ -43,12 +48,14 @@ class WindowParts:
         """The one cause that the whole window was spent in, if there is one."""
         if self.uncovered_ns:
             return None
-        causes = [cause for cause, length_ns in self.waits.items() if length_ns]
+        causes = {cause for cause, length_ns in self.waits.items() if length_ns}
+        if self.gross_input_wait_ns:
+            causes.add(IdleCause.INPUT_WAIT)
         if self.validation_ns:
-            causes.append(IdleCause.VALIDATION)
+            causes.add(IdleCause.VALIDATION)
         if self.step_ns:
-            causes.append(IdleCause.WITHIN_STEP)
-        return causes[0] if len(causes) == 1 else None
+            causes.add(IdleCause.WITHIN_STEP)
+        return causes.pop() if len(causes) == 1 else None
 
 
 class SharedIdle(NamedTuple):
@@ -92,6 +99,7 @@ def share_idle(
     left_ns = idle_ns - to_waits_ns
     for cause, most_ns in (
         (IdleCause.VALIDATION, parts.validation_ns),
+        (IdleCause.INPUT_WAIT, parts.gross_input_wait_ns),
         (IdleCause.IMBALANCE, peer_excess_ns),
         (IdleCause.WITHIN_STEP, left_ns),
     ):
@@ -99,7 +107,8 @@ def share_idle(
         if taken_ns > 0:
             shares[cause] = shares.get(cause, 0) + taken_ns
             left_ns -= taken_ns
-    unfelt_ns = parts.waits.get(IdleCause.INPUT_WAIT, 0) - shares.get(IdleCause.INPUT_WAIT, 0)
+    waited_ns = parts.waits.get(IdleCause.INPUT_WAIT, 0) + parts.gross_input_wait_ns
+    unfelt_ns = waited_ns - shares.get(IdleCause.INPUT_WAIT, 0)
     resolved = wholly_idle and parts.sole_cause not in (None, IdleCause.UNKNOWN)
     return SharedIdle(
         shares, sum(shares.values()) if resolved else 0, parts.hidden_input_wait_ns + unfelt_ns

@@ -233,11 +233,14 @@ class PhaseTimeline:
         if length_ns <= 0:
             return
         span_ns = span_end_ns - starts_ns[position]
+        label = _LABELS[self._labels[position]]
         for cause, amount_ns in self._amounts.get(starts_ns[position], {}).items():
             inner_ns = min(length_ns, amount_ns * whole_ns // max(span_ns, 1))
-            parts.waits[cause] = parts.waits.get(cause, 0) + inner_ns
             length_ns -= inner_ns
-        label = _LABELS[self._labels[position]]
+            if label.is_step and cause is IdleCause.INPUT_WAIT:
+                parts.gross_input_wait_ns += inner_ns  # the step may have computed meanwhile
+            else:
+                parts.waits[cause] = parts.waits.get(cause, 0) + inner_ns
         if not self._has_marks or label.is_step or label.is_validation:
             _add_length(parts, label, length_ns)
             return
@@ -303,5 +306,6 @@ def merge_parts(parts: list[tuple[WindowParts, int]], window_ns: int) -> WindowP
             merged.waits[cause] = merged.waits.get(cause, 0) + share_ns
         merged.validation_ns += part.validation_ns * longest_ns // covered_ns
         merged.step_ns += part.step_ns * longest_ns // covered_ns
+        merged.gross_input_wait_ns += part.gross_input_wait_ns * longest_ns // covered_ns
         merged.hidden_input_wait_ns += part.hidden_input_wait_ns * longest_ns // covered_ns
     return merged

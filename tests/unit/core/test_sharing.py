@@ -47,6 +47,23 @@ class TestIdleTimeGoes:
 
         assert shared == {INPUT_WAIT: 100, IMBALANCE: 250, WITHIN_STEP: 150}
 
+    def test_to_a_wait_beside_the_step_only_as_far_as_the_device_was_idle(self) -> None:
+        parts = WindowParts(gross_input_wait_ns=900, step_ns=100)
+
+        assert share_idle(200, parts).idle_ns == {INPUT_WAIT: 200}
+        assert share_idle(0, parts).idle_ns == {}
+        assert share_idle(200, parts).hidden_input_wait_ns == 700
+
+    def test_to_such_a_wait_after_all_that_the_device_felt_for_certain(self) -> None:
+        parts = WindowParts(waits={CALLBACKS: 100}, gross_input_wait_ns=800, step_ns=100)
+
+        assert share_idle(200, parts).idle_ns == {CALLBACKS: 100, INPUT_WAIT: 100}
+
+    def test_to_no_such_wait_beyond_its_length(self) -> None:
+        parts = WindowParts(gross_input_wait_ns=300, step_ns=700)
+
+        assert share_idle(500, parts).idle_ns == {INPUT_WAIT: 300, WITHIN_STEP: 200}
+
     def test_to_nobody_where_no_phase_was(self) -> None:
         parts = WindowParts(waits={INPUT_WAIT: 400}, uncovered_ns=600)
 
@@ -54,6 +71,11 @@ class TestIdleTimeGoes:
 
 
 class TestResolved:
+    def test_is_no_window_with_a_wait_beside_the_step(self) -> None:
+        parts = WindowParts(gross_input_wait_ns=900, step_ns=100)
+
+        assert share_idle(1000, parts, wholly_idle=True).resolved_ns == 0
+
     def test_is_a_wholly_idle_window_wholly_in_one_phase(self) -> None:
         parts = WindowParts(waits={INPUT_WAIT: 1000})
 

@@ -61,6 +61,19 @@ class TestAPhase:
     def test_may_hold_an_amount_of_another(self) -> None:
         run = timeline(
             enter(0, STEP),
+            RingEvent(RingKind.AMOUNT, 900, TrainingPhase.COMPILE, 250),
+            enter(1000, CALLBACKS),
+            until_ns=1000,
+        )
+
+        parts = run.parts(0, 1000)
+
+        assert parts.waits == {IdleCause.COMPILE: 250}
+        assert parts.step_ns == 750
+
+    def test_of_training_that_waits_for_input_inside_may_have_computed_meanwhile(self) -> None:
+        run = timeline(
+            enter(0, STEP),
             RingEvent(RingKind.AMOUNT, 900, WAIT, 250),
             enter(1000, CALLBACKS),
             until_ns=1000,
@@ -68,8 +81,8 @@ class TestAPhase:
 
         parts = run.parts(0, 1000)
 
-        assert parts.waits == {IdleCause.INPUT_WAIT: 250}
-        assert parts.step_ns == 750
+        assert (parts.gross_input_wait_ns, parts.step_ns, parts.waits) == (250, 750, {})
+        assert run.parts(0, 500).gross_input_wait_ns == 125
 
     def test_of_a_step_is_the_wait_for_the_device_too(self) -> None:
         run = timeline(enter(0, STEP), enter(10, SYNC), until_ns=100)
