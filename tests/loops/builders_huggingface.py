@@ -1,0 +1,118 @@
+"""A tiny BERT, made from a config, in a Trainer whose waits are sleeps that time themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from tests.loops.builders_loops import Sleeps, Waits
+
+BATCH = 4
+_WORDS, _LENGTH = 50, 8
+
+
+class SlowSentences(torch.utils.data.Dataset):  # type: ignore[misc]
+    """Sentences of which the first of each batch takes a while to come."""
+
+    def __init__(self, batches: int, waits: Sleeps | None = None) -> None:
+        generator = torch.Generator().manual_seed(5)
+        self._words = torch.randint(0, _WORDS, (batches * BATCH, _LENGTH), generator=generator)
+        self._waits = waits or Sleeps()
+        self._asked = 0
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        self._asked += 1  # the order is shuffled: so not by the index
+        if self._asked % BATCH == 1:
+            self._waits()
+        return {"input_ids": self._words[index], "labels": self._words[index][0] % 2}
+
+
+class SleepingTrainer(transformers.Trainer):  # type: ignore[misc]
+    """A trainer of the user's own: it sleeps in the middle of what it does."""
+
+    waits: Waits
+    fails_at: int | None = None
+    fails_in = "training_step"
+
+    def training_step(self, *args: Any, **named: Any) -> Any:
+        with self.waits.step.around():
+            self._fail("training_step")
+            return super().training_step(*args, **named)
+
+    def evaluate(self, *args: Any, **named: Any) -> Any:
+        with self.waits.validation.around():
+            return super().evaluate(*args, **named)
+
+    def prediction_step(self, *args: Any, **named: Any) -> Any:
+        self.waits.validation_step()
+        return super().prediction_step(*args, **named)
+
+    def _save_checkpoint(self, *args: Any, **named: Any) -> None:
+        with self.waits.checkpoint.around():
+            super()._save_checkpoint(*args, **named)
+
+    def _get_learning_rate(self) -> Any:
+        self._fail("_get_learning_rate")  # between a step and its end
+        return super()._get_learning_rate()
+
+    def _fail(self, where: str) -> None:
+        if self.fails_in == where and self.state.global_step == self.fails_at:
+            raise OSError("out of memory, say")
+
+
+class SleepingCallback(transformers.TrainerCallback):  # type: ignore[misc]
+    """Takes its time after each step."""
+
+    def __init__(self, waits: Waits) -> None:
+        self._waits = waits
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self._waits.callback()
+
+
+def trainer(
+    folder: Path, waits: Waits, *callbacks: Any, batches: int = 10, evaluated: int = 4, **said: Any
+) -> Any:
+    """A quiet one on the CPU."""
+    torch.manual_seed(2)
+    model = transformers.BertForSequenceClassification(
+        transformers.BertConfig(
+            vocab_size=_WORDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+            intermediate_size=32, num_labels=2,
+        )
+    )  # fmt: skip
+    quiet = {
+        "num_train_epochs": 2,
+        "per_device_train_batch_size": BATCH,
+        "per_device_eval_batch_size": BATCH,
+        "report_to": [],
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "logging_steps": 2,
+        "save_strategy": "no",
+        "seed": 11,
+    }
+    made = SleepingTrainer(
+        model,
+        transformers.TrainingArguments(str(folder), **{**quiet, **said}),
+        train_dataset=SlowSentences(batches, waits.fetch),
+        eval_dataset=SlowSentences(evaluated, waits.validation_fetch),
+        callbacks=[SleepingCallback(waits), *callbacks],
+    )
+    made.waits = waits
+    return made
+
+
+def outcome(trained: Any) -> tuple[Any, ...]:
+    """Losses and weights after a training."""
+    told = [
+        {name: value for name, value in line.items() if "loss" in name or "grad" in name}
+        for line in trained.state.log_history
+    ]
+    return told, [weight.tolist() for weight in trained.model.parameters()]

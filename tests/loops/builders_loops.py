@@ -1,0 +1,193 @@
+"""What a ring says, and data and sleeps that know from below the hooks how long they took."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpumon.core.phase import PHASES
+from gpumon.core.ring_events import RingEvent, RingKind, RunFacts
+from gpumon.core.ring_format import (
+    HEADER_BYTES,
+    PAGE_BYTES,
+    decode_records,
+    newest_totals,
+    parse_header,
+)
+from trainer_hooks import process_ring
+from trainer_hooks.ring_writer import RingWriter
+
+
+@contextmanager
+def own_ring(folder: Path) -> Iterator[None]:
+    """As if a process had just begun: no ring yet, and a folder for it."""
+    before = os.environ.get("GPUMON_RUNTIME_DIR"), process_ring._Slot.ring
+    os.environ["GPUMON_RUNTIME_DIR"] = str(folder)
+    process_ring._Slot.ring = None
+    try:
+        yield
+    finally:
+        process_ring._Slot.ring = before[1]
+        if before[0] is None:
+            del os.environ["GPUMON_RUNTIME_DIR"]
+        else:
+            os.environ["GPUMON_RUNTIME_DIR"] = before[0]
+
+
+class Sleeps:
+    """Sleeps, and knows how long that, or what it was around, really took."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.spans_ns: list[tuple[int, int]] = []
+
+    def __call__(self) -> None:
+        with self.around():
+            pass
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Sleep, then run the block; both count."""
+        began_ns = time.monotonic_ns()
+        time.sleep(self.seconds)
+        try:
+            yield
+        finally:
+            self.spans_ns.append((began_ns, time.monotonic_ns()))
+
+    @property
+    def times(self) -> int:
+        return len(self.spans_ns)
+
+    @property
+    def spent_ns(self) -> int:
+        return sum(end - start for start, end in self.spans_ns)
+
+    def spent_within_ns(self, others: Sleeps) -> int:
+        """How much of this lay within what the others were around."""
+        return sum(
+            end - start
+            for start, end in self.spans_ns
+            if any(began <= start and end <= ended for began, ended in others.spans_ns)
+        )
+
+
+class Waits:
+    """Where a training sleeps, and for how long, in seconds.
+
+    Attributes:
+        validation: Around the whole of each validation.
+    """
+
+    def __init__(
+        self,
+        *,
+        fetch: float = 0.0,
+        step: float = 0.0,
+        validation_fetch: float = 0.0,
+        validation_step: float = 0.0,
+        checkpoint: float = 0.0,
+        callback: float = 0.0,
+    ) -> None:
+        self.fetch, self.step = Sleeps(fetch), Sleeps(step)
+        self.validation_fetch = Sleeps(validation_fetch)
+        self.validation_step = Sleeps(validation_step)
+        self.checkpoint, self.callback = Sleeps(checkpoint), Sleeps(callback)
+        self.validation = Sleeps()
+        self._of_phase = {
+            "callbacks": self.callback,
+            "checkpoint": self.checkpoint,
+            "train_step": self.step,
+        }
+
+    @property
+    def input_wait_ns(self) -> int:
+        return self.fetch.spent_ns + self.validation_fetch.spent_ns
+
+    @property
+    def fetches(self) -> int:
+        return self.fetch.times + self.validation_fetch.times
+
+    def in_phase_ns(self, phase: str) -> int:
+        """How long the training really was in a phase."""
+        if phase != "validation":
+            return self._of_phase[phase].spent_ns
+        inside = (self.validation_fetch, self.checkpoint)
+        return self.validation.spent_ns - sum(
+            sleeps.spent_within_ns(self.validation) for sleeps in inside
+        )
+
+
+class RingSays:
+    """What the ring of this process holds at one moment."""
+
+    def __init__(self) -> None:
+        pen = writer()
+        raw = pen._memory.path.read_bytes()
+        header = parse_header(raw[:HEADER_BYTES])
+        totals = newest_totals(raw[:HEADER_BYTES], header.totals_generation)
+        assert totals is not None
+        self.at_ns = time.monotonic_ns()
+        self.phase_ns = {phase.value: ns for phase, ns in zip(PHASES, totals.phase_ns, strict=True)}
+        self.present = PHASES[pen.present[0]].value
+        self.mode = pen.present[1]
+        self.phase_ns[self.present] += self.at_ns - totals.since_ns
+        self.steps, self.samples, self.epoch = totals.steps, totals.samples, totals.epoch
+        self.facts: RunFacts = pen.facts
+        self.records = _records(raw, header.head)
+
+    def phases(self) -> list[tuple[str, int]]:
+        """Every phase entered, in order, with its mode."""
+        return [(e.phase.value, e.value) for e in self.records if e.kind is RingKind.ENTER]
+
+
+class Stretch:
+    """What a piece of training took, by the clock and by its ring.
+
+    Attributes:
+        wall_ns: By the clock.
+        phase_ns: By the ring: nanoseconds of the stretch in each phase.
+        after: What the ring said at its end.
+    """
+
+    def __init__(self, before: RingSays, after: RingSays) -> None:
+        self.wall_ns = after.at_ns - before.at_ns
+        self.phase_ns = {name: ns - before.phase_ns[name] for name, ns in after.phase_ns.items()}
+        self.after = after
+
+    def share(self, phase: str) -> float:
+        """Of the wall, in this phase; 0 to 1."""
+        return self.phase_ns[phase] / self.wall_ns
+
+
+@contextmanager
+def stretch() -> Iterator[list[Stretch]]:
+    """Measure the block; the list holds one ``Stretch`` when it is over."""
+    process_ring.process_ring()
+    before = RingSays()
+    found: list[Stretch] = []
+    try:
+        yield found
+    finally:
+        found.append(Stretch(before, RingSays()))
+
+
+def writer() -> RingWriter:
+    """The pen of this process."""
+    pen = process_ring.process_ring().writer
+    assert pen is not None
+    return pen
+
+
+def is_about(measured_ns: int, true_ns: int, *, steps: int) -> bool:
+    """Whether a wait was found: within 10 % or 1 ms a step, whichever is larger."""
+    return abs(measured_ns - true_ns) <= max(0.1 * true_ns, steps * 1_000_000)
+
+
+def _records(raw: bytes, head: int) -> list[RingEvent]:
+    found = decode_records(raw[PAGE_BYTES:], 0)[:head]
+    assert None not in found
+    return [record for record in found if record is not None]

@@ -1,0 +1,53 @@
+"""These tests train without Keras; they are skipped, visibly, where a framework is missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.loops.builders_loops import own_ring
+
+_NEEDED = {
+    "test_lightning": ("torch", "lightning", "pytorch_lightning"),
+    "test_huggingface": ("torch", "transformers", "accelerate"),
+    "test_plain_torch": ("torch",),
+    "test_plain_jax": ("jax",),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frameworks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What the tests of a file train with must be there; torch then takes one core."""
+    needed = next(
+        names
+        for start, names in _NEEDED.items()
+        if request.module.__name__.rpartition(".")[2].startswith(start)
+    )
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing and os.environ.get("GPUMON_REQUIRE_KERAS") == "1":
+        pytest.fail(f"{' and '.join(missing)} must be installed here")
+    if missing:
+        pytest.skip(f"{' and '.join(missing)} not installed")
+    if "torch" not in needed:
+        yield
+        return
+    torch = import_module("torch")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # models this small lose time where several wait for each other
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def own_runtime_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    """Each test has a ring of its own, but where its class trains once for all its tests."""
+    if "training" in request.fixturenames:
+        yield
+        return
+    with own_ring(tmp_path):
+        yield

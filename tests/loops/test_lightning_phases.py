@@ -1,0 +1,231 @@
+"""Specification of PhaseTagger for Lightning, against sleeps that know how long they took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loops.builders_loops import (
+    RingSays,
+    Stretch,
+    Waits,
+    is_about,
+    own_ring,
+    stretch,
+)
+
+pytestmark = pytest.mark.keras_torch
+
+BATCHES, EPOCHS, VALIDATED = 12, 2, 5
+PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+
+
+@pytest.fixture(scope="module")
+def b() -> Any:
+    """Torch is there only where these tests run."""
+    return import_module("tests.loops.builders_lightning")
+
+
+@pytest.fixture(scope="module")
+def pl() -> Any:
+    return import_module("lightning.pytorch")
+
+
+def tagger(**said: Any) -> Any:
+    from trainer_hooks.lightning import PhaseTagger
+
+    return PhaseTagger(**said)
+
+
+class Training:
+    """One ``fit``: what it really waited for, and what its ring says."""
+
+    def __init__(self, waits: Any, seen: Stretch, trainer: Any, profiler: Any) -> None:
+        self.waits, self.seen, self.trainer = waits, seen, trainer
+        self.profiler_before = profiler
+
+
+@pytest.fixture(scope="class", params=PACKAGES)
+def training(
+    request: pytest.FixtureRequest, b: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Training]:
+    """Validation and checkpoints take most of it; a slow input takes the rest."""
+    package = import_module(request.param)
+    folder = tmp_path_factory.mktemp("lightning")
+    waits = Waits(
+        fetch=0.012, step=0.004, validation_fetch=0.02, validation_step=0.04,
+        checkpoint=0.3, callback=0.008,
+    )  # fmt: skip
+    with own_ring(folder):
+        trainer = b.trainer(
+            package,
+            folder,
+            b.slow_callback(package, waits),
+            tagger(),
+            b.slow_checkpoints(package, waits, folder),
+        )
+        profiler = trainer.profiler
+        with stretch() as found:
+            trainer.fit(
+                b.model(package, waits),
+                b.loader(BATCHES, waits.fetch),
+                b.loader(VALIDATED, waits.validation_fetch),
+            )
+        yield Training(waits, found[0], trainer, profiler)
+
+
+class TestOfATrainingThatMostlyValidatesAndSaves:
+    def test_the_wait_for_input_is_found(self, training: Training) -> None:
+        waits = training.waits
+
+        assert waits.fetches == EPOCHS * (BATCHES + VALIDATED)
+        assert is_about(
+            training.seen.phase_ns["input_wait"], waits.input_wait_ns, steps=waits.fetches
+        )
+
+    @pytest.mark.parametrize("phase", ["checkpoint", "validation", "callbacks"])
+    def test_so_is(self, training: Training, phase: str) -> None:
+        true_share = training.waits.in_phase_ns(phase) / training.seen.wall_ns
+
+        assert training.seen.share(phase) == pytest.approx(true_share, abs=0.02)
+
+    def test_a_step_is_what_the_model_computes_and_the_optimizer(self, training: Training) -> None:
+        computed_share = training.waits.in_phase_ns("train_step") / training.seen.wall_ns
+
+        assert 0 <= training.seen.share("train_step") - computed_share < 0.1
+
+    def test_nothing_of_the_loop_is_left_over(self, training: Training) -> None:
+        assert training.seen.share("other") < 0.02
+        assert training.seen.share("between_epochs") < 0.03
+        assert training.seen.share("start_up") < 0.2
+        assert sum(training.seen.phase_ns.values()) == pytest.approx(
+            training.seen.wall_ns, rel=0.001
+        )
+
+    def test_every_step_and_sample_is_counted(self, training: Training, b: Any) -> None:
+        after = training.seen.after
+
+        assert after.steps == training.trainer.global_step == EPOCHS * BATCHES
+        assert after.samples == EPOCHS * BATCHES * b.BATCH
+        assert after.epoch == EPOCHS - 1
+
+    def test_a_wait_inside_validation_is_told_from_one_in_training(
+        self, training: Training
+    ) -> None:
+        waits = {mode for phase, mode in training.seen.after.phases() if phase == "input_wait"}
+
+        assert waits == {0, 1}
+
+    def test_a_checkpoint_at_the_end_of_validation_is_no_validation(
+        self, training: Training
+    ) -> None:
+        assert ("checkpoint", 0) in training.seen.after.phases()
+
+    def test_the_facts_say_what_trains_and_how_it_loads(self, training: Training, b: Any) -> None:
+        facts = training.seen.after.facts
+
+        assert facts.framework == "lightning"
+        assert facts.loader["adapter"] == "DataLoader"
+        assert (facts.loader["workers"], facts.loader["batch_size"]) == (0, b.BATCH)
+        assert facts.loader["batches"] == BATCHES
+
+    def test_the_trainer_has_its_profiler_back(self, training: Training) -> None:
+        assert training.trainer.profiler is training.profiler_before
+
+    def test_what_comes_afterwards_is_no_training(self, training: Training) -> None:
+        assert (training.seen.after.present, training.seen.after.mode) == ("other", 0)
+
+
+class TestAFitThatRaises:
+    def test_gives_the_profiler_back_and_passes_the_error_on(
+        self, b: Any, pl: Any, tmp_path: Path
+    ) -> None:
+        trainer = b.trainer(pl, tmp_path, tagger())
+        profiler = trainer.profiler
+
+        with pytest.raises(OSError, match="out of memory"):
+            trainer.fit(b.model(pl, Waits(), fails_at=3), b.loader(6))
+
+        assert trainer.profiler is profiler
+        assert (RingSays().present, RingSays().steps) == ("other", 3)
+
+    def test_is_followed_by_one_that_is_tagged_again(self, b: Any, pl: Any, tmp_path: Path) -> None:
+        hook = tagger()
+        with pytest.raises(OSError, match="out of memory"):
+            b.trainer(pl, tmp_path, hook).fit(b.model(pl, Waits(), fails_at=0), b.loader(6))
+
+        b.trainer(pl, tmp_path, hook).fit(b.model(pl, Waits()), b.loader(6))
+
+        assert RingSays().steps == 12
+
+    def test_in_validation_ends_the_validation(self, b: Any, pl: Any, tmp_path: Path) -> None:
+        model = b.model(pl, Waits())
+
+        def fail(*_: object) -> None:
+            raise OSError("no disk")
+
+        model.validation_step = fail
+        with pytest.raises(OSError, match="no disk"):
+            b.trainer(pl, tmp_path, tagger()).fit(model, b.loader(2), b.loader(2))
+
+        assert (RingSays().present, RingSays().mode) == ("other", 0)
+
+
+class TestSteps:
+    def test_are_steps_of_the_optimizer_when_batches_are_accumulated(
+        self, b: Any, pl: Any, tmp_path: Path
+    ) -> None:
+        trainer = b.trainer(pl, tmp_path, tagger(), max_epochs=1, accumulate_grad_batches=3)
+        trainer.fit(b.model(pl, Waits()), b.loader(12))
+
+        assert (RingSays().steps, trainer.global_step) == (4, 4)
+        assert RingSays().samples == 12 * b.BATCH
+
+    def test_are_batches_when_the_model_optimizes_by_hand(
+        self, b: Any, pl: Any, tmp_path: Path
+    ) -> None:
+        model = b.model_that_optimizes_by_hand(pl, Waits())
+        b.trainer(pl, tmp_path, tagger(), max_epochs=1).fit(model, b.loader(7))
+
+        assert RingSays().steps == 7
+
+    def test_are_counted_where_the_model_fetches_its_batches_itself(
+        self, b: Any, pl: Any, tmp_path: Path
+    ) -> None:
+        waits = Waits(fetch=0.01)
+        model = b.model_that_fetches(pl, waits)
+        with stretch() as found:
+            b.trainer(pl, tmp_path, tagger(), max_epochs=1).fit(model, b.loader(8, waits.fetch))
+
+        assert found[0].after.steps == 8
+        assert is_about(found[0].phase_ns["input_wait"], waits.fetch.spent_ns, steps=8)
+
+
+class TestOutsideOfFit:
+    def test_validating_is_validation(self, b: Any, pl: Any, tmp_path: Path) -> None:
+        waits = Waits(validation_step=0.02, validation_fetch=0.01)
+        with stretch() as found:
+            b.trainer(pl, tmp_path, tagger()).validate(
+                b.model(pl, waits), b.loader(5, waits.validation_fetch), verbose=False
+            )
+
+        assert found[0].phase_ns["validation"] >= waits.validation_step.spent_ns
+        assert is_about(found[0].phase_ns["input_wait"], waits.validation_fetch.spent_ns, steps=5)
+        assert (found[0].after.present, found[0].after.steps) == ("other", 0)
+
+    def test_predicting_is_predict(self, b: Any, pl: Any, tmp_path: Path) -> None:
+        waits = Waits(fetch=0.01)
+        b.trainer(pl, tmp_path, tagger()).predict(b.model(pl, waits), b.loader(3, waits.fetch))
+
+        assert {("predict", 2), ("input_wait", 2)} <= set(RingSays().phases())
+
+    def test_a_sanity_check_is_validation(self, b: Any, pl: Any, tmp_path: Path) -> None:
+        trainer = b.trainer(pl, tmp_path, tagger(), num_sanity_val_steps=2, max_epochs=1)
+        trainer.fit(b.model(pl, Waits()), b.loader(1), b.loader(2))
+
+        phases = [phase for phase, _ in RingSays().phases()]
+        assert phases.index("validation") < phases.index("train_step")
