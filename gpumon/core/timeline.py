@@ -5,51 +5,18 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import compress, islice
-from operator import or_, sub
-from typing import Final, NamedTuple
+from operator import or_
+from typing import Final
 
-from gpumon.core.phase import (
-    PHASE_NUMBER,
-    PHASES,
-    STEP_PHASES,
-    IdleCause,
-    TrainingMode,
-    TrainingPhase,
-    cause_of,
-)
+from gpumon.core.phase import PHASES, IdleCause, TrainingPhase, cause_of
 from gpumon.core.ring_events import RingEvent, RingKind
 from gpumon.core.ring_records import RingRecords
 from gpumon.core.sharing import WindowParts
+from gpumon.core.span_label import LABELS, MODE_BITS, ONLY, TRAIN_STEP_CODE, SpanLabel, span_code
 
 _MAX_SPANS = 65_536
 _MANY_SPANS: Final = 12
 """From so many in a window on, adding them up in one go is quicker."""
-_MODE_SHIFT: Final = 4
-_MODES: Final = tuple(TrainingMode)
-
-
-class _Label(NamedTuple):
-    """What a span stands for: the cause of its idle time, and how that is shared."""
-
-    cause: IdleCause
-    is_step: bool
-    is_validation: bool
-
-
-def _label(code: int) -> _Label:
-    """What the phase of that number means in the mode of that number."""
-    phase = PHASES[code & 0xF] if code & 0xF < len(PHASES) else TrainingPhase.OTHER
-    mode = _MODES[code >> _MODE_SHIFT]
-    cause = cause_of(phase, mode)
-    is_step = phase in STEP_PHASES and mode is TrainingMode.TRAIN
-    return _Label(cause, is_step, cause is IdleCause.VALIDATION)
-
-
-_LABELS: Final = tuple(_label(code) for code in range(len(_MODES) << _MODE_SHIFT))
-_ONLY: Final = tuple(bytes(byte == code for byte in range(256)) for code in range(len(_LABELS)))
-_MODE_BITS: Final = bytes(byte << _MODE_SHIFT if byte < len(_MODES) else 0 for byte in range(256))
-_TRAINS: Final = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
-"""The code of a training step in a training."""
 
 
 class PhaseTimeline:
@@ -108,7 +75,7 @@ class PhaseTimeline:
         """What the run did between two instants."""
         if self._is_one_phase(start_ns, end_ns):
             parts = WindowParts()
-            _add_length(parts, _LABELS[self._labels[-1]], end_ns - start_ns)
+            _add_length(parts, LABELS[self._labels[-1]], end_ns - start_ns)
             return parts
         parts = WindowParts(uncovered_ns=end_ns - start_ns - self.covered_ns(start_ns, end_ns))
         end_ns = min(end_ns, self._known_until_ns)
@@ -139,7 +106,7 @@ class PhaseTimeline:
             bytes(compress(column, entered)) for column in (records.phases, records.modes)
         )
         if modes.strip(b"\0"):
-            codes = bytes(map(or_, codes, modes.translate(_MODE_BITS)))
+            codes = bytes(map(or_, codes, modes.translate(MODE_BITS)))
         self._starts_ns += compress(records.stamps_ns, entered)
         self._labels += codes
         for at in records.positions(RingKind.AMOUNT):
@@ -154,7 +121,7 @@ class PhaseTimeline:
         if newest_step >= 0:
             self._count_steps(records.values[newest_step])
         begun_since = entered.count(1, newest_step + 1)
-        if begun_since and _TRAINS in codes[-begun_since:]:
+        if begun_since and TRAIN_STEP_CODE in codes[-begun_since:]:
             self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
 
     def _take(self, event: RingEvent) -> None:
@@ -168,10 +135,10 @@ class PhaseTimeline:
 
     def _enter(self, event: RingEvent) -> None:
         if self._starts_ns and self._starts_ns[-1] == event.at_ns:
-            self._labels[-1] = _code(event)
+            self._labels[-1] = span_code(event)
         else:
             self._starts_ns.append(event.at_ns)
-            self._labels.append(_code(event))
+            self._labels.append(span_code(event))
 
     def _add_amount(self, span: int, phase: TrainingPhase, amount_ns: int) -> None:
         amounts = self._amounts.setdefault(self._starts_ns[span], {})
@@ -188,7 +155,7 @@ class PhaseTimeline:
             self._count_steps(event.value)
         elif event.kind is RingKind.DEVICE_DONE:
             self._device_done(event)
-        elif event.kind is RingKind.ENTER and _code(event) == _TRAINS:
+        elif event.kind is RingKind.ENTER and span_code(event) == TRAIN_STEP_CODE:
             # A tag nested in a step enters it again: that is no further step.
             self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
             if self._idle_from_ns is not None:
@@ -210,20 +177,32 @@ class PhaseTimeline:
         """Add spans ``first`` to ``after``, each phase's in one go where nothing is in the way."""
         starts_ns, codes = self._starts_ns, self._labels[first:after]
         bounds_ns = [max(starts_ns[first], window[0]), *starts_ns[first + 1 : after], window[1]]
-        lengths_ns = list(map(sub, islice(bounds_ns, 1, None), bounds_ns))
-        if self._amounts:
-            for position in range(first, after):
-                if starts_ns[position] in self._amounts:
-                    self._add_span(parts, position, window)
-                    lengths_ns[position - first] = 0
+        apart = self._add_spans_with_amounts(parts, first, after, window)
         for code in sorted(set(codes)):
-            label, of_this_code = _LABELS[code], codes.translate(_ONLY[code])
+            label, of_this_code = LABELS[code], codes.translate(ONLY[code])
             if self._has_marks and not label.is_step and not label.is_validation:
                 for position in compress(range(first, after), of_this_code):
-                    if lengths_ns[position - first]:
+                    if position not in apart:
                         self._add_span(parts, position, window)
-            else:
-                _add_length(parts, label, sum(compress(lengths_ns, of_this_code)))
+                continue
+            ends_ns = sum(compress(islice(bounds_ns, 1, None), of_this_code))
+            length_ns = ends_ns - sum(compress(bounds_ns, of_this_code))
+            for position in apart:
+                if self._labels[position] == code:
+                    length_ns -= bounds_ns[position - first + 1] - bounds_ns[position - first]
+            _add_length(parts, label, length_ns)
+
+    def _add_spans_with_amounts(
+        self, parts: WindowParts, first: int, after: int, window: tuple[int, int]
+    ) -> set[int]:
+        """Add those spans of the window in which time was spent on something else; say which."""
+        if not self._amounts:
+            return set()
+        starts_ns = self._starts_ns
+        apart = {at for at in range(first, after) if starts_ns[at] in self._amounts}
+        for position in apart:
+            self._add_span(parts, position, window)
+        return apart
 
     def _add_span(self, parts: WindowParts, position: int, window: tuple[int, int]) -> None:
         starts_ns, after = self._starts_ns, position + 1
@@ -233,7 +212,7 @@ class PhaseTimeline:
         if length_ns <= 0:
             return
         span_ns = span_end_ns - starts_ns[position]
-        label = _LABELS[self._labels[position]]
+        label = LABELS[self._labels[position]]
         for cause, amount_ns in self._amounts.get(starts_ns[position], {}).items():
             inner_ns = min(length_ns, amount_ns * whole_ns // max(span_ns, 1))
             length_ns -= inner_ns
@@ -262,13 +241,7 @@ class PhaseTimeline:
         return exposed_ns
 
 
-def _code(event: RingEvent) -> int:
-    """An ENTER's phase and mode as one number; a mode that is none is training."""
-    mode = event.value if event.value < len(_MODES) else 0
-    return PHASE_NUMBER[event.phase] | mode << _MODE_SHIFT
-
-
-def _add_length(parts: WindowParts, label: _Label, length_ns: int) -> None:
+def _add_length(parts: WindowParts, label: SpanLabel, length_ns: int) -> None:
     if label.is_step:
         parts.step_ns += length_ns
     elif label.is_validation:

@@ -1,0 +1,61 @@
+"""What a stretch of a training stands for, as one byte: its phase, and its mode above that."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpumon.core.phase import (
+    PHASE_NUMBER,
+    PHASES,
+    STEP_PHASES,
+    IdleCause,
+    TrainingMode,
+    TrainingPhase,
+    cause_of,
+)
+from gpumon.core.ring_events import RingEvent
+
+_MODE_SHIFT: Final = 4
+_MODES: Final = tuple(TrainingMode)
+
+
+class SpanLabel(NamedTuple):
+    """How the idle time of such a stretch is shared.
+
+    Attributes:
+        cause: What it is given to.
+        is_step: Whether the device has been given a training step.
+        is_validation: Whether it is validation or prediction, and no wait for input.
+    """
+
+    cause: IdleCause
+    is_step: bool
+    is_validation: bool
+
+
+def _label(code: int) -> SpanLabel:
+    number = code & (1 << _MODE_SHIFT) - 1
+    phase = PHASES[number] if number < len(PHASES) else TrainingPhase.OTHER
+    mode = _MODES[code >> _MODE_SHIFT]
+    cause = cause_of(phase, mode)
+    is_step = phase in STEP_PHASES and mode is TrainingMode.TRAIN
+    return SpanLabel(cause, is_step, cause is IdleCause.VALIDATION)
+
+
+LABELS: Final = tuple(_label(code) for code in range(len(_MODES) << _MODE_SHIFT))
+"""By code."""
+
+ONLY: Final = tuple(bytes(byte == code for byte in range(256)) for code in range(len(LABELS)))
+"""By code: a table for ``bytes.translate`` that leaves 1 for this code and 0 for any other."""
+
+MODE_BITS: Final = bytes(byte << _MODE_SHIFT if byte < len(_MODES) else 0 for byte in range(256))
+"""A table that makes a mode its part of the code; one that is no mode is training."""
+
+TRAIN_STEP_CODE: Final = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
+"""A training step in a training."""
+
+
+def span_code(event: RingEvent) -> int:
+    """The code of the phase that an ENTER begins."""
+    mode = event.value if event.value < len(_MODES) else 0
+    return PHASE_NUMBER[event.phase] | mode << _MODE_SHIFT
