@@ -87,18 +87,9 @@ class PhaseMachine:
         return self._mode
 
     @property
-    def fetches_first(self) -> bool:
-        """Whether a batch is fetched before the callbacks that announce it."""
-        return self._fetches_first
-
-    @property
     def training_wait_ns(self) -> int:
         """Nanoseconds of ``input_wait`` so far, without those of validation and prediction."""
         return self._pen.spent_ns(INPUT_WAIT) - self._waited_elsewhere_ns
-
-    def learn_that_batches_come_first(self) -> None:
-        """A step was handed its batches, not an iterator over them."""
-        self._fetches_first = self._sees_steps
 
     def see_no_steps(self) -> None:
         """Steps pass by unseen: from now on the wait for input and the step are ``other``."""
@@ -139,9 +130,14 @@ class PhaseMachine:
         """They returned, and what comes next is a batch, or the end of the epoch.
 
         The way from here to the next fetch is a few lines of Keras: they stay
-        with the callbacks, for that costs no record.
+        with the callbacks, for that costs no record. Where no fetch is seen,
+        it may be all of one.
         """
-        if self._mode == TRAIN and self._is_epoch_done():
+        if self._mode != TRAIN:
+            return
+        if not self._sees_steps:
+            self._pen.enter(OTHER, TRAIN)
+        elif self._is_epoch_done():
             self._pen.enter(BETWEEN_EPOCHS, TRAIN)
 
     def batch_begins(self) -> None:

@@ -158,12 +158,13 @@ class TestOtherPhases:
         model = b.small_model()
         rows, sums = b.rows_and_sums(64)
 
-        model.fit(rows, sums, verbose=0, callbacks=[b.tagger()])
-        first_ns = b.phase_ns()["compile"]
-        model.fit(rows, sums, verbose=0, callbacks=[b.tagger()])
+        told_ns = []
+        for _ in range(3):  # some versions of Keras compile in the second, too
+            model.fit(rows, sums, verbose=0, callbacks=[b.tagger()])
+            told_ns.append(b.phase_ns()["compile"])
 
-        assert first_ns > 5 * MS
-        assert b.phase_ns()["compile"] - first_ns < first_ns / 4
+        assert told_ns[0] > 5 * MS
+        assert told_ns[2] - told_ns[1] < told_ns[0] / 4
 
     def test_evaluate_and_predict_alone_are_told(self) -> None:
         model, hook = b.small_model(b.SleepingCompute(0.01)), b.tagger()
@@ -217,7 +218,8 @@ class TestMarks:
     def test_the_device_is_done_with_a_step_after_its_compute(self, ordinary: bool) -> None:
         model = b.small_model(b.SleepingCompute(0.02))
         others = [b.an_ordinary_callback()] if ordinary else []
-        b.fit(model, b.SlowBatches(0.0), steps=2, epochs=1)
+        for _ in range(2):  # all that there is to compile
+            b.fit(model, b.SlowBatches(0.0), steps=2, epochs=1)
 
         b.fit(model, b.SlowBatches(0.0), b.tagger(), *others, steps=10, epochs=1)
 

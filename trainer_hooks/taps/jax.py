@@ -62,61 +62,39 @@ def _timed(function: StepFunction, mode: int, listener: StepListener) -> StepFun
 
 
 def _train(function: StepFunction, listener: StepListener) -> StepFunction:
-    def train(state: Any, source: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    def train(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
         machine = listener.machine_here
-        if machine is None:
-            return function(state, source)
-        batches = _batches(source, machine)
+        # An older Keras hands over what it fetched: a wait that was not seen is not told.
+        if machine is None or not hasattr(iterator, "__next__"):
+            return function(state, iterator)
+        batches = TimedBatches(iterator, machine)
         try:
-            result = function(state, source if batches is None else batches)
+            result = function(state, batches)
         except StopIteration:
             raise
         except BaseException:
             listener.failed()
             raise
-        if batches is None:
-            listener.dispatched(len(source), sum(rows_of(batch) for batch in source), result[0])
-        else:
-            listener.dispatched(batches.fetched, batches.samples, result[0])
+        listener.dispatched(batches.fetched, batches.samples, result[0])
         return result
 
     return train
 
 
 def _borrowed(function: StepFunction, mode: int, listener: StepListener) -> StepFunction:
-    def own(state: Any, source: Any, machine: PhaseMachine) -> tuple[Any, Any]:  # noqa: ANN401
-        batches = _batches(source, machine)
-        if batches is not None:
-            return function(state, batches)
-        result = function(state, source)
-        machine.fetch_begin()
-        return result
-
-    def borrowed(state: Any, source: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    def borrowed(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
         machine = listener.machine_here
-        if machine is None:
-            return function(state, source)
+        if machine is None or not hasattr(iterator, "__next__"):
+            return function(state, iterator)
         if machine.mode == mode:
-            return own(state, source, machine)
+            return function(state, TimedBatches(iterator, machine))
         before = machine.borrow(mode)
         try:
-            return own(state, source, machine)
+            return function(state, TimedBatches(iterator, machine))
         finally:
             machine.give_back(before)
 
     return borrowed
-
-
-def _batches(source: Any, machine: PhaseMachine) -> TimedBatches | None:  # noqa: ANN401
-    """The iterator that a step fetches from; ``None`` where Keras fetched its batches before.
-
-    Keras 3.7 and older hand a step the list of its batches.
-    """
-    if hasattr(source, "__next__"):
-        return TimedBatches(source, machine)
-    machine.learn_that_batches_come_first()
-    machine.fetch_end()
-    return None
 
 
 class _Listeners:
