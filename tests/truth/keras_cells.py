@@ -1,0 +1,89 @@
+"""The trainings of known truth: what holds each up, and what its batches come as."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+BACKENDS: Final = ("tensorflow", "jax", "torch")
+_NATIVE: Final = {"tensorflow": "tf.data", "torch": "DataLoader"}
+
+
+class Cell(NamedTuple):
+    """One training.
+
+    Attributes:
+        cause: What holds it up.
+        slow_s: How long, each time.
+        source: What its batches come as; ``native``: the framework's own.
+        compute_s: Compute of a step, in seconds.
+        is_loaded: Whether other processes want every core meanwhile.
+        is_quick: Whether it is also run by the tests.
+    """
+
+    cause: str
+    slow_s: float
+    source: str = "PyDataset"
+    compute_s: float = 0.010
+    is_loaded: bool = False
+    is_quick: bool = False
+
+
+CELLS: Final[Mapping[str, Cell]] = MappingProxyType(
+    {
+        "nothing slow": Cell("none", 0.0),
+        "input, PyDataset": Cell("input", 0.030, is_quick=True),
+        "input, generator": Cell("input", 0.030, "generator"),
+        "input, tf.data or DataLoader": Cell("input", 0.030, "native"),
+        "input, loaded machine": Cell("input", 0.030, is_loaded=True),
+        "input, hidden by 4 workers": Cell(
+            "input", 0.030, "PyDataset, 4 workers", compute_s=0.025, is_quick=True
+        ),
+        "checkpoint": Cell("checkpoint", 0.500, is_quick=True),
+        "validation": Cell("validation", 0.050, is_quick=True),
+        "callback": Cell("callback", 0.015, is_quick=True),
+        "compile": Cell("compile", 1.000, is_quick=True),
+    }
+)
+
+
+def is_possible(name: str, backend: str) -> bool:
+    """Whether a backend can do it: torch runs as it is, and JAX has no data sets of its own."""
+    cell = CELLS[name]
+    return not (
+        (cell.cause == "compile" and backend == "torch")
+        or (cell.source == "native" and backend not in _NATIVE)
+    )
+
+
+def run(name: str, backend: str, folder: Path) -> Any:
+    """Train a cell in this process, whose Keras has that backend; its ``Outcome``."""
+    from tests.truth.keras_truth import Fit, train
+
+    cell = CELLS[name]
+    source = _NATIVE[backend] if cell.source == "native" else cell.source
+    fit = Fit(cell.cause, cell.slow_s, source, compute_s=cell.compute_s)
+    with loaded_machine() if cell.is_loaded else contextlib.nullcontext():
+        return train(fit, folder)
+
+
+@contextlib.contextmanager
+def loaded_machine() -> Iterator[None]:
+    """Somebody else's work on every core, for as long as this lasts."""
+    spinners = [
+        subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
+        for _ in range(os.cpu_count() or 1)
+    ]
+    try:
+        yield
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+        for spinner in spinners:
+            spinner.wait(10)

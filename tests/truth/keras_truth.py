@@ -1,0 +1,268 @@
+"""Keras trainings whose every phase is known from below the hooks, held against what was told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from tests.keras.builders_keras import BATCH, FEATURES, Edges, phase_ns
+from tests.truth.numbered_batches import Batches, NumberedCompute, Span, source_of
+from trainer_hooks.examples import slow_causes as slow
+
+NS = 1e9
+POINTS = 0.02
+"""Of the wall: how far what is told of a phase may be from the truth."""
+INPUT_SHARE, INPUT_S_A_STEP = 0.10, 0.001
+"""Of the true wait for input, or a step's worth of this, whichever is larger."""
+
+
+UNTAGGED = 0.01
+"""Of the wall: how much may be ``other``."""
+
+_STEPS_AND_KERAS = ("train_step", "device_sync", "host_to_device", "between_epochs", "start_up")
+
+
+class Row(NamedTuple):
+    """One phase of one training, in seconds."""
+
+    phase: str
+    truth_s: float
+    told_s: float
+    bound_s: float
+
+    @property
+    def error_s(self) -> float:
+        """How much too much was told."""
+        return self.told_s - self.truth_s
+
+    @property
+    def is_met(self) -> bool:
+        return abs(self.error_s) <= self.bound_s
+
+
+class Outcome(NamedTuple):
+    """One training: its phases, its steps and how long ``fit`` ran."""
+
+    rows: tuple[Row, ...]
+    steps_made: int
+    steps_told: int
+    wall_s: float
+    without_core_s: float
+    """How long the training's thread was ready to run and had no core: every bound is wider by
+    that, for no clock can tell whose time it was."""
+    slept_s: float
+    """What the cause slept in all, hidden or not."""
+
+    def row(self, phase: str) -> Row:
+        return next(row for row in self.rows if row.phase == phase)
+
+    @property
+    def missed(self) -> list[Row]:
+        return [row for row in self.rows if not row.is_met]
+
+
+class TruthfulEdges(Edges):
+    """Also notes what was told by then, and how long this thread stood ready without a core."""
+
+    def on_train_begin(self, logs: object = None) -> None:
+        super().on_train_begin(logs)
+        self.told_at_begin_ns = phase_ns()
+        self._delayed_ns = _delay_ns()
+
+    def on_train_end(self, logs: object = None) -> None:
+        super().on_train_end(logs)
+        self.without_core_s = (_delay_ns() - self._delayed_ns) / NS
+
+
+def _delay_ns() -> int:
+    """How long the calling thread has been ready to run and did not; 0 where nobody counts."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+class Notes:
+    """Busy spans, kept in memory."""
+
+    def __init__(self) -> None:
+        self.spans_ns: list[Span] = []
+
+    def note(self, start_ns: int, end_ns: int) -> None:
+        self.spans_ns.append((start_ns, end_ns))
+
+
+class TimedCheckpoint(slow.SlowCheckpoint):
+    """Notes the writing as well as the sleep."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        began_ns = time.monotonic_ns()
+        super().on_epoch_end(epoch, logs)
+        self._sleeps.note("written", began_ns, time.monotonic_ns())
+
+
+def measured_model(notes: Any, compute: NumberedCompute, *layers: Any) -> Any:
+    """A model whose steps take as long as ``compute``, and note when."""
+    backend = keras.backend.backend()
+    measured = import_module(f"trainer_hooks.examples.measured_{backend}")
+    keras.utils.set_random_seed(1)
+    parts = [
+        keras.Input((FEATURES,)),
+        *layers,
+        compute,
+        keras.layers.Dense(4),
+        keras.layers.Dense(1),
+    ]
+    model = measured.MeasuredModel(parts, notes)
+    model.compile("adam", "mse")
+    return model
+
+
+class Fit(NamedTuple):
+    """What a training is made of.
+
+    Attributes:
+        cause: What holds it up, one of ``slow_causes.CAUSES``.
+        slow_s: How long, each time: a batch, a checkpoint, a validation batch,
+            a call of the callback, the trace.
+        source: What the batches come as.
+    """
+
+    cause: str
+    slow_s: float
+    source: str = "PyDataset"
+    steps: int = 40
+    epochs: int = 2
+    compute_s: float = 0.010
+
+
+def train(fit: Fit, folder: Path, *more: Any) -> Outcome:
+    """Run a training, tagged by ``PhaseTagger``, and tell truth and told apart.
+
+    Args:
+        fit: What to train.
+        folder: For checkpoints; must exist.
+        more: Callbacks to come before the tagger.
+    """
+    from trainer_hooks import PhaseTagger
+
+    notes, sleeps, edges = Notes(), slow.Sleeps(), TruthfulEdges()
+    trace, compute = slow.SlowToTrace(sleeps), NumberedCompute(fit.compute_s)
+    compiles = fit.cause == slow.COMPILE
+    model = measured_model(notes, compute, *([trace] if compiles else []))
+    batches = Batches(fit.slow_s if fit.cause == slow.INPUT else 0.0)
+    validation = _rows_and_sums(5) if fit.cause == slow.VALIDATION else None
+    if not compiles:
+        _warm_up(model, fit, validation)
+        notes.spans_ns.clear()
+        compute.taken.clear()
+    trace.arm(fit.slow_s)
+    model.fit(
+        source_of(fit.source, batches, fit.steps),
+        epochs=fit.epochs,
+        steps_per_epoch=fit.steps,
+        validation_data=validation,
+        validation_batch_size=BATCH,
+        verbose=0,
+        callbacks=[*more, PhaseTagger(), edges, *_callbacks(fit, sleeps, folder)],
+    )
+    return _outcome(fit, sleeps, edges, batches, Steps(notes, compute, edges))
+
+
+def _callbacks(fit: Fit, sleeps: slow.Sleeps, folder: Path) -> Sequence[Any]:
+    if fit.cause == slow.CHECKPOINT:
+        return [TimedCheckpoint(folder / "latest.weights.h5", fit.slow_s, sleeps)]
+    return slow.slow_callbacks(fit.cause, fit.slow_s, sleeps, folder)
+
+
+def _warm_up(model: Any, fit: Fit, validation: Any) -> None:
+    """Trace and compile beforehand, in a training that nobody tags."""
+    model.fit(
+        source_of(fit.source, Batches(0.0), 2),
+        steps_per_epoch=2,
+        validation_data=validation,
+        validation_batch_size=BATCH,
+        verbose=0,
+    )
+
+
+def _rows_and_sums(batches: int) -> tuple[Any, Any]:
+    rows = np.random.default_rng(3).normal(size=(batches * BATCH, FEATURES)).astype("float32")
+    return rows, rows.sum(1, keepdims=True)
+
+
+class Steps:
+    """What was computed in a training, apart from its validations."""
+
+    def __init__(self, notes: Notes, compute: NumberedCompute, edges: Edges) -> None:
+        validations = edges.validations_ns
+        self.trained = [one for one in notes.spans_ns if not _is_within(one[0], validations)]
+        self.validated = [one for one in notes.spans_ns if _is_within(one[0], validations)]
+        self.taken = [one for one in compute.taken if not _is_within(one[0], validations)]
+
+
+def _is_within(at_ns: int, windows_ns: Sequence[Span]) -> bool:
+    return any(began <= at_ns < ended for began, ended in windows_ns)
+
+
+def _outcome(
+    fit: Fit, sleeps: slow.Sleeps, edges: TruthfulEdges, batches: Batches, steps: Steps
+) -> Outcome:
+    from trainer_hooks.process_ring import process_ring
+
+    pen = process_ring().writer
+    assert pen is not None
+    slept = sleeps.seconds(edges.began_ns, edges.ended_ns)
+    truth = {
+        "input_wait": batches.waited_s(edges, steps.taken, steps.trained),
+        "checkpoint": slept.get("written", 0.0),
+        "validation": _validated_s(steps, edges, slept.get(slow.VALIDATION, 0.0)),
+        "callbacks": slept.get(slow.CALLBACK, 0.0),
+        "compile": _compiled_s(steps, edges, batches) if fit.cause == slow.COMPILE else 0.0,
+    }
+    made_s = sum(one.end_ns - one.start_ns for one in batches.made if one is not None) / NS
+    return Outcome(
+        rows=_rows(truth, edges, fit.steps * fit.epochs),
+        steps_made=len(steps.trained),
+        steps_told=pen.steps,
+        wall_s=edges.wall_ns / NS,
+        without_core_s=edges.without_core_s,
+        slept_s=made_s if fit.cause == slow.INPUT else slept.get(fit.cause, 0.0),
+    )
+
+
+def _rows(truth: dict[str, float], edges: TruthfulEdges, steps: int) -> tuple[Row, ...]:
+    """What is left when everything else is taken from the wall are steps, and Keras itself."""
+    told = {phase: (ns - edges.told_at_begin_ns[phase]) / NS for phase, ns in phase_ns().items()}
+    wall_s, input_s = edges.wall_ns / NS, truth["input_wait"]
+    bounds = dict.fromkeys(truth, POINTS * wall_s)
+    bounds["input_wait"] = max(INPUT_SHARE * input_s, INPUT_S_A_STEP * steps)
+    rows = [Row(phase, truth[phase], told[phase], bounds[phase]) for phase in truth]
+    rest_s, told_rest_s = wall_s - sum(truth.values()), sum(told[p] for p in _STEPS_AND_KERAS)
+    rows.append(Row("train_step", rest_s, told_rest_s, POINTS * wall_s))
+    rows.append(Row("other", 0.0, told["other"], UNTAGGED * wall_s))
+    return tuple(row._replace(bound_s=row.bound_s + edges.without_core_s) for row in rows)
+
+
+def _validated_s(steps: Steps, edges: Edges, slept_s: float) -> float:
+    """From each beginning of a validation to its end, which holds its sleeps and its compute."""
+    lasted_s = sum(ended - began for began, ended in edges.validations_ns) / NS
+    assert lasted_s >= slept_s + sum(end - start for start, end in steps.validated) / NS
+    return lasted_s
+
+
+def _compiled_s(steps: Steps, edges: Edges, batches: Batches) -> float:
+    """From the beginning of the training to its first compute, but for the input."""
+    first_ns = steps.trained[0][0]
+    made_ns = sum(
+        one.end_ns - one.start_ns
+        for one in batches.made
+        if one is not None and edges.began_ns <= one.start_ns < first_ns
+    )
+    return (first_ns - edges.began_ns - made_ns) / NS
