@@ -27,6 +27,13 @@ class GpuLedger:
     inside an active sample (``unknown``). The rest is pending until the next
     active sample, which makes it part of a pause (``unknown``), or until the
     job has ended (``not_in_use``).
+
+    Attributes:
+        last_end_ns: Where the newest sample ended; -1 before the first.
+        resolution_ns: How long it was.
+        rejected: Samples dropped so far.
+        job_named_process: Whether the process list named somebody during the
+            job that is on: then it ends when the list is empty.
     """
 
     def __init__(self, settings: DetectorSettings | None = None) -> None:
@@ -42,26 +49,59 @@ class GpuLedger:
         self._in_use_ns = self._in_use_busy_ns = self._low_ns = self._high_ns = 0
         # Inactive time since the last active sample: in use only if another follows.
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
-        self._in_job = self._job_named_process = self._run_waits = False
+        self._in_job = self._run_waits = False
+        self.job_named_process = False
         self._job_in_use_from_ns = self._job_low_from_ns = 0
         self._last_active_end_ns = 0
         self.last_end_ns = -1
         self.resolution_ns = 0
         self.rejected = 0
 
-    def observe(self, samples: Sequence[BusySample]) -> None:
+    def observe(  # noqa: C901, PLR0915 - calls would cost more than the work
+        self, samples: Sequence[BusySample]
+    ) -> None:
         """Settle samples that no phase explains.
+
+        A GPU at work gives nothing but bursts, tick after tick. Those that
+        ``samples`` begin with are settled all at once, as ``_settle`` does
+        with each of them, but without its questions: the newest sample before
+        was active, and no pause is open.
 
         Args:
             samples: Disjoint, oldest first. One that overlaps time already
                 taken, spans none, or has a ratio outside 0 to 1 is dropped
                 and counted in ``rejected``: it is not idle time.
         """
-        if not samples:
-            return
-        start_ns, end_ns, _ = samples[-1]
-        self.resolution_ns = end_ns - start_ns
-        taken = self._observe_bursts(samples)
+        pauses, settings = self._pauses, self._settings
+        burst_above, high_above = settings.burst_above, settings.high_above
+        end_ns = until_ns = self.last_end_ns
+        length_ns = busy_ns = busy_sum_ns = high_ns = taken = 0
+        at_work = self._last_active_end_ns == end_ns and self._in_job and not pauses.is_open
+        if at_work and self._bursts_are_plain:
+            for start_ns, next_end_ns, busy_ratio in samples:
+                if start_ns != end_ns or next_end_ns <= end_ns:
+                    break
+                if not burst_above < busy_ratio <= 1.0:
+                    break
+                end_ns, length_ns = next_end_ns, next_end_ns - start_ns
+                busy_ns = round(length_ns * busy_ratio)
+                busy_sum_ns += busy_ns
+                if busy_ratio > high_above:
+                    high_ns += length_ns
+                taken += 1
+        if taken:
+            length_sum_ns, idle_ns = end_ns - until_ns, length_ns - busy_ns
+            idle_by_cause, idle_sum_ns = self._idle_ns, length_sum_ns - busy_sum_ns
+            pauses.before = (end_ns - length_ns, end_ns, idle_ns, idle_ns, 0)
+            self.resolution_ns = length_ns
+            self.last_end_ns = self._last_active_end_ns = end_ns
+            self._observed_ns += length_sum_ns
+            self._busy_ns += busy_sum_ns
+            self._in_use_ns += length_sum_ns
+            self._in_use_busy_ns += busy_sum_ns
+            self._high_ns += high_ns
+            if idle_sum_ns:
+                idle_by_cause[_UNKNOWN] = idle_by_cause.get(_UNKNOWN, 0) + idle_sum_ns
         if taken < len(samples):
             for sample in samples[taken:]:
                 if not self._is_taken(sample):
@@ -86,7 +126,6 @@ class GpuLedger:
         """
         if self._is_taken(sample):
             return
-        self.resolution_ns = sample.end_ns - sample.start_ns
         explained_ns = 0
         for cause, amount_ns in shared.idle_ns.items():
             self._add_idle(cause, amount_ns)
@@ -104,10 +143,10 @@ class GpuLedger:
     def processes_seen(self, present: bool | None) -> None:
         """Take what the process list says: somebody, nobody, or nothing (``None``)."""
         if present is None:
-            self._job_named_process = False  # there is no list any more to say when it ends
+            self.job_named_process = False  # there is no list any more to say when it ends
         elif present:
-            self._job_named_process = self._in_job
-        elif self._in_job and self._job_named_process:
+            self.job_named_process = self._in_job
+        elif self._in_job and self.job_named_process:
             self.end_job()
 
     def run_waits(self, waits: bool) -> None:
@@ -125,7 +164,7 @@ class GpuLedger:
         """The job on this GPU is over, or the log is: what is pending was no pause."""
         self._settle_pending(_NOT_IN_USE)
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
-        self._in_job = self._job_named_process = False
+        self._in_job = self.job_named_process = False
 
     def snapshot(self) -> GpuTotals:
         """All totals, as of the newest sample."""
@@ -154,47 +193,6 @@ class GpuLedger:
             ),
         )
 
-    def _observe_bursts(self, samples: Sequence[BusySample]) -> int:
-        """Settle the bursts that ``samples`` begin with, all at once; return their number.
-
-        A GPU at work gives nothing else, tick after tick. This is what
-        ``_settle`` does with each of them, without its questions, where the
-        newest sample before was active and no pause is open.
-        """
-        if (
-            self._last_active_end_ns != self.last_end_ns
-            or self._pauses.is_open
-            or not (self._in_job and self._bursts_are_plain)
-        ):
-            return 0
-        burst_above, high_above = self._settings.burst_above, self._settings.high_above
-        end_ns, busy_sum_ns, high_ns, taken = self.last_end_ns, 0, 0, 0
-        for sample in samples:
-            start_ns, next_end_ns, busy_ratio = sample
-            if start_ns != end_ns or next_end_ns <= end_ns or not burst_above < busy_ratio <= 1.0:
-                break
-            length_ns = next_end_ns - start_ns
-            busy_ns = round(length_ns * busy_ratio)
-            end_ns = next_end_ns
-            busy_sum_ns += busy_ns
-            if busy_ratio > high_above:
-                high_ns += length_ns
-            taken += 1
-            idle_ns = length_ns - busy_ns
-        if not taken:
-            return 0
-        length_sum_ns = end_ns - self.last_end_ns
-        self._pauses.before = (samples[taken - 1].start_ns, end_ns, idle_ns, idle_ns, 0)
-        self.last_end_ns = self._last_active_end_ns = end_ns
-        self._observed_ns += length_sum_ns
-        self._busy_ns += busy_sum_ns
-        self._in_use_ns += length_sum_ns
-        self._in_use_busy_ns += busy_sum_ns
-        self._high_ns += high_ns
-        if busy_sum_ns < length_sum_ns:
-            self._add_idle(_UNKNOWN, length_sum_ns - busy_sum_ns)
-        return taken
-
     def _settle(  # noqa: C901, PLR0915 - calls would cost more than the work
         self, sample: BusySample, explained_ns: int, input_wait_ns: int
     ) -> None:
@@ -204,11 +202,11 @@ class GpuLedger:
         length_ns = end_ns - start_ns
         busy_ns = round(length_ns * busy_ratio)
         untagged_ns = length_ns - busy_ns - explained_ns
-        self.last_end_ns = end_ns
+        self.last_end_ns, self.resolution_ns = end_ns, length_ns
         self._observed_ns += length_ns
         self._busy_ns += busy_ns
         active = busy_ratio > settings.active_above
-        if self._in_job and not (self._job_named_process or self._run_waits):
+        if self._in_job and not (self.job_named_process or self._run_waits):
             self._end_job_if_over(start_ns if active else end_ns)
         if active:
             if not self._in_job:

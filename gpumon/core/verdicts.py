@@ -8,6 +8,10 @@ from gpumon.core.totals import GpuTotals
 from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
 
 _new = tuple.__new__
+_TOO_SHORT = (VerdictName.NOT_IN_USE, Severity.NONE, Pattern.UNUSED)
+_NOT_IN_USE = Verdict(*_TOO_SHORT, None, None, None, None)
+_HEALTHY_BUSY = (VerdictName.HEALTHY, Severity.NONE, Pattern.BUSY)
+_HEALTHY_BURSTY = (VerdictName.HEALTHY, Severity.NONE, Pattern.BURSTY)
 _NOT_LOST = frozenset({IdleCause.NOT_IN_USE, IdleCause.START_UP})
 _UNPROVED = frozenset({IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP})
 
@@ -19,45 +23,47 @@ def judge(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> V
     they say "more than"; ``docs/decisions`` has each rule in words.
     """
     in_use_ns = totals.in_use_ns
-    if in_use_ns < settings.min_in_use_ns:
-        return Verdict(
-            name=VerdictName.NOT_IN_USE,
-            severity=Severity.NONE,
-            pattern=Pattern.UNUSED,
-            main_cause=None,
-            lost_ratio=totals.lost_ns / in_use_ns if in_use_ns else None,
-            starved_ratio=_starved_ns(totals) / in_use_ns if in_use_ns else None,
-            coverage_ratio=_coverage(totals) if in_use_ns else None,
-        )
+    if not in_use_ns:
+        return _NOT_IN_USE
+    idle_ns = totals.idle_ns
     lost_ns = in_use_ns - totals.in_use_busy_ns
     lost_ratio = lost_ns / in_use_ns
+    starved_ns = idle_ns.get(IdleCause.INPUT_WAIT, 0) + totals.suspected_ns
+    coverage = max(0.0, 1.0 - idle_ns.get(IdleCause.UNKNOWN, 0) / in_use_ns)
+    if in_use_ns < settings.min_in_use_ns:
+        word, main_cause = _TOO_SHORT, None
+    else:
+        word = _word(totals, settings, lost_ratio, coverage)
+        main_cause = _main_cause(totals) if lost_ns else None
+    return _new(  # in the order of its fields; its own constructor takes twice as long
+        Verdict, (*word, main_cause, lost_ratio, starved_ns / in_use_ns, coverage)
+    )
+
+
+def _word(
+    totals: GpuTotals, settings: DetectorSettings, lost_ratio: float, coverage: float
+) -> tuple[VerdictName, Severity, Pattern]:
+    """The verdict on a GPU that was in use for long enough."""
+    in_use_ns = totals.in_use_ns
     bursty = (
         totals.gaps.count >= settings.min_pauses
         and totals.low_ns > settings.min_low_share * in_use_ns
     )
     if lost_ratio < settings.lost_share:
-        name, severity = VerdictName.HEALTHY, Severity.NONE
-        pattern = Pattern.BURSTY if bursty else Pattern.BUSY
-    else:
-        name = _name(totals, settings, bursty=bursty)
-        healthy = name is VerdictName.HEALTHY
-        severity = Severity.NONE if healthy else _severity(lost_ratio, settings)
-        pattern = _pattern(totals, bursty=bursty)
-    return _new(  # in the order of its fields; its own constructor takes twice as long
-        Verdict,
-        (
-            name,
-            severity,
-            pattern,
-            _main_cause(totals) if lost_ns else None,
-            lost_ratio,
-            _starved_ns(totals) / in_use_ns,
-            _coverage(totals),
-        ),
-    )
+        return _HEALTHY_BURSTY if bursty else _HEALTHY_BUSY
+    name = _name(totals, settings, coverage, bursty=bursty)
+    severity = Severity.NONE
+    if name is not VerdictName.HEALTHY:
+        severity = Severity.HIGH if lost_ratio >= settings.high_share else Severity.MODERATE
+    if bursty:
+        return name, severity, Pattern.BURSTY
+    mostly_high = totals.high_ns * 2 > in_use_ns
+    return name, severity, Pattern.BUSY if mostly_high else Pattern.PARTIAL
 
 
-def _name(totals: GpuTotals, settings: DetectorSettings, *, bursty: bool) -> VerdictName:
+def _name(
+    totals: GpuTotals, settings: DetectorSettings, coverage: float, *, bursty: bool
+) -> VerdictName:
     worth_ns = settings.lost_share * totals.in_use_ns
     proved_ns = sum([ns for cause, ns in totals.idle_ns.items() if cause not in _UNPROVED])
     if (
@@ -66,7 +72,7 @@ def _name(totals: GpuTotals, settings: DetectorSettings, *, bursty: bool) -> Ver
         and totals.high_ns * 2 > totals.in_use_ns
     ):
         return VerdictName.HEALTHY  # one checkpoint, a break between two jobs: no pattern
-    if _coverage(totals) >= settings.min_coverage:
+    if coverage >= settings.min_coverage:
         if totals.starved_ns >= worth_ns:
             return VerdictName.STARVED
         if proved_ns >= worth_ns:
@@ -76,30 +82,9 @@ def _name(totals: GpuTotals, settings: DetectorSettings, *, bursty: bool) -> Ver
     return VerdictName.PARTIAL
 
 
-def _pattern(totals: GpuTotals, *, bursty: bool) -> Pattern:
-    if bursty:
-        return Pattern.BURSTY
-    return Pattern.BUSY if totals.high_ns * 2 > totals.in_use_ns else Pattern.PARTIAL
-
-
-def _severity(lost_ratio: float, settings: DetectorSettings) -> Severity:
-    if lost_ratio >= settings.high_share:
-        return Severity.HIGH
-    return Severity.MODERATE if lost_ratio >= settings.lost_share else Severity.NONE
-
-
 def _main_cause(totals: GpuTotals) -> IdleCause | None:
     main, most_ns = None, 0
     for cause, amount_ns in totals.idle_ns.items():
         if amount_ns > most_ns and cause not in _NOT_LOST:
             main, most_ns = cause, amount_ns
     return main
-
-
-def _starved_ns(totals: GpuTotals) -> int:
-    return totals.starved_ns + totals.suspected_ns
-
-
-def _coverage(totals: GpuTotals) -> float:
-    unknown_ns = totals.idle_ns.get(IdleCause.UNKNOWN, 0)
-    return max(0.0, 1.0 - unknown_ns / totals.in_use_ns)

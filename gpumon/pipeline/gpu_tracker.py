@@ -55,7 +55,8 @@ class GpuTracker:
             ledger.run_waits(False)
         if sample.busy:
             ledger.observe(sample.busy)
-        ledger.processes_seen(None if processes is None else bool(processes))
+        if not (processes and ledger.job_named_process):  # else it is known already
+            ledger.processes_seen(None if processes is None else bool(processes))
 
     def busy_ns_within(self, start_ns: int, end_ns: int) -> int:
         """Busy time in a window, as far as it is remembered; the rest at the same ratio."""

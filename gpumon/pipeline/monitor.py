@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpumon.core.ring_events import RingsReading
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.core.settings import DetectorSettings
-from gpumon.core.state import CollectorState, MonitorState
+from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.core.units import NS_PER_S
 from gpumon.pipeline.gpu_tracker import GpuTracker
 from gpumon.pipeline.runs import Run, RunRegistry
 from gpumon.pipeline.sampler import Tick
+
+_new = tuple.__new__
+"""Makes a named tuple from its fields in order, in half the time of its own constructor."""
 
 _KEEP_BEHIND_NS = 5 * NS_PER_S
 _MOST_BEHIND_NS = 120 * NS_PER_S
@@ -48,10 +50,10 @@ class Monitor:
         self._settings = settings or DetectorSettings()
         self._gpus: dict[str, GpuTracker] = {}
         self._runs = RunRegistry(simulated=facts.simulated)
+        self._has_runs = False
         self._samples_total = self._missed_total = 0
         self._source_errors = self._rejected = self._rings_rejected = 0
         self._source_message: str | None = None
-        self._rings_message: str | None = None
         self._call_seconds: tuple[tuple[str, float], ...] = ()
 
     def advance(
@@ -73,41 +75,42 @@ class Monitor:
             rings_seconds: How long reading the rings took.
             more_collectors: Collectors that are not the pipeline's own.
         """
+        facts = self._facts
         self._missed_total += tick.missed_count
-        if rings.rings or self._runs:
+        if rings.rings or self._has_runs:
             self._runs.take(rings, tick.frames[-1].gpus if tick.frames else self._newest_samples())
+            self._has_runs = bool(self._runs)
         for frame in tick.frames:
             self._samples_total += 1
             self._hear(frame)
-            if self._runs:
+            if self._has_runs:
                 self._settle(frame)
-        if self._runs:
+        if self._has_runs:
             self._forget()
-        gpus = self._gpus.values()
-        return MonitorState(
-            taken_at_ns=tick.at_ns,
-            wall_time_s=wall_time_s,
-            started_wall_time_s=self._facts.started_wall_time_s,
-            period_ns=self._facts.period_ns,
-            source=self._facts.source,
-            simulated=self._facts.simulated,
-            boot_id=self._facts.boot_id,
-            gpus=tuple([gpu.state(tick.at_ns, self._silence_ns) for gpu in gpus]),
-            runs=self._runs.states() if self._runs else (),
-            collectors=(
-                self._source_collector(tick, gpus),
-                self._rings_collector(rings, rings_seconds),
-                *more_collectors,
+        gpus, source_collector = self._gpus_now(tick)
+        return _new(
+            MonitorState,
+            (
+                tick.at_ns,
+                wall_time_s,
+                facts.started_wall_time_s,
+                facts.period_ns,
+                facts.source,
+                facts.simulated,
+                facts.boot_id,
+                gpus,
+                self._runs.states() if self._has_runs else (),
+                (source_collector, self._rings_collector(rings, rings_seconds), *more_collectors),
+                self._samples_total,
+                self._missed_total,
+                self._call_seconds,
             ),
-            samples_total=self._samples_total,
-            missed_total=self._missed_total,
-            call_seconds=self._call_seconds,
         )
 
     def _hear(self, frame: Frame) -> None:
         self._rejected += frame.rejected
         self._call_seconds = frame.call_seconds
-        moved, no_runs = False, not self._runs
+        moved, no_runs = False, not self._has_runs
         for sample in frame.gpus:
             tracker = self._gpus.get(sample.device.uuid)
             if tracker is None:
@@ -154,36 +157,32 @@ class Monitor:
             for run in runs:
                 run.timeline.forget_before(needed_ns)
 
-    def _source_collector(self, tick: Tick, gpus: Iterable[GpuTracker]) -> CollectorState:
+    def _gpus_now(self, tick: Tick) -> tuple[tuple[GpuState, ...], CollectorState]:
+        """Every GPU as outlets show it, and how their source did."""
+        states = []
+        at_ns, silence_ns, failed = tick.at_ns, self._silence_ns, None
         errors_total = self._rejected
-        failed = None
-        for gpu in gpus:
+        for gpu in self._gpus.values():
+            states.append(gpu.state(at_ns, silence_ns))
             errors_total += gpu.ledger.rejected
-            if gpu.newest.error and failed is None:
-                failed = gpu
+            if failed is None and gpu.newest.error is not None:
+                failed = gpu.newest
         if tick.error is not None:
             self._source_errors += 1
             self._source_message = tick.error
         if failed is not None:
-            self._source_message = f"GPU {failed.newest.device.index}: {failed.newest.error}"
-        return CollectorState(
-            name=self._facts.source_kind,
-            success=tick.error is None and failed is None,
-            duration_seconds=tick.duration_seconds,
-            errors_total=self._source_errors + errors_total,
-            message=self._source_message,
-        )
+            self._source_message = f"GPU {failed.device.index}: {failed.error}"
+        success = tick.error is None and failed is None
+        errors_total += self._source_errors
+        facts = (tick.duration_seconds, errors_total, self._source_message)
+        return tuple(states), _new(CollectorState, (self._facts.source_kind, success, *facts))
 
     def _rings_collector(self, rings: RingsReading, duration_seconds: float) -> CollectorState:
-        fresh_trouble = rings.rejected > self._rings_rejected
-        self._rings_rejected = rings.rejected
-        return CollectorState(
-            name="phase_rings",
-            success=not fresh_trouble,
-            duration_seconds=duration_seconds,
-            errors_total=rings.rejected,
-            message=rings.message,
-        )
+        rejected = rings.rejected
+        success = rejected <= self._rings_rejected
+        self._rings_rejected = rejected
+        facts = (duration_seconds, rejected, rings.message)
+        return _new(CollectorState, ("phase_rings", success, *facts))
 
 
 def _index(known: tuple[str, GpuTracker]) -> int:

@@ -40,6 +40,8 @@ class Cadence:
     Attributes:
         step_ns: The usual distance of two stamps.
         reach_ns: The longest distance at which two stamps still touch.
+        usual_from_ns: Up from here ...
+        usual_to_ns: ... to here a distance is as usual: nothing is learnt from it.
     """
 
     def __init__(self) -> None:
@@ -49,6 +51,10 @@ class Cadence:
     def _set(self, step_ns: int) -> None:
         self.step_ns = max(step_ns, _SHORTEST_NS)
         self.reach_ns = self.step_ns * 5 // 2
+        slack_ns = self.step_ns // 64
+        # Below the shortest step nothing can be learnt, however short the distance.
+        self.usual_from_ns = 0 if self.step_ns == _SHORTEST_NS else self.step_ns - slack_ns
+        self.usual_to_ns = self.step_ns + slack_ns
 
     def learn_history(self, stamps_us: list[int]) -> None:
         """Take the step from a whole ring: a low quantile, so that gaps do not count."""
@@ -59,6 +65,8 @@ class Cadence:
 
     def learn_step(self, gap_ns: int, gap_before_ns: int) -> None:
         """A gap within reach: follow it slowly; one much shorter must come twice."""
+        if self.usual_from_ns <= gap_ns <= self.usual_to_ns:
+            return
         if gap_ns * 5 >= self.step_ns * 2:
             self._set(self.step_ns + (gap_ns - self.step_ns) // 8)
         elif _are_alike(gap_ns, gap_before_ns):
@@ -107,9 +115,10 @@ class BusyTrack:
         self._gap_us = 0
 
     def _follow_cadence(self) -> None:
-        step_us = self._cadence.step_ns // US
-        self._reach_us = self._cadence.reach_ns // US
-        self._usual_from_us, self._usual_to_us = step_us - step_us // 64, step_us + step_us // 64
+        cadence = self._cadence
+        self._reach_us = cadence.reach_ns // US
+        self._usual_from_us = cadence.usual_from_ns // US + 1
+        self._usual_to_us = cadence.usual_to_ns // US
 
     @property
     def step_ns(self) -> int:
@@ -157,14 +166,16 @@ class BusyTrack:
             return None
         samples: list[BusySample] = []
         gap_us, percent = 0, 0.0
-        for stamp_us, percent in entries:
-            gap_us = stamp_us - position_us
-            ratio = _RATIO_OF.get(percent)
-            if ratio is None or not 0 < gap_us <= reach_us:
-                return None
-            end_ns = stamp_us * US - offset_ns
-            samples.append(_new(BusySample, (start_ns, end_ns, ratio)))
-            start_ns, position_us = end_ns, stamp_us
+        try:
+            for stamp_us, percent in entries:
+                gap_us = stamp_us - position_us
+                if not 0 < gap_us <= reach_us:
+                    return None
+                end_ns = stamp_us * US - offset_ns
+                samples.append(_new(BusySample, (start_ns, end_ns, _RATIO_OF[percent])))
+                start_ns, position_us = end_ns, stamp_us
+        except KeyError:
+            return None
         if not samples or samples[0][0] >= samples[0][1]:
             return None
         if not -_AHEAD_NS <= now_ns - start_ns <= NEAR_NS:
