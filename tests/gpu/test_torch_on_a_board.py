@@ -1,0 +1,169 @@
+"""The second witness on a real device (``make gpu``), in an environment with a torch for CUDA."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
+
+pytestmark = pytest.mark.gpu
+MS = 1_000_000
+
+
+@pytest.fixture
+def torch() -> Any:
+    if find_spec("torch") is None:
+        pytest.skip("torch is not installed here")
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("this torch sees no GPU")
+    torch.cuda.init()
+    return torch
+
+
+@pytest.fixture
+def told_ns() -> dict[int, int]:
+    return {}
+
+
+@pytest.fixture
+def witness(torch: Any, told_ns: dict[int, int]) -> Iterator[CudaEvents]:
+    found = events_of_this_device(told_ns.__setitem__)
+    assert found is not None
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def work(torch: Any) -> Any:
+    """Some twenty milliseconds of it, asked for in a moment."""
+    matrix = torch.randn(2048, 2048, device="cuda")
+
+    def multiply(times: int) -> None:
+        for _ in range(times):
+            torch.mm(matrix, matrix)
+
+    multiply(20)
+    torch.cuda.synchronize()
+    began_ns = time.monotonic_ns()
+    multiply(200)
+    torch.cuda.synchronize()
+    times = max(1, round(200 * 20 * MS / (time.monotonic_ns() - began_ns)))
+    return lambda: multiply(times)
+
+
+class TestTheEndOfAStep:
+    def test_is_told_within_a_millisecond_where_the_host_waits_for_it(
+        self, torch: Any, witness: CudaEvents, told_ns: dict[int, int], work: Any
+    ) -> None:
+        true_ns = {}
+        for step in range(1, 51):
+            witness.step_begins()
+            work()
+            witness.step_ended(step)
+            torch.cuda.synchronize()  # the training's wait, not the witness'
+            true_ns[step] = time.monotonic_ns()
+        witness.stop()
+
+        assert len(told_ns) >= 45
+        late_ns = [true_ns[step] - at_ns for step, at_ns in told_ns.items() if step > 5]
+        assert min(late_ns) > -1 * MS
+        assert statistics.median(late_ns) < 1 * MS
+
+    def test_is_told_while_the_training_waits_for_input(
+        self, torch: Any, witness: CudaEvents, told_ns: dict[int, int], work: Any
+    ) -> None:
+        seen_ns = {}
+        for step in range(1, 31):
+            witness.step_begins()
+            work()
+            witness.step_ended(step)
+            mine = torch.cuda.Event()
+            mine.record()
+            while not mine.query():
+                time.sleep(0.0001)
+            seen_ns[step] = time.monotonic_ns()
+            time.sleep(0.06)
+
+            assert step < 5 or step in told_ns
+        errors_ns = [abs(seen_ns[step] - at_ns) for step, at_ns in told_ns.items() if step > 5]
+        assert statistics.median(errors_ns) < 1 * MS
+
+    def test_costs_the_host_no_wait_for_the_device(
+        self, torch: Any, witness: CudaEvents, work: Any
+    ) -> None:
+        spent_ns = []
+        for step in range(1, 21):
+            for _ in range(3):
+                work()
+            began_ns = time.monotonic_ns()
+            witness.step_begins()
+            witness.step_ended(step)
+            spent_ns.append(time.monotonic_ns() - began_ns)
+            time.sleep(0.002)
+        torch.cuda.synchronize()
+
+        assert statistics.median(spent_ns) < 0.2 * MS
+
+
+class TestAGraph:
+    def test_can_be_captured_inside_a_step(self, torch: Any, witness: CudaEvents) -> None:
+        rows = torch.ones(64, device="cuda")
+        doubled = rows * 2
+        torch.cuda.synchronize()
+
+        for step in range(1, 4):
+            witness.step_begins()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                time.sleep(0.05)  # longer than the patience of the thread that asks
+                doubled = rows * 2
+            graph.replay()
+            witness.step_ended(step)
+        torch.cuda.synchronize()
+
+        assert doubled.sum().item() == 128
+
+
+class TestAKerasTraining:
+    @pytest.fixture(autouse=True)
+    def keras(self, torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+        if find_spec("keras") is None:
+            pytest.skip("keras is not installed here")
+        import keras
+
+        if keras.backend.backend() != "torch":
+            pytest.skip("Keras runs on another backend: KERAS_BACKEND=torch make gpu")
+        from trainer_hooks import process_ring
+
+        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
+        monkeypatch.setattr(process_ring._Slot, "ring", None)
+        return keras
+
+    def test_has_the_devices_end_of_nearly_every_step(self) -> None:
+        from gpumon.core.phase import TrainingPhase
+        from gpumon.core.ring_events import RingKind
+        from tests.keras import builders_keras as b
+
+        model = b.small_model()
+        b.fit(model, b.SlowBatches(0.0), steps=3, epochs=1)
+        b.fit(model, b.SlowBatches(0.02), b.tagger(), steps=50, epochs=1)
+
+        begun = [
+            e.at_ns
+            for e in b.records()
+            if e.kind is RingKind.ENTER and e.phase is TrainingPhase.TRAIN_STEP
+        ]
+        done = {e.value: e.at_ns for e in b.records() if e.kind is RingKind.DEVICE_DONE}
+        assert len(done) >= 45
+        assert all(at_ns > begun[step - 1] for step, at_ns in done.items())
+        # The next batch comes 20 ms later: long after such a small step is done.
+        assert all(at_ns < begun[step] for step, at_ns in done.items() if step < 50)
