@@ -13,7 +13,8 @@ from gpumon.core.phase import (
     TrainingPhase,
     cause_of,
 )
-from gpumon.core.ring_events import RingEvent
+from gpumon.core.ring_events import RingEvent, RingKind
+from gpumon.core.ring_records import RingRecords
 
 _MODE_SHIFT: Final = 4
 _MODES: Final = tuple(TrainingMode)
@@ -48,8 +49,9 @@ LABELS: Final = tuple(_label(code) for code in range(len(_MODES) << _MODE_SHIFT)
 ONLY: Final = tuple(bytes(byte == code for byte in range(256)) for code in range(len(LABELS)))
 """By code: a table for ``bytes.translate`` that leaves 1 for this code and 0 for any other."""
 
-MODE_BITS: Final = bytes(byte << _MODE_SHIFT if byte < len(_MODES) else 0 for byte in range(256))
-"""A table that makes a mode its part of the code; one that is no mode is training."""
+_MODE_BITS: Final = bytes(byte << _MODE_SHIFT if byte < len(_MODES) else 0 for byte in range(256))
+_NOT_ENTERED: Final = bytes(0 if byte == RingKind.ENTER else 0x80 for byte in range(256))
+_MARKED: Final = bytes(range(0x80, 0x100))
 
 TRAIN_STEP_CODE: Final = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 """A training step in a training."""
@@ -59,3 +61,19 @@ def span_code(event: RingEvent) -> int:
     """The code of the phase that an ENTER begins."""
     mode = event.value if event.value < len(_MODES) else 0
     return PHASE_NUMBER[event.phase] | mode << _MODE_SHIFT
+
+
+def span_codes(records: RingRecords) -> bytes:
+    """The codes of the phases that the ENTERs among these begin.
+
+    A mode that is none is training; beyond 255 its lowest byte counts.
+    """
+    columns = (
+        records.phases,
+        records.modes.translate(_MODE_BITS),
+        records.kinds.translate(_NOT_ENTERED),
+    )
+    phases, modes, marks = (int.from_bytes(column, "little") for column in columns)
+    # One "|" is as many as there are records; then those that are no ENTER go.
+    merged = (phases | modes | marks).to_bytes(len(records), "little")
+    return merged.translate(None, _MARKED)

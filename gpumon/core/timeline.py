@@ -5,14 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import compress, islice
-from operator import or_
 from typing import Final
 
 from gpumon.core.phase import PHASES, IdleCause, TrainingPhase, cause_of
 from gpumon.core.ring_events import RingEvent, RingKind
 from gpumon.core.ring_records import RingRecords
 from gpumon.core.sharing import WindowParts
-from gpumon.core.span_label import LABELS, MODE_BITS, ONLY, TRAIN_STEP_CODE, SpanLabel, span_code
+from gpumon.core.span_label import LABELS, ONLY, TRAIN_STEP_CODE, SpanLabel, span_code, span_codes
 
 _MAX_SPANS = 65_536
 _MANY_SPANS: Final = 12
@@ -101,12 +100,7 @@ class PhaseTimeline:
 
     def _extend_at_once(self, records: RingRecords) -> None:
         """What taking each record would do, in a tenth of the time."""
-        entered = records.selected(RingKind.ENTER)
-        codes, modes = (
-            bytes(compress(column, entered)) for column in (records.phases, records.modes)
-        )
-        if modes.strip(b"\0"):
-            codes = bytes(map(or_, codes, modes.translate(MODE_BITS)))
+        entered, codes = records.selected(RingKind.ENTER), span_codes(records)
         self._starts_ns += compress(records.stamps_ns, entered)
         self._labels += codes
         for at in records.positions(RingKind.AMOUNT):
@@ -178,8 +172,11 @@ class PhaseTimeline:
         starts_ns, codes = self._starts_ns, self._labels[first:after]
         bounds_ns = [max(starts_ns[first], window[0]), *starts_ns[first + 1 : after], window[1]]
         apart = self._add_spans_with_amounts(parts, first, after, window)
-        for code in sorted(set(codes)):
+        left = codes
+        while left:
+            code = left[0]
             label, of_this_code = LABELS[code], codes.translate(ONLY[code])
+            left = left.translate(None, bytes((code,)))
             if self._has_marks and not label.is_step and not label.is_validation:
                 for position in compress(range(first, after), of_this_code):
                     if position not in apart:
