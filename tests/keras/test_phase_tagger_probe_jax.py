@@ -1,0 +1,219 @@
+"""``PhaseTagger`` claims to see steps only where a batch was seen to pass."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpumon.core.ring_events import RingKind
+
+if TYPE_CHECKING:
+    from tests.keras import builders_keras as b
+
+pytestmark = pytest.mark.keras_jax
+MS = 1_000_000
+UNSEEN = "cannot see the steps of this training"
+
+
+@pytest.fixture(autouse=True)
+def builders(framework: str) -> None:
+    """Keras is imported only where it is there."""
+    from tests.keras import builders_keras
+
+    globals()["b"] = builders_keras
+
+
+def puts_back(function: Any, method: str) -> Any:
+    """A user's callback that has a train function of its own."""
+    import keras
+
+    class PutsBack(keras.callbacks.Callback):  # type: ignore[misc]
+        async_safe = True
+
+    callback = PutsBack()
+
+    def put(*_: object, **__: object) -> None:
+        callback._model.train_function = function
+
+    setattr(callback, method, put)
+    return callback
+
+
+def fit_before(model: Any) -> Any:
+    """Train a little, so that there is a train function; which is returned."""
+    b.fit(model, b.SlowBatches(0.0), steps=2, epochs=1)
+    return model.train_function
+
+
+def fit_with(model: Any, callbacks: Any, *, steps: int, epochs: int) -> None:
+    model.fit(
+        iter(b.SlowBatches(0.0)),
+        steps_per_epoch=steps,
+        epochs=epochs,
+        verbose=0,
+        callbacks=callbacks,
+    )
+
+
+def steps_told() -> list[int]:
+    return [event.value for event in b.records() if event.kind is RingKind.STEP]
+
+
+class TestATrainingThatGoesAroundTheTap:
+    @pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
+    def test_is_said_once_to_be_unseen_and_its_wait_and_steps_are_other(
+        self, ordinary: bool
+    ) -> None:
+        model, source, edges = b.small_model(), b.SlowBatches(0.01), b.Edges()
+        others = [b.an_ordinary_callback()] if ordinary else []
+        other_way = puts_back(fit_before(model), "on_train_batch_begin")
+
+        with pytest.warns(RuntimeWarning, match=UNSEEN) as said:
+            b.fit(model, source, b.tagger(), edges, other_way, *others, steps=20, epochs=2)
+
+        told = b.phase_ns()
+        assert len([one for one in said if UNSEEN in str(one.message)]) == 1
+        assert (told["input_wait"], told["train_step"]) == (0, 0)
+        assert told["other"] >= 0.9 * source.spent_ns(edges) * 36 / 40  # all but three batches
+        assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
+
+    def test_has_its_steps_counted_all_the_same(self) -> None:
+        model = b.small_model()
+        other_way = puts_back(fit_before(model), "on_train_batch_begin")
+
+        with pytest.warns(RuntimeWarning, match=UNSEEN):
+            b.fit(model, b.SlowBatches(0.0), b.tagger(), other_way, steps=10, epochs=2)
+
+        assert steps_told()[-1] == 20
+
+    def test_gets_no_ratio_of_a_wait_that_was_not_seen(self) -> None:
+        model = b.small_model()
+        other_way = puts_back(fit_before(model), "on_train_batch_begin")
+
+        with pytest.warns(RuntimeWarning, match=UNSEEN):
+            history = b.fit(model, b.SlowBatches(0.0), b.tagger(logs=True), other_way, steps=5)
+
+        assert set(history.history) == {"loss"}
+
+    def test_may_be_followed_by_one_that_is_seen(self) -> None:
+        model, hook = b.small_model(), b.tagger()
+        bare = fit_before(model)
+        with pytest.warns(RuntimeWarning, match=UNSEEN):
+            b.fit(model, b.SlowBatches(0.0), hook, puts_back(bare, "on_train_batch_begin"))
+
+        b.fit(model, b.SlowBatches(0.01), hook, steps=10, epochs=1)
+
+        assert b.phase_ns()["input_wait"] >= 8 * 10 * MS
+        assert model.train_function is bare
+
+    def test_may_be_a_fit_of_the_models_own(self) -> None:
+        import keras
+
+        class OwnFit(keras.Sequential):  # type: ignore[misc]
+            def fit(self, *, callbacks: Any) -> None:
+                listed = keras.callbacks.CallbackList(callbacks, model=self, verbose=0, steps=6)
+                listed.on_train_begin()
+                listed.on_epoch_begin(0)
+                for batch in range(6):
+                    listed.on_train_batch_begin(batch)
+                    time.sleep(0.01)
+                    listed.on_train_batch_end(batch)
+                listed.on_epoch_end(0)
+                listed.on_train_end()
+
+        model = OwnFit([keras.layers.Input((8,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.make_train_function()
+
+        with pytest.warns(RuntimeWarning, match=UNSEEN):
+            model.fit(callbacks=[b.tagger()])
+
+        assert b.phase_ns()["other"] >= 3 * 10 * MS
+        assert steps_told()[-1] == 6
+
+
+class TestATrainingThatIsSeen:
+    def test_is_so_with_a_train_function_that_a_callback_made_anew(self) -> None:
+        model, source, edges = b.small_model(), b.SlowBatches(0.01), b.Edges()
+        anew = puts_back(fit_before(model), "on_epoch_begin")
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            b.fit(model, source, b.tagger(), edges, anew)
+
+        true_ns = source.spent_ns(edges)
+        assert b.phase_ns()["input_wait"] == pytest.approx(true_ns, rel=0.1, abs=30 * MS)
+
+    def test_needs_no_callbacks_of_batches_after_its_first(self) -> None:
+        import keras
+
+        heard: list[bool] = []
+        default = keras.callbacks.Callback.on_train_batch_begin
+
+        class Looks(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                heard.append(
+                    any(type(one).on_train_batch_begin is not default for one in listed.callbacks)
+                )
+
+        model = b.small_model()
+        callbacks = [b.tagger(), Looks()]
+        listed = keras.callbacks.CallbackList(
+            callbacks, add_history=True, model=model, verbose=0, steps=1, epochs=3
+        )
+
+        fit_with(model, listed, steps=1, epochs=3)
+
+        assert heard == [True, False, False]
+
+    def test_is_not_warned_of_where_there_were_too_few_batches_to_tell(self) -> None:
+        model = b.small_model()
+        other_way = puts_back(fit_before(model), "on_train_batch_begin")
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            b.fit(model, b.SlowBatches(0.0), b.tagger(), other_way, steps=3, epochs=1)
+
+
+def cannot_import(*_: object) -> None:
+    raise ImportError("no such framework")
+
+
+def cannot_place(*_: object) -> None:
+    raise AttributeError("another Keras")
+
+
+class TestATapThatFails:
+    @pytest.mark.parametrize(
+        ("where", "fails"),
+        [
+            ("trainer_hooks.probed_tap.make_tap", cannot_import),
+            ("trainer_hooks.taps.jax.JaxTap.place", cannot_place),
+            ("trainer_hooks.taps.jax.JaxTap.remove", cannot_place),
+        ],
+    )
+    def test_leaves_the_training_and_one_warning(
+        self, where: str, fails: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rows, sums = b.rows_and_sums(160)
+        bare = b.small_model().fit(rows, sums, batch_size=16, epochs=2, verbose=0, shuffle=False)
+        monkeypatch.setattr(where, fails)
+
+        with pytest.warns(RuntimeWarning, match=UNSEEN) as said:
+            tagged = b.small_model().fit(
+                rows,
+                sums,
+                batch_size=16,
+                epochs=2,
+                verbose=0,
+                shuffle=False,
+                callbacks=[b.tagger()],
+            )
+
+        assert tagged.history == bare.history
+        assert len([one for one in said if UNSEEN in str(one.message)]) == 1
+        assert steps_told()[-1] == 20
