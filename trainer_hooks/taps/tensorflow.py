@@ -2,45 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from gpumon.core.phase import TrainingMode
 from trainer_hooks.phase_machine import TRAIN
-from trainer_hooks.taps import StepListener
-from trainer_hooks.taps.samples import rows_of
+from trainer_hooks.process_ring import describe_run, process_ring
+from trainer_hooks.taps import FUNCTION_OF_MODE, StepListener
 from trainer_hooks.taps.step_functions import StepFunctions
-
-StepFunction = Callable[[Any], Any]
+from trainer_hooks.taps.tensorflow_functions import form_of, traces_of
+from trainer_hooks.taps.tensorflow_fused import FusedStep, warn_blind
+from trainer_hooks.taps.tensorflow_predict import TimedPredictions
+from trainer_hooks.taps.tensorflow_split import SplitStep
+from trainer_hooks.taps.tensorflow_timers import new_totals_for, totals_in
 
 
 class TensorflowTap(StepFunctions):
-    """Fetches each batch itself and hands the step an iterator over this one batch."""
+    """Goes around the steps: between fetch and compute where it can, inside the graph where not."""
 
     fetches_first = False
 
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
-        super().__init__(model, lambda function, mode: _timed(function, mode, listener))
+        super().__init__(model, self._around)
+        self._listener = listener
+        self._steps_per_execution = int(getattr(model, "steps_per_execution", 1) or 1)
+        self._predictions = TimedPredictions(listener)
+
+    def place(self, mode: int) -> None:
+        """Go around the step of this mode, unless it is done already."""
+        if mode == TrainingMode.PREDICT:
+            self._predictions.place()
+            return
+        name = FUNCTION_OF_MODE[mode]
+        if name in self._placed and self._placed[name][1] is getattr(self._model, name, None):
+            return
+        self._uncover(name)
+        if mode == TRAIN and not self._is_split(self._model.train_function):
+            try:
+                self._make_ready_for_timers()
+            except Exception as error:  # noqa: BLE001 (one phase instead of two)
+                warn_blind(error)
+        super().place(mode)
+
+    def remove(self) -> None:
+        """Leave the model as it was, but for functions that were made anew meanwhile."""
+        super().remove()
+        self._predictions.remove()
+
+    def _around(self, function: Any, mode: int) -> Any:  # noqa: ANN401
+        step: Any
+        if self._is_split(function):
+            step = SplitStep(function, mode, self._listener)
+        elif mode == TRAIN:
+            step = FusedStep(function, self._listener, batches=self._steps_per_execution)
+            if step.has_gross_wait:
+                _say_that_the_wait_is_gross()
+        else:  # one phase: what validation waits inside its graph is not told apart
+            return function
+
+        def timed(iterator: Any) -> Any:  # noqa: ANN401
+            return step(iterator)
+
+        timed.bare = function  # type: ignore[attr-defined]
+        return timed
+
+    def _is_split(self, function: Any) -> bool:  # noqa: ANN401
+        return self._steps_per_execution == 1 and form_of(function).takes_batches
+
+    def _uncover(self, name: str) -> None:
+        """Take off what an earlier training that died left around a function."""
+        present: Any = getattr(self._model, name, None)
+        if not hasattr(present, "bare"):
+            return
+        while hasattr(present, "bare"):
+            present = present.bare
+        setattr(self._model, name, present)
+
+    def _make_ready_for_timers(self) -> None:
+        """See to it that every trace of the train function is made with timers in it."""
+        model = self._model
+        fused = form_of(model.train_function).fused
+        if fused is None:
+            return
+        if totals_in(fused) is None:
+            if traces_of(fused):  # without timers: it is made, and traced, once more
+                model.make_train_function(force=True)
+                fused = form_of(model.train_function).fused
+            new_totals_for(fused)
 
 
-def _timed(function: StepFunction, mode: int, listener: StepListener) -> StepFunction:
-    def train(iterator: Any) -> Any:  # noqa: ANN401
-        machine = listener.machine_here
-        if machine is None:
-            return function(iterator)
-        machine.fetch_begin()
-        try:
-            batch = next(iterator)
-        except StopIteration:
-            machine.fetch_exhausted()
-            # Keras' own call at the end of the data runs more than the fetch: it is replayed.
-            return function(iterator)
-        machine.fetch_end()
-        try:
-            logs = function(iter((batch,)))
-        except BaseException:
-            listener.failed()
-            raise
-        listener.dispatched(1, rows_of(batch), logs)
-        return logs
-
-    return train if mode == TRAIN else function
+def _say_that_the_wait_is_gross() -> None:
+    writer = process_ring().writer
+    if writer is not None:
+        describe_run(loader={**writer.facts.loader, "input_wait": "gross"})

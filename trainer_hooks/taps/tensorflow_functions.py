@@ -1,0 +1,71 @@
+"""What can be seen of a step function that Keras made on TensorFlow, without calling it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+_ONE_BATCH = "one_step_on_data"
+_ITERATOR = "multi_step_on_iterator"
+
+
+class StepForm(NamedTuple):
+    """How a step function is made.
+
+    Attributes:
+        one_step: The ``tf.function`` over one batch; ``None`` where there is
+            none, as where nothing is compiled.
+        fused: The ``tf.function`` that fetches and computes; ``None`` likewise.
+        takes_batches: Whether it also takes an iterator over batches that are
+            there, as ``train_on_batch`` hands it one, without tracing anew.
+    """
+
+    one_step: Any | None
+    fused: Any | None
+    takes_batches: bool
+
+
+def form_of(function: Any) -> StepForm:  # noqa: ANN401
+    """Look at a step function; whatever cannot be made out is ``None`` or false."""
+    if _is_traced(function):  # Keras before 3.6, or somebody's own
+        return StepForm(None, function, takes_batches=False)
+    held = _closure_of(function)
+    if _ONE_BATCH not in held or _ITERATOR not in held:
+        return StepForm(None, None, takes_batches=False)
+    one_step, fused = (_unwrapped(held[name]) for name in (_ONE_BATCH, _ITERATOR))
+    return StepForm(
+        one_step if _is_traced(one_step) else None,
+        fused if _is_traced(fused) else None,
+        takes_batches=True,
+    )
+
+
+def traces_of(function: Any | None) -> int | None:  # noqa: ANN401
+    """How often a ``tf.function`` was traced so far; ``None`` where it is none."""
+    if function is None:
+        return None
+    try:
+        return int(function.experimental_get_tracing_count())
+    except Exception:  # noqa: BLE001 (it is called experimental)
+        return None
+
+
+def _is_traced(function: Any) -> bool:  # noqa: ANN401
+    return hasattr(function, "experimental_get_tracing_count")
+
+
+def _closure_of(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        names = function.__code__.co_freevars
+        return {
+            name: cell.cell_contents
+            for name, cell in zip(names, function.__closure__ or (), strict=True)
+        }
+    except (AttributeError, ValueError):  # not a function, or a cell that is empty yet
+        return {}
+
+
+def _unwrapped(function: Any) -> Any:  # noqa: ANN401
+    while not _is_traced(function) and hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function

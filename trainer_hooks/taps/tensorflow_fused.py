@@ -1,0 +1,118 @@
+"""Several steps an execution on TensorFlow: the step fetches inside its own graph."""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+from typing import Any
+
+import tensorflow as tf
+
+from trainer_hooks.phase_machine import PhaseMachine
+from trainer_hooks.quiet_warning import warn_quietly
+from trainer_hooks.taps import StepListener
+from trainer_hooks.taps.tensorflow_accounts import Accounts
+from trainer_hooks.taps.tensorflow_functions import form_of, traces_of
+from trainer_hooks.taps.tensorflow_split import ITERATORS
+from trainer_hooks.taps.tensorflow_timers import GraphTotals, TimedFetches, totals_in
+
+_ENDS = (StopIteration, tf.errors.OutOfRangeError)
+
+
+class FusedStep:
+    """Calls the step as it is, with timers traced into it around what fetches a batch.
+
+    Where several batches are fetched in one execution, the next one is
+    fetched beside the compute of the one before: the wait is *gross*, an
+    upper bound of what the device felt.
+    """
+
+    def __init__(self, function: Any, listener: StepListener, *, batches: int) -> None:  # noqa: ANN401
+        """Find the timers.
+
+        Args:
+            function: The step function.
+            listener: Told of each execution.
+            batches: Most batches of an execution.
+        """
+        self._function = function
+        self._listener = listener
+        self._batches = batches
+        self._fused = form_of(function).fused
+        self._totals = None if self._fused is None else totals_in(self._fused)
+        self._fetches = _timed_fetches(self._totals)
+        self._accounts: Accounts | None = None
+        if self._totals is not None and self._fetches is not None:
+            self._accounts = Accounts(self._totals.read, batches)
+
+    @property
+    def has_gross_wait(self) -> bool:
+        """Whether what it tells as a wait for input may have passed beside the compute."""
+        return self._accounts is not None and self._batches > 1
+
+    def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
+        """One execution, as the bare function takes it."""
+        machine = self._listener.machine_here
+        if machine is None or not isinstance(iterator, ITERATORS):
+            return self._function(iterator)
+        traces = traces_of(self._fused)
+        machine.fetch_end()
+        if traces == 0:
+            machine.compile_begin()
+        began_ns = monotonic_ns()
+        try:
+            logs = self._call(machine, iterator)
+        except _ENDS:
+            machine.fetch_exhausted()
+            raise
+        except BaseException:
+            self._listener.failed()
+            raise
+        self._tell(monotonic_ns() - began_ns, traces, logs)
+        return logs
+
+    def _call(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
+        if self._fetches is None:
+            return self._function(iterator)
+        return self._fetches.call(self._function, iterator, machine)
+
+    def _tell(self, took_ns: int, traces: int | None, logs: Any) -> None:  # noqa: ANN401
+        listener, wait_ns, steps, samples = self._listener, 0, self._batches, 0
+        has_traced = traces_of(self._fused) != traces
+        if has_traced:
+            self._check_timers()
+        if self._accounts is not None:
+            wait_ns, steps, samples = self._accounts.executed(took_ns, monotonic_ns())
+        elif self._fused is None and self._fetches is not None:
+            steps, samples = self._fetches.batches, self._fetches.rows
+        if wait_ns:
+            listener.waited(wait_ns)
+        if has_traced and traces:
+            listener.compiled(took_ns - wait_ns)
+        listener.dispatched(steps, samples, logs)
+
+    def _check_timers(self) -> None:
+        """A trace was made: the timers must have gone into it."""
+        if self._totals is None or self._fetches is None or self._accounts is None:
+            return
+        if self._fetches.made:
+            self._fetches.made = 0
+            self._totals.traces = traces_of(self._fused) or 0
+        else:
+            self._accounts = self._fetches = None
+            warn_blind("no operation that fetches a batch went by while it was traced")
+
+
+def _timed_fetches(totals: GraphTotals | None) -> TimedFetches | None:
+    try:
+        return TimedFetches(totals)
+    except Exception as error:  # noqa: BLE001 (another TensorFlow may look otherwise inside)
+        warn_blind(error)
+        return None
+
+
+def warn_blind(reason: object) -> None:
+    """Say that the wait cannot be told from the compute."""
+    warn_quietly(
+        "gpumon cannot see the wait for input inside the steps of this training, "
+        f"it counts as train_step: {reason}"
+    )

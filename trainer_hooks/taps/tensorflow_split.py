@@ -1,0 +1,135 @@
+"""One step an execution on TensorFlow: fetch outside the compiled step, then compute inside it."""
+
+from __future__ import annotations
+
+import contextlib
+from time import monotonic_ns
+from typing import Any, Final
+
+import tensorflow as tf
+
+from trainer_hooks.phase_machine import TRAIN, PhaseMachine
+from trainer_hooks.taps import StepListener
+from trainer_hooks.taps.samples import rows_of
+from trainer_hooks.taps.tensorflow_functions import form_of, traces_of
+
+ITERATORS: Final = (tf.data.Iterator, tf.distribute.DistributedIterator)
+"""What ``fit`` and ``evaluate`` hand to a step; ``train_on_batch`` hands it something else."""
+
+
+class SplitStep:
+    """Fetches each batch itself and hands the step an iterator over this one batch.
+
+    Keras' step takes that as well as the whole iterator, for ``train_on_batch``
+    needs it, and computes the same from it.
+    """
+
+    def __init__(self, function: Any, mode: int, listener: StepListener) -> None:  # noqa: ANN401
+        self._function = function
+        self._mode = mode
+        self._listener = listener
+        self._form = form_of(function)
+        self._is_first = True
+
+    def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
+        """One step, as the bare function takes it."""
+        machine = self._listener.machine_here
+        if machine is None or not isinstance(iterator, ITERATORS):
+            return self._function(iterator)
+        if self._mode == TRAIN:
+            return self._train(machine, iterator)
+        if machine.mode == self._mode:
+            return self._evaluate(machine, iterator)
+        before = machine.borrow(self._mode)
+        try:
+            return self._evaluate(machine, iterator)
+        finally:
+            machine.give_back(before)
+
+    def _train(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
+        try:
+            machine.fetch_begin()
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return self._replay(machine, iterator)
+            machine.fetch_end()
+            logs = self._compute(machine, iterator, batch)
+        except StopIteration:
+            raise
+        except BaseException:
+            self._listener.failed()
+            raise
+        self._listener.dispatched(1, _rows_of(batch), logs)
+        return logs
+
+    def _evaluate(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
+        machine.fetch_begin()
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            return self._replay(machine, iterator)
+        machine.fetch_end()
+        self._trace_as_keras_would(iterator)
+        return self._function(iter((batch,)))
+
+    def _compute(self, machine: PhaseMachine, iterator: Any, batch: Any) -> Any:  # noqa: ANN401
+        one_step = self._form.one_step
+        traces = traces_of(one_step)
+        if traces == 0:
+            machine.compile_begin()
+        began_ns = monotonic_ns()
+        self._trace_as_keras_would(iterator)
+        logs = self._function(iter((batch,)))
+        if traces and traces_of(one_step) != traces:
+            self._listener.compiled(monotonic_ns() - began_ns)
+        return logs
+
+    def _replay(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
+        """Keras' own call at the end of the data: it runs more than the fetch that fails."""
+        machine.fetch_exhausted()
+        is_traced_now = self._mode == TRAIN and traces_of(self._form.fused) == 0
+        if is_traced_now:
+            machine.compile_begin()
+        try:
+            return self._function(iterator)
+        finally:
+            if is_traced_now:
+                machine.fetch_exhausted()
+
+    def _trace_as_keras_would(self, iterator: Any) -> None:  # noqa: ANN401
+        """Trace for batches as the data set describes them, once, if it leaves a size open.
+
+        The batch at hand has all its sizes: traced for those, the step would
+        be traced again for a shorter one.
+        """
+        if not self._is_first:
+            return
+        self._is_first = False
+        one_step = self._form.one_step
+        if one_step is None or tf.config.functions_run_eagerly():
+            return
+        # Where this does not work, the first batch is traced for as it is.
+        with contextlib.suppress(Exception):
+            spec = iterator.element_spec
+            if _leaves_a_size_open(spec):
+                one_step.get_concrete_function(tf.nest.map_structure(_none_if_optional, spec))
+
+
+def _leaves_a_size_open(spec: Any) -> bool:  # noqa: ANN401
+    parts = tf.nest.flatten(spec, expand_composites=True)
+    return not all(part.shape.is_fully_defined() for part in parts if hasattr(part, "shape"))
+
+
+def _none_if_optional(part: Any) -> Any:  # noqa: ANN401
+    return None if isinstance(part, tf.OptionalSpec) else part
+
+
+def _rows_of(batch: Any) -> int:  # noqa: ANN401
+    rows = rows_of(batch)
+    if rows == 0:
+        with contextlib.suppress(Exception):
+            first = tf.nest.flatten(batch)[0]
+            if isinstance(first, tf.distribute.DistributedValues):
+                rows = sum(rows_of(part) for part in first.values)
+    return rows
