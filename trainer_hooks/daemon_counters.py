@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Final, NamedTuple
@@ -46,22 +46,28 @@ class GpuRatios:
     stale state, one of another boot, or no GPU of this run: no ratio, never 0.
     """
 
-    def __init__(self, folders: Sequence[Path]) -> None:
+    def __init__(
+        self, folders: Sequence[Path], boot_id: str, *, now_ns: Callable[[], int] = monotonic_ns
+    ) -> None:
         """Read nothing yet.
 
         Args:
             folders: Where a daemon's state may lie, best first.
+            boot_id: The kernel's present one.
+            now_ns: CLOCK_MONOTONIC.
         """
         self._paths = [folder / STATE_FILE for folder in folders]
-        self._read_at_ns = 0
+        self._boot_id = boot_id
+        self._now_ns = now_ns
+        self._read_at_ns = now_ns() - _REST_NS - 1
         self._before: dict[str, _Counters] = {}
         self._last: dict[str, float] = {}
 
     def begin(self) -> None:
         """An epoch begins: count from here."""
-        if monotonic_ns() - self._read_at_ns > _REST_NS:
-            state = self._state("")
-            self._before = {} if state is None else _counters(state)
+        if self._now_ns() - self._read_at_ns > _REST_NS:
+            state = self._state()
+            self._before = {} if state is None else _counters_of(state)
 
     def since_then(self, facts: RunFacts) -> dict[str, float]:
         """``gpu_busy_ratio`` and ``starved_ratio`` of the epoch that ends, 0 to 1, where known.
@@ -71,14 +77,12 @@ class GpuRatios:
         Args:
             facts: Which run this is, and which GPUs it said it trains on.
         """
-        if monotonic_ns() - self._read_at_ns <= _REST_NS:
+        if self._now_ns() - self._read_at_ns <= _REST_NS:
             return self._last
-        state = self._state(facts.boot_id)
-        if state is None:
-            self._before, self._last = {}, {}
-            return {}
-        before, now = self._before, _counters(state)
-        ours = [uuid for uuid in _gpus_of(state, facts) if uuid in before and uuid in now]
+        state = self._state()
+        before, now = self._before, {} if state is None else _counters_of(state)
+        ours = [] if state is None else _gpus_of(state, facts)
+        ours = [uuid for uuid in ours if uuid in before and uuid in now]
         spent = [_Counters(*(b - a for a, b in zip(before[u], now[u], strict=True))) for u in ours]
         observed_ns = sum(gpu.observed_ns for gpu in spent)
         if ours and observed_ns == 0:
@@ -92,13 +96,13 @@ class GpuRatios:
             self._last["starved_ratio"] = _ratio(sum(g.starved_ns for g in spent), in_use_ns)
         return self._last
 
-    def is_there(self, facts: RunFacts) -> bool:
+    def is_there(self) -> bool:
         """Whether a daemon runs now."""
-        return self._state(facts.boot_id) is not None
+        return self._state() is not None
 
-    def _state(self, boot_id: str) -> dict[str, Any] | None:
-        self._read_at_ns = monotonic_ns()
-        states = (_fresh_state(path, boot_id) for path in self._paths)
+    def _state(self) -> dict[str, Any] | None:
+        self._read_at_ns = now_ns = self._now_ns()
+        states = (_fresh_state(path, self._boot_id, now_ns) for path in self._paths)
         return next((state for state in states if state is not None), None)
 
 
@@ -118,7 +122,7 @@ def _is_trusted(folder: Path, uid: int, *, explicit: bool) -> bool:
     return distrust(folder, facts, uid=uid, explicit=explicit) is None
 
 
-def _fresh_state(path: Path, boot_id: str) -> dict[str, Any] | None:
+def _fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
     """The state in a file, if a daemon of this boot renewed it a moment ago."""
     try:
         descriptor = os.open(path, _FLAGS)
@@ -129,36 +133,48 @@ def _fresh_state(path: Path, boot_id: str) -> dict[str, Any] | None:
         finally:
             os.close(descriptor)
         state = json.loads(raw)
-        age_ns = monotonic_ns() - state["monotonic_ns"]
+        age_ns = now_ns - state["monotonic_ns"]
         is_fresh = -_STALE_NS <= age_ns <= max(_STALE_PERIODS * state["period_ns"], _STALE_NS)
-        is_ours = state["schema"] == STATE_SCHEMA and state["boot_id"] == (
-            boot_id or state["boot_id"]
-        )
+        is_ours = state["schema"] == STATE_SCHEMA and state["boot_id"] == boot_id
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     return dict(state) if is_fresh and is_ours else None
 
 
-def _counters(state: Mapping[str, Any]) -> dict[str, _Counters]:
-    return {
-        str(gpu["uuid"]): _Counters(
-            int(gpu["observed_ns"]),
-            int(gpu["busy_ns"]),
-            int(gpu["in_use_ns"]),
-            int(gpu["starved_ns"]) + int(gpu["suspected_ns"]),
-        )
-        for gpu in state["gpus"]
-    }
+def _counters_of(state: Mapping[str, Any]) -> dict[str, _Counters]:
+    """Each GPU's counters, by UUID; none where the state is not what a daemon writes."""
+    try:
+        return {
+            str(gpu["uuid"]): _Counters(
+                int(gpu["observed_ns"]),
+                int(gpu["busy_ns"]),
+                int(gpu["in_use_ns"]),
+                int(gpu["starved_ns"]) + int(gpu["suspected_ns"]),
+            )
+            for gpu in state["gpus"]
+        }
+    except (KeyError, TypeError, ValueError):
+        return {}
 
 
 def _gpus_of(state: Mapping[str, Any], facts: RunFacts) -> list[str]:
     """UUIDs of this run's GPUs: as the daemon joined them, else as the run named them."""
+    try:
+        return _joined(state, facts) or _named(state, facts)
+    except (KeyError, TypeError):
+        return []
+
+
+def _joined(state: Mapping[str, Any], facts: RunFacts) -> list[str]:
     place = (label_text(facts.job), facts.rank)
     runs = [run for run in state["runs"] if (run["job"], run["rank"]) == place and run["alive"]]
     # In a container the daemon knows the process by another number.
     runs = [run for run in runs if run["pid"] == facts.pid] or (runs if len(runs) == 1 else [])
-    joined = [str(uuid) for run in runs for uuid in run["gpus"]]
-    return joined or [
+    return [str(uuid) for run in runs for uuid in run["gpus"]]
+
+
+def _named(state: Mapping[str, Any], facts: RunFacts) -> list[str]:
+    return [
         str(gpu["uuid"])
         for gpu in state["gpus"]
         if any(

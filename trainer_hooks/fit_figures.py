@@ -38,7 +38,7 @@ class Fit:
         self._phases_before = [writer.spent_ns(number) for number in range(len(PHASES))]
         self._steps_before, self._samples_before = writer.steps, writer.samples
         self._waited_before_ns = 0
-        self._gpus = GpuRatios(state_folders(os.environ, os.geteuid()))
+        self._gpus = GpuRatios(state_folders(os.environ, os.geteuid()), writer.facts.boot_id)
         self.step_times = StepTimes(writer.steps)
 
     def epoch_begins(self) -> None:
@@ -86,7 +86,7 @@ class Fit:
                 samples_per_second=self._samples_per_second(steps),
                 phase_ns=tuple(phase_ns),
                 is_asynchronous=is_asynchronous,
-                has_daemon=self._gpus.is_there(self._writer.facts),
+                has_daemon=self._gpus.is_there(),
             )
         )
 
