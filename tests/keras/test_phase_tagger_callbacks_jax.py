@@ -1,0 +1,158 @@
+"""``PhaseTagger`` tells callbacks apart by their class, in the ring and in the report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpumon.core.ring_events import RunFacts
+from gpumon.core.ring_facts import parse_facts
+from gpumon.core.ring_format import FACTS_OFFSET, parse_header
+
+if TYPE_CHECKING:
+    from tests.keras import builders_keras as b
+
+pytestmark = pytest.mark.keras_jax
+MS = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def builders(framework: str) -> None:
+    """Keras is imported only where it is there."""
+    from tests.keras import builders_keras
+
+    globals()["b"] = builders_keras
+
+
+def facts_in_the_ring() -> RunFacts:
+    raw = b._page()
+    return parse_facts(raw[FACTS_OFFSET : FACTS_OFFSET + parse_header(raw).facts_bytes])
+
+
+def callback_ns() -> dict[str, int]:
+    return facts_in_the_ring().callback_ns
+
+
+def sleeper(name: str, *methods: str, seconds: float) -> Any:
+    """A sleeping callback of a class of its own."""
+    return type(name, (b.SleepingCallback,), {})(*methods, seconds=seconds)
+
+
+class TestTheTimeOfACallback:
+    @pytest.mark.parametrize("first", [True, False], ids=["tagger first", "tagger last"])
+    def test_is_told_by_its_class(self, first: bool) -> None:
+        slow = sleeper("Upload", "on_epoch_end", "on_train_batch_end", seconds=0.01)
+        quick = sleeper("Notify", "on_epoch_begin", seconds=0.003)
+        callbacks = [b.tagger(), slow, quick] if first else [slow, quick, b.tagger()]
+
+        b.fit(b.small_model(), b.SlowBatches(0.0), *callbacks, steps=8)
+
+        told = callback_ns()
+        assert told["Upload"] == pytest.approx(slow.spent_ns, rel=0.05, abs=4 * MS)
+        assert told["Notify"] == pytest.approx(quick.spent_ns, rel=0.05, abs=2 * MS)
+
+    def test_is_told_before_each_batch_and_around_validations_too(self) -> None:
+        before = sleeper("Before", "on_train_batch_begin", "on_test_end", seconds=0.005)
+
+        b.small_model().fit(
+            *b.rows_and_sums(160),
+            batch_size=16,
+            verbose=0,
+            validation_data=b.rows_and_sums(32),
+            callbacks=[b.tagger(), before],
+        )
+
+        assert callback_ns()["Before"] == pytest.approx(before.spent_ns, rel=0.05, abs=3 * MS)
+
+    def test_is_not_that_of_a_callback_on_another_thread(self) -> None:
+        beside = sleeper("Beside", "on_train_batch_end", seconds=0.002)
+        beside.async_safe = True
+
+        b.fit(b.small_model(), b.SlowBatches(0.004), b.tagger(), beside)
+
+        assert beside.spent_ns > 30 * 2 * MS
+        assert callback_ns().get("Beside", 0) < beside.spent_ns / 4
+
+    def test_of_several_of_one_class_is_told_together(self) -> None:
+        twins = [sleeper("Twin", "on_epoch_end", seconds=0.01) for _ in range(2)]
+
+        b.fit(b.small_model(), b.SlowBatches(0.0), *twins, b.tagger(), steps=3)
+
+        assert callback_ns()["Twin"] >= 4 * 10 * MS
+
+    def test_adds_up_over_the_fits_of_a_process(self) -> None:
+        slow, model = sleeper("Upload", "on_epoch_end", seconds=0.01), b.small_model()
+
+        for _ in range(2):
+            b.fit(model, b.SlowBatches(0.0), b.tagger(), slow, steps=2, epochs=1)
+
+        assert callback_ns()["Upload"] >= 2 * 10 * MS
+
+    def test_of_a_checkpoint_stays_a_checkpoint(self, tmp_path: Path) -> None:
+        import keras
+
+        class Backup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                time.sleep(0.02)
+                super().on_epoch_end(epoch, logs)
+
+        class EachBatch(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                time.sleep(0.005)
+
+        saves = keras.callbacks.ModelCheckpoint(str(tmp_path / "model.keras"))
+        batches = EachBatch(str(tmp_path / "each.keras"))
+        backup = Backup(str(tmp_path / "backup"))
+
+        b.fit(b.small_model(), b.SlowBatches(0.0), saves, batches, b.tagger(), backup, steps=5)
+
+        told, by_class = b.phase_ns(), callback_ns()
+        assert by_class["Backup"] >= 2 * 20 * MS
+        assert by_class["EachBatch"] >= 10 * 5 * MS
+        saved_ns = sum(by_class[name] for name in ("Backup", "EachBatch", "ModelCheckpoint"))
+        assert told["checkpoint"] == pytest.approx(saved_ns, rel=0.1, abs=5 * MS)
+
+    def test_stays_bounded_whatever_the_callbacks_are_called(self) -> None:
+        many = [
+            sleeper(f"A\x1b[2J{number}" * 40, "on_epoch_end", seconds=0.0002)
+            for number in range(40)
+        ]
+
+        b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), *many, steps=2, epochs=1)
+
+        told = callback_ns()
+        assert len(told) <= 17
+        assert told["others"] >= 20 * MS / 5
+        assert all(name.isprintable() and len(name) <= 48 for name in told)
+
+    def test_changes_nothing_in_the_order_of_the_callbacks(self) -> None:
+        import keras
+
+        def order(*tagger: Any) -> list[tuple[str, str]]:
+            heard: list[tuple[str, str]] = []
+
+            class Hears(keras.callbacks.Callback):  # type: ignore[misc]
+                def __init__(self, name: str) -> None:
+                    super().__init__()
+                    for method in METHODS:
+                        setattr(self, method, lambda *_, m=method, **__: heard.append((name, m)))
+
+            b.small_model().fit(
+                *b.rows_and_sums(64),
+                verbose=0,
+                validation_data=b.rows_and_sums(32),
+                callbacks=[Hears("first"), *tagger, Hears("second")],
+            )
+            return heard
+
+        assert order(b.tagger()) == order()
+
+
+METHODS = [
+    f"on_{what}_{edge}"
+    for what in ("train", "epoch", "train_batch", "test", "test_batch")
+    for edge in ("begin", "end")
+]

@@ -1,0 +1,149 @@
+"""``PhaseTagger(nvtx=True)`` opens an NVTX range for each phase, one after the other."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from importlib.util import find_spec
+from itertools import islice
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpumon.core.ring_events import RingKind
+
+if TYPE_CHECKING:
+    from tests.keras import builders_keras as b
+
+pytestmark = pytest.mark.keras_jax
+SAYS_SO = "opens no NVTX ranges"
+
+
+@pytest.fixture(autouse=True)
+def builders(framework: str) -> None:
+    """Keras is imported only where it is there."""
+    from tests.keras import builders_keras
+
+    globals()["b"] = builders_keras
+
+
+class Recorder:
+    """Stands in for what opens ranges; keeps what is open, and what was."""
+
+    def __init__(self) -> None:
+        self.open: list[str] = []
+        self.deepest = 0
+        self.opened: list[str] = []
+
+    def push(self, name: str) -> None:
+        self.open.append(name)
+        self.opened.append(name)
+        self.deepest = max(self.deepest, len(self.open))
+
+    def pop(self) -> None:
+        self.open.pop()
+
+
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """A package ``nvtx`` with the calls of the real one."""
+    recorder, module = Recorder(), ModuleType("nvtx")
+    domain = SimpleNamespace(
+        get_event_attributes=lambda *, message: message,
+        push_range=recorder.push,
+        pop_range=recorder.pop,
+    )
+    module.__dict__["get_domain"] = {"gpumon": domain}.__getitem__
+    monkeypatch.setitem(sys.modules, "nvtx", module)
+    return recorder
+
+
+def without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nvtx", None)
+
+
+def train(**said: Any) -> None:
+    b.small_model().fit(
+        *b.rows_and_sums(64),
+        verbose=0,
+        validation_data=b.rows_and_sums(32),
+        callbacks=[b.tagger(**said)],
+    )
+
+
+class TestTheRanges:
+    def test_are_the_phases_of_the_ring_in_their_order(self, package: Recorder) -> None:
+        train(nvtx=True)
+
+        entered = [
+            event.phase.value + ("", " (validation)")[event.value]
+            for event in b.records()
+            if event.kind is RingKind.ENTER
+        ]
+        assert package.opened == entered[1:]  # the ring's own start_up is before the tagger
+        assert {"input_wait", "train_step", "input_wait (validation)"} <= set(package.opened)
+
+    def test_are_open_one_at_a_time_and_none_in_the_end(self, package: Recorder) -> None:
+        train(nvtx=True)
+
+        assert package.deepest == 1
+        assert package.open == []
+
+    def test_are_closed_when_a_fit_raises(self, package: Recorder) -> None:
+        def source() -> Any:
+            yield from islice(b.SlowBatches(0.0), 3)
+            raise OSError("disk")
+
+        with pytest.raises(OSError, match="disk"):
+            b.small_model().fit(
+                source(), steps_per_epoch=4, verbose=0, callbacks=[b.tagger(nvtx=True)]
+            )
+
+        assert package.open == []
+
+    def test_are_not_there_unless_they_are_asked_for(self, package: Recorder) -> None:
+        train()
+
+        assert package.opened == []
+
+
+class TestWhatOpensThem:
+    def test_is_torch_where_it_has_cuda_and_there_is_no_package(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        recorder, torch = Recorder(), ModuleType("torch")
+        ranges = SimpleNamespace(range_push=recorder.push, range_pop=recorder.pop)
+        torch.__dict__["cuda"] = SimpleNamespace(is_available=lambda: True, nvtx=ranges)
+        without_the_package(monkeypatch)
+        monkeypatch.setitem(sys.modules, "torch", torch)
+
+        hook = b.tagger(nvtx=True)
+        monkeypatch.delitem(sys.modules, "torch")
+        b.small_model().fit(*b.rows_and_sums(64), verbose=0, callbacks=[hook])
+
+        assert "gpumon: train_step" in recorder.opened
+
+    def test_is_nothing_where_there_is_neither_and_one_warning_says_so(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        without_the_package(monkeypatch)
+        torch = ModuleType("torch")
+        torch.__dict__["cuda"] = SimpleNamespace(is_available=lambda: False)
+        monkeypatch.setitem(sys.modules, "torch", torch)
+
+        with pytest.warns(RuntimeWarning, match=SAYS_SO) as said:
+            hook = b.tagger(nvtx=True)
+        monkeypatch.delitem(sys.modules, "torch")
+        b.small_model().fit(*b.rows_and_sums(64), verbose=0, callbacks=[hook])
+
+        assert len([one for one in said if SAYS_SO in str(one.message)]) == 1
+        assert b.phase_ns()["train_step"] > 0
+
+    @pytest.mark.skipif(find_spec("nvtx") is None, reason="the package nvtx is not installed")
+    def test_is_the_real_package_where_it_is_installed(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            train(nvtx=True)
+
+        assert b.phase_ns()["train_step"] > 0
