@@ -16,12 +16,14 @@ from gpumon.cli.main import installed_version
 from gpumon.cli.open_source import SOURCE_HELP, check_source_word, open_source
 from gpumon.core.figures import counted
 from gpumon.core.sample import Frame, GpuSample
+from gpumon.core.state import CollectorState, refusal_note
 from gpumon.core.units import seconds
 from gpumon.errors import GpumonError
 from gpumon.outlets.http_server import DEFAULT_LISTEN
+from gpumon.sources.daemon import read_state
 from gpumon.sources.installed import strangers_called_gpumon
 from gpumon.sources.runtime_dir import find_state_file, runtime_dir_trouble
-from gpumon.sources.system_clock import SystemClock
+from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _LOOKS = 6
 _BETWEEN_LOOKS_NS = 400_000_000
@@ -118,6 +120,14 @@ def _gpu_findings(word: str, frames: list[Frame]) -> Iterator[Finding]:
     readable = sum(gpu.error is None for gpu in gpus)
     detail = f"{word}: {counted(len(gpus), 'GPU', 'GPUs')}, {readable} can be read"
     yield Finding(name="gpu source", status="ok" if readable else "broken", detail=detail)
+    told = [frame.trouble for frame in frames if frame.trouble is not None]
+    if told:
+        yield Finding(
+            name="busy spans",
+            status="missing",
+            detail=told[-1],
+            fix="let the training write its busy spans to that file, a line as each span ends",
+        )
     for gpu in gpus:
         heard = [g for frame in frames for g in frame.gpus if g.device.uuid == gpu.device.uuid]
         yield _identity(gpu)
@@ -195,6 +205,8 @@ def _machine_findings() -> Iterator[Finding]:
             fix=f"start one: gpumon serve (page and /metrics on {DEFAULT_LISTEN})",
         )
     )
+    if state is not None:
+        yield from _refusals(state)
     flavours = [str(path) for path in _DSTATS if path.exists()]
     yield (
         Finding(name="dstat", status="ok", detail=", ".join(flavours))
@@ -213,6 +225,20 @@ def _machine_findings() -> Iterator[Finding]:
             detail=f"another distribution called gpumon is installed in {place}",
             fix="pip uninstall gpumon; this tool's distribution is gpumon-starvation",
         )
+
+
+def _refusals(state_file: Path) -> Iterator[Finding]:
+    """What the running daemon could not read of trainings, and why."""
+    try:
+        state = read_state(state_file, SystemClock(), read_boot_id())
+        collectors = [CollectorState(**entry) for entry in state["collectors"]]
+    except (GpumonError, KeyError, TypeError):  # it ended this moment, or is of another version
+        return
+    for collector in collectors:
+        note = refusal_note(collector)
+        if note is not None:
+            name, _, detail = note.partition(": ")
+            yield Finding(name=name.replace("_", " "), status="missing", detail=detail)
 
 
 _DSTATS = (Path("/usr/bin/dstat"), Path("/usr/bin/dool"), Path(sys.prefix) / "bin" / "dool")

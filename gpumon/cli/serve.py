@@ -200,9 +200,6 @@ class Daemon:
             f"  state    {self._state_file.path}   (dstat --gpu reads it)",
             flush=True,
         )
-        kind, _, path = self._source_word.partition(":")
-        if kind == "follow" and not Path(path).exists():
-            _LOG.info("%s is not there yet: its GPU counts as idle until spans come", path)
 
     def _report_document(self, since_s: float | None) -> dict[str, object] | None:
         state = self._state

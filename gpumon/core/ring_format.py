@@ -131,7 +131,7 @@ def parse_header(raw: bytes) -> RingHeader:
         raise RingError("not a phase ring")
     words = words_of(raw[:HEADER_BYTES])
     if words[WORD_VERSION] != VERSION:
-        raise RingError(f"phase ring of version {words[WORD_VERSION]}, this reads {VERSION}")
+        raise RingError(_of_another_version(words[WORD_VERSION]))
     if words[WORD_RECORD_COUNT] != RECORD_COUNT:
         raise RingError(f"phase ring of {words[WORD_RECORD_COUNT]} records, not {RECORD_COUNT}")
     if words[WORD_FACTS_BYTES] > FACTS_MAX_BYTES:
@@ -145,6 +145,23 @@ def parse_header(raw: bytes) -> RingHeader:
         words[WORD_FACTS_BYTES],
         words[WORD_FACTS_CRC],
     )
+
+
+def version_trouble(raw: bytes) -> str | None:
+    """What to say of a ring of another version, whatever its length; ``None`` if it is none.
+
+    Args:
+        raw: The first 16 bytes of the file, or more.
+    """
+    if raw[: len(MAGIC)] != MAGIC or len(raw) < 8 * (WORD_VERSION + 1):
+        return None
+    version = words_of(raw)[WORD_VERSION]
+    return None if version == VERSION else _of_another_version(version)
+
+
+def _of_another_version(version: int) -> str:
+    older = "this gpumon" if version > VERSION else "the gpumon of the training"
+    return f"a phase ring of version {version}, and this reads version {VERSION}: update {older}"
 
 
 def newest_totals(raw: bytes, published: int) -> RingTotals | None:

@@ -104,9 +104,12 @@ class Frame(NamedTuple):
         rejected: Values the source refused in this tick because no device
             can have meant them (over 100 %, not a number, time running back).
         call_seconds: Cumulative seconds spent inside each driver function.
+        trouble: What its user should know although it was read, as a
+            sentence; ``None``: nothing.
     """
 
     taken_at_ns: int
     gpus: tuple[GpuSample, ...] = ()
     rejected: int = 0
     call_seconds: tuple[tuple[str, float], ...] = ()
+    trouble: str | None = None

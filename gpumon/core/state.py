@@ -101,6 +101,24 @@ class CollectorState(NamedTuple):
     message: str | None = None
 
 
+_READ_WHAT_OTHERS_WRITE = ("phase_rings", "follow")
+
+
+def refusal_note(collector: CollectorState) -> str | None:
+    """What to tell a user whose ring or file could not be read, long after the tick it was in.
+
+    Returns:
+        A sentence; ``None`` if there is nothing to tell, or the collector
+        reads no file of a user's.
+    """
+    if collector.name not in _READ_WHAT_OTHERS_WRITE or collector.message is None:
+        return None
+    if collector.success and not collector.errors_total:
+        return None
+    refused = f" ({collector.errors_total:,} refused so far)" if collector.errors_total > 1 else ""
+    return f"{collector.name}: {collector.message}{refused}"
+
+
 class MonitorState(NamedTuple):
     """Everything gpumon knows after one tick.
 

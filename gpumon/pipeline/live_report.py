@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from gpumon.core.advice import advise
 from gpumon.core.report import GpuReport, Report, RunReport
-from gpumon.core.state import MonitorState
+from gpumon.core.state import MonitorState, refusal_note
 from gpumon.core.units import nanoseconds
 
 
@@ -64,7 +64,9 @@ def _notes(state: MonitorState) -> Iterator[str]:
     for gpu in state.gpus:
         if gpu.error is not None:
             yield f"GPU {gpu.device.index}: {gpu.error}"
-    if not state.gpus:
-        for collector in state.collectors:
-            if not collector.success and collector.message is not None:
-                yield f"{collector.name}: {collector.message}"
+    for collector in state.collectors:
+        note = refusal_note(collector)
+        if note is None and not state.gpus and not collector.success and collector.message:
+            note = f"{collector.name}: {collector.message}"
+        if note is not None:
+            yield note

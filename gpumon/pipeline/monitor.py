@@ -54,6 +54,7 @@ class Monitor:
         self._samples_total = self._missed_total = 0
         self._source_errors = self._rejected = self._rings_rejected = 0
         self._source_message: str | None = None
+        self._source_trouble: str | None = None
         self._call_seconds: tuple[tuple[str, float], ...] = ()
 
     def advance(
@@ -172,7 +173,12 @@ class Monitor:
             self._source_message = tick.error
         if failed is not None:
             self._source_message = f"GPU {failed.device.index}: {failed.error}"
-        success = tick.error is None and failed is None
+        if tick.frames:
+            told = [frame.trouble for frame in tick.frames if frame.trouble is not None]
+            self._source_trouble = told[-1] if told else None
+        if self._source_trouble is not None:
+            self._source_message = self._source_trouble
+        success = tick.error is None and failed is None and self._source_trouble is None
         errors_total += self._source_errors
         facts = (tick.duration_seconds, errors_total, self._source_message)
         return tuple(states), _new(CollectorState, (self._facts.source_kind, success, *facts))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from gpumon.core.clock import Clock
 from gpumon.core.device import Device
 from gpumon.core.sample import BusySample, Frame, GpuSample
 from gpumon.core.units import NS_PER_S
-from gpumon.errors import SourceUnavailableError
+from gpumon.errors import InvalidSampleError, SourceUnavailableError
 from gpumon.sources.driver_window import WINDOW_NS, sample_of, windows_between
 
 _LEAST_PATIENCE_NS = NS_PER_S
@@ -18,6 +19,7 @@ _MOST_PATIENCE_NS = 60 * NS_PER_S
 _MOST_GPUS = 64
 _LONGEST_LINE_BYTES = 4096
 _MOST_BYTES_A_READ = 4 * 2**20
+_SHOWN_BYTES = 60
 
 
 class _FollowedGpu:
@@ -32,16 +34,21 @@ class _FollowedGpu:
         self._known_until_ns = 0
         self._patience_ns = _LEAST_PATIENCE_NS
 
-    def add(self, start_ns: int, end_ns: int) -> bool:
-        """Take a span; false if it cannot be true."""
-        if not 0 <= start_ns <= end_ns or end_ns < self._known_until_ns:
-            return False
+    def add(self, start_ns: int, end_ns: int) -> None:
+        """Take a span.
+
+        Raises:
+            InvalidSampleError: It cannot be true; says why.
+        """
+        if not 0 <= start_ns <= end_ns:
+            raise InvalidSampleError("ends before it starts")
+        if end_ns < self._known_until_ns:
+            raise InvalidSampleError("ends before the span that was written before it")
         start_ns = max(start_ns, self._spans[-1][1] if self._spans else 0)
         self._spans.append((start_ns, end_ns))
         self._known_until_ns = end_ns
         longest_ns = (end_ns - start_ns) * 5 // 4
         self._patience_ns = min(max(self._patience_ns, longest_ns), _MOST_PATIENCE_NS)
-        return True
 
     def windows(self, now_ns: int) -> tuple[BusySample, ...]:
         """Windows whose spans are all known, or would have been written by now."""
@@ -89,6 +96,7 @@ class FollowSource:
         self._clock = clock
         self._offset = 0
         self._rest = b""
+        self._lines = 0
         self._opened_ns = clock.monotonic_ns()
         self._gpus = {0: _FollowedGpu(0, self._opened_ns)}
 
@@ -98,28 +106,43 @@ class FollowSource:
         return True
 
     def read(self) -> Frame:
-        """The windows that are complete since the last call."""
+        """The windows that are complete since the last call.
+
+        While the file is not there, or where lines of it had to be refused,
+        the frame says so in ``trouble``.
+        """
         now_ns = self._clock.monotonic_ns()
-        rejected = sum(not self._take_line(line, now_ns) for line in self._new_lines())
+        rejected, trouble = 0, None
+        lines = self._new_lines()
+        if lines is None:
+            trouble = f"{self._path} is not there: its GPU counts as idle until spans come"
+        for line in lines or ():
+            self._lines += 1
+            try:
+                self._take_line(line, now_ns)
+            except InvalidSampleError as refusal:
+                rejected += 1
+                trouble = f"{self._path}, line {self._lines}: {refusal}"
         gpus = []
         for _, gpu in sorted(self._gpus.items()):
             busy = gpu.windows(now_ns)
             level = busy[-1].busy_ratio if busy else None
             gpus.append(GpuSample(device=gpu.device, busy=busy, utilization_ratio=level))
-        return Frame(taken_at_ns=now_ns, gpus=tuple(gpus), rejected=rejected)
+        return Frame(taken_at_ns=now_ns, gpus=tuple(gpus), rejected=rejected, trouble=trouble)
 
     def close(self) -> None:
         """Nothing is kept open."""
 
-    def _new_lines(self) -> list[bytes]:
+    def _new_lines(self) -> list[bytes] | None:
+        """Lines that were finished since the last call; ``None`` while there is no file."""
         try:
             with self._path.open("rb") as handle:
                 if handle.seek(0, 2) < self._offset:  # somebody began it anew
-                    self._offset, self._rest = 0, b""
+                    self._offset, self._lines, self._rest = 0, 0, b""
                 handle.seek(self._offset)
                 data = handle.read(_MOST_BYTES_A_READ)
         except FileNotFoundError:
-            return []
+            return None
         except OSError as error:
             raise SourceUnavailableError(f"cannot follow {self._path}: {error.strerror}") from error
         self._offset += len(data)
@@ -128,20 +151,35 @@ class FollowSource:
             lines, self._rest = [*lines, self._rest], b""
         return lines
 
-    def _take_line(self, line: bytes, now_ns: int) -> bool:
+    def _take_line(self, line: bytes, now_ns: int) -> None:
         if not line.strip():
-            return True
-        if len(line) > _LONGEST_LINE_BYTES:
-            return False
-        try:
-            record = json.loads(line)
-            index, start_ns, end_ns = record["gpu"], record["start_ns"], record["end_ns"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            return False
-        if not all(type(value) is int for value in (index, start_ns, end_ns)):
-            return False
-        if not 0 <= index < _MOST_GPUS or end_ns > now_ns + WINDOW_NS:
-            return False
+            return
+        index, start_ns, end_ns = _span(line)
+        if not 0 <= index < _MOST_GPUS:
+            raise InvalidSampleError(f"GPU {index} is none from 0 to {_MOST_GPUS - 1}")
+        if end_ns > now_ns + WINDOW_NS:
+            raise InvalidSampleError(f"ends in the future of CLOCK_MONOTONIC ({now_ns} now)")
         if index not in self._gpus:
             self._gpus[index] = _FollowedGpu(index, max(self._opened_ns, min(now_ns, start_ns)))
-        return self._gpus[index].add(start_ns, end_ns)
+        self._gpus[index].add(start_ns, end_ns)
+
+
+def _span(line: bytes) -> tuple[int, int, int]:
+    """GPU, start and end of a line.
+
+    Raises:
+        InvalidSampleError: It is not written like that.
+    """
+    values: tuple[object, ...] = ()
+    if len(line) <= _LONGEST_LINE_BYTES:
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            record = json.loads(line)
+            values = record["gpu"], record["start_ns"], record["end_ns"]
+    whole = [value for value in values if isinstance(value, int) and type(value) is not bool]
+    if len(whole) != 3:
+        shown = line[:_SHOWN_BYTES].decode("utf-8", "replace")
+        raise InvalidSampleError(
+            f'not {{"gpu": 0, "start_ns": 1, "end_ns": 2}} in whole numbers, but {shown!r}'
+        )
+    index, start_ns, end_ns = whole
+    return index, start_ns, end_ns

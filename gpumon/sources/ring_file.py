@@ -26,6 +26,7 @@ from gpumon.core.ring_format import (
     is_blank,
     newest_totals,
     parse_header,
+    version_trouble,
 )
 from gpumon.core.ring_records import whole_records
 from gpumon.core.units import NS_PER_S
@@ -244,7 +245,10 @@ def _regular_ring_owner(descriptor: int) -> int:
     if status.st_size == 0:
         raise RingNotReadyError("still being made")
     if status.st_size != RING_BYTES:
-        raise RingError(f"{status.st_size} bytes long, not {RING_BYTES}")
+        raise RingError(
+            version_trouble(os.pread(descriptor, HEADER_BYTES, 0))
+            or f"{status.st_size} bytes long, not {RING_BYTES}"
+        )
     return status.st_uid
 
 
