@@ -1,0 +1,104 @@
+"""A training with the Hugging Face ``Trainer``, tagged by one callback.
+
+    python -m trainer_hooks.examples.huggingface_training --spans /tmp/busy.jsonl
+
+A tiny BERT, made from a config, learns to classify sentences that a slow
+store holds. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+from trainer_hooks.examples.busy_spans import BusySpans
+from trainer_hooks.examples.slow_store import CLASSES, Batch, make_store
+from trainer_hooks.examples.torch_store import SlowStore, note_compute
+from trainer_hooks.huggingface import PhaseTagger
+
+_EPOCHS = 3
+_WORDS = 64
+_LENGTH = 24
+
+
+def as_sentences(batches: Sequence[Batch]) -> dict[str, Any]:
+    """The one batch that is read at a time, its numbers taken for words."""
+    ((rows, labels),) = batches
+    words = torch.from_numpy(rows[:, :_LENGTH] * 8 + _WORDS / 2).long()
+    return {"input_ids": words.clamp(0, _WORDS - 1), "labels": torch.from_numpy(labels)}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train once and print one JSON line about it."""
+    args = _parser().parse_args(argv)
+    with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
+        folder = Path(name)
+        make_store(folder)
+        model = BertForSequenceClassification(
+            BertConfig(
+                vocab_size=_WORDS,
+                hidden_size=args.width,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                intermediate_size=4 * args.width,
+                num_labels=CLASSES,
+            )
+        )
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        note_compute(model, optimizer, spans)
+        per_epoch = max(1, args.steps // _EPOCHS)
+        store = SlowStore(folder, batches=per_epoch, latency_s=args.latency_ms / 1000)
+        trainer = Trainer(
+            model,
+            TrainingArguments(
+                output_dir=str(folder / "saved"),
+                num_train_epochs=_EPOCHS,
+                per_device_train_batch_size=1,  # of batches as the store holds them
+                dataloader_num_workers=args.workers,
+                save_strategy="epoch",
+                report_to=[],
+                use_cpu=True,
+                disable_tqdm=True,
+            ),
+            train_dataset=store,
+            data_collator=as_sentences,
+            optimizers=(optimizer, None),
+            callbacks=[PhaseTagger()],
+        )
+        started_ns = time.monotonic_ns()
+        trained = trainer.train()
+        wall_ns = time.monotonic_ns() - started_ns
+    result = {
+        "steps": trained.global_step,
+        "loss": trained.training_loss,
+        "wall_seconds": wall_ns / 1e9,
+        "busy_seconds": spans.busy_ns / 1e9,
+        "reading_seconds": store.reading_ns / 1e9,
+    }
+    print(json.dumps(result), flush=True)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--spans", type=Path, required=True, help="where the true busy spans go")
+    parser.add_argument("--gpu", type=int, default=0, help="the simulated GPU they belong to")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--workers", type=int, default=0, help="of the DataLoader")
+    parser.add_argument("--latency-ms", type=float, default=12.0, help="of each of 4 files a batch")
+    parser.add_argument("--width", type=int, default=32, help="of the two layers of BERT")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,140 @@
+"""A JAX training loop of one's own, tagged with ``timed``, ``phase`` and ``step``.
+
+    python -m trainer_hooks.examples.jax_training --spans /tmp/busy.jsonl
+
+It learns to classify rows that a slow store holds. With ``--workers 4`` the
+batches are read ahead by threads. JAX may return from a step before the device
+has computed it: what then is lost is only what the device waits, and gpumon
+joins these phases with what it measures on the device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trainer_hooks import phase, step, timed
+from trainer_hooks.examples.busy_spans import BusySpans
+from trainer_hooks.examples.slow_store import (
+    CLASSES,
+    FEATURES,
+    Batch,
+    make_store,
+    prefetch_batches,
+    read_batches,
+)
+
+Weights = list[Any]
+TrainStep = Callable[[Weights, Any, Any], tuple[Weights, Any]]
+
+
+def new_weights(width: int) -> Weights:
+    """Two hidden layers."""
+    sizes = [FEATURES, width, width, CLASSES]
+    keys = jax.random.split(jax.random.key(0), 3)
+    return [
+        jax.random.normal(key, shape) * (2 / shape[0]) ** 0.5
+        for key, shape in zip(keys, pairwise(sizes), strict=True)
+    ]
+
+
+def loss_of(weights: Weights, rows: Any, labels: Any) -> Any:
+    """Cross entropy of a batch."""
+    hidden = rows
+    for layer in weights[:-1]:
+        hidden = jax.nn.relu(hidden @ layer)
+    chances = jax.nn.log_softmax(hidden @ weights[-1])
+    return -jnp.take_along_axis(chances, labels[:, None], axis=1).mean()
+
+
+def measured_step(spans: BusySpans) -> TrainStep:
+    """A compiled step that notes, from inside, when it ran.
+
+    The notes are host callbacks within the compiled program: the first needs
+    the batch, the last needs every updated weight.
+    """
+    began_ns = [0]
+
+    def begins(rows: Any) -> Any:
+        began_ns[0] = time.monotonic_ns()
+        return np.asarray(rows)
+
+    def ends(loss: Any, *_: Any) -> Any:
+        spans.note(began_ns[0], time.monotonic_ns())
+        return np.asarray(loss, dtype=np.float32)
+
+    def train_step(weights: Weights, rows: Any, labels: Any) -> tuple[Weights, Any]:
+        rows = jax.pure_callback(begins, jax.ShapeDtypeStruct(rows.shape, rows.dtype), rows)
+        loss, gradients = jax.value_and_grad(loss_of)(weights, rows, labels)
+        weights = [old - 0.05 * slope for old, slope in zip(weights, gradients, strict=True)]
+        touched = [layer[0, 0] for layer in weights]
+        scalar = jax.ShapeDtypeStruct((), jnp.float32)
+        return weights, jax.pure_callback(ends, scalar, loss, *touched)
+
+    compiled: TrainStep = jax.jit(train_step)
+    return compiled
+
+
+def train(batches: Iterable[Batch], width: int, spans: BusySpans) -> tuple[int, float]:
+    """Train on every batch; how many steps that were, and the last loss."""
+    weights, train_step = new_weights(width), measured_step(spans)
+    steps, loss = 0, jnp.zeros(())
+    for rows, labels in timed(batches):
+        with phase("train_step" if steps else "compile"):
+            weights, loss = train_step(weights, rows, labels)
+        step(samples=len(labels))
+        steps += 1
+    with phase("device_sync"):
+        return steps, float(loss)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train once and print one JSON line about it."""
+    args = _parser().parse_args(argv)
+    with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
+        folder, latency_s = Path(name), args.latency_ms / 1000
+        make_store(folder)
+        if args.workers:
+            batches = prefetch_batches(
+                folder, batches=args.steps, latency_s=latency_s, workers=args.workers
+            )
+        else:
+            batches = read_batches(folder, batches=args.steps, latency_s=latency_s)
+        started_ns = time.monotonic_ns()
+        steps, loss = train(batches, args.width, spans)
+        wall_ns = time.monotonic_ns() - started_ns
+    result = {
+        "steps": steps,
+        "loss": loss,
+        "wall_seconds": wall_ns / 1e9,
+        "busy_seconds": spans.busy_ns / 1e9,
+    }
+    print(json.dumps(result), flush=True)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--spans", type=Path, required=True, help="where the true busy spans go")
+    parser.add_argument("--gpu", type=int, default=0, help="the simulated GPU they belong to")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--workers", type=int, default=0, help="threads that read ahead")
+    parser.add_argument("--latency-ms", type=float, default=12.0, help="of each of 4 files a batch")
+    parser.add_argument("--width", type=int, default=1024, help="of the two hidden layers")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,115 @@
+"""A Lightning training, tagged by one callback: ``callbacks=[PhaseTagger()]``.
+
+    python -m trainer_hooks.examples.lightning_training --spans /tmp/busy.jsonl
+
+It learns to classify rows that a slow store holds, validates after each
+epoch, and saves the model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as lightning
+import torch
+
+from trainer_hooks.examples.busy_spans import BusySpans
+from trainer_hooks.examples.slow_store import CLASSES, FEATURES, make_store
+from trainer_hooks.examples.torch_store import SlowStore, note_compute
+from trainer_hooks.lightning import PhaseTagger
+
+_EPOCHS = 3
+_VALIDATED = 2
+
+
+class Classifier(lightning.LightningModule):  # type: ignore[misc]
+    """Two hidden layers."""
+
+    def __init__(self, width: int, spans: BusySpans) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(FEATURES, width),
+            torch.nn.ReLU(),
+            torch.nn.Linear(width, width),
+            torch.nn.ReLU(),
+            torch.nn.Linear(width, CLASSES),
+        )
+        self._spans = spans
+
+    def training_step(self, batch: Any, number: int) -> Any:
+        rows, labels = batch
+        return torch.nn.functional.cross_entropy(self.layers(rows), labels)
+
+    def validation_step(self, batch: Any, number: int) -> None:
+        rows, labels = batch
+        right = self.layers(rows).argmax(dim=1) == labels
+        self.log("accuracy", right.float().mean(), batch_size=len(labels))
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.05)
+        note_compute(self.layers, optimizer, self._spans)
+        return optimizer
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train once and print one JSON line about it."""
+    args = _parser().parse_args(argv)
+    with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
+        folder = Path(name)
+        make_store(folder)
+
+        stores = [
+            SlowStore(folder, batches=batches, latency_s=args.latency_ms / 1000)
+            for batches in (max(1, args.steps // _EPOCHS), _VALIDATED)
+        ]
+        loaders = [
+            torch.utils.data.DataLoader(store, batch_size=None, num_workers=args.workers)
+            for store in stores
+        ]
+        trainer = lightning.Trainer(
+            max_epochs=_EPOCHS,
+            default_root_dir=folder,
+            accelerator="cpu",
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[
+                PhaseTagger(),
+                lightning.callbacks.ModelCheckpoint(monitor="accuracy", mode="max"),
+            ],
+        )
+        started_ns = time.monotonic_ns()
+        trainer.fit(Classifier(args.width, spans), *loaders)
+        wall_ns = time.monotonic_ns() - started_ns
+    result = {
+        "steps": trainer.global_step,
+        "accuracy": float(trainer.callback_metrics["accuracy"]),
+        "wall_seconds": wall_ns / 1e9,
+        "busy_seconds": spans.busy_ns / 1e9,
+        "reading_seconds": sum(store.reading_ns for store in stores) / 1e9,
+    }
+    print(json.dumps(result), flush=True)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--spans", type=Path, required=True, help="where the true busy spans go")
+    parser.add_argument("--gpu", type=int, default=0, help="the simulated GPU they belong to")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--workers", type=int, default=0, help="of the DataLoader")
+    parser.add_argument("--latency-ms", type=float, default=12.0, help="of each of 4 files a batch")
+    parser.add_argument("--width", type=int, default=1024, help="of the two hidden layers")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
