@@ -19,7 +19,7 @@ class Notes:
         self.present = (phase, mode)
         self.lines.append(PHASES[phase].value + ("", " (validation)", " (predict)")[mode])
 
-    def step(self, steps: int = 1, samples: int = 0) -> None:
+    def count(self, steps: int, samples: int) -> None:
         self.lines.append(f"step {steps}x{samples}")
 
     def epoch(self, epoch: int) -> None:
@@ -80,6 +80,73 @@ class TestATrainingStep:
         machine.batch_begins()
 
         assert notes.lines[-1] == "other"
+
+
+class TestAStepThatWasNotSeenToPass:
+    def test_is_start_up_until_one_is(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(None)
+        for _ in range(2):
+            machine.callbacks_begin()
+            machine.batch_begins()
+
+        assert notes.lines == ["callbacks"] + ["callbacks", "start_up"] * 2
+
+    def test_is_a_wait_at_once_after_one_was(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(None)
+        train_one_step(machine, waits=False)
+        machine.callbacks_begin()
+
+        machine.batch_begins()
+
+        assert notes.lines[-1] == "input_wait"
+
+    def test_is_other_once_that_is_clear_and_so_is_the_way_to_the_next(self) -> None:
+        machine, notes = machine_and_notes()
+        machine.train_begin(None)
+        machine.see_no_steps()
+        machine.callbacks_begin()
+        machine.batch_begins()
+        machine.callbacks_begin()
+        machine.batch_callbacks_end()
+
+        assert notes.lines[1:] == ["callbacks", "other"] * 2
+
+
+class TestTheWaitOfATraining:
+    def test_is_that_for_its_own_batches(self) -> None:
+        machine, _ = machine_and_notes()
+        machine.train_begin(None)
+
+        for _ in range(3):
+            train_one_step(machine, waits=False)
+
+        assert machine.training_wait_ns == 3
+
+    def test_is_not_that_of_a_validation(self) -> None:
+        machine, _ = machine_and_notes()
+        machine.train_begin(None)
+        train_one_step(machine, waits=False)
+        machine.run_begin(1)
+        machine.fetch_begin()
+        machine.fetch_end()
+        machine.run_end()
+        train_one_step(machine, waits=False)
+
+        assert machine.training_wait_ns == 2
+
+    def test_is_not_that_of_a_prediction_within_somebodys_callback(self) -> None:
+        machine, _ = machine_and_notes()
+        machine.train_begin(None)
+        before = machine.borrow(1)
+        inner = machine.borrow(2)
+        machine.fetch_begin()
+        machine.fetch_end()
+        machine.give_back(inner)
+        machine.give_back(before)
+
+        assert machine.training_wait_ns == 0
 
 
 class TestTheEndOfAnEpoch:
