@@ -24,6 +24,7 @@ class Followed:
         self.began_ns = self.clock.now_ns
         self.samples: list[BusySample] = []
         self.rejected = 0
+        self.trouble: str | None = None
 
     def write(self, *lines: str) -> None:
         with self.path.open("a") as handle:
@@ -37,6 +38,7 @@ class Followed:
         self.clock.pass_seconds(after_s)
         frame = self.source.read()
         self.rejected += frame.rejected
+        self.trouble = frame.trouble
         new = list(frame.gpus[gpu].busy)
         self.samples.extend(new)
         return new
@@ -106,6 +108,24 @@ class TestSilence:
     def test_before_the_file_exists_is_no_error(self, followed: Followed) -> None:
         assert followed.source.read().gpus[0].error is None
 
+    def test_before_the_file_exists_is_explained_until_it_does(self, followed: Followed) -> None:
+        followed.read()
+        before = followed.trouble
+        followed.busy(0.0, 0.5)
+        followed.read()
+
+        assert before is not None
+        assert before.startswith(f"{followed.path} is not there")
+        assert followed.trouble is None
+
+    def test_after_the_file_was_taken_away_is_explained_too(self, followed: Followed) -> None:
+        followed.busy(0.0, 0.5)
+        followed.read()
+        followed.path.unlink()
+        followed.read()
+
+        assert "is not there" in (followed.trouble or "")
+
 
 class TestBadInput:
     @pytest.mark.parametrize(
@@ -132,6 +152,39 @@ class TestBadInput:
 
         assert followed.rejected == 1
         assert followed.busy_seconds() == pytest.approx(0.5, abs=0.01)
+
+    @pytest.mark.parametrize(
+        ("line", "said"),
+        [
+            ("no json", 'line 2: not {"gpu": 0, "start_ns": 1, "end_ns": 2} in whole numbers, '),
+            ("x" * 5000, "but '" + "x" * 60 + "'"),
+            ('{"gpu": 0, "start_ns": 1.5, "end_ns": 2}', 'in whole numbers, but \'{"gpu": 0'),
+            ('{"gpu": true, "start_ns": 1, "end_ns": 2}', "in whole numbers"),
+            ('{"gpu": 64, "start_ns": 1, "end_ns": 2}', "line 2: GPU 64 is none from 0 to 63"),
+            ('{"gpu": 0, "start_ns": 2, "end_ns": 1}', "line 2: ends before it starts"),
+            ('{"gpu": 0, "start_ns": 1, "end_ns": 2}', "line 2: ends before the span that was"),
+            ('{"gpu": 0, "start_ns": 1, "end_ns": 1' + "0" * 18 + "}", "in the future of CLOCK_M"),
+        ],
+    )
+    def test_is_told_with_its_line_and_what_is_wrong(
+        self, followed: Followed, line: str, said: str
+    ) -> None:
+        followed.clock.pass_seconds(1.0)
+        followed.busy(0.0, 0.5)
+        followed.write(line)
+        followed.read(1.0)
+
+        assert followed.rejected == 1
+        assert followed.trouble is not None
+        assert followed.trouble.startswith(f"{followed.path}, line 2: ")
+        assert said in followed.trouble
+
+    def test_is_told_once(self, followed: Followed) -> None:
+        followed.write("no json")
+        followed.read(1.0)
+        followed.read(1.0)
+
+        assert followed.trouble is None
 
     def test_a_line_that_is_not_finished_is_waited_for(self, followed: Followed) -> None:
         followed.clock.pass_seconds(1.0)
