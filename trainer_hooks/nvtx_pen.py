@@ -47,9 +47,9 @@ class NvtxPen:
         self._ranges.push(self._names[mode][phase])
         self._is_open = True
 
-    def step(self, steps: int = 1, samples: int = 0) -> None:
-        """More steps were handed to the device."""
-        self._pen.step(steps, samples)
+    def count(self, steps: int, samples: int) -> None:
+        """More steps were handed to the device; a phase is entered soon."""
+        self._pen.count(steps, samples)
 
     def epoch(self, epoch: int) -> None:
         """An epoch begins."""

@@ -38,8 +38,8 @@ class Pen(Protocol):
         """A phase begins and the one before it ends."""
         ...
 
-    def step(self, steps: int = 1, samples: int = 0) -> None:
-        """More steps were handed to the device."""
+    def count(self, steps: int, samples: int) -> None:
+        """More steps were handed to the device; a phase is entered soon."""
         ...
 
     def epoch(self, epoch: int) -> None:
@@ -187,7 +187,7 @@ class PhaseMachine:
             waits: Whether Keras now waits for the results.
         """
         self._epoch_steps_done += steps
-        self._pen.step(steps, samples)
+        self._pen.count(steps, samples)
         if steps and self._after_announcing == START_UP:
             self._after_announcing = TRAIN_STEP if self._fetches_first else INPUT_WAIT
             self._rest = BETWEEN_EPOCHS

@@ -143,14 +143,29 @@ class RingWriter:
         """``steps`` more training steps were handed to the device, with ``samples`` samples."""
         if not self.enabled:
             return
+        self.count(steps, samples)
+        try:
+            self._publish_totals(0, 0, monotonic_ns())
+        except Exception as error:  # noqa: BLE001
+            self._give_up(error)
+
+    def count(self, steps: int, samples: int) -> None:
+        """As ``step``, and cheaper: but the totals only say so when the next phase is entered."""
+        if not self.enabled:
+            return
         try:
             now_ns = monotonic_ns()
-            self._steps += steps
-            self._put(_STEP | self._present & _PHASE_MASK, now_ns, self._steps)
+            totals = self._totals
+            old_steps = self._steps
+            self._steps = totals[T_STEPS] = new_steps = old_steps + steps
+            self._put(_STEP | self._present & _PHASE_MASK, now_ns, new_steps)
+            check = old_steps ^ new_steps
             if samples > 0:
-                self._samples += samples
-                self._put(_SAMPLES | self._present & _PHASE_MASK, now_ns, self._samples)
-            self._publish_totals(0, 0, now_ns)
+                old_samples = self._samples
+                self._samples = totals[T_SAMPLES] = new_samples = old_samples + samples
+                self._put(_SAMPLES | self._present & _PHASE_MASK, now_ns, new_samples)
+                check ^= old_samples ^ new_samples
+            totals[T_XOR] ^= check
         except Exception as error:  # noqa: BLE001
             self._give_up(error)
 
@@ -218,22 +233,21 @@ class RingWriter:
     def _publish_totals(self, phase: int, spent_ns: int, now_ns: int) -> None:
         """Add to a phase and write the copy of the totals that readers do not look at."""
         totals = self._totals
-        generation = totals[T_GENERATION] + 1
-        slot = T_PHASES + phase
-        spent_before_ns = totals[slot]
-        spent_now_ns = spent_before_ns + spent_ns
-        check = totals[T_XOR] ^ totals[T_GENERATION] ^ totals[T_PRESENT] ^ totals[T_SINCE_NS]
-        check ^= totals[T_STEPS] ^ totals[T_SAMPLES] ^ totals[T_LAST_NS] ^ spent_before_ns
+        old_generation = totals[T_GENERATION]
+        generation = old_generation + 1
+        present, since_ns = self._present, self._since_ns
+        check = totals[T_XOR] ^ old_generation ^ generation ^ present ^ since_ns ^ now_ns
+        check ^= totals[T_PRESENT] ^ totals[T_SINCE_NS] ^ totals[T_LAST_NS]
+        if spent_ns:
+            slot = T_PHASES + phase
+            spent_before_ns = totals[slot]
+            totals[slot] = spent_now_ns = spent_before_ns + spent_ns
+            check ^= spent_before_ns ^ spent_now_ns
         totals[T_GENERATION] = generation
-        totals[T_PRESENT] = present = self._present
-        totals[T_SINCE_NS] = since_ns = self._since_ns
-        totals[T_STEPS] = steps = self._steps
-        totals[T_SAMPLES] = samples = self._samples
+        totals[T_PRESENT] = present
+        totals[T_SINCE_NS] = since_ns
         totals[T_LAST_NS] = now_ns
-        totals[slot] = spent_now_ns
-        totals[T_XOR] = (
-            check ^ generation ^ present ^ since_ns ^ steps ^ samples ^ now_ns ^ spent_now_ns
-        )
+        totals[T_XOR] = check
         self._copies[generation & 1][:] = totals
         self._words[WORD_TOTALS_GENERATION] = generation
 

@@ -197,7 +197,7 @@ class Tagging:
             return
         unseen = self._tap.announced()
         if unseen:
-            self._pen.step(unseen * self._steps_per_execution)
+            self._pen.count(unseen * self._steps_per_execution, 0)
         if self._may_spare_batches and self._tap.is_trusted and self._brackets is not None:
             self._may_spare_batches = False
             self._brackets.hear_no_batches()
@@ -208,7 +208,7 @@ class Tagging:
         machine = self.machine_here
         if machine is not None:
             if not self._tap.is_there:
-                self._pen.step(self._steps_per_execution)
+                self._pen.count(self._steps_per_execution, 0)
             machine.batch_begins()
 
     def step_returned(self) -> None:

@@ -144,10 +144,10 @@ class Edges(keras.callbacks.Callback):  # type: ignore[misc]
         self.validations_ns.append((self._test_began_ns, time.monotonic_ns()))
 
     def on_train_begin(self, logs: object = None) -> None:
-        self.began_ns, self.sum_at_begin_ns = time.monotonic_ns(), _spent_ns()
+        self.sum_at_begin_ns, self.began_ns = _spent_ns(), time.monotonic_ns()
 
     def on_train_end(self, logs: object = None) -> None:
-        self.ended_ns, self.sum_at_end_ns = time.monotonic_ns(), _spent_ns()
+        self.sum_at_end_ns, self.ended_ns = _spent_ns(), time.monotonic_ns()
 
     @property
     def wall_ns(self) -> int:

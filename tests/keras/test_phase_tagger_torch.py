@@ -46,7 +46,7 @@ class TestTheWaitForInput:
 
     @both_ways
     def test_is_as_long_as_a_dataset_behind_a_loader_says(self, ordinary: bool) -> None:
-        data, model = t.SlowRows(96, seconds=0.001), t.warmed_model()
+        data, model = t.SlowRows(96, seconds=0.002), t.warmed_model()
 
         t.fit_on(t.loader_of(data), *t.others(ordinary), model=model, epochs=2)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _DEEPEST: Final = 8
+_PAIRS: Final = frozenset({tuple, list})
 
 
 def rows_of(batch: Any) -> int:  # noqa: ANN401
@@ -14,15 +15,20 @@ def rows_of(batch: Any) -> int:  # noqa: ANN401
     Looks at shapes only: no value is fetched from a device.
     """
     try:
-        for _ in range(_DEEPEST):
-            if isinstance(batch, dict):
-                batch = next(iter(batch.values()))
-            elif isinstance(batch, (tuple, list)):
-                batch = batch[0]
-            elif isinstance(batch, Mapping):  # such as what a tokenizer makes
-                batch = next(iter(batch.values()))
-            else:
-                break
-        return int(batch.shape[0])
+        # Nearly every batch is a pair of arrays: this is asked in every step.
+        first = batch[0] if type(batch) in _PAIRS else batch
+        shape = getattr(first, "shape", None)
+        return int(_first_array(first).shape[0] if shape is None else shape[0])
     except Exception:  # noqa: BLE001 (whatever a batch is, the training goes on)
         return 0
+
+
+def _first_array(batch: Any) -> Any:  # noqa: ANN401
+    for _ in range(_DEEPEST):
+        if isinstance(batch, (tuple, list)):
+            batch = batch[0]
+        elif isinstance(batch, Mapping):  # such as a dict, or what a tokenizer makes
+            batch = next(iter(batch.values()))
+        else:
+            break
+    return batch

@@ -157,6 +157,18 @@ class TestTotals:
             ring.writer.epoch(number)
             assert totals(ring).epoch == number
 
+    def test_learn_of_steps_that_were_only_counted_when_a_phase_is_entered(
+        self, ring: WrittenRing
+    ) -> None:
+        for number in range(1, 50):
+            ring.writer.count(2, number)
+            assert totals(ring).steps == 2 * (number - 1)
+
+            ring.writer.enter(INPUT_WAIT)
+
+            assert totals(ring).steps == 2 * number
+        assert totals(ring).samples == sum(range(1, 50))
+
 
 class TestTrouble:
     def test_is_told_once_and_ends_the_writing(self, tmp_path: Path) -> None:
