@@ -12,8 +12,21 @@ from typing import Final
 from gpumon.core.ring_events import RunFacts
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_RANK: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
-_WORLD: Final = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_LAUNCHERS: Final = (
+    ("RANK", ("WORLD_SIZE",)),
+    ("OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",)),
+    ("MV2_COMM_WORLD_RANK", ("MV2_COMM_WORLD_SIZE",)),
+    ("PMI_RANK", ("PMI_SIZE",)),
+    ("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")),
+    ("PMIX_RANK", ()),
+)
+"""Where launchers leave rank and world: torchrun, Open MPI, MVAPICH, MPICH, Slurm, PMIx.
+
+Slurm comes late: an ``mpirun`` within its job hands down the variables of one task to all ranks.
+"""
+_SLURM_RANK: Final = "SLURM_PROCID"
+_FIRST_ODD_SLURM_STEP: Final = 0xFFFF_FFF0
+"""From here on Slurm numbers what is no ``srun``: batch scripts, shells."""
 _MAX_RANK: Final = 1 << 24
 
 
@@ -33,15 +46,22 @@ class Place:
 
 
 def place_in_job(environ: Mapping[str, str]) -> Place:
-    """Rank and job from what torchrun, Slurm, Open MPI or PMI left in the environment.
+    """Rank and job from what torchrun, Slurm or an MPI left in the environment.
+
+    Rank and world are one launcher's. A Slurm batch script that starts its
+    training without ``srun`` is one process, however many tasks it asked for.
 
     >>> place_in_job({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1",
     ...               "SLURM_NTASKS": "2"})
     Place(job='7.0', rank=1, world_size=2)
     """
-    rank = _first_number(environ, _RANK) or 0
-    world_size = max(_first_number(environ, _WORLD) or 1, rank + 1)
-    return Place(job=_job(environ), rank=rank, world_size=world_size)
+    for rank_name, world_names in _LAUNCHERS:
+        rank = _first_number(environ, (rank_name,))
+        if rank is None or (rank_name == _SLURM_RANK and not _is_slurm_step(environ)):
+            continue
+        world_size = max(_first_number(environ, world_names) or 1, rank + 1)
+        return Place(job=_job(environ), rank=rank, world_size=world_size)
+    return Place(job=_job(environ), rank=0, world_size=1)
 
 
 def read_run_facts(
@@ -67,7 +87,7 @@ def read_run_facts(
     pid = os.getpid()
     return RunFacts(
         run=f"{name}-r{place.rank}" if place.world_size > 1 else name,
-        job=place.job or f"{name}-{pid}",
+        job=place.job or f"{name}-{_first_of_job(place)}",
         rank=place.rank,
         world_size=place.world_size,
         pid=pid,
@@ -77,6 +97,15 @@ def read_run_facts(
         boot_id=_boot_id(),
         started_ns=started_ns,
     )
+
+
+def _first_of_job(place: Place) -> int:
+    """A pid that the ranks of a job on this machine share: their launcher's, which is none of them.
+
+    An MPI that names no job is known by that; a single process by its own pid.
+    """
+    launcher = os.getppid() if place.world_size > 1 else 0
+    return launcher if launcher > 1 else os.getpid()
 
 
 def _job(environ: Mapping[str, str]) -> str | None:
@@ -93,10 +122,16 @@ def _job(environ: Mapping[str, str]) -> str | None:
     return environ.get("OMPI_MCA_ess_base_jobid") or environ.get("PMIX_NAMESPACE") or None
 
 
+def _is_slurm_step(environ: Mapping[str, str]) -> bool:
+    """Whether ``srun`` started this very process."""
+    step = environ.get("SLURM_STEP_ID", environ.get("SLURM_STEPID", ""))
+    return step.isascii() and step.isdigit() and int(step[:12]) < _FIRST_ODD_SLURM_STEP
+
+
 def _first_number(environ: Mapping[str, str], names: Sequence[str]) -> int | None:
     for name in names:
         text = environ.get(name, "")
-        if text.isascii() and text.isdigit() and int(text) < _MAX_RANK:
+        if text.isascii() and text.isdigit() and len(text) < 12 and int(text) < _MAX_RANK:
             return int(text)
     return None
 

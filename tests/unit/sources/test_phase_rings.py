@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,13 +27,6 @@ from tests.builders_ring import (
 INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
 TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 MINUTES_15 = 15 * 60 * NS_PER_S
-
-
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[PhaseRingReader]:
-    reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID)
-    yield reader
-    reader.close()
 
 
 class TestARunThatEnded:

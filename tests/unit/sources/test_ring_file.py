@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from gpumon.core.ring_format import PAGE_BYTES, RECORD_COUNT
 from gpumon.core.units import NS_PER_S
 from gpumon.sources.phase_rings import PhaseRingReader
 from tests.builders_ring import (
-    BOOT_ID,
     WrittenRing,
     held_by_a_process,
     kinds,
@@ -27,13 +25,6 @@ from tests.builders_ring import (
 INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
 TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 MINUTES_15 = 15 * 60 * NS_PER_S
-
-
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[PhaseRingReader]:
-    reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID)
-    yield reader
-    reader.close()
 
 
 class TestALivingRun:

@@ -64,12 +64,46 @@ class TestTheJob:
                 Place(job=None, rank=1, world_size=2),
             ),
             ({"PMI_RANK": "2", "PMI_SIZE": "3"}, Place(job=None, rank=2, world_size=3)),
+            (
+                {"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "4"},
+                Place(job=None, rank=1, world_size=4),
+            ),
+            (
+                {"PMIX_RANK": "1", "PMIX_NAMESPACE": "prterun-n1-77@1"},
+                Place(job="prterun-n1-77@1", rank=1, world_size=2),
+            ),
             ({"RANK": "x", "WORLD_SIZE": "-2"}, Place(job=None, rank=0, world_size=1)),
             ({"RANK": "9" * 40}, Place(job=None, rank=0, world_size=1)),
         ],
     )
     def test_is_what_the_launcher_left(self, environ: dict[str, str], place: Place) -> None:
         assert place_in_job(environ) == place
+
+    def test_is_told_by_the_innermost_launcher(self) -> None:
+        """Within a Slurm job, mpirun hands one Slurm task's variables to all its ranks."""
+        slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0"}
+        slurm["SLURM_NTASKS"] = "2"
+        open_mpi = {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8"}
+        torchrun = {"RANK": "3", "WORLD_SIZE": "16"}
+
+        assert place_in_job(slurm) == Place(job="7.0", rank=0, world_size=2)
+        assert place_in_job(slurm | open_mpi) == Place(job="7.0", rank=5, world_size=8)
+        assert place_in_job(slurm | torchrun) == Place(job="7.0", rank=3, world_size=16)
+
+    @pytest.mark.parametrize("step", [None, "4294967291", "4294967294"])
+    def test_has_one_rank_in_a_slurm_script_that_does_without_srun(self, step: str | None) -> None:
+        environ = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}
+        if step is not None:
+            environ["SLURM_STEP_ID"] = step
+
+        place = place_in_job(environ)
+
+        assert (place.rank, place.world_size) == (0, 1)
+
+    def test_is_the_same_for_ranks_of_a_launcher_that_names_none(self) -> None:
+        ranks = [facts({"PMI_RANK": rank, "PMI_SIZE": "2"}, run="a") for rank in "01"]
+
+        assert {rank.job for rank in ranks} == {f"a-{os.getppid()}"}
 
     def test_is_the_process_own_without_a_launcher(self) -> None:
         assert facts(run="a").job == f"a-{os.getpid()}"
