@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -17,6 +17,7 @@ from gpumon.core.units import NS_PER_S
 from gpumon.errors import RingError
 from gpumon.sources.path_patterns import matching_paths
 from gpumon.sources.ring_file import MAX_RECORDS_PER_READ, RingFile, RingNotReadyError
+from gpumon.sources.ring_opening import Place, open_ring, phases_of, unlink_if_ours
 
 MAX_RINGS: Final = 256
 KEEP_ENDED_NS: Final = 15 * 60 * NS_PER_S
@@ -32,11 +33,6 @@ _STAMP_GRAIN_NS: Final = 20_000_000
 _TICK_RECORDS: Final = 131_072
 """Records decoded in one tick: 0.1 s of work, however many rings somebody has filled."""
 _FAIR_RECORDS: Final = 256
-
-_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_RING_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-_Place = tuple[str, str, int]  # folder, name, inode
 
 
 @dataclass(slots=True)
@@ -88,8 +84,8 @@ class PhaseRingReader:
         self._boot_id = boot_id
         self._keep_ended_ns = keep_ended_ns
         self._max_rings = max_rings
-        self._followed: dict[_Place, _Followed] = {}
-        self._refused: dict[_Place, _Refused] = {}
+        self._followed: dict[Place, _Followed] = {}
+        self._refused: dict[Place, _Refused] = {}
         self._rejected = 0
         self._message: str | None = None
         self._stamps: list[int | None] = []
@@ -101,9 +97,9 @@ class PhaseRingReader:
         if self._is_as_empty_as_before(now_ns):
             return RingsReading(rejected=self._rejected, message=self._message)
         tick = _Tick(now_ns)
-        listed: set[_Place] = set()
+        listed: set[Place] = set()
         for folder in islice(matching_paths(self._patterns), _MAX_FOLDERS):
-            with contextlib.suppress(OSError), _phases_of(folder) as descriptor:
+            with contextlib.suppress(OSError), phases_of(folder) as descriptor:
                 self._read_folder(str(folder), descriptor, listed, tick)
         self._forget_unlisted(listed)
         return RingsReading(
@@ -137,20 +133,25 @@ class PhaseRingReader:
             followed.ring.close()
         self._followed.clear()
 
-    def _read_folder(self, folder: str, descriptor: int, listed: set[_Place], tick: _Tick) -> None:
+    def _read_folder(self, folder: str, descriptor: int, listed: set[Place], tick: _Tick) -> None:
         with os.scandir(descriptor) as entries:
-            found = [
-                (folder, entry.name, entry.inode())
-                for entry in islice(entries, _MAX_ENTRIES)
-                if entry.name.endswith(_SUFFIX)
-            ]
+            looked_at = list(islice(entries, _MAX_ENTRIES))
+        found = [
+            (folder, entry.name, entry.inode())
+            for entry in looked_at
+            if entry.name.endswith(_SUFFIX)
+        ]
         listed.update(found)
+        if len(looked_at) == _MAX_ENTRIES:
+            itself = (folder, PHASES, 0)
+            listed.add(itself)
+            self._refuse(itself, RingError(f"only {_MAX_ENTRIES} files are looked at"), tick.now_ns)
         for place in sorted(found, key=lambda place: place not in self._followed):
             followed = self._followed.get(place) or self._follow(place, descriptor, tick.now_ns)
             if followed is not None:
                 self._read_ring(place, followed, descriptor, tick)
 
-    def _read_ring(self, place: _Place, followed: _Followed, descriptor: int, tick: _Tick) -> None:
+    def _read_ring(self, place: Place, followed: _Followed, descriptor: int, tick: _Tick) -> None:
         limit = max(_FAIR_RECORDS, min(MAX_RECORDS_PER_READ, tick.records_left))
         try:
             reading = followed.ring.read(tick.now_ns, max_records=limit)
@@ -169,14 +170,14 @@ class PhaseRingReader:
             return
         tick.readings.append(reading)
 
-    def _follow(self, place: _Place, descriptor: int, now_ns: int) -> _Followed | None:
+    def _follow(self, place: Place, descriptor: int, now_ns: int) -> _Followed | None:
         """Open a ring that is new here; ``None`` if it must not, or need not, be read."""
         refused = self._refused.get(place)
         if refused is not None and now_ns < refused.retry_ns:
             return None
         try:
             self._insist_on_room(place)
-            ring = _open_ring(place, descriptor, boot_id=self._boot_id, now_ns=now_ns)
+            ring = open_ring(place, descriptor, boot_id=self._boot_id, now_ns=now_ns)
         except FileNotFoundError:
             return None
         except (RingError, OSError) as error:
@@ -187,7 +188,7 @@ class PhaseRingReader:
         followed = self._followed[place] = _Followed(ring)
         return followed
 
-    def _insist_on_room(self, place: _Place) -> None:
+    def _insist_on_room(self, place: Place) -> None:
         """Give up the run that ended longest ago, where the table is full."""
         if any(folder == place[0] and inode == place[2] for folder, _, inode in self._followed):
             raise RingError("a second name of a ring that is read already")
@@ -199,18 +200,18 @@ class PhaseRingReader:
             if followed.freed_ns is not None
         ]
         if not ended:
-            raise RingError(f"more than {self._max_rings} phase rings")
-        with _phases_of(Path(min(ended)[1][0])) as descriptor:
+            raise RingError(f"not read, for there are more than {self._max_rings} phase rings")
+        with phases_of(Path(min(ended)[1][0])) as descriptor:
             self._remove(min(ended)[1], descriptor)
 
-    def _remove(self, place: _Place, descriptor: int) -> None:
+    def _remove(self, place: Place, descriptor: int) -> None:
         """Be done with an ended run for good; its file goes too where it is ours."""
         owner_uid = self._followed[place].ring.owner_uid
         self._drop(place)
-        _unlink_if_ours(place, owner_uid, descriptor)
+        unlink_if_ours(place, owner_uid, descriptor)
         self._refused[place] = _Refused(0, _NEVER_NS, is_counted=True)
 
-    def _refuse(self, place: _Place, error: Exception, now_ns: int) -> None:
+    def _refuse(self, place: Place, error: Exception, now_ns: int) -> None:
         refused = self._refused.setdefault(place, _Refused(now_ns, now_ns))
         waits = isinstance(error, RingNotReadyError)
         if waits and now_ns - refused.first_seen_ns < _PATIENCE_NS:
@@ -222,12 +223,12 @@ class PhaseRingReader:
             reason = error.strerror if isinstance(error, OSError) else error
             self._message = f"{label_text(place[1])}: {reason}"
 
-    def _drop(self, place: _Place) -> None:
+    def _drop(self, place: Place) -> None:
         followed = self._followed.pop(place, None)
         if followed is not None:
             followed.ring.close()
 
-    def _forget_unlisted(self, listed: set[_Place]) -> None:
+    def _forget_unlisted(self, listed: set[Place]) -> None:
         for place in [place for place in self._followed if place not in listed]:
             self._drop(place)
         for place in [place for place in self._refused if place not in listed]:
@@ -240,59 +241,3 @@ def _changed_ns(folder: str) -> int | None:
         return os.lstat(f"{folder}/{PHASES}").st_mtime_ns
     except OSError:
         return None
-
-
-@contextlib.contextmanager
-def _phases_of(folder: Path) -> Iterator[int]:
-    """A descriptor of the folder's ``phases``, through no link."""
-    outer = os.open(folder, _FOLDER_FLAGS)
-    try:
-        inner = os.open(PHASES, _FOLDER_FLAGS, dir_fd=outer)
-    finally:
-        os.close(outer)
-    try:
-        yield inner
-    finally:
-        os.close(inner)
-
-
-def _open_ring(place: _Place, folder: int, *, boot_id: str, now_ns: int) -> RingFile | None:
-    where, name, inode = place
-    if _is_made_here(name, inode, folder):
-        return None
-    descriptor = os.open(name, _RING_FLAGS, dir_fd=folder)
-    try:
-        if os.fstat(descriptor).st_dev != os.fstat(folder).st_dev:
-            raise RingError("on another file system than its folder")
-        # Two users may give their rings one name, and a name may come again.
-        key = f"{where}/{name}#{inode}"
-        return RingFile(descriptor, key, boot_id=boot_id, now_ns=now_ns)
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def _is_made_here(name: str, inode: int, folder: int) -> bool:
-    """Whether this process itself has the ring open.
-
-    The pid in the name alone does not say so: a process in a container may
-    have the same one.
-    """
-    if name.partition("-")[0] != str(os.getpid()):
-        return False
-    device = os.fstat(folder).st_dev
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            status = os.fstat(int(descriptor.name))
-            if (status.st_ino, status.st_dev) == (inode, device):
-                return True
-    return False
-
-
-def _unlink_if_ours(place: _Place, owner_uid: int, folder: int) -> None:
-    _, name, inode = place
-    if os.geteuid() not in (0, owner_uid):
-        return
-    with contextlib.suppress(OSError):
-        if os.stat(name, dir_fd=folder, follow_symlinks=False).st_ino == inode:
-            os.unlink(name, dir_fd=folder)
