@@ -16,6 +16,7 @@ _ALIAS: Final = {_BATCH_BEGIN: "on_batch_begin", _BATCH_END: "on_batch_end"}
 _MARKED: Final = ("on_epoch_begin", "on_epoch_end", "on_train_end", "on_test_begin", "on_test_end")
 _MODES: Final = {"test": 1, "predict": 2}
 _FRAMES_UP: Final = 12
+_OURS: Final = ("trainer_hooks.phase_tagger", "trainer_hooks.brackets")
 
 
 class Watcher(Protocol):
@@ -88,24 +89,32 @@ class _Last(_Bracket):
         self._watcher.run_ends()
 
 
-class _FirstInEachBatch(_First):
-    """... and hears of every batch."""
-
-    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        self._watcher.batch_announced()
+class _FirstAfterEachBatch(_First):
+    """... and hears of the end of every batch."""
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         self._watcher.step_returned()
 
 
-class _LastInEachBatch(_Last):
-    """... and hears of every batch."""
-
-    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        self._watcher.batch_begins()
+class _LastAfterEachBatch(_Last):
+    """... and hears of the end of every batch."""
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         self._watcher.batch_callbacks_end()
+
+
+class _FirstInEachBatch(_FirstAfterEachBatch):
+    """... and of its announcement."""
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        self._watcher.batch_announced()
+
+
+class _LastInEachBatch(_LastAfterEachBatch):
+    """... and of its announcement."""
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        self._watcher.batch_begins()
 
 
 class _Mark(keras.callbacks.Callback):  # type: ignore[misc]
@@ -147,22 +156,22 @@ class Brackets:
         self._original = callback_list.callbacks
         self._middle = [placed for one in self._original for placed in self._with_marks(one)]
         self._placed = callback_list.callbacks
-        self._place(each_batch=True)
+        self._place(_FirstInEachBatch, _LastInEachBatch)
 
-    def hear_no_batches(self) -> None:
+    def hear_no_batches_begin(self) -> None:
         """Save each step some microseconds, if nobody else has callbacks before a batch."""
         if not any(_overrides(callback, _BATCH_BEGIN) for callback in self._original):
-            self._place(each_batch=False)
+            first, last = _FirstAfterEachBatch, _LastAfterEachBatch
+            self._place(*((first, last) if self._ends_here else (_First, _Last)))
 
     def remove(self) -> None:
         """Leave the list as it was found."""
         if self.callback_list.callbacks is self._placed:
             self.callback_list.callbacks = self._original
 
-    def _place(self, *, each_batch: bool) -> None:
+    def _place(self, first: type[_First], last: type[_Last]) -> None:
         if self.callback_list.callbacks is not self._placed:
             return  # somebody else has put a list of his own there
-        first, last = (_FirstInEachBatch, _LastInEachBatch) if each_batch else (_First, _Last)
         self._placed = [first(self._watcher), *self._middle, last(self._watcher)]
         self.callback_list.callbacks = self._placed
 
@@ -178,7 +187,7 @@ class Brackets:
 
     def _methods_of(self, callback: Any) -> list[str]:  # noqa: ANN401
         """What a callback does anything in, on the thread that trains."""
-        if type(callback).__module__.startswith("trainer_hooks."):
+        if type(callback).__module__.startswith(_OURS):
             return []
         batch = [_BATCH_BEGIN] + [_BATCH_END] * (self._ends_here and not _is_idle_in(callback))
         return [name for name in (*_MARKED, *batch) if _overrides(callback, name)]

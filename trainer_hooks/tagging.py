@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from threading import get_ident
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -90,7 +91,7 @@ class Tagging:
             self._brackets = Brackets(callback_list, self, ends_here=self._waits_each_step)
         if not self._waits_each_step:
             bracket_flush(callback_list, self._pen, lambda: self.machine_here)
-        self._may_spare_batches = backend in ("jax", "torch") and not self._waits_each_step
+        self._may_spare_batches = backend in ("jax", "torch")
         if backend == "jax":
             self._tap.attempt(self._watch_the_device)
 
@@ -102,7 +103,8 @@ class Tagging:
     @property
     def machine_here(self) -> PhaseMachine | None:
         """The rules, if the calling thread is the one that trains."""
-        is_here = self._is_active and self._ring.writer_here is self._writer
+        ring = self._ring
+        is_here = get_ident() == ring.thread and ring.writer is self._writer and self._is_active
         return self._machine if is_here else None
 
     def is_in(self, callback_list: Any | None) -> bool:  # noqa: ANN401
@@ -200,7 +202,7 @@ class Tagging:
             self._pen.count(unseen * self._steps_per_execution, 0)
         if self._may_spare_batches and self._tap.is_trusted and self._brackets is not None:
             self._may_spare_batches = False
-            self._brackets.hear_no_batches()
+            self._brackets.hear_no_batches_begin()
         machine.callbacks_begin()
         self._times.begin()
 
