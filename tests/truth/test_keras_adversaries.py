@@ -1,0 +1,121 @@
+"""Trainings that mislead tools which take the host's wait for the GPU's, or miss steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.daemon import RunningDaemon, wait_until
+from tests.keras.conftest import framework, own_runtime_folder
+from tests.truth.keras_cells import BACKENDS, loaded_machine
+
+if TYPE_CHECKING:
+    from tests.truth import keras_truth as k
+
+__all__ = ["framework", "own_runtime_folder"]
+
+
+def on(*backends: str) -> pytest.MarkDecorator:
+    """Once with Keras on each of them."""
+    marked = [pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}")) for name in backends]
+    return pytest.mark.parametrize("backend", marked)
+
+
+@pytest.fixture(autouse=True)
+def truth(framework: str) -> None:
+    """Keras is imported only where it is there."""
+    from tests.truth import keras_truth
+
+    globals()["k"] = keras_truth
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningDaemon]:
+    """A real daemon, for the ring of this very process and a simulated GPU."""
+    spans = tmp_path / "busy.jsonl"
+    with RunningDaemon(tmp_path, "--source", f"follow:{spans}", "--period", "0.5") as running:
+        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(running.runtime_dir))
+        monkeypatch.setenv("GPUMON_GPUS", "0")
+        yield running
+
+
+def settled_gpu(daemon: RunningDaemon) -> dict[str, Any]:
+    """What the daemon says of the GPU once it has seen all that happened until now."""
+    observed_s = daemon.report()["gpus"][0]["observed_seconds"]
+
+    def has_seen_it() -> bool:
+        gpu = daemon.report()["gpus"][0]
+        later_s: float = gpu["observed_seconds"] - observed_s
+        return later_s > 1.5 and gpu["pending_seconds"] == 0
+
+    wait_until(has_seen_it, patience_s=30)
+    gpu: dict[str, Any] = daemon.report()["gpus"][0]
+    return gpu
+
+
+@on("jax")
+class TestAHostThatWaitsWhileTheDeviceIsBusy:
+    def test_loses_nothing_to_input(
+        self, backend: str, daemon: RunningDaemon, tmp_path: Path
+    ) -> None:
+        from tests.truth.asynchronous_jax import train_asynchronously
+
+        truth = train_asynchronously(tmp_path / "busy.jsonl", step_s=0.016, input_s=0.015)
+        gpu = settled_gpu(daemon)
+
+        assert truth.host_waited_s > 0.6 * truth.wall_s
+        assert gpu["busy_seconds"] == pytest.approx(truth.busy_s, rel=0.02)
+        lost_s = gpu["idle_by_cause"].get("input_wait", 0.0)
+        assert lost_s <= truth.idle_s + 0.01 * truth.wall_s
+        assert lost_s < 0.1 * truth.host_waited_s
+
+
+@on(*BACKENDS)
+class TestATrainingOnALoadedMachine:
+    def test_is_still_told_as_it_was(self, backend: str, tmp_path: Path) -> None:
+        with loaded_machine():
+            outcome = k.train(k.Fit("input", 0.030, steps=30), tmp_path)
+
+        assert outcome.row("input_wait").is_met, outcome
+        assert outcome.steps_told == 60
+
+
+@on(*BACKENDS)
+class TestAFitThatRaises:
+    def test_leaves_the_next_one_as_truthful_as_the_first(
+        self, backend: str, tmp_path: Path
+    ) -> None:
+        import keras
+
+        class GiveUp(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+                if batch == 7:
+                    raise RuntimeError("enough")
+
+        fit = k.Fit("input", 0.030, steps=20)
+        with pytest.raises(RuntimeError, match="enough"):
+            k.train(fit, tmp_path, GiveUp())
+        time.sleep(0.5)  # belongs to no phase of either training
+
+        outcome = k.train(fit, tmp_path)
+
+        assert outcome.missed == []
+        assert outcome.steps_told == 8 + 40
+
+
+@on(*BACKENDS)
+class TestASchedulerMadeFirst:
+    def test_hides_no_step(self, backend: str, tmp_path: Path) -> None:
+        import keras
+
+        scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
+        plateau = keras.callbacks.ReduceLROnPlateau(monitor="loss")
+
+        outcome = k.train(k.Fit("input", 0.010, steps=30), tmp_path, scheduler, plateau)
+
+        assert (outcome.steps_told, outcome.steps_made) == (60, 60)
+        assert outcome.row("input_wait").is_met, outcome
