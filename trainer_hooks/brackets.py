@@ -46,6 +46,7 @@ class _Bracket(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
     def __init__(self, watcher: Watcher) -> None:
         super().__init__()
         self._watcher = watcher
+        _spare_detours(self)
 
 
 class _First(_Bracket):
@@ -130,6 +131,7 @@ class _Mark(keras.callbacks.Callback):  # type: ignore[misc]
 
         for method in methods:
             setattr(self, method, hear)
+        _spare_detours(self)
 
 
 class Brackets:
@@ -191,6 +193,17 @@ class Brackets:
             return []
         batch = [_BATCH_BEGIN] + [_BATCH_END] * (self._ends_here and not _is_idle_in(callback))
         return [name for name in (*_MARKED, *batch) if _overrides(callback, name)]
+
+
+def _spare_detours(callback: Any) -> None:  # noqa: ANN401
+    """Let a callback do nothing at once in each batch: Keras' own methods go a long way to it."""
+    for name in (_BATCH_BEGIN, _BATCH_END):
+        if not _overrides(callback, name):
+            setattr(callback, name, _nothing)
+
+
+def _nothing(batch: int, logs: object = None) -> None:
+    pass
 
 
 def _is_idle_in(callback: Any) -> bool:  # noqa: ANN401
