@@ -1,0 +1,280 @@
+"""Keras fits in turns, in an interpreter that has one backend: prints a JSON line for each.
+
+    KERAS_BACKEND=jax .venv-jax/bin/python -m benchmarks.rivals.keras_fits --kind period
+
+``period``: a device that works 10 ms a step, for which the host only waits.
+The time between two steps is taken by the device itself, so no hook has a part
+in it. ``hidden``: JAX computes 10 ms a step in earnest and does not wait for
+it; each batch takes the host 4 ms, which a hook must not bring to light.
+``code``: Keras' own loop around a step that does nothing at all, so
+that of each step nothing is left but Keras' calls and the hook's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import statistics
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# One core computes, so that the host has one to prepare batches on.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+import keras
+import numpy as np
+
+STEP_S = 0.010
+HIDDEN_INPUT_S = 0.004
+WARM_UP_STEPS = 20
+WINDOW_STEPS = 20
+WIDTH = 4
+ROWS = np.ones((8, WIDTH), "float32")
+LABELS = np.ones((8, 1), "float32")
+Figures = dict[str, float]
+BACKEND = keras.backend.backend()
+
+
+class Device:
+    """Works for a while, and knows when it began.
+
+    Attributes:
+        began: Nanoseconds by the wall, by the CPU of the thread that trains,
+            and by that of all threads.
+    """
+
+    def __init__(self) -> None:
+        self.began: list[tuple[int, int, int]] = []
+        self._trainer_clock = time.pthread_getcpuclockid(threading.get_ident())
+
+    def work(self, rows: Any) -> Any:  # noqa: ANN401
+        trainer_ns = time.clock_gettime_ns(self._trainer_clock)
+        self.began.append((time.perf_counter_ns(), trainer_ns, time.process_time_ns()))
+        time.sleep(STEP_S)
+        return rows
+
+
+def slow_model(device: Device) -> keras.Model:
+    """A model whose every step has the device work first."""
+
+    class OnJax(keras.Sequential):  # type: ignore[misc]
+        def train_step(self, state: Any, data: Any) -> Any:  # noqa: ANN401
+            import jax
+
+            shape = jax.ShapeDtypeStruct(data[0].shape, data[0].dtype)
+            rows = jax.pure_callback(lambda r: np.asarray(device.work(r)), shape, data[0])
+            return super().train_step(state, (rows, data[1]))
+
+    class OnTensorflow(keras.Sequential):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:  # noqa: ANN401
+            import tensorflow
+
+            rows = tensorflow.numpy_function(device.work, [data[0]], tensorflow.float32)
+            rows.set_shape(data[0].shape)
+            return super().train_step((rows, data[1]))
+
+    class OnTorch(keras.Sequential):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:  # noqa: ANN401
+            return super().train_step((device.work(data[0]), data[1]))
+
+    return compiled({"jax": OnJax, "tensorflow": OnTensorflow, "torch": OnTorch}[BACKEND])
+
+
+def empty_model() -> keras.Model:
+    """A model whose step is a Python function that does nothing, but for fetching on JAX."""
+
+    def on_jax(state: Any, iterator: Any) -> Any:  # noqa: ANN401
+        next(iterator)
+        return {}, state
+
+    def on_torch(data: Any) -> Any:  # noqa: ANN401
+        return {}
+
+    class Empty(keras.Sequential):  # type: ignore[misc]
+        def make_train_function(self, force: bool = False) -> None:
+            if self.train_function is None or force:
+                self.train_function = on_jax if BACKEND == "jax" else on_torch
+
+    return compiled(Empty)
+
+
+def busy_model() -> keras.Model:
+    """A model whose step computes for about 10 ms on this machine."""
+    width = 512
+    while True:
+        model = compiled(keras.Sequential, *[keras.layers.Dense(width) for _ in range(3)])
+        model.fit(endless(0.0), steps_per_epoch=5, verbose=0)
+        began_s = time.perf_counter()
+        model.fit(endless(0.0), steps_per_epoch=20, verbose=0)
+        step_s = (time.perf_counter() - began_s) / 20
+        if step_s >= STEP_S:
+            return model
+        width = int(width * min(2.0, max(1.1, (STEP_S / step_s) ** 0.5)))
+
+
+def endless(input_s: float) -> Iterator[Any]:
+    """Batches that take the host so long."""
+    while True:
+        if input_s:
+            time.sleep(input_s)
+        yield ROWS, LABELS
+
+
+def compiled(kind: type[Any], *layers: Any) -> Any:  # noqa: ANN401
+    """A small model, ready to be trained."""
+    model = kind([keras.layers.Input((WIDTH,)), *layers, keras.layers.Dense(1)])
+    model.compile("sgd", "mse", jit_compile=BACKEND == "jax")
+    return model
+
+
+class EmptyCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """What somebody's own callback is before it does anything."""
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        pass
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        pass
+
+
+def no_callbacks() -> list[Any]:
+    """Keras alone."""
+    return []
+
+
+def empty_callback() -> list[Any]:
+    """One with nothing in it."""
+    return [EmptyCallback()]
+
+
+def two_callbacks() -> list[Any]:
+    """As many as gpumon has Keras call in each step, with nothing in them."""
+    callbacks = [EmptyCallback(), EmptyCallback()]
+    for callback in callbacks:
+        callback.async_safe = True
+    return callbacks
+
+
+def gpumon_callback() -> list[Any]:
+    """All that a user of gpumon adds."""
+    from trainer_hooks import PhaseTagger
+
+    return [PhaseTagger()]
+
+
+def gpumon_and_empty() -> list[Any]:
+    """The same beside a callback that Keras must wait for."""
+    return [*gpumon_callback(), EmptyCallback()]
+
+
+def nvitop_callback() -> list[Any]:
+    """nvitop's, which is a callback of the Keras inside TensorFlow."""
+    logging.disable(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that it is deprecated
+        from nvitop.callbacks.keras import GpuStatsLogger
+
+        return [GpuStatsLogger(1)]
+
+
+CALLBACKS: dict[str, Callable[[], list[Any]]] = {
+    "bare": no_callbacks,
+    "empty": empty_callback,
+    "gpumon": gpumon_callback,
+    "two": two_callbacks,
+    "gpumon+empty": gpumon_and_empty,
+    "nvitop": nvitop_callback,
+}
+
+
+def period_us(model: Any, callbacks: list[Any], steps: int, device: Device) -> Figures:  # noqa: ANN401
+    """Microseconds from step to step on the device, and of CPU: medians.
+
+    It is taken over stretches of some steps, so that what a hook does only
+    now and then is in it, and what the machine did to one stretch is not.
+    """
+    device.began.clear()
+    steps += WARM_UP_STEPS
+    model.fit(endless(0.0), steps_per_epoch=steps, verbose=0, callbacks=callbacks)
+    edges = device.began[-steps:][WARM_UP_STEPS - 1 :: WINDOW_STEPS]
+    wall, trainer, process = (
+        statistics.median(end - start for start, end in pairwise(clock)) / WINDOW_STEPS / 1e3
+        for clock in zip(*edges, strict=True)
+    )
+    return {"us": wall, "thread_us": trainer, "cpu_us": process}
+
+
+def hidden_us(model: Any, callbacks: list[Any], steps: int) -> Figures:  # noqa: ANN401
+    """Microseconds a step of a whole fit, from before its first batch to its end."""
+    batches = endless(HIDDEN_INPUT_S)
+    next(batches)
+    began_ns = time.perf_counter_ns()
+    model.fit(batches, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
+    return {"us": (time.perf_counter_ns() - began_ns) / steps / 1e3}
+
+
+def code_us(model: Any, callbacks: list[Any], steps: int) -> Figures:  # noqa: ANN401
+    """Microseconds of CPU that a step takes: of all threads, and of the one that trains."""
+    marks: list[tuple[int, int]] = []
+
+    def batches() -> Iterator[Any]:
+        for _ in range(WARM_UP_STEPS):
+            yield ROWS, LABELS
+        marks.append((time.process_time_ns(), time.thread_time_ns()))
+        for _ in range(steps):
+            yield ROWS, LABELS
+        marks.append((time.process_time_ns(), time.thread_time_ns()))
+        while True:
+            yield ROWS, LABELS
+
+    fitted = steps + 2 * WARM_UP_STEPS
+    model.fit(batches(), steps_per_epoch=fitted, verbose=0, callbacks=callbacks)
+    (process_0, thread_0), (process_1, thread_1) = marks
+    return {
+        "us": (process_1 - process_0) / steps / 1e3,
+        "thread_us": (thread_1 - thread_0) / steps / 1e3,
+    }
+
+
+def main() -> int:
+    """Fit in turns and print a line each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kind", choices=("period", "hidden", "code"), required=True)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--variants", nargs="+", choices=tuple(CALLBACKS), required=True)
+    args = parser.parse_args()
+    if BACKEND == "torch":
+        import torch
+
+        torch.set_num_threads(1)  # its threads would wait for each other on a busy machine
+    device = Device()
+    new_model, take = {
+        "period": (lambda: slow_model(device), lambda *what: period_us(*what, device)),
+        "hidden": (busy_model, hidden_us),
+        "code": (empty_model, code_us),
+    }[args.kind]
+    models = {name: new_model() for name in args.variants}
+    for number in range(-1, args.rounds):  # the first round compiles
+        order = list(args.variants)
+        random.Random(number).shuffle(order)
+        for name in order:
+            figures = take(models[name], CALLBACKS[name](), args.steps)
+            if number >= 0:
+                line = {"variant": name, "round": number, **figures}
+                print(json.dumps(line), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+    raise SystemExit(main())
