@@ -93,7 +93,9 @@ class GpuRatios:
             self._last["gpu_busy_ratio"] = _ratio(sum(g.busy_ns for g in spent), observed_ns)
         in_use_ns = sum(gpu.in_use_ns for gpu in spent)
         if in_use_ns > 0:
-            self._last["starved_ratio"] = _ratio(sum(g.starved_ns for g in spent), in_use_ns)
+            # Some of it may have been settled now and lost before: never more than was idle.
+            starved_ns = sum(min(g.starved_ns, g.observed_ns - g.busy_ns) for g in spent)
+            self._last["starved_ratio"] = _ratio(starved_ns, in_use_ns)
         return self._last
 
     def is_there(self) -> bool:

@@ -18,6 +18,7 @@ TAG_THE_PHASES: Final = (
 MIN_CALLBACKS_SHARE: Final = 0.01
 """Share of a run below which nobody need know which callbacks took it."""
 _MOST_CALLBACKS: Final = 3
+_MIN_CLASS_SHARE: Final = 0.05
 _MIN_REASON_SHARE: Final = 0.5
 """Share of the input wait that one reason must explain before the advice follows it."""
 
@@ -88,9 +89,10 @@ def slowest_callbacks(run: RunReport) -> str:
     )
     if spent_ns < MIN_CALLBACKS_SHARE * run.wall_ns:
         return ""
+    least_ns = max(1.0, _MIN_CLASS_SHARE * sum(run.callback_ns.values()))
     slowest = sorted(run.callback_ns.items(), key=lambda item: -item[1])
     return listed(
-        [f"{name} {in_seconds(ns)}" for name, ns in slowest if ns > 0], most=_MOST_CALLBACKS
+        [f"{name} {in_seconds(ns)}" for name, ns in slowest if ns >= least_ns], most=_MOST_CALLBACKS
     )
 
 

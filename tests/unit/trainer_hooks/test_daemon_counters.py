@@ -92,6 +92,11 @@ class TestTheRatiosOfAnEpoch:
 
         assert found["gpu_busy_ratio"] == 0.7
 
+    def test_are_never_starved_for_longer_than_they_were_idle(self, world: World) -> None:
+        settled_late = later(starved_gpu(), observed_s=10, busy_s=6, in_use_s=10, suspected_s=9)
+
+        assert world.epoch(settled_late)["starved_ratio"] == 0.4
+
     def test_repeat_where_the_counters_did_not_move(self, world: World) -> None:
         first = world.epoch(BUSIER, healthy_gpu())
 
