@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading
-from gpumon.sources.phase_rings import PhaseRingReader
-from gpumon.sources.system_clock import read_boot_id
-
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 20.0
-
-TRAINING = """
-import sys, time
-from trainer_hooks import phase, step, timed
-for batch in timed(range(3)):
-    with phase("train_step"):
-        time.sleep(0.02)
-    step(samples=4)
-waiting = phase("input_wait")
-waiting.__enter__()
-print("there", flush=True)
-sys.stdin.read()
-"""
+from gpumon.core.ring_events import RingEvent, RingKind
+from tests.builders_ring import only
+from tests.trainings import PATIENCE_S, TRAINING, process, read, reader_of
 
 FULL_SPEED = """
 import sys, time
@@ -70,39 +50,6 @@ os.waitpid(sleeper, 0)
 print("gone", flush=True)
 sys.stdin.read()
 """
-
-
-@contextmanager
-def process(code: str, runtime: Path) -> Iterator[subprocess.Popen[str]]:
-    child = subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={**os.environ, "GPUMON_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "there\n"
-        yield child
-    finally:
-        child.kill()
-        child.communicate(timeout=PATIENCE_S)
-
-
-def reader_of(runtime: Path) -> PhaseRingReader:
-    return PhaseRingReader([runtime], boot_id=read_boot_id())
-
-
-def read(reader: PhaseRingReader) -> RingsReading:
-    return reader.read(time.monotonic_ns())
-
-
-def only(reading: RingsReading) -> RingReading:
-    assert reading.message is None
-    assert len(reading.rings) == 1
-    return reading.rings[0]
 
 
 class TestATraining:

@@ -1,0 +1,261 @@
+"""Rings of real processes that fork, spawn, execute, live in a container, or lack a permission."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.units import NS_PER_S
+from tests.builders_ring import only
+from tests.needs import missing
+from tests.trainings import PATIENCE_S, ROOT, TRAINING, process, read, reader_of
+
+WITH_WORKERS = """
+import multiprocessing, sys
+from tests import training_workers
+from trainer_hooks import phase, step, timed
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    with phase("train_step"):
+        with context.Pool(2) as pool:
+            for _ in timed(pool.imap(getattr(training_workers, sys.argv[2]), range(20))):
+                step(samples=1)
+    print("there", flush=True)
+    sys.stdin.read()
+"""
+
+IN_A_CHILD = """
+import multiprocessing, sys
+from tests.training_workers import train
+if __name__ == "__main__":
+    for _ in range(2):
+        child = multiprocessing.get_context(sys.argv[1]).Process(target=train)
+        child.start()
+        child.join()
+    print("there", flush=True)
+    sys.stdin.read()
+"""
+
+EXECUTES_ITSELF = """
+import os, sys
+from trainer_hooks import phase, step
+step()
+if len(sys.argv) == 1:
+    code = open("/proc/self/cmdline").read().split("\\0")[2]
+    os.execv(sys.executable, [sys.executable, "-c", code, "again"])
+step()
+print("there", flush=True)
+sys.stdin.read()
+"""
+
+BECOME_NOBODY = "import os, encodings.ascii, trainer_hooks; os.setuid(65534)\n"
+
+LOOK = """
+import encodings.ascii, os, sys, time
+from gpumon.sources.phase_rings import PhaseRingReader
+from gpumon.sources.system_clock import read_boot_id
+os.setuid(65534)
+reader = PhaseRingReader([sys.argv[1]], boot_id=read_boot_id())
+for seconds_ahead in sys.argv[2:]:
+    reading = reader.read(time.monotonic_ns() + int(seconds_ahead) * 10**9)
+print(len(reading.rings), reading.rejected, reading.message)
+"""
+
+as_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only the superuser can become somebody else"
+)
+
+
+@pytest.fixture
+def shared_runtime() -> Iterator[Path]:
+    """A runtime folder such as the superuser's daemon makes: everybody may put a ring there."""
+    with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
+        runtime = Path(name)  # not below the test's own folder, which others may not enter
+        runtime.chmod(0o755)
+        (runtime / "phases").mkdir()
+        (runtime / "phases").chmod(0o1777)
+        yield runtime
+
+
+class TestWorkersOfADataLoader:
+    @pytest.mark.parametrize("load", ["load", "load_and_tag"])
+    def test_that_are_forked_write_nothing(self, tmp_path: Path, load: str) -> None:
+        with process(WITH_WORKERS, tmp_path, "fork", load) as training:
+            run = only(read(reader_of(tmp_path)))
+
+        assert (run.alive, run.host_pid) == (True, training.pid)
+        assert (run.steps, run.samples) == (20, 20)
+        assert TrainingPhase.CHECKPOINT not in run.phase_ns
+        assert run.phase_ns[TrainingPhase.INPUT_WAIT] > 0
+
+    def test_that_are_spawned_and_say_nothing_have_no_ring(self, tmp_path: Path) -> None:
+        with process(WITH_WORKERS, tmp_path, "spawn", "load") as training:
+            run = only(read(reader_of(tmp_path)))
+
+        assert (run.host_pid, run.steps) == (training.pid, 20)
+
+    def test_that_are_spawned_and_tag_have_rings_of_their_own(self, tmp_path: Path) -> None:
+        with process(WITH_WORKERS, tmp_path, "spawn", "load_and_tag") as training:
+            rings = read(reader_of(tmp_path)).rings
+
+        own = [run for run in rings if run.host_pid == training.pid]
+        others = [run for run in rings if run.host_pid != training.pid]
+        assert [(run.alive, run.steps, run.samples) for run in own] == [(True, 20, 20)]
+        assert 1 <= len(others) <= 2  # one quick worker may do it all
+        assert sum(run.steps for run in others) == 20
+        assert not any(run.alive for run in others)
+
+
+class TestATrainingInAChild:
+    @pytest.mark.parametrize("method", ["fork", "spawn"])
+    def test_has_the_childs_ring_if_its_parent_has_none(self, tmp_path: Path, method: str) -> None:
+        with process("print('there', flush=True)\n" + IN_A_CHILD, tmp_path, method) as parent:
+            assert parent.stdout is not None
+            pids = {int(parent.stdout.readline()) for _ in range(2)}
+            assert parent.stdout.readline() == "there\n"
+            rings = read(reader_of(tmp_path)).rings
+
+        assert {run.host_pid for run in rings} == pids
+        assert [(run.alive, run.steps, run.samples) for run in rings] == [(False, 5, 10)] * 2
+
+
+class TestATrainingThatExecutesItself:
+    def test_ends_one_run_and_begins_another_under_one_pid(self, tmp_path: Path) -> None:
+        with process(EXECUTES_ITSELF, tmp_path) as training:
+            rings = sorted(read(reader_of(tmp_path)).rings, key=lambda run: run.facts.started_ns)
+
+        assert [(run.alive, run.steps) for run in rings] == [(False, 1), (True, 2)]
+        assert {run.host_pid for run in rings} == {training.pid}
+
+
+class TestATrainingInAPidNamespace:
+    def test_is_known_by_the_pid_that_the_host_gives_it(self, tmp_path: Path) -> None:
+        unshare = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+        _insist_on(*unshare)
+        with process(TRAINING, tmp_path, before=unshare) as outer:
+            children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+            run = only(read(reader_of(tmp_path)))
+
+        assert run.alive
+        assert run.facts.pid == 1
+        assert [run.host_pid] == [int(pid) for pid in children]
+
+    def test_ends_when_the_container_does(self, tmp_path: Path) -> None:
+        unshare = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+        _insist_on(*unshare)
+        reader = reader_of(tmp_path)
+        with process(TRAINING, tmp_path, before=unshare) as outer:
+            alive = only(read(reader))
+            outer.kill()
+            outer.wait(PATIENCE_S)
+            give_up_s = time.monotonic() + PATIENCE_S
+            while (ended := only(read(reader))).alive:
+                assert time.monotonic() < give_up_s
+                time.sleep(0.01)
+
+        assert (ended.host_pid, ended.steps) == (alive.host_pid, 3)
+
+    def test_cannot_be_told_by_a_daemon_in_another_one(self, tmp_path: Path) -> None:
+        """A pid that means nothing to the reader is none: then the training's own word counts."""
+        unshare = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+        _insist_on(*unshare)
+        look = (
+            "import sys, time\nfrom tests.trainings import read, reader_of\n"
+            "from pathlib import Path\n"
+            "(run,) = read(reader_of(Path(sys.argv[1]))).rings\nprint(run.alive, run.host_pid)\n"
+        )
+        with process(TRAINING, tmp_path) as training:
+            seen = subprocess.run(
+                [*unshare, sys.executable, "-c", look, str(tmp_path)],
+                cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+                capture_output=True, text=True, timeout=PATIENCE_S, check=True,
+            )  # fmt: skip
+
+        assert seen.stdout == f"True {training.pid}\n"
+
+
+@as_root
+class TestWithoutPermission:
+    def test_to_write_the_folder_a_training_goes_on_with_one_warning(
+        self, shared_runtime: Path
+    ) -> None:
+        (shared_runtime / "phases").chmod(0o555)
+        done = subprocess.run(
+            [sys.executable, "-c", BECOME_NOBODY + TRAINING],
+            cwd=ROOT, env={**os.environ, "GPUMON_RUNTIME_DIR": str(shared_runtime)},
+            input="", capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+
+        assert (done.returncode, done.stdout) == (0, "there\n")
+        assert done.stderr.count("RuntimeWarning") == 1
+        assert f"{shared_runtime}/phases cannot be written" in done.stderr
+        assert list((shared_runtime / "phases").iterdir()) == []
+
+    def test_to_read_a_ring_a_daemon_says_so_and_reads_the_others(
+        self, shared_runtime: Path
+    ) -> None:
+        with (
+            process(TRAINING, shared_runtime),
+            process(BECOME_NOBODY + TRAINING, shared_runtime) as own,
+        ):
+            for ring in (shared_runtime / "phases").iterdir():
+                if not ring.name.startswith(f"{own.pid}-"):
+                    ring.chmod(0o600)
+            seen = subprocess.run(
+                [sys.executable, "-c", LOOK, str(shared_runtime), "0"],
+                cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
+            )  # fmt: skip
+
+        counts, _, message = seen.stdout.strip().partition(" 1 ")
+        assert counts == "1"
+        assert message.endswith(".ring: Permission denied")
+
+    def test_to_remove_a_ring_a_daemon_leaves_it_to_its_owner(self, shared_runtime: Path) -> None:
+        with process(TRAINING, shared_runtime) as training:
+            training.communicate("", timeout=PATIENCE_S)
+        seen = subprocess.run(
+            [sys.executable, "-c", LOOK, str(shared_runtime), "0", "901", "902"],
+            cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
+        )  # fmt: skip
+
+        assert seen.stdout == "0 0 None\n"
+        assert len(list((shared_runtime / "phases").iterdir())) == 1
+
+
+class TestARingWhoseTrainingWasKilled:
+    def test_goes_a_quarter_of_an_hour_later_and_its_neighbour_stays(self, tmp_path: Path) -> None:
+        reader = reader_of(tmp_path)
+        with process(TRAINING, tmp_path) as neighbour:
+            with process(TRAINING, tmp_path) as training:
+                assert len(read(reader).rings) == 2
+                training.send_signal(signal.SIGKILL)
+                training.wait(PATIENCE_S)
+            freed_ns = time.monotonic_ns()
+            just_freed = reader.read(freed_ns)
+            almost = reader.read(freed_ns + 15 * 60 * NS_PER_S - 1)
+            past = reader.read(freed_ns + 15 * 60 * NS_PER_S)
+
+        assert sorted(run.alive for run in just_freed.rings) == [False, True]
+        assert len(almost.rings) == 2
+        assert [run.host_pid for run in past.rings] == [neighbour.pid]
+        (left,) = (tmp_path / "phases").iterdir()
+        assert left.name.startswith(f"{neighbour.pid}-")
+
+
+def _insist_on(*command: str) -> None:
+    """Skip, and say why, where this machine does not let one do that."""
+    if shutil.which(command[0]) is None:
+        missing(f"{command[0]} is not installed (Debian: util-linux)")
+    done = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"not permitted here: {' '.join(command)} ({done.stderr.strip()})")

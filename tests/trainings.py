@@ -1,0 +1,76 @@
+"""Real training processes that write rings, for tests that read them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpumon.core.ring_events import RingsReading
+from gpumon.sources.phase_rings import PhaseRingReader
+from gpumon.sources.system_clock import read_boot_id
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE_S = 20.0
+
+TRAINING = """
+import sys, time
+from trainer_hooks import phase, step, timed
+for batch in timed(range(3)):
+    with phase("train_step"):
+        time.sleep(0.02)
+    step(samples=4)
+waiting = phase("input_wait")
+waiting.__enter__()
+print("there", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def process(
+    code: str,
+    runtime: Path,
+    *words: str,
+    before: tuple[str, ...] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a script until it says "there"; kill it, by its pid, at the end.
+
+    Args:
+        code: The script.
+        runtime: Its runtime folder.
+        words: What it finds in ``sys.argv``.
+        before: A command that starts it, such as ``unshare``.
+        environ: More environment variables.
+    """
+    folders = {"GPUMON_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(ROOT)}
+    child = subprocess.Popen(
+        [*before, sys.executable, "-c", code, *words],
+        cwd=ROOT,
+        env={**os.environ, **folders, **(environ or {})},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "there\n"
+        yield child
+    finally:
+        child.kill()
+        child.communicate(timeout=PATIENCE_S)
+
+
+def reader_of(runtime: Path) -> PhaseRingReader:
+    """A reader such as a daemon has."""
+    return PhaseRingReader([runtime], boot_id=read_boot_id())
+
+
+def read(reader: PhaseRingReader) -> RingsReading:
+    """What it finds now."""
+    return reader.read(time.monotonic_ns())
