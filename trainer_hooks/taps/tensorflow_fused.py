@@ -5,17 +5,13 @@ from __future__ import annotations
 from time import monotonic_ns
 from typing import Any
 
-import tensorflow as tf
-
 from trainer_hooks.phase_machine import PhaseMachine
 from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.taps import StepListener
 from trainer_hooks.taps.tensorflow_accounts import Accounts
 from trainer_hooks.taps.tensorflow_functions import form_of, traces_of
-from trainer_hooks.taps.tensorflow_split import ITERATORS
+from trainer_hooks.taps.tensorflow_split import ENDS_OF_DATA, ITERATORS
 from trainer_hooks.taps.tensorflow_timers import GraphTotals, TimedFetches, totals_in
-
-_ENDS = (StopIteration, tf.errors.OutOfRangeError)
 
 
 class FusedStep:
@@ -55,13 +51,14 @@ class FusedStep:
         if machine is None or not isinstance(iterator, ITERATORS):
             return self._function(iterator)
         traces = traces_of(self._fused)
-        machine.fetch_end()
+        if self._fused is not None or self._fetches is None:
+            machine.fetch_end()  # else each fetch says so itself
         if traces == 0:
             machine.compile_begin()
         began_ns = monotonic_ns()
         try:
             logs = self._call(machine, iterator)
-        except _ENDS:
+        except ENDS_OF_DATA:
             machine.fetch_exhausted()
             raise
         except BaseException:

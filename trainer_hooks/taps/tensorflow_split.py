@@ -16,6 +16,9 @@ from trainer_hooks.taps.tensorflow_functions import form_of, traces_of
 ITERATORS: Final = (tf.data.Iterator, tf.distribute.DistributedIterator)
 """What ``fit`` and ``evaluate`` hand to a step; ``train_on_batch`` hands it something else."""
 
+ENDS_OF_DATA: Final = (StopIteration, tf.errors.OutOfRangeError)
+"""How a step says that there are no more batches; Keras takes both for that."""
+
 
 class SplitStep:
     """Fetches each batch itself and hands the step an iterator over this one batch.
@@ -55,7 +58,7 @@ class SplitStep:
                 return self._replay(machine, iterator)
             machine.fetch_end()
             logs = self._compute(machine, iterator, batch)
-        except StopIteration:
+        except ENDS_OF_DATA:
             raise
         except BaseException:
             self._listener.failed()

@@ -13,9 +13,9 @@ from trainer_hooks.phase_machine import PhaseMachine
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tensorflow_accounts import Totals
 from trainer_hooks.taps.tensorflow_functions import traces_of
+from trainer_hooks.taps.tensorflow_split import ENDS_OF_DATA
 
 _METHODS: Final = ("get_next", "get_next_as_optional", "__next__")
-_ENDS: Final = (StopIteration, tf.errors.OutOfRangeError)
 
 
 class GraphTotals:
@@ -122,7 +122,7 @@ class TimedFetches:
         machine.fetch_begin()
         try:
             fetched = fetch()
-        except _ENDS:
+        except ENDS_OF_DATA:
             machine.fetch_exhausted()
             raise
         machine.fetch_end()
