@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from array import array
 from pathlib import Path
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
@@ -11,6 +13,12 @@ from gpumon.core.units import NS_PER_S
 from tests.builders_ring import WrittenRing, now, run_facts
 
 INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
+
+
+def of_version(phases: Path, version: int, *, name: str, length: int = RING_BYTES) -> None:
+    """A ring of another version, of which nobody here knows more than how it begins."""
+    words = array("Q", (int.from_bytes(b"GPUMRING", sys.byteorder), version))
+    (phases / name).write_bytes(words.tobytes().ljust(length, b"\1"))
 
 
 def garbage(phases: Path) -> None:
@@ -49,7 +57,11 @@ def a_folder(phases: Path) -> None:
 
 
 def another_version(phases: Path) -> None:
-    WrittenRing(phases.parent).memory.words[1] = 2
+    of_version(phases, 2, name="1-1.ring")
+
+
+def a_shorter_ring_of_another_version(phases: Path) -> None:
+    of_version(phases, 3, name="1-1.ring", length=1 << 16)
 
 
 def another_boot(phases: Path) -> None:
@@ -86,6 +98,7 @@ HOSTILE_RINGS = (
     a_pipe,
     a_folder,
     another_version,
+    a_shorter_ring_of_another_version,
     another_boot,
     a_start_in_the_future,
     more_time_than_has_passed,

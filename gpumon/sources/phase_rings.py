@@ -52,7 +52,7 @@ class _Refused:
 class _Tick:
     now_ns: int
     records_left: int = _TICK_RECORDS
-    readings: list[RingReading] = field(default_factory=list)
+    readings: dict[Place, RingReading] = field(default_factory=dict)
 
 
 class PhaseRingReader:
@@ -102,9 +102,9 @@ class PhaseRingReader:
             with contextlib.suppress(OSError), phases_of(folder) as descriptor:
                 self._read_folder(str(folder), descriptor, listed, tick)
         self._forget_unlisted(listed)
-        return RingsReading(
-            rings=tuple(tick.readings), rejected=self._rejected, message=self._message
-        )
+        # One that was read may have been given up since, to make room for another.
+        rings = [reading for place, reading in tick.readings.items() if place in self._followed]
+        return RingsReading(rings=tuple(rings), rejected=self._rejected, message=self._message)
 
     def _is_as_empty_as_before(self, now_ns: int) -> bool:
         """Whether there was no ring and no folder has changed since: most ticks of most machines.
@@ -168,7 +168,7 @@ class PhaseRingReader:
         if followed.freed_ns is not None and tick.now_ns - followed.freed_ns >= self._keep_ended_ns:
             self._remove(place, descriptor)
             return
-        tick.readings.append(reading)
+        tick.readings[place] = reading
 
     def _follow(self, place: Place, descriptor: int, now_ns: int) -> _Followed | None:
         """Open a ring that is new here; ``None`` if it must not, or need not, be read."""
