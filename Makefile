@@ -17,7 +17,7 @@ TORCH ?= $(CI)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo demo-keras test $(FRAMEWORKS:%=test-%) check truth bench soak gpu golden clean tools
+.PHONY: help demo demo-keras test $(FRAMEWORKS:%=test-%) check truth bench bench-hooks soak gpu golden clean tools
 
 # $(call install,ENVIRONMENT,EXTRAS): networks fail, so what downloads is tried a second time.
 # $(call install_with,ENVIRONMENT,EXTRAS,MORE) adds what is no extra.
@@ -59,11 +59,17 @@ check: .venv/.dev ## lint, format, types, import direction, layout
 
 truth: .venv/.dev ## accuracy against worlds whose truth is known
 	$(BIN)/python -m pytest -q -s tests/truth $(ARGS)
+	$(BIN)/python -m tests.truth.phases_table
 
 bench: tools .venv/.bench ## the benchmarks, each against a peer in the same run
 	@missed=0; for file in $$(grep -l __main__ benchmarks/*.py); do \
 		question=benchmarks.$$(basename "$$file" .py); \
 		echo "== python -m $$question"; $(BIN)/python -m "$$question" $(ARGS) || missed=1; \
+	done; [ $$missed = 0 ] || { echo "A goal was missed; docs/performance.md says which are known."; exit 1; }
+
+bench-hooks: tools .venv/.dev .venv-rivals/.dev ## what the hooks cost and see beside nvitop, TraceML, gpuprof
+	@missed=0; for question in bench_hooks_keras bench_hooks_torch_loop; do \
+		$(BIN)/python -m benchmarks.$$question $(ARGS) || missed=1; \
 	done; [ $$missed = 0 ] || { echo "A goal was missed; docs/performance.md says which are known."; exit 1; }
 
 soak: .venv/.dev ## minutes of load, with memory and descriptors watched
@@ -77,7 +83,7 @@ golden: .venv/.dev ## renew the golden files and the dashboard; read the diff be
 	GPUMON_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests -k golden
 
 clean: ## remove the environments, caches and builds
-	rm -rf .venv $(FRAMEWORKS:%=.venv-%) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv $(FRAMEWORKS:%=.venv-%) .venv-rivals build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 tools: # Debian packages that only tests start; nothing happens where all are there.
@@ -121,4 +127,12 @@ $(FRAMEWORKS:%=.venv-%/.made): .venv-%/.made:
 	@echo "Installing gpumon, torch, Keras, Lightning and Transformers into .venv-torch (1.5 GB) ..."
 	@.venv-torch/bin/python -m pip install -q torch==2.13.0
 	@$(call install_with,.venv-torch,demo$(,)dev$(,)lightning$(,)huggingface,'keras>=3')
+	@touch $@
+
+# For `make bench-hooks` alone. nvitop's callback runs on TensorFlow: it has a folder to itself.
+.venv-rivals/.dev: .venv-torch/.dev
+	@echo "Installing torch, TraceML, gpuprof and nvitop into .venv-rivals (1 GB) ..."
+	@sh tests/tools/make_venv.sh "$(PYTHON)" .venv-rivals
+	@.venv-rivals/bin/python -m pip install -q torch==2.13.0 traceml-ai==0.5.0 'gpuprof[host]==0.7.1'
+	@.venv-rivals/bin/python -m pip install -q --upgrade --target .venv-rivals/nvitop nvitop==1.6.0
 	@touch $@

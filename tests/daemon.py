@@ -105,6 +105,18 @@ class RunningDaemon:
         document: dict[str, Any] = json.loads(self.get("/api/v1/report")[1])
         return document
 
+    def settled_report(self, patience_s: float = 30.0) -> dict[str, Any]:
+        """The report once all that happened until now is in it, and nothing is pending."""
+        observed_s = self.report()["gpus"][0]["observed_seconds"]
+
+        def has_seen_it() -> bool:
+            gpu = self.report()["gpus"][0]
+            later_s: float = gpu["observed_seconds"] - observed_s
+            return later_s > 1.5 and gpu["pending_seconds"] == 0
+
+        wait_until(has_seen_it, patience_s)
+        return self.report()
+
     def wait_for(self, met: Any, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
         """The first state that meets a condition."""
         found: list[dict[str, Any]] = []

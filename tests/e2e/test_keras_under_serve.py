@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import RunningDaemon, wait_until
+from tests.daemon import RunningDaemon
 
 PATIENCE_S = 300
 CAUSE_OF = {
@@ -70,15 +70,7 @@ def training(
     spans = folder / "busy.jsonl"
     with RunningDaemon(folder, "--source", f"follow:{spans}", "--period", "0.5") as daemon:
         result = train_and_die(daemon, backend, spans, "--slow", slow, *AMOUNT_OF[slow])
-        observed_s = daemon.report()["gpus"][0]["observed_seconds"]
-
-        def has_seen_the_end() -> bool:
-            gpu = daemon.report()["gpus"][0]
-            later_s: float = gpu["observed_seconds"] - observed_s
-            return later_s > 1 and gpu["pending_seconds"] == 0
-
-        wait_until(has_seen_the_end, patience_s=20)
-        yield Training(backend, slow, result, daemon.report())
+        yield Training(backend, slow, result, daemon.settled_report())
 
 
 def train_and_die(daemon: RunningDaemon, backend: str, spans: Path, *words: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ compute here is real, and a thread of our own asks when each step was done.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -16,7 +17,9 @@ import jax
 import jax.numpy as jnp
 import keras
 
-from tests.keras.builders_keras import FEATURES, Edges, phase_ns
+from tests.daemon import RunningDaemon
+from tests.keras.builders_keras import FEATURES
+from tests.truth.keras_truth import Outcome, Row
 from tests.truth.numbered_batches import Batches, Store
 from trainer_hooks import PhaseTagger
 from trainer_hooks.examples.busy_spans import BusySpans
@@ -34,7 +37,20 @@ class Truth(NamedTuple):
     host_waited_s: float
 
 
-class Rounds(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
+class Ends(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    """Notes when ``fit`` began and ended, and does not open the ring: to close it again would
+    free the lock by which the daemon knows that this process lives."""
+
+    async_safe = True
+
+    def on_train_begin(self, logs: object = None) -> None:
+        self.began_ns = time.monotonic_ns()
+
+    def on_train_end(self, logs: object = None) -> None:
+        self.ended_ns = time.monotonic_ns()
+
+
+class Rounds(keras.layers.Layer):  # type: ignore[misc]
     """So many products of matrices, without a gradient, on one core."""
 
     def __init__(self, rounds: int) -> None:
@@ -92,22 +108,51 @@ def train_asynchronously(path: Path, *, step_s: float, input_s: float) -> Truth:
         step_s: Compute of a step, seconds.
         input_s: Sleep of the source before each batch, seconds.
     """
-    edges, rounds = Edges(), _rounds_for(step_s)
+    ends, rounds, batches = Ends(), _rounds_for(step_s), Batches(input_s)
     with BusySpans(path) as spans:
         layers = [keras.Input((FEATURES,)), Rounds(rounds), keras.layers.Dense(1)]
         model = WatchedModel(layers, spans)
         model.compile("sgd", "mse")
         model.fit(Store(Batches(0.0), 2, workers=1), verbose=0)
-        store = Store(Batches(input_s), _STEPS, workers=1)
-        model.fit(store, verbose=0, callbacks=[PhaseTagger(), edges])
+        store = Store(batches, _STEPS, workers=1)
+        model.fit(store, verbose=0, callbacks=[PhaseTagger(), ends])
         model.finish()
-    trained = [span for span in spans.spans_ns if span[0] >= edges.began_ns]
+    trained = [span for span in spans.spans_ns if span[0] >= ends.began_ns]
     busy_ns = sum(end - start for start, end in trained)
     return Truth(
-        wall_s=edges.wall_ns / 1e9,
+        wall_s=(ends.ended_ns - ends.began_ns) / 1e9,
         busy_s=spans.busy_ns / 1e9,
-        idle_s=(trained[-1][1] - edges.began_ns - busy_ns) / 1e9,
-        host_waited_s=phase_ns()["input_wait"] / 1e9,
+        idle_s=(trained[-1][1] - ends.began_ns - busy_ns) / 1e9,
+        host_waited_s=sum(
+            one.end_ns - one.start_ns
+            for one in batches.made
+            if one is not None and ends.began_ns <= one.start_ns < ends.ended_ns
+        )
+        / 1e9,
+    )
+
+
+def outcome_under_a_daemon(folder: Path) -> Outcome:
+    """Train beside a daemon; what it says was lost to input, against the device's idle time.
+
+    Args:
+        folder: For the daemon and the spans; must exist.
+    """
+    spans = folder / "busy.jsonl"
+    with RunningDaemon(folder, "--source", f"follow:{spans}", "--period", "0.5") as daemon:
+        os.environ["GPUMON_RUNTIME_DIR"] = str(daemon.runtime_dir)
+        os.environ["GPUMON_GPUS"] = "0"
+        truth = train_asynchronously(spans, step_s=0.016, input_s=0.015)
+        report = daemon.settled_report()
+    lost_s = report["gpus"][0]["idle_by_cause"].get("input_wait", 0.0)
+    bound_s = max(0.10 * truth.idle_s, 0.001 * _STEPS)
+    return Outcome(
+        rows=(Row("input_wait", truth.idle_s, lost_s, bound_s),),
+        steps_made=_STEPS,
+        steps_told=report["runs"][0]["steps"],
+        wall_s=truth.wall_s,
+        without_core_s=0.0,
+        slept_s=truth.host_waited_s,
     )
 
 

@@ -12,6 +12,9 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 BACKENDS: Final = ("tensorflow", "jax", "torch")
+ASYNCHRONOUS: Final = "host waits, device busy"
+"""A cell apart: ``asynchronous_jax`` trains it, beside a daemon."""
+
 _NATIVE: Final = {"tensorflow": "tf.data", "torch": "DataLoader"}
 
 

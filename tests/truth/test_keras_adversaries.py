@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon import RunningDaemon, wait_until
+from tests.daemon import RunningDaemon
 from tests.keras.conftest import framework, own_runtime_folder
 from tests.truth.keras_cells import BACKENDS, loaded_machine
 
@@ -43,20 +43,6 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningD
         yield running
 
 
-def settled_gpu(daemon: RunningDaemon) -> dict[str, Any]:
-    """What the daemon says of the GPU once it has seen all that happened until now."""
-    observed_s = daemon.report()["gpus"][0]["observed_seconds"]
-
-    def has_seen_it() -> bool:
-        gpu = daemon.report()["gpus"][0]
-        later_s: float = gpu["observed_seconds"] - observed_s
-        return later_s > 1.5 and gpu["pending_seconds"] == 0
-
-    wait_until(has_seen_it, patience_s=30)
-    gpu: dict[str, Any] = daemon.report()["gpus"][0]
-    return gpu
-
-
 @on("jax")
 class TestAHostThatWaitsWhileTheDeviceIsBusy:
     def test_loses_nothing_to_input(
@@ -65,13 +51,14 @@ class TestAHostThatWaitsWhileTheDeviceIsBusy:
         from tests.truth.asynchronous_jax import train_asynchronously
 
         truth = train_asynchronously(tmp_path / "busy.jsonl", step_s=0.016, input_s=0.015)
-        gpu = settled_gpu(daemon)
+        gpu = daemon.settled_report()["gpus"][0]
 
         assert truth.host_waited_s > 0.6 * truth.wall_s
         assert gpu["busy_seconds"] == pytest.approx(truth.busy_s, rel=0.02)
         lost_s = gpu["idle_by_cause"].get("input_wait", 0.0)
         assert lost_s <= truth.idle_s + 0.01 * truth.wall_s
         assert lost_s < 0.1 * truth.host_waited_s
+        assert gpu["hidden_input_wait_seconds"] > 0.9 * (truth.host_waited_s - truth.idle_s)
 
 
 @on(*BACKENDS)
