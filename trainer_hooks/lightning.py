@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from importlib import import_module
-from importlib.util import find_spec
-from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 from trainer_hooks.lightning_phases import Action, LightningPhases, action_named
+from trainer_hooks.lightning_profiler import (
+    ListeningProfiler,
+    lightning_packages,
+    without_listener,
+)
 from trainer_hooks.process_ring import ProcessRing, describe_run, process_ring
 from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.ring_writer import RingWriter
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.torch_loader import facts_of_loaders
-
-_PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
 
 
 class PhaseTagger:
@@ -48,7 +46,7 @@ class PhaseTagger:
 
     def __new__(cls, *_: object, **__: object) -> PhaseTagger:
         """An instance that is also a callback of the Lightning in use."""
-        bases = tuple(package.Callback for package in _lightning_packages())
+        bases = tuple(package.Callback for package in lightning_packages())
         if issubclass(cls, bases):
             return super().__new__(cls)
         made: type[PhaseTagger] = type(
@@ -120,12 +118,13 @@ class _Tagging:
         ring.adopt_thread()
         self.samples = 0
         self._ring, self._pen, self._trainer, self._tagger = ring, pen, trainer, tagger
-        self._phases = LightningPhases(pen)
+        device = getattr(trainer.strategy, "root_device", None)
+        is_on_cpu = getattr(device, "type", None) == "cpu"
+        self._phases = LightningPhases(pen, moves_batches=not is_on_cpu)
         self._steps_before = trainer.global_step
         self._is_active = True
-        found = trainer.profiler
-        self._original = object.__getattribute__(found, "_inner") if _is_ours(found) else found
-        self._placed = _ListeningProfiler(self._original, self)
+        self._original = without_listener(trainer.profiler)
+        self._placed = ListeningProfiler(self._original, self)
         trainer.profiler = self._placed
 
     def stop(self) -> None:
@@ -190,110 +189,16 @@ class _Tagging:
         warn_quietly(f"gpumon tags no more phases of this training: {error!r}")
 
 
-class _ListeningProfiler:
-    """Goes between Lightning and the profiler of the user, who sees nothing of it.
-
-    Whatever else is asked of it, its class included, is answered by the
-    profiler inside.
-    """
-
-    def __init__(self, inner: Any, tagging: _Tagging) -> None:  # noqa: ANN401
-        own = vars(self)
-        own["_inner"], own["_tagging"] = inner, tagging
-        own["_actions"] = {}
-
-    def start(self, action_name: str) -> None:
-        """An action begins."""
-        action = self._action(action_name)
-        if action is not None:
-            self._tagging.begin(action)
-        self._inner.start(action_name)
-
-    def stop(self, action_name: str) -> None:
-        """An action is over."""
-        try:
-            self._inner.stop(action_name)
-        finally:
-            action = self._action(action_name)
-            if action is not None:
-                self._tagging.end(action)
-
-    def profile(self, action_name: str) -> AbstractContextManager[Any]:
-        """The block is an action."""
-        action = self._action(action_name)
-        region: AbstractContextManager[Any] = self._inner.profile(action_name)
-        return region if action is None else _Region(region, self._tagging, action)
-
-    def _action(self, name: str) -> Action | None:
-        actions: dict[str, Action | None] = self._actions
-        if name not in actions:
-            actions[name] = self._tagging.action_named(name)
-        return actions[name]
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._inner)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        if name.startswith("__"):  # asked of a copy that has nothing yet
-            raise AttributeError(name)
-        return getattr(self._inner, name)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        setattr(self._inner, name, value)
-
-
-class _Region:
-    """One profiled block, around the one of the user's profiler."""
-
-    __slots__ = ("_action", "_inner", "_tagging")
-
-    def __init__(
-        self, inner: AbstractContextManager[Any], tagging: _Tagging, action: Action
-    ) -> None:
-        self._inner, self._tagging, self._action = inner, tagging, action
-
-    def __enter__(self) -> Any:  # noqa: ANN401
-        self._tagging.begin(self._action)
-        return self._inner.__enter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        try:
-            return self._inner.__exit__(kind, error, trace)
-        finally:
-            self._tagging.end(self._action)
-
-
-def _is_ours(profiler: object) -> bool:
-    return type(profiler) is _ListeningProfiler
-
-
-def _lightning_packages() -> list[Any]:
-    """Those that were imported; if none was, the first that is installed."""
-    imported = [sys.modules[name] for name in _PACKAGES if name in sys.modules]
-    if imported:
-        return imported
-    for name in _PACKAGES:
-        if find_spec(name.partition(".")[0]) is not None:
-            return [import_module(name)]
-    raise ImportError("PhaseTagger needs Lightning: pip install lightning")
-
-
 def _does_anything_in(hook: str, callback: Any, tagger: object) -> bool:  # noqa: ANN401
     """Whether a callback does something there, unless it is the tagger itself."""
     if callback is tagger:
         return False
     method = getattr(type(callback), hook, None)
-    empty = [getattr(package.Callback, hook, None) for package in _lightning_packages()]
+    empty = [getattr(package.Callback, hook, None) for package in lightning_packages()]
     return method not in empty or hook in vars(callback)
 
 
 def _writes_checkpoints(callback: Any) -> bool:  # noqa: ANN401
     return any(
-        isinstance(callback, package.callbacks.Checkpoint) for package in _lightning_packages()
+        isinstance(callback, package.callbacks.Checkpoint) for package in lightning_packages()
     )

@@ -29,11 +29,13 @@ _EVALUATION_BEGINS: Final = re.compile(
     r"\[LightningModule\].*\.on_(validation|test|predict)_model_(?:zero_grad|eval)"
 )
 _EVALUATION_ENDS: Final = re.compile(r"\[Strategy\].*\.on_(?:validation|test|predict)_end")
-_MODULE_HOOK: Final = re.compile(r"\[LightningModule\].*\.on_train_\w+")
+_MODULE_HOOK: Final = re.compile(r"\[LightningModule\].*\.(on_train_\w+)")
 _CALLBACK_HOOK: Final = re.compile(r"\[Callback\](.*)\.(\w+)", re.DOTALL)
 _PART_OF_SOMETHING_ELSE: Final = frozenset(
     {"setup", "teardown", "on_save_checkpoint", "on_load_checkpoint"}
 )
+_AMONG_CALLBACKS: Final = frozenset({"on_train_batch_start", "on_train_batch_end"})
+"""Between a batch and its step, and after the step, all is ``callbacks`` as it is."""
 
 
 class Action(Enum):
@@ -58,24 +60,38 @@ _WHOLE: Final = {
     "run_training_batch": Action.STEP,
     "save_checkpoint": Action.CHECKPOINT,
 }
-_IN_TRAINING: Final = {
-    Action.EPOCH: INPUT_WAIT,  # the first batch is asked for, and workers start
-    Action.FETCH: INPUT_WAIT,
-    Action.TRANSFER: HOST_TO_DEVICE,
-    Action.STEP: TRAIN_STEP,
-    Action.CALLBACK: CALLBACKS,
+_VALIDATES: Final = int(TrainingMode.VALIDATION)
+_PREDICTS: Final = int(TrainingMode.PREDICT)
+_Targets = dict[Action, tuple[int, int]]
+
+_STARTING: Final[_Targets] = {
+    Action.CHECKPOINT: (CHECKPOINT, TRAIN),
+    Action.FETCH: (INPUT_WAIT, TRAIN),
 }
-_AFTERWARDS: Final = {
-    Action.EPOCH: BETWEEN_EPOCHS,
-    Action.FETCH: HOST_TO_DEVICE,
+_TRAINING: Final[_Targets] = {
+    **_STARTING,
+    Action.EPOCH: (INPUT_WAIT, TRAIN),  # the first batch is asked for, and workers start
+    Action.TRANSFER: (HOST_TO_DEVICE, TRAIN),
+    Action.STEP: (TRAIN_STEP, TRAIN),
+    Action.CALLBACK: (CALLBACKS, TRAIN),
+}
+_EVALUATING: Final[dict[int, _Targets]] = {
+    mode: {Action.CHECKPOINT: (CHECKPOINT, TRAIN), Action.FETCH: (INPUT_WAIT, mode)}
+    for mode in (_VALIDATES, _PREDICTS)
+}
+_AFTERWARDS: Final[_Targets] = {
+    Action.EPOCH: (BETWEEN_EPOCHS, TRAIN),
     # Hooks, logging and the progress bar follow: all of it stays with the callbacks.
-    Action.TRANSFER: CALLBACKS,
-    Action.STEP: CALLBACKS,
+    Action.FETCH: (CALLBACKS, TRAIN),
+    Action.TRANSFER: (CALLBACKS, TRAIN),
+    Action.STEP: (CALLBACKS, TRAIN),
 }
-_EVALUATIONS: Final = {
-    Action.VALIDATION_BEGINS: (VALIDATION, int(TrainingMode.VALIDATION)),
-    Action.PREDICTION_BEGINS: (PREDICT, int(TrainingMode.PREDICT)),
+_EVALUATIONS: Final[_Targets] = {
+    Action.VALIDATION_BEGINS: (VALIDATION, _VALIDATES),
+    Action.PREDICTION_BEGINS: (PREDICT, _PREDICTS),
 }
+_TURNS: Final = frozenset({Action.EPOCH, Action.EVALUATION_ENDS, *_EVALUATIONS})
+"""What follows these is looked at differently."""
 
 
 def action_named(
@@ -109,12 +125,14 @@ def _hook_named(
     if begins:
         is_prediction = begins[1] == "predict"
         return Action.PREDICTION_BEGINS if is_prediction else Action.VALIDATION_BEGINS
-    if _MODULE_HOOK.fullmatch(name):
-        return Action.CALLBACK
+    hook = _MODULE_HOOK.fullmatch(name)
+    if hook:
+        return None if hook[1] in _AMONG_CALLBACKS else Action.CALLBACK
     hook = _CALLBACK_HOOK.fullmatch(name)
-    if hook and hook[2] not in _PART_OF_SOMETHING_ELSE:
-        return action_of_callback(hook[1], hook[2])
-    return None
+    if hook is None or hook[2] in _PART_OF_SOMETHING_ELSE:
+        return None
+    action = action_of_callback(hook[1], hook[2])
+    return None if action is Action.CALLBACK and hook[2] in _AMONG_CALLBACKS else action
 
 
 class LightningPhases:
@@ -125,66 +143,62 @@ class LightningPhases:
     checkpoint are told apart.
     """
 
-    def __init__(self, pen: Pen) -> None:
-        """Set-up begins: until the first epoch, all but evaluations is ``start_up``."""
+    def __init__(self, pen: Pen, *, moves_batches: bool = True) -> None:
+        """Set-up begins: until the first epoch, all but evaluations is ``start_up``.
+
+        Args:
+            pen: Where the phases go.
+            moves_batches: Whether batches are brought to another device.
+        """
         self._pen = pen
-        self._mode = TRAIN
-        self._is_starting = True
-        self._before_evaluation = (START_UP, TRAIN)
+        self._targets = self._before_evaluation = _STARTING
+        self._phase_before_evaluation = (START_UP, TRAIN)
+        self._after_fetch = (HOST_TO_DEVICE if moves_batches else CALLBACKS, TRAIN)
+        self._afterwards = {**_AFTERWARDS, Action.FETCH: self._after_fetch}
         self._open: list[tuple[Action, tuple[int, int]]] = []
-        self._go(START_UP, TRAIN)
+        self._go((START_UP, TRAIN))
 
     def begin(self, action: Action) -> None:
         """An action begins, perhaps inside another."""
-        self._open.append((action, self._pen.present))
-        if action in _EVALUATIONS:
-            self._begin_evaluation(*_EVALUATIONS[action])
-        elif action is Action.CHECKPOINT:
-            self._go(CHECKPOINT, TRAIN)
-        elif action is Action.FETCH:
-            self._go(INPUT_WAIT, self._mode)
-        elif self._mode == TRAIN and action in _IN_TRAINING:
-            if action is Action.EPOCH:
-                self._is_starting = False
-            if not self._is_starting:
-                self._go(_IN_TRAINING[action], TRAIN)
+        present = self._pen.present
+        self._open.append((action, present))
+        if action in _TURNS:
+            self._turn(action)
+        target = self._targets.get(action)
+        if target is not None and target != present:
+            self._pen.enter(*target)
 
     def end(self, action: Action) -> None:
         """It is over, and so is whatever began inside it and did not say that it ended."""
-        before = self._close(action)
-        if before is None:
+        if not any(action is opened for opened, _ in self._open):
             return
+        opened, before = self._open.pop()
+        while opened is not action:
+            opened, before = self._open.pop()
         if action is Action.EVALUATION_ENDS:
-            self._mode = TRAIN
-            self._go(*self._before_evaluation)
-        elif action in _EVALUATIONS:
-            return  # the evaluation goes on
-        elif self._mode == TRAIN and action in _AFTERWARDS and before[0] != TRAIN_STEP:
-            self._go(_AFTERWARDS[action], TRAIN)
-        else:
-            self._go(*before)
+            self._targets = self._before_evaluation
+            self._go(self._phase_before_evaluation)
+        elif action not in _EVALUATIONS:  # whose beginning has ended, and which go on
+            is_in_a_step = before[0] == TRAIN_STEP
+            is_training = self._targets is _TRAINING and not is_in_a_step
+            self._go(self._afterwards.get(action, before) if is_training else before)
 
     def finish(self) -> None:
         """The trainer is done, or an exception ended it."""
         self._open.clear()
-        self._mode = TRAIN
-        self._go(OTHER, TRAIN)
+        self._targets = _STARTING
+        self._go((OTHER, TRAIN))
 
-    def _begin_evaluation(self, phase: int, mode: int) -> None:
-        if self._mode == TRAIN:
-            self._before_evaluation = self._pen.present
-            self._mode = mode
-            self._go(phase, mode)
+    def _turn(self, action: Action) -> None:
+        if action is Action.EPOCH:
+            self._targets = _TRAINING
+        elif action in _EVALUATIONS and self._targets in (_STARTING, _TRAINING):
+            self._before_evaluation = self._targets
+            self._phase_before_evaluation = self._pen.present
+            phase_and_mode = _EVALUATIONS[action]
+            self._targets = _EVALUATING[phase_and_mode[1]]
+            self._go(phase_and_mode)
 
-    def _close(self, action: Action) -> tuple[int, int] | None:
-        """The phase before it began; ``None`` where its beginning was not seen."""
-        if not any(action is opened for opened, _ in self._open):
-            return None
-        while True:
-            opened, before = self._open.pop()
-            if opened is action:
-                return before
-
-    def _go(self, phase: int, mode: int) -> None:
-        if self._pen.present != (phase, mode):
-            self._pen.enter(phase, mode)
+    def _go(self, phase_and_mode: tuple[int, int]) -> None:
+        if self._pen.present != phase_and_mode:
+            self._pen.enter(*phase_and_mode)
