@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.sources.nvml_binding import GPU_IS_LOST, NOT_FOUND, PERMANENT, SUCCESS, NvmlLibrary
-from gpumon.sources.nvml_clock import StampClock
+from gpumon.sources.nvml_clock import Entry, StampClock
 from gpumon.sources.nvml_gpu import EntriesOf, Moment, NvmlGpu
 from gpumon.sources.nvml_sweep import PowerSweep, RingSweep
 
@@ -36,6 +36,8 @@ class FastRound:
         self._places = [
             (gpu, ring_of.get(id(gpu), -1), power_of.get(id(gpu), -1)) for gpu in self._gpus
         ]
+        self._tracks = [gpu.track for gpu in self._with_ring]
+        self._fresh: list[Iterable[Entry]] = []
         self._milliwatts: list[int | None] = []
         self.has_codes = self.failed = self.took_care = False
 
@@ -53,10 +55,12 @@ class FastRound:
             self.failed = False
             for gpu in self._gpus:
                 gpu.failure = SUCCESS
-        positions_us = [gpu.track.position_us for gpu in self._with_ring]
+        positions_us = []
+        for track in self._tracks:  # a comprehension would be a function of its own
+            positions_us.append(track.position_us)  # noqa: PERF401
         if back_us:
             positions_us = [max(0, position_us - back_us) for position_us in positions_us]
-        self._rings.drain(positions_us)
+        self._fresh = [*self._rings.drain(positions_us), ()]
         now_ns = monotonic_ns()
         self._milliwatts = [*self._power.read(), None]
         self.has_codes = any(self._rings.codes) or any(self._power.codes)
@@ -96,7 +100,7 @@ class FastRound:
         learned = not stamps.is_certain
         if learned:
             self._learn_stamps(stamps, now_ns)
-        offset_ns, fresh = stamps.offset_ns, self._rings.all_entries()
+        offset_ns, fresh = stamps.offset_ns, self._fresh
         if offset_ns is None or stamps.was_set:
             fresh, offset_ns = [()] * len(fresh), 0
         samples = []

@@ -1,14 +1,16 @@
 """One call on every GPU, made in one go into buffers that are kept: the hot part of a tick.
 
 ``map`` over a C function with columns of arguments runs without a line of
-Python between two calls, which is most of what such a loop costs.
+Python between two calls, which is most of what such a loop costs. Handles and
+places stay, so they are converted once: ``from_param`` is what ctypes would
+do with each of them in each call.
 """
 
 from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from struct import Struct
 from time import perf_counter_ns
@@ -42,13 +44,13 @@ class PowerSweep:
     """
 
     def __init__(self, library: NvmlLibrary, handles: Sequence[int]) -> None:
-        self._handles = list(handles)
-        milliwatts = (ctypes.c_uint * len(self._handles))()
-        self._places = _addresses(milliwatts, ctypes.sizeof(ctypes.c_uint))
+        self._handles = _pointers(handles)
+        milliwatts = (ctypes.c_uint * len(handles))()
+        self._places = _places_in(milliwatts, ctypes.sizeof(ctypes.c_uint))
         self._milliwatts = memoryview(milliwatts).cast("B").cast("I")
-        self._call = library.function("nvmlDeviceGetPowerUsage", ctypes.c_void_p, ctypes.c_void_p)
+        self._call = library.function("nvmlDeviceGetPowerUsage")
         self._stopwatch = library.stopwatch("nvmlDeviceGetPowerUsage")
-        self.codes = [SUCCESS] * len(self._handles)
+        self.codes = [SUCCESS] * len(handles)
 
     def read(self) -> list[int]:
         """Milliwatts of each GPU; they mean something only where its code is 0."""
@@ -67,24 +69,21 @@ class RingSweep:
     """
 
     def __init__(self, library: NvmlLibrary, handles: Sequence[int]) -> None:
-        self._library = library
-        self._handles = list(handles)
-        self._value_types = (ctypes.c_int * len(self._handles))()
-        rooms = (ctypes.c_uint * len(self._handles))()
-        self._rooms_at = _addresses(rooms, ctypes.sizeof(ctypes.c_uint))
-        self._rooms = memoryview(rooms).cast("B").cast("I")
+        number = len(handles)
+        self._handles = _pointers(handles)
+        self._kinds_in_c = (ctypes.c_int * number)()
+        self._kinds = memoryview(self._kinds_in_c).cast("B").cast("i")
+        self._known_kinds: list[int] = []
+        self._unpackers: list[Callable[[memoryview], Iterator[Entry]]] = []
+        self._rooms_in_c = (ctypes.c_uint * number)()
+        self._rooms = memoryview(self._rooms_in_c).cast("B").cast("I")
         self._stopwatch = library.stopwatch("nvmlDeviceGetSamples")
+        # The other three arguments are places.
         self._call = library.function(
-            "nvmlDeviceGetSamples",
-            ctypes.c_void_p,
-            ctypes.c_int,
-            ctypes.c_ulonglong,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
+            "nvmlDeviceGetSamples", ctypes.c_void_p, ctypes.c_int, ctypes.c_ulonglong
         )
-        self.codes = [SUCCESS] * len(self._handles)
-        self.counts = [0] * len(self._handles)
+        self.codes = [SUCCESS] * number
+        self.counts = [0] * number
         self._make_room(_FIRST_CAPACITY)
 
     def _make_room(self, capacity: int) -> None:
@@ -96,26 +95,43 @@ class RingSweep:
         self._bytes = memoryview(self._buffer).cast("B")
         self._words = self._bytes.cast("Q")
         self._places = (
-            _addresses(self._value_types, ctypes.sizeof(ctypes.c_int)),
-            self._rooms_at,
-            _addresses(self._buffer, self._stride),
+            _places_in(self._kinds_in_c, ctypes.sizeof(ctypes.c_int)),
+            _places_in(self._rooms_in_c, ctypes.sizeof(ctypes.c_uint)),
+            _places_in(self._buffer, self._stride),
         )
 
-    def drain(self, last_seen_us: Sequence[int]) -> None:
-        """Fetch what is newer than each GPU's stamp of ``last_seen_us``."""
+    def drain(self, last_seen_us: Sequence[int]) -> list[Iterator[Entry]]:
+        """Fetch what is newer than each GPU's stamp of ``last_seen_us``.
+
+        Returns:
+            What each brought, oldest first, to be read once and before the next drain.
+        """
         started_ns = perf_counter_ns()
         self._rooms[:] = self._full
         self.codes = list(map(self._call, self._handles, _UTILIZATION, last_seen_us, *self._places))
-        self.counts = self._rooms.tolist()
+        counts = self.counts = self._rooms.tolist()
         self._stopwatch[0] += perf_counter_ns() - started_ns
         if any(self.codes):
-            self._discount_failures()
-        if max(self.counts, default=0) >= self._capacity < _LARGEST_CAPACITY:
+            counts = self._discount_failures()
+        if self._capacity in counts and self._capacity < _LARGEST_CAPACITY:
             # A buffer that came back full may have left something out: ask again, with room.
             self._make_room(2 * self._capacity)
-            self.drain(last_seen_us)
+            return self.drain(last_seen_us)
+        if self._kinds.tolist() != self._known_kinds:
+            self._choose_formats()
+        held, start, rows = self._bytes, 0, []
+        for unpack, count in zip(self._unpackers, counts, strict=True):
+            rows.append(unpack(held[start : start + _ENTRY_BYTES * count]))
+            start += self._stride
+        return rows
 
-    def _discount_failures(self) -> None:
+    def _choose_formats(self) -> None:
+        """Values come in the type that the driver names with each answer."""
+        self._known_kinds = self._kinds.tolist()
+        formats = [_ENTRY_FORMATS.get(kind, _UNKNOWN_FORMAT) for kind in self._known_kinds]
+        self._unpackers = [format_.iter_unpack for format_ in formats]
+
+    def _discount_failures(self) -> list[int]:
         short = self._capacity if self._capacity < _LARGEST_CAPACITY else 0
         counts_of_failures = {
             code: short if code == INSUFFICIENT_SIZE else 0 for code in self.codes
@@ -124,30 +140,24 @@ class RingSweep:
             count if code == SUCCESS else counts_of_failures[code]
             for code, count in zip(self.codes, self.counts, strict=True)
         ]
+        return self.counts
 
     def newest_us(self, place: int) -> int:
         """The stamp of that GPU's last entry; only where its count is not 0."""
         return self._words[(place * self._stride >> 3) + 2 * self.counts[place] - 2]
 
-    def entries(self, place: int) -> Iterable[Entry]:
-        """What that GPU's last drain brought, oldest first; read it before the next."""
-        format_ = _ENTRY_FORMATS.get(self._value_types[place], _UNKNOWN_FORMAT)
+    def entries(self, place: int) -> Iterator[Entry]:
+        """What that GPU's last drain brought, once more."""
         start = place * self._stride
-        return format_.iter_unpack(self._bytes[start : start + _ENTRY_BYTES * self.counts[place]])
-
-    def all_entries(self) -> list[Iterable[Entry]]:
-        """The same of every GPU, each to be read once, and an empty one behind."""
-        held, stride = self._bytes, self._stride
-        rows: list[Iterable[Entry]] = []
-        start = 0
-        for kind, count in zip(self._value_types, self.counts, strict=True):
-            format_ = _ENTRY_FORMATS.get(kind, _UNKNOWN_FORMAT)
-            rows.append(format_.iter_unpack(held[start : start + _ENTRY_BYTES * count]))
-            start += stride
-        rows.append(())
-        return rows
+        return self._unpackers[place](
+            self._bytes[start : start + _ENTRY_BYTES * self.counts[place]]
+        )
 
 
-def _addresses(array: ctypes.Array[Any], step: int) -> list[int]:
+def _pointers(addresses: Iterable[int]) -> list[Any]:
+    return [ctypes.c_void_p.from_param(address) for address in addresses]
+
+
+def _places_in(array: ctypes.Array[Any], step: int) -> list[Any]:
     first = ctypes.addressof(array)
-    return list(range(first, first + ctypes.sizeof(array), step))
+    return _pointers(range(first, first + ctypes.sizeof(array), step))

@@ -41,15 +41,11 @@ class TestARingSweep:
         fake_nvml.ring(1, [(100, 40), (200, 50)])
         sweep = RingSweep(library, handles(library))
 
-        sweep.drain([100, 100])
+        first, second = sweep.drain([100, 100])
 
+        assert list(first) == list(sweep.entries(0)) == [(200, 20), (300, 30)]
+        assert list(second) == list(sweep.entries(1)) == [(200, 50)]
         assert sweep.counts == [2, 1]
-        assert list(sweep.entries(0)) == [(200, 20), (300, 30)]
-        assert [list(row) for row in sweep.all_entries()] == [
-            [(200, 20), (300, 30)],
-            [(200, 50)],
-            [],
-        ]
         assert (sweep.newest_us(0), sweep.newest_us(1)) == (300, 200)
 
     def test_asks_each_gpu_once(self, fake_nvml: FakeNvml, library: NvmlLibrary) -> None:
@@ -128,9 +124,7 @@ class TestARingSweep:
     def test_of_no_gpu_at_all_is_no_error(self, library: NvmlLibrary) -> None:
         sweep = RingSweep(library, [])
 
-        sweep.drain([])
-
-        assert [list(row) for row in sweep.all_entries()] == [[]]
+        assert sweep.drain([]) == []
 
 
 class TestAPowerSweep:
