@@ -116,7 +116,7 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
         try:
             self._start()
             if self._tagging is not None:
-                params = self.params or {}
+                params = getattr(self, "params", None) or {}  # an older Keras may not set it
                 self._tagging.train_begins(params.get("steps"), verbose=bool(params.get("verbose")))
         except Exception as error:  # noqa: BLE001 (the training goes on untagged)
             self._give_up(error)

@@ -157,7 +157,38 @@ class TestCuda:
 
         assert not torch.cuda.is_initialized()
         assert "gpumon-cuda" not in {thread.name for thread in threading.enumerate()}
-        assert t.marks(RingKind.DEVICE_DONE) == []
+
+
+class TestATrainingThatKerasDoesNotFeed:
+    def test_is_said_once_to_be_unseen_and_its_steps_are_counted(self) -> None:
+        import keras
+
+        class Own(keras.Sequential):  # type: ignore[misc]
+            """Feeds itself: nobody can see there what it waits for."""
+
+            def fit(self, batches: Any, callbacks: Any) -> None:
+                listed = keras.callbacks.CallbackList(callbacks, model=self)
+                self.make_train_function()
+                listed.on_train_begin()
+                listed.on_epoch_begin(0)
+                for number, batch in enumerate(batches):
+                    listed.on_train_batch_begin(number)
+                    logs = self.train_function([batch])
+                    listed.on_train_batch_end(number, logs)
+                listed.on_epoch_end(0, {})
+                listed.on_train_end({})
+
+        model = Own([keras.layers.Input((b.FEATURES,)), keras.layers.Dense(1)])
+        model.compile(optimizer="adam", loss="mse")
+
+        with pytest.warns(RuntimeWarning, match="cannot see the steps") as warned:
+            model.fit(t.loader_of(t.SlowRows(64, seconds=0.002)), [b.tagger()])
+
+        assert len([w for w in warned if "gpumon" in str(w.message)]) == 1
+        assert t.marks(RingKind.STEP) == [1, 2, 3, 4]
+        told = b.phase_ns()
+        assert (told["input_wait"], told["train_step"]) == (0, 0)
+        assert told["other"] >= 3 * 16 * 2 * MS
 
 
 class TestTheFacts:
