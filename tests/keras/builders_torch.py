@@ -72,6 +72,9 @@ class SlowSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def num_batches(self) -> int:
         return self.batches
 
+    def __len__(self) -> int:
+        return self.batches  # how an older Keras asks for it
+
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         began_ns = time.monotonic_ns()
         time.sleep(self.seconds)

@@ -75,7 +75,7 @@ def numbers_of(callbacks: Sequence[Any], kind: str, **compiled: Any) -> dict[str
     rows, sums = b.rows_and_sums(60)
     return {
         "history": history.history,
-        "iterations": int(model.optimizer.iterations),
+        "iterations": int(keras.ops.convert_to_numpy(model.optimizer.iterations)),
         "weights": digest.hexdigest(),
         "evaluate": model.evaluate(rows, sums, verbose=0, callbacks=list(callbacks)),
         "predict": model.predict(rows, verbose=0, callbacks=list(callbacks)).tobytes(),

@@ -1,0 +1,55 @@
+"""What is told of a tf.data pipeline: what its stages do, never what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trainer_hooks.adapter_facts import adapter_facts
+from trainer_hooks.loader_facts import LoaderFacts
+
+pytestmark = pytest.mark.keras_tensorflow
+
+
+class TestTheFactsOfATfDataPipeline:
+    def facts(self, make: Callable[[Any], Any]) -> LoaderFacts:
+        import tensorflow as tf
+        from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+
+        rows = tf.data.Dataset.from_tensor_slices([[1.0], [2.0], [3.0], [4.0]])
+        return adapter_facts(TFDatasetAdapter(make(rows)))
+
+    def test_say_its_kind_and_length(self) -> None:
+        facts = self.facts(lambda rows: rows.batch(2))
+
+        assert (facts["kind"], facts["adapter"]) == ("tf.data", "TFDatasetAdapter")
+        assert facts["batches"] == 2
+
+    def test_say_that_it_prefetches_and_nothing_where_it_may(self) -> None:
+        assert self.facts(lambda rows: rows.batch(2).prefetch(2))["prefetch"] is True
+        assert self.facts(lambda rows: rows.prefetch(1).batch(2))["prefetch"] is True
+        assert "prefetch" not in self.facts(lambda rows: rows.batch(2))  # TensorFlow may add it
+
+    def test_say_whether_it_maps_in_parallel_and_caches(self) -> None:
+        def plain(rows: Any) -> Any:
+            return rows.map(lambda row: row + 1).batch(2)
+
+        def tuned(rows: Any) -> Any:
+            return rows.cache().map(lambda row: row + 1, num_parallel_calls=2).batch(2)
+
+        told = [(self.facts(one)["parallel"], self.facts(one)["cache"]) for one in (plain, tuned)]
+        assert told == [(False, False), (True, True)]
+
+
+class TestAnAdapterOfAnotherKeras:
+    def test_is_named_whatever_it_is(self) -> None:
+        class StrangeAdapter:
+            @property
+            def batch_size(self) -> int:
+                raise RuntimeError("not now")
+
+        told = adapter_facts(StrangeAdapter())
+
+        assert told == {"adapter": "StrangeAdapter", "kind": "StrangeAdapter"}
