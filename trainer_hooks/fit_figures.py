@@ -85,7 +85,7 @@ class Fit:
                 left_out=self.step_times.left_out,
                 samples_per_second=self._samples_per_second(steps),
                 phase_ns=tuple(phase_ns),
-                is_asynchronous=is_asynchronous,
+                is_asynchronous=is_asynchronous or _is_gross(self._writer),
                 has_daemon=self._gpus.is_there(),
             )
         )
@@ -96,3 +96,8 @@ class Fit:
         if samples <= 0 or times.counted_ns <= 0:
             return None
         return samples / steps * times.counted * 1e9 / times.counted_ns
+
+
+def _is_gross(writer: RingWriter) -> bool:
+    """Whether the wait may have passed beside steps of the same execution."""
+    return writer.facts.loader.get("input_wait") == "gross"

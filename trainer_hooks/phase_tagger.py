@@ -45,8 +45,8 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
 
     ``input_wait_ratio``
         time that the training waited for input over the time of the epoch,
-        both on the host, 0 to 1. Under asynchronous dispatch the device may
-        have been busy meanwhile.
+        both on the host, 0 to 1. Under asynchronous dispatch, and with several
+        steps an execution on TensorFlow, the device may have been busy meanwhile.
     ``gpu_busy_ratio``
         busy time of this run's GPUs over observed time, 0 to 1, where a
         daemon runs.

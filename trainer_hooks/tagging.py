@@ -74,7 +74,8 @@ class Tagging:
         self._pen: Pen = self._nvtx or ring.writer
         self._callback_list = callback_list
         self._waits_each_step = not getattr(callback_list, "_async_train", False)
-        self._steps_per_execution = int(getattr(model, "steps_per_execution", 1) or 1)
+        steps = getattr(model, "steps_per_execution", 1)
+        self._steps_per_execution = steps if isinstance(steps, int) and steps > 0 else 1
         self._is_active = True
         self._is_whole_fit = self._is_verbose = self._device_tells = False
         self._fit: Fit | None = None
