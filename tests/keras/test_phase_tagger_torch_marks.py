@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -157,6 +158,51 @@ class TestCuda:
 
         assert not torch.cuda.is_initialized()
         assert "gpumon-cuda" not in {thread.name for thread in threading.enumerate()}
+
+    @both_ways
+    def test_says_when_a_step_was_done_where_the_training_uses_it(self, ordinary: bool) -> None:
+        import keras
+
+        from trainer_hooks.taps.cuda_events import CudaEvents
+
+        class HandIn(keras.callbacks.Callback):  # type: ignore[misc]
+            """Gives the tap a device that is done with everything at once."""
+
+            async_safe = True
+
+            def on_train_begin(self, logs: Any = None) -> None:
+                tagging = hook._tagging
+                tagging._tap._tap._device = CudaEvents(EventOfAFastDevice, tagging.device_done)
+
+        hook, model = b.tagger(), t.warmed_model(b.SleepingCompute(0.005))
+
+        callbacks = [hook, HandIn(), *t.others(ordinary)]
+        b.fit(model, b.SlowBatches(0.01), *callbacks, steps=10, epochs=2)
+
+        begun = [
+            e.at_ns
+            for e in b.records()
+            if e.kind is RingKind.ENTER and e.phase is TrainingPhase.TRAIN_STEP
+        ]
+        done: dict[int, int] = {}
+        for event in b.records():
+            if event.kind is RingKind.DEVICE_DONE:
+                done.setdefault(event.value, event.at_ns)
+        assert sorted(done) == list(range(1, 21))
+        assert all(begun[step - 1] + 5 * MS <= done[step] < begun[step] for step in range(1, 20))
+
+
+class EventOfAFastDevice:
+    """Like CUDA's, in the queue of a device that never has anything to do."""
+
+    def record(self) -> None:
+        self.at_ns = time.monotonic_ns()
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end_event: Any) -> float:
+        return float(end_event.at_ns - self.at_ns) / 1e6
 
 
 class TestATrainingThatKerasDoesNotFeed:
