@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
 from trainer_hooks.phase_machine import (
@@ -19,7 +19,6 @@ from trainer_hooks.phase_machine import (
     TRAIN,
     TRAIN_STEP,
     VALIDATION,
-    Pen,
 )
 
 HOST_TO_DEVICE: Final = PHASE_NUMBER[TrainingPhase.HOST_TO_DEVICE]
@@ -135,6 +134,19 @@ def _hook_named(
     return None if action is Action.CALLBACK and hook[2] in _AMONG_CALLBACKS else action
 
 
+class PhasePen(Protocol):
+    """What phases are written with: a ``RingWriter``, or a list in a test."""
+
+    @property
+    def present(self) -> tuple[int, int]:
+        """Number of the phase under way, and of its mode."""
+        ...
+
+    def enter(self, phase: int, mode: int = 0) -> None:
+        """A phase begins and the one before it ends."""
+        ...
+
+
 class LightningPhases:
     """Turns the beginnings and ends of actions into phases.
 
@@ -143,7 +155,7 @@ class LightningPhases:
     checkpoint are told apart.
     """
 
-    def __init__(self, pen: Pen, *, moves_batches: bool = True) -> None:
+    def __init__(self, pen: PhasePen, *, moves_batches: bool = True) -> None:
         """Set-up begins: until the first epoch, all but evaluations is ``start_up``.
 
         Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import warnings
@@ -25,6 +26,23 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RingWriter:
     ring = process_ring.process_ring()
     assert ring.writer is not None
     return ring.writer
+
+
+class Loader:
+    """Shaped like torch's ``DataLoader``."""
+
+    def __init__(self, num_workers: int = 0) -> None:
+        self.num_workers = num_workers
+        self.batch_size = 8
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+    def __contains__(self, item: object) -> bool:
+        return item in range(3)
 
 
 def present(writer: RingWriter) -> str:
@@ -191,10 +209,28 @@ class TestTimed:
         assert bool(generator)
         assert next(iter(generator)) == 1
 
+    def test_has_the_attributes_of_the_original(self, writer: RingWriter) -> None:
+        batches = timed(Loader())
+
+        assert (batches.num_workers, len(batches)) == (0, 3)
+        with pytest.raises(AttributeError):
+            _ = batches.no_such_thing
+
+    def test_can_be_copied(self, writer: RingWriter) -> None:
+        assert list(copy.copy(timed([1, 2]))) == [1, 2]
+
+    def test_says_how_the_first_loader_loads(self, writer: RingWriter) -> None:
+        timed([1, 2])
+        timed(Loader())
+        timed(Loader(num_workers=4))
+
+        assert writer.facts.loader["workers"] == 0
+        assert writer.facts.loader["batches"] == 3
+
     def test_of_an_iterator_is_one(self, writer: RingWriter) -> None:
         batches = timed(iter([1, 2]))
 
-        assert next(batches) == 1  # type: ignore[arg-type]
+        assert next(batches) == 1
         assert list(batches) == [2]
 
     def test_lets_an_exception_of_the_source_through(self, writer: RingWriter) -> None:
