@@ -7,6 +7,7 @@ whole nanoseconds; nothing that was settled ever moves. Memory is constant.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from gpumon.core.pauses import PauseTracker
 from gpumon.core.phase import IdleCause
@@ -17,6 +18,7 @@ from gpumon.core.starved_flag import StarvedFlag
 from gpumon.core.totals import GpuTotals
 
 _new = tuple.__new__
+_NO_REASONS: Mapping[str, int] = MappingProxyType({})
 _UNKNOWN, _NOT_IN_USE, _START_UP = IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP
 
 
@@ -35,6 +37,15 @@ class GpuLedger:
         job_named_process: Whether the process list named somebody during the
             job that is on: then it ends when the list is empty.
     """
+
+    __slots__ = (
+        "_bursts_are_plain", "_busy_ns", "_flag", "_hidden_ns", "_high_ns", "_idle_ns",
+        "_in_job", "_in_use_busy_ns", "_in_use_ns", "_inferred_ns", "_job_in_use_from_ns",
+        "_job_low_from_ns", "_last_active_end_ns", "_low_ns", "_observed_ns",
+        "_pause_totals", "_pauses", "_pauses_shown", "_pending_ns", "_reason_ns",
+        "_resolved_ns", "_run_waits", "_settings", "_unsure_busy_ns", "_unsure_low_ns",
+        "_unsure_ns", "job_named_process", "last_end_ns", "rejected", "resolution_ns",
+    )  # fmt: skip
 
     def __init__(self, settings: DetectorSettings | None = None) -> None:
         self._settings = settings or DetectorSettings()
@@ -171,6 +182,7 @@ class GpuLedger:
         pauses = self._pauses
         if pauses.ended != self._pauses_shown:
             self._pauses_shown, self._pause_totals = pauses.ended, pauses.snapshot()
+        gaps, starved_intervals, merged_intervals = self._pause_totals
         return _new(  # in the order of its fields; its own constructor takes three times as long
             GpuTotals,
             (
@@ -183,11 +195,13 @@ class GpuLedger:
                 pauses.suspected_ns,
                 self._resolved_ns,
                 self._inferred_ns,
-                self._reason_ns.copy(),
+                self._reason_ns.copy() if self._reason_ns else _NO_REASONS,
                 self._hidden_ns,
                 self._low_ns,
                 self._high_ns,
-                *self._pause_totals,
+                gaps,
+                starved_intervals,
+                merged_intervals,
                 self._flag.episodes,
                 self._flag.raised,
             ),

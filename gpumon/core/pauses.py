@@ -30,6 +30,12 @@ class PauseTracker:
         is_open: Whether there were low samples since, which may be a pause.
     """
 
+    __slots__ = (
+        "_held", "_held_ns", "_idle_ns", "_input_wait_ns", "_job_pauses", "_settings",
+        "_stretches", "_untagged_ns", "before", "ended", "gaps", "is_open",
+        "starved_intervals", "suspected_ns",
+    )  # fmt: skip
+
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
         self.gaps = GapHistogram()

@@ -16,6 +16,11 @@ class StarvedFlag:
     the night is in the morning what it was in the evening.
     """
 
+    __slots__ = (
+        "_marks", "_settings", "_spacing_ns", "_starved_ns", "due_ns", "episodes",
+        "raised",
+    )  # fmt: skip
+
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
         self._marks: deque[tuple[int, int]] = deque([(0, 0)])

@@ -29,14 +29,17 @@ def judge(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> V
     lost_ns = in_use_ns - totals.in_use_busy_ns
     lost_ratio = lost_ns / in_use_ns
     starved_ns = idle_ns.get(IdleCause.INPUT_WAIT, 0) + totals.suspected_ns
-    coverage = max(0.0, 1.0 - idle_ns.get(IdleCause.UNKNOWN, 0) / in_use_ns)
+    unknown_ns = idle_ns.get(IdleCause.UNKNOWN, 0)
+    coverage = 1.0 - unknown_ns / in_use_ns if unknown_ns < in_use_ns else 0.0
     if in_use_ns < settings.min_in_use_ns:
-        word, main_cause = _TOO_SHORT, None
+        name, severity, pattern = _TOO_SHORT
+        main_cause = None
     else:
-        word = _word(totals, settings, lost_ratio, coverage)
+        name, severity, pattern = _word(totals, settings, lost_ratio, coverage)
         main_cause = _main_cause(totals) if lost_ns else None
     return _new(  # in the order of its fields; its own constructor takes twice as long
-        Verdict, (*word, main_cause, lost_ratio, starved_ns / in_use_ns, coverage)
+        Verdict,
+        (name, severity, pattern, main_cause, lost_ratio, starved_ns / in_use_ns, coverage),
     )
 
 

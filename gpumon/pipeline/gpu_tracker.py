@@ -27,6 +27,11 @@ class GpuTracker:
         ledger: Its time, settled.
     """
 
+    __slots__ = (
+        "_answered_at_ns", "_had_runs", "_has_peers", "_recent", "_settings", "ledger",
+        "newest",
+    )  # fmt: skip
+
     def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
         self._settings = settings
         self.ledger = GpuLedger(settings)

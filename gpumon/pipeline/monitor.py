@@ -81,6 +81,8 @@ class Monitor:
         if rings.rings or self._has_runs:
             self._runs.take(rings, tick.frames[-1].gpus if tick.frames else self._newest_samples())
             self._has_runs = bool(self._runs)
+        if tick.frames:
+            self._source_trouble = None
         for frame in tick.frames:
             self._samples_total += 1
             self._hear(frame)
@@ -111,6 +113,8 @@ class Monitor:
     def _hear(self, frame: Frame) -> None:
         self._rejected += frame.rejected
         self._call_seconds = frame.call_seconds
+        if frame.trouble is not None:
+            self._source_trouble = frame.trouble
         moved, no_runs = False, not self._has_runs
         for sample in frame.gpus:
             tracker = self._gpus.get(sample.device.uuid)
@@ -173,22 +177,20 @@ class Monitor:
             self._source_message = tick.error
         if failed is not None:
             self._source_message = f"GPU {failed.device.index}: {failed.error}"
-        if tick.frames:
-            told = [frame.trouble for frame in tick.frames if frame.trouble is not None]
-            self._source_trouble = told[-1] if told else None
         if self._source_trouble is not None:
             self._source_message = self._source_trouble
         success = tick.error is None and failed is None and self._source_trouble is None
         errors_total += self._source_errors
-        facts = (tick.duration_seconds, errors_total, self._source_message)
-        return tuple(states), _new(CollectorState, (self._facts.source_kind, success, *facts))
+        name, took_s, message = self._facts.source_kind, tick.duration_seconds, self._source_message
+        return tuple(states), _new(CollectorState, (name, success, took_s, errors_total, message))
 
     def _rings_collector(self, rings: RingsReading, duration_seconds: float) -> CollectorState:
         rejected = rings.rejected
         success = rejected <= self._rings_rejected
         self._rings_rejected = rejected
-        facts = (duration_seconds, rejected, rings.message)
-        return _new(CollectorState, ("phase_rings", success, *facts))
+        return _new(
+            CollectorState, ("phase_rings", success, duration_seconds, rejected, rings.message)
+        )
 
 
 def _index(known: tuple[str, GpuTracker]) -> int:

@@ -15,6 +15,8 @@ from gpumon.sources.nvml_clock import US, StampClock
 from gpumon.sources.nvml_fast import FastRound
 from gpumon.sources.nvml_gpu import NvmlGpu, describe
 
+_new: Final = tuple.__new__
+
 _FIRST_WAIT_NS: Final = NS_PER_S // 2
 _LONGEST_WAIT_NS: Final = 4 * NS_PER_S
 _NO_STOP_NS: Final = 3 * NS_PER_S // 2
@@ -104,12 +106,9 @@ class NvmlSource:
         samples = fast.samples(stamps, steady_since_ns, now_ns)
         if self._fast_is_old:
             self._arrange(library)
-        return Frame(
-            taken_at_ns=self._monotonic_ns(),
-            gpus=samples,
-            rejected=self._newly_rejected() if fast.took_care else 0,
-            call_seconds=self._call_seconds,
-        )
+        rejected = self._newly_rejected() if fast.took_care else 0
+        # In the order of its fields; its own constructor would be one function more.
+        return _new(Frame, (self._monotonic_ns(), samples, rejected, self._call_seconds, None))
 
     def _arrange(self, library: NvmlLibrary) -> None:
         self._gpus.sort(key=lambda gpu: gpu.device.index)
