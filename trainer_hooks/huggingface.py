@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from transformers import TrainerCallback
 
+from trainer_hooks.loader_facts import loader_facts
 from trainer_hooks.phase_machine import OTHER, TRAIN, VALIDATION
 from trainer_hooks.process_ring import describe_run, process_ring
 from trainer_hooks.quiet_warning import warn_quietly
-from trainer_hooks.torch_loader import facts_of_loaders
 from trainer_hooks.trainer_tagging import TrainerTagging
 
 _FRAMES_UP: Final = 12
@@ -78,7 +78,7 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
             return
         does_anything_in = _Listeners(trainer.callback_handler.callbacks, self)
         self._tagging = TrainerTagging(ring, ring.writer, trainer, does_anything_in)
-        describe_run(loader=facts_of_loaders(loader))
+        describe_run(loader=loader_facts(loader))
         if not self._tagging.sees_fetches:
             self._warn("gpumon sees no wait for input with this version of transformers")
 

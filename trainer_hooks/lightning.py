@@ -11,11 +11,11 @@ from trainer_hooks.lightning_profiler import (
     lightning_packages,
     without_listener,
 )
+from trainer_hooks.loader_facts import loader_facts
 from trainer_hooks.process_ring import ProcessRing, describe_run, process_ring
 from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.ring_writer import RingWriter
 from trainer_hooks.taps.samples import rows_of
-from trainer_hooks.torch_loader import facts_of_loaders
 
 
 class PhaseTagger:
@@ -76,7 +76,7 @@ class PhaseTagger:
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         try:
-            describe_run(loader=facts_of_loaders(trainer.train_dataloader))
+            describe_run(loader=loader_facts(trainer.train_dataloader))
         except Exception as error:  # noqa: BLE001
             self._give_up(error)
 

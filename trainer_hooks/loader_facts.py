@@ -29,7 +29,7 @@ def loader_facts(loader: Any) -> LoaderFacts:  # noqa: ANN401
         loader = _first(loader)
         if not hasattr(loader, "num_workers"):
             return {}
-        facts: LoaderFacts = {"adapter": type(loader).__name__}
+        facts: LoaderFacts = {"kind": "DataLoader", "adapter": type(loader).__name__}
         for name, attribute in _ATTRIBUTES.items():
             value = getattr(loader, attribute, None)
             if isinstance(value, int):

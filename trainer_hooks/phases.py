@@ -12,10 +12,10 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, Generic, TypeVar, overload
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+from trainer_hooks.loader_facts import loader_facts
 from trainer_hooks.process_ring import describe_run, process_ring
 from trainer_hooks.quiet_warning import QuietWarningOnce
 from trainer_hooks.ring_writer import START_UP
-from trainer_hooks.torch_loader import facts_of_loaders
 
 T = TypeVar("T")
 
@@ -180,7 +180,7 @@ def _tell_of_loader(iterable: object) -> None:
     writer = process_ring().writer_here
     if writer is None or writer.facts.loader:
         return
-    facts = facts_of_loaders(iterable)
+    facts = loader_facts(iterable)
     if facts:
         describe_run(loader=facts)
 

@@ -148,7 +148,7 @@ class TestALoader:
                 step()
 
         facts = found[0].after.facts.loader
-        assert (facts["kind"], facts["workers"], facts["prefetch_factor"]) == ("DataLoader", 1, 4)
+        assert (facts["kind"], facts["workers"], facts["prefetch"]) == ("DataLoader", 1, 4)
         assert found[0].after.steps == 12
         first_wait_ns = _first_wait_ns(found[0].after)
         assert found[0].phase_ns["input_wait"] - first_wait_ns < 0.5 * 12 * 10_000_000
