@@ -147,11 +147,10 @@ def outcome_under_a_daemon(folder: Path) -> Outcome:
     lost_s = report["gpus"][0]["idle_by_cause"].get("input_wait", 0.0)
     bound_s = max(0.10 * truth.idle_s, 0.001 * _STEPS)
     return Outcome(
-        rows=(Row("input_wait", truth.idle_s, lost_s, bound_s),),
+        rows=(Row("input_wait", truth.idle_s, lost_s, bound_s, 0.0),),
         steps_made=_STEPS,
         steps_told=report["runs"][0]["steps"],
         wall_s=truth.wall_s,
-        without_core_s=0.0,
         slept_s=truth.host_waited_s,
     )
 

@@ -27,8 +27,8 @@ BEGIN: Final = "<!-- measured: phases -->"
 END: Final = "<!-- /measured: phases -->"
 _PATIENCE_S: Final = 180
 _HEAD: Final = """\
-| backend | held up by | phase | truth | told | error | allowed | |
-|---|---|---|---|---|---|---|---|
+| backend | held up by | phase | truth | told | error | allowed | no core | |
+|---|---|---|---|---|---|---|---|---|
 """
 _NOTED: Final = 0.0005
 """Seconds: a phase that neither happened nor was told gets no row of its own."""
@@ -121,22 +121,32 @@ def _python_of(backend: str) -> Path:
 
 
 def _is_met(row: Mapping[str, Any]) -> bool:
-    return bool(abs(row["told_s"] - row["truth_s"]) <= row["bound_s"])
+    return _verdict(row) != "**missed**"
+
+
+def _verdict(row: Mapping[str, Any]) -> str:
+    error_s: float = abs(row["told_s"] - row["truth_s"])
+    if error_s <= row["bound_s"]:
+        return "met"
+    is_excused = error_s <= row["bound_s"] + row["without_core_s"]
+    return "met, but for the load" if is_excused else "**missed**"
 
 
 def _table(measured: Sequence[Measured]) -> str:
     lines = []
     for one in measured:
         if one.failure:
-            lines.append(f"| {one.backend} | {one.name} | failed: {one.failure} | | | | | missed |")
+            lines.append(
+                f"| {one.backend} | {one.name} | failed: {one.failure} | | | | | | missed |"
+            )
             continue
         cause = CELLS[one.name].cause if one.name in CELLS else "input"
         lines += [_line(one, row, _PHASE_OF.get(cause, cause)) for row in _telling(one)]
     met = sum(not one.missed for one in measured)
-    rows = [row for one in measured for row in one.said.get("rows", ())]
-    rows_met = sum(_is_met(row) for row in rows)
+    verdicts = [_verdict(row) for one in measured for row in one.said.get("rows", ())]
     summary = (
-        f"{met} of {len(measured)} trainings within every bound; {rows_met} of {len(rows)} phases."
+        f"{met} of {len(measured)} trainings within every bound. Of {len(verdicts)} phases "
+        f"{verdicts.count('met')} met it without regard to the load."
     )
     return f"{_HEAD}{chr(10).join(lines)}\n\n{summary}"
 
@@ -151,10 +161,9 @@ def _line(one: Measured, row: Mapping[str, Any], main: str) -> str:
     error_s, wall_s = row["told_s"] - row["truth_s"], one.said["wall_s"]
     phase = f"**{row['phase']}**" if row["phase"] == main else row["phase"]
     error = f"{error_s:+.3f} s = {100 * error_s / wall_s:+.1f} points of {wall_s:.2f} s"
-    verdict = "met" if _is_met(row) else "**missed**"
     return (
         f"| {one.backend} | {one.name} | {phase} | {row['truth_s']:.3f} s | {row['told_s']:.3f} s "
-        f"| {error} | {row['bound_s']:.3f} s | {verdict} |"
+        f"| {error} | {row['bound_s']:.3f} s | {row['without_core_s']:.2f} s | {_verdict(row)} |"
     )
 
 

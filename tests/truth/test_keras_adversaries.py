@@ -55,9 +55,8 @@ class TestAHostThatWaitsWhileTheDeviceIsBusy:
 
         assert truth.host_waited_s > 0.6 * truth.wall_s
         assert gpu["busy_seconds"] == pytest.approx(truth.busy_s, rel=0.02)
-        lost_s = gpu["idle_by_cause"].get("input_wait", 0.0)
-        assert lost_s <= truth.idle_s + 0.01 * truth.wall_s
-        assert lost_s < 0.1 * truth.host_waited_s
+        lost_s = gpu["idle_by_cause"]["input_wait"]
+        assert lost_s <= truth.idle_s + 0.02 * truth.wall_s
         assert gpu["hidden_input_wait_seconds"] > 0.9 * (truth.host_waited_s - truth.idle_s)
 
 

@@ -104,7 +104,8 @@ def _train(args: argparse.Namespace, folder: Path, spans: BusySpans) -> dict[str
     steps = max(1, args.steps // _EPOCHS)
     sleeps = slow.Sleeps()
     trace = slow.SlowToTrace(sleeps)
-    model = make_model(width, spans, *([trace] if args.slow == slow.COMPILE else []))
+    compiles = args.slow == slow.COMPILE
+    model = make_model(width, spans, *([trace] if compiles else []))
     store = slow.SlowStore(
         folder,
         batches=steps,
@@ -113,19 +114,15 @@ def _train(args: argparse.Namespace, folder: Path, spans: BusySpans) -> dict[str
         sleeps=sleeps,
     )
     each_s = args.slow_seconds / _times(args.slow, steps)
-    trace.arm(each_s)
+    callbacks = [PhaseTagger(), *slow.slow_callbacks(args.slow, each_s, sleeps, folder)]
+    if compiles:
+        callbacks.append(trace.armed_by(each_s))
     options: dict[str, Any] = {}
     if args.slow == slow.VALIDATION:
         options["validation_data"] = _validation_rows(folder)
         options["validation_batch_size"] = _ROWS_A_BATCH
     started_ns = time.monotonic_ns()
-    history = model.fit(
-        store,
-        epochs=_EPOCHS,
-        verbose=0,
-        callbacks=[PhaseTagger(), *slow.slow_callbacks(args.slow, each_s, sleeps, folder)],
-        **options,
-    )
+    history = model.fit(store, epochs=_EPOCHS, verbose=0, callbacks=callbacks, **options)
     return {
         "steps": steps * _EPOCHS,
         "loss": history.history["loss"][-1],

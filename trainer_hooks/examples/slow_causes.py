@@ -122,9 +122,17 @@ class SlowToTrace(keras.layers.Layer):  # type: ignore[misc]
         self._sleeps = sleeps
         self._seconds = 0.0
 
-    def arm(self, seconds: float) -> None:
-        """The next trace takes so much longer."""
-        self._seconds = seconds
+    def armed_by(self, seconds: float) -> keras.callbacks.Callback:
+        """A callback: the first trace after the training begins takes so much longer.
+
+        Keras goes through the layers before that, too, to build the model.
+        """
+
+        class Arm(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_train_begin(_, logs: object = None) -> None:  # noqa: N805 (self is the layer)
+                self._seconds = seconds
+
+        return Arm()
 
     def call(self, rows: Any) -> Any:
         """Hand the rows on."""
