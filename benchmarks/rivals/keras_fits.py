@@ -17,7 +17,6 @@ import json
 import logging
 import os
 import random
-import statistics
 import sys
 import threading
 import time
@@ -41,7 +40,7 @@ WINDOW_STEPS = 20
 WIDTH = 4
 ROWS = np.ones((8, WIDTH), "float32")
 LABELS = np.ones((8, 1), "float32")
-Figures = dict[str, float]
+Figures = dict[str, list[float]]
 BACKEND = keras.backend.backend()
 
 
@@ -208,20 +207,20 @@ CALLBACKS: dict[str, Callable[[], list[Any]]] = {
 
 
 def period_us(model: Any, callbacks: list[Any], steps: int, device: Device) -> Figures:  # noqa: ANN401
-    """Microseconds from step to step on the device, and of CPU: medians.
+    """Microseconds from step to step on the device, and of CPU.
 
-    It is taken over stretches of some steps, so that what a hook does only
-    now and then is in it, and what the machine did to one stretch is not.
+    One figure for each stretch of some steps, so that what a hook does only
+    now and then is in it, and what the machine did to one stretch is not in all.
     """
     device.began.clear()
     steps += WARM_UP_STEPS
     model.fit(endless(0.0), steps_per_epoch=steps, verbose=0, callbacks=callbacks)
     edges = device.began[-steps:][WARM_UP_STEPS - 1 :: WINDOW_STEPS]
-    wall, trainer, process = (
-        statistics.median(end - start for start, end in pairwise(clock)) / WINDOW_STEPS / 1e3
+    wall, thread, process = (
+        [(end - start) / WINDOW_STEPS / 1e3 for start, end in pairwise(clock)]
         for clock in zip(*edges, strict=True)
     )
-    return {"us": wall, "thread_us": trainer, "cpu_us": process}
+    return {"us": wall, "thread_us": thread, "cpu_us": process}
 
 
 def hidden_us(model: Any, callbacks: list[Any], steps: int) -> Figures:  # noqa: ANN401
@@ -230,7 +229,7 @@ def hidden_us(model: Any, callbacks: list[Any], steps: int) -> Figures:  # noqa:
     next(batches)
     began_ns = time.perf_counter_ns()
     model.fit(batches, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
-    return {"us": (time.perf_counter_ns() - began_ns) / steps / 1e3}
+    return {"us": [(time.perf_counter_ns() - began_ns) / steps / 1e3]}
 
 
 def code_us(model: Any, callbacks: list[Any], steps: int) -> Figures:  # noqa: ANN401
@@ -251,8 +250,8 @@ def code_us(model: Any, callbacks: list[Any], steps: int) -> Figures:  # noqa: A
     model.fit(batches(), steps_per_epoch=fitted, verbose=0, callbacks=callbacks)
     (process_0, thread_0), (process_1, thread_1) = marks
     return {
-        "us": (process_1 - process_0) / steps / 1e3,
-        "thread_us": (thread_1 - thread_0) / steps / 1e3,
+        "us": [(process_1 - process_0) / steps / 1e3],
+        "thread_us": [(thread_1 - thread_0) / steps / 1e3],
     }
 
 

@@ -1,10 +1,9 @@
-"""Medians with their spread, of figures that were taken in turns."""
+"""What figures say that were taken in turns on a machine that wavers."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -37,19 +36,17 @@ def spread_of(figures: Sequence[float]) -> Spread:
     return Spread(*statistics.quantiles(figures, n=4, method="inclusive"))
 
 
-def differences(with_it: Sequence[float], without: Sequence[float]) -> list[float]:
-    """What it added, round by round: machines waver, and two neighbours waver together."""
-    return [one - other for one, other in zip(with_it, without, strict=True)]
+def calmest(figures: Sequence[float]) -> float:
+    """The first decile: what else a machine does adds to a figure, and takes nothing away.
 
-
-def between_neighbours(figures: Sequence[float]) -> list[float]:
-    """Of figures taken without, with, without, ...: each with less the mean of its neighbours.
-
-    >>> between_neighbours([10.0, 15.0, 12.0])
-    [4.0]
+    >>> calmest([10.0, 10.0, 10.0, 30.0])
+    10.0
     """
-    return [
-        figures[at] - (before + after) / 2
-        for at, (before, after) in enumerate(pairwise(figures[0::2]))
-        for at in [2 * at + 1]
-    ]
+    if len(figures) == 1:
+        return figures[0]
+    return statistics.quantiles(figures, n=10, method="inclusive")[0]
+
+
+def differences(with_it: Sequence[float], without: Sequence[float]) -> list[float]:
+    """What it added, round by round: two neighbours waver together."""
+    return [one - other for one, other in zip(with_it, without, strict=True)]

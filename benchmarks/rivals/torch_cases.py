@@ -46,10 +46,10 @@ class Case:
 
 COST_CASES = (
     Case(
-        name="fast", steps=1550, forward_s=0.0, backward_s=0.0, epoch_steps=50, warm_up_epochs=4
+        name="fast", steps=1250, forward_s=0.0, backward_s=0.0, epoch_steps=50, warm_up_epochs=4
     ),
     Case(
-        name="slow_loader", steps=420, input_s=0.008, forward_s=0.0, backward_s=0.0,
+        name="slow_loader", steps=280, input_s=0.008, forward_s=0.0, backward_s=0.0,
         epoch_steps=20, warm_up_epochs=2,
     ),
 )  # fmt: skip
