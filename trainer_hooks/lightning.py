@@ -174,7 +174,7 @@ class _Tagging:
         # With several optimizers Lightning counts each; a batch is one step all the same.
         if steps != self._steps_before or not is_counted_by_lightning:
             self._steps_before = steps
-            self._pen.step(1, self.samples)
+            self._pen.count(1, self.samples)
             self.samples = 0
 
     def _action_of_callback(self, key: str, hook: str) -> Action | None:

@@ -158,7 +158,8 @@ class TrainerTagging:
 
     def _around_events(self, method: Method) -> Method:
         def timed(event: str, *args: Any, **named: Any) -> Any:  # noqa: ANN401
-            if not self.is_here or self._mode != TRAIN:
+            is_told = event in _AFTER_EVENT or self._does_anything_in(event)
+            if not is_told or self._mode != TRAIN or not self.is_here:
                 return method(event, *args, **named)
             before = (*self._pen.present, self._mode)
             self._event_begins(event, args)
@@ -170,14 +171,13 @@ class TrainerTagging:
 
     def _event_begins(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "on_step_end":
-            self._pen.step(1, self._samples)
+            self._pen.count(1, self._samples)
             self._samples = 0
         elif event == "on_epoch_begin":
             self._pen.epoch(int((args[1].epoch or 0) + _EPSILON))
         elif event == "on_epoch_end":
             self._is_in_epoch = False
-        if event in _AFTER_EVENT or self._does_anything_in(event):
-            self._go(CALLBACKS, TRAIN)
+        self._go(CALLBACKS, TRAIN)
 
     def _event_ends(self, event: str, before: tuple[int, int, int]) -> None:
         if event == "on_train_end":
