@@ -19,7 +19,7 @@ from typing import Any, Final
 from gpumon.sources.nvml_binding import INSUFFICIENT_SIZE, SUCCESS, NvmlLibrary
 from gpumon.sources.nvml_clock import Entry
 
-_UTILIZATION: Final = repeat(1)
+_UTILIZATION: Final = repeat(ctypes.c_int.from_param(1))
 """NVML_GPU_UTILIZATION_SAMPLES, for as many GPUs as there are."""
 _ENTRY_BYTES: Final = 16
 _ENTRY_FORMATS: Final = {
@@ -77,11 +77,9 @@ class RingSweep:
         self._unpackers: list[Callable[[memoryview], Iterator[Entry]]] = []
         self._rooms_in_c = (ctypes.c_uint * number)()
         self._rooms = memoryview(self._rooms_in_c).cast("B").cast("I")
+        self._positions = [ctypes.c_ulonglong() for _ in handles]
         self._stopwatch = library.stopwatch("nvmlDeviceGetSamples")
-        # The other three arguments are places.
-        self._call = library.function(
-            "nvmlDeviceGetSamples", ctypes.c_void_p, ctypes.c_int, ctypes.c_ulonglong
-        )
+        self._call = library.function("nvmlDeviceGetSamples")
         self.codes = [SUCCESS] * number
         self.counts = [0] * number
         self._make_room(_FIRST_CAPACITY)
@@ -94,7 +92,10 @@ class RingSweep:
         self._buffer = (ctypes.c_char * (self._stride * number))()
         self._bytes = memoryview(self._buffer).cast("B")
         self._words = self._bytes.cast("Q")
-        self._places = (
+        self._columns = (
+            self._handles,
+            _UTILIZATION,
+            self._positions,
             _places_in(self._kinds_in_c, ctypes.sizeof(ctypes.c_int)),
             _places_in(self._rooms_in_c, ctypes.sizeof(ctypes.c_uint)),
             _places_in(self._buffer, self._stride),
@@ -108,7 +109,9 @@ class RingSweep:
         """
         started_ns = perf_counter_ns()
         self._rooms[:] = self._full
-        self.codes = list(map(self._call, self._handles, _UTILIZATION, last_seen_us, *self._places))
+        for position, seen_us in zip(self._positions, last_seen_us, strict=True):
+            position.value = seen_us
+        self.codes = list(map(self._call, *self._columns))
         counts = self.counts = self._rooms.tolist()
         self._stopwatch[0] += perf_counter_ns() - started_ns
         if any(self.codes):
