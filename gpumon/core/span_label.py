@@ -58,8 +58,9 @@ TRAIN_STEP_CODE: Final = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 
 
 def span_code(event: RingEvent) -> int:
-    """The code of the phase that an ENTER begins."""
-    mode = event.value if event.value < len(_MODES) else 0
+    """The code of the phase that an ENTER begins: as ``span_codes`` gives it."""
+    mode = event.value & 0xFF
+    mode = mode if mode < len(_MODES) else 0
     return PHASE_NUMBER[event.phase] | mode << _MODE_SHIFT
 
 

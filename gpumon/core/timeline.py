@@ -55,8 +55,10 @@ class PhaseTimeline:
         """Let go of what ended before ``time_ns``."""
         keep_from = max(0, bisect_right(self._starts_ns, time_ns) - 1)
         if self._amounts:
+            kept_ns = self._starts_ns[keep_from] if keep_from else 0
             for start_ns in self._starts_ns[:keep_from]:
-                self._amounts.pop(start_ns, None)
+                if start_ns != kept_ns:
+                    self._amounts.pop(start_ns, None)
         del self._starts_ns[:keep_from], self._labels[:keep_from]
         old = bisect_left(self._drained, time_ns, key=_end)
         del self._drained[:old]
@@ -103,10 +105,11 @@ class PhaseTimeline:
         entered, codes = records.selected(RingKind.ENTER), span_codes(records)
         self._starts_ns += compress(records.stamps_ns, entered)
         self._labels += codes
-        for at in records.positions(RingKind.AMOUNT):
-            span = bisect_right(self._starts_ns, records.stamps_ns[at]) - 1
-            if span >= 0:
-                self._add_amount(span, PHASES[records.phases[at]], records.values[at])
+        if RingKind.AMOUNT in records.kinds:
+            for at in records.positions(RingKind.AMOUNT):
+                span = bisect_right(self._starts_ns, records.stamps_ns[at]) - 1
+                if span >= 0:
+                    self._add_amount(span, PHASES[records.phases[at]], records.values[at])
         if self._has_marks or RingKind.DEVICE_DONE in records.kinds:
             for at in records.positions(RingKind.ENTER, RingKind.STEP, RingKind.DEVICE_DONE):
                 self._follow_device(records[at])
@@ -172,7 +175,7 @@ class PhaseTimeline:
         starts_ns, codes = self._starts_ns, self._labels[first:after]
         bounds_ns = [max(starts_ns[first], window[0]), *starts_ns[first + 1 : after], window[1]]
         apart = self._add_spans_with_amounts(parts, first, after, window)
-        left = codes
+        left, rest_ns = codes, bounds_ns[-1] - bounds_ns[0]
         while left:
             code = left[0]
             label, of_this_code = LABELS[code], codes.translate(ONLY[code])
@@ -182,8 +185,12 @@ class PhaseTimeline:
                     if position not in apart:
                         self._add_span(parts, position, window)
                 continue
-            ends_ns = sum(compress(islice(bounds_ns, 1, None), of_this_code))
-            length_ns = ends_ns - sum(compress(bounds_ns, of_this_code))
+            if left or self._has_marks:
+                ends_ns = sum(compress(islice(bounds_ns, 1, None), of_this_code))
+                length_ns = ends_ns - sum(compress(bounds_ns, of_this_code))
+                rest_ns -= length_ns
+            else:
+                length_ns = rest_ns
             for position in apart:
                 if self._labels[position] == code:
                     length_ns -= bounds_ns[position - first + 1] - bounds_ns[position - first]
