@@ -6,8 +6,8 @@
 time, and the CPU that was used meanwhile. ``hidden``: JAX at work on steps of
 about 10 ms while the host prepares each batch for 4: a hook that waited for the
 device would add those. ``code``: Keras' loop around a step that does nothing,
-in thousands of steps, so that only Keras and the hook are left: CPU with the
-hook less CPU without. Each backend is asked in the environment that `make test`
+in thousands of steps, so that only Keras and the hook are left (on TensorFlow,
+a graph of one small layer): CPU with the hook less CPU without. Each backend is asked in the environment that `make test`
 made for it; `make bench-hooks` adds nvitop's.
 """
 
@@ -40,7 +40,7 @@ BACKENDS = ("jax", "tensorflow", "torch")
 STEP_US = 10_000.0
 SHARE_GOAL = 0.01
 HIDDEN_GOAL_US = 2_000.0
-CODE_GOAL_US = 5.0
+CODE_GOALS_US = {"jax": 5.0, "torch": 5.0, "tensorflow": 100.0}
 STEPS = {"period": 80, "hidden": 100, "code": 3000}
 
 Figures = dict[str, Any]
@@ -56,11 +56,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15, help="of each (default 15)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON, too")
     args = parser.parse_args()
-    # TensorFlow's step is a graph: there is no empty one; and only JAX hides an input so.
     parts = {
         "period": (measure_period, BACKENDS),
-        "hidden": (measure_hidden, ("jax",)),
-        "code": (measure_code, ("jax", "torch")),
+        "hidden": (measure_hidden, ("jax",)),  # the others wait for each step
+        "code": (measure_code, BACKENDS),
     }
     figures: Figures = {}
     for backend in args.backends:
@@ -172,8 +171,9 @@ def measure_code(fits: Fits) -> Figures:
     print(f"  gpumon, the only callback           {figures['alone_us']:+.1f}")
     print(f"  two callbacks with nothing in them  {figures['calling_us']:+.1f}")
     print(f"  gpumon beside another callback      {figures['beside_us']:+.1f}")
-    is_met = figures["alone_us"] <= CODE_GOAL_US
-    print(f"  goal: at most {CODE_GOAL_US:g} us alone: {_word(is_met)}")
+    goal_us = CODE_GOALS_US[fits.backend]
+    is_met = figures["alone_us"] <= goal_us
+    print(f"  goal: at most {goal_us:g} us alone: {_word(is_met)}")
     return {**figures, "met": is_met}
 
 

@@ -90,7 +90,11 @@ def slow_model(device: Device) -> keras.Model:
 
 
 def empty_model() -> keras.Model:
-    """A model whose step is a Python function that does nothing, but for fetching on JAX."""
+    """A model whose step is a Python function that does nothing, but for fetching on JAX.
+
+    On TensorFlow, where the wait for input is inside the step's graph, it is
+    the graph of one small layer.
+    """
 
     def on_jax(state: Any, iterator: Any) -> Any:  # noqa: ANN401
         next(iterator)
@@ -104,7 +108,7 @@ def empty_model() -> keras.Model:
             if self.train_function is None or force:
                 self.train_function = on_jax if BACKEND == "jax" else on_torch
 
-    return compiled(Empty)
+    return compiled(keras.Sequential if BACKEND == "tensorflow" else Empty)
 
 
 def busy_model() -> keras.Model:
