@@ -37,8 +37,6 @@ def numbers_of(*callbacks: Any) -> dict[str, Any]:
         "history": history.history,
         "iterations": int(model.optimizer.iterations.numpy()),
         "weights": [weight.tobytes() for weight in model.get_weights()],
-        "evaluate": model.evaluate(data, verbose=0, callbacks=found),
-        "predict": model.predict(rows, verbose=0, callbacks=found).tobytes(),
     }
 
 
@@ -48,4 +46,5 @@ if __name__ == "__main__":
     told = b.phase_ns()
     assert told["input_wait"] > 0, told
     assert told["train_step"] > 0, told
+    assert told["validation"] > 0, told
     print("bare and tagged are equal")

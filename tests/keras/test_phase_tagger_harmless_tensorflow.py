@@ -80,14 +80,16 @@ def numbers_of(callbacks: list[Any], kind: str, **compiled: Any) -> dict[str, An
     digest = hashlib.md5()
     for weight in model.get_weights():
         digest.update(np.ascontiguousarray(weight).tobytes())
-    rows, sums = b.rows_and_sums(32)
-    return {
+    numbers: dict[str, Any] = {
         "history": history.history,
         "iterations": int(model.optimizer.iterations),
         "weights": digest.hexdigest(),
-        "evaluate": model.evaluate(rows, sums, verbose=0, callbacks=callbacks),
-        "predict": model.predict(rows, verbose=0, callbacks=callbacks).tobytes(),
     }
+    if not compiled.get("jit_compile"):  # XLA would compile these two for seconds each
+        rows, sums = b.rows_and_sums(32)
+        numbers["evaluate"] = model.evaluate(rows, sums, verbose=0, callbacks=callbacks)
+        numbers["predict"] = model.predict(rows, verbose=0, callbacks=callbacks).tobytes()
+    return numbers
 
 
 KINDS = ("tf.data", "unknown length", "arrays", "generator", "class weight", "validation split")
@@ -98,15 +100,17 @@ WAYS: dict[str, dict[str, Any]] = {
     "eager": {"run_eagerly": True},
     "several eager steps": {"run_eagerly": True, "steps_per_execution": 4},
 }
-SLOW_TO_COMPILE = ("arrays", "class weight", "validation split")
+TELLING = {
+    "jit": ("tf.data", "unknown length"),
+    "several eager steps": ("arrays", "unknown length"),
+}
+"""Where the way leaves little for the kind to change, these kinds stand for the others."""
+CELLS = [(kind, way) for way in WAYS for kind in TELLING.get(way, KINDS)]
 
 
 class TestResultsDoNotChange:
-    @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize(("kind", "way"), CELLS)
     def test_with_the_hook(self, kind: str, way: str) -> None:
-        if way == "jit" and kind in SLOW_TO_COMPILE:
-            pytest.skip("XLA takes ten seconds for it, and the step is that of tf.data")
         bare = numbers_of([], kind, **WAYS[way])
 
         assert numbers_of([b.tagger(logs=False)], kind, **WAYS[way]) == bare
@@ -118,7 +122,7 @@ class TestResultsDoNotChange:
         script = Path(__file__).with_name("mirrored_training.py")
 
         done = subprocess.run(
-            [sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False
+            [sys.executable, str(script)], capture_output=True, text=True, timeout=400, check=False
         )
 
         assert done.returncode == 0, done.stderr[-2000:]

@@ -87,7 +87,7 @@ def no_workers(source: Any) -> Any:
 def noting_compute(seconds: float) -> Any:
     """Sleeps inside the compiled step, and notes when it did."""
 
-    class NotingCompute(b.SleepingCompute):  # type: ignore[misc, name-defined]
+    class NotingCompute(b.SleepingCompute):
         def __init__(self) -> None:
             super().__init__(seconds)
             self.spans_ns: list[tuple[int, int]] = []
@@ -298,7 +298,7 @@ class TestOtherPhases:
     def test_tracing_is_compile_and_told_once(self, steps_per_execution: int) -> None:
         traced_ns = []
 
-        class Tracing(b.SleepingCompute):  # type: ignore[misc, name-defined]
+        class Tracing(b.SleepingCompute):
             def call(self, rows: Any) -> Any:
                 began_ns = time.monotonic_ns()
                 time.sleep(0.2)  # runs while it is traced, and not in the graph

@@ -27,7 +27,7 @@ class StepForm(NamedTuple):
 
 def form_of(function: Any) -> StepForm:  # noqa: ANN401
     """Look at a step function; whatever cannot be made out is ``None`` or false."""
-    if _is_traced(function):  # Keras before 3.6, or somebody's own
+    if _is_traced(function):  # Keras before 3.7, or somebody's own
         return StepForm(None, function, takes_batches=False)
     held = _closure_of(function)
     if _ONE_BATCH not in held or _ITERATOR not in held:
