@@ -24,6 +24,9 @@ from tests.keras.builders_keras import (
     tagger,
 )
 
+# Of several threads each would wait for all, on cores that others use as well.
+torch.set_num_threads(1)
+
 
 class SlowRows(torch.utils.data.Dataset):  # type: ignore[misc]
     """A dataset that sleeps before each row, and notes how long it really did.
