@@ -210,7 +210,7 @@ class TestTheWaitForInput:
             waits_told_ns,
         )
 
-        assert true_ns > 49 * MS
+        assert true_ns > 40 * MS
         assert told_ns == within_a_tenth(true_ns)
 
     def test_is_told_with_several_steps_per_execution_where_nothing_is_compiled(self) -> None:
@@ -232,7 +232,7 @@ class TestTheWaitForInput:
             gross_waits_told_ns,
         )
 
-        assert true_ns > 49 * MS
+        assert true_ns > 40 * MS
         assert told_ns / 4 == within_a_tenth(true_ns)
         assert facts_of_the_loader()["input_wait"] == "gross"
 
@@ -346,7 +346,7 @@ class TestEvaluateAndPredict:
             lambda: waits_told_ns(TrainingMode.VALIDATION),
         )
 
-        assert true_ns > 49 * MS
+        assert true_ns > 40 * MS
         assert told_ns == within_a_tenth(true_ns)
         assert b.phase_ns()["validation"] >= 3 * 8 * 5 * MS
         assert b.present_phase() is TrainingPhase.OTHER
@@ -365,7 +365,7 @@ class TestEvaluateAndPredict:
             lambda: waits_told_ns(mode),
         )
 
-        assert true_ns > 49 * MS
+        assert true_ns > 40 * MS
         assert told_ns == within_a_tenth(true_ns)
         assert b.phase_ns()["validation" if call == "evaluate" else "predict"] >= 3 * 8 * 10 * MS
         assert b.present_phase() is TrainingPhase.OTHER
