@@ -29,7 +29,10 @@ class SlowSentences(torch.utils.data.Dataset):  # type: ignore[misc]
     def __getitem__(self, index: int) -> dict[str, Any]:
         self._asked += 1  # the order is shuffled: so not by the index
         if self._asked % BATCH == 1:
-            self._waits()
+            self._reading = self._waits.around()
+            self._reading.__enter__()
+        elif self._asked % BATCH == 0:
+            self._reading.__exit__(None, None, None)
         return {"input_ids": self._words[index], "labels": self._words[index][0] % 2}
 
 

@@ -15,26 +15,25 @@ FEATURES = 8
 BATCH = 4
 
 
-class SlowRows(torch.utils.data.Dataset):  # type: ignore[misc]
-    """Rows of which the first of each batch takes a while to come."""
+class SlowLoader(torch.utils.data.DataLoader):  # type: ignore[misc]
+    """A loader whose every batch takes a while to come."""
 
-    def __init__(self, batches: int, waits: Sleeps) -> None:
-        self._rows = torch.randn(
-            batches * BATCH, FEATURES, generator=torch.Generator().manual_seed(3)
-        )
+    def __init__(self, dataset: Any, waits: Sleeps, **named: Any) -> None:
+        super().__init__(dataset, **named)
         self.waits = waits
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: int) -> Any:
-        if index % BATCH == 0:
-            self.waits()
-        return self._rows[index], self._rows[index].sum()
+    def __iter__(self) -> Iterator[Any]:
+        batches = super().__iter__()
+        for _ in range(len(self)):
+            with self.waits.around():
+                batch = next(batches)
+            yield batch
 
 
 def loader(batches: int, waits: Sleeps | None = None) -> Any:
-    return torch.utils.data.DataLoader(SlowRows(batches, waits or Sleeps()), batch_size=BATCH)
+    rows = torch.randn(batches * BATCH, FEATURES, generator=torch.Generator().manual_seed(3))
+    data = torch.utils.data.TensorDataset(rows, rows.sum(dim=1))
+    return SlowLoader(data, waits or Sleeps(), batch_size=BATCH)
 
 
 def model(package: ModuleType, waits: Waits, *, fails_at: int | None = None) -> Any:

@@ -125,15 +125,14 @@ class TestSteps:
         self, b: Any, tmp_path: Path
     ) -> None:
         waits = Waits(fetch=0.01)
-        trainer = b.trainer(
-            tmp_path, waits, tagger(), num_train_epochs=1, gradient_accumulation_steps=4
-        )
+        accumulating = {"num_train_epochs": 1, "gradient_accumulation_steps": 4}
+        trainer = b.trainer(tmp_path, waits, tagger(), batches=12, **accumulating)
         with stretch() as found:
             trainer.train()
 
         assert found[0].after.steps == trainer.state.global_step == 3
-        assert found[0].after.samples == 10 * b.BATCH
-        assert is_about(found[0].phase_ns["input_wait"], waits.fetch.spent_ns, steps=10)
+        assert found[0].after.samples == 12 * b.BATCH
+        assert is_about(found[0].phase_ns["input_wait"], waits.fetch.spent_ns, steps=12)
 
     def test_are_counted_of_the_part_that_is_resumed(self, b: Any, tmp_path: Path) -> None:
         saving = {"save_strategy": "steps", "save_steps": 4, "num_train_epochs": 1}
