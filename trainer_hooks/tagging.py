@@ -218,13 +218,14 @@ class Tagging:
         machine = self.machine_here
         if machine is None:
             return
+        now_ns = monotonic_ns()
         if self._waits_each_step:
-            now_ns = monotonic_ns()
+            steps = self._writer.steps
             if self._tap.is_there:
-                self._writer.device_done(self._writer.steps, now_ns)
-            self._step_done(self._writer.steps, now_ns)
+                self._writer.device_done(steps, now_ns)
+            self._step_done(steps, now_ns)
         machine.callbacks_begin()
-        self._times.begin()
+        self._times.begin(now_ns)
 
     def batch_callbacks_end(self) -> None:
         machine = self.machine_here

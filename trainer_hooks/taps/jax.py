@@ -29,14 +29,15 @@ class TimedBatches:
     """An iterator over batches whose every ``next()`` is a wait for input.
 
     Attributes:
-        fetched: Batches since the last ``restart``.
+        source: Where they come from.
+        fetched: Batches since it was last set to 0.
         samples: Samples in them, where that could be seen.
     """
 
-    __slots__ = ("_machine", "_source", "fetched", "samples")
+    __slots__ = ("_machine", "fetched", "samples", "source")
 
     def __init__(self, source: Iterator[Any], machine: PhaseMachine) -> None:
-        self._source = source
+        self.source = source
         self._machine = machine
         self.fetched = self.samples = 0
 
@@ -47,7 +48,7 @@ class TimedBatches:
         machine = self._machine
         machine.fetch_begin()
         try:
-            batch = next(self._source)
+            batch = next(self.source)
         except StopIteration:
             machine.fetch_exhausted()
             raise
@@ -62,12 +63,19 @@ def _timed(function: StepFunction, mode: int, listener: StepListener) -> StepFun
 
 
 def _train(function: StepFunction, listener: StepListener) -> StepFunction:
+    batches: TimedBatches | None = None
+
     def train(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
+        nonlocal batches
         machine = listener.machine_here
-        # An older Keras hands over what it fetched: a wait that was not seen is not told.
-        if machine is None or not hasattr(iterator, "__next__"):
+        if machine is None:
             return function(state, iterator)
-        batches = TimedBatches(iterator, machine)
+        if batches is None or batches.source is not iterator:  # an epoch has one iterator
+            if not hasattr(iterator, "__next__"):
+                # An older Keras hands over what it fetched: a wait that was not seen is not told.
+                return function(state, iterator)
+            batches = TimedBatches(iterator, machine)
+        batches.fetched = batches.samples = 0
         try:
             result = function(state, batches)
         except StopIteration:
