@@ -91,6 +91,12 @@ class Monitor:
         if self._has_runs:
             self._forget()
         gpus, source_collector = self._gpus_now(tick)
+        rings_are_well = rings.rejected <= self._rings_rejected
+        self._rings_rejected = rings.rejected
+        rings_collector = _new(
+            CollectorState,
+            ("phase_rings", rings_are_well, rings_seconds, rings.rejected, rings.message),
+        )
         return _new(
             MonitorState,
             (
@@ -103,7 +109,7 @@ class Monitor:
                 facts.boot_id,
                 gpus,
                 self._runs.states() if self._has_runs else (),
-                (source_collector, self._rings_collector(rings, rings_seconds), *more_collectors),
+                (source_collector, rings_collector, *more_collectors),
                 self._samples_total,
                 self._missed_total,
                 self._call_seconds,
@@ -183,14 +189,6 @@ class Monitor:
         errors_total += self._source_errors
         name, took_s, message = self._facts.source_kind, tick.duration_seconds, self._source_message
         return tuple(states), _new(CollectorState, (name, success, took_s, errors_total, message))
-
-    def _rings_collector(self, rings: RingsReading, duration_seconds: float) -> CollectorState:
-        rejected = rings.rejected
-        success = rejected <= self._rings_rejected
-        self._rings_rejected = rejected
-        return _new(
-            CollectorState, ("phase_rings", success, duration_seconds, rejected, rings.message)
-        )
 
 
 def _index(known: tuple[str, GpuTracker]) -> int:

@@ -94,7 +94,9 @@ class NvmlSource:
             # what was not fetched yet carries older stamps.
             for gpu in self._gpus:
                 gpu.track.shift(jump_ns)
-        steady_since_ns = self._pace.step(stamps.ticked_at_ns)
+        pace = self._pace
+        if not pace.usual_from_ns <= stamps.silence_ns <= pace.usual_to_ns:
+            pace.step(stamps.silence_ns, stamps.ticked_at_ns)
         now_ns = fast.ask(max(0, jump_ns // US), self._monotonic_ns)
         if fast.has_codes:
             self._fast_is_old |= fast.sort_failures()
@@ -103,7 +105,7 @@ class NvmlSource:
         self._retry_wait_ns = _FIRST_WAIT_NS
         if now_ns >= self._refresh_at_ns:
             self._refresh(library, now_ns)
-        samples = fast.samples(stamps, steady_since_ns, now_ns)
+        samples = fast.samples(stamps, pace.steady_since_ns, now_ns)
         if self._fast_is_old:
             self._arrange(library)
         rejected = self._newly_rejected() if fast.took_care else 0
@@ -225,23 +227,27 @@ class _Pace:
     """Notices that the source was not read for a while, as after SIGSTOP or a hanging call.
 
     A reading of the present must not be spread over such a stop.
+
+    Attributes:
+        steady_since_ns: Since when the reads have come regularly; CLOCK_MONOTONIC.
+        usual_from_ns: A distance of two reads from here ...
+        usual_to_ns: ... to here is as usual: there is nothing to learn from it.
     """
 
     def __init__(self) -> None:
-        self._last_ns: int | None = None
         self._usual_ns = 0
-        self._steady_since_ns = 0
+        self.steady_since_ns = 0
+        self.usual_from_ns = self.usual_to_ns = -1
 
-    def step(self, now_ns: int) -> int:
-        """Note one read; say since when they have come regularly."""
-        if self._last_ns is None:
-            self._last_ns = self._steady_since_ns = now_ns
-            return now_ns
-        gap_ns, self._last_ns = now_ns - self._last_ns, now_ns
+    def step(self, gap_ns: int, now_ns: int) -> None:
+        """Take a distance of two reads that is not as usual; 0 is the first read's."""
+        if gap_ns == 0:
+            self.steady_since_ns = now_ns
+            return
         if gap_ns <= max(_NO_STOP_NS, self._usual_ns * 5 // 2):
             self._usual_ns += (gap_ns - self._usual_ns) // 4
         else:
             # A longer period is learnt too, but one stop is not a period.
             self._usual_ns = min(gap_ns, 2 * max(self._usual_ns, _NO_STOP_NS))
-            self._steady_since_ns = now_ns
-        return self._steady_since_ns
+            self.steady_since_ns = now_ns
+        self.usual_from_ns, self.usual_to_ns = self._usual_ns * 7 // 8, self._usual_ns * 9 // 8

@@ -69,6 +69,7 @@ class StampClock:
         offset_ns: Stamp minus monotonic, in nanoseconds; ``None`` as long as
             no stamp can be placed in time.
         ticked_at_ns: CLOCK_MONOTONIC of the last tick.
+        silence_ns: Time between that tick and the one before; 0 at the first.
         was_set: Whether, at that tick, rings could still hold stamps from
             before the clock was set.
         is_certain: Whether the stamps are known to count a clock of this
@@ -84,7 +85,7 @@ class StampClock:
         self._clock_id: int | None = None
         self._monotonic_ns = clock.monotonic_ns
         self._read_clock_ns = read_clock_ns
-        self._silence_ns = 0
+        self.silence_ns = 0
         self._misses = 0
         self._seen_offsets: deque[int] = deque(maxlen=_ESTIMATE_TICKS)
         self._jump_ns = 0
@@ -109,7 +110,7 @@ class StampClock:
             if width_ns > _GOOD_PAIR_NS:
                 self.offset_ns = self._paired_offset_ns(self._clock_id)
         before_ns, self.ticked_at_ns = self.ticked_at_ns or now_ns, now_ns
-        self._silence_ns = now_ns - before_ns
+        self.silence_ns = now_ns - before_ns
         self.was_set = now_ns < self._forget_at_ns
         self.is_certain = self._clock_id is not None and not self.was_set
         moved_ns = (self.offset_ns or 0) - (offset_ns or 0)
@@ -168,7 +169,7 @@ class StampClock:
         if self.offset_ns is None:
             return False
         age_ns = now_ns - (stamp_us * US - self.offset_ns)
-        return -_AHEAD_NS <= age_ns <= NEAR_NS + self._silence_ns
+        return -_AHEAD_NS <= age_ns <= NEAR_NS + self.silence_ns
 
     def _nearest_clock(self, stamps_us: list[int], now_ns: int) -> tuple[StampDomain, int] | None:
         offsets = [
