@@ -49,39 +49,25 @@ def pipeline(source: Any, batches: int, *, prefetches: bool) -> Any:
     return data.take(batches).with_options(options)
 
 
-def generator(source: Any) -> Any:
-    return iter(source)
+def py_dataset(workers: int) -> Callable[[Any], Any]:
+    """Makes a ``PyDataset`` as slow as a source."""
 
+    def make(source: Any) -> Any:
+        import keras
 
-def py_dataset(workers: int) -> Any:
-    import keras
+        class Batches(keras.utils.PyDataset):  # type: ignore[misc]
+            _batch = next(iter(b.SlowBatches(0.0)))
 
-    class Batches(keras.utils.PyDataset):  # type: ignore[misc]
-        def __init__(self, source: Any) -> None:
-            super().__init__(workers=workers)
-            self._source = source
-            self._batch = next(iter(b.SlowBatches(0.0)))
+            def __len__(self) -> int:
+                return STEPS
 
-        def __len__(self) -> int:
-            return STEPS
+            def __getitem__(self, index: int) -> Any:
+                time.sleep(source.seconds)
+                return self._batch
 
-        def __getitem__(self, index: int) -> Any:
-            time.sleep(self._source.seconds)
-            return self._batch
+        return Batches(workers=workers)
 
-    return Batches
-
-
-def one_worker(source: Any) -> Any:
-    return py_dataset(1)(source)
-
-
-def two_workers(source: Any) -> Any:
-    return py_dataset(2)(source)
-
-
-def no_workers(source: Any) -> Any:
-    return py_dataset(0)(source)
+    return make
 
 
 def noting_compute(seconds: float) -> Any:
@@ -161,29 +147,43 @@ def within_a_tenth(true_ns: float) -> Any:
 
 class TestTheWaitForInput:
     def gaps_and_waits_ns(self, source: Any, seconds: float) -> tuple[list[int], list[int]]:
-        """From each compute to the next one, and what was told of the fetch between them."""
+        """From a batch's callbacks to its compute, and what was told of the fetch between."""
+        import keras
+
+        class Notes(keras.callbacks.Callback):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.begun_ns: list[int] = []
+
+            def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+                self.begun_ns.append(time.monotonic_ns())
+
         compute = noting_compute(0.005)
-        model, hook = b.small_model(compute), b.tagger()
+        model, hook, notes = b.small_model(compute), b.tagger(), Notes()
         model.fit(source(b.SlowBatches(0.0)), verbose=0, steps_per_epoch=STEPS)
         compute.spans_ns.clear()
         before = len(waits_told_ns())
 
         data = source(b.SlowBatches(seconds))
-        model.fit(data, verbose=0, steps_per_epoch=STEPS, callbacks=[hook])
+        model.fit(data, verbose=0, steps_per_epoch=STEPS, callbacks=[notes, hook])
 
-        gaps_ns = [after[0] - before[1] for before, after in pairwise(compute.spans_ns)]
-        return gaps_ns, waits_told_ns()[before + 1 :]
+        gaps_ns = [
+            computes[0] - begun_ns
+            for begun_ns, computes in zip(notes.begun_ns, compute.spans_ns, strict=True)
+        ]
+        return gaps_ns[1:], waits_told_ns()[before + 1 :]
 
     @pytest.mark.parametrize(
         ("source", "seconds"),
         [
             (synchronous, 0.05),
             (prefetched, 0.05),
-            (generator, 0.05),
-            (no_workers, 0.05),
-            (one_worker, 0.05),
-            (two_workers, 0.12),
+            (iter, 0.05),
+            (py_dataset(workers=0), 0.05),
+            (py_dataset(workers=1), 0.05),
+            (py_dataset(workers=2), 0.12),
         ],
+        ids=["synchronous", "prefetched", "generator", "workers=0", "workers=1", "workers=2"],
     )
     def test_is_what_the_compute_had_to_wait(self, source: Any, seconds: float) -> None:
         fast_gaps_ns, fast_waits_ns = self.gaps_and_waits_ns(source, 0.0)
