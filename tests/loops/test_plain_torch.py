@@ -149,6 +149,8 @@ class TestALoader:
                     with waits.around():
                         batch = next(batches)
                     yield batch
+                with waits.around():
+                    del batches  # the worker is waited for
 
         with stretch() as found:
             for _ in timed(Loader(Rows(), num_workers=1, prefetch_factor=4)):
