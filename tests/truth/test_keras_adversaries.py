@@ -53,7 +53,7 @@ class TestAHostThatWaitsWhileTheDeviceIsBusy:
         truth = train_asynchronously(tmp_path / "busy.jsonl", step_s=0.016, input_s=0.015)
         gpu = daemon.settled_report()["gpus"][0]
 
-        assert truth.host_waited_s > 0.6 * truth.wall_s
+        assert truth.host_waited_s > 3.5
         assert gpu["busy_seconds"] == pytest.approx(truth.busy_s, rel=0.02)
         lost_s = gpu["idle_by_cause"]["input_wait"]
         assert lost_s <= truth.idle_s + 0.02 * truth.wall_s
