@@ -12,12 +12,14 @@ JAX_BIN := .venv-jax/bin
 # The frameworks that hooks are tested with, each in an environment of its own. torch brings
 # gigabytes of CUDA along where there is no CPU build: on a laptop only `make test TORCH=1` has it.
 FRAMEWORKS := jax tensorflow torch
+# ... and the oldest Keras that is supported, on the JAX of its time.
+ENVIRONMENTS := $(FRAMEWORKS) oldest-keras
 TORCH ?= $(CI)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo demo-keras test $(FRAMEWORKS:%=test-%) check truth bench bench-hooks soak gpu golden clean tools
+.PHONY: help demo demo-keras test $(ENVIRONMENTS:%=test-%) check truth bench bench-hooks soak gpu golden clean tools
 
 # $(call install,ENVIRONMENT,EXTRAS): networks fail, so what downloads is tried a second time.
 # $(call install_with,ENVIRONMENT,EXTRAS,MORE) adds what is no extra.
@@ -38,7 +40,7 @@ demo-keras: .venv-jax/.dev ## the same demo with Keras on JAX (downloads 700 MB 
 	@$(JAX_BIN)/gpumon demo --keras $(ARGS)
 
 test: tools .venv/.dev ## all tests; fetches the tools they need
-	@for framework in $(FRAMEWORKS); do \
+	@for framework in $(ENVIRONMENTS); do \
 		if [ $$framework = torch ] && [ -z "$(TORCH)" ]; then \
 			echo "SKIPPED: the tests marked keras_torch; make test TORCH=1 downloads torch for them."; \
 		elif $(MAKE) --no-print-directory .venv-$$framework/.dev; then \
@@ -50,6 +52,10 @@ test: tools .venv/.dev ## all tests; fetches the tools they need
 
 $(FRAMEWORKS:%=test-%): test-%: .venv-%/.dev ## the tests that train with one framework
 	@KERAS_BACKEND=$* GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-$*/bin/python -m pytest -m keras_$* $(ARGS)
+
+test-oldest-keras: .venv-oldest-keras/.dev
+	@KERAS_BACKEND=jax GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-oldest-keras/bin/python -m pytest \
+		-m keras_jax tests/keras $(ARGS)
 
 check: .venv/.dev ## lint, format, types, import direction, layout
 	$(BIN)/ruff check .
@@ -83,7 +89,7 @@ golden: .venv/.dev ## renew the golden files and the dashboard; read the diff be
 	GPUMON_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests -k golden
 
 clean: ## remove the environments, caches and builds
-	rm -rf .venv $(FRAMEWORKS:%=.venv-%) .venv-rivals build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv $(ENVIRONMENTS:%=.venv-%) .venv-rivals build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 tools: # Debian packages that only tests start; nothing happens where all are there.
@@ -94,7 +100,7 @@ tools: # Debian packages that only tests start; nothing happens where all are th
 	@sh tests/tools/make_venv.sh "$(PYTHON)" .venv
 	@touch $@
 
-$(FRAMEWORKS:%=.venv-%/.made): .venv-%/.made:
+$(ENVIRONMENTS:%=.venv-%/.made): .venv-%/.made:
 	@sh tests/tools/make_venv.sh "$(PYTHON)" .venv-$*
 	@touch $@
 
@@ -120,13 +126,13 @@ $(FRAMEWORKS:%=.venv-%/.made): .venv-%/.made:
 
 .venv-tensorflow/.dev: .venv-tensorflow/.made pyproject.toml setup.py
 	@echo "Installing gpumon, Keras and TensorFlow into .venv-tensorflow (1.6 GB) ..."
-	@$(call install_with,.venv-tensorflow,demo$(,)dev,'tensorflow-cpu>=2.16' 'keras>=3')
+	@$(call install_with,.venv-tensorflow,demo$(,)dev,'tensorflow-cpu>=2.16' 'keras>=3.7')
 	@touch $@
 
 .venv-torch/.dev: .venv-torch/.made pyproject.toml setup.py
 	@echo "Installing gpumon, torch, Keras, Lightning and Transformers into .venv-torch (1.5 GB) ..."
 	@.venv-torch/bin/python -m pip install -q torch==2.13.0
-	@$(call install_with,.venv-torch,demo$(,)dev$(,)lightning$(,)huggingface,'keras>=3')
+	@$(call install_with,.venv-torch,demo$(,)dev$(,)lightning$(,)huggingface,'keras>=3.7')
 	@touch $@
 
 # For `make bench-hooks` alone. nvitop's callback runs on TensorFlow: it has a folder to itself.
@@ -135,4 +141,9 @@ $(FRAMEWORKS:%=.venv-%/.made): .venv-%/.made:
 	@sh tests/tools/make_venv.sh "$(PYTHON)" .venv-rivals
 	@.venv-rivals/bin/python -m pip install -q torch==2.13.0 traceml-ai==0.5.0 'gpuprof[host]==0.7.1'
 	@.venv-rivals/bin/python -m pip install -q --upgrade --target .venv-rivals/nvitop nvitop==1.6.0
+	@touch $@
+
+.venv-oldest-keras/.dev: .venv-oldest-keras/.made pyproject.toml setup.py
+	@echo "Installing gpumon and the oldest supported Keras into .venv-oldest-keras (700 MB) ..."
+	@$(call install_with,.venv-oldest-keras,demo$(,)dev,keras==3.7.0 jax==0.4.30)
 	@touch $@
