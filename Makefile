@@ -121,7 +121,7 @@ $(ENVIRONMENTS:%=.venv-%/.made): .venv-%/.made:
 
 .venv-jax/.dev: .venv-jax/.made pyproject.toml setup.py
 	@echo "Installing gpumon, Keras and JAX into .venv-jax (700 MB) ..."
-	@$(call install,.venv-jax,demo$(,)dev$(,)keras)
+	@$(call install_with,.venv-jax,demo$(,)dev$(,)keras,nvtx)
 	@touch $@
 
 .venv-tensorflow/.dev: .venv-tensorflow/.made pyproject.toml setup.py

@@ -20,9 +20,9 @@ from gpumon.core.ring_format import (
     WORD_RECORD_COUNT,
     WORD_VERSION,
 )
-from trainer_hooks.ring_folder import RingFolder
-from trainer_hooks.ring_memory import RingMemory, make_ring
-from trainer_hooks.ring_writer import RingWriter
+from trainer_hooks.ring.ring_folder import RingFolder
+from trainer_hooks.ring.ring_memory import RingMemory, make_ring
+from trainer_hooks.ring.ring_writer import RingWriter
 
 BOOT_ID = "b007-1d"
 SOMEBODY_ELSE = 3_999_999

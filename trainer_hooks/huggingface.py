@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from transformers import TrainerCallback
 
-from trainer_hooks.loader_facts import loader_facts
-from trainer_hooks.phase_machine import OTHER, TRAIN, VALIDATION
-from trainer_hooks.process_ring import describe_run, process_ring
+from trainer_hooks.keras_fit.phase_machine import OTHER, TRAIN, VALIDATION
 from trainer_hooks.quiet_warning import warn_quietly
-from trainer_hooks.trainer_tagging import TrainerTagging
+from trainer_hooks.ring.process_ring import describe_run, process_ring
+from trainer_hooks.trainers.loader_facts import loader_facts
+from trainer_hooks.trainers.trainer_tagging import TrainerTagging
 
 _FRAMES_UP: Final = 12
 _VALIDATES: Final = 1

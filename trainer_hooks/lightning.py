@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainer_hooks.lightning_phases import Action, LightningPhases, action_named
-from trainer_hooks.lightning_profiler import (
+from trainer_hooks.quiet_warning import warn_quietly
+from trainer_hooks.ring.process_ring import ProcessRing, describe_run, process_ring
+from trainer_hooks.ring.ring_writer import RingWriter
+from trainer_hooks.taps.samples import rows_of
+from trainer_hooks.trainers.lightning_phases import Action, LightningPhases, action_named
+from trainer_hooks.trainers.lightning_profiler import (
     ListeningProfiler,
     lightning_packages,
     without_listener,
 )
-from trainer_hooks.loader_facts import loader_facts
-from trainer_hooks.process_ring import ProcessRing, describe_run, process_ring
-from trainer_hooks.quiet_warning import warn_quietly
-from trainer_hooks.ring_writer import RingWriter
-from trainer_hooks.taps.samples import rows_of
+from trainer_hooks.trainers.loader_facts import loader_facts
 
 
 class PhaseTagger:

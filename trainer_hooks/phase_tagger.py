@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import keras
 
-from trainer_hooks.adapter_facts import adapter_facts
-from trainer_hooks.brackets import caller_named
-from trainer_hooks.nvtx_pen import Ranges, find_ranges
-from trainer_hooks.process_ring import describe_run, process_ring
+from trainer_hooks.keras_fit.adapter_facts import adapter_facts
+from trainer_hooks.keras_fit.brackets import caller_named
+from trainer_hooks.keras_fit.nvtx_pen import Ranges, find_ranges
+from trainer_hooks.keras_fit.tagging import Tagging
+from trainer_hooks.keras_fit.wishes import Wishes
 from trainer_hooks.quiet_warning import warn_quietly
-from trainer_hooks.tagging import Tagging, Wishes
+from trainer_hooks.ring.process_ring import describe_run, process_ring
 
 _TEST: Final = 1
 _PREDICT: Final = 2

@@ -12,10 +12,10 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, Generic, TypeVar, overload
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from trainer_hooks.loader_facts import loader_facts
-from trainer_hooks.process_ring import describe_run, process_ring
 from trainer_hooks.quiet_warning import QuietWarningOnce
-from trainer_hooks.ring_writer import START_UP
+from trainer_hooks.ring.process_ring import describe_run, process_ring
+from trainer_hooks.ring.ring_writer import START_UP
+from trainer_hooks.trainers.loader_facts import loader_facts
 
 T = TypeVar("T")
 

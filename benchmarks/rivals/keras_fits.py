@@ -263,7 +263,7 @@ def steps_counted(name: str) -> int:
     """Steps in gpumon's ring so far, if this variant has one."""
     if "gpumon" not in name:
         return 0
-    from trainer_hooks.process_ring import process_ring
+    from trainer_hooks.ring.process_ring import process_ring
 
     writer = process_ring().writer
     return 0 if writer is None else writer.steps

@@ -17,7 +17,7 @@ from tests.trainings import PATIENCE_S, TRAINING, process, read, reader_of
 
 FULL_SPEED = """
 import sys, time
-from trainer_hooks.process_ring import process_ring
+from trainer_hooks.ring.process_ring import process_ring
 writer = process_ring().writer
 print("there", flush=True)
 number, until = 0, time.monotonic() + 2.5

@@ -81,7 +81,7 @@ class TestNoRoomForARing:
             "            file.write(bytes(1 << 16)); file.flush()\n"
             "    except OSError:\n"
             "        pass\n"
-            "from trainer_hooks.process_ring import process_ring\n"
+            "from trainer_hooks.ring.process_ring import process_ring\n"
             "for _ in range(70_000):\n"
             "    process_ring().writer.event(1)\n"
             "total = 0",

@@ -142,7 +142,7 @@ class TestAKerasTraining:
 
         if keras.backend.backend() != "torch":
             pytest.skip("Keras runs on another backend: KERAS_BACKEND=torch make gpu")
-        from trainer_hooks import process_ring
+        from trainer_hooks.ring import process_ring
 
         monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
         monkeypatch.setattr(process_ring._Slot, "ring", None)

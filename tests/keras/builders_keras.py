@@ -19,7 +19,7 @@ from gpumon.core.ring_format import (
     parse_header,
 )
 from trainer_hooks import PhaseTagger
-from trainer_hooks.process_ring import process_ring
+from trainer_hooks.ring.process_ring import process_ring
 
 FEATURES = 8
 BATCH = 16

@@ -27,7 +27,7 @@ def framework(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def own_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Each test has a ring of its own."""
-    from trainer_hooks import process_ring
+    from trainer_hooks.ring import process_ring
 
     monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(process_ring._Slot, "ring", None)

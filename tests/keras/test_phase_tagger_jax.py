@@ -238,7 +238,7 @@ class TestMarks:
                 assert at_ns < began[step - 1] + 200 * MS
 
     def test_the_facts_say_what_trains_and_on_what(self) -> None:
-        from trainer_hooks.process_ring import process_ring
+        from trainer_hooks.ring.process_ring import process_ring
 
         hook = b.tagger(run="resnet", gpus=[1])
         rows, sums = b.rows_and_sums(64)

@@ -191,7 +191,7 @@ class TestATapThatFails:
     @pytest.mark.parametrize(
         ("where", "fails"),
         [
-            ("trainer_hooks.probed_tap.make_tap", cannot_import),
+            ("trainer_hooks.keras_fit.probed_tap.make_tap", cannot_import),
             ("trainer_hooks.taps.jax.JaxTap.place", cannot_place),
             ("trainer_hooks.taps.jax.JaxTap.remove", cannot_place),
         ],

@@ -88,7 +88,7 @@ def noting_compute(seconds: float) -> Any:
 
 
 def facts_of_the_loader() -> dict[str, Any]:
-    from trainer_hooks.process_ring import process_ring
+    from trainer_hooks.ring.process_ring import process_ring
 
     writer = process_ring().writer
     assert writer is not None

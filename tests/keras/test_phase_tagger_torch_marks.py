@@ -239,7 +239,7 @@ class TestATrainingThatKerasDoesNotFeed:
 
 class TestTheFacts:
     def facts(self) -> dict[str, Any]:
-        from trainer_hooks.process_ring import process_ring
+        from trainer_hooks.ring.process_ring import process_ring
 
         writer = process_ring().writer
         assert writer is not None

@@ -17,8 +17,8 @@ from gpumon.core.ring_format import (
     newest_totals,
     parse_header,
 )
-from trainer_hooks import process_ring
-from trainer_hooks.ring_writer import RingWriter
+from trainer_hooks.ring import process_ring
+from trainer_hooks.ring.ring_writer import RingWriter
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from tests.loops.builders_loops import (
     own_ring,
     stretch,
 )
-from trainer_hooks import process_ring
+from trainer_hooks.ring import process_ring
 
 pytestmark = pytest.mark.keras_torch
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.loops.builders_loops import Waits
-from trainer_hooks import process_ring
+from trainer_hooks.ring import process_ring
 
 pytestmark = pytest.mark.keras_torch
 
@@ -142,7 +142,7 @@ class TestTroubleOfOurOwn:
     def test_ends_the_tagging_with_one_warning_and_not_the_training(
         self, b: Any, pl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from trainer_hooks.lightning_phases import LightningPhases
+        from trainer_hooks.trainers.lightning_phases import LightningPhases
 
         bare = outcome(b, pl, tmp_path / "bare")
 

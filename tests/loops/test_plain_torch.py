@@ -35,7 +35,7 @@ for rows in timed(loader):
         optimizer.step()
         scheduler.step()
     step(samples=len(rows))
-from trainer_hooks.process_ring import process_ring
+from trainer_hooks.ring.process_ring import process_ring
 pen = process_ring().writer
 print(json.dumps([pen.steps, pen._samples, pen.facts.loader["batch_size"]]))
 """

@@ -216,7 +216,7 @@ def _is_within(at_ns: int, windows_ns: Sequence[Span]) -> bool:
 def _outcome(
     fit: Fit, sleeps: slow.Sleeps, edges: TruthfulEdges, batches: Batches, steps: Steps
 ) -> Outcome:
-    from trainer_hooks.process_ring import process_ring
+    from trainer_hooks.ring.process_ring import process_ring
 
     pen = process_ring().writer
     assert pen is not None

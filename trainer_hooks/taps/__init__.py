@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from trainer_hooks.phase_machine import PhaseMachine
+from trainer_hooks.keras_fit.phase_machine import PhaseMachine
 
 FUNCTION_OF_MODE = ("train_function", "test_function", "predict_function")
 """The attribute of a model that holds the step of a mode, by the number of the mode."""

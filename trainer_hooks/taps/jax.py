@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from trainer_hooks.phase_machine import TRAIN, PhaseMachine
+from trainer_hooks.keras_fit.phase_machine import TRAIN, PhaseMachine
 from trainer_hooks.taps import StepListener
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.step_functions import StepFunctions

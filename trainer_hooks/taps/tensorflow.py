@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.core.phase import TrainingMode
-from trainer_hooks.phase_machine import TRAIN
-from trainer_hooks.process_ring import describe_run, process_ring
+from trainer_hooks.keras_fit.phase_machine import TRAIN
+from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.taps import FUNCTION_OF_MODE, StepListener
 from trainer_hooks.taps.step_functions import StepFunctions
 from trainer_hooks.taps.tensorflow_functions import form_of, traces_of

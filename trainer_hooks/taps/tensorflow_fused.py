@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic_ns
 from typing import Any
 
-from trainer_hooks.phase_machine import PhaseMachine
+from trainer_hooks.keras_fit.phase_machine import PhaseMachine
 from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.taps import StepListener
 from trainer_hooks.taps.tensorflow_accounts import Accounts

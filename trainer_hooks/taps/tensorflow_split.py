@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from trainer_hooks.phase_machine import TRAIN, PhaseMachine
+from trainer_hooks.keras_fit.phase_machine import TRAIN, PhaseMachine
 from trainer_hooks.taps import StepListener
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tensorflow_functions import form_of, traces_of

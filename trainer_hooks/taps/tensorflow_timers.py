@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-from trainer_hooks.phase_machine import PhaseMachine
+from trainer_hooks.keras_fit.phase_machine import PhaseMachine
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tensorflow_accounts import Totals
 from trainer_hooks.taps.tensorflow_functions import traces_of

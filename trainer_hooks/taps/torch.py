@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from trainer_hooks.phase_machine import TRAIN
+from trainer_hooks.keras_fit.phase_machine import TRAIN
 from trainer_hooks.taps import StepListener
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
 from trainer_hooks.taps.samples import rows_of

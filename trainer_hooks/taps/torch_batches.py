@@ -6,8 +6,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Final
 
-from trainer_hooks.brackets import caller_named
-from trainer_hooks.phase_machine import TRAIN
+from trainer_hooks.keras_fit.brackets import caller_named
+from trainer_hooks.keras_fit.phase_machine import TRAIN
 from trainer_hooks.taps import StepListener
 
 _MAKES_LOADERS: Final = "get_torch_dataloader"

@@ -14,9 +14,10 @@ import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring_format import PAGE_BYTES, decode_records, parse_header
-from trainer_hooks import phase, process_ring, step, timed
+from trainer_hooks import phase, step, timed
 from trainer_hooks.quiet_warning import QuietWarningOnce
-from trainer_hooks.ring_writer import RingWriter
+from trainer_hooks.ring import process_ring
+from trainer_hooks.ring.ring_writer import RingWriter
 
 
 @pytest.fixture

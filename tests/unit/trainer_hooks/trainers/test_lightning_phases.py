@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from trainer_hooks.lightning_phases import Action, LightningPhases, action_named
+from trainer_hooks.trainers.lightning_phases import Action, LightningPhases, action_named
 
 VAL_BEGIN = "[LightningModule]Net.on_validation_model_eval"
 VAL_END = "[Strategy]SingleDeviceStrategy.on_validation_end"

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
-from trainer_hooks.phase_machine import (
+from trainer_hooks.keras_fit.phase_machine import (
     BETWEEN_EPOCHS,
     CALLBACKS,
     CHECKPOINT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from trainer_hooks.phase_machine import PhaseMachine
+from trainer_hooks.keras_fit.phase_machine import PhaseMachine
 from trainer_hooks.taps import StepListener, Tap, make_tap
 
 PATIENCE_BATCHES: Final = 3

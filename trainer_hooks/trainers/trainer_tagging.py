@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gpumon.core.phase import TrainingMode
-from trainer_hooks.phase_machine import (
+from trainer_hooks.keras_fit.phase_machine import (
     BETWEEN_EPOCHS,
     CALLBACKS,
     CHECKPOINT,
@@ -19,10 +19,10 @@ from trainer_hooks.phase_machine import (
     TRAIN_STEP,
     VALIDATION,
 )
-from trainer_hooks.process_ring import ProcessRing
-from trainer_hooks.ring_writer import RingWriter
-from trainer_hooks.shadows import Shadows
+from trainer_hooks.ring.process_ring import ProcessRing
+from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.samples import rows_of
+from trainer_hooks.trainers.shadows import Shadows
 
 Method = Callable[..., Any]
 

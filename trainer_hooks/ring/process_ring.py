@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from gpumon.core.ring_events import RunFacts
 from trainer_hooks.quiet_warning import warn_quietly
-from trainer_hooks.ring_folder import find_ring_folder
-from trainer_hooks.ring_memory import make_ring
-from trainer_hooks.ring_writer import RingWriter
-from trainer_hooks.run_facts import read_run_facts
+from trainer_hooks.ring.ring_folder import find_ring_folder
+from trainer_hooks.ring.ring_memory import make_ring
+from trainer_hooks.ring.ring_writer import RingWriter
+from trainer_hooks.ring.run_facts import read_run_facts
 
 
 class ProcessRing:

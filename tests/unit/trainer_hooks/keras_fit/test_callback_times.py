@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon.core.ring_facts import encode_facts, parse_facts
 from tests.unit.core.test_ring_facts import FACTS
-from trainer_hooks.callback_times import OTHERS, CallbackTimes
+from trainer_hooks.keras_fit.callback_times import OTHERS, CallbackTimes
 
 
 class TestTheTimes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainer_hooks.shadows import Shadows
+from trainer_hooks.trainers.shadows import Shadows
 
 
 class Trainer:

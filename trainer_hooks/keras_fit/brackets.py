@@ -16,7 +16,7 @@ _ALIAS: Final = {_BATCH_BEGIN: "on_batch_begin", _BATCH_END: "on_batch_end"}
 _MARKED: Final = ("on_epoch_begin", "on_epoch_end", "on_train_end", "on_test_begin", "on_test_end")
 _MODES: Final = {"test": 1, "predict": 2}
 _FRAMES_UP: Final = 12
-_OURS: Final = ("trainer_hooks.phase_tagger", "trainer_hooks.brackets")
+_OURS: Final = ("trainer_hooks.phase_tagger", "trainer_hooks.keras_fit.brackets")
 
 
 class Watcher(Protocol):

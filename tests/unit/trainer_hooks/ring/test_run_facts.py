@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gpumon.core.ring_events import RunFacts
-from trainer_hooks.run_facts import Place, place_in_job, read_run_facts
+from trainer_hooks.ring.run_facts import Place, place_in_job, read_run_facts
 
 
 def facts(environ: dict[str, str] | None = None, **said: object) -> RunFacts:

@@ -34,7 +34,7 @@ from gpumon.core.ring_format import (
     WORD_MASK,
     WORD_TOTALS_GENERATION,
 )
-from trainer_hooks.ring_memory import RingMemory, publish
+from trainer_hooks.ring.ring_memory import RingMemory, publish
 
 START_UP: Final = PHASE_NUMBER[TrainingPhase.START_UP]
 

@@ -7,11 +7,11 @@ from time import monotonic_ns
 from typing import Any, Final
 
 from gpumon.core.phase import PHASES
-from trainer_hooks.closing_line import FitFigures, closing_line
-from trainer_hooks.daemon_counters import GpuRatios, state_folders
-from trainer_hooks.phase_machine import PhaseMachine
-from trainer_hooks.ring_writer import RingWriter
-from trainer_hooks.step_times import StepTimes
+from trainer_hooks.keras_fit.closing_line import FitFigures, closing_line
+from trainer_hooks.keras_fit.daemon_counters import GpuRatios, state_folders
+from trainer_hooks.keras_fit.phase_machine import PhaseMachine
+from trainer_hooks.keras_fit.step_times import StepTimes
+from trainer_hooks.ring.ring_writer import RingWriter
 
 INPUT_WAIT_RATIO: Final = "input_wait_ratio"
 

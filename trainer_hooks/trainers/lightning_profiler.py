@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from trainer_hooks.lightning_phases import Action
+from trainer_hooks.trainers.lightning_phases import Action
 
 _PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
 

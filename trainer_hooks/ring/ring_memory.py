@@ -23,7 +23,7 @@ from gpumon.core.ring_format import (
     WORD_RECORD_COUNT,
     WORD_VERSION,
 )
-from trainer_hooks.ring_folder import RingFolder
+from trainer_hooks.ring.ring_folder import RingFolder
 
 
 class RingMemory(NamedTuple):

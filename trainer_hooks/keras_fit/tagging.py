@@ -6,38 +6,32 @@ from collections.abc import Callable
 from dataclasses import replace
 from threading import get_ident
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from trainer_hooks.brackets import Brackets
-from trainer_hooks.callback_times import CallbackTimes
-from trainer_hooks.fit_figures import Fit
-from trainer_hooks.flush_bracket import bracket_flush, unbracket_flush
-from trainer_hooks.nvtx_pen import NvtxPen, Ranges
-from trainer_hooks.phase_machine import COMPILE, INPUT_WAIT, OTHER, TRAIN, Pen, PhaseMachine
-from trainer_hooks.probed_tap import ProbedTap
-from trainer_hooks.process_ring import ProcessRing
-from trainer_hooks.ring_writer import RingWriter
-from trainer_hooks.screen import say
+from trainer_hooks.keras_fit.brackets import Brackets
+from trainer_hooks.keras_fit.callback_times import CallbackTimes
+from trainer_hooks.keras_fit.fit_figures import Fit
+from trainer_hooks.keras_fit.flush_bracket import bracket_flush, unbracket_flush
+from trainer_hooks.keras_fit.nvtx_pen import NvtxPen
+from trainer_hooks.keras_fit.phase_machine import (
+    COMPILE,
+    INPUT_WAIT,
+    OTHER,
+    TRAIN,
+    Pen,
+    PhaseMachine,
+)
+from trainer_hooks.keras_fit.probed_tap import ProbedTap
+from trainer_hooks.keras_fit.screen import say
+from trainer_hooks.keras_fit.wishes import Wishes
+from trainer_hooks.ring.process_ring import ProcessRing
+from trainer_hooks.ring.ring_writer import RingWriter
 
 if TYPE_CHECKING:
     from trainer_hooks.taps.device_watch import DeviceWatch
 
 _RESTATE_NS: Final = 1_000_000_000
 """The first page of the ring is not written anew more often: epochs may be short."""
-
-
-class Wishes(NamedTuple):
-    """What the user wants of a tagged training.
-
-    Attributes:
-        logs: Whether epochs get keys in their ``logs``.
-        ranges: What opens NVTX ranges; ``None``: none are wanted.
-        warn: Told of trouble, as a sentence.
-    """
-
-    logs: bool
-    ranges: Ranges | None
-    warn: Callable[[str], None]
 
 
 class Tagging:

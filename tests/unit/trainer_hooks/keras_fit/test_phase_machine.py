@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from trainer_hooks.phase_machine import PhaseMachine
+from trainer_hooks.keras_fit.phase_machine import PhaseMachine
 
 START_UP = PHASE_NUMBER[TrainingPhase.START_UP]
 

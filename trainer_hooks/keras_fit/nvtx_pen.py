@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gpumon.core.phase import PHASES
-from trainer_hooks.phase_machine import Pen
+from trainer_hooks.keras_fit.phase_machine import Pen
 
 DOMAIN: Final = "gpumon"
 _MODES: Final = ("", " (validation)", " (predict)")

@@ -20,8 +20,8 @@ from gpumon.core.ring_format import (
     parse_header,
 )
 from tests.builders_ring import WrittenRing, phases_folder, run_facts
-from trainer_hooks.ring_folder import RingFolder
-from trainer_hooks.ring_memory import make_ring
+from trainer_hooks.ring.ring_folder import RingFolder
+from trainer_hooks.ring.ring_memory import make_ring
 
 INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
 TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from trainer_hooks.loader_facts import LoaderFacts, loader_facts
+from trainer_hooks.trainers.loader_facts import LoaderFacts, loader_facts
 
 _KIND_OF_ADAPTER: Final = {
     "ArrayDataAdapter": "arrays",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trainer_hooks.phase_machine import (
+from trainer_hooks.keras_fit.phase_machine import (
     BETWEEN_EPOCHS,
     DEVICE_SYNC,
     TRAIN,

@@ -1,0 +1,1 @@
+"""What ``PhaseTagger`` puts around one ``fit`` of Keras, and takes away again."""

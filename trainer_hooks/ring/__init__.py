@@ -1,0 +1,1 @@
+"""The ring file of a training process: made, written, and what it says of the run."""

@@ -1,0 +1,1 @@
+"""What the adapters for Lightning and the Hugging Face Trainer are made of."""
