@@ -120,3 +120,4 @@ def gpu(state: MonitorState, index: int = 0) -> GpuState:
 
 
 WAIT, STEP = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP
+SAVE = TrainingPhase.CHECKPOINT

@@ -12,6 +12,10 @@ from gpumon.core.state import RunState
 from gpumon.core.timeline import PhaseTimeline
 from gpumon.pipeline.gpu_join import GpuJoin
 
+_MAY_HOLD_COMPILING = frozenset(
+    {TrainingPhase.TRAIN_STEP, TrainingPhase.VALIDATION, TrainingPhase.PREDICT}
+)
+
 
 class Run:
     """One ring, from the first reading on."""
@@ -58,7 +62,10 @@ class Run:
         reading, facts = self.reading, self.reading.facts
         until_ns = reading.read_at_ns if reading.ended_ns is None else reading.ended_ns
         phase_ns = dict(reading.phase_ns)
-        if self._phase is not None:  # the ring's sums leave the present phase out
+        # The ring's sums leave the present phase out. Of a step, part may yet turn out to have
+        # been compiling: until it ends it is not counted, for no sum may ever fall.
+        is_settled = reading.ended_ns is not None or self._phase not in _MAY_HOLD_COMPILING
+        if self._phase is not None and is_settled:
             open_ns = max(0, until_ns - self._phase_from_ns)
             phase_ns[self._phase] = phase_ns.get(self._phase, 0) + open_ns
         return RunState(

@@ -14,7 +14,7 @@ from gpumon.core.ring_events import (
     RingKind,
 )
 from gpumon.core.sample import BusySample, Frame, GpuSample
-from tests.builders_story import STEP, WAIT, Story, gpu
+from tests.builders_story import SAVE, STEP, WAIT, Story, gpu
 from tests.builders_time import s
 
 
@@ -220,10 +220,18 @@ class TestCounters:
     def test_of_a_run_include_the_phase_it_is_in(self) -> None:
         story = Story()
         story.ring()
-        state = story.pass_second(1.0, phases=[(0.25, STEP)])
+        state = story.pass_second(1.0, phases=[(0.25, SAVE)])
 
-        assert state.runs[0].phase_ns == {STEP: s(0.75)}
-        assert state.runs[0].phase is STEP
+        assert state.runs[0].phase_ns == {SAVE: s(0.75)}
+        assert state.runs[0].phase is SAVE
+
+    def test_of_a_run_include_a_step_when_it_is_over(self) -> None:
+        story = Story()
+        story.ring()
+        under_way = story.pass_second(1.0, phases=[(0.25, STEP)])
+
+        assert under_way.runs[0].phase_ns == {}
+        assert under_way.runs[0].phase is STEP
 
 
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])

@@ -12,7 +12,7 @@ from gpumon.core.ring_events import (
     RingKind,
 )
 from gpumon.core.sample import ProcessSample
-from tests.builders_story import STEP, WAIT, Story, gpu
+from tests.builders_story import SAVE, STEP, WAIT, Story, gpu
 from tests.builders_time import s
 
 
@@ -114,11 +114,14 @@ class TestTwoRunsOfOneName:
         assert [(run.run, run.pid) for run in state.runs] == [("a", 43)]
 
 
+COMPILE = TrainingPhase.COMPILE
+
+
 class TestARunWithAnAmountInsideItsPhase:
     def test_counts_it_once(self) -> None:
         story = Story()
         story.ring()
-        story.pass_second(1.0, phases=[(0.0, STEP)])
+        story.pass_second(1.0, phases=[(0.0, SAVE)])
         amount = RingEvent(RingKind.AMOUNT, story.now_ns, WAIT, s(0.4))
         ring = story.rings["train"]
         story.rings["train"] = replace(ring, phase_ns={WAIT: s(0.4)})
@@ -128,3 +131,19 @@ class TestARunWithAnAmountInsideItsPhase:
         state = story.miss()
 
         assert sum(state.runs[0].phase_ns.values()) == pytest.approx(s(2), abs=s(0.01))
+
+    def test_takes_nothing_back_from_a_step_that_turns_out_to_have_been_compiling(self) -> None:
+        story = Story()
+        story.ring()
+        before = story.pass_second(1.0, phases=[(0.0, STEP)])
+        amount = RingEvent(RingKind.AMOUNT, story.now_ns, COMPILE, s(0.9))
+        ring = story.rings["train"]
+        story.second += 1
+        story.rings["train"] = replace(
+            ring, phase_ns={COMPILE: s(0.9)}, read_at_ns=story.now_ns, events=(amount,)
+        )
+        after = story.miss()
+
+        told, then = before.runs[0].phase_ns, after.runs[0].phase_ns
+        assert all(then.get(phase, 0) >= spent_ns for phase, spent_ns in told.items())
+        assert then[COMPILE] == s(0.9)
