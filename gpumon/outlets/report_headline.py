@@ -8,6 +8,7 @@ from gpumon.core.advice import WORD_OF_CAUSE
 from gpumon.core.figures import counted, in_percent, in_seconds, listed
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import Advice, GpuReport, Report
+from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.verdict import Severity, VerdictName
 
 _ORDER = (
@@ -123,7 +124,8 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
         case VerdictName.STARVATION_SUSPECTED:
             return f"{name} works in bursts and pauses {share} of its time in use."
         case VerdictName.PARTIAL:
-            return f"{name} is idle {lost} of its time in use, and nothing tells why."
+            rest = "tags explain too little of it" if _has_tags(gpu) else "nothing tells why"
+            return f"{name} is idle {lost} of its time in use, and {rest}."
         case VerdictName.HEALTHY:
             return _all_of(alike, "works well", "work well") + "."
         case _:
@@ -177,7 +179,19 @@ def _reason(gpu: GpuReport) -> str:
     if verdict.name is VerdictName.STARVATION_SUSPECTED:
         pauses = counted(totals.gaps.count, "pause", "pauses")
         return f", {in_seconds(totals.suspected_ns)} of it in {pauses}{_longest(gpu)}."
+    if _has_tags(gpu):
+        return (
+            f", and {in_percent(verdict.coverage_ratio)} of its time in use is explained: "
+            f"from {in_percent(DEFAULT_SETTINGS.min_coverage)} on a cause is named."
+        )
     return ", in no pattern of bursts and pauses."
+
+
+def _has_tags(gpu: GpuReport) -> bool:
+    """Whether tags prove a loss worth a word, though not enough of it for a verdict."""
+    cause = _proved_cause(gpu)
+    worth_ns = DEFAULT_SETTINGS.lost_share * gpu.totals.in_use_ns
+    return cause is not IdleCause.UNKNOWN and gpu.totals.idle_ns[cause] >= worth_ns
 
 
 def _longest(gpu: GpuReport) -> str:

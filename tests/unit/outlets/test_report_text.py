@@ -106,6 +106,12 @@ class TestTheThreeLines:
         assert "nothing tells why" in text
         assert "Utilisation alone cannot tell" in text
 
+    def test_say_that_tags_explain_too_little_where_they_explain_some(self) -> None:
+        text = headline(report(gpu(40, {IdleCause.UNKNOWN: 15, IdleCause.INPUT_WAIT: 45})))
+
+        assert "idle 60 % of its time in use, and tags explain too little of it" in text
+        assert "85 % of its time in use is explained: from 90 % on a cause is named" in text
+
     def test_leave_a_healthy_gpu_alone(self) -> None:
         text = headline(report(gpu(98, {IdleCause.UNKNOWN: 2})))
 
