@@ -128,7 +128,7 @@ class RingFile:
             host_pid=self._host_pid or self._facts.pid,
             owner_uid=self.owner_uid,
             read_at_ns=now_ns,
-            ended_ns=None if lock.held else max(totals.last_ns, self._last_held_ns or 0),
+            ended_ns=None if lock.held else self._last_sign_ns(totals, events),
             events=events,
             lost_events=lost,
             phase_ns={p: ns for p, ns in zip(PHASES, totals.phase_ns, strict=True) if ns},
@@ -144,6 +144,11 @@ class RingFile:
         if not lock.held:
             self._ended = reading
         return reading
+
+    def _last_sign_ns(self, totals: RingTotals, events: Sequence[RingEvent]) -> int:
+        """When the process was last known to live; its totals lag by some milliseconds."""
+        written_ns = events[-1].at_ns if events else 0
+        return max(totals.last_ns, written_ns, self._last_held_ns or 0)
 
     def close(self) -> None:
         """Let go of the file. Safe to call twice."""

@@ -26,6 +26,8 @@ from trainer_hooks.ring.ring_memory import make_ring
 INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
 TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 COMPILE = PHASE_NUMBER[TrainingPhase.COMPILE]
+OTHER = PHASE_NUMBER[TrainingPhase.OTHER]
+MS = 1_000_000
 
 
 @pytest.fixture
@@ -119,12 +121,37 @@ class TestTotals:
     def test_sum_to_the_wall_until_the_present_phase_began(self, ring: WrittenRing) -> None:
         for phase in (INPUT_WAIT, TRAIN_STEP, INPUT_WAIT, TRAIN_STEP):
             ring.writer.enter(phase)
-            time.sleep(0.002)
+            time.sleep(0.012)
 
         now = totals(ring)
 
         assert sum(now.phase_ns) == now.since_ns - ring.facts.started_ns
         assert now.present is TrainingPhase.TRAIN_STEP
+
+    def test_lag_by_ten_milliseconds_at_most_while_steps_follow_each_other(
+        self, ring: WrittenRing
+    ) -> None:
+        until_ns = time.monotonic_ns() + 50 * MS
+        while time.monotonic_ns() < until_ns:
+            for phase in (INPUT_WAIT, TRAIN_STEP):
+                before_ns = time.monotonic_ns()
+                ring.writer.enter(phase)
+                now = totals(ring)
+
+                assert sum(now.phase_ns) == now.since_ns - ring.facts.started_ns
+                assert before_ns - now.since_ns < 10 * MS + (time.monotonic_ns() - before_ns)
+
+    def test_are_exact_once_the_steps_are_over(self, ring: WrittenRing) -> None:
+        for _ in range(100):
+            ring.writer.enter(INPUT_WAIT)
+            ring.writer.enter(TRAIN_STEP)
+            ring.writer.count(1, 8)
+        ring.writer.enter(OTHER)
+
+        now = totals(ring)
+
+        assert (now.steps, now.samples, now.present) == (100, 800, TrainingPhase.OTHER)
+        assert sum(now.phase_ns) == now.since_ns - ring.facts.started_ns
 
     def test_give_an_amount_to_its_phase_and_take_it_from_the_present_one(
         self, ring: WrittenRing
@@ -151,20 +178,20 @@ class TestTotals:
     def test_are_whole_after_every_record(self, ring: WrittenRing) -> None:
         for number in range(200):
             ring.writer.enter(number % len(PHASES), number % 3)
-            assert totals(ring).present is PHASES[number % len(PHASES)]
             ring.writer.step(1, number)
+            assert totals(ring).present is PHASES[number % len(PHASES)]
             assert totals(ring).steps == number + 1
             ring.writer.epoch(number)
             assert totals(ring).epoch == number
 
-    def test_learn_of_steps_that_were_only_counted_when_a_phase_is_entered(
+    def test_learn_of_steps_that_were_only_counted_when_a_lasting_phase_is_entered(
         self, ring: WrittenRing
     ) -> None:
         for number in range(1, 50):
             ring.writer.count(2, number)
             assert totals(ring).steps == 2 * (number - 1)
 
-            ring.writer.enter(INPUT_WAIT)
+            ring.writer.enter(OTHER)
 
             assert totals(ring).steps == 2 * number
         assert totals(ring).samples == sum(range(1, 50))
