@@ -9,7 +9,7 @@ from typing import Any, Final
 import keras
 
 from trainer_hooks.keras_fit.adapter_facts import adapter_facts
-from trainer_hooks.keras_fit.brackets import caller_named
+from trainer_hooks.keras_fit.brackets import caller_named, is_bracketed
 from trainer_hooks.keras_fit.nvtx_pen import Ranges, find_ranges
 from trainer_hooks.keras_fit.tagging import Tagging
 from trainer_hooks.keras_fit.wishes import Wishes
@@ -55,7 +55,8 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
         their starved and suspected time over their time in use, 0 to 1,
         where a daemon runs.
 
-    What is not known has no key, never 0. Unless ``verbose`` is 0, one line at
+    What is not known at the end of the first epoch has no key; what is not
+    known of a later one is NaN there, never 0. Unless ``verbose`` is 0, one line at
     the end of ``fit`` says how long a step took and what took the rest.
 
     Args:
@@ -98,6 +99,8 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
 
     def __reduce__(self) -> tuple[partial[PhaseTagger], tuple[()]]:
         """A copy, as tuners make them, is a new tagger of the same run."""
+        if type(self).__init__ is not PhaseTagger.__init__:  # a subclass knows what it takes
+            return partial(_copy, type(self), vars(self) | {"_tagging": None, "_model": None}), ()
         return partial(type(self), **self._said), ()
 
     def on_train_begin(self, logs: object = None) -> None:
@@ -148,8 +151,12 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
             )
         # ``self.model`` would make JAX copy its state back to the model.
         model, found = self._model, caller_named("self", self._is_our_list)
+        if found is not None and is_bracketed(found):
+            return  # another tagger of the same list sees to it
         self._tagging = Tagging(ring, model, found, backend=backend, wishes=self._wishes)
         feeder = caller_named("epoch_iterator", _has_adapter)
+        if feeder is not None:
+            self._tagging.ends_with(feeder)
         describe_run(loader={} if feeder is None else adapter_facts(feeder.data_adapter))
 
     def _is_our_list(self, candidate: Any) -> bool:  # noqa: ANN401
@@ -182,6 +189,12 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
         if not self._warned:
             self._warned = True
             warn_quietly(text)
+
+
+def _copy(kind: type[PhaseTagger], state: dict[str, Any]) -> PhaseTagger:
+    made = kind.__new__(kind)
+    made.__dict__.update(state)
+    return made
 
 
 def _has_adapter(candidate: Any) -> bool:  # noqa: ANN401

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-_LEADING_NUMBER: Final = re.compile(r"\+?([0-9]{1,9})")
+_LEADING_NUMBER: Final = re.compile(r"\+?0*([0-9]{1,9})")
 _MOST_NAMES: Final = 1_024
 
 

@@ -174,6 +174,8 @@ class RingFile:
             totals = self._totals  # both copies torn, or an older one: what was known still holds
         if totals is None:
             raise RingError("has no whole totals")
+        if self._totals is not None and _falls(self._totals, totals):
+            raise RingError("has sums that fall")
         if sum(totals.phase_ns) > now_ns - self._facts.started_ns + _SLACK_NS:
             raise RingError("claims more time than has passed")
         if max(totals.last_ns, totals.since_ns) > now_ns + _SLACK_NS:
@@ -280,6 +282,14 @@ def _again(reading: RingReading, now_ns: int) -> RingReading:
         steps=reading.steps,
         samples=reading.samples,
         epoch=reading.epoch,
+    )
+
+
+def _falls(before: RingTotals, after: RingTotals) -> bool:
+    return (
+        after.steps < before.steps
+        or after.samples < before.samples
+        or any(new < old for old, new in zip(before.phase_ns, after.phase_ns, strict=True))
     )
 
 

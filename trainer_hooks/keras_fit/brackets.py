@@ -195,6 +195,11 @@ class Brackets:
         return [name for name in (*_MARKED, *batch) if _overrides(callback, name)]
 
 
+def is_bracketed(callback_list: Any) -> bool:  # noqa: ANN401
+    """Whether a tagger has brackets in that ``CallbackList`` already."""
+    return any(isinstance(one, _Bracket) for one in callback_list.callbacks)
+
+
 def _spare_detours(callback: Any) -> None:  # noqa: ANN401
     """Let a callback do nothing at once in each batch: Keras' own methods go a long way to it."""
     for name in (_BATCH_BEGIN, _BATCH_END):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from math import nan
 from time import monotonic_ns
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ class Fit:
         self._phases_before = [writer.spent_ns(number) for number in range(len(PHASES))]
         self._steps_before, self._samples_before = writer.steps, writer.samples
         self._waited_before_ns = 0
+        self._keys: tuple[str, ...] | None = None
         self._gpus = GpuRatios(state_folders(os.environ, os.geteuid()), writer.facts.boot_id)
         self.step_times = StepTimes(writer.steps)
 
@@ -50,7 +52,7 @@ class Fit:
             self._gpus.begin()
 
     def epoch_ends(self, logs: Any, *, sees_input: bool) -> None:  # noqa: ANN401
-        """It ends: ``logs`` gain what is known, and nothing else.
+        """It ends: ``logs`` gain what is known, under the keys of the first epoch.
 
         Args:
             logs: The dictionary that Keras hands to every callback.
@@ -59,10 +61,14 @@ class Fit:
         if not self._wants_logs or not isinstance(logs, dict) or not self._writer.enabled:
             return
         wall_ns = monotonic_ns() - self._epoch_began_ns
+        told = dict(self._gpus.since_then(self._writer.facts))
         if sees_input and wall_ns > 0:
             waited_ns = self._machine.training_wait_ns - self._waited_before_ns
-            logs[INPUT_WAIT_RATIO] = min(1.0, max(0.0, waited_ns / wall_ns))
-        logs.update(self._gpus.since_then(self._writer.facts))
+            told[INPUT_WAIT_RATIO] = min(1.0, max(0.0, waited_ns / wall_ns))
+        if self._keys is None:
+            self._keys = tuple(told)
+        # The same keys in every epoch: tables of them have one length for all.
+        logs.update({key: told.get(key, nan) for key in self._keys})
 
     def line(self, *, is_asynchronous: bool) -> str | None:
         """The line for its end; ``None`` where no step was done.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from threading import get_ident
@@ -18,6 +19,7 @@ from trainer_hooks.keras_fit.phase_machine import (
     INPUT_WAIT,
     OTHER,
     TRAIN,
+    TRAIN_STEP,
     Pen,
     PhaseMachine,
 )
@@ -60,7 +62,7 @@ class Tagging:
             wishes: What the user wants.
         """
         assert ring.writer is not None
-        ring.adopt_thread()
+        self._thread_before = ring.adopt_thread()
         self._ring = ring
         self._wishes = wishes
         self._writer: RingWriter = ring.writer
@@ -107,10 +109,15 @@ class Tagging:
         is_ours = callback_list is not None and callback_list is self._callback_list
         return self._is_active and is_ours
 
+    def ends_with(self, feeder: object) -> None:
+        """Stop when Keras' iterator over epochs is gone: somebody's callback may have raised."""
+        self._feeder = weakref.ref(feeder, lambda _: self.stop())
+
     def stop(self) -> None:
         """Take everything away. Safe to call twice."""
         if not self._is_active:
             return
+        is_here = self.machine_here is not None
         self._is_active = False
         self._tap.remove()
         if self._brackets is not None:
@@ -118,7 +125,9 @@ class Tagging:
         unbracket_flush(self._callback_list)
         if self._watch is not None:
             self._watch.stop()
-        self._machine.train_end()
+        if is_here:
+            self._machine.train_end()
+            self._ring.give_back_thread(self._thread_before)
         if self._nvtx is not None:
             self._nvtx.close()
 
@@ -276,7 +285,7 @@ class Tagging:
 
     def compiled(self, duration_ns: int) -> None:
         machine = self.machine_here
-        if machine is not None and machine.mode == TRAIN:
+        if machine is not None and self._pen.present == (TRAIN_STEP, TRAIN):
             self._writer.amount(COMPILE, duration_ns)
 
     # What is behind it.

@@ -35,9 +35,15 @@ class ProcessRing:
         """The writer, if the calling thread may change phases."""
         return self.writer if threading.get_ident() == self.thread else None
 
-    def adopt_thread(self) -> None:
-        """From now on the calling thread is the one whose phases count."""
-        self.thread = threading.get_ident()
+    def adopt_thread(self) -> int:
+        """From now on the calling thread is the one whose phases count; return who was."""
+        before, self.thread = self.thread, threading.get_ident()
+        return before
+
+    def give_back_thread(self, before: int) -> None:
+        """The calling thread has done its part: ``before`` is again the one that counts."""
+        if self.thread == threading.get_ident():
+            self.thread = before
 
 
 class _Slot:

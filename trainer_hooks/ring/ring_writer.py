@@ -6,7 +6,9 @@ import os
 import weakref
 from array import array
 from collections.abc import Callable
+from functools import reduce
 from itertools import count
+from operator import xor
 from time import monotonic_ns
 from typing import Final
 
@@ -154,6 +156,9 @@ class RingWriter:
                 self._unpublished ^= before_ns ^ after_ns
         except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
             self._give_up(error)
+        except BaseException:
+            self._mend()
+            raise
 
     def amount(self, phase: int, duration_ns: int) -> None:
         """``duration_ns`` of the phase under way were really spent in ``phase``."""
@@ -167,6 +172,9 @@ class RingWriter:
             self._publish_totals(phase, carved_ns, now_ns)
         except Exception as error:  # noqa: BLE001
             self._give_up(error)
+        except BaseException:
+            self._mend()
+            raise
 
     def step(self, steps: int = 1, samples: int = 0) -> None:
         """``steps`` more training steps were handed to the device, with ``samples`` samples."""
@@ -177,6 +185,9 @@ class RingWriter:
             self._publish_totals(0, 0, monotonic_ns())
         except Exception as error:  # noqa: BLE001
             self._give_up(error)
+        except BaseException:
+            self._mend()
+            raise
 
     def count(self, steps: int, samples: int) -> None:
         """As ``step``, and cheaper: but the totals only say so when the next phase is entered."""
@@ -197,6 +208,9 @@ class RingWriter:
             totals[T_XOR] ^= check
         except Exception as error:  # noqa: BLE001
             self._give_up(error)
+        except BaseException:
+            self._mend()
+            raise
 
     def epoch(self, epoch: int) -> None:
         """Epoch ``epoch``, counted from 0, begins."""
@@ -211,6 +225,9 @@ class RingWriter:
             self._publish_totals(0, 0, now_ns)
         except Exception as error:  # noqa: BLE001
             self._give_up(error)
+        except BaseException:
+            self._mend()
+            raise
 
     def device_done(self, step: int, at_ns: int) -> None:
         """The device finished training step number ``step`` at ``at_ns``. From any thread."""
@@ -282,6 +299,11 @@ class RingWriter:
         totals[T_XOR] = check
         self._copies[generation & 1][:] = totals
         self._words[WORD_TOTALS_GENERATION] = generation
+
+    def _mend(self) -> None:
+        """An interrupt came between two stores: check the sums anew, or no reader believes them."""
+        self._totals[T_XOR] = reduce(xor, self._totals[:T_XOR])
+        self._unpublished = 0
 
     def _give_up(self, error: Exception) -> None:
         self.enabled = False

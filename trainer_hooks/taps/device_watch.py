@@ -14,6 +14,8 @@ _SPACING_NS: Final = 2_000_000
 """Steps shorter than this are not all watched: waking a thread costs some 10 us of the step."""
 _MOST_WAITING: Final = 64
 _STOP_PATIENCE_S: Final = 0.5
+_NEVER_NS: Final = 1 << 63
+"""As the time of the last step that was watched, it lets none be watched again."""
 
 
 class DeviceWatch:
@@ -41,10 +43,19 @@ class DeviceWatch:
         if now_ns - self._last_ns < _SPACING_NS or self._queue.qsize() >= _MOST_WAITING:
             return
         self._last_ns = now_ns
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="gpumon-device", daemon=True)
-            self._thread.start()
+        if self._thread is None and not self._start():
+            return
         self._queue.put((step, outputs))
+
+    def _start(self) -> bool:
+        thread = threading.Thread(target=self._watch, name="gpumon-device", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no thread is to be had: the end of the steps stays unknown
+            self._last_ns = _NEVER_NS
+            return False
+        self._thread = thread
+        return True
 
     def stop(self) -> None:
         """End the thread when the device is done. Waits half a second at most."""

@@ -21,8 +21,15 @@ class JaxTap(StepFunctions):
 
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
         super().__init__(model, lambda function, mode: _timed(function, mode, listener))
+        self._tell = listener.compiled
         with contextlib.suppress(Exception):  # another JAX may have no such monitoring
-            _compile_listener().listen(listener.compiled)
+            _compile_listener().listen(self._tell)
+
+    def remove(self) -> None:
+        """Leave the model as it was, and let go of it: JAX keeps what listens for good."""
+        super().remove()
+        if _Listeners.compile is not None and _Listeners.compile.tell is self._tell:
+            _Listeners.compile.tell = None
 
 
 class TimedBatches:

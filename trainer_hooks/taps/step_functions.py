@@ -11,6 +11,13 @@ Wrap = Callable[[Any, int], Any]
 """Makes the timed function of a bare one and its mode."""
 
 
+def bare_of(function: Any) -> Any:  # noqa: ANN401
+    """The function without what a training that died left around it."""
+    while hasattr(function, "bare"):
+        function = function.bare
+    return function
+
+
 class StepFunctions:
     """Puts timed functions in the place of a model's own, until ``remove``.
 
@@ -29,8 +36,11 @@ class StepFunctions:
         present = getattr(self._model, name, None)
         if present is None or (name in self._placed and self._placed[name][1] is present):
             return
-        timed = self._wrap(present, mode)
-        self._placed[name] = (present, timed)
+        bare = bare_of(present)
+        timed = self._wrap(bare, mode)
+        if timed is not bare:
+            timed.bare = bare
+        self._placed[name] = (bare, timed)
         setattr(self._model, name, timed)
 
     def remove(self) -> None:

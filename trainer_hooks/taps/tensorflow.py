@@ -8,7 +8,7 @@ from gpumon.core.phase import TrainingMode
 from trainer_hooks.keras_fit.phase_machine import TRAIN
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.taps import FUNCTION_OF_MODE, StepListener
-from trainer_hooks.taps.step_functions import StepFunctions
+from trainer_hooks.taps.step_functions import StepFunctions, bare_of
 from trainer_hooks.taps.tensorflow_functions import form_of, traces_of
 from trainer_hooks.taps.tensorflow_fused import FusedStep, warn_blind
 from trainer_hooks.taps.tensorflow_predict import TimedPredictions
@@ -62,7 +62,6 @@ class TensorflowTap(StepFunctions):
         def timed(iterator: Any) -> Any:  # noqa: ANN401
             return step(iterator)
 
-        timed.bare = function  # type: ignore[attr-defined]
         return timed
 
     def _is_split(self, function: Any) -> bool:  # noqa: ANN401
@@ -71,11 +70,8 @@ class TensorflowTap(StepFunctions):
     def _uncover(self, name: str) -> None:
         """Take off what an earlier training that died left around a function."""
         present: Any = getattr(self._model, name, None)
-        if not hasattr(present, "bare"):
-            return
-        while hasattr(present, "bare"):
-            present = present.bare
-        setattr(self._model, name, present)
+        if bare_of(present) is not present:
+            setattr(self._model, name, bare_of(present))
 
     def _make_ready_for_timers(self) -> None:
         """See to it that every trace of the train function is made with timers in it."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -232,3 +234,35 @@ class TestAForkedChild:
         assert len(events(ring)) == 1
         ring.writer.enter(INPUT_WAIT)
         assert len(events(ring)) == 2
+
+
+class TestAnInterrupt:
+    @pytest.mark.parametrize("after", range(1, 12))
+    def test_in_the_middle_of_a_record_leaves_totals_that_are_believed(
+        self, ring: WrittenRing, after: int
+    ) -> None:
+        class Interrupting(array):  # type: ignore[type-arg]
+            """The totals' words, and Ctrl-C at the n-th of them that is set."""
+
+            left = after
+
+            def __setitem__(self, at: Any, value: Any) -> None:
+                super().__setitem__(at, value)
+                self.left -= 1
+                if self.left == 0:
+                    raise KeyboardInterrupt
+
+        writer = ring.writer
+        writer._totals = Interrupting("Q", writer._totals)
+        try:
+            for _ in range(3):
+                writer.count(1, 4)
+                writer.enter(OTHER)
+        except KeyboardInterrupt:
+            pass
+        writer._totals = array("Q", writer._totals)
+        writer.enter(INPUT_WAIT)
+        writer.enter(OTHER)
+
+        assert totals(ring).present is TrainingPhase.OTHER
+        assert totals(ring).steps == writer.steps
