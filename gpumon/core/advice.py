@@ -144,7 +144,7 @@ WORD_OF_CAUSE: Final[Mapping[IdleCause, str]] = MappingProxyType(
         IdleCause.CHECKPOINT: "during checkpoints",
         IdleCause.VALIDATION: "during validation",
         IdleCause.CALLBACKS: "in callbacks",
-        IdleCause.HOST_TO_DEVICE: "waiting for copies to the device",
+        IdleCause.HOST_TO_DEVICE: "copying to the device",
         IdleCause.WITHIN_STEP: "inside the training step",
         IdleCause.IMBALANCE: "waiting for a slower GPU",
         IdleCause.COMPILE: "while compiling",

@@ -98,6 +98,11 @@ def slowest_callbacks(run: RunReport) -> str:
 
 def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """What to do about idle time that nobody has explained."""
+    if runs and not any(run.gpu_uuids for run in runs):
+        return (
+            f"{runs[0].run} tags its phases, but is joined to no GPU here: say which it trains on, "
+            "with GPUMON_GPUS=0 or PhaseTagger(gpus=[0])."
+        )
     if runs:
         return (
             "Tag what the training does in this time, with `phase(...)` around it: "

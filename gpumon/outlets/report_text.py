@@ -168,6 +168,8 @@ def _run_lines(run: RunReport) -> Iterator[str]:
         f"Run {label_text(run.run)} ({label_text(run.framework)}, pid {run.pid}): "
         f"{counted(run.steps, 'step', 'steps')} in {wall}{pace}."
     )
+    if not run.gpu_uuids:
+        text += " It is joined to no GPU so far."
     slowest = slowest_callbacks(run)
     yield from wrapped(f"{text} In its callbacks: {label_text(slowest, 400)}." if slowest else text)
 

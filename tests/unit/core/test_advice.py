@@ -160,6 +160,12 @@ class TestUnknownIdleTime:
 
         assert "none of its phases covers" in found.text
 
+    def test_beside_a_run_that_is_on_no_gpu_asks_which_it_trains_on(self) -> None:
+        (found,) = advise([gpu(20, {UNKNOWN: 40})], [replace(run(), gpu_uuids=())])
+
+        assert "joined to no GPU" in found.text
+        assert "GPUMON_GPUS=0" in found.text
+
 
 class TestAGpuWithoutWork:
     def test_is_advised_on_last_and_loses_nothing(self) -> None:

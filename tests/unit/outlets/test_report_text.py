@@ -278,3 +278,11 @@ class TestTheTerminal:
         one = report(*(gpu(9e6, causes, index=index) for index, causes in enumerate(idle)))
 
         assert max(len(line) for line in shown(one, TextStyle(unicode=unicode))) <= 80
+
+
+def test_a_run_that_is_on_no_gpu_is_said_to_be() -> None:
+    adrift = replace(run(), gpu_uuids=())
+
+    text = " ".join(shown(report(gpu(20, {IdleCause.UNKNOWN: 40}), runs=(adrift,))))
+
+    assert "It is joined to no GPU so far." in " ".join(text.split())
