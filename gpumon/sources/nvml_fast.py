@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from time import perf_counter_ns
 from typing import Final
 
 from gpumon.core.sample import BusySample, GpuSample
@@ -60,10 +61,14 @@ class FastRound:
             positions_us.append(track.position_us)  # noqa: PERF401
         if back_us:
             positions_us = [max(0, position_us - back_us) for position_us in positions_us]
-        self._fresh = [*self._rings.drain(positions_us), ()]
+        rings, power = self._rings, self._power
+        self._fresh = [*rings.drain(positions_us), ()]
         now_ns = monotonic_ns()
-        self._milliwatts = [*self._power.read(), None]
-        self.has_codes = any(self._rings.codes) or any(self._power.codes)
+        started_ns = perf_counter_ns()
+        codes = power.codes = list(map(power.call, *power.columns))
+        power.stopwatch[0] += perf_counter_ns() - started_ns
+        self._milliwatts = [*power.milliwatts.tolist(), None]
+        self.has_codes = any(rings.codes) or any(codes)
         return now_ns
 
     def sort_failures(self) -> bool:

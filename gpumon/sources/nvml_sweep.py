@@ -37,27 +37,26 @@ _LARGEST_CAPACITY: Final = 1 << 16
 
 
 class PowerSweep:
-    """Board power of several GPUs.
+    """Board power of several GPUs: what is called, with what, and where the answers lie.
+
+    ``list(map(call, *columns))`` asks them all; whoever runs a tick does that
+    in place, for a function more costs it more than the call of a GPU.
 
     Attributes:
-        codes: What each GPU answered last.
+        call: The driver's function.
+        columns: Its arguments, a column each.
+        milliwatts: What each GPU answered; it means something where its code is 0.
+        codes: The codes of the last calls.
+        stopwatch: The one number in which the time of all calls adds up, in nanoseconds.
     """
 
     def __init__(self, library: NvmlLibrary, handles: Sequence[int]) -> None:
-        self._handles = _pointers(handles)
         milliwatts = (ctypes.c_uint * len(handles))()
-        self._places = _places_in(milliwatts, ctypes.sizeof(ctypes.c_uint))
-        self._milliwatts = memoryview(milliwatts).cast("B").cast("I")
-        self._call = library.function("nvmlDeviceGetPowerUsage")
-        self._stopwatch = library.stopwatch("nvmlDeviceGetPowerUsage")
+        self.call = library.function("nvmlDeviceGetPowerUsage")
+        self.columns = (_pointers(handles), _places_in(milliwatts, ctypes.sizeof(ctypes.c_uint)))
+        self.milliwatts = memoryview(milliwatts).cast("B").cast("I")
         self.codes = [SUCCESS] * len(handles)
-
-    def read(self) -> list[int]:
-        """Milliwatts of each GPU; they mean something only where its code is 0."""
-        started_ns = perf_counter_ns()
-        self.codes = list(map(self._call, self._handles, self._places))
-        self._stopwatch[0] += perf_counter_ns() - started_ns
-        return self._milliwatts.tolist()
+        self.stopwatch = library.stopwatch("nvmlDeviceGetPowerUsage")
 
 
 class RingSweep:

@@ -7,8 +7,10 @@ import time
 
 import pytest
 
+from gpumon.sources.nvml import NvmlSource
 from gpumon.sources.nvml_binding import NvmlLibrary
-from gpumon.sources.nvml_sweep import PowerSweep, RingSweep
+from gpumon.sources.nvml_sweep import RingSweep
+from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.control import (
     DOUBLE,
     GPU_IS_LOST,
@@ -127,29 +129,12 @@ class TestARingSweep:
         assert sweep.drain([]) == []
 
 
-class TestAPowerSweep:
-    def test_brings_milliwatts(self, fake_nvml: FakeNvml, library: NvmlLibrary) -> None:
-        fake_nvml.gpu(1).power_mw = 75_000
-
-        assert PowerSweep(library, handles(library)).read() == [310_500, 75_000]
-
-    def test_has_a_code_for_each_gpu(self, fake_nvml: FakeNvml, library: NvmlLibrary) -> None:
-        fake_nvml.fail("nvmlDeviceGetPowerUsage", 3, gpu=1)
-        sweep = PowerSweep(library, handles(library))
-
-        sweep.read()
-
-        assert sweep.codes == [SUCCESS, 3]
-
-
 @pytest.mark.parametrize("function", [DRAIN, "nvmlDeviceGetPowerUsage"])
-def test_the_time_of_every_call_is_added_up(
-    fake_nvml: FakeNvml, library: NvmlLibrary, function: str
-) -> None:
+def test_the_time_of_every_call_is_added_up(fake_nvml: FakeNvml, function: str) -> None:
+    source = NvmlSource(SystemClock())
     fake_nvml.delay(function, 30_000)
     started_s = time.monotonic()
 
-    RingSweep(library, handles(library)).drain([0, 0])
-    PowerSweep(library, handles(library)).read()
+    frame = source.read()
 
-    assert 0.06 <= dict(library.call_seconds())[function] <= time.monotonic() - started_s
+    assert 0.06 <= dict(frame.call_seconds)[function] <= time.monotonic() - started_s
