@@ -51,6 +51,11 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
         """A copy is a new tagger of the same run."""
         return type(self), (self._run, self._gpus)
 
+    @property
+    def tags_now(self) -> bool:
+        """Whether a training is under way that this tagger tags."""
+        return self._tagging is not None and self._tagging.is_here
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
         try:
             self._begin(named.get("train_dataloader"))
@@ -76,6 +81,9 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
         if trainer is None:
             self._warn("gpumon tags no phases: it does not find the Trainer that it is called by")
             return
+        others = trainer.callback_handler.callbacks
+        if any(isinstance(other, PhaseTagger) and other.tags_now for other in others):
+            return  # another tagger of the same Trainer sees to it
         does_anything_in = _Listeners(trainer.callback_handler.callbacks, self)
         self._tagging = TrainerTagging(ring, ring.writer, trainer, does_anything_in)
         describe_run(loader=loader_facts(loader))
@@ -97,7 +105,7 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
 
     def _alone(self, phase: int, mode: int) -> None:
         """Outside ``train``, evaluations are noticed by what they tell callbacks."""
-        if self._tagging is not None and self._tagging.is_here:
+        if self.tags_now:
             return
         writer = process_ring().writer_here
         if writer is not None and writer.present != (phase, mode):

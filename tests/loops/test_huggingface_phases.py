@@ -231,3 +231,25 @@ class TestTheCallback:
 
     def test_can_be_pickled(self) -> None:
         assert pickle.loads(pickle.dumps(tagger(run="bert")))._run == "bert"
+
+
+def shadowed(trainer: Any) -> set[str]:
+    """Methods that the instance has in front of those of its class."""
+    return {name for name in vars(trainer) if callable(getattr(type(trainer), name, None))}
+
+
+class TestTwoTaggersOfOneTrainer:
+    def test_count_each_step_once_and_leave_the_trainer_as_it_was(
+        self, b: Any, tmp_path: Path
+    ) -> None:
+        with own_ring(tmp_path):
+            trainer = b.trainer(
+                tmp_path, Waits(), tagger(), tagger(), batches=8, num_train_epochs=1
+            )
+            before = shadowed(trainer)
+            trainer.train()
+            writer = process_ring.process_ring().writer
+
+            assert writer is not None
+            assert writer.steps == trainer.state.global_step == 8
+            assert shadowed(trainer) == before
