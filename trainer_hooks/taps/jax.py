@@ -32,6 +32,9 @@ class JaxTap(StepFunctions):
             _Listeners.compile.tell = None
 
 
+_NO_BATCHES: Iterator[Any] = iter(())
+
+
 class TimedBatches:
     """An iterator over batches whose every ``next()`` is a wait for input.
 
@@ -77,11 +80,12 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
         machine = listener.machine_here
         if machine is None:
             return function(state, iterator)
-        if batches is None or batches.source is not iterator:  # an epoch has one iterator
-            if not hasattr(iterator, "__next__"):
-                # An older Keras hands over what it fetched: a wait that was not seen is not told.
-                return function(state, iterator)
+        if not hasattr(iterator, "__next__"):
+            # An older Keras hands over what it fetched: a wait that was not seen is not told.
+            return function(state, iterator)
+        if batches is None:
             batches = TimedBatches(iterator, machine)
+        batches.source = iterator
         batches.fetched = batches.samples = 0
         try:
             result = function(state, batches)
@@ -90,6 +94,10 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
         except BaseException:
             listener.failed()
             raise
+        finally:
+            batches.source = (
+                _NO_BATCHES  # whoever waits for the iterator's end need not wait for us
+            )
         listener.dispatched(batches.fetched, batches.samples, result[0])
         return result
 
