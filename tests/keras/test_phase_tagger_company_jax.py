@@ -14,7 +14,7 @@ import pytest
 
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_events import RingKind
-from trainer_hooks import PhaseTagger, phase, step
+from trainer_hooks import phase, step
 
 if TYPE_CHECKING:
     from tests.keras import builders_keras as b
@@ -115,6 +115,8 @@ class TestAFitOnAnotherThread:
 
 class TestASubclassWithArgumentsOfItsOwn:
     def test_can_be_copied_as_tuners_do(self) -> None:
+        from trainer_hooks import PhaseTagger
+
         class Named(PhaseTagger):
             def __init__(self, first: str, second: str) -> None:
                 super().__init__(run=f"{first}-{second}")
