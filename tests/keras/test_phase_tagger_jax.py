@@ -28,9 +28,9 @@ def builders(framework: str) -> None:
 
 class TestTheWaitForInput:
     def assert_truthful(self, source: Any, edges: Any, steps: int) -> None:
-        """Within 10 % of the truth, or 2 ms a step: Keras has work of its own with a batch."""
+        """Within 10 % of the truth, or 1 ms a step."""
         told_ns, true_ns = b.phase_ns()["input_wait"], source.spent_ns(edges)
-        assert told_ns == pytest.approx(true_ns, rel=0.10, abs=2 * steps * MS)
+        assert told_ns == pytest.approx(true_ns, rel=0.10, abs=steps * MS)
 
     @pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
     def test_is_as_long_as_the_source_says(self, ordinary: bool) -> None:
@@ -47,11 +47,11 @@ class TestTheWaitForInput:
         self.assert_truthful(source, edges, steps=30)
 
     def test_is_short_where_batches_are_ready(self) -> None:
-        model, edges = b.small_model(b.SleepingCompute(0.01)), b.Edges()
+        model = b.small_model(b.SleepingCompute(0.005))
 
-        model.fit(*b.rows_and_sums(480), batch_size=16, verbose=0, callbacks=[b.tagger(), edges])
+        model.fit(*b.rows_and_sums(480), batch_size=16, verbose=0, callbacks=[b.tagger()])
 
-        assert b.phase_ns()["input_wait"] < 0.2 * edges.wall_ns
+        assert b.phase_ns()["input_wait"] / 30 < 2 * MS
 
     def test_leaves_the_compute_to_the_step(self) -> None:
         model, source = b.small_model(b.SleepingCompute(0.02)), b.SlowBatches(0.001)
@@ -60,8 +60,7 @@ class TestTheWaitForInput:
         b.fit(model, source, b.tagger(), b.an_ordinary_callback())
 
         told = b.phase_ns()
-        in_steps_ns = (told["train_step"] + told["device_sync"]) / 30
-        assert 20 * MS <= in_steps_ns < 40 * MS
+        assert (told["train_step"] + told["device_sync"]) / 30 == pytest.approx(20 * MS, rel=0.25)
 
     def test_is_told_per_batch_with_several_steps_per_execution(self) -> None:
         model = b.small_model(b.SleepingCompute(0.002), steps_per_execution=4)
@@ -155,17 +154,27 @@ class TestOtherPhases:
         assert true_ns > 4 * 20 * MS
         assert b.phase_ns()["input_wait"] == pytest.approx(true_ns, rel=0.10, abs=16 * MS)
 
-    def test_compiling_is_told_once(self) -> None:
+    def test_compiling_is_told_where_jax_compiles_and_nowhere_else(self) -> None:
+        import jax
+
+        compiled: list[float] = []
+        jax.monitoring.register_event_duration_secs_listener(
+            lambda event, seconds, **_: compiled.append("backend_compile" in event)
+        )
         model = b.small_model()
         rows, sums = b.rows_and_sums(64)
 
-        told_ns = []
-        for _ in range(3):  # some versions of Keras compile in the second, too
+        fits = []
+        for _ in range(3):
+            compiled.clear()
+            before_ns = b.phase_ns()["compile"]
             model.fit(rows, sums, verbose=0, callbacks=[b.tagger()])
-            told_ns.append(b.phase_ns()["compile"])
+            fits.append((sum(compiled), b.phase_ns()["compile"] - before_ns))
 
-        assert told_ns[0] > 5 * MS
-        assert told_ns[2] - told_ns[1] < told_ns[0] / 4
+        assert fits[0][0] > 0
+        assert fits[0][1] > 5 * MS
+        assert fits[2][0] == 0  # an older Keras compiles in the second fit, too
+        assert all(told_ns < fits[0][1] / 4 for number, told_ns in fits if number == 0)
 
     def test_evaluate_and_predict_alone_are_told(self) -> None:
         model, hook = b.small_model(b.SleepingCompute(0.01)), b.tagger()

@@ -26,6 +26,7 @@ import numpy as np
 from trainer_hooks import PhaseTagger
 from trainer_hooks.examples import slow_causes as slow
 from trainer_hooks.examples.busy_spans import BusySpans, SpanNotes, unoccupied_seconds
+from trainer_hooks.examples.command_line import duration, example_parser, natural
 from trainer_hooks.examples.slow_store import CLASSES, FEATURES, make_store, read_batches
 
 _EPOCHS = 3
@@ -155,23 +156,14 @@ def _validation_rows(folder: Path) -> tuple[Any, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--spans", type=Path, required=True, help="where the true busy spans go")
-    parser.add_argument("--gpu", type=int, default=0, help="the simulated GPU they belong to")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--workers", type=int, default=0, help="of the PyDataset")
+    parser = example_parser(__doc__, workers="of the PyDataset")
     parser.add_argument("--slow", choices=slow.CAUSES, default=slow.INPUT, help="what holds it up")
     parser.add_argument(
-        "--latency-ms", type=float, default=12.0, help="of each of 4 files a batch, if --slow input"
-    )
-    parser.add_argument(
-        "--slow-seconds", type=float, default=5.0, help="of any other cause, in all"
+        "--slow-seconds", type=duration, default=5.0, help="of any other cause, in all"
     )
     parser.add_argument(
         "--passes",
-        type=int,
+        type=natural,
         default=0,
         help="width of the hidden layers; 0: for about 45 ms a step",
     )

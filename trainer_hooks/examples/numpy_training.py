@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.busy_spans import BusySpans
+from trainer_hooks.examples.command_line import example_parser, natural
 from trainer_hooks.examples.slow_store import (
     CLASSES,
     FEATURES,
@@ -83,15 +84,8 @@ def passes_for(step_seconds: float) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train once and print one JSON line about it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--spans", type=Path, required=True, help="where the true busy spans go")
-    parser.add_argument("--gpu", type=int, default=0, help="the simulated GPU they belong to")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--workers", type=int, default=0, help="threads that read ahead")
-    parser.add_argument("--latency-ms", type=float, default=12.0, help="of each of 4 files a batch")
-    parser.add_argument("--passes", type=int, default=0, help="compute a step; 0: about 40 ms")
+    parser = example_parser(__doc__, workers="threads that read ahead")
+    parser.add_argument("--passes", type=natural, default=0, help="compute a step; 0: about 40 ms")
     args = parser.parse_args(argv)
     with phase("start_up"), tempfile.TemporaryDirectory() as name:
         folder = Path(name)

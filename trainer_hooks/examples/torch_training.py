@@ -8,7 +8,6 @@ with as many workers as ``--workers`` says.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -20,6 +19,7 @@ import torch
 
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.busy_spans import BusySpans
+from trainer_hooks.examples.command_line import example_parser, positive
 from trainer_hooks.examples.slow_store import CLASSES, FEATURES, make_store
 from trainer_hooks.examples.torch_store import SlowStore, note_compute
 
@@ -56,7 +56,9 @@ def train(loader: Any, width: int, folder: Path, spans: BusySpans) -> tuple[int,
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train once and print one JSON line about it."""
-    args = _parser().parse_args(argv)
+    parser = example_parser(__doc__, workers="of the DataLoader")
+    parser.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
+    args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
         folder = Path(name)
         make_store(folder)
@@ -75,19 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     print(json.dumps(result), flush=True)
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--spans", type=Path, required=True, help="where the true busy spans go")
-    parser.add_argument("--gpu", type=int, default=0, help="the simulated GPU they belong to")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--workers", type=int, default=0, help="of the DataLoader")
-    parser.add_argument("--latency-ms", type=float, default=12.0, help="of each of 4 files a batch")
-    parser.add_argument("--width", type=int, default=1024, help="of the two hidden layers")
-    return parser
 
 
 if __name__ == "__main__":

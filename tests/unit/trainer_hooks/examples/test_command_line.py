@@ -1,0 +1,68 @@
+"""Specification of the words that all examples take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainer_hooks.examples.command_line import example_parser
+
+
+def refused(capsys: pytest.CaptureFixture[str], spans: Path, *words: str) -> str:
+    """The one sentence with which the words are refused."""
+    with pytest.raises(SystemExit) as end:
+        example_parser("An example.", workers="threads").parse_args(["--spans", str(spans), *words])
+    assert end.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+class TestTheWordsOfAnExample:
+    def test_have_sensible_defaults(self, tmp_path: Path) -> None:
+        spans = tmp_path / "busy.jsonl"
+
+        args = example_parser("", workers="threads").parse_args(["--spans", str(spans)])
+
+        assert (args.spans, args.gpu, args.steps) == (spans, 0, 300)
+        assert (args.workers, args.latency_ms) == (0, 12.0)
+
+    @pytest.mark.parametrize(
+        ("word", "value", "reason"),
+        [
+            ("--steps", "0", "must be at least 1"),
+            ("--steps", "-5", "must be a whole number from 0 on, got '-5'"),
+            ("--steps", "many", "must be a whole number"),
+            ("--workers", "-3", "must be a whole number from 0 on"),
+            ("--gpu", "99", "must be below 64"),
+            ("--gpu", "-1", "must be a whole number from 0 on"),
+            ("--latency-ms", "-3", "must be a number from 0 on"),
+            ("--latency-ms", "nan", "must be a number from 0 on"),
+        ],
+    )
+    def test_are_refused_where_they_make_no_sense(
+        self,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        word: str,
+        value: str,
+        reason: str,
+    ) -> None:
+        sentence = refused(capsys, tmp_path / "busy.jsonl", f"{word}={value}")
+
+        assert word in sentence
+        assert reason in sentence
+
+    def test_name_a_file_that_can_be_written(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        sentence = refused(capsys, tmp_path / "nowhere" / "busy.jsonl")
+
+        assert "cannot be written: No such file or directory" in sentence
+
+    def test_leave_the_spans_that_a_file_holds(self, tmp_path: Path) -> None:
+        spans = tmp_path / "busy.jsonl"
+        spans.write_text("{}\n")
+
+        example_parser("", workers="threads").parse_args(["--spans", str(spans)])
+
+        assert spans.read_text() == "{}\n"
