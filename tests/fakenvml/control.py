@@ -16,13 +16,23 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import re
-import struct
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from tests.fakenvml.layout import (
+    FUNCTIONS,
+    MAGIC,
+    MAX_GPUS,
+    NO_OVERRIDE,
+    RING,
+    UNSIGNED_INT,
+    WAVE,
+    ControlFile,
+    raw_value,
+)
 
 SUCCESS = 0
 UNINITIALIZED = 1
@@ -33,110 +43,8 @@ GPU_IS_LOST = 15
 VERSION_MISMATCH = 18
 UNKNOWN = 999
 
-DOUBLE, UNSIGNED_INT, SIGNED_LONG_LONG, SIGNED_INT = 0, 1, 4, 5
-"""Types of a ring's values, as NVML numbers them."""
-
 WINDOW_S = 1 / 6
 """What the fake's utilisation windows last unless told otherwise, in seconds."""
-
-_HERE = Path(__file__).parent
-_MAGIC = 0x314C4D564E454B46
-_MAX_GPUS, _MAX_RING, _MAX_PROCESSES, _MAX_FUNCTIONS, _MAX_PARTS = 16, 512, 128, 128, 8
-_NO_OVERRIDE = 0xFFFFFFFF
-_RING = 1
-
-FUNCTIONS = tuple(re.findall(r"^    X\((\w+)\)", (_HERE / "functions.h").read_text(), re.MULTILINE))
-
-
-class _Function(ctypes.Structure):
-    _fields_ = (
-        ("calls", ctypes.c_uint64),
-        ("latency_us", ctypes.c_uint64),
-        ("gpu_latency_us", ctypes.c_uint64 * _MAX_GPUS),
-        ("gpu_error", ctypes.c_int32 * _MAX_GPUS),
-        ("error", ctypes.c_int32),
-        ("waiting", ctypes.c_uint32),
-    )
-
-
-class _Process(ctypes.Structure):
-    _fields_ = (
-        ("memory_bytes", ctypes.c_uint64),
-        ("gpu", ctypes.c_uint32),
-        ("pid", ctypes.c_uint32),
-        ("sm_percent", ctypes.c_uint32),
-        ("graphics", ctypes.c_uint32),
-        ("name", ctypes.c_char * 1024),
-    )
-
-
-class _Entry(ctypes.Structure):
-    _fields_ = (("stamp_us", ctypes.c_uint64), ("raw", ctypes.c_uint64))
-
-
-class _Part(ctypes.Structure):
-    _fields_ = (
-        ("uuid", ctypes.c_char * 96),
-        ("name", ctypes.c_char * 96),
-        ("memory_total", ctypes.c_uint64),
-        ("gpu_instance", ctypes.c_uint32),
-        ("compute_instance", ctypes.c_uint32),
-    )
-
-
-class _Gpu(ctypes.Structure):
-    _fields_ = (
-        ("uuid", ctypes.c_char * 96),
-        ("name", ctypes.c_char * 96),
-        ("bus_id", ctypes.c_char * 32),
-        ("memory_total", ctypes.c_uint64),
-        ("memory_used", ctypes.c_uint64),
-        ("memory_reserved", ctypes.c_uint64),
-        ("energy_mj", ctypes.c_uint64),
-        ("period_ns", ctypes.c_uint64),
-        ("busy_ns", ctypes.c_uint64),
-        ("phase_ns", ctypes.c_uint64),
-        ("window_ns", ctypes.c_uint64),
-        ("power_mw", ctypes.c_uint32),
-        ("temperature_c", ctypes.c_uint32),
-        ("sm_clock_mhz", ctypes.c_uint32),
-        ("mem_clock_mhz", ctypes.c_uint32),
-        ("mig_enabled", ctypes.c_uint32),
-        ("signal", ctypes.c_uint32),
-        ("dry_when_idle", ctypes.c_uint32),
-        ("value_type", ctypes.c_uint32),
-        ("ring_depth", ctypes.c_uint32),
-        ("ring_count", ctypes.c_uint32),
-        ("rates_percent", ctypes.c_uint32),
-        ("error", ctypes.c_int32),
-        ("ring", _Entry * _MAX_RING),
-        ("part_count", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
-        ("parts", _Part * _MAX_PARTS),
-    )
-
-
-class _Control(ctypes.Structure):
-    _fields_ = (
-        ("magic", ctypes.c_uint64),
-        ("size", ctypes.c_uint64),
-        ("origin_ns", ctypes.c_uint64),
-        ("stamp_offset_us", ctypes.c_int64),
-        ("earlier_offset_us", ctypes.c_int64),
-        ("offset_since_ns", ctypes.c_uint64),
-        ("gpu_count", ctypes.c_uint32),
-        ("process_count", ctypes.c_uint32),
-        ("generation", ctypes.c_uint32),
-        ("general_error", ctypes.c_int32),
-        ("cuda_version", ctypes.c_uint32),
-        ("slot_of_index", ctypes.c_uint32 * _MAX_GPUS),
-        ("reserved", ctypes.c_uint32),
-        ("driver_version", ctypes.c_char * 80),
-        ("nvml_version", ctypes.c_char * 80),
-        ("functions", _Function * _MAX_FUNCTIONS),
-        ("processes", _Process * _MAX_PROCESSES),
-        ("gpus", _Gpu * _MAX_GPUS),
-    )
 
 
 def clock_offset_us(clock_id: int) -> int:
@@ -154,12 +62,12 @@ class FakeNvml:
 
     def __init__(self, path: Path, *, gpus: int = 1) -> None:
         self.path = path
-        path.write_bytes(bytes(ctypes.sizeof(_Control)))
+        path.write_bytes(bytes(ctypes.sizeof(ControlFile)))
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), 0)
         # Any: ctypes' own stubs do not know the fields of a structure.
-        self.control: Any = _Control.from_buffer(self._memory)
-        self.control.size = ctypes.sizeof(_Control)
+        self.control: Any = ControlFile.from_buffer(self._memory)
+        self.control.size = ctypes.sizeof(ControlFile)
         self.control.gpu_count = gpus
         self.control.driver_version = b"580.95.05"
         self.control.nvml_version = b"13.580.95.05"
@@ -167,10 +75,10 @@ class FakeNvml:
         # 30 s back, so that the rings are full when a test begins.
         self.control.origin_ns = max(1, time.monotonic_ns() - 30_000_000_000)
         self.stamps_count(clock_offset_us(time.CLOCK_REALTIME))
-        for slot in range(_MAX_GPUS):
+        for slot in range(MAX_GPUS):
             self.control.slot_of_index[slot] = slot
             self._set_up(slot)
-        self.control.magic = _MAGIC
+        self.control.magic = MAGIC
 
     def __enter__(self) -> FakeNvml:
         return self
@@ -203,7 +111,7 @@ class FakeNvml:
         gpu.mem_clock_mhz = 2_619
         gpu.value_type = UNSIGNED_INT
         gpu.ring_depth = 120
-        gpu.rates_percent = _NO_OVERRIDE
+        gpu.rates_percent = NO_OVERRIDE
         self.wave(slot, period_s=1.0, busy_ratio=0.0)
 
     def uuid(self, slot: int) -> str:
@@ -237,7 +145,7 @@ class FakeNvml:
             dry_when_idle: Windows of 0 % are never put into the ring.
         """
         gpu = self.gpu(slot)
-        gpu.signal = 0
+        gpu.signal = WAVE
         gpu.period_ns = round(period_s * 1e9)
         gpu.busy_ns = round(period_s * 1e9 * busy_ratio)
         gpu.phase_ns = round(phase_s * 1e9)
@@ -260,11 +168,11 @@ class FakeNvml:
         Values are written in the GPU's ``value_type``; set that before.
         """
         gpu = self.gpu(slot)
-        gpu.signal = _RING
+        gpu.signal = RING
         gpu.ring_count = 0
         for at, (stamp_us, value) in enumerate(entries):
             gpu.ring[at].stamp_us = stamp_us
-            gpu.ring[at].raw = _raw(value, gpu.value_type)
+            gpu.ring[at].raw = raw_value(value, gpu.value_type)
         gpu.ring_count = len(entries)
 
     def push(self, slot: int, *entries: tuple[int, float]) -> None:
@@ -272,7 +180,7 @@ class FakeNvml:
         gpu = self.gpu(slot)
         for stamp_us, value in entries:
             gpu.ring[gpu.ring_count].stamp_us = stamp_us
-            gpu.ring[gpu.ring_count].raw = _raw(value, gpu.value_type)
+            gpu.ring[gpu.ring_count].raw = raw_value(value, gpu.value_type)
             gpu.ring_count += 1
 
     def run(
@@ -381,16 +289,3 @@ class FakeNvml:
 
     def _function(self, name: str) -> Any:
         return self.control.functions[FUNCTIONS.index(name)]
-
-
-def _raw(value: float, value_type: int) -> int:
-    """The eight bytes of NVML's value union, as a number."""
-    if value_type == DOUBLE:
-        packed = struct.pack("<d", value)
-    elif value_type == SIGNED_INT:
-        packed = struct.pack("<i", int(value))
-    elif value_type == SIGNED_LONG_LONG:
-        packed = struct.pack("<q", int(value))
-    else:
-        packed = struct.pack("<Q", int(value))
-    return int.from_bytes(packed, "little")

@@ -14,7 +14,8 @@ import pynvml
 import pytest
 
 from tests.fakenvml.build import fake_env
-from tests.fakenvml.control import FUNCTIONS, FakeNvml
+from tests.fakenvml.control import FakeNvml
+from tests.fakenvml.layout import FUNCTIONS
 
 
 @pytest.fixture

@@ -11,16 +11,8 @@ from gpumon.sources.nvml import NvmlSource
 from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_sweep import RingSweep
 from gpumon.sources.system_clock import SystemClock
-from tests.fakenvml.control import (
-    DOUBLE,
-    GPU_IS_LOST,
-    NOT_FOUND,
-    SIGNED_INT,
-    SIGNED_LONG_LONG,
-    SUCCESS,
-    UNSIGNED_INT,
-    FakeNvml,
-)
+from tests.fakenvml.control import GPU_IS_LOST, NOT_FOUND, SUCCESS, FakeNvml
+from tests.fakenvml.layout import DOUBLE, SIGNED_INT, SIGNED_LONG_LONG, UNSIGNED_INT
 
 DRAIN = "nvmlDeviceGetSamples"
 

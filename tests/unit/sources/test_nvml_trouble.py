@@ -24,13 +24,13 @@ from tests.builders_nvml import (
     total_ns,
 )
 from tests.fakenvml.control import (
-    DOUBLE,
     NOT_SUPPORTED,
     UNINITIALIZED,
     UNKNOWN,
     VERSION_MISMATCH,
     FakeNvml,
 )
+from tests.fakenvml.layout import DOUBLE
 
 
 class TestALostGpu:
