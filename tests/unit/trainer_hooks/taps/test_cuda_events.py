@@ -2,108 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-import time
 import warnings
-from collections.abc import Callable
 
 import pytest
 
+from tests.cuda_queue import Event, Gpu, Training
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
 
-MS = 1_000_000
 A_LOT_OF_STEPS = 500
-
-
-class Gpu:
-    """A device with a queue of work and a clock of its own, which runs a little fast."""
-
-    def __init__(self, *, fast_by: float = 5e-5) -> None:
-        self.host_ns = 5_000_000_000_000
-        self.free_at_ns = 0
-        self.questions = self.records = self.events = 0
-        self._fast_by = fast_by
-        self._ahead_ms, self._jumped_at_ns = 0.0, 0
-
-    def jump(self, ahead_ms: float) -> None:
-        """From now on the device's clock is ahead of what it would have said."""
-        self._ahead_ms, self._jumped_at_ns = ahead_ms, self.host_ns
-
-    def event(self) -> Event:
-        self.events += 1
-        return Event(self)
-
-    def work(self, duration_ms: float) -> None:
-        """Handed over now, done as soon as what is before it is done."""
-        self.free_at_ns = max(self.free_at_ns, self.host_ns) + round(duration_ms * MS)
-
-    def pass_ms(self, duration_ms: float) -> None:
-        """The host does something else."""
-        self.host_ns += round(duration_ms * MS)
-
-    def wait_for_it(self) -> None:
-        """The host waits until the device has nothing left to do."""
-        self.host_ns = max(self.host_ns, self.free_at_ns)
-
-    def ticks_ms(self, host_ns: int) -> float:
-        return host_ns * (1 + self._fast_by) / MS + self._ahead_ms * (host_ns > self._jumped_at_ns)
-
-
-class Event:
-    """A mark in that queue, as picky as CUDA's."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-        self._due_ns: int | None = None
-
-    def record(self) -> None:
-        assert self._due_ns is None or self._is_past, "this event still stands in the queue"
-        self._gpu.records += 1
-        self._due_ns = max(self._gpu.free_at_ns, self._gpu.host_ns)
-
-    def query(self) -> bool:
-        self._gpu.questions += 1
-        return self._is_past
-
-    def elapsed_time(self, end_event: object) -> float:
-        assert isinstance(end_event, Event)
-        assert self._is_past, "an event that is not done tells no time"
-        assert end_event._is_past, "an event that is not done tells no time"
-        assert self._due_ns is not None
-        assert end_event._due_ns is not None
-        return self._gpu.ticks_ms(end_event._due_ns) - self._gpu.ticks_ms(self._due_ns)
-
-    @property
-    def _is_past(self) -> bool:
-        return self._due_ns is not None and self._gpu.host_ns >= self._due_ns
-
-
-class Training:
-    """A loop of steps whose truth is known."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        self.gpu = gpu
-        self.told_ns: dict[int, int] = {}
-        self.true_ns: dict[int, int] = {}
-        self.witness = CudaEvents(gpu.event, self.told_ns.__setitem__, now_ns=lambda: gpu.host_ns)
-
-    def steps(
-        self, count: int, *, fetch_ms: float, dispatch_ms: float, work_ms: float, waits: bool
-    ) -> None:
-        gpu = self.gpu
-        for _ in range(count):
-            gpu.pass_ms(fetch_ms)
-            self.witness.step_begins()
-            gpu.work(work_ms)
-            gpu.pass_ms(dispatch_ms)
-            step = len(self.true_ns) + 1
-            self.true_ns[step] = gpu.free_at_ns
-            self.witness.step_ended(step)
-            if waits:
-                gpu.wait_for_it()
-
-    def worst_error_ms(self) -> float:
-        return max(abs(at - self.true_ns[step]) for step, at in self.told_ns.items()) / MS
 
 
 class TestAStepOfTheDevice:
@@ -255,69 +161,3 @@ class TestAWitnessThatWouldDoHarm:
 
     def test_is_not_there_where_nobody_imported_torch(self) -> None:
         assert events_of_this_device(lambda *_: None) is None
-
-
-class LiveGpu(Gpu):
-    """The same on the real clock, for what happens on another thread."""
-
-    @property
-    def host_ns(self) -> int:
-        return time.monotonic_ns()
-
-    @host_ns.setter
-    def host_ns(self, _: int) -> None: ...
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    deadline_s = time.monotonic() + 5.0
-    while not condition() and time.monotonic() < deadline_s:
-        time.sleep(0.005)
-    return condition()
-
-
-class TestWhileTheTrainingIsElsewhere:
-    @pytest.fixture
-    def gpu(self) -> LiveGpu:
-        return LiveGpu()
-
-    def witness(self, gpu: LiveGpu, told: list[int]) -> CudaEvents:
-        return CudaEvents(gpu.event, lambda step, _: told.append(step), enter_thread=lambda: None)
-
-    def train(self, witness: CudaEvents, gpu: LiveGpu, step: int, *, work_ms: float) -> None:
-        witness.step_begins()
-        gpu.work(work_ms)
-        time.sleep(0.002)
-        witness.step_ended(step)
-
-    def test_a_thread_hears_that_the_device_is_done(self, gpu: LiveGpu) -> None:
-        told: list[int] = []
-        witness = self.witness(gpu, told)
-        for step in range(1, 6):  # the clocks are told apart
-            self.train(witness, gpu, step, work_ms=0)
-            time.sleep(0.002)
-
-        self.train(witness, gpu, 6, work_ms=60)
-
-        assert 6 not in told
-        assert until(lambda: 6 in told)
-        witness.stop()
-
-    def test_nobody_asks_while_a_step_is_handed_over(self, gpu: LiveGpu) -> None:
-        witness = self.witness(gpu, [])
-        self.train(witness, gpu, 1, work_ms=200)
-        time.sleep(0.01)
-
-        witness.step_begins()
-        before = gpu.questions
-        time.sleep(0.1)
-
-        assert gpu.questions == before
-        witness.stop()
-
-    def test_the_thread_ends_with_the_training(self, gpu: LiveGpu) -> None:
-        witness = self.witness(gpu, [])
-        self.train(witness, gpu, 1, work_ms=1_000)
-
-        witness.stop()
-
-        assert until(lambda: "gpumon-cuda" not in {t.name for t in threading.enumerate()})

@@ -1,0 +1,80 @@
+"""The live page, opened in a browser on a server that shows made-up states."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from gpumon.core.state import MonitorState
+from gpumon.outlets.http_server import HttpServer
+from tests.builders_state import RunningClock, S
+from tests.serving import serving
+from tests.story_of_states import starved_and_healthy
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+ADVICE = {
+    "cause": "input_wait",
+    "lost_seconds": 30.0,
+    "speedup_upper_bound": 1.5,
+    "evidence": "GPU 0 was idle for 30.0 s while the training waited for input.",
+    "text": "Prefetch batches while the GPU works.",
+}
+
+
+class Visit:
+    """An open page, and everything that went wrong in it."""
+
+    def __init__(self, page: Page, origin: str) -> None:
+        self.page = page
+        self.origin = origin
+        self.faults: list[str] = []
+        self.requested: list[str] = []
+        page.on("console", lambda message: self._console(message.type, message.text))
+        page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        page.on("request", lambda request: self.requested.append(request.url))
+
+    def _console(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.faults.append(f"{kind}: {text}")
+
+    def text(self, selector: str) -> str:
+        # A figure and its unit are held together by a space that does not break.
+        return self.page.locator(selector).inner_text().replace("\u00a0", " ")
+
+    def until(self, selector: str, pattern: str) -> None:
+        from playwright.sync_api import expect
+
+        expect(self.page.locator(selector)).to_have_text(re.compile(pattern), timeout=5_000)
+
+
+def showing(
+    *states: MonitorState,
+    report: Callable[[float | None], Mapping[str, Any]] = lambda _: {"advice": []},
+    listen: str = "127.0.0.1:0",
+) -> AbstractContextManager[HttpServer]:
+    """A server whose ages are true."""
+    return serving(*states, report=report, listen=listen, clock=RunningClock())
+
+
+def recent(state: MonitorState) -> MonitorState:
+    """The same state, as if its tick were now."""
+    shift_ns = time.monotonic_ns() - state.taken_at_ns
+    return state._replace(
+        taken_at_ns=state.taken_at_ns + shift_ns,
+        gpus=tuple(
+            gpu._replace(last_sample_at_ns=gpu.last_sample_at_ns + shift_ns)
+            if gpu.last_sample_at_ns is not None
+            else gpu
+            for gpu in state.gpus
+        ),
+    )
+
+
+def story(seconds: int) -> list[MonitorState]:
+    """The last so many seconds, ending now."""
+    return [*starved_and_healthy(seconds, started_ns=time.monotonic_ns() - seconds * S)]

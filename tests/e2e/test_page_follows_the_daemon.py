@@ -1,0 +1,93 @@
+"""A live page that stays open keeps up with its daemon, and says so when it no longer can."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from gpumon.outlets.http_server import HttpServer
+from tests.builders_state import S, healthy_gpu, monitor_state
+from tests.e2e.open_page import Visit, recent, showing, story
+from tests.serving import dial
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+def age(page: Visit) -> float:
+    return float(page.text("#age").removeprefix("last sample ").removesuffix(" s ago"))
+
+
+def keep_publishing(server: HttpServer, stop: threading.Event) -> None:
+    while not stop.wait(0.2):
+        server.publish(recent(monitor_state()))
+
+
+class TestAsTimeGoesOn:
+    def test_every_tick_renews_the_figures(self, visit: Any) -> None:
+        told = story(61)
+        with showing(*told[:60]) as server:
+            page = visit(server)
+            page.until("#sentence", "starved")
+            before = page.text("table.causes >> nth=1")
+            server.publish(told[60])
+            page.until("table.runs", r"1220")
+
+            assert page.text("table.causes >> nth=1") != before
+            assert "61.0 s" in page.text("table.causes >> nth=1")
+
+    def test_the_page_that_was_open_first_follows_from_the_first_sample(self, visit: Any) -> None:
+        with showing() as server:
+            page = visit(server)
+            page.until("#sentence", "Waiting for the first sample")
+            for state in story(20):
+                server.publish(state)
+            page.until("#sentence", "starved")
+
+            assert page.faults == []
+
+    def test_a_daemon_that_does_not_sample_any_more_is_said_so(self, visit: Any) -> None:
+        stale = [state._replace(taken_at_ns=state.taken_at_ns - 60 * S) for state in story(60)]
+        with showing(*stale) as server:
+            page = visit(server)
+            page.until("#banner", r"has not sampled for 6\d\.\d.s")
+
+            assert page.faults == []
+
+    def test_a_daemon_that_is_gone_is_said_so_and_its_return_is_noticed(self, visit: Any) -> None:
+        with showing(*story(30)) as server:
+            page = visit(server)
+            page.until("#sentence", "starved")
+            address = server.address
+        page.until("#banner", "Connection to the daemon lost .* What you see is old")
+        first = age(page)
+        page.page.wait_for_timeout(700)
+        assert age(page) > first
+
+        with showing(recent(monitor_state(gpus=(healthy_gpu(),))), listen=address) as again:
+            page.until("#sentence", r"GPU 1 is kept busy")
+
+            assert page.page.locator("#banner").is_hidden()
+            assert again.address == address
+
+
+class TestManyPages:
+    def test_beyond_the_limit_say_that_they_are_not_connected(self, visit: Any) -> None:
+        asking = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with showing(*story(10)) as server:
+            streams = [dial(server, asking) for _ in range(16)]
+            for stream in streams:
+                assert stream.recv(12) == b"HTTP/1.1 200"
+            page = visit(server)
+            page.until("#banner", "Connection to the daemon lost")
+            for stream in streams:
+                stream.close()
+            stop = threading.Event()
+            feeder = threading.Thread(target=keep_publishing, args=(server, stop))
+            feeder.start()
+            try:
+                page.until("#sentence", "starved")
+            finally:
+                stop.set()
+                feeder.join(5)

@@ -1,0 +1,125 @@
+"""What the outlets do where a port, the disk or the file descriptors are used up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.errors import GpumonError
+from gpumon.outlets.state_file import StateFile
+from tests.builders_state import monitor_state
+from tests.serving import ask, serving
+
+
+class TestAPortInUse:
+    """Fault 21."""
+
+    def test_is_one_sentence_with_the_port_the_pid_and_a_way_out_at_once(self) -> None:
+        with serving() as first:
+            started = time.monotonic()
+            with pytest.raises(GpumonError) as caught, serving(listen=first.address):
+                pass
+            took_s = time.monotonic() - started
+
+        name = Path(f"/proc/{os.getpid()}/comm").read_text().strip()
+        assert str(caught.value) == (
+            f"port {first.port} on 127.0.0.1 is in use by pid {os.getpid()} ({name}): "
+            "stop it, or take another port, try --listen 127.0.0.1:0"
+        )
+        assert caught.value.exit_code == 1
+        assert took_s < 1.0
+
+
+@contextlib.contextmanager
+def no_room() -> Iterator[None]:
+    """No file may grow beyond 100 bytes, as on a disk that is all but full.
+
+    Never around a whole test: pytest's own output may be a file.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+
+
+class TestAFullDisk:
+    """Fault 24."""
+
+    def test_keeps_the_last_whole_state_and_leaves_no_rest(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (tmp_path / "state.json").write_text("{}")
+        file = StateFile(tmp_path / "state.json")
+
+        with caplog.at_level(logging.WARNING), no_room():
+            for _ in range(3):
+                file.write(monitor_state())
+
+        assert (tmp_path / "state.json").read_text() == "{}"
+        assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+        assert file.errors_total == 3
+        assert "File too large; sampling goes on" in caplog.text
+        assert len(caplog.records) == 1
+
+    def test_is_written_to_again_when_there_is_room(self, tmp_path: Path) -> None:
+        file = StateFile(tmp_path / "state.json")
+        with no_room():
+            file.write(monitor_state())
+
+        file.write(monitor_state())
+
+        assert json.loads(file.path.read_text())["schema"] == "gpumon.state/1"
+
+    def test_of_device_full_is_survived_too(self, tmp_path: Path) -> None:
+        if not Path("/dev/full").exists():
+            pytest.skip("/dev/full is not there")
+        (tmp_path / "state.json").symlink_to("/dev/full")
+        file = StateFile(tmp_path / "state.json")
+
+        file.write(monitor_state())
+
+        # The rename replaces the link itself: nothing is written through it.
+        assert not (tmp_path / "state.json").is_symlink()
+        assert file.errors_total == 0
+
+
+class TestNoFileDescriptorsLeft:
+    """Fault 24."""
+
+    def test_does_not_spin_and_serves_again_when_there_are(self) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with serving(monitor_state()) as server:
+            client = socket.socket()
+            highest = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+            blockers: list[int] = []
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
+                with contextlib.suppress(OSError):
+                    while True:
+                        blockers.append(os.dup(0))
+                client.connect((server.host, server.port))
+                used_s = time.process_time()
+                time.sleep(0.5)
+                used_s = time.process_time() - used_s
+            finally:
+                for blocker in blockers:
+                    os.close(blocker)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                client.close()
+
+            assert used_s < 0.25
+            assert ask(server, "/metrics").status == 200

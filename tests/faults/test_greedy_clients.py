@@ -1,0 +1,153 @@
+"""Clients that never finish, never read or talk nonsense take no more than their places."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from gpumon.outlets.bounded_server import ServerLimits
+from gpumon.outlets.http_server import HttpServer
+from tests.builders_state import monitor_state, starved_gpu
+from tests.serving import ask, dial, serving, until
+
+QUICK = ServerLimits(read_timeout_s=0.5, write_timeout_s=0.5, keep_alive_s=0.1)
+
+
+def threads_of(server: HttpServer) -> int:
+    """Threads that serve a connection now."""
+    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+
+
+@contextlib.contextmanager
+def held(connections: Iterable[socket.socket]) -> Iterator[list[socket.socket]]:
+    kept = list(connections)
+    try:
+        yield kept
+    finally:
+        for connection in kept:
+            connection.close()
+
+
+class TestClientsThatHoldOn:
+    """Fault 19."""
+
+    def test_are_let_go_when_they_never_finish_their_request(self) -> None:
+        with serving(monitor_state(), limits=QUICK) as server, held([dial(server)]) as silent:
+            assert silent[0].recv(100) == b""
+
+    def test_are_let_go_even_when_they_drip_on(self) -> None:
+        started = time.monotonic()
+
+        with (
+            serving(monitor_state(), limits=QUICK) as server,
+            held([dial(server, b"GET /metrics HTTP/1.1\r\n")]) as dripping,
+            contextlib.suppress(OSError),
+        ):
+            while time.monotonic() - started < 4.0:
+                dripping[0].sendall(b"X-Drip: 1\r\n")
+                time.sleep(0.1)
+
+        assert time.monotonic() - started < 2.5
+
+    def test_never_take_more_than_32_places_and_the_next_is_told_503(self) -> None:
+        with (
+            serving(monitor_state()) as server,
+            held(
+                dial(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n") for _ in range(200)
+            ) as all_200,
+        ):
+            assert until(lambda: threads_of(server) == 32)
+            refused = 0
+            for connection in all_200[32:]:
+                connection.settimeout(5)
+                with contextlib.suppress(ConnectionError):
+                    refused += connection.recv(100).startswith(b"HTTP/1.1 503 ")
+
+            assert threads_of(server) == 32
+            assert refused >= 150
+            assert ask(server, "/metrics").status == 503
+
+    def test_give_their_places_back(self) -> None:
+        with (
+            serving(monitor_state(), limits=QUICK) as server,
+            held(dial(server, b"GET / HT") for _ in range(200)),
+        ):
+            assert until(lambda: threads_of(server) == 0)
+            assert ask(server, "/metrics").status == 200
+
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            b"\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 200,
+            b"GET " + b"/" * 70_000 + b" HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/9.9\r\n\r\n",
+            b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n",
+            b"GET / HTTP/1.1\r\nHost: " + b"\xff" * 100 + b"\r\n\r\n",
+            b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc",
+        ],
+        ids=["empty", "tls-hello", "long-line", "version", "headers", "bytes-in-host", "body"],
+    )
+    def test_or_talk_nonsense_harm_nobody_else(self, sent: bytes) -> None:
+        with serving(monitor_state(), limits=QUICK) as server:
+            with held([dial(server)]) as talking, contextlib.suppress(OSError):
+                talking[0].sendall(sent)
+                assert not talking[0].recv(15).endswith(b" 200")
+
+            assert ask(server, "/metrics").status == 200
+
+
+class TestStreamsThatAreNotRead:
+    """Fault 20."""
+
+    ASKING = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    def test_are_dropped_and_never_hold_the_sampler_up(self) -> None:
+        much = monitor_state(gpus=tuple(starved_gpu() for _ in range(64)))
+        with serving(much, limits=QUICK) as server:
+            lazy = socket.socket()
+            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            lazy.connect((server.host, server.port))
+            lazy.sendall(self.ASKING)
+            assert until(lambda: threads_of(server) == 1)
+            slowest_s = 0.0
+            ticks = 0
+            while threads_of(server) and ticks < 400:
+                started = time.monotonic()
+                server.publish(much)
+                slowest_s = max(slowest_s, time.monotonic() - started)
+                ticks += 1
+                time.sleep(0.02)
+            dropped = until(lambda: threads_of(server) == 0)
+            lazy.close()
+
+        assert dropped
+        assert slowest_s < 0.5
+        # The kernel on its own would take megabytes for a client that reads nothing.
+        assert ticks < 60
+
+    def test_never_take_more_than_16_places_and_leave_room_for_scrapes(self) -> None:
+        with (
+            serving(monitor_state()) as server,
+            held(dial(server, self.ASKING) for _ in range(20)) as streams,
+        ):
+            starts = [stream.recv(12) for stream in streams]
+
+            assert starts.count(b"HTTP/1.1 200") == 16
+            assert starts.count(b"HTTP/1.1 503") == 4
+            assert ask(server, "/metrics").status == 200
+
+    def test_give_their_places_back(self) -> None:
+        with serving(monitor_state(), limits=QUICK) as server:
+            with held(dial(server, self.ASKING) for _ in range(16)) as streams:
+                assert [stream.recv(12) for stream in streams] == [b"HTTP/1.1 200"] * 16
+            server.publish(monitor_state())
+
+            assert until(lambda: threads_of(server) == 0)
+            with held([dial(server, self.ASKING)]) as again:
+                assert again[0].recv(12) == b"HTTP/1.1 200"

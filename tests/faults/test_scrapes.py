@@ -1,0 +1,125 @@
+"""What is left of a scrape when a reader raises, a name is hostile or two scrapers meet."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpumon.outlets.metric_values import READERS, MetricView, Row
+from tests.builders_state import S, monitor_state, run, starved_gpu
+from tests.serving import ask, serving
+
+
+def metric(text: str, name: str) -> dict[tuple[str, ...], float]:
+    return {
+        tuple(sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+class TestACollectorThatRaises:
+    """Fault 2."""
+
+    def test_costs_its_own_family_and_the_scrape_says_so(self) -> None:
+        def broken(view: MetricView) -> Iterable[Row]:
+            raise OSError("driver/library version mismatch")
+
+        readers = {**READERS, "gpumon_gpu_temperature_celsius": broken}
+        with serving(monitor_state(), readers=readers) as server:
+            answer = ask(server, "/metrics")
+
+        assert answer.status == 200
+        assert metric(answer.text, "gpumon_collector_success")[("metrics_gpu_now",)] == 0.0
+        assert len(metric(answer.text, "gpumon_gpu_busy_seconds_total")) == 2
+        assert len(metric(answer.text, "gpumon_gpu_power_watts")) == 1
+        assert metric(answer.text, "gpumon_gpu_temperature_celsius") == {}
+
+
+class TestHostileNames:
+    """Fault 13."""
+
+    @pytest.mark.parametrize(
+        "name",
+        [os.fsdecode(b"caf\xff"), "two\nlines", "x" * 1_000_000, "\u202egnp.exe", 'q"uo\\te', "\0"],
+        ids=["not-utf8", "newline", "megabyte", "rtl", "quotes", "nul"],
+    )
+    def test_leave_the_scrape_valid_and_short(self, name: str) -> None:
+        state = monitor_state(runs=(run(name, job=name, framework=name),))
+        with serving(state) as server:
+            scraped, told = ask(server, "/metrics"), ask(server, "/api/v1/state")
+
+        labels = next(iter(metric(scraped.text, "gpumon_training_run_info")))
+        assert all(len(label) <= 128 and label.isprintable() for label in labels)
+        assert len(scraped.body) < 40_000
+        assert json.loads(told.body)["runs"][0]["steps"] == 1234
+
+    def test_by_the_thousand_are_capped_and_counted(self) -> None:
+        """Fault 14."""
+        runs = tuple(run(f"loop-{number}") for number in range(10_000))
+        with serving(monitor_state(runs=runs)) as server:
+            text = ask(server, "/metrics").text
+
+        assert len(metric(text, "gpumon_training_steps_total")) == 64
+        dropped = metric(text, "gpumon_label_sets_dropped_total")
+        assert dropped[("gpumon_training",)] == 10_000 - 64
+
+
+class TestTwoScrapers:
+    """Fault 22."""
+
+    def test_of_different_rhythm_read_the_same_counters(self) -> None:
+        with serving() as server:
+            often: list[str] = []
+            for tick in range(1, 7):
+                runs = tuple(run(f"r{number}") for number in range(70))
+                gpu = starved_gpu()
+                server.publish(monitor_state(gpus=(gpu,), runs=runs, samples_total=tick))
+                often.append(ask(server, "/metrics").text)
+            seldom = ask(server, "/metrics").text
+
+        assert often[-1] == seldom
+        dropped = metric(seldom, "gpumon_label_sets_dropped_total")
+        assert dropped[("gpumon_training",)] == 6 * 6
+
+    def test_at_once_under_a_busy_publisher_always_read_sums_that_close(self) -> None:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        open_sums: list[float] = []
+        done = threading.Event()
+        try:
+            with serving() as server:
+                server.publish(monitor_state())
+
+                def scrape() -> None:
+                    while not done.is_set():
+                        text = ask(server, "/metrics").text
+                        observed = metric(text, "gpumon_gpu_observed_seconds_total")
+                        told = sum(metric(text, "gpumon_gpu_busy_seconds_total").values())
+                        told += sum(metric(text, "gpumon_gpu_idle_seconds_total").values())
+                        told += sum(metric(text, "gpumon_gpu_idle_pending_seconds").values())
+                        open_sums.append(sum(observed.values()) - told)
+
+                scrapers = [threading.Thread(target=scrape) for _ in range(2)]
+                for scraper in scrapers:
+                    scraper.start()
+                for tick in range(100):
+                    server.publish(monitor_state(taken_at_ns=1_000 * S + tick, samples_total=tick))
+                    time.sleep(0.01)
+                done.set()
+                for scraper in scrapers:
+                    scraper.join(5)
+        finally:
+            done.set()
+            sys.setswitchinterval(before)
+
+        assert len(open_sums) > 4
+        assert max(map(abs, open_sums)) < 1e-6
