@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import warnings
 from itertools import count
+from types import FrameType
+from typing import Final
+
+_HOOKS: Final = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (at import)
+_EXAMPLES: Final = os.path.join(_HOOKS, "examples", "")  # noqa: PTH118
+_OURS: Final = tuple(
+    os.path.join(folder, "")  # noqa: PTH118
+    for folder in (_HOOKS, os.path.join(os.path.dirname(_HOOKS), "gpumon"))  # noqa: PTH118, PTH120
+)
+_LIBRARIES: Final = (os.path.join(os.path.dirname(os.__file__), ""), "<frozen ")  # noqa: PTH118, PTH120
+_PACKAGES: Final = ("/site-packages/", "/dist-packages/")
 
 
 def warn_quietly(text: str, *, callers_up: int = 2) -> None:
-    """Warn, with the caller's caller as the place, or one further up."""
+    """Warn, with a line of the user's as the place: no file of ours, no library's.
+
+    Args:
+        text: What to say.
+        callers_up: Look for that line from here on: 1 is the caller.
+    """
     with contextlib.suppress(Warning):
-        warnings.warn(text, RuntimeWarning, stacklevel=callers_up + 1)
+        frame = _users_frame(_up(sys._getframe(), callers_up))
+        warnings.warn_explicit(
+            text,
+            RuntimeWarning,
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            module=frame.f_globals.get("__name__"),
+            registry=frame.f_globals.setdefault("__warningregistry__", {}),
+        )
 
 
 class QuietWarningOnce:
@@ -20,6 +46,30 @@ class QuietWarningOnce:
         self._calls = count()  # one atomic step: two threads do not both come first
 
     def __call__(self, text: str, *, callers_up: int = 2) -> None:
-        """Warn, with the caller's caller as the place, or one further up."""
+        """Warn as ``warn_quietly`` does, which see."""
         if next(self._calls) == 0:
             warn_quietly(text, callers_up=callers_up + 1)
+
+
+def _up(frame: FrameType, callers: int) -> FrameType:
+    for _ in range(callers):
+        frame = frame.f_back or frame
+    return frame
+
+
+def _users_frame(start: FrameType) -> FrameType:
+    """The nearest caller in the user's own code; else in anybody's but ours."""
+    foreign: FrameType | None = None
+    frame: FrameType | None = start
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_EXAMPLES) or not file.startswith(_OURS):
+            if not _is_a_library(file):
+                return frame
+            foreign = foreign or frame
+        frame = frame.f_back
+    return foreign or start
+
+
+def _is_a_library(file: str) -> bool:
+    return file.startswith(_LIBRARIES) or any(folder in file for folder in _PACKAGES)

@@ -38,3 +38,8 @@ def label_text(raw: object, max_length: int = MAX_LABEL_LENGTH) -> str:
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else _REPLACEMENT for character in text)
+
+
+def is_cut(text: str) -> bool:
+    """Whether ``label_text`` had to cut this."""
+    return text.endswith(_CUT_MARK)

@@ -50,7 +50,7 @@ class RunFacts:
         pid: Process id as the process sees it.
         framework: Such as ``"keras/jax"``, ``"loop"``.
         gpus: What the user said (indices or UUIDs); ``None``: nothing.
-        visible_devices: ``$CUDA_VISIBLE_DEVICES``; ``None``: unset.
+        visible_devices: ``$CUDA_VISIBLE_DEVICES``; ``None``: unset, or too long to tell.
         boot_id: Kernel boot id under which the stamps compare.
         started_ns: CLOCK_MONOTONIC when the ring was made.
         loader: Bounded facts about the input pipeline.

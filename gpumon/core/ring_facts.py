@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NoReturn, TypeAlias
 
-from gpumon.core.label_text import label_text
+from gpumon.core.label_text import is_cut, label_text
 from gpumon.core.ring_events import RunFacts
 from gpumon.core.ring_format import FACTS_MAX_BYTES
 from gpumon.errors import RingError
 
 LoaderValue: TypeAlias = "str | int | float | bool | None"
 
-MAX_LIST_TEXT: Final = 512
-MAX_GPUS: Final = 64
+MAX_VISIBLE_TEXT: Final = 2_560
+"""Characters of ``$CUDA_VISIBLE_DEVICES``: sixty-two whole UUIDs."""
+MAX_GPUS: Final = 256
 MAX_LOADER_FACTS: Final = 24
 MAX_CALLBACK_CLASSES: Final = 17
 """Sixteen by name, and the rest together."""
@@ -28,8 +29,10 @@ _MAX_NUMBER: Final = 1 << 63
 def encode_facts(facts: RunFacts, *, wall_ns: int = 0) -> bytes:
     """The facts as JSON of at most ``FACTS_MAX_BYTES`` bytes.
 
-    What is too long is cut; if that is not enough the classes of callbacks go,
-    then the loader facts, then the lists of GPUs.
+    A text that is too long is cut, but a list of GPUs is whole or left out: a
+    part of it would say that the run has fewer. If that is not enough the
+    classes of callbacks go, then the loader facts, then ``visible_devices``,
+    then ``gpus``.
 
     Args:
         facts: What to say.
@@ -42,6 +45,7 @@ def encode_facts(facts: RunFacts, *, wall_ns: int = 0) -> bytes:
         facts,
         without_callbacks,
         without_loader,
+        replace(without_loader, visible_devices=None),
         replace(without_loader, visible_devices=None, gpus=None),
     ):
         text = json.dumps(_as_json(candidate, wall_ns), ensure_ascii=False, separators=(",", ":"))
@@ -49,6 +53,14 @@ def encode_facts(facts: RunFacts, *, wall_ns: int = 0) -> bytes:
         if len(raw) <= FACTS_MAX_BYTES:
             return raw
     raise RingError("the facts of this run do not fit the first page of its ring")
+
+
+def have_room_for_gpus(facts: RunFacts) -> bool:
+    """Whether a reader learns which GPUs this run has, where the facts say so."""
+    read = parse_facts(encode_facts(facts))
+    if facts.gpus is not None:
+        return read.gpus is not None
+    return facts.visible_devices is None or read.visible_devices is not None
 
 
 def parse_facts(raw: bytes) -> RunFacts:
@@ -64,7 +76,6 @@ def parse_facts(raw: bytes) -> RunFacts:
     if not isinstance(value, dict):
         raise RingError("the facts of a phase ring are not an object")
     rank = _whole(value, "rank", MAX_WORLD)
-    visible = value.get("visible_devices")
     return RunFacts(
         run=_text(value, "run") or "unnamed",
         job=_text(value, "job"),
@@ -73,7 +84,7 @@ def parse_facts(raw: bytes) -> RunFacts:
         pid=_whole(value, "pid", MAX_PID),
         framework=_text(value, "framework"),
         gpus=_gpus(value.get("gpus")),
-        visible_devices=label_text(visible, MAX_LIST_TEXT) if isinstance(visible, str) else None,
+        visible_devices=_visible_devices(value.get("visible_devices")),
         boot_id=_text(value, "boot_id"),
         started_ns=_whole(value, "started_ns", _MAX_NUMBER),
         loader=_loader(value.get("loader")),
@@ -82,8 +93,6 @@ def parse_facts(raw: bytes) -> RunFacts:
 
 
 def _as_json(facts: RunFacts, wall_ns: int) -> dict[str, object]:
-    gpus = None if facts.gpus is None else [label_text(g) for g in facts.gpus[:MAX_GPUS]]
-    visible = facts.visible_devices
     return {
         "run": label_text(facts.run),
         "job": label_text(facts.job),
@@ -91,8 +100,8 @@ def _as_json(facts: RunFacts, wall_ns: int) -> dict[str, object]:
         "world_size": facts.world_size,
         "pid": facts.pid,
         "framework": label_text(facts.framework),
-        "gpus": gpus,
-        "visible_devices": None if visible is None else label_text(visible, MAX_LIST_TEXT),
+        "gpus": None if facts.gpus is None else _gpus([*facts.gpus]),
+        "visible_devices": _visible_devices(facts.visible_devices),
         "boot_id": label_text(facts.boot_id),
         "started_ns": facts.started_ns,
         "started_wall_ns": wall_ns,
@@ -116,9 +125,17 @@ def _whole(value: Mapping[str, object], name: str, limit: int) -> int:
 
 
 def _gpus(value: object) -> tuple[str, ...] | None:
-    if not isinstance(value, list):
+    if not isinstance(value, list) or len(value) > MAX_GPUS:
         return None
-    return tuple(label_text(gpu) for gpu in value[:MAX_GPUS] if isinstance(gpu, str))
+    return tuple(label_text(gpu) for gpu in value if isinstance(gpu, str))
+
+
+def _visible_devices(value: object) -> str | None:
+    """The list without blanks; ``None`` where it is too long, or was cut by whoever wrote it."""
+    if not isinstance(value, str):
+        return None
+    text = label_text(",".join(name.strip() for name in value.split(",")), MAX_VISIBLE_TEXT)
+    return None if is_cut(text) else text
 
 
 def _loader(value: object) -> dict[str, LoaderValue]:

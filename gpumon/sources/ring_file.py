@@ -5,10 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import struct
 import zlib
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpumon.core.phase import PHASES
 from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RunFacts
@@ -28,6 +27,7 @@ from gpumon.core.ring_format import (
     parse_header,
     version_trouble,
 )
+from gpumon.core.ring_lock import LOCK_QUESTION, LockState, read_lock_answer
 from gpumon.core.ring_records import whole_records
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import RingError
@@ -35,7 +35,6 @@ from gpumon.errors import RingError
 MAX_RECORDS_PER_READ: Final = 16_384
 """More than a ring can gain in a second at the speed of training; older ones count as lost."""
 
-_FLOCK: Final = struct.Struct("hhqqi4x")
 _SLACK_NS: Final = NS_PER_S
 _SLACK_RECORDS: Final = 16
 """So far behind the head a record may still be under way: two threads of the writer may race."""
@@ -43,13 +42,6 @@ _SLACK_RECORDS: Final = 16
 
 class RingNotReadyError(RingError):
     """The ring is still being made: ask again."""
-
-
-class LockState(NamedTuple):
-    """Whether a ring's writer lives, and under which pid this host knows it (0: cannot tell)."""
-
-    held: bool
-    pid: int
 
 
 class RingFile:
@@ -240,9 +232,7 @@ class RingFile:
 
 def lock_state(descriptor: int) -> LockState:
     """Who holds the POSIX lock on byte 0; asks only, takes nothing."""
-    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
-    return LockState(kind != fcntl.F_UNLCK, max(pid, 0))
+    return read_lock_answer(fcntl.fcntl(descriptor, fcntl.F_GETLK, LOCK_QUESTION))
 
 
 def _regular_ring_owner(descriptor: int) -> int:

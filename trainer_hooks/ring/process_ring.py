@@ -9,11 +9,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpumon.core.ring_events import RunFacts
-from trainer_hooks.quiet_warning import warn_quietly
+from gpumon.core.ring_facts import have_room_for_gpus
+from gpumon.core.runtime_paths import RUNTIME_VARIABLE
+from gpumon.errors import RingError
+from trainer_hooks.quiet_warning import QuietWarningOnce, warn_quietly
+from trainer_hooks.ring.dead_rings import sweep_dead_rings
 from trainer_hooks.ring.ring_folder import find_ring_folder
 from trainer_hooks.ring.ring_memory import make_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
+
+_ANOTHER_FOLDER = (
+    f". To have them, set {RUNTIME_VARIABLE}, for this training and for the daemon, "
+    "to a folder of yours that has room for 2 MiB"
+)
+_warn_of_gpus = QuietWarningOnce()
 
 
 class ProcessRing:
@@ -76,7 +86,9 @@ def describe_run(
     if writer is None or not writer.enabled:
         return
     try:
-        writer.restate(_restated(writer.facts, run, gpus, framework, loader))
+        facts = _restated(writer.facts, run, gpus, framework, loader)
+        writer.restate(facts)
+        _say_where_gpus_do_not_fit(facts)
     except Exception as error:  # noqa: BLE001 (an odd name must not end a training)
         _warn(error)
 
@@ -107,15 +119,29 @@ def _new_writer() -> RingWriter | None:
     try:
         started_ns, wall_ns = time.monotonic_ns(), time.time_ns()
         facts = read_run_facts(started_ns=started_ns)
-        memory = make_ring(find_ring_folder(os.environ, os.geteuid()), facts, wall_ns=wall_ns)
+        folder = find_ring_folder(os.environ, os.geteuid())
+        sweep_dead_rings(folder.path, boot_id=facts.boot_id, now_ns=started_ns, wall_ns=wall_ns)
+        memory = make_ring(folder, facts, wall_ns=wall_ns)
+        _say_where_gpus_do_not_fit(facts)
         return RingWriter(memory, facts, wall_ns=wall_ns, on_trouble=_warn)
+    except (OSError, RingError) as error:
+        _warn(error, what_to_do=_ANOTHER_FOLDER)
+        return None
     except Exception as error:  # noqa: BLE001 (no ring, but the training goes on)
         _warn(error)
         return None
 
 
-def _warn(error: Exception) -> None:
-    warn_quietly(f"gpumon records no phases of this process: {error}")
+def _warn(error: Exception, what_to_do: str = "") -> None:
+    warn_quietly(f"gpumon records no phases of this process: {error}{what_to_do}")
+
+
+def _say_where_gpus_do_not_fit(facts: RunFacts) -> None:
+    if not have_room_for_gpus(facts):
+        _warn_of_gpus(
+            "the list of this process' GPUs is too long for gpumon, which asks the driver instead "
+            "where the process runs; a short one may be given as GPUMON_GPUS=0,1,..."
+        )
 
 
 def _forget_in_child() -> None:

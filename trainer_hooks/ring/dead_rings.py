@@ -1,0 +1,136 @@
+"""Takes away rings of this user's that nobody writes any more, where no daemon does."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import time
+import zlib
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gpumon.core.ring_facts import parse_facts
+from gpumon.core.ring_format import (
+    FACTS_OFFSET,
+    PAGE_BYTES,
+    RING_BYTES,
+    is_blank,
+    newest_totals,
+    parse_header,
+)
+from gpumon.core.ring_lock import LOCK_QUESTION, read_lock_answer
+from gpumon.core.units import NS_PER_S
+from gpumon.errors import RingError
+
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_RING_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+MOST_LOOKED_AT: Final = 64
+_MOST_LISTED: Final = 4_096
+_MOST_TIME_S: Final = 0.05
+
+KEPT_S: Final = ((256, 60.0), (64, 15 * 60.0), (0, 24 * 3600.0))
+"""In a folder of more rings than this, dead ones stay this long: a daemon that starts late
+can still explain a training that crashed, and many short ones do not fill the memory."""
+KEPT_FROM_ANOTHER_BOOT_S: Final = 7 * 24 * 3600.0
+"""It may be another machine's, in a folder that both share, and its lock unknown here."""
+
+
+class _Now(NamedTuple):
+    """This boot, and its two clocks."""
+
+    boot_id: str
+    monotonic_ns: int
+    wall_ns: int
+
+
+def sweep_dead_rings(phases: Path, *, boot_id: str, now_ns: int, wall_ns: int) -> int:
+    """Remove some of this user's dead rings; call it before this process has one of its own.
+
+    To close a ring of this very process would free its lock. At most
+    ``MOST_LOOKED_AT`` are opened, by turns; what is locked, young, somebody
+    else's or not understood is left alone.
+
+    Args:
+        phases: The folder they lie in.
+        boot_id: Of the kernel that runs.
+        now_ns: CLOCK_MONOTONIC.
+        wall_ns: Wall clock, nanoseconds since the epoch.
+
+    Returns:
+        How many went. Never raises.
+    """
+    removed, now = 0, _Now(boot_id, now_ns, wall_ns)
+    with contextlib.suppress(Exception):
+        folder = os.open(phases, _FOLDER_FLAGS)
+        try:
+            names = _ring_names(folder)
+            kept_s = next(kept_s for most, kept_s in KEPT_S if len(names) > most)
+            until_s = time.monotonic() + _MOST_TIME_S
+            for name in _some_of(names, now_ns):
+                if time.monotonic() > until_s:
+                    break
+                with contextlib.suppress(OSError, RingError):
+                    if _has_been_dead_for(kept_s, name, folder, now):
+                        os.unlink(name, dir_fd=folder)
+                        removed += 1
+        finally:
+            os.close(folder)
+    return removed
+
+
+def _ring_names(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [
+            entry.name for entry in islice(entries, _MOST_LISTED) if entry.name.endswith(".ring")
+        ]
+
+
+def _some_of(names: Sequence[str], now_ns: int) -> list[str]:
+    """Beginning anywhere, lest those that have to stay hide the others for ever."""
+    start = now_ns // 1_000 % len(names)
+    return [*names[start:], *names[:start]][:MOST_LOOKED_AT]
+
+
+def _has_been_dead_for(kept_s: float, name: str, folder: int, now: _Now) -> bool:
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+        return False
+    untouched_s = (now.wall_ns - status.st_mtime_ns) / NS_PER_S
+    if status.st_size not in (0, RING_BYTES) or untouched_s < kept_s:
+        return False
+    ring = os.open(name, _RING_FLAGS, dir_fd=folder)
+    try:
+        if read_lock_answer(fcntl.fcntl(ring, fcntl.F_GETLK, LOCK_QUESTION)).held:
+            return False
+        page = os.pread(ring, PAGE_BYTES, 0)
+    finally:
+        os.close(ring)
+    if not page or is_blank(page):
+        return True  # its process ended while it made it
+    written_ns = _last_written_ns(page, now.boot_id)
+    if written_ns is None:
+        return untouched_s >= KEPT_FROM_ANOTHER_BOOT_S
+    # A file in memory keeps the time it was made, whatever is written into it later.
+    return (now.monotonic_ns - written_ns) / NS_PER_S >= kept_s
+
+
+def _last_written_ns(page: bytes, boot_id: str) -> int | None:
+    """CLOCK_MONOTONIC of the last sign of life; ``None`` where that clock was another one.
+
+    Raises:
+        RingError: Of another version.
+    """
+    header = parse_header(page)
+    raw = page[FACTS_OFFSET : FACTS_OFFSET + header.facts_bytes]
+    if zlib.crc32(raw) != header.facts_crc:
+        return None  # killed while it stated them
+    facts = parse_facts(raw)
+    if facts.boot_id != boot_id:
+        return None
+    totals = newest_totals(page, header.totals_generation)
+    return max(facts.started_ns, 0 if totals is None else totals.last_ns)
