@@ -35,10 +35,15 @@ def recent(fake: FakeNvml, *percents: float) -> list[tuple[int, float]]:
 
 
 def following(fake: FakeNvml, slot: int, *percents: float) -> list[tuple[int, float]]:
-    """Entries that go on where the ring of that GPU ends, 1 ms apart."""
+    """Entries that come after the ring of that GPU, 1 ms apart, the last one just now.
+
+    However long the test was held up before it first read the source: what is
+    stamped earlier than that read is not observed.
+    """
     gpu = fake.gpu(slot)
-    last_us = gpu.ring[gpu.ring_count - 1].stamp_us
-    return [(last_us + number * 1000, percent) for number, percent in enumerate(percents, 1)]
+    first_us = fake.stamp_us(time.monotonic_ns()) - 1000 * (len(percents) - 1)
+    assert first_us > gpu.ring[gpu.ring_count - 1].stamp_us
+    return [(first_us + number * 1000, percent) for number, percent in enumerate(percents)]
 
 
 def read_for(source: NvmlSource, duration_s: float, every_s: float) -> Iterator[Frame]:
