@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gpumon.core.ledger import GpuLedger
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings import DetectorSettings
 from gpumon.core.sharing import SharedIdle, share_idle
 from gpumon.core.state import GpuState
-from gpumon.core.timeline import merge_parts
 from gpumon.core.verdicts import judge
 from gpumon.pipeline.runs import Run
+from gpumon.pipeline.unused_time import UnusedTime, window_of
 
 _RECENT_SAMPLES = 256
 _new = tuple.__new__
@@ -28,8 +28,8 @@ class GpuTracker:
     """
 
     __slots__ = (
-        "_answered_at_ns", "_had_runs", "_has_peers", "_recent", "_settings", "ledger",
-        "newest",
+        "_answered_at_ns", "_had_runs", "_has_peers", "_recent", "_settings", "_unused",
+        "ledger", "newest",
     )  # fmt: skip
 
     def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
@@ -39,6 +39,7 @@ class GpuTracker:
         self._answered_at_ns: int | None = None
         self._had_runs = False
         self._has_peers = False  # only then is it worth remembering samples
+        self._unused = UnusedTime()
         self._recent: deque[BusySample] = deque(maxlen=_RECENT_SAMPLES)
 
     def hear(self, sample: GpuSample, at_ns: int) -> None:
@@ -57,6 +58,7 @@ class GpuTracker:
             self._answered_at_ns = at_ns
         if self._had_runs:
             self._had_runs = self._has_peers = False
+            self._unused.clear()
             ledger.run_waits(False)
         if sample.busy:
             ledger.observe(sample.busy)
@@ -87,10 +89,12 @@ class GpuTracker:
         waiting = any(run.ended_ns is None for run in runs)
         if runs:
             for sample in newest.busy:
-                ledger.observe_shared(sample, self._shared(sample, runs, peers))
+                self._settle_sample(sample, runs, peers)
             self._close(runs)
-        elif newest.busy:
-            ledger.observe(newest.busy)
+        else:
+            self._unused.clear()
+            if newest.busy:
+                ledger.observe(newest.busy)
         processes = newest.processes
         ledger.processes_seen(None if processes is None else bool(processes) or waiting)
 
@@ -112,23 +116,37 @@ class GpuTracker:
             ),
         )
 
-    def _shared(
+    def _settle_sample(
         self, sample: BusySample, runs: tuple[Run, ...], peers: Sequence[GpuTracker]
+    ) -> None:
+        start_ns, end_ns, busy_ratio = sample
+        uuid = self.newest.device.uuid
+        there = [run for run in runs if run.timeline.covered_ns(start_ns, end_ns) > 0]
+        is_active = busy_ratio > self._settings.active_above
+        if is_active:
+            for run in there:
+                run.used_uuids.add(uuid)
+        using = [run for run in there if uuid in run.used_uuids]
+        if there and not using:
+            self.ledger.observe((sample,))  # pending, whatever becomes of it
+            self._hold(self._unused.take(sample, there))
+            return
+        if using or is_active:
+            self._hold(self._unused.release(runs))
+        self.ledger.observe_shared(sample, self._shared(sample, using, peers))
+
+    def _hold(self, kept: Iterable[SharedIdle]) -> None:
+        for shared in kept:
+            self.ledger.hold(shared)
+
+    def _shared(
+        self, sample: BusySample, runs: Sequence[Run], peers: Sequence[GpuTracker]
     ) -> SharedIdle:
         start_ns, end_ns, busy_ratio = sample
-        length_ns = end_ns - start_ns
-        parts = []
-        for run in runs:
-            covered_ns = run.timeline.covered_ns(start_ns, end_ns)
-            if covered_ns <= 0:
-                continue
-            if busy_ratio > self._settings.active_above:
-                run.used_uuids.add(self.newest.device.uuid)
-            if self.newest.device.uuid in run.used_uuids:
-                parts.append((run.timeline.parts(start_ns, end_ns), covered_ns))
-        if not parts:
+        window = window_of(runs, start_ns, end_ns)
+        if window is None:
             return _NOTHING_SHARED
-        window = parts[0][0] if len(parts) == 1 else merge_parts(parts, length_ns)
+        length_ns = end_ns - start_ns
         busy_ns = round(length_ns * busy_ratio)
         peer_ns = max((peer.busy_ns_within(start_ns, end_ns) for peer in peers), default=0)
         return share_idle(
