@@ -11,20 +11,15 @@ import pytest
 from gpumon.core.ring_events import RunFacts
 from gpumon.core.ring_facts import parse_facts
 from gpumon.core.ring_format import FACTS_OFFSET, parse_header
+from tests.imported_later import ImportedLater
 
 if TYPE_CHECKING:
     from tests.keras import builders_keras as b
+else:  # Keras is imported only where it is there.
+    b = ImportedLater("tests.keras.builders_keras")
 
 pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def builders(framework: str) -> None:
-    """Keras is imported only where it is there."""
-    from tests.keras import builders_keras
-
-    globals()["b"] = builders_keras
 
 
 def facts_in_the_ring() -> RunFacts:

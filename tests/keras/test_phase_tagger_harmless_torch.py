@@ -14,21 +14,17 @@ import pytest
 
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_events import RingKind
+from tests.imported_later import ImportedLater
 
 if TYPE_CHECKING:
     from tests.keras import builders_keras as b
     from tests.keras import builders_torch as t
+else:  # Keras is imported only where it is there.
+    b = ImportedLater("tests.keras.builders_keras")
+    t = ImportedLater("tests.keras.builders_torch")
 
 pytestmark = pytest.mark.keras_torch
 MS = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def builders(framework: str) -> None:
-    """Keras is imported only where it is there."""
-    from tests.keras import builders_keras, builders_torch
-
-    globals().update(b=builders_keras, t=builders_torch)
 
 
 def data_of(kind: str) -> dict[str, Any]:

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.imported_later import ImportedLater
 from tests.keras.fake_daemon import FakeDaemon
 
 if TYPE_CHECKING:
     from tests.keras import builders_keras as b
+else:  # Keras is imported only where it is there.
+    b = ImportedLater("tests.keras.builders_keras")
 
 pytestmark = pytest.mark.keras_jax
 MS = 1_000_000
@@ -22,14 +25,6 @@ LINE = re.compile(
     r"(?P<rest>.+)$",
     re.MULTILINE,
 )
-
-
-@pytest.fixture(autouse=True)
-def builders(framework: str) -> None:
-    """Keras is imported only where it is there."""
-    from tests.keras import builders_keras
-
-    globals()["b"] = builders_keras
 
 
 @pytest.fixture

@@ -12,20 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpumon.core.ring_events import RingKind
+from tests.imported_later import ImportedLater
 
 if TYPE_CHECKING:
     from tests.keras import builders_keras as b
+else:  # Keras is imported only where it is there.
+    b = ImportedLater("tests.keras.builders_keras")
 
 pytestmark = pytest.mark.keras_jax
 SAYS_SO = "opens no NVTX ranges"
-
-
-@pytest.fixture(autouse=True)
-def builders(framework: str) -> None:
-    """Keras is imported only where it is there."""
-    from tests.keras import builders_keras
-
-    globals()["b"] = builders_keras
 
 
 class Recorder:

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.daemon import RunningDaemon
+from tests.imported_later import ImportedLater
 from tests.keras.conftest import framework, own_runtime_folder
 from tests.truth.keras_cells import BACKENDS, loaded_machine
 
 if TYPE_CHECKING:
     from tests.truth import keras_truth as k
+else:  # Keras is imported only where it is there.
+    k = ImportedLater("tests.truth.keras_truth")
 
 __all__ = ["framework", "own_runtime_folder"]
 
@@ -23,14 +26,6 @@ def on(*backends: str) -> pytest.MarkDecorator:
     """Once with Keras on each of them."""
     marked = [pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}")) for name in backends]
     return pytest.mark.parametrize("backend", marked)
-
-
-@pytest.fixture(autouse=True)
-def truth(framework: str) -> None:
-    """Keras is imported only where it is there."""
-    from tests.truth import keras_truth
-
-    globals()["k"] = keras_truth
 
 
 @pytest.fixture
