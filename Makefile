@@ -3,6 +3,7 @@
 #
 #   PYTHON=/usr/bin/python3 make test     another interpreter, for a .venv that is yet to be made
 #   make test ARGS='-k settling -x'       words for pytest (or for `gpumon demo`)
+#   make gpu GPU_PYTHON=/path/to/python3  the interpreter whose torch is to be used
 
 PYTHON ?= python3
 ARGS ?=
@@ -81,15 +82,15 @@ bench-hooks: tools .venv/.dev .venv-rivals/.dev ## what the hooks cost and see b
 soak: .venv/.dev ## minutes of load, with memory and descriptors watched
 	$(BIN)/python -m pytest -s -m soak $(ARGS)
 
-gpu: .venv/.dev ## the tests that need an NVIDIA GPU
-	$(BIN)/python -m pytest -m gpu $(ARGS)
+gpu: ## the tests that need an NVIDIA GPU, with the torch of GPU_PYTHON, .venv-torch or python3
+	@GPU_PYTHON="$(GPU_PYTHON)" $(PYTHON) tests/tools/run_gpu_tests.py $(ARGS)
 
 golden: .venv/.dev ## renew the golden files and the dashboard; read the diff before you commit it
 	$(BIN)/python -m grafana.generate
 	GPUMON_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests -k golden
 
 clean: ## remove the environments, caches and builds
-	rm -rf .venv $(ENVIRONMENTS:%=.venv-%) .venv-rivals build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv $(ENVIRONMENTS:%=.venv-%) .venv-rivals .venv-gpu build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 tools: # Debian packages that only tests start; nothing happens where all are there.

@@ -1,0 +1,163 @@
+"""``make gpu``: which interpreter it takes, what it adds, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.fakenvml.build import fake_env
+from tests.fakenvml.control import DRIVER_NOT_LOADED, FakeNvml
+from tests.tools import run_gpu_tests
+
+ROOT = run_gpu_tests.ROOT
+SCRIPT = ROOT / "tests" / "tools" / "run_gpu_tests.py"
+WITHOUT_PACKAGES = f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n'
+
+
+def run(environ: dict[str, str], *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), *words],
+        env={**environ, **more}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def modules(folder: Path, *names: str) -> str:
+    """A folder for ``$PYTHONPATH`` in which these can be found."""
+    folder.mkdir()
+    for name in names:
+        (folder / f"{name}.py").touch()
+    return str(folder)
+
+
+@pytest.fixture
+def with_gpus(fake_nvml: FakeNvml, fake_library: Path) -> dict[str, str]:
+    return fake_env(fake_nvml.path, fake_library.parent)
+
+
+class TestWithoutAGpu:
+    @pytest.fixture(autouse=True)
+    def no_driver(self) -> None:
+        if run_gpu_tests.gpus_here():
+            pytest.skip("there is a GPU on this machine")
+
+    def test_it_says_so_in_one_sentence_and_exits_with_3(self) -> None:
+        done = run({**os.environ})
+
+        assert (done.returncode, done.stdout) == (3, "")
+        assert done.stderr.count("\n") == 1
+        assert "no NVIDIA GPU answers on this machine" in done.stderr
+
+    @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+    def test_make_fails_with_that_sentence_and_makes_no_environment(self) -> None:
+        done = subprocess.run(
+            ["make", "gpu"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        )
+
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert "no NVIDIA GPU answers on this machine" in done.stderr
+        assert "Error 3" in done.stderr
+
+    def test_a_driver_that_does_not_start_is_none(
+        self, with_gpus: dict[str, str], fake_nvml: FakeNvml
+    ) -> None:
+        fake_nvml.fail("nvmlInitWithFlags", DRIVER_NOT_LOADED)
+        fake_nvml.fail("nvmlInit_v2", DRIVER_NOT_LOADED)
+
+        assert run(with_gpus).returncode == 3
+
+
+class TestTheInterpreter:
+    def test_that_has_everything_runs_the_tests_itself(
+        self, tmp_path: Path, with_gpus: dict[str, str]
+    ) -> None:
+        stubs = modules(tmp_path / "stubs", "torch", "keras")
+
+        done = run(with_gpus, "--collect-only", "-q", GPU_PYTHON=sys.executable, PYTHONPATH=stubs)
+
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.startswith(f"make gpu: with {sys.executable}\n")
+        for path in (ROOT / "tests" / "gpu").glob("test_*.py"):
+            assert f"tests/gpu/{path.name}::" in done.stdout
+
+    def test_without_torch_is_refused_with_what_to_do(
+        self, tmp_path: Path, with_gpus: dict[str, str]
+    ) -> None:
+        bare = tmp_path / "python"
+        bare.write_text(WITHOUT_PACKAGES)
+        bare.chmod(0o755)
+
+        done = run(with_gpus, GPU_PYTHON=str(bare))
+
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"there is no torch in {bare}" in done.stderr
+        assert "GPU_PYTHON=/path/to/python3" in done.stderr
+
+    @pytest.mark.parametrize("named", ["/no/such/python", "/bin/false"])
+    def test_that_is_none_is_refused(self, with_gpus: dict[str, str], named: str) -> None:
+        done = run(with_gpus, GPU_PYTHON=named)
+
+        assert (done.returncode, done.stdout) == (1, "")
+        assert named in done.stderr
+
+    def test_is_else_that_of_the_torch_environment_else_the_one_at_hand(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("GPU_PYTHON", raising=False)
+        monkeypatch.setattr(run_gpu_tests, "ROOT", tmp_path)
+        assert run_gpu_tests.chosen_python() == sys.executable
+
+        python = tmp_path / ".venv-torch" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.touch()
+
+        assert run_gpu_tests.chosen_python() == str(python)
+
+
+class TestWhatTheInterpreterLacks:
+    def test_is_installed_into_an_environment_that_sees_its_packages(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PYTHONPATH", modules(tmp_path / "stubs", "torch"))
+        monkeypatch.setenv("PIP_NO_INDEX", "1")
+        monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+        monkeypatch.setattr(run_gpu_tests, "NEEDS", {"pytest": "pytest", "gpulack": "gpulack>=3"})
+        monkeypatch.setattr(run_gpu_tests, "ENVIRONMENT", tmp_path / ".venv-gpu")
+        _wheel(tmp_path, "gpulack", "3.1")
+
+        python = run_gpu_tests.with_all_needs(sys.executable)
+
+        assert python == str(tmp_path / ".venv-gpu" / "bin" / "python")
+        assert run_gpu_tests.look_into(python)[0] == set()
+        assert run_gpu_tests.look_into(sys.executable)[0] == {"gpulack"}
+
+    def test_and_cannot_be_had_is_said(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PYTHONPATH", modules(tmp_path / "stubs", "torch"))
+        monkeypatch.setenv("PIP_NO_INDEX", "1")
+        monkeypatch.setattr(run_gpu_tests, "NEEDS", {"gpulack": "gpulack"})
+        monkeypatch.setattr(run_gpu_tests, "ENVIRONMENT", tmp_path / ".venv-gpu")
+
+        with pytest.raises(run_gpu_tests.CannotRunError, match="could not be made"):
+            run_gpu_tests.with_all_needs(sys.executable)
+
+
+def _wheel(folder: Path, name: str, version: str) -> None:
+    """The smallest package that pip installs."""
+    about = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", "")
+        wheel.writestr(
+            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        wheel.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{about}/RECORD", "")
