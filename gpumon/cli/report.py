@@ -12,6 +12,7 @@ from pathlib import Path
 from gpumon.core.figures import in_percent, listed
 from gpumon.core.report import Report
 from gpumon.core.report_codec import decode_report, encode_report
+from gpumon.core.runtime_paths import reader_words
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.outlets.report_comparison import side_by_side, speedup
 from gpumon.outlets.report_text import render_report
@@ -71,7 +72,8 @@ class ReportCommand:
             else:
                 print(side_by_side(before, report, style), end="")
         else:
-            state = read_state(find_state_file(), SystemClock(), read_boot_id())
+            looked_in = reader_words(os.environ, os.geteuid())
+            state = read_state(find_state_file(), SystemClock(), read_boot_id(), looked_in)
             report = fetch_report(state, args.since)
             if args.json:
                 print(json.dumps(encode_report(report), indent=2))

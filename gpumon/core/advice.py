@@ -31,9 +31,14 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         gpus: The GPUs of a report.
         runs: The training runs that were tagged while they were observed.
     """
-    found = [advice for cause in _RULES if (advice := _advice_on(cause, gpus, runs)) is not None]
+    by_cause = {cause: [gpu for gpu in gpus if _is_worth_it(gpu, cause)] for cause in _RULES}
+    by_loss = sorted(
+        ((cause, hit) for cause, hit in by_cause.items() if hit),
+        key=lambda item: -_lost_ns(*item),
+    )
+    told: set[int] = set()  # GPUs whose pauses were spoken of: they have no other with the next
+    found = [_advice_on(cause, hit, runs, told) for cause, hit in by_loss]
     unused = _unused_gpus(gpus)
-    found.sort(key=lambda advice: -advice.lost_seconds)
     return (*found, unused) if unused is not None else tuple(found)
 
 
@@ -51,21 +56,22 @@ def speedup_upper_bound(in_use_ns: int, lost_ns: int) -> float:
 
 
 def _advice_on(
-    cause: IdleCause, gpus: Sequence[GpuReport], runs: Sequence[RunReport]
-) -> Advice | None:
-    hit = [gpu for gpu in gpus if _is_worth_it(gpu, cause)]
-    if not hit:
-        return None
+    cause: IdleCause, hit: Sequence[GpuReport], runs: Sequence[RunReport], told: set[int]
+) -> Advice:
     return Advice(
         cause=cause.value,
-        lost_seconds=seconds(sum(gpu.totals.idle_ns[cause] for gpu in hit)),
+        lost_seconds=seconds(_lost_ns(cause, hit)),
         # GPUs may belong to different jobs: a bound for each of them is the greatest of all.
         speedup_upper_bound=max(
             speedup_upper_bound(_working_ns(gpu, cause), gpu.totals.idle_ns[cause]) for gpu in hit
         ),
-        evidence=_evidence(cause, hit),
+        evidence=_evidence(cause, hit, told),
         text=_RULES[cause](hit, runs),
     )
+
+
+def _lost_ns(cause: IdleCause, gpus: Sequence[GpuReport]) -> int:
+    return sum(gpu.totals.idle_ns[cause] for gpu in gpus)
 
 
 def _is_worth_it(gpu: GpuReport, cause: IdleCause) -> bool:
@@ -82,15 +88,17 @@ def _working_ns(gpu: GpuReport, cause: IdleCause) -> int:
     return gpu.totals.in_use_ns + before_ns
 
 
-def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
+def _evidence(cause: IdleCause, gpus: Sequence[GpuReport], told: set[int]) -> str:
     worst_first = sorted(gpus, key=lambda gpu: -gpu.totals.idle_ns[cause])
     shares = [_share(cause, gpu) for gpu in worst_first]
     sentences = [f"Idle, {WORD_OF_CAUSE[cause]}: {listed(shares, most=3)}."]
-    worst = worst_first[0].totals
-    if cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and worst.gaps.count:
+    index, worst = worst_first[0].index, worst_first[0].totals
+    in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and worst.gaps.count
+    if in_pauses and index not in told:
+        told.add(index)
         median = f", median {in_seconds(worst.gaps.p50_ns)}" if worst.gaps.p50_ns else ""
         sentences.append(
-            f"GPU {worst_first[0].index} paused {counted(worst.gaps.count, 'time', 'times')}"
+            f"GPU {index} paused {counted(worst.gaps.count, 'time', 'times')}"
             f"{median}, longest {in_seconds(worst.gaps.longest_ns)}."
         )
     if cause is IdleCause.INPUT_WAIT and worst.hidden_input_wait_ns:

@@ -57,10 +57,9 @@ _PLAIN: Final = (
 
 def input_wait_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """What to change in an input pipeline, as specific as its facts allow."""
-    specific = [sentence for run in _concerned(gpus, runs) for sentence in _loader_sentences(run)]
     reason = _main_reason(gpus)
     sentences = [_TEXT_OF_REASON[reason]] if reason is not None else []
-    sentences += list(dict.fromkeys(specific))
+    sentences += _loader_sentences(_concerned(gpus, runs))
     return " ".join(sentences or [_PLAIN])
 
 
@@ -133,18 +132,30 @@ def _main_reason(gpus: Sequence[GpuReport]) -> InputWaitReason | None:
     return None
 
 
-def _loader_sentences(run: RunReport) -> Iterator[str]:
+def _loader_sentences(runs: Sequence[RunReport]) -> list[str]:
+    """What the loaders of these runs could do better, once for all that share it."""
+    names_of: dict[tuple[str, str], list[str]] = {}
+    for run in runs:
+        for wording in _loader_wordings(run):
+            names_of.setdefault(wording, []).append(run.run)
+    return [wording[len(names) > 1].format(listed(names)) for wording, names in names_of.items()]
+
+
+def _loader_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
+    """What to say of one run's loader, and what of those of several runs."""
     workers = run.loader.get("workers")
     if isinstance(workers, int) and not isinstance(workers, bool):
         if workers <= 1:
-            yield (
-                f"The loader of {run.run} has workers={workers}: raise it, "
-                "towards the number of CPU cores."
-            )
+            more = f"workers={workers}: raise it, towards the number of CPU cores."
+            yield f"The loader of {{}} has {more}", f"The loaders of {{}} have {more}"
         elif run.loader.get("use_multiprocessing") is False:
+            more = "are threads: if they run Python code, set use_multiprocessing=True."
             yield (
-                f"The {workers} workers of {run.run} are threads: if they run Python code, "
-                "set use_multiprocessing=True."
+                f"The {workers} workers of {{}} {more}",
+                f"The {workers} workers of each of {{}} {more}",
             )
     if run.loader.get("prefetch") in (0, False):
-        yield f"The loader of {run.run} prefetches nothing: let it work one or two batches ahead."
+        yield (
+            "The loader of {} prefetches nothing: let it work one or two batches ahead.",
+            "The loaders of {} prefetch nothing: let them work one or two batches ahead.",
+        )

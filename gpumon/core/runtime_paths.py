@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gpumon.core.figures import listed
+
 RUNTIME_VARIABLE: Final = "GPUMON_RUNTIME_DIR"
 SYSTEM_FOLDER: Final = Path("/run/gpumon")
 PHASES: Final = "phases"
@@ -81,6 +83,22 @@ def reader_patterns(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
     own = tuple(glob.escape(str(folder)) for folder in own_folders(environ, uid))
     everybody = ("/run/user/*/gpumon", "/tmp/gpumon-*") if uid == 0 else ()
     return (str(SYSTEM_FOLDER), *own, *everybody)
+
+
+def reader_words(environ: Mapping[str, str], uid: int) -> str:
+    """The folders that ``reader_patterns`` stands for, to be read aloud.
+
+    >>> reader_words({}, 7)
+    '/run/gpumon and /tmp/gpumon-7'
+    >>> reader_words({"GPUMON_RUNTIME_DIR": "/data"}, 7)
+    '/data, which $GPUMON_RUNTIME_DIR names'
+    """
+    explicit = explicit_folder(environ)
+    if explicit is not None:
+        return f"{explicit}, which ${RUNTIME_VARIABLE} names"
+    everybody = ("/run/user/*/gpumon", "/tmp/gpumon-*") if uid == 0 else ()
+    folders = (SYSTEM_FOLDER, *own_folders(environ, uid), *everybody)
+    return listed([str(folder) for folder in folders], most=5)
 
 
 def distrust(path: Path, facts: FolderFacts, *, uid: int, explicit: bool) -> str | None:

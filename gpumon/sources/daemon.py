@@ -12,6 +12,7 @@ from typing import Any, Final
 from gpumon.core.clock import Clock
 from gpumon.core.report import Report
 from gpumon.core.report_codec import decode_report
+from gpumon.core.runtime_paths import RUNTIME_VARIABLE, STATE_FILE
 from gpumon.core.units import NS_PER_S, seconds
 from gpumon.errors import NoDaemonError, UsageError
 
@@ -23,19 +24,26 @@ _STALE_PERIODS: Final = 3
 _STALE_NS: Final = 3 * NS_PER_S
 
 
-def read_state(path: Path | None, clock: Clock, boot_id: str) -> dict[str, Any]:
+def read_state(
+    path: Path | None, clock: Clock, boot_id: str, looked_in: str = ""
+) -> dict[str, Any]:
     """The state file of a daemon that is alive.
 
     Args:
         path: Where it is; ``None``: there is none.
         clock: The clock its stamp is held against.
         boot_id: The kernel's present boot id: stamps of another boot mean nothing.
+        looked_in: The folders in which there is none, for the sentence.
 
     Raises:
         NoDaemonError: No file, an unreadable one, or one that nobody renews any more.
     """
     if path is None:
-        raise NoDaemonError(f"no gpumon daemon is running here: {_START_ONE}")
+        where = f" (looked for {STATE_FILE} in {looked_in})" if looked_in else ""
+        raise NoDaemonError(
+            f"no gpumon daemon is running here{where}: {_START_ONE}, or if one runs elsewhere, "
+            f"name its folder in ${RUNTIME_VARIABLE}"
+        )
     try:
         with path.open("rb") as stream:
             state = json.loads(stream.read(_MAX_STATE_BYTES))

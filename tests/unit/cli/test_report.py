@@ -69,7 +69,10 @@ class TestTheDaemonsReport:
 
         printed = capsys.readouterr()
         assert printed.out == ""
-        assert "gpumon serve" in printed.err
+        assert (
+            f"looked for state.json in {tmp_path}, which $GPUMON_RUNTIME_DIR names" in printed.err
+        )
+        assert "start one with `gpumon serve`" in printed.err
         assert len(printed.err.splitlines()) == 1
 
 

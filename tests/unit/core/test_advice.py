@@ -120,6 +120,47 @@ class TestAnInputWait:
         assert "workers=1" not in advise([gpu(40, {WAIT: 20})], [other])[0].text
 
 
+class TestAFact:
+    def test_about_a_gpus_pauses_stands_with_the_greatest_loss_only(self) -> None:
+        one = gpu(40, {WAIT: 12, UNKNOWN: 8, IdleCause.CHECKPOINT: 10}, pauses=10)
+
+        evidence = {advice.cause: advice.evidence for advice in advise([one], ())}
+
+        assert "GPU 0 paused 10 times" in evidence["input_wait"]
+        assert "paused" not in evidence["unknown"] + evidence["checkpoint"]
+
+    def test_about_the_pauses_of_another_gpu_stands_beside_it(self) -> None:
+        waits, untagged = gpu(40, {WAIT: 20}, pauses=10), gpu(40, {UNKNOWN: 9}, index=1, pauses=5)
+
+        evidence = {advice.cause: advice.evidence for advice in advise([waits, untagged], ())}
+
+        assert "GPU 0 paused 10 times" in evidence["input_wait"]
+        assert "GPU 1 paused 5 times" in evidence["unknown"]
+
+    def test_that_the_loaders_of_several_runs_share_is_said_once_for_all(self) -> None:
+        runs = [replace(run(workers=1, prefetch=0), run=f"train-r{rank}") for rank in range(3)]
+
+        (found,) = advise([gpu(40, {WAIT: 20})], runs)
+
+        assert found.text == (
+            "The loaders of train-r0, train-r1 and train-r2 have workers=1: raise it, towards "
+            "the number of CPU cores. The loaders of train-r0, train-r1 and train-r2 prefetch "
+            "nothing: let them work one or two batches ahead."
+        )
+
+    def test_of_one_loader_is_not_said_of_another(self) -> None:
+        runs = [
+            replace(run(workers=1), run="a"),
+            replace(run(workers=4, use_multiprocessing=False), run="b"),
+            replace(run(workers=4, use_multiprocessing=False), run="c"),
+        ]
+
+        (found,) = advise([gpu(40, {WAIT: 20})], runs)
+
+        assert "The loader of a has workers=1" in found.text
+        assert "The 4 workers of each of b and c are threads" in found.text
+
+
 class TestSlowCallbacks:
     def slow(self, callbacks_s: float, **spent_s: float) -> RunReport:
         one = run(wall_s=60)
