@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn
 
-from transformers import TrainerCallback
+from transformers import DefaultFlowCallback, TrainerCallback
 
-from trainer_hooks.keras_fit.phase_machine import OTHER, TRAIN, VALIDATION
 from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.ring.process_ring import describe_run, process_ring
+from trainer_hooks.trainers.heard_events import HeardEvents
 from trainer_hooks.trainers.loader_facts import loader_facts
+from trainer_hooks.trainers.lone_evaluation import MODE_OF, LoneEvaluation, StartOfEvaluation
 from trainer_hooks.trainers.trainer_tagging import TrainerTagging
+from trainer_hooks.trainers.wrong_trainer import missing_attribute
 
 _FRAMES_UP: Final = 12
-_VALIDATES: Final = 1
+_FRAMES_TO_THE_METHOD: Final = 4
+"""From ``_begin_alone`` up to the trainer's method that starts to watch its memory."""
 
 
 class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where mypy runs
@@ -26,11 +29,11 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
     ``PhaseTagger(run="bert", gpus=[0, 1])``
         says the name, and which GPUs it trains on.
 
-    It tells apart ``start_up, input_wait, train_step, callbacks, checkpoint,
-    validation, predict, between_epochs``. A step is a step of the optimizer,
-    as in ``trainer.state.global_step``, however many batches it accumulates.
-    Of an ``evaluate`` or ``predict`` outside ``train`` it sees all but the
-    first batch, as ``validation``.
+    It tells apart ``start_up, compile, input_wait, train_step, callbacks,
+    checkpoint, validation, predict, between_epochs``, and how long each class
+    of callback took. A step is a step of the optimizer, as in
+    ``trainer.state.global_step``, however many batches it accumulates. An
+    ``evaluate`` or ``predict`` outside ``train`` is told as well.
 
     It never blocks, raises, or changes a result; without a daemon it works as
     well.
@@ -40,10 +43,12 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
         gpus: Indices or UUIDs of the GPUs it trains on; else ``$GPUMON_GPUS``.
     """
 
+    is_gpumon_tagger = True
+
     def __init__(self, run: str | None = None, gpus: Sequence[int | str] | None = None) -> None:
         super().__init__()
         self._run, self._gpus = run, gpus
-        self._tagging: TrainerTagging | None = None
+        self._tagging: TrainerTagging | LoneEvaluation | None = None
         self._warned = False
         describe_run(run=run, gpus=gpus, framework="huggingface")
 
@@ -56,21 +61,14 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
         """Whether a training is under way that this tagger tags."""
         return self._tagging is not None and self._tagging.is_here
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise missing_attribute(self, name)
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
+        self._attempt(lambda: self._listen_for_evaluations(self._trainer()))
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
-        try:
-            self._begin(named.get("train_dataloader"))
-        except Exception as error:  # noqa: BLE001 (the training goes on untagged)
-            self._stop()
-            self._warn(f"gpumon tags no phases: {error!r}")
-
-    def on_prediction_step(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
-        self._alone(VALIDATION, _VALIDATES)
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
-        self._alone(OTHER, TRAIN)
-
-    def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **named: Any) -> None:  # noqa: ANN401
-        self._alone(OTHER, TRAIN)
+        self._attempt(lambda: self._begin(named.get("train_dataloader")))
 
     def _begin(self, loader: Any) -> None:  # noqa: ANN401
         self._stop()  # what a training that raised left behind
@@ -81,11 +79,11 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
         if trainer is None:
             self._warn("gpumon tags no phases: it does not find the Trainer that it is called by")
             return
-        others = trainer.callback_handler.callbacks
-        if any(isinstance(other, PhaseTagger) and other.tags_now for other in others):
-            return  # another tagger of the same Trainer sees to it
-        does_anything_in = _Listeners(trainer.callback_handler.callbacks, self)
-        self._tagging = TrainerTagging(ring, ring.writer, trainer, does_anything_in)
+        if self._is_seen_to(trainer):
+            return
+        self._listen_for_evaluations(trainer)
+        heard = HeardEvents(TrainerCallback, (DefaultFlowCallback,))
+        self._tagging = TrainerTagging(ring, ring.writer, trainer, heard)
         describe_run(loader=loader_facts(loader))
         if not self._tagging.sees_fetches:
             self._warn("gpumon sees no wait for input with this version of transformers")
@@ -103,13 +101,37 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
             frame = frame.f_back
         return None
 
-    def _alone(self, phase: int, mode: int) -> None:
-        """Outside ``train``, evaluations are noticed by what they tell callbacks."""
-        if self.tags_now:
+    def _listen_for_evaluations(self, trainer: Any) -> None:  # noqa: ANN401
+        """Outside ``train``: the ``Trainer`` starts to watch its memory before anything else."""
+        memory = getattr(trainer, "_memory_tracker", None)
+        start = getattr(memory, "start", None)
+        if memory is not None and start and type(start) is not StartOfEvaluation:
+            memory.start = StartOfEvaluation(start, self._evaluation_starts)
+
+    def _evaluation_starts(self) -> None:
+        self._attempt(self._begin_alone)
+
+    def _begin_alone(self) -> None:
+        asked = sys._getframe(_FRAMES_TO_THE_METHOD).f_code.co_name
+        mode, ring = MODE_OF.get(asked), process_ring()
+        trainer = None if mode is None else self._trainer()
+        if mode is None or trainer is None or self.tags_now or self._is_seen_to(trainer):
             return
-        writer = process_ring().writer_here
-        if writer is not None and writer.present != (phase, mode):
-            writer.enter(phase, mode)
+        self._stop()
+        if ring.writer_here is not None:
+            self._tagging = LoneEvaluation(ring, ring.writer_here, trainer, mode)
+
+    def _is_seen_to(self, trainer: Any) -> bool:  # noqa: ANN401
+        """Whether another tagger of the same ``Trainer`` tags what it does now."""
+        others = trainer.callback_handler.callbacks
+        return any(isinstance(other, PhaseTagger) and other.tags_now for other in others)
+
+    def _attempt(self, what: Callable[[], None]) -> None:
+        try:
+            what()
+        except Exception as error:  # noqa: BLE001 (the training goes on untagged)
+            self._stop()
+            self._warn(f"gpumon tags no phases: {error!r}")
 
     def _stop(self) -> None:
         if self._tagging is not None:
@@ -120,23 +142,3 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
         if not self._warned:
             self._warned = True
             warn_quietly(text)
-
-
-class _Listeners:
-    """Whether any callback but one's own does anything at an event."""
-
-    def __init__(self, callbacks: Sequence[Any], but: object) -> None:
-        self._callbacks, self._but = callbacks, but
-        self._known: dict[tuple[str, int], bool] = {}
-
-    def __call__(self, event: str) -> bool:
-        asked = event, len(self._callbacks)
-        known = self._known.get(asked)
-        if known is None:
-            empty = getattr(TrainerCallback, event, None)
-            known = self._known[asked] = any(
-                getattr(type(callback), event, None) is not empty
-                for callback in self._callbacks
-                if callback is not self._but
-            )
-        return known

@@ -7,21 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, Protocol
 
-from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
-from trainer_hooks.keras_fit.phase_machine import (
-    BETWEEN_EPOCHS,
-    CALLBACKS,
-    CHECKPOINT,
-    INPUT_WAIT,
-    OTHER,
-    PREDICT,
-    START_UP,
-    TRAIN,
-    TRAIN_STEP,
-    VALIDATION,
-)
-
-HOST_TO_DEVICE: Final = PHASE_NUMBER[TrainingPhase.HOST_TO_DEVICE]
+from trainer_hooks.trainers import places as at
 
 _FETCH: Final = re.compile(r"\[\w+\]\.\w+_next")
 _EVALUATION_BEGINS: Final = re.compile(
@@ -59,35 +45,34 @@ _WHOLE: Final = {
     "run_training_batch": Action.STEP,
     "save_checkpoint": Action.CHECKPOINT,
 }
-_VALIDATES: Final = int(TrainingMode.VALIDATION)
-_PREDICTS: Final = int(TrainingMode.PREDICT)
-_Targets = dict[Action, tuple[int, int]]
+_Targets = dict[Action, at.Place]
 
 _STARTING: Final[_Targets] = {
-    Action.CHECKPOINT: (CHECKPOINT, TRAIN),
-    Action.FETCH: (INPUT_WAIT, TRAIN),
+    Action.CHECKPOINT: at.CHECKPOINT,
+    Action.FETCH: at.INPUT_WAIT[at.TRAINS],
 }
 _TRAINING: Final[_Targets] = {
     **_STARTING,
-    Action.EPOCH: (INPUT_WAIT, TRAIN),  # the first batch is asked for, and workers start
-    Action.TRANSFER: (HOST_TO_DEVICE, TRAIN),
-    Action.STEP: (TRAIN_STEP, TRAIN),
-    Action.CALLBACK: (CALLBACKS, TRAIN),
+    # The first batch is asked for, and workers start.
+    Action.EPOCH: at.INPUT_WAIT[at.TRAINS],
+    Action.TRANSFER: at.HOST_TO_DEVICE,
+    Action.STEP: at.TRAIN_STEP,
+    Action.CALLBACK: at.CALLBACKS,
 }
 _EVALUATING: Final[dict[int, _Targets]] = {
-    mode: {Action.CHECKPOINT: (CHECKPOINT, TRAIN), Action.FETCH: (INPUT_WAIT, mode)}
-    for mode in (_VALIDATES, _PREDICTS)
+    mode: {Action.CHECKPOINT: at.CHECKPOINT, Action.FETCH: at.INPUT_WAIT[mode]}
+    for mode in at.EVALUATION
 }
 _AFTERWARDS: Final[_Targets] = {
-    Action.EPOCH: (BETWEEN_EPOCHS, TRAIN),
+    Action.EPOCH: at.BETWEEN_EPOCHS,
     # Hooks, logging and the progress bar follow: all of it stays with the callbacks.
-    Action.FETCH: (CALLBACKS, TRAIN),
-    Action.TRANSFER: (CALLBACKS, TRAIN),
-    Action.STEP: (CALLBACKS, TRAIN),
+    Action.FETCH: at.CALLBACKS,
+    Action.TRANSFER: at.CALLBACKS,
+    Action.STEP: at.CALLBACKS,
 }
-_EVALUATIONS: Final[_Targets] = {
-    Action.VALIDATION_BEGINS: (VALIDATION, _VALIDATES),
-    Action.PREDICTION_BEGINS: (PREDICT, _PREDICTS),
+_EVALUATIONS: Final = {
+    Action.VALIDATION_BEGINS: at.VALIDATION,
+    Action.PREDICTION_BEGINS: at.PREDICT,
 }
 _TURNS: Final = frozenset({Action.EPOCH, Action.EVALUATION_ENDS, *_EVALUATIONS})
 """What follows these is looked at differently."""
@@ -138,7 +123,7 @@ class PhasePen(Protocol):
     """What phases are written with: a ``RingWriter``, or a list in a test."""
 
     @property
-    def present(self) -> tuple[int, int]:
+    def present(self) -> at.Place:
         """Number of the phase under way, and of its mode."""
         ...
 
@@ -164,11 +149,11 @@ class LightningPhases:
         """
         self._pen = pen
         self._targets = self._before_evaluation = _STARTING
-        self._phase_before_evaluation = (START_UP, TRAIN)
-        self._after_fetch = (HOST_TO_DEVICE if moves_batches else CALLBACKS, TRAIN)
-        self._afterwards = {**_AFTERWARDS, Action.FETCH: self._after_fetch}
-        self._open: list[tuple[Action, tuple[int, int]]] = []
-        self._go((START_UP, TRAIN))
+        self._place_before_evaluation = at.START_UP
+        after_fetch = at.HOST_TO_DEVICE if moves_batches else at.CALLBACKS
+        self._afterwards = {**_AFTERWARDS, Action.FETCH: after_fetch}
+        self._open: list[tuple[Action, at.Place]] = []
+        self._go(at.START_UP)
 
     def begin(self, action: Action) -> None:
         """An action begins, perhaps inside another."""
@@ -182,16 +167,18 @@ class LightningPhases:
 
     def end(self, action: Action) -> None:
         """It is over, and so is whatever began inside it and did not say that it ended."""
-        if not any(action is opened for opened, _ in self._open):
-            return
-        opened, before = self._open.pop()
-        while opened is not action:
-            opened, before = self._open.pop()
+        stack = self._open
+        if not stack or stack[-1][0] is not action:
+            if not any(action is opened for opened, _ in stack):
+                return
+            while stack[-1][0] is not action:
+                stack.pop()
+        before = stack.pop()[1]
         if action is Action.EVALUATION_ENDS:
             self._targets = self._before_evaluation
-            self._go(self._phase_before_evaluation)
+            self._go(self._place_before_evaluation)
         elif action not in _EVALUATIONS:  # whose beginning has ended, and which go on
-            is_in_a_step = before[0] == TRAIN_STEP
+            is_in_a_step = before == at.TRAIN_STEP
             is_training = self._targets is _TRAINING and not is_in_a_step
             self._go(self._afterwards.get(action, before) if is_training else before)
 
@@ -199,18 +186,18 @@ class LightningPhases:
         """The trainer is done, or an exception ended it."""
         self._open.clear()
         self._targets = _STARTING
-        self._go((OTHER, TRAIN))
+        self._go(at.OTHER)
 
     def _turn(self, action: Action) -> None:
         if action is Action.EPOCH:
             self._targets = _TRAINING
         elif action in _EVALUATIONS and self._targets in (_STARTING, _TRAINING):
             self._before_evaluation = self._targets
-            self._phase_before_evaluation = self._pen.present
-            phase_and_mode = _EVALUATIONS[action]
-            self._targets = _EVALUATING[phase_and_mode[1]]
-            self._go(phase_and_mode)
+            self._place_before_evaluation = self._pen.present
+            place = _EVALUATIONS[action]
+            self._targets = _EVALUATING[place[1]]
+            self._go(place)
 
-    def _go(self, phase_and_mode: tuple[int, int]) -> None:
-        if self._pen.present != phase_and_mode:
-            self._pen.enter(*phase_and_mode)
+    def _go(self, place: at.Place) -> None:
+        if self._pen.present != place:
+            self._pen.enter(*place)

@@ -5,31 +5,30 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from trainer_hooks.trainers.lightning_phases import Action
-
 _PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
+_MOST_REGIONS: Final = 1024
+"""Of names that were made up as it went, no more are kept."""
 
 
-class ActionListener(Protocol):
-    """Who is told of actions; nothing here may raise."""
+class Heard(Protocol):
+    """Who is told of an action; nothing here may raise."""
 
-    def action_named(self, name: str) -> Action | None:
-        """What the action of that name is; ``None``: not to be told of."""
+    def begin(self) -> None:
+        """It begins."""
         ...
 
-    def begin(self, action: Action) -> None:
-        """An action begins."""
+    def end(self) -> None:
+        """It is over."""
         ...
 
-    def end(self, action: Action) -> None:
-        """An action is over."""
-        ...
+
+Listener = Callable[[str], "Heard | None"]
+"""Says who is to be told of the action of a name; ``None``: nobody. May not raise."""
 
 
 class ListeningProfiler:
@@ -40,18 +39,21 @@ class ListeningProfiler:
     not asked for blocks at all, which saves some of what this costs.
     """
 
-    def __init__(self, inner: Any, listener: ActionListener) -> None:  # noqa: ANN401
+    def __init__(self, inner: Any, listener: Listener) -> None:  # noqa: ANN401
         own = vars(self)  # for ``setattr`` goes to the profiler inside
-        own["_inner"], own["_listener"] = inner, listener
-        actions: dict[str, Action | None] = {}
-        own["profile"] = _profile_with(inner, listener, actions)
-        own["_actions"] = actions
+        heard: dict[str, Heard | None] = {}
+        own["_inner"], own["_listener"], own["_heard"] = inner, listener, heard
+        does_nothing = type(inner) in [
+            package.profilers.PassThroughProfiler for package in lightning_packages()
+        ]
+        make = _regions_alone if does_nothing else _regions_around
+        own["profile"] = make(inner, self._heard_of)
 
     def start(self, action_name: str) -> None:
         """An action begins."""
-        action = self._action(action_name)
-        if action is not None:
-            self._listener.begin(action)
+        heard = self._heard_of(action_name)
+        if heard is not None:
+            heard.begin()
         self._inner.start(action_name)
 
     def stop(self, action_name: str) -> None:
@@ -59,15 +61,18 @@ class ListeningProfiler:
         try:
             self._inner.stop(action_name)
         finally:
-            action = self._action(action_name)
-            if action is not None:
-                self._listener.end(action)
+            heard = self._heard_of(action_name)
+            if heard is not None:
+                heard.end()
 
-    def _action(self, name: str) -> Action | None:
-        actions: dict[str, Action | None] = self._actions
-        if name not in actions:
-            actions[name] = self._listener.action_named(name)
-        return actions[name]
+    def _heard_of(self, name: str) -> Heard | None:
+        heard: dict[str, Heard | None] = self._heard
+        try:
+            return heard[name]
+        except KeyError:
+            found: Heard | None = self._listener(name)
+            heard[name] = found
+            return found
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -82,42 +87,52 @@ class ListeningProfiler:
         setattr(self._inner, name, value)
 
 
-def _profile_with(
-    inner: Any,  # noqa: ANN401
-    listener: ActionListener,
-    actions: dict[str, Action | None],
-) -> Callable[[str], AbstractContextManager[Any]]:
-    """The ``profile`` of a listening profiler: a trainer calls it thirty times a step."""
-    does_nothing = type(inner) in [
-        package.profilers.PassThroughProfiler for package in lightning_packages()
-    ]
-    inner_profile: Callable[[str], AbstractContextManager[Any]] = (
-        _nothing if does_nothing else inner.profile
-    )
+Profile = Callable[[str], AbstractContextManager[Any]]
+
+
+def _regions_around(inner: Any, heard_of: Listener) -> Profile:  # noqa: ANN401
+    """The ``profile`` of a listening profiler around one that does something."""
+    inner_profile: Profile = inner.profile
 
     def profile(action_name: str) -> AbstractContextManager[Any]:
-        try:
-            action = actions[action_name]
-        except KeyError:
-            action = actions[action_name] = listener.action_named(action_name)
+        heard = heard_of(action_name)
         region = inner_profile(action_name)
-        return region if action is None else _Region(region, listener, action)
+        return region if heard is None else _Around(region, heard)
 
     return profile
 
 
-class _Region:
+def _regions_alone(_: object, heard_of: Listener) -> Profile:
+    """The same where only we listen: a trainer calls it thirty times a step.
+
+    Its regions know nothing of any one call, so there is one of each name.
+    """
+    regions: dict[str, AbstractContextManager[Any]] = {}
+
+    def profile(action_name: str) -> AbstractContextManager[Any]:
+        try:
+            return regions[action_name]
+        except KeyError:
+            pass
+        heard = heard_of(action_name)
+        region = _Nothing(action_name) if heard is None else _Alone(action_name, heard)
+        if len(regions) < _MOST_REGIONS:
+            regions[action_name] = region
+        return region
+
+    return profile
+
+
+class _Around:
     """One profiled block, around the one of the user's profiler."""
 
-    __slots__ = ("_action", "_inner", "_listener")
+    __slots__ = ("_heard", "_inner")
 
-    def __init__(
-        self, inner: AbstractContextManager[Any], listener: ActionListener, action: Action
-    ) -> None:
-        self._inner, self._listener, self._action = inner, listener, action
+    def __init__(self, inner: AbstractContextManager[Any], heard: Heard) -> None:
+        self._inner, self._heard = inner, heard
 
     def __enter__(self) -> Any:  # noqa: ANN401
-        self._listener.begin(self._action)
+        self._heard.begin()
         return self._inner.__enter__()
 
     def __exit__(
@@ -129,7 +144,7 @@ class _Region:
         try:
             return self._inner.__exit__(kind, error, trace)
         finally:
-            self._listener.end(self._action)
+            self._heard.end()
 
 
 class _Nothing:
@@ -147,7 +162,21 @@ class _Nothing:
         return None
 
 
-_nothing = lru_cache(maxsize=1024)(_Nothing)
+class _Alone(_Nothing):
+    """A block that only we look at."""
+
+    __slots__ = ("_begin", "_end")
+
+    def __init__(self, name: str, heard: Heard) -> None:
+        super().__init__(name)
+        self._begin, self._end = heard.begin, heard.end
+
+    def __enter__(self) -> str:
+        self._begin()
+        return self._name
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
 
 
 def without_listener(profiler: Any) -> Any:  # noqa: ANN401

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+Method = Callable[..., Any]
+
 
 class Shadows:
     """Attributes put on instances in front of what their classes say, until ``remove``."""

@@ -1,0 +1,115 @@
+"""What every tagged run of a trainer has: a thread, a pen, and clocks for its callbacks."""
+
+from __future__ import annotations
+
+from sys import modules
+from threading import get_ident
+from typing import TYPE_CHECKING, Final, cast
+
+from trainer_hooks.ring.process_ring import ProcessRing
+from trainer_hooks.ring.ring_writer import RingWriter
+from trainer_hooks.trainers import places as at
+from trainer_hooks.trainers.callback_classes import CallbackClasses
+
+if TYPE_CHECKING:
+    from trainer_hooks.taps import StepListener
+    from trainer_hooks.taps.torch_compile import CompileClock
+
+_DYNAMO: Final = "torch._dynamo.callback"
+
+
+class TaggedRun:
+    """One run of a trainer, from its making until ``stop``.
+
+    Attributes:
+        callbacks: Times the callbacks of the run by class.
+    """
+
+    def __init__(self, ring: ProcessRing, pen: RingWriter) -> None:
+        """The calling thread is the one whose phases count.
+
+        Args:
+            ring: Of this process.
+            pen: Its writer.
+        """
+        self._thread_before = ring.adopt_thread()
+        self._ring, self._pen = ring, pen
+        self._is_active = True
+        self._clock: CompileClock | None = None
+        self._can_hear_of_compiling = True
+        self.callbacks = CallbackClasses(pen)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the calling thread is the one that trains."""
+        return self._is_active and get_ident() == self._ring.thread
+
+    def stop(self) -> None:
+        """Take everything away. Safe to call twice, and from any thread."""
+        if not self._is_active:
+            return
+        self._leave()
+        if self._clock is not None:
+            self._clock.leave()
+        if self.is_here:
+            self._finish()
+            self.callbacks.restate()
+            self._ring.give_back_thread(self._thread_before)
+        self._is_active = False
+
+    def step_begins(self) -> None:
+        """A training step follows: what torch compiles in it is ``compile``."""
+        if self._clock is not None:
+            self._clock.is_in_step = True
+        elif self._can_hear_of_compiling and _DYNAMO in modules:
+            self._can_hear_of_compiling = False
+            self._clock = self._listening_clock()
+            self._clock.is_in_step = True
+
+    def step_ends(self) -> None:
+        """It is over, and its phase still under way."""
+        if self._clock is not None:
+            self._clock.end_step()
+
+    def _go(self, place: at.Place) -> None:
+        if self._pen.present != place:
+            self._pen.enter(*place)
+
+    def _leave(self) -> None:
+        """Take away what was put on the trainer."""
+        raise NotImplementedError
+
+    def _finish(self) -> None:
+        """Enter the phase of what comes after the run."""
+        self._go(at.OTHER)
+
+    def _listening_clock(self) -> CompileClock:
+        from trainer_hooks.taps.torch_compile import CompileClock
+
+        # The clock asks no more of a listener than what ``_Compiling`` has.
+        clock = CompileClock(cast("StepListener", _Compiling(self, self._pen)))
+        clock.listen()
+        return clock
+
+
+class _Compiling:
+    """Puts what a ``CompileClock`` tells in the place of the step that it happens in."""
+
+    def __init__(self, run: TaggedRun, pen: RingWriter) -> None:
+        self._run, self._pen = run, pen
+
+    @property
+    def machine_here(self) -> _Compiling | None:
+        return self if self._run.is_here else None
+
+    def compile_begin(self) -> None:
+        if self._pen.present == at.TRAIN_STEP:
+            self._pen.enter(*at.COMPILE)
+
+    def fetch_end(self) -> None:
+        if self._pen.present == at.COMPILE:
+            self._pen.enter(*at.TRAIN_STEP)
+
+    def compiled(self, duration_ns: int) -> None:
+        if self._run.is_here and self._pen.present == at.TRAIN_STEP:
+            self._pen.amount(at.COMPILE[0], duration_ns)

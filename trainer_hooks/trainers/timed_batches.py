@@ -1,0 +1,82 @@
+"""A Hugging Face ``Trainer``'s batches, with a clock on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from trainer_hooks.taps.samples import rows_of
+
+
+class FetchListener(Protocol):
+    """Who is told of fetches; nothing here may raise."""
+
+    def fetch_begins(self) -> None:
+        """The next batch is asked for."""
+        ...
+
+    def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
+        """It is there; the last before a step, or before it is evaluated."""
+        ...
+
+
+class TimedBatches:
+    """An iterator over the batches of one step."""
+
+    __slots__ = ("_asked", "_listener", "_source", "_wanted")
+
+    def __init__(self, source: Iterator[Any], listener: FetchListener, wanted: object) -> None:
+        self._source, self._listener, self._wanted = source, listener, wanted
+        self._asked = 0
+
+    def __iter__(self) -> TimedBatches:
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        self._listener.fetch_begins()
+        batch = next(self._source)
+        self._asked += 1
+        self._listener.fetch_ends(batch, is_last=self._asked == self._wanted)
+        return batch
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._source, name)
+
+
+class TimedLoader:
+    """The loader of an evaluation: the same, its class included, but for the clock."""
+
+    def __init__(self, loader: Any, listener: FetchListener) -> None:  # noqa: ANN401
+        self._loader, self._listener = loader, listener
+
+    def __iter__(self) -> Iterator[Any]:
+        self._listener.fetch_begins()
+        for batch in self._loader:
+            self._listener.fetch_ends(batch, is_last=True)
+            yield batch
+            self._listener.fetch_begins()
+        self._listener.fetch_ends(None, is_last=True)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._loader)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name.startswith("__"):  # asked of a copy that has nothing yet
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+
+def rows_in(batch: Any) -> int:  # noqa: ANN401
+    """Samples in a batch, as ``rows_of`` says; quickly for the mappings that collators make."""
+    try:
+        named = batch if type(batch) is dict else batch.data
+        if type(named) is dict:
+            for first in named.values():
+                return int(first.shape[0])
+    except Exception:  # noqa: BLE001 (it is no such mapping)
+        pass
+    return rows_of(batch)

@@ -1,0 +1,35 @@
+"""A tagger that was given to a trainer it is not for: what the error says."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_WHERE: Final = {
+    "setup": "trainer_hooks.lightning",
+    "on_exception": "trainer_hooks.lightning",
+    "on_init_end": "trainer_hooks.huggingface",
+    "set_params": "trainer_hooks",
+}
+"""What only one trainer looks for in its callbacks, and the package of the tagger for it."""
+_TRAINER: Final = {
+    "trainer_hooks": "Keras",
+    "trainer_hooks.lightning": "Lightning",
+    "trainer_hooks.huggingface": "the Hugging Face Trainer",
+}
+
+
+def missing_attribute(tagger: object, name: str) -> Exception:
+    """The error of a tagger that lacks an attribute, which may tell whose tagger was meant.
+
+    Returns:
+        A ``TypeError`` for what only another trainer asks for, which no
+        ``hasattr`` swallows; else the usual ``AttributeError``.
+    """
+    module, kind = type(tagger).__module__, type(tagger).__qualname__
+    if name not in _WHERE:
+        return AttributeError(f"{kind!r} object has no attribute {name!r}")
+    package = _WHERE[name]
+    return TypeError(
+        f"{_TRAINER[package]} has a tagger of its own: "
+        f"`from {package} import PhaseTagger` (this one is of {module})"
+    )
