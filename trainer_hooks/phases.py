@@ -12,7 +12,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, Generic, TypeVar, overload
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from trainer_hooks.quiet_warning import QuietWarningOnce
+from trainer_hooks.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.ring.ring_writer import START_UP
 from trainer_hooks.trainers.loader_facts import loader_facts
@@ -27,7 +27,9 @@ _NUMBER_NAMED: Final = MappingProxyType({name.value: PHASE_NUMBER[name] for name
 _MAX_SAMPLES: Final = 1 << 40
 """More samples in one batch than that are a mistake, and a sum of them would not fit the ring."""
 
-_warn_of_phase = QuietWarningOnce()
+_MAX_WARNED_WORDS: Final = 8
+
+_warn_of_phase = QuietWarningPerWord(_MAX_WARNED_WORDS)
 _warn_of_samples = QuietWarningOnce()
 
 
@@ -41,8 +43,8 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
 
     Regions nest: after the block, the phase is again what it was before; at
     the top, ``other`` (``start_up`` before the first region). An unknown word
-    is ``other``, and the first one in a process is warned of. Exceptions pass
-    through. One object may be used again.
+    is ``other``; each of the first eight in a process is warned of, once.
+    Exceptions pass through. One object may be used again.
 
     Args:
         name: One of ``start_up, compile, input_wait, host_to_device,
@@ -192,6 +194,7 @@ def _number_named(name: str) -> int:
         return number
     said = repr(name[:60]) if isinstance(name, str) else f"of type {type(name).__name__}"
     _warn_of_phase(
+        said,
         f"gpumon knows no phase {said} and counts its time as other; "
         f"the phases are {', '.join(_NUMBER_NAMED)}",
         callers_up=3,

@@ -51,6 +51,25 @@ class QuietWarningOnce:
             warn_quietly(text, callers_up=callers_up + 1)
 
 
+class QuietWarningPerWord:
+    """Warns once of each word in this process, and of so many words at most."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._first: dict[str, object] = {}
+
+    def __call__(self, word: str, text: str, *, callers_up: int = 2) -> None:
+        """Warn of a word as ``warn_quietly`` does, which see; the last warning says that it is."""
+        if len(self._first) >= self._most:
+            return
+        call = object()
+        if self._first.setdefault(word, call) is not call:  # one atomic step, as above
+            return
+        if len(self._first) >= self._most:
+            text += f" (no more of these warnings: {self._most} are enough)"
+        warn_quietly(text, callers_up=callers_up + 1)
+
+
 def _up(frame: FrameType, callers: int) -> FrameType:
     for _ in range(callers):
         frame = frame.f_back or frame

@@ -15,7 +15,7 @@ import pytest
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring_format import PAGE_BYTES, decode_records, parse_header
 from trainer_hooks import phase, step, timed
-from trainer_hooks.quiet_warning import QuietWarningOnce
+from trainer_hooks.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring import process_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 
@@ -59,7 +59,7 @@ def entered(writer: RingWriter) -> list[str]:
 @pytest.fixture
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was warned of yet."""
-    monkeypatch.setattr("trainer_hooks.phases._warn_of_phase", QuietWarningOnce())
+    monkeypatch.setattr("trainer_hooks.phases._warn_of_phase", QuietWarningPerWord(8))
     monkeypatch.setattr("trainer_hooks.phases._warn_of_samples", QuietWarningOnce())
 
 
@@ -139,10 +139,33 @@ class TestPhase:
 
 @pytest.mark.usefixtures("new_process")
 class TestAnUnknownPhase:
+    def test_is_warned_of_beside_every_other_one(self, writer: RingWriter) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for word in ("trainstep", "lunch", "trainstep", "forward", "lunch"):
+                with phase(word):
+                    pass
+
+        said = [str(warning.message) for warning in caught]
+        assert [text.split("'")[1] for text in said] == ["trainstep", "lunch", "forward"]
+
+    def test_is_warned_of_eight_times_at_most_and_the_last_says_so(
+        self, writer: RingWriter
+    ) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for number in range(100):
+                with phase(f"step {number}"):
+                    pass
+
+        assert len(caught) == 8
+        assert "8 are enough" in str(caught[-1].message)
+        assert "enough" not in str(caught[-2].message)
+
     def test_is_warned_of_once_with_the_word_and_the_phases(self, writer: RingWriter) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            for word in ("trainstep", "lunch", "trainstep"):
+            for word in ("trainstep", "trainstep"):
                 with phase(word):
                     assert present(writer) == "other"
 
