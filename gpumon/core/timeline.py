@@ -14,6 +14,7 @@ from gpumon.core.sharing import WindowParts
 from gpumon.core.span_label import LABELS, ONLY, TRAIN_STEP_CODE, SpanLabel, span_code, span_codes
 
 _MAX_SPANS = 65_536
+_WITHOUT_STEPS: Final = frozenset({TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER})
 _MANY_SPANS: Final = 12
 """From so many in a window on, adding them up in one go is quicker."""
 
@@ -33,6 +34,7 @@ class PhaseTimeline:
         self._known_until_ns = 0
         self._has_marks = False
         self._steps_done = self._steps_begun = self._steps_counted = 0
+        self._entered_step = False  # and counted none since
         self._idle_from_ns: int | None = None
         self._drained: list[tuple[int, int]] = []  # the device had no work, oldest first
 
@@ -149,18 +151,30 @@ class PhaseTimeline:
     def _follow_device(self, event: RingEvent) -> None:
         """Keep track of which steps the device was given, and which it has done."""
         if event.kind is RingKind.STEP:
+            self._entered_step = False
             self._count_steps(event.value)
         elif event.kind is RingKind.DEVICE_DONE:
             self._device_done(event)
         elif event.kind is RingKind.ENTER and span_code(event) == TRAIN_STEP_CODE:
-            # A tag nested in a step enters it again: that is no further step.
-            self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
-            if self._idle_from_ns is not None:
-                # Disjoint and in order, whatever stamps a ring may carry.
-                from_ns = max(self._idle_from_ns, self._drained[-1][1] if self._drained else 0)
-                if event.at_ns > from_ns:
-                    self._drained.append((from_ns, event.at_ns))
-                self._idle_from_ns = None
+            self._step_entered(event)
+        elif event.kind is RingKind.ENTER:
+            if self._entered_step and event.phase in _WITHOUT_STEPS:
+                # It raised, or found the end of the data: the device was given nothing.
+                self._steps_begun = self._steps_counted
+                if self._has_marks and self._steps_done >= self._steps_begun:
+                    self._idle_from_ns = event.at_ns
+            self._entered_step = False
+
+    def _step_entered(self, event: RingEvent) -> None:
+        # A tag nested in a step enters it again: that is no further step.
+        self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
+        self._entered_step = True
+        if self._idle_from_ns is not None:
+            # Disjoint and in order, whatever stamps a ring may carry.
+            from_ns = max(self._idle_from_ns, self._drained[-1][1] if self._drained else 0)
+            if event.at_ns > from_ns:
+                self._drained.append((from_ns, event.at_ns))
+            self._idle_from_ns = None
 
     def _device_done(self, event: RingEvent) -> None:
         self._has_marks = True

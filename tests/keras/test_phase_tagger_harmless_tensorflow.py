@@ -278,9 +278,9 @@ class TestATensorflowThatLooksOtherwiseInside:
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
 
     def fetching_in_another_way(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from trainer_hooks.taps import tensorflow_timers
+        from trainer_hooks.taps import tensorflow_fetches
 
-        monkeypatch.setattr(tensorflow_timers, "_METHODS", ("get_next",))
+        monkeypatch.setattr(tensorflow_fetches, "_METHODS", ("get_next",))
 
     @pytest.mark.parametrize("other", [without_its_iterators, fetching_in_another_way])
     def test_gets_one_phase_and_one_warning(

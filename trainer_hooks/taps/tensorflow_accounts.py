@@ -54,6 +54,7 @@ class Accounts:
         self._executions = 0  # since the last reading
         self._owed_ns = self._share_ns = 0
         self._batches = self._told = 0
+        self._samples = 0  # read, and not told yet
 
     def executed(self, took_ns: int, now_ns: int) -> Execution:
         """Account for an execution that is over.
@@ -66,13 +67,25 @@ class Accounts:
         self._batches += self._batches_an_execution
         samples = 0
         if now_ns - self._read_at_ns >= SPACING_NS:
-            samples = self._take_reading()
+            samples = self._samples + self._take_reading()
+            self._samples = 0
             self._read_at_ns = now_ns
         wait_ns = min(self._owed_ns, self._share_ns, took_ns)
         self._owed_ns -= wait_ns
         steps = max(0, self._batches - self._told)
         self._told += steps
         return Execution(wait_ns, steps, samples)
+
+    def found_nothing(self, took_ns: int) -> None:
+        """Account for an execution that found no batch: what it waited belongs to no other.
+
+        Args:
+            took_ns: Its length.
+        """
+        executions, samples = self._executions, self._take_reading()
+        self._samples += samples
+        self._owed_ns = max(0, self._owed_ns - took_ns)
+        self._share_ns = -(-self._owed_ns // max(1, executions))
 
     @property
     def batches(self) -> int:
@@ -83,7 +96,7 @@ class Accounts:
         totals, before = self._read(), self._before
         self._before = totals
         self._owed_ns += max(0, round((totals.wait_s - before.wait_s) * 1e9))
-        self._share_ns = -(-self._owed_ns // self._executions)
+        self._share_ns = -(-self._owed_ns // max(1, self._executions))
         self._executions = 0
         self._batches = totals.batches - self._base.batches
         return max(0, totals.rows - before.rows)

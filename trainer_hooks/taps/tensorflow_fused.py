@@ -8,7 +8,7 @@ from typing import Any
 from trainer_hooks.keras_fit.phase_machine import PhaseMachine
 from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.taps import StepListener
-from trainer_hooks.taps.tensorflow_accounts import Accounts
+from trainer_hooks.taps.tensorflow_accounts import Accounts, Execution
 from trainer_hooks.taps.tensorflow_functions import form_of, traces_of
 from trainer_hooks.taps.tensorflow_split import ENDS_OF_DATA, ITERATORS
 from trainer_hooks.taps.tensorflow_timers import GraphTotals, TimedFetches, totals_in
@@ -36,6 +36,7 @@ class FusedStep:
         self._fused = form_of(function).fused
         self._totals = None if self._fused is None else totals_in(self._fused)
         self._fetches = _timed_fetches(self._totals)
+        self._was_unheard = False
         self._accounts: Accounts | None = None
         if self._totals is not None and self._fetches is not None:
             self._accounts = Accounts(self._totals.read, batches)
@@ -48,10 +49,15 @@ class FusedStep:
     def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
         """One execution, as the bare function takes it."""
         machine = self._listener.machine_here
-        if machine is None or not isinstance(iterator, ITERATORS):
+        if machine is None:
+            self._was_unheard = True
+            return self._function(iterator)
+        if not isinstance(iterator, ITERATORS):
             return self._function(iterator)
         traces = traces_of(self._fused)
-        if self._fused is not None or self._fetches is None:
+        if self._accounts is not None:
+            self._check_accounts(traces)
+        if self._is_one_phase:
             machine.fetch_end()  # else each fetch says so itself
         if traces == 0:
             machine.compile_begin()
@@ -59,6 +65,7 @@ class FusedStep:
         try:
             logs = self._call(machine, iterator)
         except ENDS_OF_DATA:
+            self._tell_of_no_batch(monotonic_ns() - began_ns, traces)
             machine.fetch_exhausted()
             raise
         except BaseException:
@@ -67,25 +74,55 @@ class FusedStep:
         self._tell(monotonic_ns() - began_ns, traces, logs)
         return logs
 
+    @property
+    def _is_one_phase(self) -> bool:
+        """Whether an execution fetches and computes without saying which it does."""
+        return self._fused is not None or self._fetches is None
+
     def _call(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
         if self._fetches is None:
             return self._function(iterator)
         return self._fetches.call(self._function, iterator, machine)
 
     def _tell(self, took_ns: int, traces: int | None, logs: Any) -> None:  # noqa: ANN401
-        listener, wait_ns, steps, samples = self._listener, 0, self._batches, 0
+        listener, told = self._listener, Execution(0, self._batches, 0)
         has_traced = traces_of(self._fused) != traces
         if has_traced:
             self._check_timers()
         if self._accounts is not None:
-            wait_ns, steps, samples = self._accounts.executed(took_ns, monotonic_ns())
+            try:
+                told = self._accounts.executed(took_ns, monotonic_ns())
+            except Exception as error:  # noqa: BLE001 (the training goes on without timers)
+                self._see_one_phase(error)
         elif self._fused is None and self._fetches is not None:
-            steps, samples = self._fetches.batches, self._fetches.rows
-        if wait_ns:
-            listener.waited(wait_ns)
+            told = Execution(0, self._fetches.batches, self._fetches.rows)
+        if told.wait_ns:
+            listener.waited(told.wait_ns)
         if has_traced and traces:
-            listener.compiled(took_ns - wait_ns)
-        listener.dispatched(steps, samples, logs)
+            listener.compiled(took_ns - told.wait_ns)
+        listener.dispatched(told.steps, told.samples, logs)
+
+    def _tell_of_no_batch(self, took_ns: int, traces: int | None) -> None:
+        """An execution that only found the end of the data was a wait, whatever it began as."""
+        if self._is_one_phase and traces == traces_of(self._fused):
+            self._listener.waited(took_ns)
+        if self._accounts is not None:
+            try:
+                self._accounts.found_nothing(took_ns)
+            except Exception as error:  # noqa: BLE001
+                self._see_one_phase(error)
+
+    def _check_accounts(self, traces: int | None) -> None:
+        """Another thread may have had the word meanwhile: what passed then is not told here."""
+        totals = self._totals
+        if totals is None or traces != totals.traces:
+            self._see_one_phase("it was traced while another training was tagged")
+        elif self._was_unheard:
+            self._was_unheard = False
+            try:
+                self._accounts = Accounts(totals.read, self._batches)
+            except Exception as error:  # noqa: BLE001
+                self._see_one_phase(error)
 
     def _check_timers(self) -> None:
         """A trace was made: the timers must have gone into it."""
@@ -95,8 +132,11 @@ class FusedStep:
             self._fetches.made = 0
             self._totals.traces = traces_of(self._fused) or 0
         else:
-            self._accounts = self._fetches = None
-            warn_blind("no operation that fetches a batch went by while it was traced")
+            self._see_one_phase("no operation that fetches a batch went by while it was traced")
+
+    def _see_one_phase(self, reason: object) -> None:
+        self._accounts = self._fetches = None
+        warn_blind(reason)
 
 
 def _timed_fetches(totals: GraphTotals | None) -> TimedFetches | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from threading import get_ident
-from typing import Any, Final
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
@@ -12,10 +10,9 @@ import tensorflow as tf
 from trainer_hooks.keras_fit.phase_machine import PhaseMachine
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tensorflow_accounts import Totals
+from trainer_hooks.taps.tensorflow_fetches import Fetch, patch_of_iterators
 from trainer_hooks.taps.tensorflow_functions import traces_of
 from trainer_hooks.taps.tensorflow_split import ENDS_OF_DATA
-
-_METHODS: Final = ("get_next", "get_next_as_optional", "__next__")
 
 
 class GraphTotals:
@@ -80,61 +77,39 @@ class TimedFetches:
             ImportError: This TensorFlow keeps its iterators elsewhere.
             KeyError: Its iterators fetch in another way.
         """
-        from tensorflow.python.data.ops.iterator_ops import OwnedIterator
-
-        self._iterators = OwnedIterator
+        self._patch = patch_of_iterators()
         self._totals = totals
-        self._bare = {name: vars(OwnedIterator)[name] for name in _METHODS}
-        self._timed = {name: self._around(bare) for name, bare in self._bare.items()}
-        self._thread = 0
-        self._machine: PhaseMachine | None = None
         self.made = self.batches = self.rows = 0
 
     def call(self, function: Any, iterator: Any, machine: PhaseMachine) -> Any:  # noqa: ANN401
         """Call a step function, timed."""
-        self._thread, self._machine = get_ident(), machine
         self.batches = self.rows = 0
-        for name, timed in self._timed.items():
-            setattr(self._iterators, name, timed)
-        try:
-            return function(iterator)
-        finally:
-            self._machine = None
-            for name, bare in self._bare.items():
-                setattr(self._iterators, name, bare)
 
-    def _around(self, bare: Callable[..., Any]) -> Callable[..., Any]:
-        def fetch(iterator: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            machine = self._machine
-            if machine is None or get_ident() != self._thread:
-                return bare(iterator, *args, **kwargs)
-            self._machine = None  # what it calls in turn is not timed twice
-            try:
-                if tf.executing_eagerly():
-                    return self._fetch_now(machine, lambda: bare(iterator, *args, **kwargs))
-                return self._trace_fetch(lambda: bare(iterator, *args, **kwargs))
-            finally:
-                self._machine = machine
+        def around(fetch: Fetch) -> Any:  # noqa: ANN401
+            if tf.executing_eagerly():
+                return self._fetch_now(machine, fetch)
+            return self._trace_fetch(fetch)
 
-        return fetch
+        return self._patch.call(function, iterator, around)
 
-    def _fetch_now(self, machine: PhaseMachine, fetch: Callable[[], Any]) -> Any:  # noqa: ANN401
+    def _fetch_now(self, machine: PhaseMachine, fetch: Fetch) -> Any:  # noqa: ANN401
         machine.fetch_begin()
         try:
             fetched = fetch()
         except ENDS_OF_DATA:
             machine.fetch_exhausted()
             raise
+        batch = fetched
+        if isinstance(fetched, tf.experimental.Optional):
+            if not bool(fetched.has_value()):
+                return fetched  # the end of the data: no step follows this wait
+            batch = fetched.get_value()
         machine.fetch_end()
-        if not isinstance(fetched, tf.experimental.Optional):
-            self.batches += 1
-            self.rows += rows_of(fetched)
-        elif bool(fetched.has_value()):
-            self.batches += 1
-            self.rows += rows_of(fetched.get_value())
+        self.batches += 1
+        self.rows += rows_of(batch)
         return fetched
 
-    def _trace_fetch(self, fetch: Callable[[], Any]) -> Any:  # noqa: ANN401
+    def _trace_fetch(self, fetch: Fetch) -> Any:  # noqa: ANN401
         totals = self._totals
         if totals is None:
             return fetch()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
+import pytest
+
+from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase, cause_of
 from gpumon.core.ring_events import RingEvent, RingKind
 from gpumon.core.sharing import WindowParts
 from gpumon.core.timeline import PhaseTimeline, merge_parts
@@ -141,6 +143,28 @@ class TestWhereTheDeviceSaysWhenAStepEnded:
         )  # fmt: skip
 
         assert run.parts(10, 200).waits == {IdleCause.INPUT_WAIT: 100}
+
+    @pytest.mark.parametrize("rest", [TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER])
+    def test_a_step_that_came_to_nothing_gives_the_device_nothing_to_do(
+        self, rest: TrainingPhase
+    ) -> None:
+        """As one that only found the end of the data, or raised."""
+        marks = (
+            enter(0, STEP),
+            step(10, 1),
+            done(20, 1),
+            enter(30, STEP),
+            enter(40, rest),
+            enter(50, CALLBACKS),
+            enter(90, STEP),
+            step(95, 2),
+            done(100, 2),
+        )
+
+        parts = timeline(*marks, until_ns=100).parts(40, 100)
+
+        assert parts.waits == {cause_of(rest): 10, IdleCause.CALLBACKS: 40}
+        assert parts.step_ns == 10
 
     def test_late_records_are_put_in_order(self) -> None:
         straight = timeline(enter(0, STEP), enter(10, WAIT), done(100, 1), until_ns=200)

@@ -14,20 +14,25 @@ class Graph:
     """What a graph sums up; ``readings`` counts how often somebody looked."""
 
     def __init__(self, *, wait_ns: int, batches: int = 4, took_ns: int) -> None:
-        self._wait_ns, self._batches, self._took_ns = wait_ns, batches, took_ns
-        self._executions = 0
+        self.wait_ns, self._batches, self._took_ns = wait_ns, batches, took_ns
+        self._executions = self._waited_ns = 0
         self.now_ns = 1_000 * MS
         self.readings = 0
 
     def read(self) -> Totals:
         self.readings += 1
         done = self._executions
-        return Totals(done * self._wait_ns / 1e9, done * self._batches, done * self._batches * 16)
+        return Totals(self._waited_ns / 1e9, done * self._batches, done * self._batches * 16)
 
     def execute(self, accounts: Accounts) -> tuple[int, int, int]:
         self._executions += 1
+        self._waited_ns += self.wait_ns
         self.now_ns += self._took_ns
         return accounts.executed(self._took_ns, self.now_ns)
+
+    def pass_unaccounted(self) -> None:
+        """An execution that had no batch: it waited, and that is all."""
+        self._waited_ns += self.wait_ns
 
 
 class TestAnExecution:
@@ -74,6 +79,42 @@ class TestShortExecutions:
 
         assert min(steps) >= 0
         assert 303 <= sum(steps) <= 303 + SPACING_NS // MS
+
+
+class TestAnExecutionThatFoundNoBatch:
+    def test_keeps_its_wait_to_itself(self) -> None:
+        graph = Graph(wait_ns=30 * MS, batches=0, took_ns=30 * MS)
+        accounts = Accounts(graph.read, 4)
+
+        graph.pass_unaccounted()
+        accounts.found_nothing(30 * MS)
+        graph.wait_ns = 2 * MS
+
+        assert [graph.execute(accounts)[0] for _ in range(5)] == [2 * MS] * 5
+
+    def test_leaves_what_those_before_it_waited(self) -> None:
+        graph = Graph(wait_ns=MS // 2, took_ns=MS)
+        accounts = Accounts(graph.read, 4)
+        told_ns = sum(graph.execute(accounts)[0] for _ in range(13))
+
+        graph.wait_ns = 400 * MS
+        graph.pass_unaccounted()
+        accounts.found_nothing(400 * MS)
+        graph.wait_ns = 0
+        told_ns += sum(graph.execute(accounts)[0] for _ in range(40))
+
+        assert told_ns == 13 * MS // 2
+
+    def test_loses_no_sample(self) -> None:
+        graph = Graph(wait_ns=0, took_ns=MS)
+        accounts = Accounts(graph.read, 4)
+        spacing = SPACING_NS // MS
+        samples = sum(graph.execute(accounts)[2] for _ in range(2 * spacing))
+
+        accounts.found_nothing(0)
+        samples += sum(graph.execute(accounts)[2] for _ in range(spacing + 1))
+
+        assert samples == (3 * spacing + 1) * 4 * 16  # the last of them was read
 
 
 class TestLaws:

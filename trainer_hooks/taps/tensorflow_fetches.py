@@ -1,0 +1,122 @@
+"""Going around what fetches a batch of a TensorFlow iterator, for the threads that ask for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from threading import Lock, get_ident
+from typing import Any, Final
+
+_METHODS: Final = ("get_next", "get_next_as_optional", "__next__")
+"""What a step may fetch by."""
+
+Fetch = Callable[[], Any]
+Around = Callable[[Fetch], Any]
+"""Is handed a fetch that is about to be made, and makes it."""
+
+
+class FetchPatch:
+    """Methods of one class of iterators, gone around while any thread wants that.
+
+    The class is everybody's: several trainings may ask at once, and begin and
+    end in any order. Each hears of its own thread's fetches only, the first
+    puts the patch on, the last takes it off, and what somebody else has put
+    over it meanwhile stays where it is.
+    """
+
+    def __init__(self, kind: type[Any]) -> None:
+        """Change nothing yet.
+
+        Args:
+            kind: The class; one patch for each, ``patch_of`` sees to it.
+        """
+        self._kind = kind
+        self._around: dict[int, Around] = {}  # by thread
+        self._users = 0
+        self._lock = Lock()
+
+    def call(self, function: Callable[[Any], Any], iterator: Any, around: Around) -> Any:  # noqa: ANN401
+        """``function(iterator)``; what this thread fetches meanwhile goes through ``around``."""
+        thread = get_ident()
+        with self._lock:
+            before = self._around.get(thread)
+            self._around[thread] = around
+            self._users += 1
+            self._place()
+        try:
+            return function(iterator)
+        finally:
+            with self._lock:
+                if before is None:
+                    self._around.pop(thread, None)
+                else:
+                    self._around[thread] = before
+                self._users = max(0, self._users - 1)  # a fork may have set it to nought
+                if not self._users:
+                    self._take_off()
+
+    def forget(self) -> None:
+        """In a forked child: nobody but its one thread is left, and that one trains no more."""
+        self._lock = Lock()
+        self._around.clear()
+        self._users = 0
+        self._take_off()
+
+    def _place(self) -> None:
+        for name in _METHODS:
+            present = vars(self._kind).get(name)
+            if present is not None and not self._is_ours(present):
+                setattr(self._kind, name, self._dispatching(present))
+
+    def _take_off(self) -> None:
+        for name in _METHODS:
+            present = vars(self._kind).get(name)
+            if self._is_ours(present):
+                setattr(self._kind, name, present.bare)
+
+    def _is_ours(self, method: Any) -> bool:  # noqa: ANN401
+        return getattr(method, "patch", None) is self
+
+    def _dispatching(self, bare: Callable[..., Any]) -> Any:  # noqa: ANN401
+        around_of = self._around
+
+        def fetch(iterator: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            thread = get_ident()
+            around = around_of.pop(thread, None)  # what it calls in turn is not timed twice
+            if around is None:
+                return bare(iterator, *args, **kwargs)
+            try:
+                return around(lambda: bare(iterator, *args, **kwargs))
+            finally:
+                around_of[thread] = around
+
+        method: Any = fetch
+        method.bare, method.patch = bare, self
+        return method
+
+
+def patch_of_iterators() -> FetchPatch:
+    """The one patch of the iterators that ``fit`` hands to a step.
+
+    Raises:
+        ImportError: This TensorFlow keeps its iterators elsewhere.
+        KeyError: They fetch in another way.
+    """
+    from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+
+    for name in _METHODS:
+        vars(OwnedIterator)[name]
+    with _PATCHES_LOCK:
+        return _PATCHES.setdefault(OwnedIterator, FetchPatch(OwnedIterator))
+
+
+_PATCHES: Final[dict[type[Any], FetchPatch]] = {}
+_PATCHES_LOCK: Final = Lock()
+
+
+def _forget_in_child() -> None:
+    for patch in _PATCHES.values():
+        patch.forget()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
