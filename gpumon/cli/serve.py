@@ -205,7 +205,7 @@ class Daemon:
         state = self._state
         if state is None:
             return None
-        report = report_of(state)
+        report = report_of(state, self._rings.newest_counts(self._clock.monotonic_ns()))
         if since_s is not None:
             report = self._history.since(report, state.taken_at_ns, since_s)
         return encode_report(report)

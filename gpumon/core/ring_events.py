@@ -89,8 +89,8 @@ class RingReading:
         events: Records new since the last read, oldest first.
         lost_events: Records overrun or torn since the last read.
         phase_ns: Cumulative time in each phase, without the present one.
-        steps: Cumulative training steps.
-        samples: Cumulative samples.
+        steps: Cumulative training steps, as the totals or a newer record tell.
+        samples: Cumulative samples, likewise.
         epoch: Epoch under way; ``None`` before the first.
     """
 
@@ -107,6 +107,18 @@ class RingReading:
     steps: int
     samples: int
     epoch: int | None
+
+
+class RingCounts(NamedTuple):
+    """What a living run's ring says between two ticks, for a report that is asked for just then.
+
+    Attributes:
+        steps: Cumulative training steps.
+        wall_ns: From the run's start to its newest change.
+    """
+
+    steps: int
+    wall_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,6 +117,14 @@ def whole_records(raw: bytes, first_sequence: int) -> RingRecords | None:
     return records if known and not records.phases.translate(None, _KNOWN_PHASES) else None
 
 
+def newest_value(events: Sequence[RingEvent], kind: RingKind) -> int:
+    """What the newest record of that kind is worth; 0 where there is none."""
+    if isinstance(events, RingRecords):
+        at = events.kinds.rfind(kind)
+        return events.values[at] if at >= 0 else 0
+    return next((event.value for event in reversed(events) if event.kind is kind), 0)
+
+
 def _number(words: array[int]) -> int:
     """All of them as one number, so that one ``^`` is as many as there are words."""
     return int.from_bytes(words.tobytes(), sys.byteorder)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
+from types import MappingProxyType
 
 from gpumon.core.advice import advise
 from gpumon.core.report import GpuReport, Report, RunReport
-from gpumon.core.state import MonitorState, refusal_note
+from gpumon.core.ring_events import RingCounts
+from gpumon.core.state import MonitorState, RunState, refusal_note
 from gpumon.core.units import nanoseconds
 
+_NO_COUNTS: Mapping[int, RingCounts] = MappingProxyType({})
 
-def report_of(state: MonitorState) -> Report:
+
+def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = _NO_COUNTS) -> Report:
     """Where the time went since the daemon began.
 
     Pending time is in the report as such: its cause is not decided yet.
+
+    Args:
+        state: As of the last tick.
+        newest: What runs have counted since, by pid: the last steps of a
+            training that has just ended are not to wait for the next tick.
     """
     gpus = tuple(
         GpuReport(
@@ -27,22 +36,7 @@ def report_of(state: MonitorState) -> Report:
         )
         for gpu in state.gpus
     )
-    runs = tuple(
-        RunReport(
-            run=run.run,
-            job=run.job,
-            rank=run.rank,
-            pid=run.pid,
-            framework=run.framework,
-            steps=run.steps,
-            gpu_uuids=run.gpu_uuids,
-            wall_ns=run.wall_ns,
-            phase_ns=run.phase_ns,
-            loader=run.loader,
-            callback_ns=run.callback_ns,
-        )
-        for run in state.runs
-    )
+    runs = tuple(_run(run, newest.get(run.pid) if run.alive else None) for run in state.runs)
     started = datetime.fromtimestamp(state.started_wall_time_s, tz=timezone.utc)
     return Report(
         source=state.source,
@@ -57,6 +51,22 @@ def report_of(state: MonitorState) -> Report:
         runs=runs,
         advice=advise(gpus, runs),
         notes=tuple(_notes(state)),
+    )
+
+
+def _run(run: RunState, newest: RingCounts | None) -> RunReport:
+    return RunReport(
+        run=run.run,
+        job=run.job,
+        rank=run.rank,
+        pid=run.pid,
+        framework=run.framework,
+        steps=run.steps if newest is None else max(run.steps, newest.steps),
+        gpu_uuids=run.gpu_uuids,
+        wall_ns=run.wall_ns if newest is None else max(run.wall_ns, newest.wall_ns),
+        phase_ns=run.phase_ns,
+        loader=run.loader,
+        callback_ns=run.callback_ns,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.label_text import label_text
-from gpumon.core.ring_events import RingReading, RingsReading
+from gpumon.core.ring_events import RingCounts, RingReading, RingsReading
 from gpumon.core.runtime_paths import PHASES
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import RingError
@@ -91,9 +92,28 @@ class PhaseRingReader:
         self._stamps: list[int | None] = []
         self._looks_alike = 0
         self._looked_ns = 0
+        self._turn = threading.Lock()  # a report is asked for between two ticks, by another thread
 
     def read(self, now_ns: int) -> RingsReading:
         """What all rings say at ``now_ns`` of CLOCK_MONOTONIC. Never raises for what it finds."""
+        with self._turn:
+            return self._read(now_ns)
+
+    def newest_counts(self, now_ns: int) -> dict[int, RingCounts]:
+        """What living runs have counted since the last ``read``, by pid. From any thread.
+
+        Nothing is found, refused or removed; a pid that two rings claim is left out.
+        """
+        counts: dict[int, list[RingCounts]] = {}
+        with self._turn:
+            for followed in self._followed.values():
+                with contextlib.suppress(RingError, OSError):
+                    found = followed.ring.counts(now_ns)
+                    if found is not None:
+                        counts.setdefault(found[0], []).append(found[1])
+        return {pid: claims[0] for pid, claims in counts.items() if len(claims) == 1}
+
+    def _read(self, now_ns: int) -> RingsReading:
         if self._is_as_empty_as_before(now_ns):
             return RingsReading(rejected=self._rejected, message=self._message)
         tick = _Tick(now_ns)
@@ -129,9 +149,10 @@ class PhaseRingReader:
 
     def close(self) -> None:
         """Let go of every ring. Safe to call twice."""
-        for followed in self._followed.values():
-            followed.ring.close()
-        self._followed.clear()
+        with self._turn:
+            for followed in self._followed.values():
+                followed.ring.close()
+            self._followed.clear()
 
     def _read_folder(self, folder: str, descriptor: int, listed: set[Place], tick: _Tick) -> None:
         with os.scandir(descriptor) as entries:

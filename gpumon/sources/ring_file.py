@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.core.phase import PHASES
-from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RunFacts
+from gpumon.core.ring_events import RingCounts, RingEvent, RingKind, RingReading, RunFacts
 from gpumon.core.ring_facts import parse_facts
 from gpumon.core.ring_format import (
     FACTS_OFFSET,
@@ -28,7 +28,7 @@ from gpumon.core.ring_format import (
     version_trouble,
 )
 from gpumon.core.ring_lock import LOCK_QUESTION, LockState, read_lock_answer
-from gpumon.core.ring_records import whole_records
+from gpumon.core.ring_records import newest_value, whole_records
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import RingError
 
@@ -70,6 +70,7 @@ class RingFile:
         self._facts_generation = header.facts_generation
         self._facts = _facts(page, header)
         self._totals: RingTotals | None = None
+        self._steps = self._samples = 0
         if self._facts.boot_id != boot_id:
             raise RingError("of another boot")
         if self._facts.started_ns > now_ns + _SLACK_NS:
@@ -113,6 +114,9 @@ class RingFile:
         if lost and all(event.kind is not RingKind.ENTER for event in events):
             # What is under way began in the lost part: only the totals still know it.
             events = (_present(totals), *events)
+        # Of a process that was killed, its last records know more than its totals.
+        self._steps = max(self._steps, totals.steps, newest_value(events, RingKind.STEP))
+        self._samples = max(self._samples, totals.samples, newest_value(events, RingKind.SAMPLES))
         reading = RingReading(
             key=self.key,
             facts=self._facts,
@@ -124,8 +128,8 @@ class RingFile:
             events=events,
             lost_events=lost,
             phase_ns={p: ns for p, ns in zip(PHASES, totals.phase_ns, strict=True) if ns},
-            steps=totals.steps,
-            samples=totals.samples,
+            steps=self._steps,
+            samples=self._samples,
             epoch=totals.epoch,
         )
         is_all_read = (header.head, header.facts_generation) == (
@@ -136,6 +140,25 @@ class RingFile:
         if not lock.held:
             self._ended = reading
         return reading
+
+    def counts(self, now_ns: int) -> tuple[int, RingCounts] | None:
+        """The run's pid and what its totals say just now; ``None`` where ``read`` says as much.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+
+        Raises:
+            RingError: It has become something that must not be trusted.
+        """
+        if self._ended is not None or self._totals is None:
+            return None
+        raw = os.pread(self._descriptor, HEADER_BYTES, 0)
+        totals = newest_totals(raw, parse_header(raw).totals_generation)
+        if totals is None or _falls(self._totals, totals) or totals.last_ns > now_ns + _SLACK_NS:
+            return None
+        wall_ns = max(0, totals.last_ns - self._facts.started_ns)
+        counts = RingCounts(max(self._steps, totals.steps), wall_ns)
+        return self._host_pid or self._facts.pid, counts
 
     def _last_sign_ns(self, totals: RingTotals, events: Sequence[RingEvent]) -> int:
         """When the process was last known to live; its totals lag by some milliseconds."""

@@ -70,6 +70,16 @@ class TestALivingRun:
         assert (run.steps, run.samples, run.epoch) == (2, 64, 2)
         assert TrainingPhase.TRAIN_STEP not in run.phase_ns
 
+    def test_counts_the_steps_of_its_last_records_where_it_was_killed_before_its_totals(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        ring.writer.step(2)
+        ring.writer.count(1, 0)
+        ring.writer.enter(INPUT_WAIT)
+
+        assert only(reader.read(now())).steps == 3
+
     def test_may_restate_its_facts(self, tmp_path: Path, reader: PhaseRingReader) -> None:
         ring = WrittenRing(tmp_path)
         with held_by_a_process(ring.path):
@@ -78,6 +88,53 @@ class TestALivingRun:
             run = only(reader.read(now()))
 
         assert run.facts.run == "renamed"
+
+
+class TestBetweenTwoTicks:
+    def test_a_living_run_says_what_it_has_counted_since(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        with held_by_a_process(ring.path) as pid:
+            reader.read(now())
+            ring.writer.step(7, 0)
+            counts = reader.newest_counts(now())
+            kinds_read_later = kinds(only(reader.read(now())).events)
+
+        assert counts[pid].steps == 7
+        assert 0 < counts[pid].wall_ns <= now() - ring.facts.started_ns
+        assert kinds_read_later == ["STEP"]
+
+    def test_a_run_that_has_just_ended_still_does(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        with held_by_a_process(ring.path) as pid:
+            reader.read(now())
+        ring.writer.step(7, 0)
+
+        assert reader.newest_counts(now())[pid].steps == 7
+
+    def test_one_whose_end_was_read_has_nothing_to_add(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        ring.writer.step(7, 0)
+        reader.read(now())
+
+        assert reader.newest_counts(now()) == {}
+
+    def test_a_ring_that_is_damaged_says_nothing_and_is_refused_in_its_turn(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        with held_by_a_process(ring.path):
+            reader.read(now())
+            with ring.path.open("r+b") as file:
+                file.write(bytes(64))
+
+            assert reader.newest_counts(now()) == {}
+            assert reader.read(now()).rejected == 1
 
 
 class TestAnOverrunRing:

@@ -1,0 +1,46 @@
+"""Specification of a running daemon's report: the state of the last tick, and the newest steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpumon.core.ring_events import RingCounts
+from gpumon.pipeline.live_report import report_of
+from tests.builders_story import STEP, Story
+from tests.builders_time import s
+
+
+def story_with_steps(steps: int) -> Story:
+    """A run with so many steps after a second at work."""
+    story = Story()
+    story.ring(pid=42)
+    story.rings["train"] = replace(story.rings["train"], steps=steps)
+    story.pass_second(1.0, phases=[(0.0, STEP)])
+    return story
+
+
+class TestTheStepsOfARun:
+    def test_are_those_it_has_counted_when_the_report_is_asked_for(self) -> None:
+        state = story_with_steps(100).state
+        assert state is not None
+
+        (run,) = report_of(state, {42: RingCounts(steps=130, wall_ns=s(1.5))}).runs
+
+        assert (run.steps, run.wall_ns) == (130, s(1.5))
+
+    def test_never_fall_behind_what_the_last_tick_said(self) -> None:
+        state = story_with_steps(100).state
+        assert state is not None
+
+        (run,) = report_of(state, {42: RingCounts(steps=90, wall_ns=s(0.5))}).runs
+
+        assert (run.steps, run.wall_ns) == (100, s(1))
+
+    def test_of_one_that_is_known_to_be_over_are_not_those_of_another_with_its_pid(self) -> None:
+        story = story_with_steps(100)
+        story.end_ring()
+        state = story.pass_second(0.0)
+
+        (run,) = report_of(state, {42: RingCounts(steps=5000, wall_ns=s(60))}).runs
+
+        assert run.steps == 100
