@@ -115,9 +115,10 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
         asked = sys._getframe(_FRAMES_TO_THE_METHOD).f_code.co_name
         mode, ring = MODE_OF.get(asked), process_ring()
         trainer = None if mode is None else self._trainer()
-        if mode is None or trainer is None or self.tags_now or self._is_seen_to(trainer):
+        if isinstance(self._tagging, LoneEvaluation) and not self._tagging.has_begun:
+            self._stop()  # there was nothing to evaluate
+        if mode is None or trainer is None or self._is_seen_to(trainer):
             return
-        self._stop()
         if ring.writer_here is not None:
             self._tagging = LoneEvaluation(ring, ring.writer_here, trainer, mode)
 

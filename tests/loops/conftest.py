@@ -14,6 +14,7 @@ from tests.loops.builders_loops import own_ring
 
 _NEEDED = {
     "test_lightning": ("torch", "lightning", "pytorch_lightning"),
+    "test_trainers": ("torch", "lightning", "transformers", "accelerate"),
     "test_huggingface": ("torch", "transformers", "accelerate"),
     "test_plain_torch": ("torch",),
     "test_plain_jax": ("jax",),

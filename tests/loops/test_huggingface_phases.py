@@ -222,13 +222,6 @@ class TestTheCallback:
 
         assert RingSays().steps == 3
 
-    def test_notices_an_evaluation_outside_of_training(self, b: Any, tmp_path: Path) -> None:
-        trainer = b.trainer(tmp_path, Waits(validation_step=0.01), tagger())
-        trainer.evaluate()
-
-        assert ("validation", 1) in RingSays().phases()
-        assert RingSays().present == "other"
-
     def test_can_be_pickled(self) -> None:
         assert pickle.loads(pickle.dumps(tagger(run="bert")))._run == "bert"
 

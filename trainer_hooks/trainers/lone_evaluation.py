@@ -36,7 +36,12 @@ class StartOfEvaluation:
 
 
 class LoneEvaluation(TaggedRun):
-    """Shadows the loop of one evaluation, until that returns or raises."""
+    """Shadows the loop of one evaluation, until that returns or raises.
+
+    Attributes:
+        has_begun: Whether the loop was reached: the trainer may have found
+            nothing to evaluate.
+    """
 
     def __init__(
         self,
@@ -54,6 +59,7 @@ class LoneEvaluation(TaggedRun):
             mode: Validation or prediction.
         """
         super().__init__(ring, pen)
+        self.has_begun = False
         self._mode = mode
         self._shadows = Shadows()
         self._shadows.place(trainer, "evaluation_loop", self._around_loop)
@@ -72,6 +78,7 @@ class LoneEvaluation(TaggedRun):
         def timed(dataloader: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
             if not self.is_here:
                 return method(dataloader, *args, **named)
+            self.has_begun = True
             self._go(at.EVALUATION[self._mode])
             try:
                 return method(TimedLoader(dataloader, self), *args, **named)

@@ -1,0 +1,170 @@
+"""How long each class of callback took, under Lightning and the Hugging Face Trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon import RunningDaemon, wait_until
+from tests.loops.builders_loops import Sleeps, Waits, own_ring, stretch
+from tests.loops.builders_trainers import (
+    ADAPTERS,
+    Adapter,
+    OnHuggingFace,
+    OnLightning,
+    callback_ns,
+)
+
+pytestmark = pytest.mark.keras_torch
+MS = 1_000_000
+
+
+@pytest.fixture(params=ADAPTERS)
+def on(request: pytest.FixtureRequest) -> Adapter:
+    return ADAPTERS[request.param]()
+
+
+@pytest.fixture
+def on_lightning() -> OnLightning:
+    return OnLightning()
+
+
+@pytest.fixture
+def on_huggingface() -> OnHuggingFace:
+    return OnHuggingFace()
+
+
+def is_told(name: str, truth: Sleeps) -> bool:
+    """Within 10 %, of sleeps that timed themselves."""
+    return bool(callback_ns().get(name) == pytest.approx(truth.spent_ns, rel=0.1))
+
+
+class TestTheTimeOfACallback:
+    @pytest.mark.parametrize("first", [True, False], ids=["tagger first", "tagger last"])
+    def test_is_told_by_its_class(self, on: Adapter, tmp_path: Path, first: bool) -> None:
+        uploads, notifies = Sleeps(0.02), Sleeps(0.03)
+        others = [
+            on.callback("Upload", uploads, "batch_end", "epoch_end"),
+            on.callback("Notify", notifies, "epoch_begin", "batch_begin"),
+        ]
+
+        on.train(tmp_path, *([on.tagger(), *others] if first else [*others, on.tagger()]))
+
+        assert (uploads.times, notifies.times) == (14, 14)
+        assert is_told("Upload", uploads)
+        assert is_told("Notify", notifies)
+
+    def test_is_told_after_validations_too(self, on: Adapter, tmp_path: Path) -> None:
+        plots = Sleeps(0.04)
+
+        on.train(tmp_path, on.tagger(), on.callback("Plot", plots, "validation_end"), validated=2)
+
+        assert plots.times == 2
+        assert is_told("Plot", plots)
+
+    def test_adds_up_over_the_trainings_of_a_process(self, on: Adapter, tmp_path: Path) -> None:
+        uploads = Sleeps(0.03)
+
+        for _ in range(2):
+            on.train(tmp_path, on.tagger(), on.callback("Upload", uploads, "epoch_end"), epochs=1)
+
+        assert uploads.times == 2
+        assert is_told("Upload", uploads)
+
+    def test_is_told_of_one_that_raised(self, on: Adapter, tmp_path: Path) -> None:
+        asks = Sleeps(0.05)
+
+        def fail() -> None:
+            asks()
+            raise OSError("no network")
+
+        with pytest.raises(OSError, match="no network"):
+            on.train(tmp_path, on.tagger(), on.callback("Remote", fail, "batch_end"))
+
+        assert is_told("Remote", asks)
+
+    def test_is_none_where_a_callback_does_nothing(self, on: Adapter, tmp_path: Path) -> None:
+        on.train(tmp_path, on.tagger(), on.callback("Idle", Sleeps()))
+
+        assert "Idle" not in callback_ns()
+        assert not any("Flow" in name or "Tagger" in name for name in callback_ns())
+
+    def test_of_checkpoints_stays_checkpoint(
+        self, on_lightning: OnLightning, tmp_path: Path
+    ) -> None:
+        waits = Waits(checkpoint=0.2)
+        saves = on_lightning.b.slow_checkpoints(on_lightning.package, waits, tmp_path)
+        with stretch() as found:
+            on_lightning.train(tmp_path, on_lightning.tagger(), saves)
+
+        assert is_told("SlowCheckpoint", waits.checkpoint)
+        assert found[0].phase_ns["checkpoint"] == pytest.approx(waits.checkpoint.spent_ns, rel=0.1)
+        assert found[0].phase_ns["callbacks"] < waits.checkpoint.spent_ns / 4
+
+    def test_does_not_hold_what_it_evaluates(
+        self, on_huggingface: OnHuggingFace, tmp_path: Path
+    ) -> None:
+        on, thinks, waits = on_huggingface, Sleeps(0.05), Waits(validation_step=0.05)
+        trainers: list[Any] = []
+
+        def evaluate() -> None:
+            thinks()
+            trainers[0].evaluate()
+            thinks()
+
+        probe = on.callback("Probe", evaluate, "epoch_end")
+        trainers.append(on.b.trainer(tmp_path, waits, on.tagger(), probe, batches=2))
+        with stretch() as found:
+            trainers[0].train()
+
+        assert is_told("Probe", thinks)
+        assert found[0].phase_ns["validation"] >= waits.validation_step.spent_ns
+
+
+class TestTheCallbacksOfATrainer:
+    def test_are_the_list_that_they_were(
+        self, on_huggingface: OnHuggingFace, tmp_path: Path
+    ) -> None:
+        on, seen = on_huggingface, []
+        looking = on.callback(
+            "Looking", lambda: seen.append(list(trainer.callback_handler.callbacks)), "epoch_end"
+        )
+        trainer = on.b.trainer(tmp_path, Waits(), on.tagger(), looking, batches=2)
+        before = trainer.callback_handler.callbacks
+        kept = list(before)
+        trainer.train()
+
+        assert trainer.callback_handler.callbacks is before
+        assert seen == [kept, kept]
+
+    def test_may_be_added_in_the_middle(
+        self, on_huggingface: OnHuggingFace, tmp_path: Path
+    ) -> None:
+        on, late = on_huggingface, Sleeps(0.02)
+        added = on.callback("Late", late, "batch_end")
+        adding = on.callback("Adding", lambda: trainer.add_callback(added), "epoch_end")
+        trainer = on.b.trainer(tmp_path, Waits(), on.tagger(), adding, batches=5)
+        trainer.train()
+
+        assert late.times >= 5
+        assert trainer.callback_handler.callbacks.count(added) == 2
+        assert is_told("Late", late)
+
+
+class TestTheReport:
+    def test_says_which_callbacks_took_how_long(self, on: Adapter, tmp_path: Path) -> None:
+        uploads = Sleeps(0.05)
+        with (
+            RunningDaemon(tmp_path, "--source", "simulated:input-bound") as daemon,
+            own_ring(Path(daemon.environ["GPUMON_RUNTIME_DIR"])),
+        ):
+            on.train(tmp_path, on.tagger(), on.callback("Upload", uploads, "batch_end"))
+
+            def told() -> float | None:
+                runs = daemon.report()["runs"]
+                found: float | None = runs[0]["callback_seconds"].get("Upload") if runs else None
+                return found
+
+            wait_until(lambda: told() == pytest.approx(uploads.spent_ns / 1e9, rel=0.1))

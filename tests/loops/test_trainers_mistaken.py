@@ -1,0 +1,41 @@
+"""A tagger that is given to another trainer than its own."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loops.builders_trainers import ADAPTERS
+
+pytestmark = pytest.mark.keras_torch
+
+MEANT = {"lightning": "trainer_hooks.lightning", "huggingface": "trainer_hooks.huggingface"}
+OTHER = {"lightning": "huggingface", "huggingface": "lightning"}
+
+
+class TestATaggerOfAnotherTrainer:
+    @pytest.mark.parametrize("name", ADAPTERS)
+    def test_is_refused_with_the_line_that_is_meant(self, tmp_path: Path, name: str) -> None:
+        mistaken = ADAPTERS[OTHER[name]]().tagger()
+
+        with pytest.raises(TypeError, match=f"from {MEANT[name]} import PhaseTagger"):
+            ADAPTERS[name]().train(tmp_path, mistaken)
+
+    @pytest.mark.parametrize("name", ADAPTERS)
+    def test_lacks_other_attributes_as_anything_does(self, name: str) -> None:
+        hook: Any = ADAPTERS[name]().tagger()
+
+        assert not hasattr(hook, "no_such_thing")
+        assert type(copy.copy(hook)).__name__ == "PhaseTagger"
+        with pytest.raises(AttributeError, match="'PhaseTagger' object has no attribute 'nothing'"):
+            _ = hook.nothing
+
+    @pytest.mark.parametrize("name", ADAPTERS)
+    def test_is_refused_by_keras_too(self, name: str) -> None:
+        hook: Any = ADAPTERS[name]().tagger()
+
+        with pytest.raises(TypeError, match="from trainer_hooks import PhaseTagger"):
+            hook.set_params({})
