@@ -15,6 +15,7 @@ from gpumon.core.timeline import PhaseTimeline
 if TYPE_CHECKING:
     from gpumon.core.sharing import WindowParts
     from tests.keras import builders_keras as b
+    from tests.keras import builders_tensorflow as t
 
 pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000
@@ -25,9 +26,10 @@ PAUSE_S = 0.25
 @pytest.fixture(autouse=True)
 def builders(framework: str) -> None:
     """Keras is imported only where it is there."""
-    from tests.keras import builders_keras
+    from tests.keras import builders_keras, builders_tensorflow
 
     globals()["b"] = builders_keras
+    globals()["t"] = builders_tensorflow
 
 
 class Source:
@@ -46,14 +48,7 @@ class Source:
         self.ends_ns.append((began_ns, time.monotonic_ns()))
 
     def dataset(self) -> Any:
-        import tensorflow as tf
-
-        spec = tf.TensorSpec((b.BATCH, b.FEATURES)), tf.TensorSpec((b.BATCH, 1))
-        data = tf.data.Dataset.from_generator(self.batches, output_signature=spec)
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        options.experimental_optimization.inject_prefetch = False
-        return data.with_options(options)
+        return t.dataset(self.batches)
 
 
 def pause() -> Any:

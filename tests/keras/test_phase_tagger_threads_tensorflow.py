@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_events import RingKind
 
 if TYPE_CHECKING:
     from tests.keras import builders_keras as b
+    from tests.keras import builders_tensorflow as t
 
 pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000
@@ -23,9 +23,10 @@ PATIENCE_S = 60.0
 @pytest.fixture(autouse=True)
 def builders(framework: str) -> None:
     """Keras is imported only where it is there."""
-    from tests.keras import builders_keras
+    from tests.keras import builders_keras, builders_tensorflow
 
     globals()["b"] = builders_keras
+    globals()["t"] = builders_tensorflow
 
 
 def methods_of_iterators() -> dict[str, Any]:
@@ -174,10 +175,10 @@ class TestTwoTrainingsAtOnce:
         b.fit(inner, b.SlowBatches(0.0), b.tagger(), steps=8, epochs=1)
         inner_over.arrive()
         ended(one)
-        before = len(gross_waits_ns())
+        before = len(t.gross_waits_told_ns())
         outer.fit(source.dataset(16), verbose=0, callbacks=[b.tagger()])
 
-        told_ns = gross_waits_ns()[before:]
+        told_ns = t.gross_waits_told_ns()[before:]
         assert len(told_ns) == 4
         assert sum(told_ns) == pytest.approx(sum(source.slept_ns[-16:]), rel=0.10)
 
@@ -216,7 +217,7 @@ class TestTwoTrainingsAtOnce:
             epochs=1,
         )
         told["inner"] = steps_told()
-        waits_before = len(gross_waits_ns())
+        waits_before = len(t.gross_waits_told_ns())
         inner_over.arrive()
         ended(one)
 
@@ -224,7 +225,7 @@ class TestTwoTrainingsAtOnce:
         assert told["inner"] == 8 + 8
         assert steps_told() == 8 + 8 + 8
         slept_ns = sum(source.slept_ns[16:24])
-        assert sum(gross_waits_ns()[waits_before:]) == pytest.approx(slept_ns, rel=0.10)
+        assert sum(t.gross_waits_told_ns()[waits_before:]) == pytest.approx(slept_ns, rel=0.10)
 
 
 class SlowSource:
@@ -245,18 +246,8 @@ class SlowSource:
                 self.slept_ns.append(time.monotonic_ns() - began_ns)
                 yield rows, sums
 
-        spec = tf.TensorSpec((b.BATCH, b.FEATURES)), tf.TensorSpec((b.BATCH, 1))
-        data = tf.data.Dataset.from_generator(slow, output_signature=spec)
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        options.experimental_optimization.inject_prefetch = False
         known = tf.data.experimental.assert_cardinality(batches)
-        return data.apply(known).with_options(options)
-
-
-def gross_waits_ns() -> list[int]:
-    amounts = [e for e in b.records() if e.kind is RingKind.AMOUNT]
-    return [e.value for e in amounts if e.phase is TrainingPhase.INPUT_WAIT]
+        return t.dataset(slow).apply(known)
 
 
 def steps_told() -> int:

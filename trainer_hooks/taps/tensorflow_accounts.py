@@ -76,16 +76,21 @@ class Accounts:
         self._told += steps
         return Execution(wait_ns, steps, samples)
 
-    def found_nothing(self, took_ns: int) -> None:
+    def found_nothing(self, took_ns: int) -> int:
         """Account for an execution that found no batch: what it waited belongs to no other.
 
         Args:
             took_ns: Its length.
+
+        Returns:
+            Nanoseconds that it waited, at most its own length.
         """
         executions, samples = self._executions, self._take_reading()
         self._samples += samples
-        self._owed_ns = max(0, self._owed_ns - took_ns)
+        wait_ns = min(self._owed_ns, took_ns)
+        self._owed_ns -= wait_ns
         self._share_ns = -(-self._owed_ns // max(1, executions))
+        return wait_ns
 
     @property
     def batches(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic_ns
-from typing import Any
+from typing import Any, Final
 
 from trainer_hooks.keras_fit.phase_machine import PhaseMachine
 from trainer_hooks.quiet_warning import warn_quietly
@@ -12,6 +12,9 @@ from trainer_hooks.taps.tensorflow_accounts import Accounts, Execution
 from trainer_hooks.taps.tensorflow_functions import form_of, traces_of
 from trainer_hooks.taps.tensorflow_split import ENDS_OF_DATA, ITERATORS
 from trainer_hooks.taps.tensorflow_timers import GraphTotals, TimedFetches, totals_in
+
+_WORTH_TELLING_NS: Final = 1_000_000
+"""Most data end at once."""
 
 
 class FusedStep:
@@ -103,14 +106,16 @@ class FusedStep:
         listener.dispatched(told.steps, told.samples, logs)
 
     def _tell_of_no_batch(self, took_ns: int, traces: int | None) -> None:
-        """An execution that only found the end of the data was a wait, whatever it began as."""
-        if self._is_one_phase and traces == traces_of(self._fused):
-            self._listener.waited(took_ns)
-        if self._accounts is not None:
-            try:
-                self._accounts.found_nothing(took_ns)
-            except Exception as error:  # noqa: BLE001
-                self._see_one_phase(error)
+        """An execution that only found the end of the data waited for it, and was no step."""
+        if self._accounts is None:
+            return
+        try:
+            wait_ns = self._accounts.found_nothing(took_ns)
+        except Exception as error:  # noqa: BLE001
+            self._see_one_phase(error)
+            return
+        if wait_ns >= _WORTH_TELLING_NS and traces == traces_of(self._fused):
+            self._listener.waited(wait_ns)
 
     def _check_accounts(self, traces: int | None) -> None:
         """Another thread may have had the word meanwhile: what passed then is not told here."""

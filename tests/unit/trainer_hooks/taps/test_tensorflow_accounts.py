@@ -87,9 +87,9 @@ class TestAnExecutionThatFoundNoBatch:
         accounts = Accounts(graph.read, 4)
 
         graph.pass_unaccounted()
-        accounts.found_nothing(30 * MS)
-        graph.wait_ns = 2 * MS
+        assert accounts.found_nothing(40 * MS) == 30 * MS
 
+        graph.wait_ns = 2 * MS
         assert [graph.execute(accounts)[0] for _ in range(5)] == [2 * MS] * 5
 
     def test_leaves_what_those_before_it_waited(self) -> None:
@@ -99,7 +99,7 @@ class TestAnExecutionThatFoundNoBatch:
 
         graph.wait_ns = 400 * MS
         graph.pass_unaccounted()
-        accounts.found_nothing(400 * MS)
+        assert accounts.found_nothing(400 * MS) == 400 * MS
         graph.wait_ns = 0
         told_ns += sum(graph.execute(accounts)[0] for _ in range(40))
 
