@@ -1,6 +1,6 @@
 """What phase rings cost a running daemon: 16 busy ones, and 100 in which nothing happens.
 
-    python -m benchmarks.bench_rings [SECONDS]
+    python -m benchmarks.bench_rings [SECONDS] [--json]
 
 Real daemons run side by side on eight simulated GPUs: one without a ring, one
 with 16 rings into which 10,000 transitions a second are written, one with 100 rings
@@ -10,19 +10,24 @@ clock and says in the end what it wrote. Each ring names one GPU; a step is two
 transitions, ``input_wait`` and ``train_step``. A fourth daemon reads 16 rings in which
 every step and its samples are counted too, which makes 20,000 records a second of the same
 10,000 transitions: told beside the goal, not held against it.
+
+Nothing is concluded from a run that was not what it should be: if a daemon missed a tenth
+of its ticks or did not read every ring, or a writer fell behind, it ends with 2.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -39,7 +44,10 @@ IDLE_RINGS = 100
 TRANSITIONS_A_SECOND = 10_000
 ROUND_S = 0.01
 WARM_UP_S = 5.0
+LEAST_SECONDS = 5.0
 GOAL_PERCENT = 0.5
+LEAST_RATE = 0.95
+LEAST_TICKS = 0.9
 
 _INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
 _TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
@@ -91,40 +99,90 @@ def write_rings(folder: Path, case: Case) -> None:
     print(json.dumps(2 * steps / (time.monotonic() - began_s)), flush=True)
 
 
+class SpoiltError(Exception):
+    """Why nothing can be concluded from this run, as a sentence."""
+
+
+class Result(NamedTuple):
+    """What was seen of one daemon."""
+
+    percent: float
+    transitions_a_second: float
+
+
 class Peer:
-    """A daemon and the process that writes its rings."""
+    """A daemon and the process that writes its rings. Ends both when left."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        case = CASES[name]
+        self.name = name
+        self.folder = folder
+        self.case = CASES[name]
         (folder / "phases").mkdir(parents=True, mode=0o700)
         environ = {**os.environ, "GPUMON_RUNTIME_DIR": str(folder)}
         words = ["serve", "--source", f"follow:{folder}/busy.jsonl", "--listen", "127.0.0.1:0"]
-        self.writer = subprocess.Popen(
+        self._ticks: set[int] = set()
+        self._writer = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.bench_rings", "--write", str(folder), name],
             env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert self.writer.stdout is not None
-        assert self.writer.stdout.readline() == "there\n"
-        self.daemon = subprocess.Popen(
+        self._daemon = subprocess.Popen(
             [sys.executable, "-m", "gpumon", *words],
             env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        self.state_file = folder / "state.json"
-        self.case = case
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in (self._daemon, self._writer):
+            process.kill()
+            process.communicate()
+
+    def wait_until_rings_are_there(self) -> None:
+        """The writer makes them while the daemon starts."""
+        assert self._writer.stdout is not None
+        if self._writer.stdout.readline() != "there\n":
+            raise SpoiltError(f"{self.name}: the rings could not be made")
 
     def cpu_s(self) -> float:
         """CPU time of the daemon so far, in seconds."""
-        times = psutil.Process(self.daemon.pid).cpu_times()
+        try:
+            times = psutil.Process(self._daemon.pid).cpu_times()
+        except psutil.Error as error:
+            raise SpoiltError(f"{self.name}: the daemon has ended") from error
         return float(times.user + times.system)
 
-    def end(self) -> float:
-        """Stop both; how many transitions a second there were."""
-        state = json.loads(self.state_file.read_bytes())
-        assert len(state["runs"]) == self.case.rings, "the daemon did not read every ring"
-        said, _ = self.writer.communicate("", timeout=30)
-        self.daemon.terminate()
-        self.daemon.wait(10)
-        return float(said)
+    def look(self) -> dict[str, Any]:
+        """The daemon's newest state; each is one tick."""
+        try:
+            state: dict[str, Any] = json.loads((self.folder / "state.json").read_bytes())
+        except FileNotFoundError:
+            return {}
+        self._ticks.add(state["monotonic_ns"])
+        return state
+
+    def transitions_a_second(self, lasted_s: float) -> float:
+        """Stop the writer; how many there were, if all was as it should be.
+
+        Raises:
+            SpoiltError: It was not.
+        """
+        state = self.look()
+        if not state:
+            raise SpoiltError(f"{self.name}: the daemon wrote no state")
+        runs, rings = len(state["runs"]), self.case.rings
+        if runs != rings:
+            raise SpoiltError(f"{self.name}: the daemon read {runs} rings of {rings}")
+        failed = [one["name"] for one in state["collectors"] if one["errors_total"]]
+        if failed:
+            raise SpoiltError(f"{self.name}: the daemon had errors in {', '.join(failed)}")
+        if len(self._ticks) < LEAST_TICKS * lasted_s:
+            raise SpoiltError(f"{self.name}: {len(self._ticks)} ticks in {lasted_s:.0f} s")
+        said, _ = self._writer.communicate("", timeout=30)
+        rate = float(said)
+        if rate < LEAST_RATE * self.case.transitions_a_second:
+            raise SpoiltError(f"{self.name}: only {rate:.0f} transitions/s could be written")
+        return rate
 
 
 def _write_busy_spans(folders: list[Path]) -> None:
@@ -137,39 +195,101 @@ def _write_busy_spans(folders: list[Path]) -> None:
                 file.write(json.dumps(span) + "\n")
 
 
-def measure(folder: Path, seconds: float) -> tuple[dict[str, float], dict[str, float]]:
-    """Percent of a core of each daemon, and transitions a second of its rings."""
-    with ExitStack() as ended:
-        places = {name: folder / str(number) for number, name in enumerate(CASES)}
-        peers = {name: Peer(place, name) for name, place in places.items()}
-        for peer in peers.values():
-            ended.callback(peer.daemon.kill)
-            ended.callback(peer.writer.kill)
-        before: dict[str, float] = {}
-        began_s = time.monotonic()
-        while (passed_s := time.monotonic() - began_s) < WARM_UP_S + seconds:
-            if not before and passed_s >= WARM_UP_S:
-                before, since_s = {name: peer.cpu_s() for name, peer in peers.items()}, passed_s
-            _write_busy_spans(list(places.values()))
-            time.sleep(1.0)
-        spent_s = {name: peer.cpu_s() - before[name] for name, peer in peers.items()}
-        lasted_s = time.monotonic() - began_s - since_s
-        rates = {name: peer.end() for name, peer in peers.items()}
-    return {name: 100 * spent / lasted_s for name, spent in spent_s.items()}, rates
+def measure(folder: Path, seconds: float) -> dict[str, Result]:
+    """What each daemon took, side by side.
+
+    Raises:
+        SpoiltError: Something was not as it should be.
+    """
+    with ExitStack() as running:
+        peers = [
+            running.enter_context(Peer(folder / str(number), name))
+            for number, name in enumerate(CASES)
+        ]
+        for peer in peers:
+            peer.wait_until_rings_are_there()
+        _keep_busy(peers, WARM_UP_S)
+        since_s = time.monotonic()
+        before_s = [peer.cpu_s() for peer in peers]
+        _keep_busy(peers, seconds)
+        lasted_s = time.monotonic() - since_s
+        spent_s = [peer.cpu_s() - before for peer, before in zip(peers, before_s, strict=True)]
+        return {
+            peer.name: Result(100 * spent / lasted_s, peer.transitions_a_second(lasted_s))
+            for peer, spent in zip(peers, spent_s, strict=True)
+        }
 
 
-def main() -> int:
-    """Print the table; 1 where the goal is missed."""
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
-    with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
-        percents, rates = measure(Path(folder), seconds)
-    base = percents["no ring"]
+def _keep_busy(peers: Sequence[Peer], seconds: float) -> None:
+    """Give the GPUs something to do, twice in each tick, and see what the daemons make of it."""
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        _write_busy_spans([peer.folder for peer in peers])
+        for _ in range(2):
+            time.sleep(0.5)
+            for peer in peers:
+                peer.look()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print the table; 1 where the goal is missed, 2 where nothing can be concluded."""
+    parser = argparse.ArgumentParser(prog="bench_rings", description=__doc__.splitlines()[0])
+    parser.add_argument("seconds", nargs="?", type=float, default=60.0)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args(words)
+    if not arguments.seconds >= LEAST_SECONDS:
+        parser.error(f"below {LEAST_SECONDS:g} seconds, a tick more or less is all there is to see")
+    try:
+        with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
+            results = measure(Path(folder), arguments.seconds)
+    except SpoiltError as error:
+        print(f"Nothing was measured: {error}.", file=sys.stderr)
+        return 2
+    (_print_json if arguments.json else _print_table)(results)
+    return int(_cost_percent(results) > GOAL_PERCENT)
+
+
+def _beyond_none(results: Mapping[str, Result]) -> dict[str, float]:
+    """What the rings of each case took, in percent of a core."""
+    base = results["no ring"].percent
+    return {name: result.percent - base for name, result in results.items()}
+
+
+def _cost_percent(results: Mapping[str, Result]) -> float:
+    """The dearest case that the goal is about."""
+    beyond = _beyond_none(results)
+    return max(beyond[name] for name, case in CASES.items() if not case.counts_steps)
+
+
+def _print_table(results: Mapping[str, Result]) -> None:
+    beyond = _beyond_none(results)
     print(f"{'one core, in percent':<38}{'daemon':>8}{'rings':>8}{'transitions/s':>15}")
-    for name, percent in percents.items():
-        print(f"{name:<38}{percent:>8.2f}{percent - base:>8.2f}{rates[name]:>15.0f}")
-    cost = max(percents[name] - base for name, case in CASES.items() if not case.counts_steps)
+    for name, (percent, rate) in results.items():
+        print(f"{name:<38}{percent:>8.2f}{beyond[name]:>8.2f}{rate:>15.0f}")
+    cost = _cost_percent(results)
     print(f"the rings cost at most {cost:.2f} % (goal: {GOAL_PERCENT:g} %)")
-    return int(cost > GOAL_PERCENT)
+
+
+def _print_json(results: Mapping[str, Result]) -> None:
+    beyond = _beyond_none(results)
+    cases = [
+        {
+            "case": name,
+            "rings": CASES[name].rings,
+            "daemon_percent": percent,
+            "rings_percent": beyond[name],
+            "transitions_per_second": rate,
+            "is_held_against_goal": not CASES[name].counts_steps,
+        }
+        for name, (percent, rate) in results.items()
+    ]
+    told = {
+        "cases": cases,
+        "cost_percent": _cost_percent(results),
+        "goal_percent": GOAL_PERCENT,
+        "load_average": os.getloadavg()[0],
+    }
+    print(json.dumps(told))
 
 
 def _memory_folder() -> str | None:
