@@ -21,11 +21,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.nvml_read import bare_pynvml, gpumon_source
+from benchmarks.bench_nvml_read import bare_pynvml, gpumon_source
+from benchmarks.cpu_spent import spaced_cpu_us
 from gpumon.core.ring_events import RingsReading
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.sampler import Tick
@@ -125,13 +125,7 @@ def measure(case: str) -> float:
     for _ in range(20):
         cycle()
     gc.freeze()  # as the daemon does once it is up
-    spent_ns = 0
-    for _ in range(CYCLES):
-        time.sleep(SPACING_S)
-        started_ns = time.process_time_ns()
-        cycle()
-        spent_ns += time.process_time_ns() - started_ns
-    return spent_ns / CYCLES / 1000
+    return spaced_cpu_us(cycle, times=CYCLES, spacing_s=SPACING_S)
 
 
 def measured_in_a_process(case: str, environ: dict[str, str]) -> float:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_PATIENCE_S = 20.0
+from tests.patience import PATIENCE_S, wait_until
 
 
 class RunningDaemon:
@@ -117,7 +116,7 @@ class RunningDaemon:
         wait_until(has_seen_it, patience_s)
         return self.report()
 
-    def wait_for(self, met: Any, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
+    def wait_for(self, met: Any, patience_s: float = PATIENCE_S) -> dict[str, Any]:
         """The first state that meets a condition."""
         found: list[dict[str, Any]] = []
 
@@ -129,11 +128,3 @@ class RunningDaemon:
 
         wait_until(looked, patience_s)
         return found[0]
-
-
-def wait_until(met: Any, patience_s: float = _PATIENCE_S) -> None:
-    """Return as soon as ``met()`` is true; fail if it is not in time."""
-    give_up_s = time.monotonic() + patience_s
-    while not met():
-        assert time.monotonic() < give_up_s, "it did not happen in time"
-        time.sleep(0.05)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -92,13 +91,3 @@ def read_events(server: HttpServer, wanted: int, kind: str = "tick") -> list[str
             if len(found) == wanted:
                 break
         return found
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> bool:
-    """Whether it comes true within the time."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return condition()

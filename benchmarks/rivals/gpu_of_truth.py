@@ -11,9 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.fakenvml.build import build_fake, fake_env
-from tests.fakenvml.control import FakeNvml
-
-_WINDOW_S = 1 / 6
+from tests.fakenvml.control import WINDOW_S, FakeNvml
 
 
 class GpuOfTruth:
@@ -55,7 +53,7 @@ class GpuOfTruth:
         self._spans.touch()
         with self._spans.open(encoding="ascii") as file:
             before_ns = time.monotonic_ns()
-            while not self._stopped.wait(_WINDOW_S):
+            while not self._stopped.wait(WINDOW_S):
                 now_ns = time.monotonic_ns()
                 busy_ns = sum(_length_ns(line) for line in file)
                 share = min(1.0, busy_ns / (now_ns - before_ns))

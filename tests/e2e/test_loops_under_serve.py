@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import RunningDaemon, wait_until
+from tests.daemon import RunningDaemon
 from tests.needs import missing
+from tests.patience import wait_until
 
 STEPS = 105
 LATENCY_S = 0.025

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.builders_hostile_ring import of_version
-from tests.daemon import RunningDaemon, wait_until
+from tests.daemon import RunningDaemon
+from tests.patience import wait_until
 from tests.trainings import process, read, reader_of
 
 MANY = """

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import wait_until
 from tests.faults.faulty_machine import DRAIN, Machine, closes, gpu
+from tests.patience import wait_until
 
 HOUR_US = 3_600_000_000
 

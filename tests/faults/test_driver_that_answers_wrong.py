@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from tests.daemon import wait_until
 from tests.fakenvml.control import NOT_SUPPORTED
 from tests.faults.faulty_machine import DRAIN, Machine, closes, gpu
+from tests.patience import wait_until
 
 
 class TestFault03OneFieldIsNotSupported:

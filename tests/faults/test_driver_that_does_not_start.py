@@ -8,9 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from tests.daemon import RunningDaemon, wait_until
+from tests.daemon import RunningDaemon
 from tests.fakenvml.control import VERSION_MISMATCH
 from tests.faults.faulty_machine import Machine, gpu
+from tests.patience import wait_until
 
 
 def without_driver(folder: Path) -> dict[str, str]:

@@ -13,7 +13,8 @@ import pytest
 from gpumon.outlets.bounded_server import ServerLimits
 from gpumon.outlets.http_server import HttpServer
 from tests.builders_state import monitor_state, starved_gpu
-from tests.serving import ask, dial, serving, until
+from tests.patience import until
+from tests.serving import ask, dial, serving
 
 QUICK = ServerLimits(read_timeout_s=0.5, write_timeout_s=0.5, keep_alive_s=0.1)
 

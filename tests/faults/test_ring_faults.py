@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.builders_hostile_ring import HOSTILE_RINGS
-from tests.daemon import RunningDaemon, wait_until
+from tests.daemon import RunningDaemon
+from tests.patience import wait_until
 
 _STARVING = """
 import sys, time

@@ -16,7 +16,8 @@ from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http_server import HttpServer, parse_listen
 from gpumon.outlets.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock, monitor_state
-from tests.serving import ask, read_events, serving, until
+from tests.patience import until
+from tests.serving import ask, read_events, serving
 
 
 class TestEachAddress:

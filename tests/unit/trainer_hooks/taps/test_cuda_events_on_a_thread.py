@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.cuda_queue import Gpu
+from tests.patience import until
 from trainer_hooks.taps.cuda_events import CudaEvents
 
 
@@ -21,13 +21,6 @@ class LiveGpu(Gpu):
 
     @host_ns.setter
     def host_ns(self, _: int) -> None: ...
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    deadline_s = time.monotonic() + 5.0
-    while not condition() and time.monotonic() < deadline_s:
-        time.sleep(0.005)
-    return condition()
 
 
 class TestWhileTheTrainingIsElsewhere:

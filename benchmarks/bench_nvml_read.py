@@ -1,6 +1,6 @@
 """What reading eight GPUs costs, beside the least that anybody could do with pynvml.
 
-    python -m benchmarks.nvml_read
+    python -m benchmarks.bench_nvml_read
 
 Both run on the fake libnvidia-ml.so.1 in this process, in turns: a driver
 call costs next to nothing there, so what is compared is the caller's own
@@ -15,12 +15,12 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pynvml
 
+from benchmarks.cpu_spent import cpu_us, spaced_cpu_us
 from gpumon.sources.nvml import NvmlSource
 from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.build import build_fake
@@ -64,21 +64,12 @@ def gpumon_read() -> Callable[[], int]:
 
 def hot_us(read: Callable[[], object]) -> float:
     """CPU microseconds of one read in a loop."""
-    started = time.process_time_ns()
-    for _ in range(HOT_READS):
-        read()
-    return (time.process_time_ns() - started) / HOT_READS / 1000
+    return cpu_us(read, times=HOT_READS)
 
 
 def spaced_us(read: Callable[[], object]) -> float:
-    """CPU microseconds of one read with a pause before it."""
-    spent = 0
-    for _ in range(SPACED_READS):
-        time.sleep(SPACING_S)
-        started = time.process_time_ns()
-        read()
-        spent += time.process_time_ns() - started
-    return spent / SPACED_READS / 1000
+    """CPU microseconds of one read, as a sampler does it."""
+    return spaced_cpu_us(read, times=SPACED_READS, spacing_s=SPACING_S)
 
 
 def compare(
