@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.loops.builders_loops import own_ring
+
+pytest.register_assert_rewrite("tests.loops.phases_of_a_trainer")
 
 _NEEDED = {
     "test_lightning": ("torch", "lightning", "pytorch_lightning"),
@@ -42,6 +45,19 @@ def frameworks(request: pytest.FixtureRequest) -> Iterator[None]:
     torch.set_num_threads(1)  # models this small lose time where several wait for each other
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def b(request: pytest.FixtureRequest) -> Any:
+    """The builders of the framework in the file's name: torch is there only where they are used."""
+    framework = request.module.__name__.rpartition(".")[2].split("_")[1]
+    return import_module(f"tests.loops.builders_{framework}")
+
+
+@pytest.fixture(scope="module")
+def pl() -> Any:
+    """Lightning, by the name of its newer package."""
+    return import_module("lightning.pytorch")
 
 
 @pytest.fixture(autouse=True)

@@ -5,32 +5,24 @@ from __future__ import annotations
 import gc
 import pickle
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import (
-    RingSays,
-    Stretch,
-    Waits,
-    is_about,
-    own_ring,
-    stretch,
+from tests.loops.builders_loops import RingSays, Waits, is_about, own_ring, stretch
+from tests.loops.phases_of_a_trainer import (
+    BATCHES,
+    VALIDATED,
+    PhasesOfATrainer,
+    Training,
+    slow_everywhere,
 )
 from trainer_hooks.ring import process_ring
 
 pytestmark = pytest.mark.keras_torch
 
-BATCHES, EPOCHS, EVALUATED = 12, 2, 5
 HEAVY = {"eval_strategy": "epoch", "save_strategy": "steps", "save_steps": 6}
-
-
-@pytest.fixture(scope="module")
-def b() -> Any:
-    """Torch is there only where these tests run."""
-    return import_module("tests.loops.builders_huggingface")
 
 
 def tagger(**said: Any) -> Any:
@@ -39,68 +31,20 @@ def tagger(**said: Any) -> Any:
     return PhaseTagger(**said)
 
 
-class Training:
-    """One ``train``: what it really waited for, and what its ring says."""
-
-    def __init__(self, waits: Any, seen: Stretch, trainer: Any) -> None:
-        self.waits, self.seen, self.trainer = waits, seen, trainer
-
-
 @pytest.fixture(scope="class")
 def training(b: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
-    """Evaluation and checkpoints take most of it; a slow input takes the rest."""
     folder = tmp_path_factory.mktemp("huggingface")
-    waits = Waits(
-        fetch=0.012, step=0.004, validation_fetch=0.02, validation_step=0.04,
-        checkpoint=0.3, callback=0.008,
-    )  # fmt: skip
+    waits = slow_everywhere()
     with own_ring(folder):
         # What torch and transformers do only once in a process is no part of the truth.
         b.trainer(folder, Waits(), batches=1, num_train_epochs=1).train()
-        trainer = b.trainer(folder, waits, tagger(), batches=BATCHES, evaluated=EVALUATED, **HEAVY)
+        trainer = b.trainer(folder, waits, tagger(), batches=BATCHES, evaluated=VALIDATED, **HEAVY)
         with stretch() as found:
             trainer.train()
-        yield Training(waits, found[0], trainer)
+        yield Training(waits, found[0], trainer, global_step=trainer.state.global_step)
 
 
-class TestOfATrainingThatMostlyEvaluatesAndSaves:
-    def test_the_wait_for_input_is_found(self, training: Training) -> None:
-        waits = training.waits
-
-        assert waits.fetches == EPOCHS * (BATCHES + EVALUATED)
-        assert is_about(
-            training.seen.phase_ns["input_wait"], waits.input_wait_ns, steps=waits.fetches
-        )
-
-    @pytest.mark.parametrize("phase", ["checkpoint", "validation", "callbacks"])
-    def test_so_is(self, training: Training, phase: str) -> None:
-        true_share = training.waits.in_phase_ns(phase) / training.seen.wall_ns
-
-        assert training.seen.share(phase) == pytest.approx(true_share, abs=0.02)
-
-    def test_a_step_is_what_the_model_computes_and_the_optimizer(self, training: Training) -> None:
-        computed_share = training.waits.in_phase_ns("train_step") / training.seen.wall_ns
-
-        assert 0 <= training.seen.share("train_step") - computed_share < 0.1
-
-    def test_nothing_of_the_loop_is_left_over(self, training: Training) -> None:
-        assert training.seen.share("other") < 0.02
-        assert training.seen.share("between_epochs") < 0.03
-
-    def test_every_step_and_sample_is_counted(self, training: Training, b: Any) -> None:
-        after = training.seen.after
-
-        assert after.steps == training.trainer.state.global_step == EPOCHS * BATCHES
-        assert after.samples == EPOCHS * BATCHES * b.BATCH
-        assert after.epoch == EPOCHS - 1
-
-    def test_a_wait_inside_validation_is_told_from_one_in_training(
-        self, training: Training
-    ) -> None:
-        waits = {mode for phase, mode in training.seen.after.phases() if phase == "input_wait"}
-
-        assert waits == {0, 1}
-
+class TestOfATrainingThatMostlyEvaluatesAndSaves(PhasesOfATrainer):
     def test_the_facts_say_what_trains_and_how_it_loads(self, training: Training, b: Any) -> None:
         facts = training.seen.after.facts
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,6 @@ from tests.loops.builders_loops import Waits
 from trainer_hooks.ring import process_ring
 
 pytestmark = pytest.mark.keras_torch
-
-
-@pytest.fixture(scope="module")
-def b() -> Any:
-    return import_module("tests.loops.builders_lightning")
-
-
-@pytest.fixture(scope="module")
-def pl() -> Any:
-    return import_module("lightning.pytorch")
 
 
 def tagger(**said: Any) -> Any:

@@ -9,30 +9,18 @@ from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import (
-    RingSays,
-    Stretch,
-    Waits,
-    is_about,
-    own_ring,
-    stretch,
+from tests.loops.builders_loops import RingSays, Waits, is_about, own_ring, stretch
+from tests.loops.phases_of_a_trainer import (
+    BATCHES,
+    VALIDATED,
+    PhasesOfATrainer,
+    Training,
+    slow_everywhere,
 )
 
 pytestmark = pytest.mark.keras_torch
 
-BATCHES, EPOCHS, VALIDATED = 12, 2, 5
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
-
-
-@pytest.fixture(scope="module")
-def b() -> Any:
-    """Torch is there only where these tests run."""
-    return import_module("tests.loops.builders_lightning")
-
-
-@pytest.fixture(scope="module")
-def pl() -> Any:
-    return import_module("lightning.pytorch")
 
 
 def tagger(**said: Any) -> Any:
@@ -41,25 +29,13 @@ def tagger(**said: Any) -> Any:
     return PhaseTagger(**said)
 
 
-class Training:
-    """One ``fit``: what it really waited for, and what its ring says."""
-
-    def __init__(self, waits: Any, seen: Stretch, trainer: Any, profiler: Any) -> None:
-        self.waits, self.seen, self.trainer = waits, seen, trainer
-        self.profiler_before = profiler
-
-
 @pytest.fixture(scope="class", params=PACKAGES)
 def training(
     request: pytest.FixtureRequest, b: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Training]:
-    """Validation and checkpoints take most of it; a slow input takes the rest."""
     package = import_module(request.param)
     folder = tmp_path_factory.mktemp("lightning")
-    waits = Waits(
-        fetch=0.012, step=0.004, validation_fetch=0.02, validation_step=0.04,
-        checkpoint=0.3, callback=0.008,
-    )  # fmt: skip
+    waits = slow_everywhere()
     with own_ring(folder):
         # What torch and Lightning do only once in a process is no part of the truth.
         b.trainer(package, folder, max_epochs=1).fit(b.model(package, Waits()), b.loader(1))
@@ -70,57 +46,17 @@ def training(
             tagger(),
             b.slow_checkpoints(package, waits, folder),
         )
-        profiler = trainer.profiler
+        trainer.profiler_before = trainer.profiler
         with stretch() as found:
             trainer.fit(
                 b.model(package, waits),
                 b.loader(BATCHES, waits.fetch),
                 b.loader(VALIDATED, waits.validation_fetch),
             )
-        yield Training(waits, found[0], trainer, profiler)
+        yield Training(waits, found[0], trainer, global_step=trainer.global_step)
 
 
-class TestOfATrainingThatMostlyValidatesAndSaves:
-    def test_the_wait_for_input_is_found(self, training: Training) -> None:
-        waits = training.waits
-
-        assert waits.fetches == EPOCHS * (BATCHES + VALIDATED)
-        assert is_about(
-            training.seen.phase_ns["input_wait"], waits.input_wait_ns, steps=waits.fetches
-        )
-
-    @pytest.mark.parametrize("phase", ["checkpoint", "validation", "callbacks"])
-    def test_so_is(self, training: Training, phase: str) -> None:
-        true_share = training.waits.in_phase_ns(phase) / training.seen.wall_ns
-
-        assert training.seen.share(phase) == pytest.approx(true_share, abs=0.02)
-
-    def test_a_step_is_what_the_model_computes_and_the_optimizer(self, training: Training) -> None:
-        computed_share = training.waits.in_phase_ns("train_step") / training.seen.wall_ns
-
-        assert 0 <= training.seen.share("train_step") - computed_share < 0.1
-
-    def test_nothing_of_the_loop_is_left_over(self, training: Training) -> None:
-        assert training.seen.share("other") < 0.02
-        assert training.seen.share("between_epochs") < 0.03
-        assert sum(training.seen.phase_ns.values()) == pytest.approx(
-            training.seen.wall_ns, rel=0.001
-        )
-
-    def test_every_step_and_sample_is_counted(self, training: Training, b: Any) -> None:
-        after = training.seen.after
-
-        assert after.steps == training.trainer.global_step == EPOCHS * BATCHES
-        assert after.samples == EPOCHS * BATCHES * b.BATCH
-        assert after.epoch == EPOCHS - 1
-
-    def test_a_wait_inside_validation_is_told_from_one_in_training(
-        self, training: Training
-    ) -> None:
-        waits = {mode for phase, mode in training.seen.after.phases() if phase == "input_wait"}
-
-        assert waits == {0, 1}
-
+class TestOfATrainingThatMostlyValidatesAndSaves(PhasesOfATrainer):
     def test_a_checkpoint_at_the_end_of_validation_is_no_validation(
         self, training: Training
     ) -> None:
@@ -135,7 +71,7 @@ class TestOfATrainingThatMostlyValidatesAndSaves:
         assert facts.loader["batches"] == BATCHES
 
     def test_the_trainer_has_its_profiler_back(self, training: Training) -> None:
-        assert training.trainer.profiler is training.profiler_before
+        assert training.trainer.profiler is training.trainer.profiler_before
 
     def test_what_comes_afterwards_is_no_training(self, training: Training) -> None:
         assert (training.seen.after.present, training.seen.after.mode) == ("other", 0)

@@ -1,0 +1,71 @@
+"""What holds of a training that mostly validates and saves, whichever trainer ran it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.loops.builders_loops import Stretch, Waits, is_about
+
+BATCHES, EPOCHS, VALIDATED = 12, 2, 5
+
+
+def slow_everywhere() -> Waits:
+    """Validation and checkpoints take most of it; a slow input takes the rest."""
+    return Waits(
+        fetch=0.012, step=0.004, validation_fetch=0.02, validation_step=0.04,
+        checkpoint=0.3, callback=0.008,
+    )  # fmt: skip
+
+
+class Training:
+    """One training: what it really waited for, and what its ring says."""
+
+    def __init__(self, waits: Waits, seen: Stretch, trainer: Any, *, global_step: int) -> None:
+        self.waits, self.seen, self.trainer = waits, seen, trainer
+        self.global_step = global_step
+
+
+class PhasesOfATrainer:
+    """To be inherited beside a fixture ``training``, and ``b``, what it was built with."""
+
+    def test_the_wait_for_input_is_found(self, training: Training) -> None:
+        waits = training.waits
+
+        assert waits.fetches == EPOCHS * (BATCHES + VALIDATED)
+        assert is_about(
+            training.seen.phase_ns["input_wait"], waits.input_wait_ns, steps=waits.fetches
+        )
+
+    @pytest.mark.parametrize("phase", ["checkpoint", "validation", "callbacks"])
+    def test_so_is(self, training: Training, phase: str) -> None:
+        true_share = training.waits.in_phase_ns(phase) / training.seen.wall_ns
+
+        assert training.seen.share(phase) == pytest.approx(true_share, abs=0.02)
+
+    def test_a_step_is_what_the_model_computes_and_the_optimizer(self, training: Training) -> None:
+        computed_share = training.waits.in_phase_ns("train_step") / training.seen.wall_ns
+
+        assert 0 <= training.seen.share("train_step") - computed_share < 0.1
+
+    def test_nothing_of_the_loop_is_left_over(self, training: Training) -> None:
+        assert training.seen.share("other") < 0.02
+        assert training.seen.share("between_epochs") < 0.03
+        assert sum(training.seen.phase_ns.values()) == pytest.approx(
+            training.seen.wall_ns, rel=0.001
+        )
+
+    def test_every_step_and_sample_is_counted(self, training: Training, b: Any) -> None:
+        after = training.seen.after
+
+        assert after.steps == training.global_step == EPOCHS * BATCHES
+        assert after.samples == EPOCHS * BATCHES * b.BATCH
+        assert after.epoch == EPOCHS - 1
+
+    def test_a_wait_inside_validation_is_told_from_one_in_training(
+        self, training: Training
+    ) -> None:
+        waits = {mode for phase, mode in training.seen.after.phases() if phase == "input_wait"}
+
+        assert waits == {0, 1}
