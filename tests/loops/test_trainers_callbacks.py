@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import RunningDaemon, wait_until
+from tests.daemon import RunningDaemon
 from tests.loops.builders_loops import Sleeps, Waits, own_ring, stretch
 from tests.loops.builders_trainers import (
     ADAPTERS,
@@ -16,6 +16,7 @@ from tests.loops.builders_trainers import (
     OnLightning,
     callback_ns,
 )
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.keras_torch
 MS = 1_000_000
