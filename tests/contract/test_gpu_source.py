@@ -6,7 +6,7 @@ that are busy part of the time.
 
 from __future__ import annotations
 
-import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -21,6 +21,7 @@ from gpumon.sources.nvml import NvmlSource
 from gpumon.sources.protocols import GpuSource
 from gpumon.sources.simulated import SimulatedSource
 from gpumon.sources.system_clock import SystemClock
+from trainer_hooks.examples.busy_spans import BusySpans
 
 Opener = Callable[[pytest.FixtureRequest, Path], GpuSource]
 
@@ -45,16 +46,22 @@ def by_a_script(_request: pytest.FixtureRequest, _folder: Path) -> GpuSource:
     return SimulatedSource("input-bound", SystemClock())
 
 
-def by_a_file(_request: pytest.FixtureRequest, folder: Path) -> GpuSource:
-    path = folder / "spans.jsonl"
-    now_ns = time.monotonic_ns()
-    path.write_text(
-        "".join(
-            json.dumps({"gpu": 0, "start_ns": start_ns, "end_ns": start_ns + 60_000_000}) + "\n"
-            for start_ns in range(now_ns, now_ns + 2_000_000_000, 100_000_000)
-        ),
-        encoding="utf-8",
-    )
+def by_a_file(request: pytest.FixtureRequest, folder: Path) -> GpuSource:
+    path, over = folder / "spans.jsonl", threading.Event()
+    path.touch()
+
+    def compute() -> None:
+        with BusySpans(path) as spans:
+            while not over.wait(0.04):
+                spans.measure(lambda: over.wait(0.06))
+
+    def stop() -> None:
+        over.set()
+        computing.join()
+
+    computing = threading.Thread(target=compute)
+    computing.start()
+    request.addfinalizer(stop)
     return FollowSource(path, SystemClock())
 
 
@@ -102,17 +109,22 @@ class TestASource:
         assert any(samples.values())
 
     def test_speaks_of_the_past_only(self, source: GpuSource) -> None:
+        heard: list[BusySample] = []
         for _ in range(6):
             time.sleep(0.15)
             frame = source.read()
+            new = [sample for gpu in frame.gpus for sample in gpu.busy]
+            heard += new
 
             assert frame.taken_at_ns <= time.monotonic_ns()
-            assert all(
-                sample.end_ns <= frame.taken_at_ns for gpu in frame.gpus for sample in gpu.busy
-            )
+            assert all(sample.end_ns <= frame.taken_at_ns for sample in new)
+        assert heard
 
     def test_never_speaks_of_the_same_time_twice(self, source: GpuSource) -> None:
-        for row in busy_by_gpu(frames_of(source)).values():
+        rows = busy_by_gpu(frames_of(source)).values()
+
+        assert any(len(row) > 1 for row in rows)
+        for row in rows:
             assert all(early.end_ns <= late.start_ns for early, late in pairwise(row))
             assert all(sample.start_ns < sample.end_ns for sample in row)
 
@@ -121,6 +133,8 @@ class TestASource:
 
         ratios = [sample.busy_ratio for row in busy_by_gpu(frames).values() for sample in row]
         latest = [gpu.utilization_ratio for gpu in frames[-1].gpus]
+        assert any(ratios)
+        assert [frame.rejected for frame in frames] == [0] * len(frames)
         assert all(0.0 <= ratio <= 1.0 for ratio in ratios)
         assert all(ratio is None or 0.0 <= ratio <= 1.0 for ratio in latest)
 

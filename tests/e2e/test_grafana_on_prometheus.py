@@ -114,6 +114,7 @@ class TestEveryPanel:
     def test_of_each_gpu_has_a_row_for_each(self, prometheus: Prometheus) -> None:
         rows = [target for target in targets() if target.panel == "Each GPU"]
 
+        assert rows
         for target in rows:
             expr = as_grafana_sends_it(target.expr).replace('job=~".+"', 'job="gpumon"')
             answer = prometheus.now(expr)

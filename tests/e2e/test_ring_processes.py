@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.units import NS_PER_S
 from tests.builders_ring import only
-from tests.needs import missing
+from tests.needs import needed
 from tests.trainings import PATIENCE_S, ROOT, TRAINING, process, read, reader_of
 
 WITH_WORKERS = """
@@ -254,8 +253,7 @@ class TestARingWhoseTrainingWasKilled:
 
 def _insist_on(*command: str) -> None:
     """Skip, and say why, where this machine does not let one do that."""
-    if shutil.which(command[0]) is None:
-        missing(f"{command[0]} is not installed (Debian: util-linux)")
+    needed(command[0], "util-linux")
     done = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(f"not permitted here: {' '.join(command)} ({done.stderr.strip()})")

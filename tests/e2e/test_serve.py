@@ -44,7 +44,10 @@ class TestTheStateFile:
         assert last["gpus"][0]["observed_ns"] > after["gpus"][0]["observed_ns"]
 
     def test_holds_sums_that_close(self, daemon: RunningDaemon) -> None:
-        for gpu in daemon.state()["gpus"]:
+        gpus = daemon.state()["gpus"]
+
+        assert len(gpus) == 2
+        for gpu in gpus:
             total_ns = gpu["busy_ns"] + sum(gpu["idle_ns"].values()) + gpu["pending_ns"]
             assert total_ns == gpu["observed_ns"]
 
@@ -104,7 +107,10 @@ class TestTheReport:
         assert gpu["gaps"]["p50_seconds"] == pytest.approx(1.5, abs=0.05)
 
     def test_closes_to_a_microsecond(self, daemon: RunningDaemon) -> None:
-        for gpu in daemon.report()["gpus"]:
+        gpus = daemon.report()["gpus"]
+
+        assert len(gpus) == 2
+        for gpu in gpus:
             parts_s = gpu["busy_seconds"] + sum(gpu["idle_by_cause"].values())
             assert parts_s + gpu["pending_seconds"] == pytest.approx(
                 gpu["observed_seconds"], abs=1e-6

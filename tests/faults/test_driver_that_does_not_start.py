@@ -40,7 +40,8 @@ class TestFault01TheLibraryIsMissing:
         with RunningDaemon(
             tmp_path, "--wait-for-source", "--period", "0.3", environ=without_driver(tmp_path)
         ) as daemon:
-            time.sleep(1.5)
+            wait_until(lambda: "libnvidia-ml.so.1" in daemon.log())
+            time.sleep(1.5)  # it goes on trying
             metrics = daemon.metrics()
 
             assert daemon.get("/-/healthy")[0] == 200

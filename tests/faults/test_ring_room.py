@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.ring_format import RING_BYTES
-from tests.needs import missing
+from tests.needs import needed
 from tests.trainings import PATIENCE_S, ROOT
 
 TRAINING = """
@@ -99,8 +98,7 @@ class TestNoRoomForARing:
 
 def _on_a_disk_of(folder: Path, size_bytes: int) -> tuple[str, ...]:
     """Words before a command that give it a file system of that size there, for itself alone."""
-    if shutil.which("unshare") is None:
-        missing("unshare is not installed (Debian: util-linux)")
+    needed("unshare", "util-linux")
     mount = f'mount -t tmpfs -o size={size_bytes},mode=0700 none "{folder}" && exec "$@"'
     words = ("unshare", "--mount", "sh", "-c", mount, "sh")
     done = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)

@@ -32,13 +32,17 @@ def frames() -> list[Frame]:
 
 class TestARealBoard:
     def test_has_a_name_a_uuid_and_memory(self, frames: list[Frame]) -> None:
+        assert frames[-1].gpus
         for gpu in frames[-1].gpus:
             assert gpu.device.name
             assert gpu.device.uuid.startswith("GPU-")
             assert gpu.memory_used_bytes is not None
 
     def test_is_observed_nearly_all_the_time_without_an_overlap(self, frames: list[Frame]) -> None:
-        for uuid in {gpu.device.uuid for gpu in frames[-1].gpus}:
+        uuids = {gpu.device.uuid for gpu in frames[-1].gpus}
+
+        assert uuids
+        for uuid in uuids:
             samples = [
                 sample
                 for frame in frames

@@ -51,7 +51,10 @@ class TestTheSchema:
 
 class TestTheFigures:
     def test_are_counters_in_whole_nanoseconds_whose_sum_closes(self) -> None:
-        for gpu in decoded(monitor_state())["gpus"]:
+        gpus = decoded(monitor_state())["gpus"]
+
+        assert len(gpus) == 2
+        for gpu in gpus:
             told = gpu["busy_ns"] + sum(gpu["idle_ns"].values()) + gpu["pending_ns"]
 
             assert told == gpu["observed_ns"] == 100 * S

@@ -91,6 +91,7 @@ class TestThePanels:
     def test_name_gpus_as_people_do(self) -> None:
         gaps = next(panel for panel in panels() if titled(panel) == "Length of the pauses")
 
+        assert gaps["targets"]
         for target in gaps["targets"]:
             assert "{{gpu}} {{name}}" in target["legendFormat"]
             assert "group_left(gpu, name) gpumon_gpu_info" in target["expr"]
@@ -105,6 +106,7 @@ class TestTheExpressions:
     def test_look_at_the_chosen_gpus_only(self, target: Target) -> None:
         selectors = re.findall(r"gpumon_[a-z0-9_]+(\{[^}]*\})?", target.expr)
 
+        assert selectors
         for selector in selectors:
             assert selector.startswith('{job=~"$job",instance=~"$instance",uuid=~"$gpu"')
 

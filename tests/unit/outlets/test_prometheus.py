@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -33,6 +32,7 @@ from tests.builders_state import (
     run,
     starved_gpu,
 )
+from tests.needs import needed
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "metrics.txt"
 
@@ -77,11 +77,7 @@ class TestAScrape:
 
     @pytest.mark.prometheus
     def test_is_clean_by_promtool(self) -> None:
-        promtool = shutil.which("promtool")
-        if promtool is None:
-            if os.environ.get("CI"):
-                pytest.fail("promtool must be there in CI: apt-get install prometheus")
-            pytest.skip("promtool is not installed (apt-get install prometheus)")
+        promtool = needed("promtool", "prometheus")
 
         done = subprocess.run(
             [promtool, "check", "metrics"], input=GOLDEN.read_bytes(), capture_output=True
@@ -95,7 +91,9 @@ class TestAScrape:
         busy = series(text, "gpumon_gpu_busy_seconds_total")
         pending = series(text, "gpumon_gpu_idle_pending_seconds")
         idle = series(text, "gpumon_gpu_idle_seconds_total")
-        for uuid, observed in series(text, "gpumon_gpu_observed_seconds_total").items():
+        observed_of = series(text, "gpumon_gpu_observed_seconds_total")
+        assert set(observed_of) == {(STARVED_UUID,), (HEALTHY_UUID,)}
+        for uuid, observed in observed_of.items():
             by_cause = sum(spent for labels, spent in idle.items() if labels[1:] == uuid)
             assert busy[uuid] + by_cause + pending[uuid] == observed
 
