@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from gpumon.core.clock import Clock
 from gpumon.core.state import MonitorState
 from gpumon.outlets.bounded_server import ServerLimits
+from gpumon.outlets.http_routes import ReportReader
 from gpumon.outlets.http_server import HttpServer
 from gpumon.outlets.metric_values import READERS, Reader
 from gpumon.outlets.prometheus import MetricsExporter
@@ -33,7 +34,7 @@ class Answer(NamedTuple):
 def serving(
     *states: MonitorState,
     listen: str = "127.0.0.1:0",
-    report: Callable[[float | None], Mapping[str, Any] | None] | None = None,
+    report: ReportReader | None = None,
     limits: ServerLimits | None = None,
     readers: Mapping[str, Reader] = READERS,
     clock: Clock | None = None,

@@ -47,6 +47,12 @@ class ReportCommand:
             help="only the last 90s, 15m, 1h or 2d of the running daemon",
         )
         parser.add_argument(
+            "--run",
+            metavar="NAME",
+            dest="run_name",
+            help="only one training run of the running daemon, by the name the report lists",
+        )
+        parser.add_argument(
             "--fail-if-starved-above",
             metavar="PERCENT",
             type=percent_argument,
@@ -63,8 +69,11 @@ class ReportCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Print the report, and hold it against the limit."""
         style = style_for(sys.stdout, os.environ)
-        if args.compare and args.since is not None:
-            raise UsageError("--since asks the running daemon: it does not go with --compare")
+        for option, given in (("--since", args.since), ("--run", args.run_name)):
+            if args.compare and given is not None:
+                raise UsageError(f"{option} asks the running daemon: it does not go with --compare")
+        if args.run_name is not None and args.since is not None:
+            raise UsageError("--run is of a whole run: it does not go with --since")
         if args.compare:
             before, report = (read_saved(path) for path in args.compare)
             if args.json:
@@ -74,7 +83,7 @@ class ReportCommand:
         else:
             looked_in = reader_words(os.environ, os.geteuid())
             state = read_state(find_state_file(), SystemClock(), read_boot_id(), looked_in)
-            report = fetch_report(state, args.since)
+            report = fetch_report(state, args.since, args.run_name)
             if args.json:
                 print(json.dumps(encode_report(report), indent=2))
             else:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from gpumon.cli.main import installed_version
@@ -18,12 +19,14 @@ from gpumon.core.report_codec import encode_report
 from gpumon.core.state import MonitorState
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import SourceUnavailableError
+from gpumon.outlets.http_routes import ReportScope
 from gpumon.outlets.http_server import DEFAULT_LISTEN, HttpServer
 from gpumon.outlets.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
 from gpumon.pipeline.live_report import report_of
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.report_history import ReportHistory
+from gpumon.pipeline.run_reports import RunReports
 from gpumon.pipeline.sampler import Sampler
 from gpumon.pipeline.source_thread import SourceThread
 from gpumon.sources.phase_rings import PhaseRingReader
@@ -108,6 +111,7 @@ class Daemon:
         self._period_ns = round(period_s * NS_PER_S)
         self._state: MonitorState | None = None
         self._history = ReportHistory()
+        self._run_reports = RunReports()
         self._said: dict[str, str | None] = {}
         boot_id = read_boot_id()
         self._monitor = Monitor(
@@ -173,6 +177,7 @@ class Daemon:
             rings_seconds=(time.perf_counter_ns() - began_ns) / NS_PER_S,
             more_collectors=(self._state_file.collector_state(),),
         )
+        self._run_reports.follow(state)
         self._state = state
         if self._history.is_due(state.taken_at_ns):
             self._history.keep(report_of(state), state.taken_at_ns)
@@ -201,13 +206,18 @@ class Daemon:
             flush=True,
         )
 
-    def _report_document(self, since_s: float | None) -> dict[str, object] | None:
+    def _report_document(self, scope: ReportScope) -> dict[str, object] | None:
         state = self._state
         if state is None:
             return None
         report = report_of(state, self._rings.newest_counts(self._clock.monotonic_ns()))
-        if since_s is not None:
-            report = self._history.since(report, state.taken_at_ns, since_s)
+        if scope.run is not None:
+            report = self._run_reports.of(scope.run, report)
+        elif scope.since_s is not None:
+            report = self._history.since(report, state.taken_at_ns, scope.since_s)
+        else:
+            note = self._run_reports.note(report)
+            report = replace(report, notes=(*report.notes, note)) if note else report
         return encode_report(report)
 
 

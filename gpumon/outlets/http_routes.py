@@ -12,9 +12,10 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 from gpumon.core.state_codec import encode_document
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.live_state import LiveState
 from gpumon.outlets.page_assets import page_asset
 from gpumon.outlets.prometheus import MetricsExporter
@@ -35,8 +36,23 @@ SECURITY_HEADERS: Final = (
 _TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json"
 
-ReportReader = Callable[["float | None"], "Mapping[str, Any] | None"]
-"""Gives the report of the last so many seconds, or of all time since the daemon began."""
+_LONGEST_QUERY: Final = 2_000
+
+
+class ReportScope(NamedTuple):
+    """What a report is to be about.
+
+    Attributes:
+        since_s: Only the last so many seconds; ``None``: since the daemon began.
+        run: Only the run of that label; ``None``: all there was.
+    """
+
+    since_s: float | None = None
+    run: str | None = None
+
+
+ReportReader = Callable[[ReportScope], "Mapping[str, Any] | None"]
+"""Gives a report; raises ``UsageError`` where there is no such run."""
 
 
 class Response(NamedTuple):
@@ -125,7 +141,7 @@ class Routes:
             path: Without the query.
             accept: The ``Accept`` header.
             query: What followed the question mark; only a report takes one:
-                ``since=SECONDS``.
+                ``since=SECONDS`` or ``run=NAME``.
         """
         if path == "/api/v1/report":
             return self._reported(query)
@@ -146,11 +162,15 @@ class Routes:
         return sentence(503, "not ready: no GPU has been read yet")
 
     def _reported(self, query: str) -> Response:
-        since_s = _since_seconds(query)
-        if query and since_s is None:
-            return sentence(400, "A report takes ?since=SECONDS, such as ?since=3600, or nothing.")
+        scope = _scope(query)
+        if scope is None:
+            return sentence(
+                400, "A report takes ?since=SECONDS, such as ?since=3600, ?run=NAME, or nothing."
+            )
         try:
-            return self._document(None if self._report is None else self._report(since_s))
+            return self._document(None if self._report is None else self._report(scope))
+        except UsageError as error:
+            return sentence(404, str(error))
         except GpumonError as error:
             return sentence(503, str(error))
 
@@ -161,10 +181,17 @@ class Routes:
         return Response(200, _JSON, encode_document(dict(document)))
 
 
-def _since_seconds(query: str) -> float | None:
+def _scope(query: str) -> ReportScope | None:
+    """What a query asks for; ``None`` where it makes no sense."""
     name, _, text = query.partition("=")
+    if not query:
+        return ReportScope()
+    if name == "run" and text and len(text) <= _LONGEST_QUERY:
+        return ReportScope(run=unquote(text))
     try:
         since_s = float(text)
     except ValueError:
         return None
-    return since_s if name == "since" and math.isfinite(since_s) and since_s > 0 else None
+    if name == "since" and math.isfinite(since_s) and since_s > 0:
+        return ReportScope(since_s=since_s)
+    return None

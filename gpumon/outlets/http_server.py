@@ -63,9 +63,9 @@ class HttpServer:
             listen: ``HOST:PORT``; port 0 takes any free one.
             exporter: Renders ``/metrics``; the server publishes to it.
             clock: The clock of the states.
-            report: Returns the body of ``/api/v1/report`` for the last so many
-                seconds (``None``: all), or ``None`` while there is nothing to
-                tell. Called on a thread of the server.
+            report: Returns the body of ``/api/v1/report`` for a scope, or
+                ``None`` while there is nothing to tell; raises ``UsageError``
+                for a run that is none. Called on a thread of the server.
             limits: How much the server gives away.
 
         Raises:

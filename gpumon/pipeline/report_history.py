@@ -30,8 +30,7 @@ class ReportHistory:
 
     def keep(self, report: Report, now_ns: int) -> None:
         """Keep a report, without what only its newest reader needs."""
-        gpus = tuple(_slim(gpu) for gpu in report.gpus)
-        self._kept.append((now_ns, replace(report, gpus=gpus, advice=())))
+        self._kept.append((now_ns, slim(report)))
         if len(self._kept) > _MOST:
             stamps = [at_ns for at_ns, _ in self._kept]
             least = min(
@@ -59,9 +58,14 @@ class ReportHistory:
         return replace(
             report_since(before, now),
             origin_ns=at_ns,
-            started_at=_later(now.started_at, at_ns - now.origin_ns),
+            started_at=later(now.started_at, at_ns - now.origin_ns),
             notes=(*now.notes, note),
         )
+
+
+def slim(report: Report) -> Report:
+    """The report without what only its newest reader needs."""
+    return replace(report, gpus=tuple(_slim(gpu) for gpu in report.gpus), advice=())
 
 
 def _slim(gpu: GpuReport) -> GpuReport:
@@ -69,7 +73,8 @@ def _slim(gpu: GpuReport) -> GpuReport:
     return replace(gpu, totals=totals._replace(starved_intervals=totals.starved_intervals[-1:]))
 
 
-def _later(started_at: str | None, by_ns: int) -> str | None:
+def later(started_at: str | None, by_ns: int) -> str | None:
+    """An ISO 8601 time moved on; ``None`` stays ``None``."""
     if started_at is None:
         return None
     return (datetime.fromisoformat(started_at) + timedelta(seconds=seconds(by_ns))).isoformat()

@@ -8,8 +8,10 @@ import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from gpumon.core.clock import Clock
+from gpumon.core.label_text import label_text
 from gpumon.core.report import Report
 from gpumon.core.report_codec import decode_report
 from gpumon.core.runtime_paths import RUNTIME_VARIABLE, STATE_FILE
@@ -19,6 +21,8 @@ from gpumon.errors import NoDaemonError, UsageError
 _START_ONE: Final = "start one with `gpumon serve`"
 _MAX_STATE_BYTES: Final = 4 << 20
 _MAX_REPORT_BYTES: Final = 16 << 20
+_MAX_SENTENCE_BYTES: Final = 2_000
+_NO_SUCH_RUN: Final = 404
 _PATIENCE_S: Final = 5.0
 _STALE_PERIODS: Final = 3
 _STALE_NS: Final = 3 * NS_PER_S
@@ -58,14 +62,18 @@ def read_state(
     return dict(state)
 
 
-def fetch_report(state: dict[str, Any], since_s: float | None = None) -> Report:
+def fetch_report(
+    state: dict[str, Any], since_s: float | None = None, run: str | None = None
+) -> Report:
     """What the daemon behind a state file reports now.
 
     Args:
         state: The state file's document.
         since_s: Of the last so many seconds only; ``None``: since it began.
+        run: Of the run with this label only, instead.
 
     Raises:
+        UsageError: There is no such run; names those there are.
         NoDaemonError: It serves no page, does not answer, or answers something else.
     """
     address = state.get("address")
@@ -73,10 +81,18 @@ def fetch_report(state: dict[str, Any], since_s: float | None = None) -> Report:
         raise NoDaemonError("the gpumon daemon serves no report: start it with --listen")
     base = address if "://" in address else f"http://{address}"
     url = f"{base.rstrip('/')}/api/v1/report"
-    if since_s is not None:
+    if run is not None:
+        url += f"?run={quote(run, safe='')}"
+    elif since_s is not None:
         url += f"?since={since_s:g}"
     try:
         document = json.loads(_body(url))
+    except urllib.error.HTTPError as error:
+        if run is not None and error.code == _NO_SUCH_RUN:
+            raise UsageError(_sentence(error)) from error
+        raise NoDaemonError(
+            f"the gpumon daemon does not answer at {url} ({_reason(error)})"
+        ) from error
     except (OSError, HTTPException, ValueError) as error:
         raise NoDaemonError(
             f"the gpumon daemon does not answer at {url} ({_reason(error)})"
@@ -95,6 +111,11 @@ def _body(url: str) -> bytes:
     with opener.open(url, timeout=_PATIENCE_S) as answer:
         body: bytes = answer.read(_MAX_REPORT_BYTES)
     return body
+
+
+def _sentence(error: urllib.error.HTTPError) -> str:
+    text = error.read(_MAX_SENTENCE_BYTES).decode("utf-8", "replace")
+    return label_text(text.strip(), _MAX_SENTENCE_BYTES)
 
 
 def _reason(error: Exception) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpumon.core.state import MonitorState
+from gpumon.outlets.http_routes import ReportReader
 from gpumon.outlets.http_server import HttpServer
 from tests.builders_state import RunningClock, S
 from tests.serving import serving
@@ -54,7 +54,7 @@ class Visit:
 
 def showing(
     *states: MonitorState,
-    report: Callable[[float | None], Mapping[str, Any]] = lambda _: {"advice": []},
+    report: ReportReader = lambda _: {"advice": []},
     listen: str = "127.0.0.1:0",
 ) -> AbstractContextManager[HttpServer]:
     """A server whose ages are true."""

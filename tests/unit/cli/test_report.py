@@ -24,8 +24,10 @@ FAST = report(gpu(30, {WAIT: 1}), runs=(run(steps=500, wall_s=32),))
 def daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A daemon that reports SLOW. How one is asked is specified in test_daemon.py."""
 
-    def answer(state: dict[str, object], since_s: float | None) -> Report:
+    def answer(state: dict[str, object], since_s: float | None, run: str | None) -> Report:
         assert state == {"address": "x:1"}
+        if run is not None:
+            return replace(SLOW, notes=(f"of {run} alone",))
         return SLOW if since_s is None else replace(SLOW, notes=(f"the last {since_s:g} s",))
 
     monkeypatch.setattr(report_module, "read_state", lambda *_: {"address": "x:1"})
@@ -59,6 +61,21 @@ class TestTheDaemonsReport:
         assert main(["report", "--since", words]) == 0
 
         assert f"the last {seconds:g} s" in capsys.readouterr().out
+
+    def test_may_be_that_of_one_run(self, daemon: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["report", "--run", "train"]) == 0
+
+        assert "of train alone" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        "more", [["--since", "1h"], ["--compare", "a.json", "b.json"]], ids=["since", "compare"]
+    )
+    def test_of_one_run_is_of_all_of_it(
+        self, daemon: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+    ) -> None:
+        assert main(["report", "--run", "train", *more]) == 2
+
+        assert "--run" in capsys.readouterr().err
 
     def test_needs_a_daemon(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

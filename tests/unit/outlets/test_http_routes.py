@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.outlets.http_routes import Routes, host_name, is_loopback
+from gpumon.errors import UsageError
+from gpumon.outlets.http_routes import ReportScope, Routes, host_name, is_loopback
 from gpumon.outlets.live_state import LiveState
 from gpumon.outlets.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock
@@ -93,3 +94,43 @@ class TestPaths:
     )
     def test_that_are_not_on_the_list_do_not_exist(self, path: str) -> None:
         assert routes().answer(path, None).status == 404
+
+
+class TestAReport:
+    def asked(self, query: str) -> tuple[int, list[ReportScope]]:
+        """Status, and what the report was asked for."""
+        scopes: list[ReportScope] = []
+
+        def report(scope: ReportScope) -> dict[str, object]:
+            scopes.append(scope)
+            if scope.run == "nobody":
+                raise UsageError("no run is called 'nobody' here: there are train")
+            return {}
+
+        clock = StoppedClock()
+        exporter = MetricsExporter(clock=clock, version="0")
+        there = Routes(live=LiveState(clock), exporter=exporter, report=report, bound_host="::1")
+        return there.answer("/api/v1/report", None, query).status, scopes
+
+    @pytest.mark.parametrize(
+        ("query", "scope"),
+        [
+            ("", ReportScope()),
+            ("since=90", ReportScope(since_s=90.0)),
+            ("run=train-r0", ReportScope(run="train-r0")),
+            ("run=a%20b%26c%2F%C3%A9", ReportScope(run="a b&c/é")),
+        ],
+    )
+    def test_may_be_of_all_of_the_last_while_or_of_one_run(
+        self, query: str, scope: ReportScope
+    ) -> None:
+        assert self.asked(query) == (200, [scope])
+
+    @pytest.mark.parametrize(
+        "query", ["run=", "runs=x", "since=-1", "since=nan", "run=" + "x" * 3000]
+    )
+    def test_of_anything_else_is_refused(self, query: str) -> None:
+        assert self.asked(query) == (400, [])
+
+    def test_of_a_run_that_is_none_is_not_found(self) -> None:
+        assert self.asked("run=nobody")[0] == 404

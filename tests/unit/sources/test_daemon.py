@@ -14,7 +14,7 @@ import pytest
 
 from gpumon.core.phase import IdleCause
 from gpumon.core.report_codec import encode_report
-from gpumon.errors import NoDaemonError
+from gpumon.errors import NoDaemonError, UsageError
 from gpumon.sources.daemon import fetch_report, read_state
 from tests.builders_clock import HandClock
 from tests.builders_report import gpu, report
@@ -113,3 +113,13 @@ class TestOneSentenceComes:
     def test_for_an_answer_that_is_no_report(self, body: bytes, status: int) -> None:
         with serving(body, status) as address, pytest.raises(NoDaemonError):
             fetch_report({"address": address})
+
+
+class TestARunThatIsNone:
+    def test_is_refused_in_the_daemons_own_words(self) -> None:
+        body = b"no run is called 'x' here: there are train and eval\n"
+
+        with serving(body) as address, pytest.raises(UsageError) as raised:
+            fetch_report({"address": address}, run="x y/z")
+
+        assert str(raised.value) == "no run is called 'x' here: there are train and eval"

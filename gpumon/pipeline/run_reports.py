@@ -1,0 +1,192 @@
+"""What each training run did alone, though one daemon's counters add them all up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gpumon.core.advice import advise
+from gpumon.core.figures import listed
+from gpumon.core.report import Report, RunReport
+from gpumon.core.report_since import report_since
+from gpumon.core.state import MonitorState, RunState
+from gpumon.core.units import NS_PER_S
+from gpumon.errors import UsageError
+from gpumon.pipeline.live_report import report_of
+from gpumon.pipeline.report_history import later, slim
+
+_MOST_FINISHED: Final = 64
+_PATIENCE_NS: Final = 10 * NS_PER_S
+"""How long the samples of a GPU may take to pass the end of a run."""
+
+_Key = tuple[str, int]  # label and pid
+
+
+@dataclass(slots=True)
+class _Open:
+    """A run whose time is not over.
+
+    Attributes:
+        before: The report of the tick before its first; ``None``: the daemon came later.
+        began_ns: CLOCK_MONOTONIC of that tick.
+        gone_ns: When its end was first noticed.
+        counted: GPUs among whose runs it has been counted.
+        beside: Runs that were on one of its GPUs at the same time.
+    """
+
+    before: Report | None
+    began_ns: int
+    gone_ns: int | None = None
+    counted: set[str] = field(default_factory=set)
+    beside: set[str] = field(default_factory=set)
+
+
+class RunReports:
+    """Follows the runs from tick to tick; answers from any thread."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._previous: MonitorState | None = None
+        self._open: dict[_Key, _Open] = {}
+        self._finished: dict[str, Report] = {}  # the newest of each label
+        self._done: set[_Key] = set()  # finished, and still listed
+        self._runs_on: dict[str, int] = {}  # how many ever used a GPU, by its UUID
+
+    def follow(self, state: MonitorState) -> None:
+        """Take the newest tick."""
+        with self._turn:
+            if state.runs or self._open:
+                self._follow(state)
+            self._previous = state
+
+    def of(self, label: str, now: Report) -> Report:
+        """The report of one run: of its GPUs, from its first tick to its end.
+
+        Args:
+            label: The run's, as a report lists it. Of several runs that had
+                it one after the other, the newest.
+            now: The whole report.
+
+        Raises:
+            UsageError: No such run; names those there are.
+        """
+        with self._turn:
+            for key, opened in self._open.items():
+                run = _run_of(key, now)
+                if key[0] == label and run is not None:
+                    return _alone(opened, now, run)
+            if label in self._finished:
+                return self._finished[label]
+            names = list(dict.fromkeys([*(name for name, _ in self._open), *self._finished]))
+        known = f"there are {listed(names, most=8)}" if names else "there is none yet"
+        raise UsageError(f"no run is called {label!r} here: {known}")
+
+    def note(self, now: Report) -> str | None:
+        """A sentence for the whole report, where a GPU's figures add up several runs."""
+        with self._turn:
+            shared = [gpu for gpu in now.gpus if self._runs_on.get(gpu.uuid or "", 0) > 1]
+            if not shared:
+                return None
+            most = max(self._runs_on[gpu.uuid or ""] for gpu in shared)
+            names = [run.run for run in now.runs if run.gpu_uuids] or list(self._finished)
+        return (
+            f"The figures of {listed([f'GPU {gpu.index}' for gpu in shared])} add up {most} runs "
+            f"since the daemon began. For one alone: `gpumon report --run NAME`, where NAME is "
+            f"{listed(names, most=8).replace(' and ', ' or ')}."
+        )
+
+    def _follow(self, state: MonitorState) -> None:
+        listed_now = {(run.run, run.pid): run for run in state.runs}
+        self._done &= listed_now.keys()
+        for key in [key for key in self._open if key not in listed_now]:
+            self._finish_gone(key)  # another has taken its label
+        self._begin(listed_now, state)
+        living_on = _living_on(state.runs)
+        over = []
+        for key, opened in self._open.items():
+            run = listed_now[key]
+            self._count(opened, run)
+            opened.beside.update(*(living_on[uuid] for uuid in run.gpu_uuids if run.alive))
+            if not run.alive and _is_over(opened, run, state):
+                over.append(key)
+        if over:
+            now = report_of(state)
+            for key in over:
+                self._finish(key, now)
+
+    def _begin(self, listed_now: Iterable[_Key], state: MonitorState) -> None:
+        new = [key for key in listed_now if key not in self._open and key not in self._done]
+        if new:
+            previous = self._previous
+            before = None if previous is None else slim(report_of(previous))
+            began_ns = (previous or state).taken_at_ns
+            self._open.update((key, _Open(before, began_ns)) for key in new)
+
+    def _count(self, opened: _Open, run: RunState) -> None:
+        for uuid in set(run.gpu_uuids) - opened.counted:
+            opened.counted.add(uuid)
+            self._runs_on[uuid] = self._runs_on.get(uuid, 0) + 1
+
+    def _finish_gone(self, key: _Key) -> None:
+        if self._previous is not None:
+            self._finish(key, report_of(self._previous))
+        self._open.pop(key, None)
+
+    def _finish(self, key: _Key, now: Report) -> None:
+        opened, run = self._open.pop(key), _run_of(key, now)
+        self._done.add(key)
+        if run is not None:
+            self._finished.pop(key[0], None)  # the newest comes last
+            self._finished[key[0]] = _alone(opened, now, run)
+        if len(self._finished) > _MOST_FINISHED:
+            del self._finished[next(iter(self._finished))]
+
+
+def _living_on(runs: Iterable[RunState]) -> dict[str, set[str]]:
+    """Labels of the living runs on each GPU."""
+    living: dict[str, set[str]] = {}
+    for run in runs:
+        for uuid in run.gpu_uuids if run.alive else ():
+            living.setdefault(uuid, set()).add(run.run)
+    return living
+
+
+def _is_over(opened: _Open, run: RunState, state: MonitorState) -> bool:
+    """Whether the samples of its GPUs have passed its end, or there is no more waiting for them."""
+    if opened.gone_ns is None:
+        opened.gone_ns = state.taken_at_ns
+    if state.taken_at_ns - opened.gone_ns >= _PATIENCE_NS:
+        return True
+    used = [gpu for gpu in state.gpus if gpu.device.uuid in run.gpu_uuids]
+    return all((gpu.last_sample_at_ns or 0) >= opened.gone_ns for gpu in used)
+
+
+def _run_of(key: _Key, report: Report) -> RunReport | None:
+    return next((run for run in report.runs if (run.run, run.pid) == key), None)
+
+
+def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
+    notes = [f"Of the run {run.run} alone: to the reading after its end, or to now."]
+    part = now
+    if opened.before is None:
+        notes.append("It may be older than the daemon: what was before that is not observed.")
+    else:
+        part = replace(
+            report_since(opened.before, now),
+            origin_ns=opened.began_ns,
+            started_at=later(now.started_at, opened.began_ns - now.origin_ns),
+        )
+    others = sorted(opened.beside - {run.run})
+    if others:
+        notes.append(f"On the same GPU at the same time: {listed(others)}. That counts here too.")
+    gpus = tuple(gpu for gpu in part.gpus if gpu.uuid in run.gpu_uuids) or part.gpus
+    return replace(
+        part,
+        observed_ns=max((gpu.totals.observed_ns for gpu in gpus), default=0),
+        gpus=gpus,
+        runs=(run,),
+        advice=advise(gpus, (run,)),
+        notes=(*part.notes, *notes),
+    )

@@ -1,0 +1,175 @@
+"""Specification of one run's own report, though a daemon's counters add up all that it saw."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.core.phase import IdleCause, TrainingPhase
+from gpumon.core.report import Report
+from gpumon.errors import UsageError
+from gpumon.pipeline.live_report import report_of
+from gpumon.pipeline.run_reports import RunReports
+from tests.builders_story import SAVE, STEP, WAIT, Story
+from tests.builders_time import s
+
+
+class Watched:
+    """A story whose runs are followed as a daemon does."""
+
+    def __init__(self) -> None:
+        self.story = Story()
+        self.reports = RunReports()
+
+    def idle(self, seconds: int = 3) -> None:
+        """Nobody does anything."""
+        for _ in range(seconds):
+            self._tick(0.0, ())
+
+    def train(
+        self, name: str, cause: TrainingPhase, seconds: int, *, pid: int = 42, ends: bool = True
+    ) -> None:
+        """A run that works and loses time in turns, half a second each."""
+        key = f"{name}-{pid}"
+        self.story.ring(name, pid=pid)
+        self.story.rings[key] = self.story.rings.pop(name)
+        for _ in range(seconds):
+            self._tick(1.0, [(0.0, STEP)], key)
+            self._tick(0.0, [(0.0, cause)], key)
+        if ends:
+            self.story.end_ring(key)
+
+    def now(self) -> Report:
+        assert self.story.state is not None
+        return report_of(self.story.state)
+
+    def of(self, name: str) -> Report:
+        return self.reports.of(name, self.now())
+
+    def idle_s(self, name: str) -> dict[IdleCause, float]:
+        """What that run lost, in seconds."""
+        idle_ns = self.of(name).gpus[0].totals.idle_ns
+        return {c: ns / s(1) for c, ns in idle_ns.items() if c is not IdleCause.NOT_IN_USE}
+
+    def _tick(
+        self, level: float, phases: list[tuple[float, TrainingPhase]] | tuple[()], key: str = ""
+    ) -> None:
+        self.reports.follow(self.story.pass_second(level, 0.0, phases=phases, key=key))
+
+
+class TestTwoRunsOneAfterTheOther:
+    def watched(self) -> Watched:
+        watched = Watched()
+        watched.idle()
+        watched.train("slow", WAIT, 20)
+        watched.idle(5)
+        watched.train("saves", SAVE, 10, pid=43)
+        watched.idle(5)
+        return watched
+
+    def test_are_added_up_in_the_whole_report_which_says_so(self) -> None:
+        watched = self.watched()
+
+        assert watched.now().gpus[0].totals.busy_ns == s(30)
+        assert watched.reports.note(watched.now()) == (
+            "The figures of GPU 0 add up 2 runs since the daemon began. For one alone: "
+            "`gpumon report --run NAME`, where NAME is slow or saves."
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "busy_s", "cause"),
+        [("slow", 20, IdleCause.INPUT_WAIT), ("saves", 10, IdleCause.CHECKPOINT)],
+    )
+    def test_have_figures_of_their_own(self, name: str, busy_s: int, cause: IdleCause) -> None:
+        watched = self.watched()
+
+        (gpu,) = watched.of(name).gpus
+        assert gpu.totals.busy_ns == s(busy_s)
+        assert gpu.totals.in_use_ns == s(2 * busy_s)
+        assert watched.idle_s(name) == {cause: busy_s}
+        assert [run.run for run in watched.of(name).runs] == [name]
+        assert watched.of(name).advice[0].cause == cause.value
+
+    def test_say_when_they_began(self) -> None:
+        watched = self.watched()
+
+        began = watched.of("saves").started_at
+
+        assert began == "1970-01-01T00:00:48+00:00"
+
+    def test_leave_out_a_gpu_they_did_not_use(self) -> None:
+        watched = self.watched()
+
+        assert [gpu.index for gpu in watched.now().gpus] == [0, 1]
+        assert [gpu.index for gpu in watched.of("slow").gpus] == [0]
+
+    def test_are_not_mixed_up_where_they_have_one_name(self) -> None:
+        watched = Watched()
+        watched.idle()
+        watched.train("train", WAIT, 20)
+        watched.train("train", SAVE, 10, pid=43)
+        watched.idle(5)
+
+        assert watched.idle_s("train") == {IdleCause.CHECKPOINT: 10}
+        assert "add up 2 runs" in (watched.reports.note(watched.now()) or "")
+
+
+class TestARun:
+    def test_that_is_under_way_is_told_up_to_now(self) -> None:
+        watched = Watched()
+        watched.train("first", SAVE, 10)
+        watched.idle(5)
+        watched.train("slow", WAIT, 20, pid=43, ends=False)
+
+        assert watched.of("slow").gpus[0].totals.busy_ns == s(20)
+        assert watched.idle_s("slow") == {IdleCause.INPUT_WAIT: 20}
+
+    def test_alone_since_the_daemon_began_needs_no_note(self) -> None:
+        watched = Watched()
+        watched.train("slow", WAIT, 20)
+        watched.idle(5)
+
+        assert watched.reports.note(watched.now()) is None
+
+    def test_that_is_older_than_the_daemon_says_that_it_may_be(self) -> None:
+        watched = Watched()
+        watched.train("slow", WAIT, 20)
+
+        assert any("older than the daemon" in note for note in watched.of("slow").notes)
+
+    def test_that_is_unknown_is_refused_with_the_names_there_are(self) -> None:
+        watched = Watched()
+        watched.train("slow", WAIT, 5)
+
+        with pytest.raises(UsageError, match="no run is called 'fast' here: there are slow"):
+            watched.of("fast")
+
+    def test_is_found_after_its_ring_has_been_removed(self) -> None:
+        watched = Watched()
+        watched.idle()
+        watched.train("slow", WAIT, 20)
+        watched.idle(5)
+        watched.story.rings.clear()
+        watched.idle(5)
+
+        assert watched.idle_s("slow") == {IdleCause.INPUT_WAIT: 20}
+
+    def test_beside_another_on_its_gpu_says_so(self) -> None:
+        watched = Watched()
+        watched.idle()
+        watched.story.ring("other", pid=7)
+        watched._tick(1.0, [(0.0, STEP)], "other")
+        watched.train("slow", WAIT, 20)
+
+        assert any("at the same time: other" in note for note in watched.of("slow").notes)
+
+
+def test_only_so_many_that_ended_are_kept() -> None:
+    watched = Watched()
+    for number in range(70):
+        watched.train(f"run{number}", WAIT, 1, pid=100 + number)
+        watched.idle(2)
+        watched.story.rings.clear()
+        watched.idle(1)
+
+    assert len(watched.reports._finished) == 64
+    assert watched.of("run69").runs[0].run == "run69"
