@@ -11,7 +11,7 @@ import tensorflow as tf
 from trainer_hooks.keras_fit.phase_machine import TRAIN, PhaseMachine
 from trainer_hooks.taps import StepListener
 from trainer_hooks.taps.samples import rows_of
-from trainer_hooks.taps.tensorflow_functions import form_of, traces_of
+from trainer_hooks.taps.tensorflow_functions import form_of, trace_counter, traces_of
 
 ITERATORS: Final = (tf.data.Iterator, tf.distribute.DistributedIterator)
 """What ``fit`` and ``evaluate`` hand to a step; ``train_on_batch`` hands it something else."""
@@ -32,13 +32,19 @@ class SplitStep:
         self._mode = mode
         self._listener = listener
         self._form = form_of(function)
+        self._traces = trace_counter(self._form.one_step)
+        self._kind: type[Any] | None = None  # of the iterator that was handed over last
         self._is_first = True
 
     def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
         """One step, as the bare function takes it."""
         machine = self._listener.machine_here
-        if machine is None or not isinstance(iterator, ITERATORS):
+        if machine is None:
             return self._function(iterator)
+        if type(iterator) is not self._kind:  # asking for a subclass takes longer
+            if not isinstance(iterator, ITERATORS):
+                return self._function(iterator)
+            self._kind = type(iterator)
         if self._mode == TRAIN:
             return self._train(machine, iterator)
         if machine.mode == self._mode:
@@ -73,18 +79,19 @@ class SplitStep:
         except StopIteration:
             return self._replay(machine, iterator)
         machine.fetch_end()
-        self._trace_as_keras_would(iterator)
+        if self._is_first:
+            self._trace_as_keras_would(iterator)
         return self._function(iter((batch,)))
 
     def _compute(self, machine: PhaseMachine, iterator: Any, batch: Any) -> Any:  # noqa: ANN401
-        one_step = self._form.one_step
-        traces = traces_of(one_step)
+        traces = self._traces()
         if traces == 0:
             machine.compile_begin()
         began_ns = monotonic_ns()
-        self._trace_as_keras_would(iterator)
+        if self._is_first:
+            self._trace_as_keras_would(iterator)
         logs = self._function(iter((batch,)))
-        if traces and traces_of(one_step) != traces:
+        if traces and self._traces() != traces:
             self._listener.compiled(monotonic_ns() - began_ns)
         return logs
 
@@ -106,8 +113,6 @@ class SplitStep:
         The batch at hand has all its sizes: traced for those, the step would
         be traced again for a shorter one.
         """
-        if not self._is_first:
-            return
         self._is_first = False
         one_step = self._form.one_step
         if one_step is None or tf.config.functions_run_eagerly():
