@@ -8,6 +8,8 @@ _WHERE: Final = {
     "setup": "trainer_hooks.lightning",
     "on_exception": "trainer_hooks.lightning",
     "on_init_end": "trainer_hooks.huggingface",
+    "on_batch_begin": "trainer_hooks",
+    "on_batch_end": "trainer_hooks",
     "set_params": "trainer_hooks",
 }
 """What only one trainer looks for in its callbacks, and the package of the tagger for it."""
@@ -30,6 +32,6 @@ def missing_attribute(tagger: object, name: str) -> Exception:
         return AttributeError(f"{kind!r} object has no attribute {name!r}")
     package = _WHERE[name]
     return TypeError(
-        f"{_TRAINER[package]} has a tagger of its own: "
-        f"`from {package} import PhaseTagger` (this one is of {module})"
+        f"gpumon has another tagger for {_TRAINER[package]}: "
+        f"`from {package} import PhaseTagger` (this one is that of {module})"
     )
