@@ -12,6 +12,7 @@ from trainer_hooks.keras_fit.phase_machine import TRAIN, PhaseMachine
 from trainer_hooks.taps import StepListener
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tensorflow_functions import form_of, trace_counter, traces_of
+from trainer_hooks.taps.tensorflow_next import QuickNext
 
 ITERATORS: Final = (tf.data.Iterator, tf.distribute.DistributedIterator)
 """What ``fit`` and ``evaluate`` hand to a step; ``train_on_batch`` hands it something else."""
@@ -33,6 +34,7 @@ class SplitStep:
         self._listener = listener
         self._form = form_of(function)
         self._traces = trace_counter(self._form.one_step)
+        self._next = QuickNext()
         self._kind: type[Any] | None = None  # of the iterator that was handed over last
         self._is_first = True
 
@@ -59,7 +61,7 @@ class SplitStep:
         try:
             machine.fetch_begin()
             try:
-                batch = next(iterator)
+                batch = self._next(iterator)
             except StopIteration:
                 return self._replay(machine, iterator)
             machine.fetch_end()
@@ -75,7 +77,7 @@ class SplitStep:
     def _evaluate(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
         machine.fetch_begin()
         try:
-            batch = next(iterator)
+            batch = self._next(iterator)
         except StopIteration:
             return self._replay(machine, iterator)
         machine.fetch_end()
