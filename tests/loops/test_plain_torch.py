@@ -37,7 +37,7 @@ for rows in timed(loader):
     step(samples=len(rows))
 from trainer_hooks.ring.process_ring import process_ring
 pen = process_ring().writer
-print(json.dumps([pen.steps, pen._samples, pen.facts.loader["batch_size"]]))
+print(json.dumps([pen.steps, pen.samples, pen.facts.loader["batch_size"]]))
 """
 
 
