@@ -168,7 +168,8 @@ def _run_of(key: _Key, report: Report) -> RunReport | None:
 
 
 def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
-    notes = [f"Of the run {run.run} alone: to the reading after its end, or to now."]
+    until = "now" if opened.gone_ns is None else "the first reading after its end"
+    notes = [f"This is of the run {run.run} alone, up to {until}."]
     part = now
     if opened.before is None:
         notes.append("It may be older than the daemon: what was before that is not observed.")
