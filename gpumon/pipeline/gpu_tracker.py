@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from gpumon.core.ledger import GpuLedger
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings import DetectorSettings
-from gpumon.core.sharing import SharedIdle, share_idle
+from gpumon.core.sharing import SharedIdle, WindowParts, share_idle
 from gpumon.core.state import GpuState
+from gpumon.core.timeline import merge_parts
 from gpumon.core.verdicts import judge
 from gpumon.pipeline.runs import Run
-from gpumon.pipeline.unused_time import UnusedTime, window_of
+from gpumon.pipeline.unused_time import UnusedTime
 
 _RECENT_SAMPLES = 256
 _new = tuple.__new__
@@ -120,33 +121,41 @@ class GpuTracker:
         self, sample: BusySample, runs: tuple[Run, ...], peers: Sequence[GpuTracker]
     ) -> None:
         start_ns, end_ns, busy_ratio = sample
-        uuid = self.newest.device.uuid
-        there = [run for run in runs if run.timeline.covered_ns(start_ns, end_ns) > 0]
-        is_active = busy_ratio > self._settings.active_above
-        if is_active:
-            for run in there:
+        uuid, is_active = self.newest.device.uuid, busy_ratio > self._settings.active_above
+        parts, waiting = [], []
+        for run in runs:
+            covered_ns = run.timeline.covered_ns(start_ns, end_ns)
+            if covered_ns <= 0:
+                continue
+            if is_active:
                 run.used_uuids.add(uuid)
-        using = [run for run in there if uuid in run.used_uuids]
-        if there and not using:
+            if uuid in run.used_uuids:
+                parts.append((run.timeline.parts(start_ns, end_ns), covered_ns))
+            else:
+                waiting.append(run)
+        if waiting and not parts:
             self.ledger.observe((sample,))  # pending, whatever becomes of it
-            self._hold(self._unused.take(sample, there))
+            self._hold(self._unused.take(sample, waiting))
             return
-        if using or is_active:
+        if self._unused.is_open and (parts or is_active):
             self._hold(self._unused.release(runs))
-        self.ledger.observe_shared(sample, self._shared(sample, using, peers))
+        self.ledger.observe_shared(sample, self._shared(sample, parts, peers))
 
     def _hold(self, kept: Iterable[SharedIdle]) -> None:
         for shared in kept:
             self.ledger.hold(shared)
 
     def _shared(
-        self, sample: BusySample, runs: Sequence[Run], peers: Sequence[GpuTracker]
+        self,
+        sample: BusySample,
+        parts: list[tuple[WindowParts, int]],
+        peers: Sequence[GpuTracker],
     ) -> SharedIdle:
-        start_ns, end_ns, busy_ratio = sample
-        window = window_of(runs, start_ns, end_ns)
-        if window is None:
+        if not parts:
             return _NOTHING_SHARED
+        start_ns, end_ns, busy_ratio = sample
         length_ns = end_ns - start_ns
+        window = parts[0][0] if len(parts) == 1 else merge_parts(parts, length_ns)
         busy_ns = round(length_ns * busy_ratio)
         peer_ns = max((peer.busy_ns_within(start_ns, end_ns) for peer in peers), default=0)
         return share_idle(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpumon.core.sample import BusySample
-from gpumon.core.sharing import SharedIdle, WindowParts, share_idle
+from gpumon.core.sharing import SharedIdle, share_idle
 from gpumon.core.timeline import merge_parts
 from gpumon.pipeline.runs import Run
 
@@ -22,6 +22,11 @@ class UnusedTime:
 
     def __init__(self) -> None:
         self._from_ns = self._until_ns = self._idle_ns = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything is kept."""
+        return self._until_ns > self._from_ns
 
     def take(self, sample: BusySample, runs: Sequence[Run]) -> Iterator[SharedIdle]:
         """Take one inactive sample; yields what the phases that are over say.
@@ -43,7 +48,7 @@ class UnusedTime:
 
     def release(self, runs: Sequence[Run]) -> Iterator[SharedIdle]:
         """Yields what the phases of all that was kept say, as far as is known now."""
-        if self._until_ns > self._from_ns:
+        if self.is_open:
             yield self._cut_off(self._until_ns, runs)
 
     def clear(self) -> None:
@@ -54,19 +59,12 @@ class UnusedTime:
         start_ns, self._from_ns = self._from_ns, cut_ns
         idle_ns = self._idle_ns * (cut_ns - start_ns) // (self._until_ns - start_ns)
         self._idle_ns -= idle_ns
-        window = window_of(runs, start_ns, cut_ns)
-        if window is None:
+        parts = [
+            (run.timeline.parts(start_ns, cut_ns), covered_ns)
+            for run in runs
+            if (covered_ns := run.timeline.covered_ns(start_ns, cut_ns)) > 0
+        ]
+        if not parts:
             return SharedIdle({}, 0, 0)
+        window = parts[0][0] if len(parts) == 1 else merge_parts(parts, cut_ns - start_ns)
         return share_idle(idle_ns, window, wholly_idle=True)
-
-
-def window_of(runs: Sequence[Run], start_ns: int, end_ns: int) -> WindowParts | None:
-    """What the runs did in one window; ``None`` where none of them covers any of it."""
-    parts = [
-        (run.timeline.parts(start_ns, end_ns), covered_ns)
-        for run in runs
-        if (covered_ns := run.timeline.covered_ns(start_ns, end_ns)) > 0
-    ]
-    if not parts:
-        return None
-    return parts[0][0] if len(parts) == 1 else merge_parts(parts, end_ns - start_ns)
