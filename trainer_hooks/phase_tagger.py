@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import keras
 
@@ -15,6 +15,7 @@ from trainer_hooks.keras_fit.tagging import Tagging
 from trainer_hooks.keras_fit.wishes import Wishes
 from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.ring.process_ring import describe_run, process_ring
+from trainer_hooks.trainers.wrong_trainer import missing_attribute
 
 _TEST: Final = 1
 _PREDICT: Final = 2
@@ -103,6 +104,10 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
             return partial(_copy, type(self), vars(self) | {"_tagging": None, "_model": None}), ()
         return partial(type(self), **self._said), ()
 
+    def __getattr__(self, name: str) -> NoReturn:
+        """Another library's trainer asks for what Keras' callbacks have not."""
+        raise missing_attribute(self, name)
+
     def on_train_begin(self, logs: object = None) -> None:
         self._begin()
 
@@ -118,10 +123,10 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
 
     def _begin(self) -> None:
         try:
-            self._start()
-            if self._tagging is not None:
+            tagging = self._start(caller_named("self", self._is_our_list))
+            if tagging is not None:
                 params = getattr(self, "params", None) or {}  # an older Keras may not set it
-                self._tagging.train_begins(params.get("steps"), verbose=bool(params.get("verbose")))
+                tagging.train_begins(params.get("steps"), verbose=bool(params.get("verbose")))
         except Exception as error:  # noqa: BLE001 (the training goes on untagged)
             self._give_up(error)
 
@@ -130,19 +135,22 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
         try:
             found = caller_named("self", self._is_our_list)
             if self._tagging is None or not self._tagging.is_in(found):
-                self._start()
-                if self._tagging is not None:
-                    self._tagging.run_begins(mode)
+                tagging = self._start(found)
+                if tagging is not None:
+                    tagging.run_begins(mode)
         except Exception as error:  # noqa: BLE001
             self._give_up(error)
 
-    def _start(self) -> None:
+    def _start(self, found: Any | None) -> Tagging | None:  # noqa: ANN401
+        """Tag the run whose ``CallbackList`` was found; ``None`` where another sees to it."""
+        if self._tagging is not None and self._tagging.is_around(found):
+            return None  # a callback of that fit trains or evaluates something of its own
         if self._tagging is not None:
             self._tagging.stop()  # what a fit that raised left behind
             self._tagging = None
         ring = process_ring()
         if ring.writer is None:
-            return
+            return None
         backend = keras.backend.backend()
         if backend not in ("jax", "tensorflow", "torch"):
             self._warn(
@@ -150,14 +158,15 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
                 "between_epochs apart; the wait for input and the step are both 'other'"
             )
         # ``self.model`` would make JAX copy its state back to the model.
-        model, found = self._model, caller_named("self", self._is_our_list)
+        model: Any = self._model
         if found is not None and is_bracketed(found):
-            return  # another tagger of the same list sees to it
+            return None  # another tagger of the same list sees to it
         self._tagging = Tagging(ring, model, found, backend=backend, wishes=self._wishes)
         feeder = caller_named("epoch_iterator", _has_adapter)
         if feeder is not None:
             self._tagging.ends_with(feeder)
         describe_run(loader={} if feeder is None else adapter_facts(feeder.data_adapter))
+        return self._tagging
 
     def _is_our_list(self, candidate: Any) -> bool:  # noqa: ANN401
         if candidate is self:

@@ -25,6 +25,16 @@ class TestATaggerOfAnotherTrainer:
             ADAPTERS[name]().train(tmp_path, mistaken)
 
     @pytest.mark.parametrize("name", ADAPTERS)
+    def test_is_refused_when_it_is_that_of_keras(
+        self, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("KERAS_BACKEND", "torch")
+        from trainer_hooks import PhaseTagger
+
+        with pytest.raises(TypeError, match=f"from {MEANT[name]} import PhaseTagger"):
+            ADAPTERS[name]().train(tmp_path, PhaseTagger())
+
+    @pytest.mark.parametrize("name", ADAPTERS)
     def test_lacks_other_attributes_as_anything_does(self, name: str) -> None:
         hook: Any = ADAPTERS[name]().tagger()
 

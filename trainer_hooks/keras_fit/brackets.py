@@ -27,14 +27,14 @@ class Watcher(Protocol):
     def callbacks_begin(self) -> None: ...
     def callbacks_end(self) -> None: ...
     def epoch_begun(self) -> None: ...
-    def batch_announced(self) -> None: ...
-    def batch_begins(self) -> None: ...
-    def step_returned(self) -> None: ...
-    def batch_callbacks_end(self) -> None: ...
+    def batch_announced(self, batch: int, logs: object = None) -> None: ...
+    def batch_begins(self, batch: int, logs: object = None) -> None: ...
+    def step_returned(self, batch: int, logs: object = None) -> None: ...
+    def batch_callbacks_end(self, batch: int, logs: object = None) -> None: ...
     def slot_of(self, callback: object) -> int: ...
-    def callback_returned(self, slot: int) -> None: ...
-    def checkpoint_begin(self) -> None: ...
-    def checkpoint_end(self, slot: int) -> None: ...
+    def after(self, slot: int) -> Callable[..., None]: ...
+    def checkpoint_begin(self, *_: object, **__: object) -> None: ...
+    def after_checkpoint(self, slot: int) -> Callable[..., None]: ...
     def run_begins(self, mode: int) -> None: ...
     def run_ends(self) -> None: ...
     def train_ends(self) -> None: ...
@@ -93,29 +93,32 @@ class _Last(_Bracket):
 class _FirstAfterEachBatch(_First):
     """... and hears of the end of every batch."""
 
-    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        self._watcher.step_returned()
+    def __init__(self, watcher: Watcher) -> None:
+        # The watcher's own method, for a call in between would cost each step as much again.
+        self.on_train_batch_end = watcher.step_returned
+        super().__init__(watcher)
 
 
 class _LastAfterEachBatch(_Last):
     """... and hears of the end of every batch."""
 
-    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        self._watcher.batch_callbacks_end()
+    def __init__(self, watcher: Watcher) -> None:
+        self.on_train_batch_end = watcher.batch_callbacks_end
+        super().__init__(watcher)
 
 
 class _FirstInEachBatch(_FirstAfterEachBatch):
     """... and of its announcement."""
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        self._watcher.batch_announced()
+        self._watcher.batch_announced(batch)
 
 
 class _LastInEachBatch(_LastAfterEachBatch):
     """... and of its announcement."""
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        self._watcher.batch_begins()
+        self._watcher.batch_begins(batch)
 
 
 class _Mark(keras.callbacks.Callback):  # type: ignore[misc]
@@ -123,12 +126,8 @@ class _Mark(keras.callbacks.Callback):  # type: ignore[misc]
 
     async_safe = True
 
-    def __init__(self, methods: Iterable[str], tell: Callable[[], None]) -> None:
+    def __init__(self, methods: Iterable[str], hear: Callable[..., None]) -> None:
         super().__init__()
-
-        def hear(*_: object, **__: object) -> None:
-            tell()
-
         for method in methods:
             setattr(self, method, hear)
         _spare_detours(self)
@@ -162,7 +161,7 @@ class Brackets:
 
     def hear_no_batches_begin(self) -> None:
         """Save each step some microseconds, if nobody else has callbacks before a batch."""
-        if not any(_overrides(callback, _BATCH_BEGIN) for callback in self._original):
+        if not any(_BATCH_BEGIN in self._methods_of(one) for one in self._original):
             first, last = _FirstAfterEachBatch, _LastAfterEachBatch
             self._place(*((first, last) if self._ends_here else (_First, _Last)))
 
@@ -180,12 +179,14 @@ class Brackets:
     def _with_marks(self, callback: Any) -> list[Any]:  # noqa: ANN401
         methods = self._methods_of(callback)
         if not methods:
+            if type(callback).__module__.startswith(_OURS):
+                _spare_detours(callback)
             return [callback]
         watcher, slot = self._watcher, self._watcher.slot_of(callback)
         if not isinstance(callback, _CHECKPOINTS):
-            return [callback, _Mark(methods, lambda: watcher.callback_returned(slot))]
+            return [callback, _Mark(methods, watcher.after(slot))]
         before = _Mark(methods, watcher.checkpoint_begin)
-        return [before, callback, _Mark(methods, lambda: watcher.checkpoint_end(slot))]
+        return [before, callback, _Mark(methods, watcher.after_checkpoint(slot))]
 
     def _methods_of(self, callback: Any) -> list[str]:  # noqa: ANN401
         """What a callback does anything in, on the thread that trains."""
@@ -226,6 +227,16 @@ def _overrides(callback: object, name: str) -> bool:
         or getattr(type(callback), alias, None) is not getattr(keras.callbacks.Callback, alias)
         for alias in (name, _ALIAS.get(name, name))
     )
+
+
+def is_calling(callback_list: Any | None) -> bool:  # noqa: ANN401
+    """Whether a method of that ``CallbackList`` is among the caller's callers, however far up."""
+    frame = sys._getframe(1).f_back
+    while frame is not None and callback_list is not None:
+        if frame.f_locals.get("self") is callback_list:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def caller_named(name: str, fits: Callable[[Any], bool]) -> Any | None:  # noqa: ANN401

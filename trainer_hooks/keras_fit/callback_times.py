@@ -21,19 +21,23 @@ class CallbackTimes:
     >>> times.returned(slot, 1_040)
     >>> times.spent_ns
     {'TensorBoard': 45}
+
+    Attributes:
+        spent_by_slot_ns: Nanoseconds; it grows as slots are given.
+        since_ns: When the last one returned, or the first was called.
     """
 
     def __init__(self, known_ns: dict[str, int] | None = None) -> None:
         """Go on from ``known_ns``, what an earlier training of this process took."""
         known_ns = known_ns or {}
         self._names = list(known_ns)[:MAX_CALLBACK_CLASSES]
-        self._spent_ns = [known_ns[name] for name in self._names]
-        self._since_ns = monotonic_ns()
+        self.spent_by_slot_ns = [known_ns[name] for name in self._names]
+        self.since_ns = monotonic_ns()
 
     @property
     def spent_ns(self) -> dict[str, int]:
         """Nanoseconds by class name: those that took any."""
-        spent = zip(self._names, self._spent_ns, strict=True)
+        spent = zip(self._names, self.spent_by_slot_ns, strict=True)
         return {name: spent_ns for name, spent_ns in spent if spent_ns}
 
     def slot_of(self, class_name: str) -> int:
@@ -45,15 +49,15 @@ class CallbackTimes:
                 name = OTHERS
             if name not in self._names:
                 self._names.append(name)
-                self._spent_ns.append(0)
+                self.spent_by_slot_ns.append(0)
         return self._names.index(name)
 
     def begin(self, now_ns: int | None = None) -> None:
         """Callbacks are called from now on, one after the other."""
-        self._since_ns = monotonic_ns() if now_ns is None else now_ns
+        self.since_ns = monotonic_ns() if now_ns is None else now_ns
 
     def returned(self, slot: int, now_ns: int | None = None) -> None:
         """One of them returned; what was since the last did is its own."""
         now_ns = monotonic_ns() if now_ns is None else now_ns
-        self._spent_ns[slot] += now_ns - self._since_ns
-        self._since_ns = now_ns
+        self.spent_by_slot_ns[slot] += now_ns - self.since_ns
+        self.since_ns = now_ns

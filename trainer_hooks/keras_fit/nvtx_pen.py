@@ -40,9 +40,14 @@ class NvtxPen:
         """Number of the phase under way, and of its mode."""
         return self._pen.present
 
-    def enter(self, phase: int, mode: int = 0) -> None:
-        """A phase begins and the one before it ends."""
-        self._pen.enter(phase, mode)
+    @property
+    def span(self) -> int:
+        """The same in one number, ``phase | mode << MODE_SHIFT``."""
+        return self._pen.span
+
+    def enter(self, phase: int, mode: int = 0, *, is_done: bool = False) -> None:
+        """A phase begins and the one before it ends; ``is_done``: and the device its steps."""
+        self._pen.enter(phase, mode, is_done=is_done)
         self.close()
         self._ranges.push(self._names[mode][phase])
         self._is_open = True

@@ -1,10 +1,12 @@
-"""Which phase follows which in a Keras training: pure rules, no Keras and no clock."""
+"""Which phase follows which in a Keras training: pure rules, and no Keras."""
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final, Protocol
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
+from gpumon.core.ring_format import MODE_SHIFT
 
 START_UP: Final = PHASE_NUMBER[TrainingPhase.START_UP]
 COMPILE: Final = PHASE_NUMBER[TrainingPhase.COMPILE]
@@ -19,6 +21,7 @@ BETWEEN_EPOCHS: Final = PHASE_NUMBER[TrainingPhase.BETWEEN_EPOCHS]
 OTHER: Final = PHASE_NUMBER[TrainingPhase.OTHER]
 
 TRAIN: Final = int(TrainingMode.TRAIN)
+_CALLBACKS_SPAN: Final = CALLBACKS | TRAIN << MODE_SHIFT
 _WORK: Final = {
     TRAIN: TRAIN_STEP,
     int(TrainingMode.VALIDATION): VALIDATION,
@@ -34,8 +37,13 @@ class Pen(Protocol):
         """Number of the phase under way, and of its mode."""
         ...
 
-    def enter(self, phase: int, mode: int = 0) -> None:
-        """A phase begins and the one before it ends."""
+    @property
+    def span(self) -> int:
+        """The same in one number, ``phase | mode << MODE_SHIFT``."""
+        ...
+
+    def enter(self, phase: int, mode: int = 0, *, is_done: bool = False) -> None:
+        """A phase begins and the one before it ends; ``is_done``: and the device its steps."""
         ...
 
     def count(self, steps: int, samples: int) -> None:
@@ -58,6 +66,12 @@ class PhaseMachine:
     prediction only the wait for input is told apart. Until a first batch was
     seen to pass, the time after its announcement is ``start_up``: whether it
     is a wait or a step, nobody can tell yet.
+
+    Attributes:
+        mode: What Keras is running, as the number of a ``TrainingMode``.
+        sees_steps: Whether fetching and computing can be told apart.
+        is_calling_back: Whether callbacks are called on the thread that trains: a step
+            of the model is then somebody's own, and none of this training.
     """
 
     def __init__(self, pen: Pen, *, sees_steps: bool, fetches_first: bool = False) -> None:
@@ -71,20 +85,15 @@ class PhaseMachine:
                 that announce it, as on torch: the step follows them at once.
         """
         self._pen = pen
-        self._sees_steps = sees_steps
+        self.sees_steps = sees_steps
         self._fetches_first = sees_steps and fetches_first
-        self._mode = TRAIN
-        self._is_training = False
+        self._take_mode(TRAIN)
+        self._is_training = self.is_calling_back = False
         self._rest = START_UP
         self._after_announcing = START_UP if sees_steps else OTHER
-        self._epoch_steps: int | None = None
+        self._epoch_steps = inf
         self._epoch_steps_done = 0
         self._left_training_at_ns = self._waited_elsewhere_ns = 0
-
-    @property
-    def mode(self) -> int:
-        """What Keras is running, as the number of a ``TrainingMode``."""
-        return self._mode
 
     @property
     def training_wait_ns(self) -> int:
@@ -93,7 +102,7 @@ class PhaseMachine:
 
     def see_no_steps(self) -> None:
         """Steps pass by unseen: from now on the wait for input and the step are ``other``."""
-        self._sees_steps = self._fetches_first = False
+        self.sees_steps = self._fetches_first = False
         self._after_announcing = OTHER
 
     def train_begin(self, epoch_steps: int | None) -> None:
@@ -101,13 +110,14 @@ class PhaseMachine:
         self._switch_to(TRAIN)
         self._is_training = True
         self._rest = START_UP
-        self._epoch_steps = epoch_steps
+        self._epoch_steps = inf if epoch_steps is None else epoch_steps
+        self.is_calling_back = True
         self._pen.enter(CALLBACKS, TRAIN)
 
     def train_end(self) -> None:
         """``fit`` is over, by its end or by an exception."""
         self._switch_to(TRAIN)
-        self._is_training = False
+        self._is_training = self.is_calling_back = False
         self._pen.enter(OTHER, TRAIN)
 
     def epoch_begin(self, epoch: int) -> None:
@@ -118,12 +128,20 @@ class PhaseMachine:
 
     def callbacks_begin(self) -> None:
         """Somebody's callbacks are called."""
-        if self._mode == TRAIN:
+        self.is_calling_back = True
+        if self.mode == TRAIN:
             self._pen.enter(CALLBACKS, TRAIN)
+
+    def batch_announced(self) -> None:
+        """Those before a batch are called, maybe right after those at the end of the last."""
+        self.is_calling_back = True
+        if self._pen.span != _CALLBACKS_SPAN:
+            self.callbacks_begin()
 
     def callbacks_end(self) -> None:
         """They returned, between two epochs."""
-        if self._mode == TRAIN:
+        self.is_calling_back = False
+        if self.mode == TRAIN:
             self._pen.enter(self._rest, TRAIN)
 
     def batch_callbacks_end(self) -> None:
@@ -133,23 +151,25 @@ class PhaseMachine:
         with the callbacks, for that costs no record. Where no fetch is seen,
         it may be all of one.
         """
-        if self._mode != TRAIN:
+        self.is_calling_back = False
+        if self.mode != TRAIN:
             return
-        if not self._sees_steps:
+        if not self.sees_steps:
             self._pen.enter(OTHER, TRAIN)
-        elif self._is_epoch_done():
+        elif self._epoch_steps_done >= self._epoch_steps:
             self._pen.enter(BETWEEN_EPOCHS, TRAIN)
 
     def batch_begins(self) -> None:
         """The callbacks before a batch returned."""
-        if self._mode == TRAIN:
+        self.is_calling_back = False
+        if self.mode == TRAIN:
             if self._after_announcing != START_UP:
                 self._rest = BETWEEN_EPOCHS
             self._pen.enter(self._after_announcing, TRAIN)
 
     def checkpoint_begin(self) -> None:
         """A callback that writes checkpoints is called."""
-        if self._mode == TRAIN:
+        if self.mode == TRAIN:
             self._pen.enter(CHECKPOINT, TRAIN)
 
     def checkpoint_end(self) -> None:
@@ -159,24 +179,23 @@ class PhaseMachine:
     def fetch_begin(self) -> None:
         """The next batch is asked for."""
         self._rest = BETWEEN_EPOCHS
-        if self._pen.present != (INPUT_WAIT, self._mode):
-            self._pen.enter(INPUT_WAIT, self._mode)
+        if self._pen.span != self._waiting_span:
+            self._pen.enter(INPUT_WAIT, self.mode)
 
     def fetch_end(self) -> None:
         """It is there: the step follows at once."""
-        work = _WORK[self._mode]
-        if self._pen.present != (work, self._mode):  # twice would say: one more step
-            self._pen.enter(work, self._mode)
+        if self._pen.span != self._working_span:  # twice would say: one more step
+            self._pen.enter(self._work, self.mode)
 
     def compile_begin(self) -> None:
         """The step that follows is traced and compiled first: it counts as that."""
-        if self._mode == TRAIN:
+        if self.mode == TRAIN:
             self._pen.enter(COMPILE, TRAIN)
 
     def fetch_exhausted(self) -> None:
         """There is no next batch."""
-        rest = BETWEEN_EPOCHS if self._mode == TRAIN else _WORK[self._mode]
-        self._pen.enter(rest, self._mode)
+        rest = BETWEEN_EPOCHS if self.mode == TRAIN else self._work
+        self._pen.enter(rest, self.mode)
 
     def dispatched(self, steps: int, samples: int, *, waits: bool) -> None:
         """The device has its work.
@@ -187,14 +206,20 @@ class PhaseMachine:
             waits: Whether Keras now waits for the results.
         """
         self._epoch_steps_done += steps
-        self._pen.count(steps, samples)
-        if steps and self._after_announcing == START_UP:
+        if self._after_announcing == START_UP and steps:
             self._after_announcing = TRAIN_STEP if self._fetches_first else INPUT_WAIT
             self._rest = BETWEEN_EPOCHS
+        self._pen.count(steps, samples)
         if waits:
             self._pen.enter(DEVICE_SYNC, TRAIN)
-        elif self._is_epoch_done():
+        elif self._epoch_steps_done >= self._epoch_steps:
             self._pen.enter(BETWEEN_EPOCHS, TRAIN)
+
+    def step_returned(self) -> None:
+        """Keras waited for a step's results; the callbacks for its end are called."""
+        self.is_calling_back = True
+        if self.mode == TRAIN:
+            self._pen.enter(CALLBACKS, TRAIN, is_done=self.sees_steps)
 
     def run_begin(self, mode: int) -> None:
         """``evaluate`` or ``predict`` begins, inside ``fit`` or alone."""
@@ -212,7 +237,7 @@ class PhaseMachine:
         Returns:
             What ``give_back`` needs.
         """
-        before = (*self._pen.present, self._mode)
+        before = (*self._pen.present, self.mode)
         self._switch_to(mode)
         self._pen.enter(_WORK[mode], mode)
         return before
@@ -225,12 +250,14 @@ class PhaseMachine:
 
     def _switch_to(self, mode: int) -> None:
         """Keep what other modes wait for input out of what the training waits."""
-        if self._mode == TRAIN and mode != TRAIN:
+        if self.mode == TRAIN and mode != TRAIN:
             self._left_training_at_ns = self._pen.spent_ns(INPUT_WAIT)
-        elif self._mode != TRAIN and mode == TRAIN:
+        elif self.mode != TRAIN and mode == TRAIN:
             waited_ns = self._pen.spent_ns(INPUT_WAIT) - self._left_training_at_ns
             self._waited_elsewhere_ns += waited_ns
-        self._mode = mode
+        self._take_mode(mode)
 
-    def _is_epoch_done(self) -> bool:
-        return self._epoch_steps is not None and self._epoch_steps_done >= self._epoch_steps
+    def _take_mode(self, mode: int) -> None:
+        self.mode, self._work = mode, _WORK[mode]
+        self._waiting_span = INPUT_WAIT | mode << MODE_SHIFT
+        self._working_span = self._work | mode << MODE_SHIFT

@@ -1,20 +1,24 @@
-"""How long a training's steps take: a median that costs a few stores a step, and never grows."""
+"""How long a training's steps take: a median that costs a store a step, and never grows."""
 
 from __future__ import annotations
 
-from math import log2
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Final
 
 WARM_UP_STEPS: Final = 3
 """Steps at the beginning that tell nothing of the rest: they trace, compile and fill caches."""
-_PER_OCTAVE: Final = 64
-_OCTAVES: Final = 64
+_BITS: Final = 6
+_PER_OCTAVE: Final = 1 << _BITS
+_OCTAVES: Final = 65
+_KEPT_MASK: Final = 1023
+"""So many ends of steps are kept as they are: to sort them in at once is cheaper."""
 
 
 class StepTimes:
     """The time from the end of each step to that of the next, in a logarithmic histogram.
 
-    Sixty-four buckets an octave: a median is exact to 0.6 %. The structure
+    Sixty-four buckets an octave: a median is exact to 0.8 %. The structure
     never grows.
 
     >>> times = StepTimes()
@@ -29,13 +33,14 @@ class StepTimes:
         """Take nothing yet; ``first_step`` steps were done before these."""
         self._counts = [0] * (_PER_OCTAVE * _OCTAVES)
         self._first_step = first_step
+        self._next_step = 0  # the one that follows those kept; 0: every one is sorted in
+        self._kept_ns: list[int] = []
         self._last = (first_step, 0)
-        self.left_out = 0
-        self.counted = 0
-        self.counted_ns = 0
+        self._left_out = self._counted = self._counted_ns = 0
 
     def begin_epoch(self, step: int, at_ns: int) -> None:
         """An epoch begins after ``step`` steps: what was since the last of them is no step."""
+        self._sort_in()
         self._last = (step, at_ns)
 
     def done(self, step: int, at_ns: int) -> None:
@@ -45,27 +50,68 @@ class StepTimes:
             step: Counted from 1, those of steps before this training included.
             at_ns: CLOCK_MONOTONIC, nanoseconds.
         """
+        if step == self._next_step and step & _KEPT_MASK:
+            self._kept_ns.append(at_ns)
+            self._next_step = step + 1
+            return
+        self._sort_in()
         last_step, last_ns = self._last
         steps, spent_ns = step - last_step, at_ns - last_ns
         if steps <= 0 or spent_ns <= 0:
             return
         self._last = (step, at_ns)
         if last_step - self._first_step < WARM_UP_STEPS:
-            self.left_out += steps
+            self._left_out += steps
             return
-        # A step of less than a nanosecond is no step: the first bucket takes it.
-        self._counts[max(0, int(log2(spent_ns / steps) * _PER_OCTAVE))] += steps
-        self.counted += steps
-        self.counted_ns += spent_ns
+        self._next_step = step + 1
+        self._count(steps, spent_ns, (spent_ns // steps,))
+
+    @property
+    def left_out(self) -> int:
+        """Steps of the warm-up."""
+        return self._left_out
+
+    @property
+    def counted(self) -> int:
+        """Steps after it."""
+        self._sort_in()
+        return self._counted
+
+    @property
+    def counted_ns(self) -> int:
+        """What those took, nanoseconds."""
+        self._sort_in()
+        return self._counted_ns
 
     @property
     def median_ns(self) -> float | None:
         """The median step, in nanoseconds; ``None`` where no step was counted."""
         left = self.counted / 2
-        if not self.counted:
+        if not left:
             return None
         for index, count in enumerate(self._counts):
             left -= count
             if left <= 0:
-                return float(2.0 ** ((index + 0.5) / _PER_OCTAVE))
+                octave, part = divmod(index, _PER_OCTAVE)
+                return float(2.0 ** (octave - 1) * (1 + (part + 0.5) / _PER_OCTAVE))
         return None
+
+    def _sort_in(self) -> None:
+        kept_ns, self._kept_ns = self._kept_ns, []
+        self._next_step = 0
+        if not kept_ns:
+            return
+        step, since_ns = self._last
+        ends = pairwise([since_ns, *kept_ns])
+        self._count(1, kept_ns[-1] - since_ns, (end - begin for begin, end in ends))
+        self._last = (step + len(kept_ns), kept_ns[-1])
+
+    def _count(self, steps: int, spent_ns: int, step_ns: Iterable[int]) -> None:
+        """Each of ``step_ns`` stands for ``steps`` steps; ``spent_ns`` is what all took."""
+        counts, before = self._counts, self._counted
+        for one_ns in step_ns:
+            octave = one_ns.bit_length()  # and the six bits that follow the first
+            counts[octave << _BITS | one_ns << _BITS + 1 >> octave & _PER_OCTAVE - 1] += steps
+            before += steps
+        self._counted = before
+        self._counted_ns += spent_ns

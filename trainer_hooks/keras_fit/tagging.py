@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from threading import get_ident
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from trainer_hooks.keras_fit.brackets import Brackets
+from trainer_hooks.keras_fit.brackets import Brackets, is_calling
 from trainer_hooks.keras_fit.callback_times import CallbackTimes
 from trainer_hooks.keras_fit.fit_figures import Fit
 from trainer_hooks.keras_fit.flush_bracket import bracket_flush, unbracket_flush
@@ -25,12 +25,10 @@ from trainer_hooks.keras_fit.phase_machine import (
 )
 from trainer_hooks.keras_fit.probed_tap import ProbedTap
 from trainer_hooks.keras_fit.screen import say
+from trainer_hooks.keras_fit.step_ends import StepEnds
 from trainer_hooks.keras_fit.wishes import Wishes
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
-
-if TYPE_CHECKING:
-    from trainer_hooks.taps.device_watch import DeviceWatch
 
 _RESTATE_NS: Final = 1_000_000_000
 """The first page of the ring is not written anew more often: epochs may be short."""
@@ -73,11 +71,12 @@ class Tagging:
         steps = getattr(model, "steps_per_execution", 1)
         self._steps_per_execution = steps if isinstance(steps, int) and steps > 0 else 1
         self._is_active = True
-        self._is_whole_fit = self._is_verbose = self._device_tells = False
+        self._is_whole_fit = self._is_verbose = False
         self._fit: Fit | None = None
         self._times = CallbackTimes(self._writer.facts.callback_ns)
         self._restated_ns = 0
-        self._watch: DeviceWatch | None = None
+        self._end: weakref.finalize[[], Any] | None = None
+        self._ends = StepEnds(self._writer)
         self._tap = ProbedTap(wishes.warn)
         self._tap.make(backend, model, self)
         self._machine = self._tap.machine = PhaseMachine(
@@ -90,7 +89,7 @@ class Tagging:
             bracket_flush(callback_list, self._pen, lambda: self.machine_here)
         self._may_spare_batches = backend in ("jax", "torch")
         if backend == "jax":
-            self._tap.attempt(self._watch_the_device)
+            self._tap.attempt(self._ends.watch_jax)
 
     @property
     def has_brackets(self) -> bool:
@@ -100,8 +99,7 @@ class Tagging:
     @property
     def machine_here(self) -> PhaseMachine | None:
         """The rules, if the calling thread is the one that trains."""
-        ring = self._ring
-        is_here = get_ident() == ring.thread and ring.writer is self._writer and self._is_active
+        is_here = get_ident() == self._ring.thread and self._is_active
         return self._machine if is_here else None
 
     def is_in(self, callback_list: Any | None) -> bool:  # noqa: ANN401
@@ -109,9 +107,17 @@ class Tagging:
         is_ours = callback_list is not None and callback_list is self._callback_list
         return self._is_active and is_ours
 
+    def is_around(self, callback_list: Any | None) -> bool:  # noqa: ANN401
+        """Whether this run's callbacks are being called, and one of them runs that other list."""
+        is_other = self._callback_list is not callback_list
+        return self._is_active and is_other and is_calling(self._callback_list)
+
     def ends_with(self, feeder: object) -> None:
         """Stop when Keras' iterator over epochs is gone: somebody's callback may have raised."""
-        self._feeder = weakref.ref(feeder, lambda _: self.stop())
+        # Not a weak reference with a callback: were that thrown away together with the feeder,
+        # by one collection, nobody would call it.
+        self._end = weakref.finalize(feeder, self.stop)
+        self._end.atexit = False
 
     def stop(self) -> None:
         """Take everything away. Safe to call twice."""
@@ -119,12 +125,13 @@ class Tagging:
             return
         is_here = self.machine_here is not None
         self._is_active = False
+        if self._end is not None:
+            self._end.detach()
         self._tap.remove()
         if self._brackets is not None:
             self._brackets.remove()
         unbracket_flush(self._callback_list)
-        if self._watch is not None:
-            self._watch.stop()
+        self._ends.stop()
         if is_here:
             self._machine.train_end()
             self._ring.give_back_thread(self._thread_before)
@@ -137,15 +144,17 @@ class Tagging:
         self._is_whole_fit, self._is_verbose = True, verbose
         self._tap.place(TRAIN)
         self._fit = Fit(self._writer, self._machine, wants_logs=self._wishes.logs)
+        self._ends.times = self._fit.step_times
         self._machine.train_begin(epoch_steps)
         if self._brackets is None:
-            self._pen.enter(OTHER, TRAIN)  # nobody will say when the callbacks are over
+            # Nobody will say when the callbacks are over.
+            self._machine.is_calling_back = False
+            self._pen.enter(OTHER, TRAIN)
 
     def train_ends(self) -> None:
         if self.machine_here is not None:
             self._restate_callbacks()
-            if self._watch is not None:
-                self._watch.stop()  # it may have a last step to tell of
+            self._ends.stop()  # it may have a last step to tell of
             self._attempt(self._say_the_last_line)
         self.stop()
 
@@ -197,61 +206,64 @@ class Tagging:
                 self._restate_callbacks()
             machine.callbacks_end()
 
-    def batch_announced(self) -> None:
-        machine = self.machine_here
-        if machine is None:
+    def batch_announced(self, batch: int, logs: object = None) -> None:
+        if get_ident() != self._ring.thread or not self._is_active:
             return
-        unseen = self._tap.announced()
-        if unseen:
-            self._pen.count(unseen * self._steps_per_execution, 0)
-        if self._may_spare_batches and self._tap.is_trusted and self._brackets is not None:
+        if not self._tap.has_passed:
+            unseen = self._tap.announced()
+            if unseen:
+                self._pen.count(unseen * self._steps_per_execution, 0)
+        elif self._may_spare_batches and self._tap.is_trusted and self._brackets is not None:
             self._may_spare_batches = False
             self._brackets.hear_no_batches_begin()
-        machine.callbacks_begin()
-        self._times.begin()
+        self._machine.batch_announced()
+        self._times.since_ns = monotonic_ns()
 
-    def batch_begins(self) -> None:
-        machine = self.machine_here
-        if machine is not None:
-            if not self._tap.is_there:
+    def batch_begins(self, batch: int, logs: object = None) -> None:
+        if get_ident() == self._ring.thread and self._is_active:
+            machine = self._machine
+            if not machine.sees_steps:
                 self._pen.count(self._steps_per_execution, 0)
             machine.batch_begins()
 
-    def step_returned(self) -> None:
-        machine = self.machine_here
-        if machine is None:
-            return
-        now_ns = monotonic_ns()
-        if self._waits_each_step:
-            steps = self._writer.steps
-            if self._tap.is_there:
-                self._writer.device_done(steps, now_ns)
-            self._step_done(steps, now_ns)
-        machine.callbacks_begin()
-        self._times.begin(now_ns)
+    def step_returned(self, batch: int, logs: object = None) -> None:
+        if get_ident() == self._ring.thread and self._is_active:
+            self._machine.step_returned()
+            self._times.since_ns = now_ns = self._writer.since_ns
+            if self._waits_each_step:
+                self._ends.seen(now_ns)
 
-    def batch_callbacks_end(self) -> None:
-        machine = self.machine_here
-        if machine is not None:
-            machine.batch_callbacks_end()
+    def batch_callbacks_end(self, batch: int, logs: object = None) -> None:
+        if get_ident() == self._ring.thread and self._is_active:
+            self._machine.batch_callbacks_end()
 
     def slot_of(self, callback: object) -> int:
         return self._times.slot_of(type(callback).__name__)
 
-    def callback_returned(self, slot: int) -> None:
-        if self.machine_here is not None:
-            self._times.returned(slot)
+    def after(self, slot: int) -> Callable[..., None]:
+        ring, times, spent_ns = self._ring, self._times, self._times.spent_by_slot_ns
 
-    def checkpoint_begin(self) -> None:
+        def returned(*_: object, **__: object) -> None:
+            if get_ident() == ring.thread and self._is_active:
+                now_ns = monotonic_ns()
+                spent_ns[slot] += now_ns - times.since_ns
+                times.since_ns = now_ns
+
+        return returned
+
+    def checkpoint_begin(self, *_: object, **__: object) -> None:
         machine = self.machine_here
         if machine is not None:
             machine.checkpoint_begin()
 
-    def checkpoint_end(self, slot: int) -> None:
-        machine = self.machine_here
-        if machine is not None:
-            self._times.returned(slot)
-            machine.checkpoint_end()
+    def after_checkpoint(self, slot: int) -> Callable[..., None]:
+        def returned(*_: object, **__: object) -> None:
+            machine = self.machine_here
+            if machine is not None:
+                self._times.returned(slot)
+                machine.checkpoint_end()
+
+        return returned
 
     # What the tap says.
 
@@ -262,18 +274,13 @@ class Tagging:
     def dispatched(self, steps: int, samples: int, logs: object) -> None:
         if steps:
             self._tap.has_passed = True
-        self._machine.dispatched(steps, samples, waits=self._waits_each_step)
-        if self._waits_each_step:
-            return
-        if self._watch is not None:
-            self._watch.submit(self._writer.steps, logs)
-        elif not self._device_tells:
-            self._step_done(self._writer.steps, monotonic_ns())
+        waits = self._waits_each_step
+        self._machine.dispatched(steps, samples, waits=waits)
+        if not waits:
+            self._ends.handed_over(logs)
 
     def device_done(self, step: int, at_ns: int) -> None:
-        self._device_tells = True
-        self._writer.device_done(step, at_ns)
-        self._step_done(step, at_ns)
+        self._ends.told(step, at_ns)
 
     def failed(self) -> None:
         self.stop()
@@ -290,22 +297,13 @@ class Tagging:
 
     # What is behind it.
 
-    def _watch_the_device(self) -> None:
-        from trainer_hooks.taps.device_watch import DeviceWatch
-
-        self._watch = DeviceWatch(self.device_done)
-
     def _attempt(self, what: Callable[[], object]) -> None:
         """Do it; if that fails, there are no figures of this ``fit``, and one warning."""
         try:
             what()
         except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
-            self._fit = None
+            self._fit = self._ends.times = None
             self._wishes.warn(f"gpumon's PhaseTagger gives no figures of this training: {error!r}")
-
-    def _step_done(self, step: int, at_ns: int) -> None:
-        if self._fit is not None:
-            self._fit.step_times.done(step, at_ns)
 
     def _restate_callbacks(self) -> None:
         self._restated_ns = monotonic_ns()

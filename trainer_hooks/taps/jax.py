@@ -78,9 +78,7 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
     def train(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
         nonlocal batches
         machine = listener.machine_here
-        if machine is None:
-            return function(state, iterator)
-        if not hasattr(iterator, "__next__"):
+        if machine is None or machine.is_calling_back or not hasattr(iterator, "__next__"):
             # An older Keras hands over what it fetched: a wait that was not seen is not told.
             return function(state, iterator)
         if batches is None:

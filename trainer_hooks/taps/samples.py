@@ -17,8 +17,9 @@ def rows_of(batch: Any) -> int:  # noqa: ANN401
     try:
         # Nearly every batch is a pair of arrays: this is asked in every step.
         first = batch[0] if type(batch) in _PAIRS else batch
-        shape = getattr(first, "shape", None)
-        return int(_first_array(first).shape[0] if shape is None else shape[0])
+        if not hasattr(first, "shape"):
+            first = _first_array(first)
+        return int(first.shape[0])
     except Exception:  # noqa: BLE001 (whatever a batch is, the training goes on)
         return 0
 

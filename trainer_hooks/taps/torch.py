@@ -57,9 +57,11 @@ class TorchTap(StepFunctions):
 
         def train(data: Any) -> Any:  # noqa: ANN401
             machine = listener.machine_here
-            if machine is None:
+            if machine is None or machine.is_calling_back:
                 return function(data)
-            device = self._device or self._find_device()
+            device = self._device
+            if device is None and self._steps_to_find_a_device:
+                device = self._find_device()
             if device is not None:
                 device.step_begins()
             machine.fetch_end()
@@ -69,7 +71,9 @@ class TorchTap(StepFunctions):
             except BaseException:
                 listener.failed()
                 raise
-            clock.end_step()
+            clock.is_in_step = False
+            if clock.elsewhere_ns:
+                clock.end_step()
             # ``data`` is the list of this execution's batches.
             samples = rows_of(data[0]) if len(data) == 1 else sum(map(rows_of, data))
             listener.dispatched(len(data), samples, logs)
@@ -98,7 +102,6 @@ class TorchTap(StepFunctions):
         return borrowed
 
     def _find_device(self) -> CudaEvents | None:
-        if self._steps_to_find_a_device:
-            self._steps_to_find_a_device -= 1
-            self._device = events_of_this_device(self._listener.device_done)
+        self._steps_to_find_a_device -= 1
+        self._device = events_of_this_device(self._listener.device_done)
         return self._device

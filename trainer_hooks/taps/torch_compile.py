@@ -21,13 +21,14 @@ class CompileClock:
 
     Attributes:
         is_in_step: Whether a training step is under way; others set it.
+        elsewhere_ns: What other threads compiled since the last step's end, nanoseconds.
     """
 
     def __init__(self, listener: StepListener) -> None:
         self.is_in_step = False
         self._listener = listener
         self._told = False
-        self._began_ns = self._elsewhere_ns = 0
+        self._began_ns = self.elsewhere_ns = 0
         self._handler: Any = None
 
     def listen(self) -> None:
@@ -54,9 +55,9 @@ class CompileClock:
     def end_step(self) -> None:
         """A training step was handed over: tell what other threads compiled for it."""
         self.is_in_step = False
-        if self._elsewhere_ns:
-            self._listener.compiled(self._elsewhere_ns)
-            self._elsewhere_ns = 0
+        if self.elsewhere_ns:
+            self._listener.compiled(self.elsewhere_ns)
+            self.elsewhere_ns = 0
 
     def _begin(self, *_: object) -> None:
         if not self.is_in_step:
@@ -72,7 +73,7 @@ class CompileClock:
         machine = self._listener.machine_here
         if machine is None:
             if self._began_ns:
-                self._elsewhere_ns += monotonic_ns() - self._began_ns
+                self.elsewhere_ns += monotonic_ns() - self._began_ns
                 self._began_ns = 0
         elif self._told:
             self._told = False

@@ -272,12 +272,12 @@ class TestStep:
         step(samples=32)
         step()
 
-        assert (writer.steps, writer._samples) == (2, 32)
+        assert (writer.steps, writer.samples) == (2, 32)
 
     def test_takes_whatever_can_be_an_index(self, writer: RingWriter) -> None:
         step(np.int64(32))  # type: ignore[arg-type]
 
-        assert (writer.steps, writer._samples) == (1, 32)
+        assert (writer.steps, writer.samples) == (1, 32)
 
 
 @pytest.mark.usefixtures("new_process")
@@ -293,7 +293,7 @@ class TestAStepWithBadSamples:
         with phase("train_step"):
             assert present(writer) == "train_step"
 
-        assert (writer.enabled, writer.steps, writer._samples) == (True, 2, 16)
+        assert (writer.enabled, writer.steps, writer.samples) == (True, 2, 16)
 
     def test_is_warned_of_once_at_the_line_of_the_caller(self, writer: RingWriter) -> None:
         with warnings.catch_warnings(record=True) as caught:

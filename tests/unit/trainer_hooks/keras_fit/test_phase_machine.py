@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+from gpumon.core.ring_format import MODE_SHIFT
 from trainer_hooks.keras_fit.phase_machine import PhaseMachine
 
 START_UP = PHASE_NUMBER[TrainingPhase.START_UP]
@@ -15,7 +16,12 @@ class Notes:
         self.present = (START_UP, 0)
         self.lines: list[str] = []
 
-    def enter(self, phase: int, mode: int = 0) -> None:
+    @property
+    def span(self) -> int:
+        phase, mode = self.present
+        return phase | mode << MODE_SHIFT
+
+    def enter(self, phase: int, mode: int = 0, *, is_done: bool = False) -> None:
         self.present = (phase, mode)
         self.lines.append(PHASES[phase].value + ("", " (validation)", " (predict)")[mode])
 

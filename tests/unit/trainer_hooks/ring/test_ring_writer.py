@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import time
-from array import array
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from gpumon.core.ring_events import RingEvent, RingKind
 from gpumon.core.ring_format import (
     HEADER_BYTES,
     PAGE_BYTES,
+    RECORD_BYTES,
+    RECORD_COUNT,
     RING_BYTES,
     RingTotals,
     decode_records,
@@ -22,6 +26,7 @@ from gpumon.core.ring_format import (
     parse_header,
 )
 from tests.builders_ring import WrittenRing, phases_folder, run_facts
+from trainer_hooks.ring import ring_writer
 from trainer_hooks.ring.ring_folder import RingFolder
 from trainer_hooks.ring.ring_memory import make_ring
 
@@ -29,6 +34,8 @@ INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
 TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 COMPILE = PHASE_NUMBER[TrainingPhase.COMPILE]
 OTHER = PHASE_NUMBER[TrainingPhase.OTHER]
+SYNC = PHASE_NUMBER[TrainingPhase.DEVICE_SYNC]
+CALLBACKS = PHASE_NUMBER[TrainingPhase.CALLBACKS]
 MS = 1_000_000
 
 
@@ -117,6 +124,71 @@ class TestRecords:
         ]
         assert before_ns <= written[0].at_ns <= written[1].at_ns <= time.monotonic_ns()
         assert written[4].at_ns == 77
+
+    def test_of_steps_and_of_what_the_device_did_come_with_the_phase_that_follows(
+        self, ring: WrittenRing
+    ) -> None:
+        ring.writer.enter(TRAIN_STEP)
+        ring.writer.count(1, 32)
+        ring.writer.enter(SYNC)
+        ring.writer.enter(CALLBACKS, is_done=True)
+
+        written = [event for event in events(ring)[2:] if event is not None]
+
+        assert [(e.kind.name, e.phase.value, e.value) for e in written] == [
+            ("STEP", "train_step", 1),
+            ("ENTER", "device_sync", 0),
+            ("DEVICE_DONE", "device_sync", 1),
+            ("ENTER", "callbacks", 0),
+        ]
+        assert written[0].at_ns == written[1].at_ns < written[2].at_ns == written[3].at_ns
+
+    def test_of_steps_are_all_there_when_no_phase_follows_for_long(self, ring: WrittenRing) -> None:
+        ring.writer.count(1, 8)
+        ring.writer.count(1, 8)
+        ring.writer.enter(OTHER, is_done=True)
+
+        written = [event for event in events(ring)[1:] if event is not None]
+
+        assert [(e.kind.name, e.value) for e in written] == [
+            ("STEP", 1),
+            ("STEP", 2),
+            ("DEVICE_DONE", 2),
+            ("ENTER", 0),
+            ("SAMPLES", 16),
+        ]
+
+    def test_that_belong_together_stay_so_where_the_ring_ends(self, ring: WrittenRing) -> None:
+        ring.writer.event(0)
+        for _ in range(RECORD_COUNT // 2):
+            ring.writer.count(1, 0)
+            ring.writer.enter(INPUT_WAIT)
+
+        raw = ring.path.read_bytes()
+        head = parse_header(raw).head
+        last, first = raw[-RECORD_BYTES:], raw[PAGE_BYTES : PAGE_BYTES + 2 * RECORD_BYTES]
+
+        assert head == RECORD_COUNT + 2
+        assert decode_records(last, RECORD_COUNT - 1) != [None]
+        assert None not in decode_records(first, RECORD_COUNT)
+
+    def test_of_two_threads_are_all_whole(self, ring: WrittenRing) -> None:
+        def tell() -> None:
+            for number in range(5_000):
+                ring.writer.device_done(number, number)
+
+        other = threading.Thread(target=tell)
+        other.start()
+        for _ in range(5_000):
+            ring.writer.count(1, 0)
+            ring.writer.enter(INPUT_WAIT)
+        other.join()
+        ring.writer.enter(OTHER)
+
+        written = events(ring)
+
+        assert None not in written
+        assert len(written) == 1 + 5_000 + 2 * 5_000 + 1
 
 
 class TestTotals:
@@ -237,32 +309,38 @@ class TestAForkedChild:
 
 
 class TestAnInterrupt:
-    @pytest.mark.parametrize("after", range(1, 12))
-    def test_in_the_middle_of_a_record_leaves_totals_that_are_believed(
+    @pytest.mark.parametrize("after", range(1, 80))
+    def test_at_any_line_leaves_totals_that_are_believed_and_sum_to_less_than_the_wall(
         self, ring: WrittenRing, after: int
     ) -> None:
-        class Interrupting(array):  # type: ignore[type-arg]
-            """The totals' words, and Ctrl-C at the n-th of them that is set."""
+        left = after
 
-            left = after
-
-            def __setitem__(self, at: Any, value: Any) -> None:
-                super().__setitem__(at, value)
-                self.left -= 1
-                if self.left == 0:
+        def interrupt(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            if frame.f_code.co_filename != ring_writer.__file__:
+                return None
+            if event == "line":
+                left -= 1
+                if left == 0:
                     raise KeyboardInterrupt
+            return interrupt
 
         writer = ring.writer
-        writer._totals = Interrupting("Q", writer._totals)
+        sys.settrace(interrupt)
         try:
             for _ in range(3):
                 writer.count(1, 4)
                 writer.enter(OTHER)
+                writer.step(1, 4)
         except KeyboardInterrupt:
             pass
-        writer._totals = array("Q", writer._totals)
+        finally:
+            sys.settrace(None)
         writer.enter(INPUT_WAIT)
         writer.enter(OTHER)
 
-        assert totals(ring).present is TrainingPhase.OTHER
-        assert totals(ring).steps == writer.steps
+        now = totals(ring)
+        assert left <= 0
+        assert now.present is TrainingPhase.OTHER
+        assert (now.steps, now.samples) == (writer.steps, writer.samples)
+        assert sum(now.phase_ns) <= now.since_ns - ring.facts.started_ns

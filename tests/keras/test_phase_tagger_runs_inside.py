@@ -1,0 +1,140 @@
+"""What callbacks train and evaluate themselves, inside a tagged ``fit``, is no part of that fit."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpumon.core.ring_events import RingKind
+
+if TYPE_CHECKING:
+    from tests.keras import builders_keras as b
+
+BACKENDS = ("tensorflow", "jax", "torch")
+pytestmark = pytest.mark.parametrize(
+    "backend",
+    [pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}")) for name in BACKENDS],
+)
+MS = 1_000_000
+STEPS, EPOCHS, WAIT_S, ASIDE_S = 6, 3, 0.02, 0.15
+METHODS = (
+    "on_train_begin",
+    "on_epoch_begin",
+    "on_train_batch_begin",
+    "on_train_batch_end",
+    "on_epoch_end",
+)
+
+
+@pytest.fixture(autouse=True)
+def builders(framework: str) -> None:
+    """Keras is imported only where it is there."""
+    from tests.keras import builders_keras
+
+    globals()["b"] = builders_keras
+
+
+def does(method: str, what: Any) -> Any:
+    """A callback that does it in one of its methods, and notes when."""
+    import keras
+
+    class Does(keras.callbacks.Callback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.spans_ns: list[tuple[int, int]] = []
+
+        @property
+        def times(self) -> int:
+            return len(self.spans_ns)
+
+        def _do(self, *_: object, **__: object) -> None:
+            began_ns = time.monotonic_ns()
+            what(self.model)
+            self.spans_ns.append((began_ns, time.monotonic_ns()))
+
+    one = Does()
+    setattr(one, method, one._do)
+    return one
+
+
+def waited_ns(source: Any, edges: Any, aside: Any) -> int:
+    """How long the training waited: TensorFlow fetches ahead while a callback is at work."""
+    hidden_ns: int = sum(
+        max(0, min(end, done) - max(start, began))
+        for start, end in source.spans_ns
+        for began, done in aside.spans_ns
+    )
+    spent_ns: int = source.spent_ns(edges)
+    return spent_ns - hidden_ns
+
+
+def values_of(kind: RingKind) -> list[int]:
+    return [event.value for event in b.records() if event.kind is kind]
+
+
+class TestTrainingOnABatchInACallback:
+    @pytest.mark.parametrize("method", METHODS)
+    def test_is_no_step_and_no_sample_of_the_fit(self, backend: str, method: str) -> None:
+        rows, sums = b.rows_and_sums(5)
+        aside = does(method, lambda model: model.train_on_batch(rows, sums))
+        model = b.small_model()
+
+        b.fit(model, b.SlowBatches(0.0), b.tagger(), aside, steps=STEPS, epochs=EPOCHS)
+
+        assert aside.times > 0
+        assert int(model.optimizer.iterations) == EPOCHS * STEPS + aside.times
+        assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
+        assert values_of(RingKind.SAMPLES)[-1] == EPOCHS * STEPS * b.BATCH
+
+
+class TestAFitInsideAFit:
+    def test_with_the_same_tagger_leaves_the_outer_one_tagged(self, backend: str) -> None:
+        tagger, source, inner = b.tagger(), b.SlowBatches(WAIT_S), b.small_model()
+
+        def train_another(_: Any) -> None:
+            began_s = time.monotonic()
+            b.fit(inner, b.SlowBatches(0.0), tagger, steps=4, epochs=1)
+            time.sleep(max(0.0, ASIDE_S - (time.monotonic() - began_s)))
+
+        aside, edges = does("on_epoch_end", train_another), b.Edges()
+
+        b.fit(b.small_model(), source, tagger, edges, aside, steps=STEPS, epochs=EPOCHS)
+
+        assert aside.times == EPOCHS
+        assert int(inner.optimizer.iterations) == 4 * EPOCHS
+        assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
+        assert b.phase_ns()["input_wait"] == pytest.approx(
+            waited_ns(source, edges, aside), rel=0.1, abs=EPOCHS * STEPS * MS
+        )
+        assert b.phase_ns()["callbacks"] >= EPOCHS * ASIDE_S * 1e9
+
+    def test_and_an_evaluation_with_it_do_too(self, backend: str) -> None:
+        tagger, source, other = b.tagger(), b.SlowBatches(WAIT_S), b.small_model()
+        rows, sums = b.rows_and_sums(32)
+        aside = does(
+            "on_epoch_end", lambda _: other.evaluate(rows, sums, verbose=0, callbacks=[tagger])
+        )
+        edges = b.Edges()
+
+        b.fit(b.small_model(), source, tagger, edges, aside, steps=STEPS, epochs=EPOCHS)
+
+        assert aside.times == EPOCHS
+        assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
+        assert b.phase_ns()["input_wait"] == pytest.approx(
+            waited_ns(source, edges, aside), rel=0.1, abs=EPOCHS * STEPS * MS
+        )
+
+    def test_that_raised_lets_the_next_one_be_tagged(self, backend: str) -> None:
+        tagger, model = b.tagger(), b.small_model()
+
+        def fail(_: Any) -> None:
+            raise ValueError("of a callback")
+
+        with pytest.raises(ValueError, match="of a callback") as kept:
+            b.fit(model, b.SlowBatches(0.0), tagger, does("on_epoch_end", fail), steps=STEPS)
+        b.fit(model, b.SlowBatches(0.0), tagger, steps=STEPS, epochs=1)
+
+        assert kept.traceback  # whoever keeps it keeps the frames of the first one alive
+        assert values_of(RingKind.STEP)[-1] == 2 * STEPS
