@@ -73,13 +73,9 @@ class Story:
         self,
         *levels: float | None,
         phases: Sequence[tuple[float, TrainingPhase]] = (),
-        amount: tuple[float, TrainingPhase, float] | None = None,
         key: str = "train",
     ) -> MonitorState:
-        """One second with a level for each GPU (``None``: no sample) and phases of one run.
-
-        An ``amount`` is what that run says when, of seconds gone by in its present phase.
-        """
+        """One second with a level for each GPU (``None``: no sample) and phases of one run."""
         start_ns, self.second = self.now_ns, self.second + 1
         gpus = tuple(self._gpu(index, level, start_ns) for index, level in enumerate(levels))
         frame = Frame(taken_at_ns=self.now_ns, gpus=gpus)
@@ -87,9 +83,6 @@ class Story:
             RingEvent(RingKind.ENTER, start_ns + s(at), phase, TrainingMode.TRAIN)
             for at, phase in phases
         )
-        if amount is not None:
-            at, phase, spent_s = amount
-            events += (RingEvent(RingKind.AMOUNT, start_ns + s(at), phase, s(spent_s)),)
         for name, ring in self.rings.items():
             self.rings[name] = replace(
                 ring, read_at_ns=self.now_ns, events=events if name == key else ()

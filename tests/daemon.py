@@ -106,20 +106,12 @@ class RunningDaemon:
 
     def settled_report(self, patience_s: float = 30.0) -> dict[str, Any]:
         """The report once all that happened until now is in it, and nothing is pending."""
-        self.seen_report(patience_s)
-        wait_until(lambda: self.report()["gpus"][0]["pending_seconds"] == 0, patience_s)
-        return self.report()
-
-    def seen_report(self, patience_s: float = 30.0) -> dict[str, Any]:
-        """The report once all that happened until now is in it.
-
-        What a process that lives on does after its training stays pending.
-        """
         observed_s = self.report()["gpus"][0]["observed_seconds"]
 
         def has_seen_it() -> bool:
-            later_s: float = self.report()["gpus"][0]["observed_seconds"] - observed_s
-            return later_s > 1.5
+            gpu = self.report()["gpus"][0]
+            later_s: float = gpu["observed_seconds"] - observed_s
+            return later_s > 1.5 and gpu["pending_seconds"] == 0
 
         wait_until(has_seen_it, patience_s)
         return self.report()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from gpumon.core.idle_accounts import IdleAccounts
 from gpumon.core.pauses import PauseTracker
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample
@@ -23,7 +22,7 @@ _NO_REASONS: Mapping[str, int] = MappingProxyType({})
 _UNKNOWN, _NOT_IN_USE, _START_UP = IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP
 
 
-class GpuLedger(IdleAccounts):
+class GpuLedger:
     """Settles the samples of one GPU, oldest first.
 
     Idle time that a phase explains settles at once, and so does what lies
@@ -40,21 +39,30 @@ class GpuLedger(IdleAccounts):
     """
 
     __slots__ = (
-        "_bursts_are_plain", "_busy_ns", "_flag", "_in_job", "_last_active_end_ns",
-        "_observed_ns", "_pause_totals", "_pauses", "_pauses_shown", "_reason_ns", "_run_waits",
-        "job_named_process", "last_end_ns", "rejected", "resolution_ns",
+        "_bursts_are_plain", "_busy_ns", "_flag", "_hidden_ns", "_high_ns", "_idle_ns",
+        "_in_job", "_in_use_busy_ns", "_in_use_ns", "_inferred_ns", "_job_in_use_from_ns",
+        "_job_low_from_ns", "_last_active_end_ns", "_low_ns", "_observed_ns",
+        "_pause_totals", "_pauses", "_pauses_shown", "_pending_ns", "_reason_ns",
+        "_resolved_ns", "_run_waits", "_settings", "_unsure_busy_ns", "_unsure_low_ns",
+        "_unsure_ns", "job_named_process", "last_end_ns", "rejected", "resolution_ns",
     )  # fmt: skip
 
     def __init__(self, settings: DetectorSettings | None = None) -> None:
-        super().__init__(settings or DetectorSettings())
+        self._settings = settings or DetectorSettings()
         self._bursts_are_plain = self._settings.low_below <= self._settings.burst_above
         self._pauses = PauseTracker(self._settings)
         self._pauses_shown, self._pause_totals = 0, self._pauses.snapshot()
         self._flag = StarvedFlag(self._settings)
-        self._observed_ns = self._busy_ns = 0
+        self._observed_ns = self._busy_ns = self._pending_ns = 0
+        self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
+        self._idle_ns: dict[IdleCause, int] = {}
         self._reason_ns: dict[str, int] = {}
+        self._in_use_ns = self._in_use_busy_ns = self._low_ns = self._high_ns = 0
+        # Inactive time since the last active sample: in use only if another follows.
+        self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
         self._in_job = self._run_waits = False
         self.job_named_process = False
+        self._job_in_use_from_ns = self._job_low_from_ns = 0
         self._last_active_end_ns = 0
         self.last_end_ns = -1
         self.resolution_ns = 0
@@ -124,8 +132,6 @@ class GpuLedger(IdleAccounts):
         Args:
             sample: As in ``observe``.
             shared: Its idle time by cause; sums to at most its idle time.
-                What is ``unknown`` there is settled like untagged time: the
-                phase ``other`` explains nothing.
             reasons: Shares, summing to at most 1, of its ``input_wait`` by
                 what held the input up.
         """
@@ -133,30 +139,17 @@ class GpuLedger(IdleAccounts):
             return
         explained_ns = 0
         for cause, amount_ns in shared.idle_ns.items():
-            if cause is not _UNKNOWN:
-                self._add_idle(cause, amount_ns)
-                explained_ns += amount_ns
+            self._add_idle(cause, amount_ns)
+            explained_ns += amount_ns
+        unknown_ns = shared.idle_ns.get(_UNKNOWN, 0)
         input_wait_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0)
         self._resolved_ns += shared.resolved_ns
-        self._inferred_ns += explained_ns - shared.resolved_ns
+        self._inferred_ns += explained_ns - unknown_ns - shared.resolved_ns
         self._hidden_ns += shared.hidden_input_wait_ns
         for reason, share in (reasons or {}).items():
             self._reason_ns[reason] = self._reason_ns.get(reason, 0) + int(input_wait_ns * share)
         self._settle(sample, explained_ns, input_wait_ns)
         self._update_flag()
-
-    def hold(self, shared: SharedIdle) -> None:
-        """Say what phases make of time that is pending since before any use of the GPU.
-
-        With the first active sample it becomes that, and in use; where they
-        say no more, ``start_up``. Without a run that waits this is forgotten.
-
-        Args:
-            shared: A part of what is pending, by cause; no other part was
-                held before it.
-        """
-        if self._run_waits and not self._in_job:
-            self._held.add(shared, most_ns=self._pending_ns)
 
     def processes_seen(self, present: bool | None) -> None:
         """Take what the process list says: somebody, nobody, or nothing (``None``)."""
@@ -171,8 +164,8 @@ class GpuLedger(IdleAccounts):
         """Say whether a tagged run is attached that may yet use the GPU.
 
         While it is, the job does not end by itself, and idle time before its
-        first active sample is pending: what the run's phases say, else
-        ``start_up``, if it uses the GPU in the end; ``not_in_use`` if not.
+        first active sample is pending: ``start_up`` if the run uses the GPU
+        in the end, ``not_in_use`` if it never does.
         """
         if self._run_waits and not waits and not self._in_job:
             self._settle_pending(_NOT_IN_USE)
@@ -181,7 +174,7 @@ class GpuLedger(IdleAccounts):
     def end_job(self) -> None:
         """The job on this GPU is over, or the log is: what is pending was no pause."""
         self._settle_pending(_NOT_IN_USE)
-        self._forget_unsure()
+        self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
         self._in_job = self.job_named_process = False
 
     def snapshot(self) -> GpuTotals:
@@ -281,9 +274,7 @@ class GpuLedger(IdleAccounts):
             self._add_idle(_NOT_IN_USE, untagged_ns)
 
     def _begin_job(self) -> None:
-        if self._pending_ns:  # only where a run was waiting
-            self._settle_held()
-            self._settle_pending(_START_UP)
+        self._settle_pending(_START_UP)  # there is some only where a run was waiting
         self._in_job = True
         self._job_in_use_from_ns, self._job_low_from_ns = self._in_use_ns, self._low_ns
         self._pauses.begin_job()
@@ -296,6 +287,33 @@ class GpuLedger(IdleAccounts):
         )
         if now_ns - self._last_active_end_ns > patience_ns:
             self.end_job()
+
+    def _confirm_unsure(self) -> None:
+        self._settle_pending(_UNKNOWN)
+        self._in_use_ns += self._unsure_ns
+        self._in_use_busy_ns += self._unsure_busy_ns
+        self._low_ns += self._unsure_low_ns
+        self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
+
+    def _count_in_use(self, busy_ratio: float, length_ns: int, busy_ns: int) -> None:
+        self._in_use_ns += length_ns
+        self._in_use_busy_ns += busy_ns
+        if busy_ratio < self._settings.low_below:
+            self._low_ns += length_ns
+        elif busy_ratio > self._settings.high_above:
+            self._high_ns += length_ns
+
+    def _job_low_share(self) -> float:
+        in_use_ns = self._in_use_ns - self._job_in_use_from_ns
+        return (self._low_ns - self._job_low_from_ns) / in_use_ns if in_use_ns else 0.0
+
+    def _settle_pending(self, cause: IdleCause) -> None:
+        if self._pending_ns:
+            self._add_idle(cause, self._pending_ns)
+            self._pending_ns = 0
+
+    def _add_idle(self, cause: IdleCause, amount_ns: int) -> None:
+        self._idle_ns[cause] = self._idle_ns.get(cause, 0) + amount_ns
 
     def _update_flag(self) -> None:
         starved_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) + self._pauses.suspected_ns

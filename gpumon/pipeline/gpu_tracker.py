@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from gpumon.core.ledger import GpuLedger
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings import DetectorSettings
-from gpumon.core.sharing import SharedIdle, WindowParts, share_idle
+from gpumon.core.sharing import SharedIdle, share_idle
 from gpumon.core.state import GpuState
 from gpumon.core.timeline import merge_parts
 from gpumon.core.verdicts import judge
 from gpumon.pipeline.runs import Run
-from gpumon.pipeline.unused_time import UnusedTime
 
 _RECENT_SAMPLES = 256
 _new = tuple.__new__
@@ -29,8 +28,8 @@ class GpuTracker:
     """
 
     __slots__ = (
-        "_answered_at_ns", "_had_runs", "_has_peers", "_recent", "_settings", "_unused",
-        "ledger", "newest",
+        "_answered_at_ns", "_had_runs", "_has_peers", "_recent", "_settings", "ledger",
+        "newest",
     )  # fmt: skip
 
     def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
@@ -40,7 +39,6 @@ class GpuTracker:
         self._answered_at_ns: int | None = None
         self._had_runs = False
         self._has_peers = False  # only then is it worth remembering samples
-        self._unused = UnusedTime()
         self._recent: deque[BusySample] = deque(maxlen=_RECENT_SAMPLES)
 
     def hear(self, sample: GpuSample, at_ns: int) -> None:
@@ -59,7 +57,6 @@ class GpuTracker:
             self._answered_at_ns = at_ns
         if self._had_runs:
             self._had_runs = self._has_peers = False
-            self._unused.clear()
             ledger.run_waits(False)
         if sample.busy:
             ledger.observe(sample.busy)
@@ -90,12 +87,10 @@ class GpuTracker:
         waiting = any(run.ended_ns is None for run in runs)
         if runs:
             for sample in newest.busy:
-                self._settle_sample(sample, runs, peers)
+                ledger.observe_shared(sample, self._shared(sample, runs, peers))
             self._close(runs)
-        else:
-            self._unused.clear()
-            if newest.busy:
-                ledger.observe(newest.busy)
+        elif newest.busy:
+            ledger.observe(newest.busy)
         processes = newest.processes
         ledger.processes_seen(None if processes is None else bool(processes) or waiting)
 
@@ -117,44 +112,22 @@ class GpuTracker:
             ),
         )
 
-    def _settle_sample(
+    def _shared(
         self, sample: BusySample, runs: tuple[Run, ...], peers: Sequence[GpuTracker]
-    ) -> None:
+    ) -> SharedIdle:
         start_ns, end_ns, busy_ratio = sample
-        uuid, is_active = self.newest.device.uuid, busy_ratio > self._settings.active_above
-        parts, waiting = [], []
+        length_ns = end_ns - start_ns
+        parts = []
         for run in runs:
             covered_ns = run.timeline.covered_ns(start_ns, end_ns)
             if covered_ns <= 0:
                 continue
-            if is_active:
-                run.used_uuids.add(uuid)
-            if uuid in run.used_uuids:
+            if busy_ratio > self._settings.active_above:
+                run.used_uuids.add(self.newest.device.uuid)
+            if self.newest.device.uuid in run.used_uuids:
                 parts.append((run.timeline.parts(start_ns, end_ns), covered_ns))
-            else:
-                waiting.append(run)
-        if waiting and not parts:
-            self.ledger.observe((sample,))  # pending, whatever becomes of it
-            self._hold(self._unused.take(sample, waiting))
-            return
-        if self._unused.is_open and (parts or is_active):
-            self._hold(self._unused.release(runs))
-        self.ledger.observe_shared(sample, self._shared(sample, parts, peers))
-
-    def _hold(self, kept: Iterable[SharedIdle]) -> None:
-        for shared in kept:
-            self.ledger.hold(shared)
-
-    def _shared(
-        self,
-        sample: BusySample,
-        parts: list[tuple[WindowParts, int]],
-        peers: Sequence[GpuTracker],
-    ) -> SharedIdle:
         if not parts:
             return _NOTHING_SHARED
-        start_ns, end_ns, busy_ratio = sample
-        length_ns = end_ns - start_ns
         window = parts[0][0] if len(parts) == 1 else merge_parts(parts, length_ns)
         busy_ns = round(length_ns * busy_ratio)
         peer_ns = max((peer.busy_ns_within(start_ns, end_ns) for peer in peers), default=0)

@@ -29,7 +29,7 @@ class Run:
         self.label: str | None = None
         self.is_superseded = False  # a newer run has taken the label
         self._phase: TrainingPhase | None = None
-        self.entered_ns = self._phase_from_ns = reading.facts.started_ns
+        self._phase_from_ns = reading.facts.started_ns
         self.take(reading)
 
     @property
@@ -53,8 +53,7 @@ class Run:
         self.timeline.extend(reading.events, until_ns)
         for event in _since_newest_phase(reading.events):
             if event.kind is RingKind.ENTER:
-                self._phase, self.entered_ns = event.phase, event.at_ns
-                self._phase_from_ns = event.at_ns
+                self._phase, self._phase_from_ns = event.phase, event.at_ns
             elif event.kind is RingKind.AMOUNT:
                 self._phase_from_ns += event.value  # the ring's sums hold it already
 

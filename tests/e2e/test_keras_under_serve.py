@@ -20,14 +20,12 @@ CAUSE_OF = {
     "checkpoint": "checkpoint",
     "validation": "validation",
     "callback": "callbacks",
-    "compile": "compile",
 }
 AMOUNT_OF = {
     "input": ("--steps", "105", "--latency-ms", "25"),
     "checkpoint": ("--steps", "165", "--slow-seconds", "6"),
     "validation": ("--steps", "150", "--slow-seconds", "6"),
     "callback": ("--steps", "144", "--slow-seconds", "6"),
-    "compile": ("--steps", "60", "--slow-seconds", "12"),
 }
 """About 45 ms of compute a step, and what is slow besides: twelve seconds, the input partly hidden
 where a backend fetches it while it computes."""
@@ -51,7 +49,6 @@ def trainings() -> list[Any]:
     pairs = [
         ("jax", "input"),
         ("jax", "checkpoint"),
-        ("jax", "compile"),
         ("tensorflow", "input"),
         ("tensorflow", "validation"),
         ("torch", "input"),
@@ -119,7 +116,8 @@ class TestAKerasTrainingThatSomethingHoldsUp:
     def test_lost_to_it_what_its_sleeps_took_while_nothing_was_computed(
         self, training: Training
     ) -> None:
-        # A checkpoint is more than its sleep: it also writes; and a compile also compiles.
+        # Of a slow input the first batches are fetched before the GPU is at
+        # work; a checkpoint is more than its sleep: it also writes.
         lost_s = training.gpu["idle_by_cause"][training.cause]
         idle_s = training.result["idle_seconds"][training.slow]
 

@@ -143,7 +143,7 @@ def outcome_under_a_daemon(folder: Path) -> Outcome:
         os.environ["GPUMON_RUNTIME_DIR"] = str(daemon.runtime_dir)
         os.environ["GPUMON_GPUS"] = "0"
         truth = train_asynchronously(spans, step_s=0.016, input_s=0.015)
-        report = daemon.seen_report()
+        report = daemon.settled_report()
     lost_s = report["gpus"][0]["idle_by_cause"].get("input_wait", 0.0)
     bound_s = max(0.10 * truth.idle_s, 0.001 * _STEPS)
     return Outcome(

@@ -46,7 +46,7 @@ class TestAHostThatWaitsWhileTheDeviceIsBusy:
         from tests.truth.asynchronous_jax import train_asynchronously
 
         truth = train_asynchronously(tmp_path / "busy.jsonl", step_s=0.016, input_s=0.015)
-        gpu = daemon.seen_report()["gpus"][0]
+        gpu = daemon.settled_report()["gpus"][0]
 
         assert truth.host_waited_s > 3.5
         assert gpu["busy_seconds"] == pytest.approx(truth.busy_s, rel=0.02)

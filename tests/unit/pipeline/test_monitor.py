@@ -41,7 +41,7 @@ class TestAnIdleSecond:
     def test_before_the_first_burst_of_a_run_is_start_up(self) -> None:
         story = Story()
         story.ring()
-        story.pass_second(0.0, phases=[(0.0, TrainingPhase.START_UP)])
+        story.pass_second(0.0, phases=[(0.0, TrainingPhase.COMPILE)])
         state = story.pass_second(1.0, phases=[(0.0, STEP)])
 
         assert gpu(state).totals.idle_ns == {IdleCause.START_UP: s(1)}

@@ -34,7 +34,7 @@ class TestTheEndOfARun:
         story = Story()
         story.ring()
         for _ in range(5):
-            story.pass_second(0.0, phases=[(0.0, TrainingPhase.START_UP)])
+            story.pass_second(0.0, phases=[(0.0, TrainingPhase.COMPILE)])
         story.rings["train"] = replace(
             story.rings["train"], alive=False, ended_ns=story.now_ns + s(0.9)
         )
