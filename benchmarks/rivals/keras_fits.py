@@ -7,21 +7,20 @@ The time between two steps is taken by the device itself, so no hook has a part
 in it. ``hidden``: JAX computes 10 ms a step in earnest and does not wait for
 it; each batch takes the host 4 ms, which a hook must not bring to light.
 ``code``: Keras' own loop around a step that does nothing at all, so
-that of each step nothing is left but Keras' calls and the hook's.
+that of each step nothing is left but Keras' calls and the hook's. ``hook``: the
+same calls over and over, without Keras' loop, so that the hook is alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import random
 import sys
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +31,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 import keras
 import numpy as np
+
+from benchmarks.rivals.keras_callbacks import CALLBACKS
+from benchmarks.rivals.keras_steps import loop_us
 
 STEP_S = 0.010
 HIDDEN_INPUT_S = 0.004
@@ -150,66 +152,6 @@ def compiled(kind: type[Any], *layers: Any) -> Any:  # noqa: ANN401
     return model
 
 
-class EmptyCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """What somebody's own callback is before it does anything."""
-
-    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        pass
-
-    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        pass
-
-
-def no_callbacks() -> list[Any]:
-    """Keras alone."""
-    return []
-
-
-def empty_callback() -> list[Any]:
-    """One with nothing in it."""
-    return [EmptyCallback()]
-
-
-def two_callbacks() -> list[Any]:
-    """As many as gpumon has Keras call in each step, with nothing in them."""
-    callbacks = [EmptyCallback(), EmptyCallback()]
-    for callback in callbacks:
-        callback.async_safe = True
-    return callbacks
-
-
-def gpumon_callback() -> list[Any]:
-    """All that a user of gpumon adds."""
-    from trainer_hooks import PhaseTagger
-
-    return [PhaseTagger()]
-
-
-def gpumon_and_empty() -> list[Any]:
-    """The same beside a callback that Keras must wait for."""
-    return [*gpumon_callback(), EmptyCallback()]
-
-
-def nvitop_callback() -> list[Any]:
-    """nvitop's, which is a callback of the Keras inside TensorFlow."""
-    logging.disable(logging.WARNING)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says that it is deprecated
-        from nvitop.callbacks.keras import GpuStatsLogger
-
-        return [GpuStatsLogger(1)]
-
-
-CALLBACKS: dict[str, Callable[[], list[Any]]] = {
-    "bare": no_callbacks,
-    "empty": empty_callback,
-    "gpumon": gpumon_callback,
-    "two": two_callbacks,
-    "gpumon+empty": gpumon_and_empty,
-    "nvitop": nvitop_callback,
-}
-
-
 def period_us(model: Any, callbacks: list[Any], steps: int, device: Device) -> Figures:  # noqa: ANN401
     """Microseconds from step to step on the device, and of CPU.
 
@@ -259,6 +201,11 @@ def code_us(model: Any, callbacks: list[Any], steps: int) -> Figures:  # noqa: A
     }
 
 
+def hook_us(model: Any, callbacks: list[Any], steps: int) -> Figures:  # noqa: ANN401
+    """Microseconds of CPU that a step of Keras' calls takes, hot."""
+    return {"us": [loop_us(model, callbacks, (ROWS, LABELS), steps)]}
+
+
 def steps_counted(name: str) -> int:
     """Steps in gpumon's ring so far, if this variant has one."""
     if "gpumon" not in name:
@@ -272,7 +219,7 @@ def steps_counted(name: str) -> int:
 def main() -> int:
     """Fit in turns and print a line each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kind", choices=("period", "hidden", "code"), required=True)
+    parser.add_argument("--kind", choices=("period", "hidden", "code", "hook"), required=True)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--variants", nargs="+", choices=tuple(CALLBACKS), required=True)
@@ -286,6 +233,7 @@ def main() -> int:
         "period": (lambda: slow_model(device), lambda *what: period_us(*what, device)),
         "hidden": (busy_model, hidden_us),
         "code": (empty_model, code_us),
+        "hook": (empty_model, hook_us),
     }[args.kind]
     models = {name: new_model() for name in args.variants}
     for number in range(-1, args.rounds):  # the first round compiles

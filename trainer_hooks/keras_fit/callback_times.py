@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from threading import get_ident
 from time import monotonic_ns
-from typing import Final
+from typing import Final, Protocol
 
 from gpumon.core.label_text import label_text
 from gpumon.core.ring_facts import MAX_CALLBACK_CLASSES, MAX_CLASS_NAME
+from trainer_hooks.ring.process_ring import ProcessRing
 
 OTHERS: Final = "others"
 """What the classes beyond the sixteenth are called together."""
+
+
+class Run(Protocol):
+    """A training under way, and the ring that knows its thread."""
+
+    ring: ProcessRing
+    is_active: bool
 
 
 class CallbackTimes:
@@ -23,7 +33,6 @@ class CallbackTimes:
     {'TensorBoard': 45}
 
     Attributes:
-        spent_by_slot_ns: Nanoseconds; it grows as slots are given.
         since_ns: When the last one returned, or the first was called.
     """
 
@@ -31,13 +40,13 @@ class CallbackTimes:
         """Go on from ``known_ns``, what an earlier training of this process took."""
         known_ns = known_ns or {}
         self._names = list(known_ns)[:MAX_CALLBACK_CLASSES]
-        self.spent_by_slot_ns = [known_ns[name] for name in self._names]
+        self._spent_ns = [known_ns[name] for name in self._names]
         self.since_ns = monotonic_ns()
 
     @property
     def spent_ns(self) -> dict[str, int]:
         """Nanoseconds by class name: those that took any."""
-        spent = zip(self._names, self.spent_by_slot_ns, strict=True)
+        spent = zip(self._names, self._spent_ns, strict=True)
         return {name: spent_ns for name, spent_ns in spent if spent_ns}
 
     def slot_of(self, class_name: str) -> int:
@@ -49,7 +58,7 @@ class CallbackTimes:
                 name = OTHERS
             if name not in self._names:
                 self._names.append(name)
-                self.spent_by_slot_ns.append(0)
+                self._spent_ns.append(0)
         return self._names.index(name)
 
     def begin(self, now_ns: int | None = None) -> None:
@@ -59,5 +68,17 @@ class CallbackTimes:
     def returned(self, slot: int, now_ns: int | None = None) -> None:
         """One of them returned; what was since the last did is its own."""
         now_ns = monotonic_ns() if now_ns is None else now_ns
-        self.spent_by_slot_ns[slot] += now_ns - self.since_ns
+        self._spent_ns[slot] += now_ns - self.since_ns
         self.since_ns = now_ns
+
+    def hearer(self, slot: int, run: Run) -> Callable[..., None]:
+        """What is called after each method of a callback: as ``returned``, on the run's thread."""
+        spent_ns = self._spent_ns
+
+        def returned(_: object = None, logs: object = None) -> None:
+            if get_ident() == run.ring.thread and run.is_active:
+                now_ns = monotonic_ns()
+                spent_ns[slot] += now_ns - self.since_ns
+                self.since_ns = now_ns
+
+        return returned

@@ -72,6 +72,7 @@ class PhaseMachine:
         sees_steps: Whether fetching and computing can be told apart.
         is_calling_back: Whether callbacks are called on the thread that trains: a step
             of the model is then somebody's own, and none of this training.
+        awaits_batch: Whether the epoch has more batches, whose fetching is seen.
     """
 
     def __init__(self, pen: Pen, *, sees_steps: bool, fetches_first: bool = False) -> None:
@@ -88,7 +89,7 @@ class PhaseMachine:
         self.sees_steps = sees_steps
         self._fetches_first = sees_steps and fetches_first
         self._take_mode(TRAIN)
-        self._is_training = self.is_calling_back = False
+        self._is_training = self.is_calling_back = self.awaits_batch = False
         self._rest = START_UP
         self._after_announcing = START_UP if sees_steps else OTHER
         self._epoch_steps = inf
@@ -102,7 +103,7 @@ class PhaseMachine:
 
     def see_no_steps(self) -> None:
         """Steps pass by unseen: from now on the wait for input and the step are ``other``."""
-        self.sees_steps = self._fetches_first = False
+        self.sees_steps = self._fetches_first = self.awaits_batch = False
         self._after_announcing = OTHER
 
     def train_begin(self, epoch_steps: int | None) -> None:
@@ -117,7 +118,7 @@ class PhaseMachine:
     def train_end(self) -> None:
         """``fit`` is over, by its end or by an exception."""
         self._switch_to(TRAIN)
-        self._is_training = self.is_calling_back = False
+        self._is_training = self.is_calling_back = self.awaits_batch = False
         self._pen.enter(OTHER, TRAIN)
 
     def epoch_begin(self, epoch: int) -> None:
@@ -206,6 +207,7 @@ class PhaseMachine:
             waits: Whether Keras now waits for the results.
         """
         self._epoch_steps_done += steps
+        self.awaits_batch = self.sees_steps and self._epoch_steps_done < self._epoch_steps
         if self._after_announcing == START_UP and steps:
             self._after_announcing = TRAIN_STEP if self._fetches_first else INPUT_WAIT
             self._rest = BETWEEN_EPOCHS

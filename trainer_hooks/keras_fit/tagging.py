@@ -39,6 +39,11 @@ class Tagging:
 
     Only what happens on the thread that trains is a phase: Keras runs
     ``async_safe`` callbacks on others, beside the training.
+
+    Attributes:
+        ring: Knows the thread that trains.
+        machine: The rules.
+        is_active: Whether the run is still tagged.
     """
 
     def __init__(
@@ -61,7 +66,7 @@ class Tagging:
         """
         assert ring.writer is not None
         self._thread_before = ring.adopt_thread()
-        self._ring = ring
+        self.ring = ring
         self._wishes = wishes
         self._writer: RingWriter = ring.writer
         self._nvtx = None if wishes.ranges is None else NvtxPen(ring.writer, wishes.ranges)
@@ -70,7 +75,7 @@ class Tagging:
         self._waits_each_step = not getattr(callback_list, "_async_train", False)
         steps = getattr(model, "steps_per_execution", 1)
         self._steps_per_execution = steps if isinstance(steps, int) and steps > 0 else 1
-        self._is_active = True
+        self.is_active = True
         self._is_whole_fit = self._is_verbose = False
         self._fit: Fit | None = None
         self._times = CallbackTimes(self._writer.facts.callback_ns)
@@ -79,7 +84,7 @@ class Tagging:
         self._ends = StepEnds(self._writer)
         self._tap = ProbedTap(wishes.warn)
         self._tap.make(backend, model, self)
-        self._machine = self._tap.machine = PhaseMachine(
+        self.machine = self._tap.machine = PhaseMachine(
             self._pen, sees_steps=self._tap.is_there, fetches_first=self._tap.fetches_first
         )
         self._brackets: Brackets | None = None
@@ -99,18 +104,18 @@ class Tagging:
     @property
     def machine_here(self) -> PhaseMachine | None:
         """The rules, if the calling thread is the one that trains."""
-        is_here = get_ident() == self._ring.thread and self._is_active
-        return self._machine if is_here else None
+        is_here = get_ident() == self.ring.thread and self.is_active
+        return self.machine if is_here else None
 
     def is_in(self, callback_list: Any | None) -> bool:  # noqa: ANN401
         """Whether this is about the run that ``callback_list`` belongs to."""
         is_ours = callback_list is not None and callback_list is self._callback_list
-        return self._is_active and is_ours
+        return self.is_active and is_ours
 
     def is_around(self, callback_list: Any | None) -> bool:  # noqa: ANN401
         """Whether this run's callbacks are being called, and one of them runs that other list."""
         is_other = self._callback_list is not callback_list
-        return self._is_active and is_other and is_calling(self._callback_list)
+        return self.is_active and is_other and is_calling(self._callback_list)
 
     def ends_with(self, feeder: object) -> None:
         """Stop when Keras' iterator over epochs is gone: somebody's callback may have raised."""
@@ -121,10 +126,10 @@ class Tagging:
 
     def stop(self) -> None:
         """Take everything away. Safe to call twice."""
-        if not self._is_active:
+        if not self.is_active:
             return
         is_here = self.machine_here is not None
-        self._is_active = False
+        self.is_active = False
         if self._end is not None:
             self._end.detach()
         self._tap.remove()
@@ -133,8 +138,8 @@ class Tagging:
         unbracket_flush(self._callback_list)
         self._ends.stop()
         if is_here:
-            self._machine.train_end()
-            self._ring.give_back_thread(self._thread_before)
+            self.machine.train_end()
+            self.ring.give_back_thread(self._thread_before)
         if self._nvtx is not None:
             self._nvtx.close()
 
@@ -143,12 +148,12 @@ class Tagging:
     def train_begins(self, epoch_steps: int | None, *, verbose: bool) -> None:
         self._is_whole_fit, self._is_verbose = True, verbose
         self._tap.place(TRAIN)
-        self._fit = Fit(self._writer, self._machine, wants_logs=self._wishes.logs)
+        self._fit = Fit(self._writer, self.machine, wants_logs=self._wishes.logs)
         self._ends.times = self._fit.step_times
-        self._machine.train_begin(epoch_steps)
+        self.machine.train_begin(epoch_steps)
         if self._brackets is None:
             # Nobody will say when the callbacks are over.
-            self._machine.is_calling_back = False
+            self.machine.is_calling_back = False
             self._pen.enter(OTHER, TRAIN)
 
     def train_ends(self) -> None:
@@ -207,7 +212,7 @@ class Tagging:
             machine.callbacks_end()
 
     def batch_announced(self, batch: int, logs: object = None) -> None:
-        if get_ident() != self._ring.thread or not self._is_active:
+        if get_ident() != self.ring.thread or not self.is_active:
             return
         if not self._tap.has_passed:
             unseen = self._tap.announced()
@@ -216,40 +221,36 @@ class Tagging:
         elif self._may_spare_batches and self._tap.is_trusted and self._brackets is not None:
             self._may_spare_batches = False
             self._brackets.hear_no_batches_begin()
-        self._machine.batch_announced()
+        self.machine.batch_announced()
         self._times.since_ns = monotonic_ns()
 
     def batch_begins(self, batch: int, logs: object = None) -> None:
-        if get_ident() == self._ring.thread and self._is_active:
-            machine = self._machine
+        if get_ident() == self.ring.thread and self.is_active:
+            machine = self.machine
             if not machine.sees_steps:
                 self._pen.count(self._steps_per_execution, 0)
             machine.batch_begins()
 
     def step_returned(self, batch: int, logs: object = None) -> None:
-        if get_ident() == self._ring.thread and self._is_active:
-            self._machine.step_returned()
-            self._times.since_ns = now_ns = self._writer.since_ns
-            if self._waits_each_step:
-                self._ends.seen(now_ns)
+        if get_ident() == self.ring.thread and self.is_active:
+            self.machine.step_returned()
+            writer, step_times = self._writer, self._ends.times
+            self._times.since_ns = now_ns = writer.since_ns
+            if self._waits_each_step and step_times is not None:
+                step_times.done(writer.steps, now_ns)
 
     def batch_callbacks_end(self, batch: int, logs: object = None) -> None:
-        if get_ident() == self._ring.thread and self._is_active:
-            self._machine.batch_callbacks_end()
+        if get_ident() == self.ring.thread and self.is_active:
+            machine = self.machine
+            machine.is_calling_back = False
+            if not machine.awaits_batch:
+                machine.batch_callbacks_end()
 
     def slot_of(self, callback: object) -> int:
         return self._times.slot_of(type(callback).__name__)
 
     def after(self, slot: int) -> Callable[..., None]:
-        ring, times, spent_ns = self._ring, self._times, self._times.spent_by_slot_ns
-
-        def returned(*_: object, **__: object) -> None:
-            if get_ident() == ring.thread and self._is_active:
-                now_ns = monotonic_ns()
-                spent_ns[slot] += now_ns - times.since_ns
-                times.since_ns = now_ns
-
-        return returned
+        return self._times.hearer(slot, self)
 
     def checkpoint_begin(self, *_: object, **__: object) -> None:
         machine = self.machine_here
@@ -275,7 +276,7 @@ class Tagging:
         if steps:
             self._tap.has_passed = True
         waits = self._waits_each_step
-        self._machine.dispatched(steps, samples, waits=waits)
+        self.machine.dispatched(steps, samples, waits=waits)
         if not waits:
             self._ends.handed_over(logs)
 

@@ -54,16 +54,18 @@ _NO_WORDS: Final = (0,) * (T_XOR - T_PHASES - len(PHASES))
 _REST_NS: Final = 10_000_000
 """The totals are published no more often than that while phases of a step follow each other: it
 takes longer than a record. What a killed process then keeps to itself is 10 ms."""
-_OF_A_STEP: Final = frozenset(
-    PHASE_NUMBER[phase]
-    for phase in (
+_LASTS: Final = tuple(
+    phase
+    not in (
         TrainingPhase.INPUT_WAIT,
         TrainingPhase.HOST_TO_DEVICE,
         TrainingPhase.TRAIN_STEP,
         TrainingPhase.DEVICE_SYNC,
         TrainingPhase.CALLBACKS,
     )
+    for phase in PHASES
 )
+"""By the phase's number: whether it is no part of a step."""
 
 _writers: weakref.WeakSet[RingWriter] = weakref.WeakSet()
 
@@ -169,7 +171,7 @@ class RingWriter:
             spent_ns = now_ns - self.since_ns
             self.since_ns, self.span = now_ns, phase | mode << MODE_SHIFT
             self._spent_ns[old] += spent_ns
-            if now_ns >= self._due_ns or phase not in _OF_A_STEP:
+            if now_ns >= self._due_ns or _LASTS[phase]:
                 self._publish(now_ns)
         except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
             self._give_up(error)

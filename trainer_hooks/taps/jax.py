@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from threading import get_ident
 from typing import Any
 
 from trainer_hooks.keras_fit.phase_machine import TRAIN, PhaseMachine
@@ -77,8 +78,10 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
 
     def train(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
         nonlocal batches
-        machine = listener.machine_here
-        if machine is None or machine.is_calling_back or not hasattr(iterator, "__next__"):
+        machine = listener.machine
+        # As ``machine_here``, in place: this is asked in every step.
+        is_here = get_ident() == listener.ring.thread and listener.is_active
+        if not is_here or machine.is_calling_back or not hasattr(iterator, "__next__"):
             # An older Keras hands over what it fetched: a wait that was not seen is not told.
             return function(state, iterator)
         if batches is None:

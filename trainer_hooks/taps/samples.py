@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _DEEPEST: Final = 8
-_PAIRS: Final = frozenset({tuple, list})
 
 
 def rows_of(batch: Any) -> int:  # noqa: ANN401
@@ -16,11 +15,16 @@ def rows_of(batch: Any) -> int:  # noqa: ANN401
     """
     try:
         # Nearly every batch is a pair of arrays: this is asked in every step.
-        first = batch[0] if type(batch) in _PAIRS else batch
-        if not hasattr(first, "shape"):
-            first = _first_array(first)
-        return int(first.shape[0])
+        kind = type(batch)
+        return int((batch[0] if kind is tuple or kind is list else batch).shape[0])
     except Exception:  # noqa: BLE001 (whatever a batch is, the training goes on)
+        return _rows_inside(batch)
+
+
+def _rows_inside(batch: Any) -> int:  # noqa: ANN401
+    try:
+        return int(_first_array(batch).shape[0])
+    except Exception:  # noqa: BLE001
         return 0
 
 

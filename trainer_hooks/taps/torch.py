@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, Final
 
 from trainer_hooks.keras_fit.phase_machine import TRAIN
@@ -56,8 +57,10 @@ class TorchTap(StepFunctions):
         listener, clock = self._listener, self._clock
 
         def train(data: Any) -> Any:  # noqa: ANN401
-            machine = listener.machine_here
-            if machine is None or machine.is_calling_back:
+            machine = listener.machine
+            # As ``machine_here``, in place: this is asked in every step.
+            is_here = get_ident() == listener.ring.thread and listener.is_active
+            if not is_here or machine.is_calling_back:
                 return function(data)
             device = self._device
             if device is None and self._steps_to_find_a_device:

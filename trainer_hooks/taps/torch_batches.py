@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from threading import get_ident
 from typing import Any, Final
 
 from trainer_hooks.keras_fit.brackets import caller_named
@@ -103,9 +104,10 @@ class TimedBatches:
         return self
 
     def __next__(self) -> Any:  # noqa: ANN401
-        machine = self._listener.machine_here
-        if machine is None:
+        listener = self._listener
+        if get_ident() != listener.ring.thread or not listener.is_active:
             return next(self._source)
+        machine = listener.machine
         if machine.mode != self._mode == TRAIN:
             machine.run_end()  # a validation that raised, and somebody caught it
         machine.fetch_begin()
