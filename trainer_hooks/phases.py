@@ -79,7 +79,7 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
             number, mode = self._before.pop()
             ring.depth -= 1
             is_past_start_up = number == START_UP and ring.depth == 0
-            writer.enter(_OTHER if is_past_start_up else number, mode)
+            writer.enter(_OTHER if is_past_start_up else number, mode, is_brief=True)
 
 
 class TimedIterator(Generic[T]):

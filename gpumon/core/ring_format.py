@@ -57,7 +57,8 @@ WORD_MASK: Final = (1 << 64) - 1
 SEQUENCE_MASK: Final = (1 << 48) - 1
 
 _KINDS: Final = {int(kind): kind for kind in RingKind}
-_COUNT_LIMIT: Final = 1 << 53
+COUNT_LIMIT: Final = 1 << 53
+"""More steps or samples than that are a lie, and no whole number in JSON."""
 _MAX_EPOCH: Final = 1 << 32
 
 
@@ -188,15 +189,15 @@ def _totals(words: array[int]) -> RingTotals | None:
     mode, phase = words[T_PRESENT] >> MODE_SHIFT, words[T_PRESENT] & 0xFF
     epoch = words[T_EPOCH_PLUS_1]
     counts = (words[T_STEPS], words[T_SAMPLES], words[T_SINCE_NS], words[T_LAST_NS])
-    if phase >= len(PHASES) or mode > 2 or epoch > _MAX_EPOCH or max(counts) > _COUNT_LIMIT * 512:
+    if phase >= len(PHASES) or mode > 2 or epoch > _MAX_EPOCH or max(counts) > COUNT_LIMIT * 512:
         return None
     return RingTotals(
         generation=words[T_GENERATION],
         present=PHASES[phase],
         mode=mode,
         since_ns=words[T_SINCE_NS],
-        steps=min(words[T_STEPS], _COUNT_LIMIT),
-        samples=min(words[T_SAMPLES], _COUNT_LIMIT),
+        steps=min(words[T_STEPS], COUNT_LIMIT),
+        samples=min(words[T_SAMPLES], COUNT_LIMIT),
         epoch=epoch - 1 if epoch else None,
         last_ns=words[T_LAST_NS],
         phase_ns=tuple(words[T_PHASES : T_PHASES + len(PHASES)]),

@@ -10,7 +10,7 @@ from typing import Final, overload
 
 from gpumon.core.phase import PHASES
 from gpumon.core.ring_events import RingEvent, RingKind
-from gpumon.core.ring_format import RECORD_BYTES, RECORD_WORDS, SEQUENCE_MASK
+from gpumon.core.ring_format import COUNT_LIMIT, RECORD_BYTES, RECORD_WORDS, SEQUENCE_MASK
 
 _BIG: Final = sys.byteorder == "big"
 _KIND_BYTE, _PHASE_BYTE = (6, 7) if _BIG else (1, 0)
@@ -118,11 +118,13 @@ def whole_records(raw: bytes, first_sequence: int) -> RingRecords | None:
 
 
 def newest_value(events: Sequence[RingEvent], kind: RingKind) -> int:
-    """What the newest record of that kind is worth; 0 where there is none."""
+    """What the newest record of that kind is worth, at most ``COUNT_LIMIT``; 0 where none is."""
     if isinstance(events, RingRecords):
         at = events.kinds.rfind(kind)
-        return events.values[at] if at >= 0 else 0
-    return next((event.value for event in reversed(events) if event.kind is kind), 0)
+        value = events.values[at] if at >= 0 else 0
+    else:
+        value = next((event.value for event in reversed(events) if event.kind is kind), 0)
+    return min(value, COUNT_LIMIT)
 
 
 def _number(words: array[int]) -> int:

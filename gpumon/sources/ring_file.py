@@ -36,6 +36,7 @@ MAX_RECORDS_PER_READ: Final = 16_384
 """More than a ring can gain in a second at the speed of training; older ones count as lost."""
 
 _SLACK_NS: Final = NS_PER_S
+_LAST_RECORDS: Final = 64
 _SLACK_RECORDS: Final = 16
 """So far behind the head a record may still be under way: two threads of the writer may race."""
 
@@ -153,11 +154,18 @@ class RingFile:
         if self._ended is not None or self._totals is None:
             return None
         raw = os.pread(self._descriptor, HEADER_BYTES, 0)
-        totals = newest_totals(raw, parse_header(raw).totals_generation)
+        header = parse_header(raw)
+        totals = newest_totals(raw, header.totals_generation)
         if totals is None or _falls(self._totals, totals) or totals.last_ns > now_ns + _SLACK_NS:
             return None
-        wall_ns = max(0, totals.last_ns - self._facts.started_ns)
-        counts = RingCounts(max(self._steps, totals.steps), wall_ns)
+        # The totals lag by some milliseconds behind the last few records.
+        count = min(_LAST_RECORDS, header.head)
+        records = decode_records(self._raw_records(header.head - count, count), header.head - count)
+        events = [event for event in records if event is not None]
+        steps = max(self._steps, totals.steps, newest_value(events, RingKind.STEP))
+        last_ns = max([totals.last_ns, *(event.at_ns for event in events)])
+        wall_ns = max(0, min(last_ns, now_ns) - self._facts.started_ns)
+        counts = RingCounts(steps, wall_ns)
         return self._host_pid or self._facts.pid, counts
 
     def _last_sign_ns(self, totals: RingTotals, events: Sequence[RingEvent]) -> int:

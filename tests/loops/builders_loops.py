@@ -13,6 +13,7 @@ from gpumon.core.ring_events import RingEvent, RingKind, RunFacts
 from gpumon.core.ring_format import (
     HEADER_BYTES,
     PAGE_BYTES,
+    RingTotals,
     decode_records,
     newest_totals,
     parse_header,
@@ -134,10 +135,24 @@ class RingSays:
         self.phase_ns = {phase.value: ns for phase, ns in zip(PHASES, totals.phase_ns, strict=True)}
         self.present = PHASES[pen.present[0]].value
         self.mode = pen.present[1]
-        self.phase_ns[self.present] += self.at_ns - totals.since_ns
-        self.steps, self.samples, self.epoch = totals.steps, totals.samples, totals.epoch
+        self.epoch = totals.epoch
         self.facts: RunFacts = pen.facts
         self.records = _records(raw, header.head)
+        self.steps = max(totals.steps, self._newest(RingKind.STEP))
+        self.samples = max(totals.samples, self._newest(RingKind.SAMPLES))
+        self._add_what_the_totals_do_not_say_yet(totals)
+
+    def _newest(self, kind: RingKind) -> int:
+        return max((e.value for e in self.records if e.kind is kind), default=0)
+
+    def _add_what_the_totals_do_not_say_yet(self, totals: RingTotals) -> None:
+        """They lag by some milliseconds, as a reader knows: the records go on."""
+        phase, since_ns = totals.present, totals.since_ns
+        for event in self.records:
+            if event.kind is RingKind.ENTER and event.at_ns > totals.since_ns:
+                self.phase_ns[phase.value] += event.at_ns - since_ns
+                phase, since_ns = event.phase, event.at_ns
+        self.phase_ns[phase.value] += self.at_ns - since_ns
 
     def phases(self) -> list[tuple[str, int]]:
         """Every phase entered, in order, with its mode."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
@@ -144,6 +145,11 @@ def _say_where_gpus_do_not_fit(facts: RunFacts) -> None:
         )
 
 
+def _settle() -> None:
+    if _Slot.ring is not None and _Slot.ring.writer is not None:
+        _Slot.ring.writer.settle()
+
+
 def _forget_in_child() -> None:
     """A forked child records nothing, and must not wait for a lock its parent held."""
     _Slot.lock = threading.Lock()
@@ -151,4 +157,5 @@ def _forget_in_child() -> None:
         _Slot.ring = ProcessRing(None)
 
 
+atexit.register(_settle)
 os.register_at_fork(after_in_child=_forget_in_child)

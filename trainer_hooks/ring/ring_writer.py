@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import reduce
 from itertools import count
 from operator import xor
-from struct import Struct
 from time import monotonic_ns
 from typing import Final
 
@@ -20,17 +19,20 @@ from gpumon.core.ring_format import (
     PAGE_BYTES,
     RECORD_BYTES,
     RECORD_COUNT,
-    RECORD_WORDS,
     SEQUENCE_SHIFT,
-    T_PHASES,
-    T_XOR,
-    TOTALS_AT_WORDS,
-    TOTALS_WORDS,
     WORD_HEAD,
     WORD_MASK,
     WORD_TOTALS_GENERATION,
 )
 from trainer_hooks.ring.ring_memory import RingMemory, publish
+from trainer_hooks.ring.ring_stores import (
+    LASTS,
+    NO_WORDS,
+    TOTALS_AT_BYTES,
+    put_record,
+    put_totals,
+    put_two_records,
+)
 
 START_UP: Final = PHASE_NUMBER[TrainingPhase.START_UP]
 
@@ -44,29 +46,9 @@ _EPOCH: Final = RingKind.EPOCH << KIND_SHIFT
 _EVENT: Final = RingKind.EVENT << KIND_SHIFT
 _PHASE_MASK: Final = (1 << MODE_SHIFT) - 1
 
-# In the machine's own byte order, each word is one store.
-_put_record: Final = Struct(f"@{RECORD_WORDS}Q").pack_into
-_put_two_records: Final = Struct(f"@{2 * RECORD_WORDS}Q").pack_into
-_put_totals: Final = Struct(f"@{TOTALS_WORDS}Q").pack_into
-_TOTALS_AT: Final = tuple(8 * at for at in TOTALS_AT_WORDS)
-_NO_WORDS: Final = (0,) * (T_XOR - T_PHASES - len(PHASES))
-
 _REST_NS: Final = 10_000_000
 """The totals are published no more often than that while phases of a step follow each other: it
 takes longer than a record. What a killed process then keeps to itself is 10 ms."""
-_LASTS: Final = tuple(
-    phase
-    not in (
-        TrainingPhase.INPUT_WAIT,
-        TrainingPhase.HOST_TO_DEVICE,
-        TrainingPhase.TRAIN_STEP,
-        TrainingPhase.DEVICE_SYNC,
-        TrainingPhase.CALLBACKS,
-    )
-    for phase in PHASES
-)
-"""By the phase's number: whether it is no part of a step."""
-
 _writers: weakref.WeakSet[RingWriter] = weakref.WeakSet()
 
 
@@ -115,7 +97,7 @@ class RingWriter:
         self._sequences = count()
         self._spent_ns = [0] * len(PHASES)
         self.since_ns = facts.started_ns
-        self._epoch_plus_1 = self._generation = self._published_samples = 0
+        self._epoch_plus_1 = self._generation = self._told_samples = 0
         self._due_ns = self._pending = 0
         self._put(_ENTER | START_UP, facts.started_ns, 0)
         self._publish(facts.started_ns)
@@ -132,13 +114,16 @@ class RingWriter:
         open_ns = monotonic_ns() - self.since_ns if self.present[0] == phase else 0
         return self._spent_ns[phase] + max(0, open_ns)
 
-    def enter(self, phase: int, mode: int = 0, *, is_done: bool = False) -> None:
+    def enter(
+        self, phase: int, mode: int = 0, *, is_done: bool = False, is_brief: bool = False
+    ) -> None:
         """End the phase under way; phase number ``phase`` begins.
 
         Args:
             phase: Number of the phase.
             mode: Number of the ``TrainingMode``.
             is_done: All steps so far were done by the device at that instant.
+            is_brief: Another phase follows soon: the totals may lag, as within a step.
         """
         if not self.enabled:
             return
@@ -154,7 +139,7 @@ class RingWriter:
                 entry = following << SEQUENCE_SHIFT | _ENTER | phase
                 slot = sequence & _SLOT_MASK
                 if following == sequence + 1 and slot != _SLOT_MASK:
-                    _put_two_records(
+                    put_two_records(
                         data, PAGE_BYTES + RECORD_BYTES * slot,
                         first, now_ns, steps, first ^ now_ns ^ steps,
                         entry, now_ns, mode, entry ^ now_ns ^ mode,
@@ -166,12 +151,12 @@ class RingWriter:
             else:
                 first = sequence << SEQUENCE_SHIFT | _ENTER | phase
                 at = PAGE_BYTES + RECORD_BYTES * (sequence & _SLOT_MASK)
-                _put_record(data, at, first, now_ns, mode, first ^ now_ns ^ mode)
+                put_record(data, at, first, now_ns, mode, first ^ now_ns ^ mode)
             self._words[WORD_HEAD] = sequence + 1
             spent_ns = now_ns - self.since_ns
             self.since_ns, self.span = now_ns, phase | mode << MODE_SHIFT
             self._spent_ns[old] += spent_ns
-            if now_ns >= self._due_ns or _LASTS[phase]:
+            if now_ns >= self._due_ns or (LASTS[phase] and not is_brief):
                 self._publish(now_ns)
         except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
             self._give_up(error)
@@ -186,13 +171,21 @@ class RingWriter:
 
     def step(self, steps: int = 1, samples: int = 0) -> None:
         """``steps`` more training steps were handed to the device, with ``samples`` samples."""
-        self.count(steps, samples)
-        self._put_pending()
-        if self.enabled:
-            try:
-                self._publish(monotonic_ns())
-            except Exception as error:  # noqa: BLE001
-                self._give_up(error)
+        if not self.enabled:
+            return
+        try:
+            if self._pending:
+                self._put_pending()
+            now_ns, phase = monotonic_ns(), self.span & _PHASE_MASK
+            self.steps += steps
+            self._put(_STEP | phase, now_ns, self.steps)
+            if samples:
+                self._told_samples = self.samples = self.samples + samples
+                self._put(_SAMPLES | phase, now_ns, self._told_samples)
+            if now_ns >= self._due_ns:
+                self._publish(now_ns)
+        except Exception as error:  # noqa: BLE001
+            self._give_up(error)
 
     def amount(self, phase: int, duration_ns: int) -> None:
         """``duration_ns`` of the phase under way were really spent in ``phase``."""
@@ -238,6 +231,17 @@ class RingWriter:
         except Exception as error:  # noqa: BLE001
             self._give_up(error)
 
+    def settle(self) -> None:
+        """Let the totals say all that the records do: nothing more may come for long."""
+        if not self.enabled:
+            return
+        try:
+            if self._pending:
+                self._put_pending()
+            self._publish(monotonic_ns())
+        except Exception as error:  # noqa: BLE001
+            self._give_up(error)
+
     def disable(self) -> None:
         """Write nothing from now on. The lock stays until the process ends."""
         self.enabled = False
@@ -262,26 +266,28 @@ class RingWriter:
         moment; the next record puts it right.
         """
         sequence = next(self._sequences)
-        self._put_at(sequence, sequence << SEQUENCE_SHIFT | kind_and_phase, at_ns, value)
+        first = sequence << SEQUENCE_SHIFT | kind_and_phase
+        at = PAGE_BYTES + RECORD_BYTES * (sequence & _SLOT_MASK)
+        put_record(self._data, at, first, at_ns, value, first ^ at_ns ^ value)
         self._words[WORD_HEAD] = sequence + 1
 
     def _put_at(self, sequence: int, first: int, at_ns: int, value: int) -> None:
         at = PAGE_BYTES + RECORD_BYTES * (sequence & _SLOT_MASK)
-        _put_record(self._data, at, first, at_ns, value, first ^ at_ns ^ value)
+        put_record(self._data, at, first, at_ns, value, first ^ at_ns ^ value)
 
     def _publish(self, now_ns: int) -> None:
         """Write the copy of the totals that readers do not look at, then have them look at it."""
         samples = self.samples
-        if samples != self._published_samples:
-            self._published_samples = samples
+        if samples != self._told_samples:
+            self._told_samples = samples
             self._put(_SAMPLES | self.span & _PHASE_MASK, now_ns, samples)
         self._due_ns = now_ns + _REST_NS
         generation = self._generation + 1
         words = (
             generation, self.span, self.since_ns, self.steps, samples, self._epoch_plus_1,
-            now_ns, 0, *self._spent_ns, *_NO_WORDS,
+            now_ns, 0, *self._spent_ns, *NO_WORDS,
         )  # fmt: skip
-        _put_totals(self._data, _TOTALS_AT[generation & 1], *words, reduce(xor, words))
+        put_totals(self._data, TOTALS_AT_BYTES[generation & 1], *words, reduce(xor, words))
         self._words[WORD_TOTALS_GENERATION] = generation
         self._generation = generation
 

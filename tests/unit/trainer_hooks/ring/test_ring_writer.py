@@ -253,10 +253,29 @@ class TestTotals:
         for number in range(200):
             ring.writer.enter(number % len(PHASES), number % 3)
             ring.writer.step(1, number)
+            assert sum(totals(ring).phase_ns) == totals(ring).since_ns - ring.facts.started_ns
+            ring.writer.settle()
             assert totals(ring).present is PHASES[number % len(PHASES)]
             assert totals(ring).steps == number + 1
             ring.writer.epoch(number)
             assert totals(ring).epoch == number
+
+    def test_lag_by_ten_milliseconds_at_most_while_only_steps_are_counted(
+        self, ring: WrittenRing
+    ) -> None:
+        until_ns = time.monotonic_ns() + 50 * MS
+        ends_ns = [ring.facts.started_ns]
+        while time.monotonic_ns() < until_ns:
+            ring.writer.step(1, 8)
+            ends_ns.append(time.monotonic_ns())
+
+            told = totals(ring).steps
+
+            assert ends_ns[-1] - ends_ns[told] < 10 * MS + (time.monotonic_ns() - ends_ns[-2])
+        assert events(ring)[-1] is not None
+        assert [e.value for e in events(ring)[-3:] if e and e.kind is RingKind.STEP] == [
+            ring.writer.steps
+        ]
 
     def test_learn_of_steps_that_were_only_counted_when_a_lasting_phase_is_entered(
         self, ring: WrittenRing
