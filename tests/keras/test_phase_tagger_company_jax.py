@@ -125,22 +125,3 @@ class TestASubclassWithArgumentsOfItsOwn:
 
         assert (type(twin), twin.parts) == (Named, ("a", "b"))
         assert steps_told() == 4
-
-
-class TestAProcessThatMayStartNoThread:
-    def test_trains_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        import jax.numpy
-
-        from trainer_hooks.taps.device_watch import DeviceWatch
-
-        def refuse(self: threading.Thread) -> None:
-            raise RuntimeError("can't start new thread")
-
-        watch = DeviceWatch(lambda number, at_ns: None)
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
-            watch.submit(1, jax.numpy.zeros(1))
-        watch.submit(2, jax.numpy.zeros(1))
-        watch.stop()
-
-        assert "gpumon-device" not in [thread.name for thread in threading.enumerate()]

@@ -162,8 +162,8 @@ class Brackets:
     def hear_no_batches_begin(self) -> None:
         """Save each step some microseconds, if nobody else has callbacks before a batch."""
         if not any(_BATCH_BEGIN in self._methods_of(one) for one in self._original):
-            first, last = _FirstAfterEachBatch, _LastAfterEachBatch
-            self._place(*((first, last) if self._ends_here else (_First, _Last)))
+            # On Keras' own threads, only the results are waited for: nothing comes after them.
+            self._place(_FirstAfterEachBatch, _LastAfterEachBatch if self._ends_here else _Last)
 
     def remove(self) -> None:
         """Leave the list as it was found."""

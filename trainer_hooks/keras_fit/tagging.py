@@ -81,7 +81,7 @@ class Tagging:
         self._times = CallbackTimes(self._writer.facts.callback_ns)
         self._restated_ns = 0
         self._end: weakref.finalize[[], Any] | None = None
-        self._ends = StepEnds(self._writer)
+        self._ends = StepEnds(self._writer, self._steps_per_execution)
         self._tap = ProbedTap(wishes.warn)
         self._tap.make(backend, model, self)
         self.machine = self._tap.machine = PhaseMachine(
@@ -93,8 +93,7 @@ class Tagging:
         if not self._waits_each_step:
             bracket_flush(callback_list, self._pen, lambda: self.machine_here)
         self._may_spare_batches = backend in ("jax", "torch")
-        if backend == "jax":
-            self._tap.attempt(self._ends.watch_jax)
+        self._is_asynchronous = self._may_spare_batches and not self._waits_each_step
 
     @property
     def has_brackets(self) -> bool:
@@ -136,7 +135,6 @@ class Tagging:
         if self._brackets is not None:
             self._brackets.remove()
         unbracket_flush(self._callback_list)
-        self._ends.stop()
         if is_here:
             self.machine.train_end()
             self.ring.give_back_thread(self._thread_before)
@@ -159,7 +157,6 @@ class Tagging:
     def train_ends(self) -> None:
         if self.machine_here is not None:
             self._restate_callbacks()
-            self._ends.stop()  # it may have a last step to tell of
             self._attempt(self._say_the_last_line)
         self.stop()
 
@@ -181,6 +178,7 @@ class Tagging:
         machine = self.machine_here
         if machine is not None:
             machine.epoch_begin(epoch)
+            self._ends.epoch_begins()
             if self._fit is not None:
                 self._attempt(self._fit.epoch_begins)
             self._times.begin()
@@ -238,6 +236,8 @@ class Tagging:
             self._times.since_ns = now_ns = writer.since_ns
             if self._waits_each_step and step_times is not None:
                 step_times.done(writer.steps, now_ns)
+        elif self._is_asynchronous and self.is_active:
+            self._ends.results_are_there(batch, monotonic_ns())
 
     def batch_callbacks_end(self, batch: int, logs: object = None) -> None:
         if get_ident() == self.ring.thread and self.is_active:
@@ -277,8 +277,8 @@ class Tagging:
             self._tap.has_passed = True
         waits = self._waits_each_step
         self.machine.dispatched(steps, samples, waits=waits)
-        if not waits:
-            self._ends.handed_over(logs)
+        if not waits and self._brackets is None:
+            self._ends.seen(monotonic_ns())
 
     def device_done(self, step: int, at_ns: int) -> None:
         self._ends.told(step, at_ns)
