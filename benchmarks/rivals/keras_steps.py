@@ -49,56 +49,41 @@ def loop_us(model: Any, callbacks: list[Any], batch: Batch, steps: int) -> float
     listed = keras.callbacks.CallbackList(
         callbacks, model=model, params={"steps": WARM_UP + steps, "verbose": 0, "epochs": 1}
     )
-    fit = _fit_on_jax if keras.backend.backend() == "jax" else _fit_on_torch
-    return fit(model, listed, _Feeder(batch), batch, steps) / steps / 1e3
+    return _fit(model, listed, _Feeder(batch), steps) / steps / 1e3
 
 
-# Hooks find ``epoch_iterator`` by its name, as in Keras' own ``fit``.
-
-
-def _fit_on_jax(
+def _fit(
     model: Any,  # noqa: ANN401
     callbacks: Any,  # noqa: ANN401
-    epoch_iterator: _Feeder,
-    batch: Batch,
+    epoch_iterator: _Feeder,  # hooks find it by its name, as in Keras' own ``fit``
     steps: int,
 ) -> int:
-    callbacks.on_train_begin()
-    callbacks.on_epoch_begin(0)
-    batches, began_ns = itertools.repeat(batch), 0
-    for step in range(WARM_UP + steps):
-        if step == WARM_UP:
-            began_ns = time.thread_time_ns()
-        callbacks.on_train_batch_begin(step)
-        logs, _ = model.train_function(None, batches)
-        if not callbacks._async_train:  # else it is on another thread
-            callbacks.on_train_batch_end(step, logs)
-    return _ended(callbacks, time.thread_time_ns() - began_ns)
-
-
-def _fit_on_torch(
-    model: Any,  # noqa: ANN401
-    callbacks: Any,  # noqa: ANN401
-    epoch_iterator: _Feeder,
-    batch: Batch,
-    steps: int,
-) -> int:
+    """Nanoseconds of CPU that the steps took."""
     callbacks.on_train_begin()
     callbacks.on_epoch_begin(0)
     batches = iter(epoch_iterator.data_adapter.get_torch_dataloader())
+    one_step = {"jax": _step_on_jax, "torch": _step_on_torch}[keras.backend.backend()]
     began_ns = 0
     for step in range(WARM_UP + steps):
         if step == WARM_UP:
             began_ns = time.thread_time_ns()
-        data = [next(batches)]
-        callbacks.on_train_batch_begin(step)
-        logs = model.train_function(data)
-        if not callbacks._async_train:
-            callbacks.on_train_batch_end(step, logs)
-    return _ended(callbacks, time.thread_time_ns() - began_ns)
-
-
-def _ended(callbacks: Any, spent_ns: int) -> int:  # noqa: ANN401
+        one_step(model, callbacks, batches, step)
+    spent_ns = time.thread_time_ns() - began_ns
     callbacks.on_epoch_end(0, {})
     callbacks.on_train_end({})
     return spent_ns
+
+
+def _step_on_jax(model: Any, callbacks: Any, batches: Iterator[Batch], step: int) -> None:  # noqa: ANN401
+    callbacks.on_train_batch_begin(step)
+    logs, _ = model.train_function(None, batches)
+    if not callbacks._async_train:  # else it is on another thread
+        callbacks.on_train_batch_end(step, logs)
+
+
+def _step_on_torch(model: Any, callbacks: Any, batches: Iterator[Batch], step: int) -> None:  # noqa: ANN401
+    data = [next(batches)]
+    callbacks.on_train_batch_begin(step)
+    logs = model.train_function(data)
+    if not callbacks._async_train:
+        callbacks.on_train_batch_end(step, logs)

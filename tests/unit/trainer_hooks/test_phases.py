@@ -9,24 +9,13 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring_format import PAGE_BYTES, decode_records, parse_header
 from trainer_hooks import phase, step, timed
-from trainer_hooks.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring import process_ring
 from trainer_hooks.ring.ring_writer import RingWriter
-
-
-@pytest.fixture
-def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RingWriter:
-    monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(process_ring._Slot, "ring", None)
-    ring = process_ring.process_ring()
-    assert ring.writer is not None
-    return ring.writer
 
 
 class Loader:
@@ -54,13 +43,6 @@ def entered(writer: RingWriter) -> list[str]:
     raw = writer._memory.path.read_bytes()
     records = decode_records(raw[PAGE_BYTES:], 0)[: parse_header(raw).head]
     return [record.phase.value for record in records if record and record.kind.name == "ENTER"]
-
-
-@pytest.fixture
-def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was warned of yet."""
-    monkeypatch.setattr("trainer_hooks.phases._warn_of_phase", QuietWarningPerWord(8))
-    monkeypatch.setattr("trainer_hooks.phases._warn_of_samples", QuietWarningOnce())
 
 
 class TestPhase:
@@ -265,51 +247,6 @@ class TestTimed:
         with pytest.raises(OSError, match="disk"):
             list(timed(source()))
         assert present(writer) == "other"
-
-
-class TestStep:
-    def test_counts_steps_and_samples(self, writer: RingWriter) -> None:
-        step(samples=32)
-        step()
-
-        assert (writer.steps, writer.samples) == (2, 32)
-
-    def test_takes_whatever_can_be_an_index(self, writer: RingWriter) -> None:
-        step(np.int64(32))  # type: ignore[arg-type]
-
-        assert (writer.steps, writer.samples) == (1, 32)
-
-
-@pytest.mark.usefixtures("new_process")
-class TestAStepWithBadSamples:
-    @pytest.mark.parametrize(
-        "bad", ["x", 3.5, -1, 1 << 70, 10**5_000, np.array([1, 2]), {"n": 1}], ids=type
-    )
-    def test_is_not_counted_and_the_next_one_is(self, writer: RingWriter, bad: object) -> None:
-        step(samples=8)
-        with pytest.warns(RuntimeWarning, match="does not count a step"):
-            step(samples=bad)  # type: ignore[arg-type]
-        step(samples=8)
-        with phase("train_step"):
-            assert present(writer) == "train_step"
-
-        assert (writer.enabled, writer.steps, writer.samples) == (True, 2, 16)
-
-    def test_is_warned_of_once_at_the_line_of_the_caller(self, writer: RingWriter) -> None:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for _ in range(3):
-                step(samples="x")  # type: ignore[arg-type]
-
-        (warning,) = caught
-        assert (warning.category, warning.filename) == (RuntimeWarning, __file__)
-
-    def test_does_not_end_a_loop_where_warnings_are_errors(self, writer: RingWriter) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            step(samples="x")  # type: ignore[arg-type]
-
-        assert writer.enabled
 
 
 class TestWithoutARing:

@@ -1,0 +1,57 @@
+"""Specification of ``step()`` in a loop of one's own: what counts, and what is no count."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
+from trainer_hooks import phase, step
+from trainer_hooks.ring.ring_writer import RingWriter
+
+
+class TestStep:
+    def test_counts_steps_and_samples(self, writer: RingWriter) -> None:
+        step(samples=32)
+        step()
+
+        assert (writer.steps, writer.samples) == (2, 32)
+
+    def test_takes_whatever_can_be_an_index(self, writer: RingWriter) -> None:
+        step(np.int64(32))  # type: ignore[arg-type]
+
+        assert (writer.steps, writer.samples) == (1, 32)
+
+
+@pytest.mark.usefixtures("new_process")
+class TestAStepWithBadSamples:
+    @pytest.mark.parametrize(
+        "bad", ["x", 3.5, -1, 1 << 70, 10**5_000, np.array([1, 2]), {"n": 1}], ids=type
+    )
+    def test_is_not_counted_and_the_next_one_is(self, writer: RingWriter, bad: object) -> None:
+        step(samples=8)
+        with pytest.warns(RuntimeWarning, match="does not count a step"):
+            step(samples=bad)  # type: ignore[arg-type]
+        step(samples=8)
+        with phase("train_step"):
+            assert writer.present[0] == PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
+
+        assert (writer.enabled, writer.steps, writer.samples) == (True, 2, 16)
+
+    def test_is_warned_of_once_at_the_line_of_the_caller(self, writer: RingWriter) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(3):
+                step(samples="x")  # type: ignore[arg-type]
+
+        (warning,) = caught
+        assert (warning.category, warning.filename) == (RuntimeWarning, __file__)
+
+    def test_does_not_end_a_loop_where_warnings_are_errors(self, writer: RingWriter) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            step(samples="x")  # type: ignore[arg-type]
+
+        assert writer.enabled
