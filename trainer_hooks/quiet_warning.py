@@ -27,7 +27,7 @@ def warn_quietly(text: str, *, callers_up: int = 2) -> None:
         text: What to say.
         callers_up: Look for that line from here on: 1 is the caller.
     """
-    with contextlib.suppress(Warning):
+    with contextlib.suppress(Exception):  # a warning as an error, or nowhere to write it
         frame = _users_frame(_up(sys._getframe(), callers_up))
         warnings.warn_explicit(
             text,

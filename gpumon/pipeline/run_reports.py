@@ -94,7 +94,7 @@ class RunReports:
         return (
             f"The figures of {listed([f'GPU {gpu.index}' for gpu in shared])} add up {most} runs "
             f"since the daemon began. For one alone: `gpumon report --run NAME`, where NAME is "
-            f"{listed(names, most=8).replace(' and ', ' or ')}."
+            f"one of {listed(names, most=8)}."
         )
 
     def _follow(self, state: MonitorState) -> None:
@@ -131,6 +131,7 @@ class RunReports:
 
     def _finish_gone(self, key: _Key) -> None:
         if self._previous is not None:
+            self._open[key].gone_ns = self._previous.taken_at_ns
             self._finish(key, report_of(self._previous))
         self._open.pop(key, None)
 

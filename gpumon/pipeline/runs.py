@@ -30,6 +30,7 @@ class Run:
         self.is_superseded = False  # a newer run has taken the label
         self._phase: TrainingPhase | None = None
         self._phase_from_ns = reading.facts.started_ns
+        self._told_ns: dict[TrainingPhase, int] = {}
         self.take(reading)
 
     @property
@@ -68,6 +69,11 @@ class Run:
         if self._phase is not None and is_settled:
             open_ns = max(0, until_ns - self._phase_from_ns)
             phase_ns[self._phase] = phase_ns.get(self._phase, 0) + open_ns
+        # The ring's sums lag by some milliseconds: a phase that was told while it was under way
+        # may not be in them yet when the next one is.
+        for phase, told_ns in self._told_ns.items():
+            phase_ns[phase] = max(told_ns, phase_ns.get(phase, 0))
+        self._told_ns = dict(phase_ns)
         return RunState(
             run=label,
             job=facts.job,

@@ -82,7 +82,7 @@ def fetch_report(
     base = address if "://" in address else f"http://{address}"
     url = f"{base.rstrip('/')}/api/v1/report"
     if run is not None:
-        url += f"?run={quote(run, safe='')}"
+        url += f"?run={quote(run.encode('utf-8', 'surrogateescape'), safe='')}"
     elif since_s is not None:
         url += f"?since={since_s:g}"
     try:

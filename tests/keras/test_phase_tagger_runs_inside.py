@@ -138,3 +138,102 @@ class TestAFitInsideAFit:
 
         assert kept.traceback  # whoever keeps it keeps the frames of the first one alive
         assert values_of(RingKind.STEP)[-1] == 2 * STEPS
+
+
+class TestAFitOfTheSameModelWithoutTheTagger:
+    @pytest.mark.parametrize("method", ["on_epoch_end", "on_train_batch_end"])
+    def test_is_no_step_of_the_outer_one(self, backend: str, method: str) -> None:
+        rows, sums = b.rows_and_sums(64)
+        left = [2]
+
+        def train_aside(model: Any) -> None:
+            if left[0] > 0:
+                left[0] -= 1
+                model.fit(rows, sums, batch_size=16, epochs=1, verbose=0)
+
+        aside = does(method, train_aside)
+
+        b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), aside, steps=STEPS, epochs=EPOCHS)
+
+        assert left == [0]
+        assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
+
+
+class TestAValidationThatRaised:
+    def test_and_was_caught_leaves_the_training_tagged(self, backend: str) -> None:
+        import keras
+
+        class Catches(keras.Sequential):  # type: ignore[misc]
+            def evaluate(self, *args: Any, **named: Any) -> Any:
+                try:
+                    return super().evaluate(*args, **named)
+                except Exception:  # noqa: BLE001
+                    return {}
+
+        def failing() -> Any:
+            for _ in range(2):
+                yield b.rows_and_sums(16)
+            raise OSError("the file server is gone")
+
+        model = Catches([keras.layers.Input((b.FEATURES,)), keras.layers.Dense(1)])
+        model.compile(optimizer="adam", loss="mse")
+        model.fit(
+            iter(b.SlowBatches(0.0)), steps_per_epoch=STEPS, epochs=EPOCHS, verbose=0,
+            callbacks=[b.tagger()], validation_data=failing(), validation_steps=10,
+        )  # fmt: skip
+
+        steps = [e for e in b.records() if e.phase.value == "train_step" and e.value == 0]
+        entered = [e for e in steps if e.kind is RingKind.ENTER]
+        assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
+        assert len(entered) >= EPOCHS * STEPS
+
+
+def a_composite_of(one: Any) -> Any:
+    """A callback that holds another, and passes on to it what it needs itself."""
+    import keras
+
+    class Composite(keras.callbacks.Callback):  # type: ignore[misc]
+        callbacks: list[Any]
+
+        def set_model(self, model: Any) -> None:
+            super().set_model(model)
+            one.set_model(model)
+
+    made = Composite()
+    made.callbacks = [one]
+    for name in ("on_train_begin", "on_epoch_end", "on_train_end"):
+        setattr(made, name, getattr(one, name))
+    return made
+
+
+class TestAListThatDoesNotPassEverythingOn:
+    def test_has_its_steps_counted_where_a_callback_holds_the_tagger(self, backend: str) -> None:
+        b.fit(
+            b.small_model(),
+            b.SlowBatches(0.0),
+            a_composite_of(b.tagger()),
+            steps=STEPS,
+            epochs=EPOCHS,
+        )
+
+        assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
+
+    def test_has_them_counted_where_somebody_puts_another_list_there(self, backend: str) -> None:
+        import keras
+
+        class Replaces(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_train_begin(self, logs: object = None) -> None:
+                listed.callbacks = [tagger, self]
+
+        tagger, model = b.tagger(), b.small_model()
+        listed = keras.callbacks.CallbackList(
+            [tagger, Replaces()], add_history=True, model=model, verbose=0, steps=STEPS,
+            epochs=EPOCHS,
+        )  # fmt: skip
+
+        model.fit(
+            iter(b.SlowBatches(0.0)), steps_per_epoch=STEPS, epochs=EPOCHS, verbose=0,
+            callbacks=listed,
+        )  # fmt: skip
+
+        assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS

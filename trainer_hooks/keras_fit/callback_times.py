@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from threading import get_ident
 from time import monotonic_ns
 from typing import Final, Protocol
@@ -10,7 +11,9 @@ from typing import Final, Protocol
 from gpumon.core.label_text import label_text
 from gpumon.core.ring_facts import MAX_CALLBACK_CLASSES, MAX_CLASS_NAME
 from trainer_hooks.ring.process_ring import ProcessRing
+from trainer_hooks.ring.ring_writer import RingWriter
 
+_RESTATE_NS: Final = 1_000_000_000
 OTHERS: Final = "others"
 """What the classes beyond the sixteenth are called together."""
 
@@ -42,6 +45,7 @@ class CallbackTimes:
         self._names = list(known_ns)[:MAX_CALLBACK_CLASSES]
         self._spent_ns = [known_ns[name] for name in self._names]
         self.since_ns = monotonic_ns()
+        self._restated_ns = 0
 
     @property
     def spent_ns(self) -> dict[str, int]:
@@ -70,6 +74,18 @@ class CallbackTimes:
         now_ns = monotonic_ns() if now_ns is None else now_ns
         self._spent_ns[slot] += now_ns - self.since_ns
         self.since_ns = now_ns
+
+    def restate_now_and_then(self, writer: RingWriter) -> None:
+        """As ``restate``, but not more than once a second: epochs may be short."""
+        if monotonic_ns() - self._restated_ns > _RESTATE_NS:
+            self.restate(writer)
+
+    def restate(self, writer: RingWriter) -> None:
+        """Say in the ring's first page what was added up so far."""
+        self._restated_ns = monotonic_ns()
+        spent_ns, facts = self.spent_ns, writer.facts
+        if spent_ns != facts.callback_ns:
+            writer.restate(replace(facts, callback_ns=spent_ns))
 
     def hearer(self, slot: int, run: Run) -> Callable[..., None]:
         """What is called after each method of a callback: as ``returned``, on the run's thread."""

@@ -122,7 +122,8 @@ class PhaseMachine:
         self._pen.enter(OTHER, TRAIN)
 
     def epoch_begin(self, epoch: int) -> None:
-        """Epoch ``epoch`` begins, with the callbacks for it."""
+        """Epoch ``epoch`` begins, with the callbacks for it, whatever became of a validation."""
+        self._switch_to(TRAIN)
         self._epoch_steps_done = 0
         self._pen.epoch(epoch)
         self.callbacks_begin()

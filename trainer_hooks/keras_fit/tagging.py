@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from threading import get_ident
 from time import monotonic_ns
-from typing import Any, Final
+from typing import Any
 
 from trainer_hooks.keras_fit.brackets import Brackets, is_calling
 from trainer_hooks.keras_fit.callback_times import CallbackTimes
@@ -29,9 +28,6 @@ from trainer_hooks.keras_fit.step_ends import StepEnds
 from trainer_hooks.keras_fit.wishes import Wishes
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
-
-_RESTATE_NS: Final = 1_000_000_000
-"""The first page of the ring is not written anew more often: epochs may be short."""
 
 
 class Tagging:
@@ -79,7 +75,6 @@ class Tagging:
         self._is_whole_fit = self._is_verbose = False
         self._fit: Fit | None = None
         self._times = CallbackTimes(self._writer.facts.callback_ns)
-        self._restated_ns = 0
         self._end: weakref.finalize[[], Any] | None = None
         self._ends = StepEnds(self._writer, self._steps_per_execution)
         self._tap = ProbedTap(wishes.warn)
@@ -110,6 +105,15 @@ class Tagging:
         """Whether this is about the run that ``callback_list`` belongs to."""
         is_ours = callback_list is not None and callback_list is self._callback_list
         return self.is_active and is_ours
+
+    def is_calling_back(self) -> bool:
+        """Whether a step of the model is somebody's own, in a callback, and not of this training.
+
+        Asked only where callbacks were begun and their end was not heard of: a
+        list of somebody's own may not pass everything on.
+        """
+        self.machine.is_calling_back = is_calling(self._callback_list)
+        return self.machine.is_calling_back
 
     def is_around(self, callback_list: Any | None) -> bool:  # noqa: ANN401
         """Whether this run's callbacks are being called, and one of them runs that other list."""
@@ -156,7 +160,7 @@ class Tagging:
 
     def train_ends(self) -> None:
         if self.machine_here is not None:
-            self._restate_callbacks()
+            self._times.restate(self._writer)
             self._attempt(self._say_the_last_line)
         self.stop()
 
@@ -205,8 +209,7 @@ class Tagging:
     def callbacks_end(self) -> None:
         machine = self.machine_here
         if machine is not None:
-            if monotonic_ns() - self._restated_ns > _RESTATE_NS:
-                self._restate_callbacks()
+            self._times.restate_now_and_then(self._writer)
             machine.callbacks_end()
 
     def batch_announced(self, batch: int, logs: object = None) -> None:
@@ -305,10 +308,6 @@ class Tagging:
         except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
             self._fit = self._ends.times = None
             self._wishes.warn(f"gpumon's PhaseTagger gives no figures of this training: {error!r}")
-
-    def _restate_callbacks(self) -> None:
-        self._restated_ns = monotonic_ns()
-        self._writer.restate(replace(self._writer.facts, callback_ns=self._times.spent_ns))
 
     def _say_the_last_line(self) -> None:
         if self._fit is None or not self._is_verbose:

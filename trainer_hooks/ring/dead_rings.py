@@ -92,7 +92,7 @@ def _ring_names(folder: int) -> list[str]:
 
 def _some_of(names: Sequence[str], now_ns: int) -> list[str]:
     """Beginning anywhere, lest those that have to stay hide the others for ever."""
-    start = now_ns // 1_000 % len(names)
+    start = now_ns // 1_000 % max(1, len(names))
     return [*names[start:], *names[:start]][:MOST_LOOKED_AT]
 
 

@@ -114,7 +114,7 @@ class RingWriter:
         open_ns = monotonic_ns() - self.since_ns if self.present[0] == phase else 0
         return self._spent_ns[phase] + max(0, open_ns)
 
-    def enter(
+    def enter(  # noqa: PLR0915 (there are no hotter lines in a training: nothing is called)
         self, phase: int, mode: int = 0, *, is_done: bool = False, is_brief: bool = False
     ) -> None:
         """End the phase under way; phase number ``phase`` begins.
@@ -128,10 +128,10 @@ class RingWriter:
         if not self.enabled:
             return
         try:
-            # There are no hotter lines in a training: what other methods share is written out.
-            now_ns, mark = monotonic_ns(), self._pending
+            mark = self._pending
             if mark and is_done:
                 self._put_pending()
+            now_ns = monotonic_ns()
             data, sequence, old = self._data, next(self._sequences), self.span & _PHASE_MASK
             if mark or is_done:
                 self._pending, steps, following = 0, self.steps, next(self._sequences)
@@ -154,8 +154,12 @@ class RingWriter:
                 put_record(data, at, first, now_ns, mode, first ^ now_ns ^ mode)
             self._words[WORD_HEAD] = sequence + 1
             spent_ns = now_ns - self.since_ns
-            self.since_ns, self.span = now_ns, phase | mode << MODE_SHIFT
-            self._spent_ns[old] += spent_ns
+            if (
+                spent_ns > 0
+            ):  # else a signal's handler has tagged something since the clock was read
+                self.since_ns = now_ns
+                self._spent_ns[old] += spent_ns
+            self.span = phase | mode << MODE_SHIFT
             if now_ns >= self._due_ns or (LASTS[phase] and not is_brief):
                 self._publish(now_ns)
         except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)

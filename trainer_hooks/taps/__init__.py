@@ -34,6 +34,10 @@ class StepListener(Protocol):
         """Training steps handed to the device so far."""
         ...
 
+    def is_calling_back(self) -> bool:
+        """Whether a callback is under way; asked where ``machine.is_calling_back`` says so."""
+        ...
+
     def dispatched(self, steps: int, samples: int, logs: object) -> None:
         """Steps were handed to the device.
 

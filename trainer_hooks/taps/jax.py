@@ -81,7 +81,8 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
         machine = listener.machine
         # As ``machine_here``, in place: this is asked in every step.
         is_here = get_ident() == listener.ring.thread and listener.is_active
-        if not is_here or machine.is_calling_back or not hasattr(iterator, "__next__"):
+        is_own = is_here and machine.is_calling_back and listener.is_calling_back()
+        if not is_here or is_own or not hasattr(iterator, "__next__"):
             # An older Keras hands over what it fetched: a wait that was not seen is not told.
             return function(state, iterator)
         if batches is None:

@@ -52,7 +52,8 @@ class FusedStep:
     def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
         """One execution, as the bare function takes it."""
         machine = self._listener.machine_here
-        if machine is None:
+        is_calling_back = machine is not None and machine.is_calling_back
+        if machine is None or (is_calling_back and self._listener.is_calling_back()):
             self._was_unheard = True
             return self._function(iterator)
         if not isinstance(iterator, ITERATORS):

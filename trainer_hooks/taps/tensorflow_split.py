@@ -48,6 +48,8 @@ class SplitStep:
                 return self._function(iterator)
             self._kind = type(iterator)
         if self._mode == TRAIN:
+            if machine.is_calling_back and self._listener.is_calling_back():
+                return self._function(iterator)
             return self._train(machine, iterator)
         if machine.mode == self._mode:
             return self._evaluate(machine, iterator)

@@ -60,7 +60,7 @@ class TorchTap(StepFunctions):
             machine = listener.machine
             # As ``machine_here``, in place: this is asked in every step.
             is_here = get_ident() == listener.ring.thread and listener.is_active
-            if not is_here or machine.is_calling_back:
+            if not is_here or (machine.is_calling_back and listener.is_calling_back()):
                 return function(data)
             device = self._device
             if device is None and self._steps_to_find_a_device:

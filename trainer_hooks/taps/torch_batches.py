@@ -81,7 +81,8 @@ class TimedLoader:
         try:
             batches = iter(self._loader)
         except BaseException:
-            listener.failed()
+            if self._mode == TRAIN:
+                listener.failed()
             raise
         machine.fetch_exhausted()
         return TimedBatches(batches, self._mode, listener)
@@ -117,7 +118,8 @@ class TimedBatches:
             machine.fetch_exhausted()
             raise
         except BaseException:
-            self._listener.failed()
+            if self._mode == TRAIN:  # a validation that raises may be caught
+                self._listener.failed()
             raise
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from time import monotonic_ns
 from typing import Final
 
@@ -11,8 +10,6 @@ from trainer_hooks.ring.ring_writer import RingWriter
 
 NOBODY: Final = -1
 """The slot of what runs inside a callback and is not its own time, such as a validation."""
-_RESTATE_NS: Final = 1_000_000_000
-"""The first page of a ring is not written anew more often."""
 
 
 class CallbackClasses:
@@ -26,7 +23,6 @@ class CallbackClasses:
         self._pen = pen
         self._times = CallbackTimes(pen.facts.callback_ns)
         self._open: list[int] = []
-        self._restated_ns = 0
 
     def slot_of(self, callback: object) -> int:
         """The slot of a callback's class."""
@@ -47,15 +43,11 @@ class CallbackClasses:
             return
         now_ns = monotonic_ns()
         self._credit(self._open.pop(), now_ns)
-        if now_ns - self._restated_ns > _RESTATE_NS:
-            self.restate()
+        self._times.restate_now_and_then(self._pen)
 
     def restate(self) -> None:
         """Say in the ring what was added up so far."""
-        self._restated_ns = monotonic_ns()
-        spent_ns, facts = self._times.spent_ns, self._pen.facts
-        if spent_ns != facts.callback_ns:
-            self._pen.restate(replace(facts, callback_ns=spent_ns))
+        self._times.restate(self._pen)
 
     def _credit(self, slot: int, now_ns: int) -> None:
         if slot == NOBODY:

@@ -20,18 +20,17 @@ _TRAINER: Final = {
 }
 
 
-def missing_attribute(tagger: object, name: str) -> Exception:
+def missing_attribute(tagger: object, name: str) -> AttributeError:
     """The error of a tagger that lacks an attribute, which may tell whose tagger was meant.
 
     Returns:
-        A ``TypeError`` for what only another trainer asks for, which no
-        ``hasattr`` swallows; else the usual ``AttributeError``.
+        The sentence for what only another trainer asks for; else the usual one.
     """
     module, kind = type(tagger).__module__, type(tagger).__qualname__
     if name not in _WHERE:
         return AttributeError(f"{kind!r} object has no attribute {name!r}")
     package = _WHERE[name]
-    return TypeError(
+    return AttributeError(
         f"gpumon has another tagger for {_TRAINER[package]}: "
         f"`from {package} import PhaseTagger` (this one is that of {module})"
     )

@@ -72,7 +72,7 @@ class TestTwoRunsOneAfterTheOther:
         assert watched.now().gpus[0].totals.busy_ns == s(30)
         assert watched.reports.note(watched.now()) == (
             "The figures of GPU 0 add up 2 runs since the daemon began. For one alone: "
-            "`gpumon report --run NAME`, where NAME is slow or saves."
+            "`gpumon report --run NAME`, where NAME is one of slow and saves."
         )
 
     @pytest.mark.parametrize(

@@ -147,3 +147,16 @@ class TestARunWithAnAmountInsideItsPhase:
         told, then = before.runs[0].phase_ns, after.runs[0].phase_ns
         assert all(then.get(phase, 0) >= spent_ns for phase, spent_ns in told.items())
         assert then[COMPILE] == s(0.9)
+
+
+class TestThePhasesOfARun:
+    def test_never_fall_though_the_rings_sums_lag_behind_what_was_told_of_the_present_one(
+        self,
+    ) -> None:
+        story = Story()
+        story.ring()
+        told = story.pass_second(0.0, phases=[(0.0, WAIT)]).runs[0].phase_ns[WAIT]
+        state = story.pass_second(1.0, phases=[(0.0, STEP)])  # its sums know of no wait yet
+
+        assert told == s(1)
+        assert state.runs[0].phase_ns[WAIT] == s(1)

@@ -123,3 +123,7 @@ class TestARunThatIsNone:
             fetch_report({"address": address}, run="x y/z")
 
         assert str(raised.value) == "no run is called 'x' here: there are train and eval"
+
+    def test_may_have_a_name_that_is_no_text(self) -> None:
+        with serving(b"no run is called that\n", 404) as address, pytest.raises(UsageError):
+            fetch_report({"address": address}, run="\udcff")

@@ -76,6 +76,15 @@ class TestAWarning:
             warnings.simplefilter("error")
             warn_quietly("said")
 
+    def test_ends_nothing_where_it_cannot_be_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def show(*_: object, **__: object) -> None:
+            raise ValueError("I/O operation on closed file")
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            monkeypatch.setattr(warnings, "showwarning", show)
+            warn_quietly("said")
+
     def test_is_told_once_a_line_as_any_other(self) -> None:
         hook = code_in(HOOKS / "some_hook.py", A_HOOK).hook
         module = code_in("/home/me/train.py", CALLS_IT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from types import FrameType
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
+from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from tests.builders_ring import WrittenRing
 from tests.unit.trainer_hooks.ring.what_a_ring_holds import events, totals
 from trainer_hooks.ring import ring_writer
@@ -19,6 +20,7 @@ INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
 TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 COMPILE = PHASE_NUMBER[TrainingPhase.COMPILE]
 OTHER = PHASE_NUMBER[TrainingPhase.OTHER]
+CHECKPOINT = PHASE_NUMBER[TrainingPhase.CHECKPOINT]
 SYNC = PHASE_NUMBER[TrainingPhase.DEVICE_SYNC]
 CALLBACKS = PHASE_NUMBER[TrainingPhase.CALLBACKS]
 MS = 1_000_000
@@ -97,3 +99,35 @@ class TestAnInterrupt:
         assert now.present is TrainingPhase.OTHER
         assert (now.steps, now.samples) == (writer.steps, writer.samples)
         assert sum(now.phase_ns) <= now.since_ns - ring.facts.started_ns
+
+
+class TestASignalsHandlerThatTags:
+    def test_in_the_middle_of_a_record_takes_no_time_back(self, ring: WrittenRing) -> None:
+        writer, handled = ring.writer, 0
+
+        def save(*_: object) -> None:
+            """As a handler of SIGTERM would."""
+            nonlocal handled
+            handled += 1
+            before = writer.present
+            writer.enter(CHECKPOINT)
+            writer.enter(*before)
+
+        before = signal.signal(signal.SIGALRM, save)
+        signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+        falls, spent_ns = 0, [0] * len(PHASES)
+        try:
+            while handled < 2_000:
+                writer.enter(INPUT_WAIT)
+                writer.enter(OTHER)
+                before_ns, spent_ns = spent_ns, list(writer._spent_ns)
+                falls += any(now < then for now, then in zip(spent_ns, before_ns, strict=True))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        writer.settle()
+        now = totals(ring)
+
+        assert falls == 0
+        assert now.phase_ns[CHECKPOINT] > 0
+        assert sum(now.phase_ns) == now.since_ns - ring.facts.started_ns
