@@ -69,3 +69,19 @@ def test_the_front_door_of_gpumon_is_as_light() -> None:
 
     assert [name for name in loaded if name.split(".")[0] in HEAVY] == []
     assert [name for name in loaded if name.startswith(UPSTAIRS)] == []
+
+
+class TestTheHookOfKerasWithoutKeras:
+    def test_says_what_to_install_and_what_needs_nothing(self) -> None:
+        code = (
+            "import sys; sys.modules['keras'] = None\n"
+            "try: from trainer_hooks import PhaseTagger\n"
+            "except ModuleNotFoundError as error: print(error)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+
+        assert "pip install keras" in done.stdout
+        assert "phase, timed and step need no framework" in done.stdout

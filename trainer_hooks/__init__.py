@@ -23,8 +23,17 @@ __all__ = ["PhaseTagger", "devices", "phase", "step", "timed"]
 def __getattr__(name: str) -> object:
     """What is imported when it is asked for: ``PhaseTagger`` is a Keras callback."""
     if name == "PhaseTagger":
-        from trainer_hooks.phase_tagger import PhaseTagger
-
+        try:
+            from trainer_hooks.phase_tagger import PhaseTagger
+        except ModuleNotFoundError as error:
+            if error.name != "keras":
+                raise
+            raise ModuleNotFoundError(
+                "PhaseTagger is a callback of Keras 3, which is not there (`pip install keras`); "
+                "phase, timed and step need no framework, and trainer_hooks.lightning and "
+                "trainer_hooks.huggingface have taggers of their own",
+                name="keras",
+            ) from None
         return PhaseTagger
     if name == "devices":
         return import_module("trainer_hooks.devices")

@@ -6,13 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from gpumon.core.advice_texts import callbacks_text, input_wait_text, unknown_text
+from gpumon.core.advice_texts import (
+    callbacks_text,
+    input_wait_text,
+    unknown_text,
+    within_step_text,
+)
 from gpumon.core.figures import counted, in_percent, in_seconds, listed
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import Advice, GpuReport, RunReport
+from gpumon.core.totals import GpuTotals
 from gpumon.core.units import seconds
 from gpumon.core.verdict import VerdictName
 
+_OUT_OF_USE: Final = (IdleCause.START_UP, IdleCause.NOT_IN_USE)
 MIN_SHARE: Final = 0.01
 """A cause that costs less of a GPU's time than this is not worth a change."""
 MIN_START_UP_SHARE: Final = 0.10
@@ -36,8 +43,7 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         ((cause, hit) for cause, hit in by_cause.items() if hit),
         key=lambda item: -_lost_ns(*item),
     )
-    told: set[int] = set()  # GPUs whose pauses were spoken of: they have no other with the next
-    found = [_advice_on(cause, hit, runs, told) for cause, hit in by_loss]
+    found = [_advice_on(cause, hit, runs) for cause, hit in by_loss]
     unused = _unused_gpus(gpus)
     return (*found, unused) if unused is not None else tuple(found)
 
@@ -55,9 +61,7 @@ def speedup_upper_bound(in_use_ns: int, lost_ns: int) -> float:
     return max(1.0, in_use_ns / left_ns) if left_ns > 0 else 1.0
 
 
-def _advice_on(
-    cause: IdleCause, hit: Sequence[GpuReport], runs: Sequence[RunReport], told: set[int]
-) -> Advice:
+def _advice_on(cause: IdleCause, hit: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice:
     return Advice(
         cause=cause.value,
         lost_seconds=seconds(_lost_ns(cause, hit)),
@@ -65,7 +69,7 @@ def _advice_on(
         speedup_upper_bound=max(
             speedup_upper_bound(_working_ns(gpu, cause), gpu.totals.idle_ns[cause]) for gpu in hit
         ),
-        evidence=_evidence(cause, hit, told),
+        evidence=_evidence(cause, hit),
         text=_RULES[cause](hit, runs),
     )
 
@@ -88,14 +92,14 @@ def _working_ns(gpu: GpuReport, cause: IdleCause) -> int:
     return gpu.totals.in_use_ns + before_ns
 
 
-def _evidence(cause: IdleCause, gpus: Sequence[GpuReport], told: set[int]) -> str:
+def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
     worst_first = sorted(gpus, key=lambda gpu: -gpu.totals.idle_ns[cause])
     shares = [_share(cause, gpu) for gpu in worst_first]
     sentences = [f"Idle, {WORD_OF_CAUSE[cause]}: {listed(shares, most=3)}."]
     index, worst = worst_first[0].index, worst_first[0].totals
     in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and worst.gaps.count
-    if in_pauses and index not in told:
-        told.add(index)
+    # A GPU's pauses are of all causes: they are evidence of the greatest alone.
+    if in_pauses and cause is _main_loss(worst):
         median = f", median {in_seconds(worst.gaps.p50_ns)}" if worst.gaps.p50_ns else ""
         sentences.append(
             f"GPU {index} paused {counted(worst.gaps.count, 'time', 'times')}"
@@ -107,6 +111,11 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport], told: set[int]) -> st
             f"{in_seconds(worst.hidden_input_wait_ns)} of waiting was hidden behind a busy GPU."
         )
     return " ".join(sentences)
+
+
+def _main_loss(totals: GpuTotals) -> IdleCause:
+    lost = {c: ns for c, ns in totals.idle_ns.items() if c not in _OUT_OF_USE}
+    return max(lost, key=lambda cause: lost[cause])
 
 
 def _share(cause: IdleCause, gpu: GpuReport) -> str:
@@ -181,11 +190,7 @@ _RULES: Final[Mapping[IdleCause, Rule]] = MappingProxyType(
             "Copy the next batch while the present one is computed: prefetch to the device, "
             "with pinned memory, and send small types (uint8, float16) instead of float32."
         ),
-        IdleCause.WITHIN_STEP: _fixed(
-            "The device waits inside the step: use a larger batch, compile the step "
-            "(jit_compile=True), run several steps a call (steps_per_execution), and read the "
-            "loss less often. A kernel profiler shows which call synchronises."
-        ),
+        IdleCause.WITHIN_STEP: within_step_text,
         IdleCause.IMBALANCE: _fixed(
             "Give the slower GPU a smaller share of each batch, in the ratio of their speeds, "
             "or put GPUs of one kind in a job."

@@ -1,8 +1,9 @@
-"""The two pieces of advice that depend on more than their cause: input waits and unknown pauses."""
+"""The pieces of advice that depend on more than their cause: on the input, tags and frameworks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -71,14 +72,20 @@ def callbacks_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     )
     return " ".join(
         [
-            *(
-                f"In {run.run}: {slowest_callbacks(run)}."
-                for run in _concerned(gpus, runs)
-                if slowest_callbacks(run)
-            ),
+            *(f"In {run.run}: {slowest}." for run, slowest in _slowest_in(gpus, runs) if slowest),
             advice,
         ]
     )
+
+
+def _slowest_in(
+    gpus: Sequence[GpuReport], runs: Sequence[RunReport]
+) -> Iterator[tuple[RunReport, str]]:
+    for run in _concerned(gpus, runs):
+        # What took longer than all that was tagged as callbacks saved checkpoints meanwhile.
+        in_callbacks_ns = run.phase_ns.get(TrainingPhase.CALLBACKS, 0)
+        rest = {name: ns for name, ns in run.callback_ns.items() if ns <= in_callbacks_ns}
+        yield run, slowest_callbacks(replace(run, callback_ns=rest))
 
 
 def slowest_callbacks(run: RunReport) -> str:
@@ -159,3 +166,29 @@ def _loader_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
             "The loader of {} prefetches nothing: let it work one or two batches ahead.",
             "The loaders of {} prefetch nothing: let them work one or two batches ahead.",
         )
+
+
+def within_step_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """What to change in a step that leaves the device waiting, by what the frameworks take."""
+    used = {gpu.uuid for gpu in gpus}
+    on_these = [run for run in runs if used & set(run.gpu_uuids)] or list(runs)
+    ways = {_WAYS_OF_FRAMEWORK.get(run.framework, _ANY_WAYS) for run in on_these}
+    way = ways.pop() if len(ways) == 1 else _ANY_WAYS
+    return (
+        f"The device waits inside the step: use a larger batch, {way}, and read the loss less "
+        "often. A kernel profiler shows which call synchronises."
+    )
+
+
+_ANY_WAYS: Final = "compile the step, run several steps a call where the framework can"
+_WAYS_OF_FRAMEWORK: Final = MappingProxyType(
+    {
+        "keras/tensorflow": (
+            "compile the step (jit_compile=True), run several steps a call (steps_per_execution)"
+        ),
+        "keras/jax": "run several steps a call (steps_per_execution)",
+        "keras/torch": "compile the model (torch.compile)",
+        "lightning": "compile the model (torch.compile)",
+        "huggingface": "compile the model (torch_compile=True)",
+    }
+)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gpumon.core.advice import advise
+from gpumon.core.phase import IdleCause
 from gpumon.core.report import Report
 from gpumon.core.totals import GapTotals, GpuTotals
 from gpumon.core.verdicts import judge
@@ -42,10 +43,14 @@ def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
     """
     counters = {name: getattr(after, name) - getattr(before, name) for name in _COUNTERS}
     counters["observed_ns"] += before.pending_ns
+    idle_ns = _grown(before.idle_ns, after.idle_ns)
+    # What was unknown before may be suspected since; that was no part of the time between.
+    suspected_ns = min(counters["suspected_ns"], idle_ns.get(IdleCause.UNKNOWN, 0))
+    counters["suspected_ns"] = suspected_ns
     last_ns = before.starved_intervals[-1].end_ns if before.starved_intervals else -1
     return GpuTotals(
         **counters,
-        idle_ns=_grown(before.idle_ns, after.idle_ns),
+        idle_ns=idle_ns,
         input_wait_by_reason_ns=_grown(
             before.input_wait_by_reason_ns, after.input_wait_by_reason_ns
         ),

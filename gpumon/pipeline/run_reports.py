@@ -18,6 +18,8 @@ from gpumon.pipeline.live_report import report_of
 from gpumon.pipeline.report_history import later, slim
 
 _MOST_FINISHED: Final = 64
+_MOST_BESIDE: Final = 64
+"""Names of others on the same GPU: a run of weeks may see thousands of short ones."""
 _PATIENCE_NS: Final = 10 * NS_PER_S
 """How long the samples of a GPU may take to pass the end of a run."""
 
@@ -108,7 +110,8 @@ class RunReports:
         for key, opened in self._open.items():
             run = listed_now[key]
             self._count(opened, run)
-            opened.beside.update(*(living_on[uuid] for uuid in run.gpu_uuids if run.alive))
+            if len(opened.beside) < _MOST_BESIDE:
+                opened.beside.update(*(living_on[uuid] for uuid in run.gpu_uuids if run.alive))
             if not run.alive and _is_over(opened, run, state):
                 over.append(key)
         if over:
@@ -183,7 +186,12 @@ def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
     others = sorted(opened.beside - {run.run})
     if others:
         notes.append(f"On the same GPU at the same time: {listed(others)}. That counts here too.")
-    gpus = tuple(gpu for gpu in part.gpus if gpu.uuid in run.gpu_uuids) or part.gpus
+    gpus = tuple(gpu for gpu in part.gpus if gpu.uuid in run.gpu_uuids)
+    if not gpus:
+        notes.append(
+            "It was on no GPU that is watched: GPUMON_GPUS=0 in its environment, or "
+            "PhaseTagger(gpus=[0]), says which one it is on."
+        )
     return replace(
         part,
         observed_ns=max((gpu.totals.observed_ns for gpu in gpus), default=0),

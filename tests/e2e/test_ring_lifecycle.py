@@ -30,6 +30,18 @@ print(writer.steps, flush=True)
 sys.stdin.read()
 """
 
+SLOW_TO_GO = """
+import atexit, sys, time
+@atexit.register
+def take_down():  # before gpumon's, so it is called after it, as a framework's own end is
+    print("going", flush=True)
+    sys.stdin.read()
+from trainer_hooks import phase, step
+with phase("train_step"):
+    step(8)
+print("there", flush=True)
+"""
+
 FORKING = """
 import os, sys, time
 from trainer_hooks import phase, step
@@ -60,6 +72,17 @@ class TestATraining:
         assert (run.alive, run.host_pid, run.steps, run.samples) == (True, training.pid, 3, 12)
         assert run.phase_ns[TrainingPhase.TRAIN_STEP] >= 60_000_000
         assert run.events[0].phase is TrainingPhase.START_UP
+
+    def test_that_takes_long_to_go_has_ended_before(self, tmp_path: Path) -> None:
+        with process(SLOW_TO_GO, tmp_path) as training:
+            assert training.stdout is not None
+            while training.stdout.readline() != "going\n":
+                pass
+            run = only(read(reader_of(tmp_path)))
+            is_there = training.poll() is None
+
+        assert is_there
+        assert (run.alive, run.steps, run.samples) == (False, 1, 8)
 
     def test_that_comes_after_the_daemon_is_found(self, tmp_path: Path) -> None:
         reader = reader_of(tmp_path)

@@ -25,6 +25,7 @@ _ANOTHER_FOLDER = (
     "to a folder of yours that has room for 2 MiB"
 )
 _warn_of_gpus = QuietWarningOnce()
+_warn_of_name = QuietWarningOnce()
 
 
 class ProcessRing:
@@ -87,11 +88,21 @@ def describe_run(
     if writer is None or not writer.enabled:
         return
     try:
+        if run is not None and writer.steps and not _is_called(writer.facts, run):
+            _warn_of_name(
+                f"gpumon cannot tell the run {run!r} from {writer.facts.run!r}, which this process "
+                "is already: its steps and phases are added to those; give each run a process"
+            )
+            run = None
         facts = _restated(writer.facts, run, gpus, framework, loader)
         writer.restate(facts)
         _say_where_gpus_do_not_fit(facts)
     except Exception as error:  # noqa: BLE001 (an odd name must not end a training)
         _warn(error)
+
+
+def _is_called(facts: RunFacts, run: str) -> bool:
+    return read_run_facts(run=run, gpus=None, started_ns=facts.started_ns).run == facts.run
 
 
 def _restated(
@@ -145,9 +156,10 @@ def _say_where_gpus_do_not_fit(facts: RunFacts) -> None:
         )
 
 
-def _settle() -> None:
+def _end() -> None:
+    """The process is about to go: what that takes is no part of its training."""
     if _Slot.ring is not None and _Slot.ring.writer is not None:
-        _Slot.ring.writer.settle()
+        _Slot.ring.writer.end()
 
 
 def _forget_in_child() -> None:
@@ -157,5 +169,5 @@ def _forget_in_child() -> None:
         _Slot.ring = ProcessRing(None)
 
 
-atexit.register(_settle)
+atexit.register(_end)
 os.register_at_fork(after_in_child=_forget_in_child)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
 from collections.abc import Callable
@@ -245,6 +246,14 @@ class RingWriter:
             self._publish(monotonic_ns())
         except Exception as error:  # noqa: BLE001
             self._give_up(error)
+
+    def end(self) -> None:
+        """The run is over: the totals say all, and whoever reads the ring sees its lock free."""
+        if self.enabled:
+            self.settle()
+            self.enabled = False
+            with contextlib.suppress(OSError):
+                os.close(self._memory.descriptor)
 
     def disable(self) -> None:
         """Write nothing from now on. The lock stays until the process ends."""

@@ -71,7 +71,8 @@ class ListeningProfiler:
             return heard[name]
         except KeyError:
             found: Heard | None = self._listener(name)
-            heard[name] = found
+            if len(heard) < _MOST_REGIONS:
+                heard[name] = found
             return found
 
     @property  # type: ignore[misc]

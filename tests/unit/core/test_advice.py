@@ -229,3 +229,48 @@ class TestEveryCause:
 
         assert WORD_OF_CAUSE[cause] in found[cause.value].evidence
         assert len(found[cause.value].text) > 40
+
+
+class TestTheStepThatWaits:
+    @pytest.mark.parametrize(
+        ("framework", "says", "says_not"),
+        [
+            ("keras/tensorflow", "steps_per_execution", "torch"),
+            ("keras/jax", "steps_per_execution", "jit_compile"),
+            ("keras/torch", "torch.compile", "steps_per_execution"),
+            ("loop", "compile the step", "steps_per_execution"),
+        ],
+    )
+    def test_is_told_what_its_framework_takes(
+        self, framework: str, says: str, says_not: str
+    ) -> None:
+        one = replace(gpu(40, {IdleCause.WITHIN_STEP: 20}), uuid="GPU-0")
+        training = replace(run(), framework=framework)
+
+        text = advise([one], [training])[0].text
+
+        assert says in text
+        assert says_not not in text
+
+
+class TestAGpuThatPausesForAnotherCause:
+    def test_has_its_pauses_told_under_no_lesser_one(self) -> None:
+        one = gpu(40, {WAIT: 3, IdleCause.CHECKPOINT: 20}, pauses=4)
+
+        assert all("paused" not in advice.evidence for advice in advise([one], ()))
+
+
+class TestCallbacksToTakeWorkOutOf:
+    def test_are_not_those_that_saved_checkpoints(self) -> None:
+        one = gpu(40, {IdleCause.CALLBACKS: 10, IdleCause.CHECKPOINT: 8})
+        phase_ns = {TrainingPhase.CALLBACKS: s(10), TrainingPhase.CHECKPOINT: s(8)}
+        logs = replace(run(), phase_ns=phase_ns, callback_ns={"SlowLog": s(9)})
+        saves = replace(
+            run(), run="saves", phase_ns={TrainingPhase.CHECKPOINT: s(8)},
+            callback_ns={"Saves": s(8)},
+        )  # fmt: skip
+
+        text = advise([one], [logs, saves])[0].text
+
+        assert "SlowLog 9.0 s" in text
+        assert "Saves" not in text

@@ -53,3 +53,11 @@ class TestTheTimeBetween:
 
         total_ns = between.busy_ns + between.idle_total_ns + between.pending_ns
         assert total_ns == between.observed_ns
+
+    def test_suspects_no_more_than_what_is_unknown_of_it(self) -> None:
+        before, after = at([1.0, *rhythm(2, 2, 8), 1.0], 25, 34)
+
+        between = totals_since(before, after)
+
+        assert after.suspected_ns > before.suspected_ns
+        assert between.suspected_ns <= between.idle_ns[IdleCause.UNKNOWN]

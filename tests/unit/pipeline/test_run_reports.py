@@ -96,6 +96,18 @@ class TestTwoRunsOneAfterTheOther:
 
         assert began == "1970-01-01T00:00:48+00:00"
 
+    def test_have_no_gpus_where_they_were_on_none(self) -> None:
+        watched = self.watched()
+        watched.story.ring("nowhere", pid=44, gpus=("GPU-9",))
+        watched.idle(3)
+        watched.story.end_ring("nowhere")
+        watched.idle(15)
+
+        report = watched.of("nowhere")
+
+        assert (report.gpus, report.advice) == ((), ())
+        assert "says which one it is on" in report.notes[-1]
+
     def test_leave_out_a_gpu_they_did_not_use(self) -> None:
         watched = self.watched()
 
