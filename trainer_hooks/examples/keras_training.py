@@ -15,7 +15,7 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -94,12 +94,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.slow == slow.COMPILE and keras.backend.backend() == "torch":
         parser.error("--slow compile: torch runs each step as it is and compiles nothing")
     with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
-        result = _train(args, Path(name), spans)
-    print(json.dumps(result), flush=True)
+        _train(args, Path(name), spans)
     return 0
 
 
-def _train(args: argparse.Namespace, folder: Path, spans: BusySpans) -> dict[str, Any]:
+def _train(args: argparse.Namespace, folder: Path, spans: BusySpans) -> None:
     make_store(folder)
     width = args.passes or width_for(_STEP_SECONDS)
     steps = max(1, args.steps // _EPOCHS)
@@ -123,20 +122,30 @@ def _train(args: argparse.Namespace, folder: Path, spans: BusySpans) -> dict[str
         options["validation_data"] = _validation_rows(folder)
         options["validation_batch_size"] = _ROWS_A_BATCH
     started_ns = time.monotonic_ns()
-    history = model.fit(store, epochs=_EPOCHS, verbose=0, callbacks=callbacks, **options)
-    return {
-        "steps": steps * _EPOCHS,
-        "loss": history.history["loss"][-1],
-        "wall_seconds": (time.monotonic_ns() - started_ns) / 1e9,
-        "busy_seconds": spans.busy_ns / 1e9,
-        "passes": width,
-        "slow": args.slow,
-        "slept_seconds": sleeps.seconds(),
-        "idle_seconds": {
-            cause: unoccupied_seconds(slept, spans.spans_ns)
-            for cause, slept in sleeps.spans_ns.items()
-        },
-    }
+
+    def result() -> dict[str, Any]:
+        return {
+            "steps": steps * _EPOCHS,
+            "loss": model.history.history["loss"][-1],
+            "wall_seconds": (time.monotonic_ns() - started_ns) / 1e9,
+            "busy_seconds": spans.busy_ns / 1e9,
+            "passes": width,
+            "slow": args.slow,
+            "slept_seconds": sleeps.seconds(),
+            "idle_seconds": {
+                cause: unoccupied_seconds(slept, spans.spans_ns)
+                for cause, slept in sleeps.spans_ns.items()
+            },
+        }
+
+    # At the end of the training, and not of ``fit``: TensorFlow may take seconds more to let go
+    # of a loader that is at work on batches which nobody will want.
+    callbacks.append(_at_the_end(lambda: print(json.dumps(result()), flush=True)))
+    model.fit(store, epochs=_EPOCHS, verbose=0, callbacks=callbacks, **options)
+
+
+def _at_the_end(say: Callable[[], None]) -> keras.callbacks.Callback:
+    return keras.callbacks.LambdaCallback(on_train_end=lambda logs: say())
 
 
 def _times(cause: str, steps: int) -> int:
