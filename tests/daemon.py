@@ -16,6 +16,11 @@ from typing import Any
 
 from tests.patience import PATIENCE_S, wait_until
 
+SETTLES_AFTER_S = 2.0
+"""So much later all that has happened is told: a simulated GPU waits up to 1 s for lines of its
+file, the driver window that is then under way lasts 1/6 s, and the tests' daemons tick every 0.5 s.
+"""
+
 
 class RunningDaemon:
     """``gpumon serve`` in a process of its own, with a runtime folder of its own."""
@@ -109,9 +114,9 @@ class RunningDaemon:
         observed_s = self.report()["gpus"][0]["observed_seconds"]
 
         def has_seen_it() -> bool:
-            gpu = self.report()["gpus"][0]
-            later_s: float = gpu["observed_seconds"] - observed_s
-            return later_s > 1.5 and gpu["pending_seconds"] == 0
+            gpus = self.report()["gpus"]
+            later_s: float = gpus[0]["observed_seconds"] - observed_s
+            return later_s > SETTLES_AFTER_S and not any(gpu["pending_seconds"] for gpu in gpus)
 
         wait_until(has_seen_it, patience_s)
         return self.report()

@@ -15,7 +15,6 @@ import pytest
 
 from tests.daemon import RunningDaemon
 from tests.needs import missing
-from tests.patience import wait_until
 
 STEPS = 105
 LATENCY_S = 0.025
@@ -51,15 +50,7 @@ def train_side_by_side(folder: Path, names: tuple[str, ...]) -> dict[str, Traini
         ]
         with ThreadPoolExecutor() as readers:
             said = list(readers.map(last_words, started, logs))
-        observed_s = daemon.report()["gpus"][0]["observed_seconds"]
-
-        def has_seen_the_end() -> bool:
-            gpus = daemon.report()["gpus"]
-            later_s: float = gpus[0]["observed_seconds"] - observed_s
-            return later_s > 1 and not any(gpu["pending_seconds"] for gpu in gpus)
-
-        wait_until(has_seen_the_end, patience_s=20)
-        report = daemon.report()
+        report = daemon.settled_report()
     return {name: Training(name, said[gpu], report, gpu) for gpu, name in enumerate(names)}
 
 
