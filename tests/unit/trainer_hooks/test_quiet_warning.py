@@ -7,6 +7,7 @@ import sysconfig
 import warnings
 from pathlib import Path
 from types import FrameType, ModuleType
+from typing import Any
 
 import pytest
 
@@ -71,19 +72,38 @@ class TestAWarning:
 
         assert told[0].filename == str(example)
 
-    def test_ends_nothing_where_warnings_are_errors(self) -> None:
+    def test_ends_nothing_where_warnings_are_errors(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        bare, came = warnings.warn_explicit, []
+
+        def warn_explicit(*said: Any, **more: Any) -> None:
+            try:
+                bare(*said, **more)
+            except RuntimeWarning as error:
+                came.append(str(error))
+                raise
+
+        monkeypatch.setattr(warnings, "warn_explicit", warn_explicit)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warn_quietly("said")
+            came.append("the next line")
+
+        assert came == ["said", "the next line"]
 
     def test_ends_nothing_where_it_cannot_be_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def show(*_: object, **__: object) -> None:
+        tried: list[str] = []
+
+        def show(message: Warning, *_: object, **__: object) -> None:
+            tried.append(str(message))
             raise ValueError("I/O operation on closed file")
 
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             monkeypatch.setattr(warnings, "showwarning", show)
             warn_quietly("said")
+            tried.append("the next line")
+
+        assert tried == ["said", "the next line"]
 
     def test_is_told_once_a_line_as_any_other(self) -> None:
         hook = code_in(HOOKS / "some_hook.py", A_HOOK).hook
