@@ -33,6 +33,7 @@ class Watcher(Protocol):
     def batch_callbacks_end(self, batch: int, logs: object = None) -> None: ...
     def slot_of(self, callback: object) -> int: ...
     def after(self, slot: int) -> Callable[..., None]: ...
+    def after_last(self, slot: int) -> Callable[..., None]: ...
     def checkpoint_begin(self, *_: object, **__: object) -> None: ...
     def after_checkpoint(self, slot: int) -> Callable[..., None]: ...
     def run_begins(self, mode: int) -> None: ...
@@ -102,8 +103,8 @@ class _FirstAfterEachBatch(_First):
 class _LastAfterEachBatch(_Last):
     """... and hears of the end of every batch."""
 
-    def __init__(self, watcher: Watcher) -> None:
-        self.on_train_batch_end = watcher.batch_callbacks_end
+    def __init__(self, watcher: Watcher, hear_batch_end: Callable[..., None]) -> None:
+        self.on_train_batch_end = hear_batch_end
         super().__init__(watcher)
 
 
@@ -155,25 +156,33 @@ class Brackets:
         self._watcher = watcher
         self._ends_here = ends_here
         self._original = callback_list.callbacks
-        self._middle = [placed for one in self._original for placed in self._with_marks(one)]
+        self._hear_batch_end: Callable[..., None] = watcher.batch_callbacks_end
+        self._middle = [placed for one in self._original[:-1] for placed in self._with_marks(one)]
+        self._middle += self._with_last_mark(self._original[-1])
         self._placed = callback_list.callbacks
-        self._place(_FirstInEachBatch, _LastInEachBatch)
+        self._place(_FirstInEachBatch(watcher), _LastInEachBatch(watcher, self._hear_batch_end))
 
     def hear_no_batches_begin(self) -> None:
         """Save each step some microseconds, if nobody else has callbacks before a batch."""
         if not any(_BATCH_BEGIN in self._methods_of(one) for one in self._original):
+            watcher = self._watcher
             # On Keras' own threads, only the results are waited for: nothing comes after them.
-            self._place(_FirstAfterEachBatch, _LastAfterEachBatch if self._ends_here else _Last)
+            last = (
+                _LastAfterEachBatch(watcher, self._hear_batch_end)
+                if self._ends_here
+                else _Last(watcher)
+            )
+            self._place(_FirstAfterEachBatch(watcher), last)
 
     def remove(self) -> None:
         """Leave the list as it was found."""
         if self.callback_list.callbacks is self._placed:
             self.callback_list.callbacks = self._original
 
-    def _place(self, first: type[_First], last: type[_Last]) -> None:
+    def _place(self, first: _First, last: _Last) -> None:
         if self.callback_list.callbacks is not self._placed:
             return  # somebody else has put a list of his own there
-        self._placed = [first(self._watcher), *self._middle, last(self._watcher)]
+        self._placed = [first, *self._middle, last]
         self.callback_list.callbacks = self._placed
 
     def _with_marks(self, callback: Any) -> list[Any]:  # noqa: ANN401
@@ -187,6 +196,16 @@ class Brackets:
             return [callback, _Mark(methods, watcher.after(slot))]
         before = _Mark(methods, watcher.checkpoint_begin)
         return [before, callback, _Mark(methods, watcher.after_checkpoint(slot))]
+
+    def _with_last_mark(self, callback: Any) -> list[Any]:  # noqa: ANN401
+        """The last of all, often Keras' progress bar: one call for its mark and our last."""
+        methods, watcher = self._methods_of(callback), self._watcher
+        if _BATCH_END not in methods or isinstance(callback, _CHECKPOINTS):
+            return self._with_marks(callback)
+        methods.remove(_BATCH_END)
+        slot = watcher.slot_of(callback)
+        self._hear_batch_end = watcher.after_last(slot)
+        return [callback, _Mark(methods, watcher.after(slot))]
 
     def _methods_of(self, callback: Any) -> list[str]:  # noqa: ANN401
         """What a callback does anything in, on the thread that trains."""

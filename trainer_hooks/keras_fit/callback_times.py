@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from gpumon.core.label_text import label_text
 from gpumon.core.ring_facts import MAX_CALLBACK_CLASSES, MAX_CLASS_NAME
+from trainer_hooks.keras_fit.phase_machine import PhaseMachine
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 
@@ -22,6 +23,7 @@ class Run(Protocol):
     """A training under way, and the ring that knows its thread."""
 
     ring: ProcessRing
+    machine: PhaseMachine
     is_active: bool
 
 
@@ -96,5 +98,21 @@ class CallbackTimes:
                 now_ns = monotonic_ns()
                 spent_ns[slot] += now_ns - self.since_ns
                 self.since_ns = now_ns
+
+        return returned
+
+    def last_hearer(self, slot: int, run: Run) -> Callable[..., None]:
+        """As ``hearer``, where the callbacks at a batch's end are over with this one."""
+        spent_ns = self._spent_ns
+
+        def returned(_: object = None, logs: object = None) -> None:
+            if get_ident() == run.ring.thread and run.is_active:
+                now_ns = monotonic_ns()
+                spent_ns[slot] += now_ns - self.since_ns
+                self.since_ns = now_ns
+                machine = run.machine
+                machine.is_calling_back = False
+                if not machine.awaits_batch:
+                    machine.batch_callbacks_end()
 
         return returned

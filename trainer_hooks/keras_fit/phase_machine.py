@@ -70,12 +70,20 @@ class PhaseMachine:
     Attributes:
         mode: What Keras is running, as the number of a ``TrainingMode``.
         sees_steps: Whether fetching and computing can be told apart.
+        has_seen_steps: Whether a batch passed where it is computed with.
         is_calling_back: Whether callbacks are called on the thread that trains: a step
             of the model is then somebody's own, and none of this training.
         awaits_batch: Whether the epoch has more batches, whose fetching is seen.
     """
 
-    def __init__(self, pen: Pen, *, sees_steps: bool, fetches_first: bool = False) -> None:
+    def __init__(
+        self,
+        pen: Pen,
+        *,
+        sees_steps: bool,
+        fetches_first: bool = False,
+        waits_each_step: bool = False,
+    ) -> None:
         """Write nothing yet.
 
         Args:
@@ -84,10 +92,14 @@ class PhaseMachine:
                 this backend; where not, both are ``other``.
             fetches_first: Whether a batch is fetched before the callbacks
                 that announce it, as on torch: the step follows them at once.
+            waits_each_step: Whether Keras waits for the results of each step,
+                for callbacks at its end.
         """
         self._pen = pen
         self.sees_steps = sees_steps
         self._fetches_first = sees_steps and fetches_first
+        self._waits_each_step = waits_each_step
+        self.has_seen_steps = False
         self._take_mode(TRAIN)
         self._is_training = self.is_calling_back = self.awaits_batch = False
         self._rest = START_UP
@@ -199,21 +211,19 @@ class PhaseMachine:
         rest = BETWEEN_EPOCHS if self.mode == TRAIN else self._work
         self._pen.enter(rest, self.mode)
 
-    def dispatched(self, steps: int, samples: int, *, waits: bool) -> None:
+    def dispatched(self, steps: int, samples: int) -> None:
         """The device has its work.
 
         Args:
-            steps: Batches in it.
-            samples: Samples in them.
-            waits: Whether Keras now waits for the results.
+            steps: Batches in it; 0 where none was left.
+            samples: Samples in them, where that could be seen.
         """
         self._epoch_steps_done += steps
         self.awaits_batch = self.sees_steps and self._epoch_steps_done < self._epoch_steps
-        if self._after_announcing == START_UP and steps:
-            self._after_announcing = TRAIN_STEP if self._fetches_first else INPUT_WAIT
-            self._rest = BETWEEN_EPOCHS
+        if not self.has_seen_steps and steps:
+            self._see_first_steps()
         self._pen.count(steps, samples)
-        if waits:
+        if self._waits_each_step:
             self._pen.enter(DEVICE_SYNC, TRAIN)
         elif self._epoch_steps_done >= self._epoch_steps:
             self._pen.enter(BETWEEN_EPOCHS, TRAIN)
@@ -250,6 +260,12 @@ class PhaseMachine:
         phase, phase_mode, mode = before
         self._switch_to(mode)
         self._pen.enter(phase, phase_mode)
+
+    def _see_first_steps(self) -> None:
+        self.has_seen_steps = True
+        if self.sees_steps:
+            self._after_announcing = TRAIN_STEP if self._fetches_first else INPUT_WAIT
+            self._rest = BETWEEN_EPOCHS
 
     def _switch_to(self, mode: int) -> None:
         """Keep what other modes wait for input out of what the training waits."""

@@ -21,13 +21,12 @@ class ProbedTap:
     input and the step are then told together, as ``other``.
 
     Attributes:
-        has_passed: Whether a batch went through.
-        machine: Told when there is no tap to hear of steps; set once it is there.
+        machine: Knows of steps, and is told when there is no tap to hear of them; set once it
+            is there.
     """
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         """No tap yet; ``warn`` is told of trouble, as a sentence."""
-        self.has_passed = False
         self.machine: PhaseMachine | None = None
         self._warn = warn
         self._tap: Tap | None = None
@@ -37,6 +36,11 @@ class ProbedTap:
     def is_there(self) -> bool:
         """Whether there is a tap, trusted or not."""
         return self._tap is not None
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether a batch went through."""
+        return self.machine is not None and self.machine.has_seen_steps
 
     @property
     def is_trusted(self) -> bool:

@@ -50,12 +50,6 @@ class StepEnds:
         step = self._first_step + (batch // several + 1) * several
         self._done(min(step, self._writer.steps), at_ns)  # the last execution may be a short one
 
-    def seen(self, at_ns: int) -> None:
-        """The host had all steps so far behind it then, and the ring says so already."""
-        times = self.times
-        if times is not None:
-            times.done(self._writer.steps, at_ns)
-
     def _done(self, step: int, at_ns: int) -> None:
         self._writer.device_done(step, at_ns)
         with self._lock:

@@ -61,8 +61,9 @@ class Tagging:
             wishes: What the user wants.
         """
         assert ring.writer is not None
-        self._thread_before = ring.adopt_thread()
-        self.ring = ring
+        list_of = _weakly(callback_list)  # for the ring must keep no model alive
+        self._turn = ring.begin_turn(lambda: is_calling(list_of()))
+        self.ring, self._thread = ring, get_ident()
         self._wishes = wishes
         self._writer: RingWriter = ring.writer
         self._nvtx = None if wishes.ranges is None else NvtxPen(ring.writer, wishes.ranges)
@@ -80,7 +81,10 @@ class Tagging:
         self._tap = ProbedTap(wishes.warn)
         self._tap.make(backend, model, self)
         self.machine = self._tap.machine = PhaseMachine(
-            self._pen, sees_steps=self._tap.is_there, fetches_first=self._tap.fetches_first
+            self._pen,
+            sees_steps=self._tap.is_there,
+            fetches_first=self._tap.fetches_first,
+            waits_each_step=self._waits_each_step,
         )
         self._brackets: Brackets | None = None
         if callback_list is not None:
@@ -128,10 +132,9 @@ class Tagging:
         self._end.atexit = False
 
     def stop(self) -> None:
-        """Take everything away. Safe to call twice."""
+        """Take everything away. Safe to call twice, and from any thread."""
         if not self.is_active:
             return
-        is_here = self.machine_here is not None
         self.is_active = False
         if self._end is not None:
             self._end.detach()
@@ -139,11 +142,11 @@ class Tagging:
         if self._brackets is not None:
             self._brackets.remove()
         unbracket_flush(self._callback_list)
-        if is_here:
+        if self.ring.speaks_here(self._turn):
             self.machine.train_end()
-            self.ring.give_back_thread(self._thread_before)
-        if self._nvtx is not None:
-            self._nvtx.close()
+        self.ring.end_turn(self._turn)
+        if self._nvtx is not None and get_ident() == self._thread:
+            self._nvtx.close()  # each thread has ranges of its own
 
     # What the tagger and the brackets say.
 
@@ -173,10 +176,10 @@ class Tagging:
 
     def run_ends(self) -> None:
         machine = self.machine_here
-        if machine is not None:
-            machine.run_end()
         if not self._is_whole_fit:
             self.stop()
+        elif machine is not None:
+            machine.run_end()
 
     def epoch_begins(self, epoch: int) -> None:
         machine = self.machine_here
@@ -255,6 +258,9 @@ class Tagging:
     def after(self, slot: int) -> Callable[..., None]:
         return self._times.hearer(slot, self)
 
+    def after_last(self, slot: int) -> Callable[..., None]:
+        return self._times.last_hearer(slot, self)
+
     def checkpoint_begin(self, *_: object, **__: object) -> None:
         machine = self.machine_here
         if machine is not None:
@@ -274,14 +280,6 @@ class Tagging:
     @property
     def steps(self) -> int:
         return self._writer.steps
-
-    def dispatched(self, steps: int, samples: int, logs: object) -> None:
-        if steps:
-            self._tap.has_passed = True
-        waits = self._waits_each_step
-        self.machine.dispatched(steps, samples, waits=waits)
-        if not waits and self._brackets is None:
-            self._ends.seen(monotonic_ns())
 
     def device_done(self, step: int, at_ns: int) -> None:
         self._ends.told(step, at_ns)
@@ -315,3 +313,7 @@ class Tagging:
         line = self._fit.line(is_asynchronous=not self._waits_each_step)
         if line is not None:
             say(line)
+
+
+def _weakly(one: Any | None) -> Callable[[], Any | None]:  # noqa: ANN401
+    return (lambda: None) if one is None else weakref.ref(one)

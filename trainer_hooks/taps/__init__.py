@@ -38,16 +38,6 @@ class StepListener(Protocol):
         """Whether a callback is under way; asked where ``machine.is_calling_back`` says so."""
         ...
 
-    def dispatched(self, steps: int, samples: int, logs: object) -> None:
-        """Steps were handed to the device.
-
-        Args:
-            steps: Batches in them; 0 where nothing was left.
-            samples: Samples in those, where that could be seen.
-            logs: What the step returned, to watch the device by.
-        """
-        ...
-
     def waited(self, input_wait_ns: int) -> None:
         """So much of the step under way, or of those since the last call, was a wait for input."""
         ...

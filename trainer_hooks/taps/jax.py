@@ -100,7 +100,7 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
             batches.source = (
                 _NO_BATCHES  # whoever waits for the iterator's end need not wait for us
             )
-        listener.dispatched(batches.fetched, batches.samples, result[0])
+        machine.dispatched(batches.fetched, batches.samples)
         return result
 
     return train

@@ -75,7 +75,7 @@ class FusedStep:
         except BaseException:
             self._listener.failed()
             raise
-        self._tell(monotonic_ns() - began_ns, traces, logs)
+        self._tell(machine, monotonic_ns() - began_ns, traces)
         return logs
 
     @property
@@ -88,7 +88,7 @@ class FusedStep:
             return self._function(iterator)
         return self._fetches.call(self._function, iterator, machine)
 
-    def _tell(self, took_ns: int, traces: int | None, logs: Any) -> None:  # noqa: ANN401
+    def _tell(self, machine: PhaseMachine, took_ns: int, traces: int | None) -> None:
         listener, told = self._listener, Execution(0, self._batches, 0)
         has_traced = traces_of(self._fused) != traces
         if has_traced:
@@ -104,7 +104,7 @@ class FusedStep:
             listener.waited(told.wait_ns)
         if has_traced and traces:
             listener.compiled(took_ns - told.wait_ns)
-        listener.dispatched(told.steps, told.samples, logs)
+        machine.dispatched(told.steps, told.samples)
 
     def _tell_of_no_batch(self, took_ns: int, traces: int | None) -> None:
         """An execution that only found the end of the data waited for it, and was no step."""

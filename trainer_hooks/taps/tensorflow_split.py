@@ -73,7 +73,7 @@ class SplitStep:
         except BaseException:
             self._listener.failed()
             raise
-        self._listener.dispatched(1, _rows_of(batch), logs)
+        machine.dispatched(1, _rows_of(batch))
         return logs
 
     def _evaluate(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401

@@ -79,7 +79,7 @@ class TorchTap(StepFunctions):
                 clock.end_step()
             # ``data`` is the list of this execution's batches.
             samples = rows_of(data[0]) if len(data) == 1 else sum(map(rows_of, data))
-            listener.dispatched(len(data), samples, logs)
+            machine.dispatched(len(data), samples)
             if device is not None:
                 device.step_ended(listener.steps)
             return logs

@@ -36,15 +36,17 @@ class Notes:
         return sum(line.startswith(PHASES[phase].value) for line in self.lines)
 
 
-def machine_and_notes(*, sees_steps: bool = True) -> tuple[PhaseMachine, Notes]:
+def machine_and_notes(
+    *, sees_steps: bool = True, waits_each_step: bool = False
+) -> tuple[PhaseMachine, Notes]:
     notes = Notes()
-    return PhaseMachine(notes, sees_steps=sees_steps), notes
+    return PhaseMachine(notes, sees_steps=sees_steps, waits_each_step=waits_each_step), notes
 
 
-def train_one_step(machine: PhaseMachine, *, waits: bool) -> None:
+def train_one_step(machine: PhaseMachine) -> None:
     machine.fetch_begin()
     machine.fetch_end()
-    machine.dispatched(1, 32, waits=waits)
+    machine.dispatched(1, 32)
 
 
 class TestATrainingStep:
@@ -52,16 +54,16 @@ class TestATrainingStep:
         machine, notes = machine_and_notes()
         machine.train_begin(None)
 
-        train_one_step(machine, waits=False)
-        train_one_step(machine, waits=False)
+        train_one_step(machine)
+        train_one_step(machine)
 
         assert notes.lines[1:] == ["input_wait", "train_step", "step 1x32"] * 2
 
     def test_that_keras_waits_for(self) -> None:
-        machine, notes = machine_and_notes()
+        machine, notes = machine_and_notes(waits_each_step=True)
         machine.train_begin(None)
 
-        train_one_step(machine, waits=True)
+        train_one_step(machine)
         machine.callbacks_begin()
         machine.batch_callbacks_end()
 
@@ -75,7 +77,7 @@ class TestATrainingStep:
 
         machine.callbacks_begin()
         machine.batch_begins()
-        train_one_step(machine, waits=False)
+        train_one_step(machine)
 
         assert notes.lines.count("input_wait") == 1
 
@@ -101,7 +103,7 @@ class TestAStepThatWasNotSeenToPass:
     def test_is_a_wait_at_once_after_one_was(self) -> None:
         machine, notes = machine_and_notes()
         machine.train_begin(None)
-        train_one_step(machine, waits=False)
+        train_one_step(machine)
         machine.callbacks_begin()
 
         machine.batch_begins()
@@ -126,19 +128,19 @@ class TestTheWaitOfATraining:
         machine.train_begin(None)
 
         for _ in range(3):
-            train_one_step(machine, waits=False)
+            train_one_step(machine)
 
         assert machine.training_wait_ns == 3
 
     def test_is_not_that_of_a_validation(self) -> None:
         machine, _ = machine_and_notes()
         machine.train_begin(None)
-        train_one_step(machine, waits=False)
+        train_one_step(machine)
         machine.run_begin(1)
         machine.fetch_begin()
         machine.fetch_end()
         machine.run_end()
-        train_one_step(machine, waits=False)
+        train_one_step(machine)
 
         assert machine.training_wait_ns == 2
 
@@ -162,15 +164,15 @@ class TestTheEndOfAnEpoch:
         machine.epoch_begin(0)
 
         for _ in range(2):
-            train_one_step(machine, waits=False)
+            train_one_step(machine)
 
         assert notes.lines[-1] == "between_epochs"
 
     def test_is_known_by_it_after_callbacks_too(self) -> None:
-        machine, notes = machine_and_notes()
+        machine, notes = machine_and_notes(waits_each_step=True)
         machine.train_begin(1)
         machine.epoch_begin(0)
-        train_one_step(machine, waits=True)
+        train_one_step(machine)
         machine.callbacks_begin()
 
         machine.batch_callbacks_end()
@@ -200,7 +202,7 @@ class TestTheTimeAroundEpochs:
     def test_is_between_epochs_after_it(self) -> None:
         machine, notes = machine_and_notes()
         machine.train_begin(None)
-        train_one_step(machine, waits=False)
+        train_one_step(machine)
         machine.callbacks_begin()
 
         machine.callbacks_end()
