@@ -155,9 +155,8 @@ class RingWriter:
                 put_record(data, at, first, now_ns, mode, first ^ now_ns ^ mode)
             self._words[WORD_HEAD] = sequence + 1
             spent_ns = now_ns - self.since_ns
-            if (
-                spent_ns > 0
-            ):  # else a signal's handler has tagged something since the clock was read
+            # Not where a signal's handler has tagged something since the clock was read.
+            if spent_ns > 0:
                 self.since_ns = now_ns
                 self._spent_ns[old] += spent_ns
             self.span = phase | mode << MODE_SHIFT
