@@ -78,8 +78,11 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
         if writer is not None and self._before:
             number, mode = self._before.pop()
             ring.depth -= 1
-            is_past_start_up = number == START_UP and ring.depth == 0
-            writer.enter(_OTHER if is_past_start_up else number, mode, is_brief=True)
+            if ring.turn is not None:
+                number, mode = ring.region_closes(number, mode)
+            elif number == START_UP and ring.depth == 0:
+                number = _OTHER
+            writer.enter(number, mode, is_brief=True)
 
 
 class TimedIterator(Generic[T]):

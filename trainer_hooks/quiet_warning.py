@@ -10,11 +10,12 @@ from itertools import count
 from types import FrameType
 from typing import Final
 
-_HOOKS: Final = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (at import)
-_EXAMPLES: Final = os.path.join(_HOOKS, "examples", "")  # noqa: PTH118
+HOOKS: Final = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (at import)
+EXAMPLES: Final = os.path.join(HOOKS, "examples", "")  # noqa: PTH118
+"""A folder that stands for a user's own."""
 _OURS: Final = tuple(
     os.path.join(folder, "")  # noqa: PTH118
-    for folder in (_HOOKS, os.path.join(os.path.dirname(_HOOKS), "gpumon"))  # noqa: PTH118, PTH120
+    for folder in (HOOKS, os.path.join(os.path.dirname(HOOKS), "gpumon"))  # noqa: PTH118, PTH120
 )
 _LIBRARIES: Final = (os.path.join(os.path.dirname(os.__file__), ""), "<frozen ")  # noqa: PTH118, PTH120
 _PACKAGES: Final = ("/site-packages/", "/dist-packages/")
@@ -82,7 +83,7 @@ def _users_frame(start: FrameType) -> FrameType:
     frame: FrameType | None = start
     while frame is not None:
         file = frame.f_code.co_filename
-        if file.startswith(_EXAMPLES) or not file.startswith(_OURS):
+        if file.startswith(EXAMPLES) or not file.startswith(_OURS):
             if not _is_a_library(file):
                 return frame
             foreign = foreign or frame

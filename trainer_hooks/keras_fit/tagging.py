@@ -61,8 +61,6 @@ class Tagging:
             wishes: What the user wants.
         """
         assert ring.writer is not None
-        list_of = _weakly(callback_list)  # for the ring must keep no model alive
-        self._turn = ring.begin_turn(lambda: is_calling(list_of()))
         self.ring, self._thread = ring, get_ident()
         self._wishes = wishes
         self._writer: RingWriter = ring.writer
@@ -93,6 +91,7 @@ class Tagging:
             bracket_flush(callback_list, self._pen, lambda: self.machine_here)
         self._may_spare_batches = backend in ("jax", "torch")
         self._is_asynchronous = self._may_spare_batches and not self._waits_each_step
+        self._turn = ring.begin_turn(self)
 
     @property
     def has_brackets(self) -> bool:
@@ -119,10 +118,14 @@ class Tagging:
         self.machine.is_calling_back = is_calling(self._callback_list)
         return self.machine.is_calling_back
 
+    def goes_on(self) -> bool:
+        """Whether one of its callbacks is being called here."""
+        return is_calling(self._callback_list)
+
     def is_around(self, callback_list: Any | None) -> bool:  # noqa: ANN401
         """Whether this run's callbacks are being called, and one of them runs that other list."""
         is_other = self._callback_list is not callback_list
-        return self.is_active and is_other and is_calling(self._callback_list)
+        return self.is_active and is_other and self.goes_on()
 
     def ends_with(self, feeder: object) -> None:
         """Stop when Keras' iterator over epochs is gone: somebody's callback may have raised."""
@@ -313,7 +316,3 @@ class Tagging:
         line = self._fit.line(is_asynchronous=not self._waits_each_step)
         if line is not None:
             say(line)
-
-
-def _weakly(one: Any | None) -> Callable[[], Any | None]:  # noqa: ANN401
-    return (lambda: None) if one is None else weakref.ref(one)

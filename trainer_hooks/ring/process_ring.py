@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from gpumon.core.phase import PHASES
 from gpumon.core.ring_events import RunFacts
 from gpumon.core.ring_facts import have_room_for_gpus
 from gpumon.core.runtime_paths import RUNTIME_VARIABLE
@@ -17,8 +20,9 @@ from trainer_hooks.quiet_warning import QuietWarningOnce, warn_quietly
 from trainer_hooks.ring.dead_rings import sweep_dead_rings
 from trainer_hooks.ring.ring_folder import find_ring_folder
 from trainer_hooks.ring.ring_memory import make_ring
-from trainer_hooks.ring.ring_writer import RingWriter
+from trainer_hooks.ring.ring_writer import START_UP, RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
+from trainer_hooks.ring.turns import OTHER, Place, Run, Turn, is_in_our_code
 
 _ANOTHER_FOLDER = (
     f". To have them, set {RUNTIME_VARIABLE}, for this training and for the daemon, "
@@ -35,27 +39,101 @@ class ProcessRing:
         writer: ``None``: nothing is recorded in this process.
         thread: Identity of the thread that may change phases.
         depth: How many ``phase()`` regions that thread is in.
+        turn: Of the tagged run that says the phases; ``None``: nobody but the user does.
     """
 
-    def __init__(self, writer: RingWriter | None) -> None:
+    def __init__(self, writer: RingWriter | None, path: Path | None = None) -> None:
+        """The calling thread is the one that may change phases.
+
+        Args:
+            writer: Writes the ring.
+            path: Where the ring is.
+        """
         self.writer = writer
         self.thread = threading.get_ident()
         self.depth = 0
+        self.turn: Turn | None = None
+        self._path = path
 
     @property
     def writer_here(self) -> RingWriter | None:
         """The writer, if the calling thread may change phases."""
         return self.writer if threading.get_ident() == self.thread else None
 
-    def adopt_thread(self) -> int:
-        """From now on the calling thread is the one whose phases count; return who was."""
-        before, self.thread = self.thread, threading.get_ident()
-        return before
+    def begin_turn(self, run: Run) -> Turn:
+        """A run begins: the calling thread is the one whose phases count, until it ends."""
+        before = OTHER if self.writer is None else self.writer.present
+        turn = Turn(run, self.turn, before, depth=self.depth, thread_before=self.thread)
+        self.turn, self.thread = turn, threading.get_ident()
+        return turn
 
-    def give_back_thread(self, before: int) -> None:
-        """The calling thread has done its part: ``before`` is again the one that counts."""
-        if self.thread == threading.get_ident():
-            self.thread = before
+    def speaks_here(self, turn: Turn) -> bool:
+        """Whether the calling thread says the phases of that run, and of nothing within it."""
+        is_mine = self.turn is turn and self.depth <= turn.depth
+        return is_mine and threading.get_ident() == self.thread
+
+    def end_turn(self, turn: Turn) -> None:
+        """A run is over: go back to what was under way before it. From any thread.
+
+        Where its thread has gone on to something else, that is left alone: what
+        then follows it is no phase of the run any more.
+        """
+        turn.is_over = True
+        if self.turn is not turn or self.depth > turn.depth:
+            return
+        here, thread = threading.get_ident(), self.thread
+        if thread != here:
+            # One thread writes. From here on the other begins to write nothing, and
+            # if it is not in our code now, it has not begun either.
+            self.thread = here
+            if is_in_our_code(thread):
+                self.thread = thread
+                return
+        place = turn.place_afterwards()
+        if self.writer is not None and self.writer.present != place:
+            self.writer.enter(*place)
+        self._pass_on()
+
+    def region_closes(self, number: int, mode: int) -> Place:
+        """A ``phase()`` region is over while somebody has a turn: what is under way after it.
+
+        Args:
+            number: Of the phase that was under way as the region began.
+            mode: Its mode.
+        """
+        turn, place = self.turn, (number, mode)
+        if turn is None:
+            return place
+        if turn.is_over and self.depth <= turn.depth:
+            place = turn.place_afterwards()
+            self._pass_on()
+        elif self.depth < turn.depth:  # it was around the run, which has raised if it is not over
+            turn.depth = self.depth
+            turn.before = place = OTHER if number == START_UP and self.depth == 0 else place
+        return place
+
+    def is_told_nothing(self) -> bool:
+        """Whether nobody has said more than that the process starts up."""
+        writer = self.writer
+        if writer is None or self.turn is not None or self.depth or writer.facts.loader:
+            return False
+        is_starting = writer.steps == 0 and writer.present[0] == START_UP
+        others = (number for number in range(len(PHASES)) if number != START_UP)
+        return is_starting and not any(writer.spent_ns(number) for number in others)
+
+    def withdraw(self) -> None:
+        """As if there had never been a ring: whoever reads rings forgets it."""
+        if self.writer is not None and self._path is not None:
+            self.writer.end()
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+    def _pass_on(self) -> None:
+        """Those that are over give back what they took."""
+        turn = self.turn
+        while turn is not None and turn.is_over and self.depth <= turn.depth:
+            self.thread, turn = turn.thread_before, turn.outer
+        self.turn = turn
 
 
 class _Slot:
@@ -72,8 +150,20 @@ def process_ring() -> ProcessRing:
         with _Slot.lock:
             ring = _Slot.ring
             if ring is None:
-                ring = _Slot.ring = ProcessRing(_new_writer())
+                ring = _Slot.ring = _new_ring()
     return ring
+
+
+def withdraw_run() -> None:
+    """A tagger is refused: where nothing but its name was told, this process is no run.
+
+    Whoever tells something later makes a ring anew.
+    """
+    with _Slot.lock:
+        ring = _Slot.ring
+        if ring is not None and ring.is_told_nothing():
+            _Slot.ring = None
+            ring.withdraw()
 
 
 def describe_run(
@@ -95,8 +185,9 @@ def describe_run(
             )
             run = None
         facts = _restated(writer.facts, run, gpus, framework, loader)
-        writer.restate(facts)
-        _say_where_gpus_do_not_fit(facts)
+        if facts != writer.facts:
+            writer.restate(facts)
+            _say_where_gpus_do_not_fit(facts)
     except Exception as error:  # noqa: BLE001 (an odd name must not end a training)
         _warn(error)
 
@@ -127,7 +218,7 @@ def _restated(
     )
 
 
-def _new_writer() -> RingWriter | None:
+def _new_ring() -> ProcessRing:
     try:
         started_ns, wall_ns = time.monotonic_ns(), time.time_ns()
         facts = read_run_facts(started_ns=started_ns)
@@ -135,13 +226,13 @@ def _new_writer() -> RingWriter | None:
         sweep_dead_rings(folder.path, boot_id=facts.boot_id, now_ns=started_ns, wall_ns=wall_ns)
         memory = make_ring(folder, facts, wall_ns=wall_ns)
         _say_where_gpus_do_not_fit(facts)
-        return RingWriter(memory, facts, wall_ns=wall_ns, on_trouble=_warn)
+        writer = RingWriter(memory, facts, wall_ns=wall_ns, on_trouble=_warn)
+        return ProcessRing(writer, memory.path)
     except (OSError, RingError) as error:
         _warn(error, what_to_do=_ANOTHER_FOLDER)
-        return None
     except Exception as error:  # noqa: BLE001 (no ring, but the training goes on)
         _warn(error)
-        return None
+    return ProcessRing(None)
 
 
 def _warn(error: Exception, what_to_do: str = "") -> None:

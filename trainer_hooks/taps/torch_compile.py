@@ -5,11 +5,34 @@ from __future__ import annotations
 import contextlib
 import sys
 from time import monotonic_ns
-from typing import Any, Final
-
-from trainer_hooks.taps import StepListener
+from typing import Any, Final, Protocol
 
 _DYNAMO_CALLBACKS: Final = "torch._dynamo.callback"
+
+
+class StepPhases(Protocol):
+    """Tells compiling from the step that it happens in."""
+
+    def compile_begin(self) -> None:
+        """The step under way is compiled first."""
+        ...
+
+    def fetch_end(self) -> None:
+        """It goes on."""
+        ...
+
+
+class CompileListener(Protocol):
+    """Who is told of compilations."""
+
+    @property
+    def machine_here(self) -> StepPhases | None:
+        """What tells the phases, if the calling thread is the one that trains."""
+        ...
+
+    def compiled(self, duration_ns: int) -> None:
+        """So much of the phase under way was compiling."""
+        ...
 
 
 class CompileClock:
@@ -24,7 +47,7 @@ class CompileClock:
         elsewhere_ns: What other threads compiled since the last step's end, nanoseconds.
     """
 
-    def __init__(self, listener: StepListener) -> None:
+    def __init__(self, listener: CompileListener) -> None:
         self.is_in_step = False
         self._listener = listener
         self._told = False

@@ -182,12 +182,6 @@ class LightningPhases:
             is_training = self._targets is _TRAINING and not is_in_a_step
             self._go(self._afterwards.get(action, before) if is_training else before)
 
-    def finish(self) -> None:
-        """The trainer is done, or an exception ended it."""
-        self._open.clear()
-        self._targets = _STARTING
-        self._go(at.OTHER)
-
     def _turn(self, action: Action) -> None:
         if action is Action.EPOCH:
             self._targets = _TRAINING

@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Final, Protocol
 
+from trainer_hooks.trainers.stand_in import StandIn
+
 _PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
 _MOST_REGIONS: Final = 1024
 """Of names that were made up as it went, no more are kept."""
@@ -22,8 +24,8 @@ class Heard(Protocol):
         """It begins."""
         ...
 
-    def end(self) -> None:
-        """It is over."""
+    def end(self, error: BaseException | None) -> None:
+        """It is over, by that error where it raised one."""
         ...
 
 
@@ -31,18 +33,17 @@ Listener = Callable[[str], "Heard | None"]
 """Says who is to be told of the action of a name; ``None``: nobody. May not raise."""
 
 
-class ListeningProfiler:
+class ListeningProfiler(StandIn):
     """Goes between Lightning and the profiler of the user, who sees nothing of it.
 
-    Whatever else is asked of it, its class included, is answered by the
-    profiler inside. Where that is Lightning's own that does nothing, it is
+    Where that is Lightning's own that does nothing, it is
     not asked for blocks at all, which saves some of what this costs.
     """
 
     def __init__(self, inner: Any, listener: Listener) -> None:  # noqa: ANN401
         own = vars(self)  # for ``setattr`` goes to the profiler inside
         heard: dict[str, Heard | None] = {}
-        own["_inner"], own["_listener"], own["_heard"] = inner, listener, heard
+        own["_original"], own["_listener"], own["_heard"] = inner, listener, heard
         does_nothing = type(inner) in [
             package.profilers.PassThroughProfiler for package in lightning_packages()
         ]
@@ -54,16 +55,16 @@ class ListeningProfiler:
         heard = self._heard_of(action_name)
         if heard is not None:
             heard.begin()
-        self._inner.start(action_name)
+        self._original.start(action_name)
 
     def stop(self, action_name: str) -> None:
         """An action is over."""
         try:
-            self._inner.stop(action_name)
+            self._original.stop(action_name)
         finally:
             heard = self._heard_of(action_name)
             if heard is not None:
-                heard.end()
+                heard.end(None)
 
     def _heard_of(self, name: str) -> Heard | None:
         heard: dict[str, Heard | None] = self._heard
@@ -75,17 +76,8 @@ class ListeningProfiler:
                 heard[name] = found
             return found
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._inner)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        if name.startswith("__"):  # asked of a copy that has nothing yet
-            raise AttributeError(name)
-        return getattr(self._inner, name)
-
     def __setattr__(self, name: str, value: object) -> None:
-        setattr(self._inner, name, value)
+        setattr(self._original, name, value)
 
 
 Profile = Callable[[str], AbstractContextManager[Any]]
@@ -145,7 +137,7 @@ class _Around:
         try:
             return self._inner.__exit__(kind, error, trace)
         finally:
-            self._heard.end()
+            self._heard.end(error)
 
 
 class _Nothing:
@@ -159,7 +151,7 @@ class _Nothing:
     def __enter__(self) -> str:
         return self._name
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         return None
 
 
@@ -176,14 +168,14 @@ class _Alone(_Nothing):
         self._begin()
         return self._name
 
-    def __exit__(self, *_: object) -> None:
-        self._end()
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._end(error)
 
 
 def without_listener(profiler: Any) -> Any:  # noqa: ANN401
     """The profiler of the user, also where a fit that raised left ours in place."""
     if type(profiler) is ListeningProfiler:
-        return vars(profiler)["_inner"]
+        return vars(profiler)["_original"]
     return profiler
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
-from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.trainers.lightning_phases import Action, LightningPhases, action_named
@@ -24,6 +24,7 @@ class LightningTagging(TaggedRun):
 
     Attributes:
         samples: Seen since the last step of the optimizer.
+        phases: The rules.
     """
 
     def __init__(self, ring: ProcessRing, pen: RingWriter, trainer: Any, tagger: object) -> None:  # noqa: ANN401
@@ -40,10 +41,11 @@ class LightningTagging(TaggedRun):
         self._trainer, self._tagger = trainer, tagger
         device = getattr(trainer.strategy, "root_device", None)
         is_on_cpu = getattr(device, "type", None) == "cpu"
-        self._phases = LightningPhases(pen, moves_batches=not is_on_cpu)
         self._steps_before = trainer.global_step
         self._original = without_listener(trainer.profiler)
         self._placed = ListeningProfiler(self._original, self.heard)
+        self._take_turn()
+        self.phases = LightningPhases(pen, moves_batches=not is_on_cpu)
         trainer.profiler = self._placed
 
     def heard(self, name: str) -> Heard | None:
@@ -60,41 +62,33 @@ class LightningTagging(TaggedRun):
         except Exception as error:  # noqa: BLE001
             self.fail(error)
             return None
-        if slots:
-            return _CallbackCall(self, action, slots[0])
         if action is Action.STEP:
             return _Step(self, action)
-        return None if action is None else _Told(self, action)
+        told = None if action is None else _Told(self, action)
+        return _CallbackCall(self, told, slots[0]) if slots else told
 
-    def begin(self, action: Action) -> None:
-        """An action begins."""
+    def tell(self, rule: Callable[[Action], None], action: Action) -> None:
+        """Have a rule look at an action, where the calling thread is the one that trains."""
         try:
             if self.is_here:
-                self._phases.begin(action)
+                rule(action)
         except Exception as error:  # noqa: BLE001
             self.fail(error)
 
-    def end(self, action: Action) -> None:
-        """An action is over."""
+    def batch_ends(self, error: BaseException | None) -> None:
+        """Lightning has run a batch, or it raised: count it, if the optimizer made a step."""
         try:
-            if self.is_here:
-                self._phases.end(action)
-        except Exception as error:  # noqa: BLE001
-            self.fail(error)
-
-    def step_ends(self) -> None:
-        """Lightning has run a batch: count it, if the optimizer made a step."""
-        try:
-            super().step_ends()
+            self.step_ends()
             steps = self._trainer.global_step
             # With several optimizers Lightning counts each; a batch is one step all the same.
             is_step = steps != self._steps_before
-            if is_step or not self._trainer.lightning_module.automatic_optimization:
+            is_whole = error is None and not self._trainer.lightning_module.automatic_optimization
+            if is_step or is_whole:
                 self._steps_before = steps
                 self._pen.count(1, self.samples)
                 self.samples = 0
-        except Exception as error:  # noqa: BLE001
-            self.fail(error)
+        except Exception as own_error:  # noqa: BLE001
+            self.fail(own_error)
 
     def epoch_begins(self, epoch: int) -> None:
         """Epoch ``epoch``, counted from 0, begins."""
@@ -103,13 +97,8 @@ class LightningTagging(TaggedRun):
 
     def validation_begins(self) -> None:
         """Also where Lightning reports no action for it."""
-        self.begin(Action.VALIDATION_BEGINS)
-        self.end(Action.VALIDATION_BEGINS)
-
-    def fail(self, error: Exception) -> None:
-        """A mistake of our own: tag no more."""
-        self.stop()
-        warn_quietly(f"gpumon tags no more phases of this training: {error!r}")
+        self.tell(self.phases.begin, Action.VALIDATION_BEGINS)
+        self.tell(self.phases.end, Action.VALIDATION_BEGINS)
 
     def _callback_named(self, key: str, hook: str) -> tuple[Action | None, int | None]:
         """What a callback's method is, and the slot of its class, if it does anything."""
@@ -134,9 +123,6 @@ class LightningTagging(TaggedRun):
         if self._trainer.profiler is self._placed:
             self._trainer.profiler = self._original
 
-    def _finish(self) -> None:
-        self._phases.finish()
-
 
 class _Told:
     """An action that says something about phases."""
@@ -147,10 +133,10 @@ class _Told:
         self._run, self._action = run, action
 
     def begin(self) -> None:
-        self._run.begin(self._action)
+        self._run.tell(self._run.phases.begin, self._action)
 
-    def end(self) -> None:
-        self._run.end(self._action)
+    def end(self, error: BaseException | None) -> None:
+        self._run.tell(self._run.phases.end, self._action)
 
 
 class _Step(_Told):
@@ -159,39 +145,35 @@ class _Step(_Told):
     __slots__ = ()
 
     def begin(self) -> None:
-        run = self._run
-        run.begin(self._action)
-        if run.is_here:
-            run.step_begins()
+        super().begin()
+        if self._run.is_here:
+            self._run.step_begins()
 
-    def end(self) -> None:
-        run = self._run
-        if run.is_here:
-            run.step_ends()
-        run.end(self._action)
+    def end(self, error: BaseException | None) -> None:
+        if self._run.is_here:
+            self._run.batch_ends(error)
+        super().end(error)
 
 
 class _CallbackCall:
-    """A callback's method: its class is timed, whether or not a phase of its own begins."""
+    """A callback's method: its class is timed, and a phase may begin with it."""
 
-    __slots__ = ("_action", "_run", "_slot")
+    __slots__ = ("_phase", "_run", "_slot")
 
-    def __init__(self, run: LightningTagging, action: Action | None, slot: int) -> None:
-        self._run, self._action, self._slot = run, action, slot
+    def __init__(self, run: LightningTagging, phase: _Told | None, slot: int) -> None:
+        self._run, self._phase, self._slot = run, phase, slot
 
     def begin(self) -> None:
-        run = self._run
-        if self._action is not None:
-            run.begin(self._action)
-        if run.is_here:
-            run.callbacks.begin(self._slot)
+        if self._phase is not None:
+            self._phase.begin()
+        if self._run.is_here:
+            self._run.callbacks.begin(self._slot)
 
-    def end(self) -> None:
-        run = self._run
-        if run.is_here:
-            run.callbacks.end()
-        if self._action is not None:
-            run.end(self._action)
+    def end(self, error: BaseException | None) -> None:
+        if self._run.is_here:
+            self._run.callbacks.end()
+        if self._phase is not None:
+            self._phase.end(error)
 
 
 def _writes_checkpoints(callback: Any) -> bool:  # noqa: ANN401

@@ -36,12 +36,7 @@ class StartOfEvaluation:
 
 
 class LoneEvaluation(TaggedRun):
-    """Shadows the loop of one evaluation, until that returns or raises.
-
-    Attributes:
-        has_begun: Whether the loop was reached: the trainer may have found
-            nothing to evaluate.
-    """
+    """Shadows the loop of one evaluation, until that returns or raises."""
 
     def __init__(
         self,
@@ -59,10 +54,14 @@ class LoneEvaluation(TaggedRun):
             mode: Validation or prediction.
         """
         super().__init__(ring, pen)
-        self.has_begun = False
         self._mode = mode
         self._shadows = Shadows()
         self._shadows.place(trainer, "evaluation_loop", self._around_loop)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the loop was reached: the trainer may have found nothing to evaluate."""
+        return self._turn is not None
 
     def fetch_begins(self) -> None:
         """The next batch is asked for."""
@@ -78,7 +77,7 @@ class LoneEvaluation(TaggedRun):
         def timed(dataloader: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
             if not self.is_here:
                 return method(dataloader, *args, **named)
-            self.has_begun = True
+            self._take_turn()
             self._go(at.EVALUATION[self._mode])
             try:
                 return method(TimedLoader(dataloader, self), *args, **named)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from sys import modules
 from threading import get_ident
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
+from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
+from trainer_hooks.ring.turns import Turn
 from trainer_hooks.trainers import places as at
 from trainer_hooks.trainers.callback_classes import CallbackClasses
 
 if TYPE_CHECKING:
-    from trainer_hooks.taps import StepListener
     from trainer_hooks.taps.torch_compile import CompileClock
 
 _DYNAMO: Final = "torch._dynamo.callback"
 
 
-class TaggedRun:
+class TaggedRun(ABC):
     """One run of a trainer, from its making until ``stop``.
 
     Attributes:
@@ -26,14 +28,14 @@ class TaggedRun:
     """
 
     def __init__(self, ring: ProcessRing, pen: RingWriter) -> None:
-        """The calling thread is the one whose phases count.
+        """Say nothing yet, until ``_take_turn``.
 
         Args:
             ring: Of this process.
             pen: Its writer.
         """
-        self._thread_before = ring.adopt_thread()
         self._ring, self._pen = ring, pen
+        self._turn: Turn | None = None
         self._is_active = True
         self._clock: CompileClock | None = None
         self._can_hear_of_compiling = True
@@ -44,18 +46,28 @@ class TaggedRun:
         """Whether the calling thread is the one that trains."""
         return self._is_active and get_ident() == self._ring.thread
 
+    def goes_on(self) -> bool:
+        """Whether it is still under way: an exception that ends it is heard of at once."""
+        return self._is_active
+
     def stop(self) -> None:
         """Take everything away. Safe to call twice, and from any thread."""
         if not self._is_active:
             return
+        is_here = self.is_here
+        self._is_active = False
         self._leave()
         if self._clock is not None:
             self._clock.leave()
-        if self.is_here:
-            self._finish()
+        if is_here:
             self.callbacks.restate()
-            self._ring.give_back_thread(self._thread_before)
-        self._is_active = False
+        if self._turn is not None:
+            self._ring.end_turn(self._turn)
+
+    def fail(self, error: Exception) -> None:
+        """A mistake of our own: tag no more."""
+        self.stop()
+        warn_quietly(f"gpumon tags no more phases of this training: {error!r}")
 
     def step_begins(self) -> None:
         """A training step follows: what torch compiles in it is ``compile``."""
@@ -71,23 +83,22 @@ class TaggedRun:
         if self._clock is not None:
             self._clock.end_step()
 
+    @abstractmethod
+    def _leave(self) -> None:
+        """Take away what was put on the trainer."""
+
+    def _take_turn(self) -> None:
+        """The run begins: from now on its phases are those of the calling thread."""
+        self._turn = self._ring.begin_turn(self)
+
     def _go(self, place: at.Place) -> None:
         if self._pen.present != place:
             self._pen.enter(*place)
 
-    def _leave(self) -> None:
-        """Take away what was put on the trainer."""
-        raise NotImplementedError
-
-    def _finish(self) -> None:
-        """Enter the phase of what comes after the run."""
-        self._go(at.OTHER)
-
     def _listening_clock(self) -> CompileClock:
         from trainer_hooks.taps.torch_compile import CompileClock
 
-        # The clock asks no more of a listener than what ``_Compiling`` has.
-        clock = CompileClock(cast("StepListener", _Compiling(self, self._pen)))
+        clock = CompileClock(_Compiling(self, self._pen))
         clock.listen()
         return clock
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from trainer_hooks.taps.samples import rows_of
+from trainer_hooks.trainers.stand_in import StandIn
 
 
 class FetchListener(Protocol):
@@ -43,31 +44,22 @@ class TimedBatches:
         return getattr(self._source, name)
 
 
-class TimedLoader:
+class TimedLoader(StandIn):
     """The loader of an evaluation: the same, its class included, but for the clock."""
 
     def __init__(self, loader: Any, listener: FetchListener) -> None:  # noqa: ANN401
-        self._loader, self._listener = loader, listener
+        self._original, self._listener = loader, listener
 
     def __iter__(self) -> Iterator[Any]:
         self._listener.fetch_begins()
-        for batch in self._loader:
+        for batch in self._original:
             self._listener.fetch_ends(batch, is_last=True)
             yield batch
             self._listener.fetch_begins()
         self._listener.fetch_ends(None, is_last=True)
 
     def __len__(self) -> int:
-        return len(self._loader)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._loader)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        if name.startswith("__"):  # asked of a copy that has nothing yet
-            raise AttributeError(name)
-        return getattr(self._loader, name)
+        return len(self._original)
 
 
 def rows_in(batch: Any) -> int:  # noqa: ANN401

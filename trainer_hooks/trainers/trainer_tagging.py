@@ -7,7 +7,6 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
 
-from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.trainers import places as at
@@ -30,6 +29,23 @@ _AFTER_EVENT: Final = {
 _WAITS: Final = at.INPUT_WAIT[at.TRAINS]
 _EPSILON: Final = 1e-6
 """``state.epoch`` counts in fractions of an epoch, and is rounded."""
+
+
+class _Outermost:
+    """Around what a trainer calls, however deep: what leaves the outermost ends the training."""
+
+    __slots__ = ("_depth", "_run")
+
+    def __init__(self, run: TaggedRun) -> None:
+        self._run, self._depth = run, 0
+
+    def __enter__(self) -> None:
+        self._depth += 1
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._depth -= 1
+        if kind is not None and self._depth == 0:
+            self._run.stop()
 
 
 class TrainerTagging(TaggedRun):
@@ -59,7 +75,8 @@ class TrainerTagging(TaggedRun):
         self._heard = heard
         self._slots_of: dict[tuple[str, int], Slots | None] = {}
         self._mode = at.TRAINS
-        self._depth = self._samples = 0
+        self._samples = 0
+        self._outermost = _Outermost(self)
         self._is_in_epoch = False
         self._epoch: weakref.ref[Any] | None = None
         self._shadows = Shadows()
@@ -74,6 +91,7 @@ class TrainerTagging(TaggedRun):
         self.sees_fetches = self._shadows.place(
             trainer, "get_batch_samples", self._around_get_batch_samples
         )
+        self._take_turn()
         self._go(at.START_UP)
 
     def _leave(self) -> None:
@@ -115,16 +133,11 @@ class TrainerTagging(TaggedRun):
         args: tuple[Any, ...],
         named: dict[str, Any],
     ) -> Any:  # noqa: ANN401
-        """Call a method and go back; when the outermost raises, the training is over."""
-        self._depth += 1
+        """Call a method and go back."""
         try:
-            return method(*args, **named)
-        except BaseException:
-            if self._depth == 1:
-                self.stop()
-            raise
+            with self._outermost:
+                return method(*args, **named)
         finally:
-            self._depth -= 1
             self._mode = mode
             if self.is_here:
                 self._go(before)
@@ -133,12 +146,8 @@ class TrainerTagging(TaggedRun):
         def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
             if not self.sees_fetches and self.is_here:
                 self._go(at.TRAIN_STEP)
-            try:
+            with self._outermost:
                 return method(*args, **named)
-            except BaseException:
-                if self._depth == 0:
-                    self.stop()
-                raise
 
         return timed
 
@@ -150,11 +159,8 @@ class TrainerTagging(TaggedRun):
             if self._epoch is None or self._epoch() is not epoch_iterator:
                 self._notice_end_of(epoch_iterator)
             wanted = args[0] if args else named.get("num_batches")
-            try:
+            with self._outermost:
                 result = method(TimedBatches(epoch_iterator, self, wanted), *args, **named)
-            except BaseException:
-                self.stop()
-                raise
             self._go(at.TRAIN_STEP)
             return result
 
@@ -182,15 +188,8 @@ class TrainerTagging(TaggedRun):
             if self._mode != at.TRAINS:
                 return self._round(slots, method, event, args, named)
             before = self._event_begins(event, args)
-            self._depth += 1
-            try:
+            with self._outermost:
                 result = self._round(slots, method, event, args, named)
-            except BaseException:
-                if self._depth == 1:
-                    self.stop()
-                raise
-            finally:
-                self._depth -= 1
             self._event_ends(event, before)
             return result
 
@@ -219,14 +218,23 @@ class TrainerTagging(TaggedRun):
         try:
             slots = self._heard.of(asked[0], self._handler.callbacks, self.callbacks.slot_of)
         except Exception as error:  # noqa: BLE001
-            self.stop()
-            warn_quietly(f"gpumon tags no more phases of this training: {error!r}")
+            self.fail(error)
             slots = None
         self._slots_of[asked] = slots
         return slots
 
     def _event_begins(self, event: str, args: tuple[Any, ...]) -> at.Place:
         before = self._pen.present
+        try:
+            self._count(event, args)
+        except Exception as error:  # noqa: BLE001
+            self.fail(error)
+            return before
+        if before != at.CALLBACKS:
+            self._pen.enter(*at.CALLBACKS)
+        return before
+
+    def _count(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "on_step_end":
             self.step_ends()
             self._pen.count(1, self._samples)
@@ -235,9 +243,6 @@ class TrainerTagging(TaggedRun):
             self._pen.epoch(int((args[1].epoch or 0) + _EPSILON))
         elif event == "on_epoch_end":
             self._is_in_epoch = False
-        if before != at.CALLBACKS:
-            self._pen.enter(*at.CALLBACKS)
-        return before
 
     def _event_ends(self, event: str, before: at.Place) -> None:
         if event == "on_train_end":

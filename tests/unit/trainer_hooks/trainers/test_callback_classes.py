@@ -156,6 +156,10 @@ class TestWhoHearsOfAnEvent:
 class Run(TaggedRun):
     """Tags nothing."""
 
+    def __init__(self, ring: ProcessRing, pen: NotedWriter) -> None:
+        super().__init__(ring, pen)
+        self._take_turn()
+
     def _leave(self) -> None: ...
 
 

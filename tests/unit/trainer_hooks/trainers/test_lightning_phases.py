@@ -183,12 +183,3 @@ class TestTheEnd:
         phases.end(Action.FETCH)
 
         assert pen.entered == []
-
-    def test_of_the_training_forgets_everything(self, pen: NotedPen) -> None:
-        phases = training(pen)
-        during(phases, Action.VALIDATION_BEGINS)
-        phases.begin(Action.FETCH)
-        phases.finish()
-        phases.end(Action.FETCH)
-
-        assert pen.entered[-1] == "other"
