@@ -11,13 +11,7 @@ import numpy as np
 
 from gpumon.core.phase import PHASES, TrainingPhase
 from gpumon.core.ring_events import RingEvent
-from gpumon.core.ring_format import (
-    HEADER_BYTES,
-    PAGE_BYTES,
-    decode_records,
-    newest_totals,
-    parse_header,
-)
+from tests.ring_contents import records_in, totals_in
 from trainer_hooks import PhaseTagger
 from trainer_hooks.ring.process_ring import process_ring
 
@@ -181,26 +175,19 @@ def _page() -> bytes:
 
 
 def _spent_ns() -> int:
-    raw = _page()[:HEADER_BYTES]
-    totals = newest_totals(raw, parse_header(raw).totals_generation)
-    assert totals is not None
+    totals = totals_in(_page())
     return sum(totals.phase_ns) + time.monotonic_ns() - totals.since_ns
 
 
 def phase_ns() -> dict[str, int]:
     """Nanoseconds in each phase so far, as the ring's file says."""
-    raw = _page()[:HEADER_BYTES]
-    totals = newest_totals(raw, parse_header(raw).totals_generation)
-    assert totals is not None
-    return {phase.value: ns for phase, ns in zip(PHASES, totals.phase_ns, strict=True)}
+    spent_ns = totals_in(_page()).phase_ns
+    return {phase.value: ns for phase, ns in zip(PHASES, spent_ns, strict=True)}
 
 
 def records() -> list[RingEvent]:
     """Everything the ring's file holds."""
-    raw = _page()
-    found = decode_records(raw[PAGE_BYTES:], 0)[: parse_header(raw).head]
-    assert None not in found
-    return [record for record in found if record is not None]
+    return records_in(_page())
 
 
 def present_phase() -> TrainingPhase:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from gpumon.core.ring_events import RunFacts
 from gpumon.core.ring_facts import parse_facts
 from gpumon.core.ring_format import FACTS_OFFSET, parse_header
-from tests.imported_later import ImportedLater
-
-if TYPE_CHECKING:
-    from tests.keras import builders_keras as b
-else:  # Keras is imported only where it is there.
-    b = ImportedLater("tests.keras.builders_keras")
+from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_jax
 MS = 1_000_000

@@ -8,19 +8,14 @@ import gc
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_events import RingKind
-from tests.imported_later import ImportedLater
+from tests.keras.later import b
 from trainer_hooks import phase, step
-
-if TYPE_CHECKING:
-    from tests.keras import builders_keras as b
-else:  # Keras is imported only where it is there.
-    b = ImportedLater("tests.keras.builders_keras")
 
 pytestmark = pytest.mark.keras_jax
 

@@ -11,25 +11,16 @@ import pytest
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.ring_events import RingKind
 from gpumon.core.timeline import PhaseTimeline
+from tests.keras.later import b
+from tests.keras.later import on_tensorflow as t
 
 if TYPE_CHECKING:
     from gpumon.core.sharing import WindowParts
-    from tests.keras import builders_keras as b
-    from tests.keras import builders_tensorflow as t
 
 pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000
 FOUR_EXECUTIONS, FOUR_AND_A_HALF = 16, 18  # batches
 PAUSE_S = 0.25
-
-
-@pytest.fixture(autouse=True)
-def builders(framework: str) -> None:
-    """Keras is imported only where it is there."""
-    from tests.keras import builders_keras, builders_tensorflow
-
-    globals()["b"] = builders_keras
-    globals()["t"] = builders_tensorflow
 
 
 class Source:

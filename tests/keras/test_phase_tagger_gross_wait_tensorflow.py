@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_events import RingKind
-
-if TYPE_CHECKING:
-    from tests.keras import builders_keras as b
-    from tests.keras import builders_tensorflow as t
+from tests.keras.later import b
+from tests.keras.later import on_tensorflow as t
 
 pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def builders(framework: str) -> None:
-    """Keras is imported only where it is there."""
-    from tests.keras import builders_keras, builders_tensorflow
-
-    globals()["b"] = builders_keras
-    globals()["t"] = builders_tensorflow
 
 
 class TestTheWaitOfSeveralStepsInOneExecution:

@@ -8,26 +8,16 @@ import sys
 import types
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_events import RingKind
-
-if TYPE_CHECKING:
-    from tests.keras import builders_keras as b
+from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_tensorflow
-
-
-@pytest.fixture(autouse=True)
-def builders(framework: str) -> None:
-    """Keras is imported only where it is there."""
-    from tests.keras import builders_keras
-
-    globals()["b"] = builders_keras
 
 
 def uneven_batches() -> Any:

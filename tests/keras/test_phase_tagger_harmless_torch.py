@@ -7,21 +7,15 @@ import gc
 import hashlib
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_events import RingKind
-from tests.imported_later import ImportedLater
-
-if TYPE_CHECKING:
-    from tests.keras import builders_keras as b
-    from tests.keras import builders_torch as t
-else:  # Keras is imported only where it is there.
-    b = ImportedLater("tests.keras.builders_keras")
-    t = ImportedLater("tests.keras.builders_torch")
+from tests.keras.later import b
+from tests.keras.later import on_torch as t
 
 pytestmark = pytest.mark.keras_torch
 MS = 1_000_000

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import time
 from statistics import mean, median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.keras import builders_keras as b
-    from tests.keras import builders_tensorflow as t
+from tests.keras.later import b
+from tests.keras.later import on_tensorflow as t
 
 pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def builders(framework: str) -> None:
-    """Keras is imported only where it is there."""
-    from tests.keras import builders_keras, builders_tensorflow
-
-    globals()["b"] = builders_keras
-    globals()["t"] = builders_tensorflow
 
 
 class TestTheWaitForInput:

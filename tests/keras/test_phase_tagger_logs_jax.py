@@ -5,17 +5,12 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.imported_later import ImportedLater
 from tests.keras.fake_daemon import FakeDaemon
-
-if TYPE_CHECKING:
-    from tests.keras import builders_keras as b
-else:  # Keras is imported only where it is there.
-    b = ImportedLater("tests.keras.builders_keras")
+from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_jax
 MS = 1_000_000

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from gpumon.core.ring_events import RingKind
-
-if TYPE_CHECKING:
-    from tests.keras import builders_keras as b
+from tests.keras.callback_methods import WHILE_TRAINING
+from tests.keras.later import b
 
 BACKENDS = ("tensorflow", "jax", "torch")
 pytestmark = pytest.mark.parametrize(
@@ -19,21 +18,6 @@ pytestmark = pytest.mark.parametrize(
 )
 MS = 1_000_000
 STEPS, EPOCHS, WAIT_S, ASIDE_S = 6, 3, 0.02, 0.15
-METHODS = (
-    "on_train_begin",
-    "on_epoch_begin",
-    "on_train_batch_begin",
-    "on_train_batch_end",
-    "on_epoch_end",
-)
-
-
-@pytest.fixture(autouse=True)
-def builders(framework: str) -> None:
-    """Keras is imported only where it is there."""
-    from tests.keras import builders_keras
-
-    globals()["b"] = builders_keras
 
 
 def does(method: str, what: Any) -> Any:
@@ -75,7 +59,7 @@ def values_of(kind: RingKind) -> list[int]:
 
 
 class TestTrainingOnABatchInACallback:
-    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize("method", WHILE_TRAINING)
     def test_is_no_step_and_no_sample_of_the_fit(self, backend: str, method: str) -> None:
         rows, sums = b.rows_and_sums(5)
         aside = does(method, lambda model: model.train_on_batch(rows, sums))

@@ -4,34 +4,18 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_events import RingKind
-
-if TYPE_CHECKING:
-    from tests.keras import builders_keras as b
+from tests.keras.callback_methods import WHILE_TRAINING
+from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000
 STEPS, EPOCHS, COMPUTE_S = 8, 2, 0.02
-EVERYWHERE = (
-    "on_train_begin",
-    "on_epoch_begin",
-    "on_train_batch_begin",
-    "on_train_batch_end",
-    "on_epoch_end",
-)
-
-
-@pytest.fixture(autouse=True)
-def builders(framework: str) -> None:
-    """Keras is imported only where it is there."""
-    from tests.keras import builders_keras
-
-    globals()["b"] = builders_keras
 
 
 def training_aside(*methods: str) -> Any:
@@ -90,7 +74,7 @@ class TestTrainingOnABatchInACallback:
     def test_is_no_step_and_no_sample_of_the_fit(
         self, steps_per_execution: int, *, eagerly: bool
     ) -> None:
-        aside = training_aside(*EVERYWHERE)
+        aside = training_aside(*WHILE_TRAINING)
 
         model = fitted(steps_per_execution, eagerly=eagerly, aside=aside)
 
@@ -105,7 +89,7 @@ class TestTrainingOnABatchInACallback:
     def test_is_callbacks_from_its_beginning_to_its_end(
         self, steps_per_execution: int, *, eagerly: bool
     ) -> None:
-        aside = training_aside(*EVERYWHERE)
+        aside = training_aside(*WHILE_TRAINING)
 
         fitted(steps_per_execution, eagerly=eagerly, aside=aside)
 

@@ -9,15 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpumon.core.phase import PHASES
-from gpumon.core.ring_events import RingEvent, RingKind, RunFacts
-from gpumon.core.ring_format import (
-    HEADER_BYTES,
-    PAGE_BYTES,
-    RingTotals,
-    decode_records,
-    newest_totals,
-    parse_header,
-)
+from gpumon.core.ring_events import RingKind, RunFacts
+from gpumon.core.ring_format import RingTotals
+from tests.ring_contents import records_in, totals_in
 from trainer_hooks.ring import process_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 
@@ -128,16 +122,14 @@ class RingSays:
     def __init__(self) -> None:
         pen = writer()
         raw = pen._memory.path.read_bytes()
-        header = parse_header(raw[:HEADER_BYTES])
-        totals = newest_totals(raw[:HEADER_BYTES], header.totals_generation)
-        assert totals is not None
+        totals = totals_in(raw)
         self.at_ns = time.monotonic_ns()
         self.phase_ns = {phase.value: ns for phase, ns in zip(PHASES, totals.phase_ns, strict=True)}
         self.present = PHASES[pen.present[0]].value
         self.mode = pen.present[1]
         self.epoch = totals.epoch
         self.facts: RunFacts = pen.facts
-        self.records = _records(raw, header.head)
+        self.records = records_in(raw)
         self.steps = max(totals.steps, self._newest(RingKind.STEP))
         self.samples = max(totals.samples, self._newest(RingKind.SAMPLES))
         self._add_what_the_totals_do_not_say_yet(totals)
@@ -200,9 +192,3 @@ def writer() -> RingWriter:
 def is_about(measured_ns: int, true_ns: int, *, steps: int) -> bool:
     """Whether a wait was found: within 10 % or 1 ms a step, whichever is larger."""
     return abs(measured_ns - true_ns) <= max(0.1 * true_ns, steps * 1_000_000)
-
-
-def _records(raw: bytes, head: int) -> list[RingEvent]:
-    found = decode_records(raw[PAGE_BYTES:], 0)[:head]
-    assert None not in found
-    return [record for record in found if record is not None]

@@ -27,12 +27,15 @@ TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 MINUTES_15 = 15 * 60 * NS_PER_S
 
 
+@pytest.fixture
+def ring(tmp_path: Path) -> WrittenRing:
+    return WrittenRing(tmp_path)
+
+
 class TestALivingRun:
     def test_is_told_with_its_facts_and_the_holder_of_its_lock(
-        self, tmp_path: Path, reader: PhaseRingReader
+        self, ring: WrittenRing, reader: PhaseRingReader
     ) -> None:
-        ring = WrittenRing(tmp_path)
-
         with held_by_a_process(ring.path) as pid:
             run = only(reader.read(now()))
 
@@ -42,9 +45,8 @@ class TestALivingRun:
         assert f"/{ring.path.name}#" in run.key
 
     def test_is_told_by_what_is_new_each_time(
-        self, tmp_path: Path, reader: PhaseRingReader
+        self, ring: WrittenRing, reader: PhaseRingReader
     ) -> None:
-        ring = WrittenRing(tmp_path)
         with held_by_a_process(ring.path):
             first = only(reader.read(now()))
             ring.writer.enter(INPUT_WAIT)
@@ -56,8 +58,7 @@ class TestALivingRun:
         assert kinds(second.events) == ["ENTER", "STEP", "SAMPLES"]
         assert third.events == ()
 
-    def test_has_cumulative_totals(self, tmp_path: Path, reader: PhaseRingReader) -> None:
-        ring = WrittenRing(tmp_path)
+    def test_has_cumulative_totals(self, ring: WrittenRing, reader: PhaseRingReader) -> None:
         ring.writer.epoch(2)
         ring.writer.enter(INPUT_WAIT)
         time.sleep(0.02)
@@ -71,17 +72,15 @@ class TestALivingRun:
         assert TrainingPhase.TRAIN_STEP not in run.phase_ns
 
     def test_counts_the_steps_of_its_last_records_where_it_was_killed_before_its_totals(
-        self, tmp_path: Path, reader: PhaseRingReader
+        self, ring: WrittenRing, reader: PhaseRingReader
     ) -> None:
-        ring = WrittenRing(tmp_path)
         ring.writer.step(2)
         ring.writer.count(1, 0)
         ring.writer.enter(INPUT_WAIT)
 
         assert only(reader.read(now())).steps == 3
 
-    def test_may_restate_its_facts(self, tmp_path: Path, reader: PhaseRingReader) -> None:
-        ring = WrittenRing(tmp_path)
+    def test_may_restate_its_facts(self, ring: WrittenRing, reader: PhaseRingReader) -> None:
         with held_by_a_process(ring.path):
             reader.read(now())
             ring.writer.restate(run_facts(run="renamed", started_ns=ring.facts.started_ns))
@@ -92,9 +91,8 @@ class TestALivingRun:
 
 class TestBetweenTwoTicks:
     def test_a_living_run_says_what_it_has_counted_since(
-        self, tmp_path: Path, reader: PhaseRingReader
+        self, ring: WrittenRing, reader: PhaseRingReader
     ) -> None:
-        ring = WrittenRing(tmp_path)
         with held_by_a_process(ring.path) as pid:
             reader.read(now())
             ring.writer.step(7, 0)
@@ -106,9 +104,8 @@ class TestBetweenTwoTicks:
         assert kinds_read_later == ["STEP"]
 
     def test_a_run_that_has_just_ended_still_does(
-        self, tmp_path: Path, reader: PhaseRingReader
+        self, ring: WrittenRing, reader: PhaseRingReader
     ) -> None:
-        ring = WrittenRing(tmp_path)
         with held_by_a_process(ring.path) as pid:
             reader.read(now())
         ring.writer.step(7, 0)
@@ -116,18 +113,16 @@ class TestBetweenTwoTicks:
         assert reader.newest_counts(now())[pid].steps == 7
 
     def test_one_whose_end_was_read_has_nothing_to_add(
-        self, tmp_path: Path, reader: PhaseRingReader
+        self, ring: WrittenRing, reader: PhaseRingReader
     ) -> None:
-        ring = WrittenRing(tmp_path)
         ring.writer.step(7, 0)
         reader.read(now())
 
         assert reader.newest_counts(now()) == {}
 
     def test_a_ring_that_is_damaged_says_nothing_and_is_refused_in_its_turn(
-        self, tmp_path: Path, reader: PhaseRingReader
+        self, ring: WrittenRing, reader: PhaseRingReader
     ) -> None:
-        ring = WrittenRing(tmp_path)
         with held_by_a_process(ring.path):
             reader.read(now())
             with ring.path.open("r+b") as file:
@@ -139,9 +134,8 @@ class TestBetweenTwoTicks:
 
 class TestAnOverrunRing:
     def test_loses_detail_and_says_how_much_but_no_totals(
-        self, tmp_path: Path, reader: PhaseRingReader
+        self, ring: WrittenRing, reader: PhaseRingReader
     ) -> None:
-        ring = WrittenRing(tmp_path)
         with held_by_a_process(ring.path):
             reader.read(now())
             for _ in range(RECORD_COUNT + 100):
@@ -154,9 +148,8 @@ class TestAnOverrunRing:
         assert steps[-1].value == RECORD_COUNT + 100
 
     def test_still_says_which_phase_is_under_way(
-        self, tmp_path: Path, reader: PhaseRingReader
+        self, ring: WrittenRing, reader: PhaseRingReader
     ) -> None:
-        ring = WrittenRing(tmp_path)
         ring.writer.enter(INPUT_WAIT, 1)
         for _ in range(RECORD_COUNT):
             ring.writer.step()
@@ -169,8 +162,7 @@ class TestAnOverrunRing:
             1,
         )
 
-    def test_is_read_across_the_seam(self, tmp_path: Path, reader: PhaseRingReader) -> None:
-        ring = WrittenRing(tmp_path)
+    def test_is_read_across_the_seam(self, ring: WrittenRing, reader: PhaseRingReader) -> None:
         with held_by_a_process(ring.path):
             for _ in range(RECORD_COUNT - 5):
                 ring.writer.step()
@@ -185,9 +177,8 @@ class TestAnOverrunRing:
 
 class TestARecordThatIsUnderWay:
     def test_is_waited_for_once_and_then_counted_as_lost(
-        self, tmp_path: Path, reader: PhaseRingReader
+        self, ring: WrittenRing, reader: PhaseRingReader
     ) -> None:
-        ring = WrittenRing(tmp_path)
         ring.writer.step()
         ring.writer.step()
         ring.memory.words[PAGE_BYTES // 8 + 4] ^= 1  # the first STEP
@@ -199,9 +190,8 @@ class TestARecordThatIsUnderWay:
         assert (kinds(second.events), second.lost_events) == (["ENTER", "STEP"], 1)
 
     def test_is_not_waited_for_when_the_process_is_dead(
-        self, tmp_path: Path, reader: PhaseRingReader
+        self, ring: WrittenRing, reader: PhaseRingReader
     ) -> None:
-        ring = WrittenRing(tmp_path)
         ring.writer.step()
         ring.writer.step()
         ring.memory.words[PAGE_BYTES // 8 + 4] ^= 1

@@ -11,19 +11,11 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+from gpumon.core.phase import PHASES, TrainingPhase
 from tests.builders_ring import WrittenRing
+from tests.unit.trainer_hooks.ring.phase_numbers import CHECKPOINT, COMPILE, INPUT_WAIT, OTHER
 from tests.unit.trainer_hooks.ring.what_a_ring_holds import events, totals
 from trainer_hooks.ring import ring_writer
-
-INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
-TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
-COMPILE = PHASE_NUMBER[TrainingPhase.COMPILE]
-OTHER = PHASE_NUMBER[TrainingPhase.OTHER]
-CHECKPOINT = PHASE_NUMBER[TrainingPhase.CHECKPOINT]
-SYNC = PHASE_NUMBER[TrainingPhase.DEVICE_SYNC]
-CALLBACKS = PHASE_NUMBER[TrainingPhase.CALLBACKS]
-MS = 1_000_000
 
 
 class TestTrouble:

@@ -1,26 +1,16 @@
-"""What stands in a ring: its records, and its totals."""
+"""What stands in a ring that a test wrote."""
 
 from __future__ import annotations
 
 from gpumon.core.ring_events import RingEvent
-from gpumon.core.ring_format import (
-    HEADER_BYTES,
-    PAGE_BYTES,
-    RingTotals,
-    decode_records,
-    newest_totals,
-    parse_header,
-)
+from gpumon.core.ring_format import RingTotals
 from tests.builders_ring import WrittenRing
+from tests.ring_contents import records_in, totals_in
 
 
-def events(ring: WrittenRing) -> list[RingEvent | None]:
-    raw = ring.path.read_bytes()
-    return decode_records(raw[PAGE_BYTES:], 0)[: parse_header(raw).head]
+def events(ring: WrittenRing) -> list[RingEvent]:
+    return records_in(ring.path.read_bytes())
 
 
 def totals(ring: WrittenRing) -> RingTotals:
-    raw = ring.path.read_bytes()[:HEADER_BYTES]
-    found = newest_totals(raw, parse_header(raw).totals_generation)
-    assert found is not None
-    return found
+    return totals_in(ring.path.read_bytes())

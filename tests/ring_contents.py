@@ -1,0 +1,28 @@
+"""What stands in the file of a ring: its records, and its totals."""
+
+from __future__ import annotations
+
+from gpumon.core.ring_events import RingEvent
+from gpumon.core.ring_format import (
+    HEADER_BYTES,
+    PAGE_BYTES,
+    RingTotals,
+    decode_records,
+    newest_totals,
+    parse_header,
+)
+
+
+def records_in(raw: bytes) -> list[RingEvent]:
+    """Every record of a ring that has not come round yet."""
+    found = decode_records(raw[PAGE_BYTES:], 0)[: parse_header(raw[:HEADER_BYTES]).head]
+    assert None not in found
+    return [record for record in found if record is not None]
+
+
+def totals_in(raw: bytes) -> RingTotals:
+    """The newest of its totals."""
+    header = raw[:HEADER_BYTES]
+    found = newest_totals(header, parse_header(header).totals_generation)
+    assert found is not None
+    return found
