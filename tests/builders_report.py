@@ -67,6 +67,7 @@ def run(steps: int = 500, wall_s: float = 60.0, **loader: str | int | bool | Non
         wall_ns=s(wall_s),
         phase_ns={TrainingPhase.TRAIN_STEP: s(wall_s / 2), TrainingPhase.INPUT_WAIT: s(wall_s / 2)},
         loader=dict(loader),
+        step_ns=s(0.0452),
     )
 
 

@@ -22,7 +22,7 @@ from gpumon.errors import GpumonError
 from gpumon.outlets.http_server import DEFAULT_LISTEN
 from gpumon.sources.daemon import read_state
 from gpumon.sources.installed import strangers_called_gpumon
-from gpumon.sources.runtime_dir import find_state_file, runtime_dir_trouble
+from gpumon.sources.runtime_dir import NAME_A_FOLDER, find_state_file, runtime_dir_trouble
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _LOOKS = 6
@@ -85,18 +85,24 @@ def _source_findings(word: str) -> list[Finding]:
     try:
         source = open_source(word, clock)
     except GpumonError as error:
-        what, _, fix = str(error).partition(": ")
-        return [Finding(name="gpu source", status="broken", detail=what, fix=fix or str(error))]
+        return [_broken_source(error)]
     try:
         frames = []
         for _ in _looks():
             frames.append(source.read())
             clock.sleep_until_ns(clock.monotonic_ns() + _BETWEEN_LOOKS_NS)
     except GpumonError as error:
-        return [Finding(name="gpu source", status="broken", detail=str(error), fix=str(error))]
+        return [_broken_source(error)]
     finally:
         source.close()
     return list(_gpu_findings(word, frames))
+
+
+def _broken_source(error: GpumonError) -> Finding:
+    what, _, fix = str(error).partition(": ")
+    return Finding(
+        name="gpu source", status="broken", detail=what, fix=fix or "see nvidia-smi and dmesg"
+    )
 
 
 def _looks() -> Iterable[int]:
@@ -191,7 +197,7 @@ def _machine_findings() -> Iterator[Finding]:
             name="runtime folder",
             status="broken",
             detail=trouble,
-            fix="name a folder of yours in $GPUMON_RUNTIME_DIR",
+            fix=NAME_A_FOLDER,
         )
     )
     state = find_state_file()

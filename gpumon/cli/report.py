@@ -50,7 +50,8 @@ class ReportCommand:
             "--run",
             metavar="NAME",
             dest="run_name",
-            help="only one training run of the running daemon, by the name the report lists",
+            help="only one training run of the running daemon, by the name or the pid that "
+            "the report lists",
         )
         parser.add_argument(
             "--fail-if-starved-above",
@@ -152,7 +153,7 @@ def _judge(report: Report, limit_percent: float | None) -> int:
         print("gpumon: nothing to judge: no GPU was observed", file=sys.stderr)
         return 1
     above = [
-        f"GPU {gpu.index} ({in_percent(gpu.verdict.starved_ratio)})"
+        f"GPU {gpu.index} ({in_percent(gpu.verdict.starved_ratio, limit_percent / 100.0)})"
         for gpu in report.gpus
         if gpu.verdict.starved_ratio is not None
         and 100.0 * gpu.verdict.starved_ratio > limit_percent

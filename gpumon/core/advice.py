@@ -9,6 +9,7 @@ from typing import Final
 from gpumon.core.advice_texts import (
     callbacks_text,
     input_wait_text,
+    text_for_unused,
     unknown_text,
     within_step_text,
 )
@@ -44,7 +45,7 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         key=lambda item: -_lost_ns(*item),
     )
     found = [_advice_on(cause, hit, runs) for cause, hit in by_loss]
-    unused = _unused_gpus(gpus)
+    unused = _unused_gpus(gpus, runs)
     return (*found, unused) if unused is not None else tuple(found)
 
 
@@ -105,12 +106,17 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
             f"GPU {index} paused {counted(worst.gaps.count, 'time', 'times')}"
             f"{median}, longest {in_seconds(worst.gaps.longest_ns)}."
         )
-    if cause is IdleCause.INPUT_WAIT and worst.hidden_input_wait_ns:
+    if cause is IdleCause.INPUT_WAIT and hides_much(worst):
         sentences.append(
             f"Exposed {in_seconds(worst.starved_ns)}; another "
             f"{in_seconds(worst.hidden_input_wait_ns)} of waiting was hidden behind a busy GPU."
         )
     return " ".join(sentences)
+
+
+def hides_much(totals: GpuTotals) -> bool:
+    """Whether a training's wait for input behind a busy GPU is long enough to be spoken of."""
+    return totals.hidden_input_wait_ns > MIN_SHARE * totals.in_use_ns
 
 
 def _main_loss(totals: GpuTotals) -> IdleCause:
@@ -120,13 +126,14 @@ def _main_loss(totals: GpuTotals) -> IdleCause:
 
 def _share(cause: IdleCause, gpu: GpuReport) -> str:
     lost_ns, whole_ns = gpu.totals.idle_ns[cause], _working_ns(gpu, cause)
+    whole = "of start-up and use" if cause is IdleCause.START_UP else "in use"
     return (
-        f"GPU {gpu.index} for {in_seconds(lost_ns)} of {in_seconds(whole_ns)} in use "
+        f"GPU {gpu.index} for {in_seconds(lost_ns)} of {in_seconds(whole_ns)} {whole} "
         f"({in_percent(lost_ns / whole_ns if whole_ns else None)})"
     )
 
 
-def _unused_gpus(gpus: Sequence[GpuReport]) -> Advice | None:
+def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice | None:
     unused = [
         gpu for gpu in gpus if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.error is None
     ]
@@ -140,15 +147,8 @@ def _unused_gpus(gpus: Sequence[GpuReport]) -> Advice | None:
         lost_seconds=0.0,
         speedup_upper_bound=1.0,
         evidence=f"{names}: in use for at most {in_use} of {observed} observed.",
-        text=_text_for_unused(names, unused),
+        text=text_for_unused(names, unused, runs),
     )
-
-
-def _text_for_unused(names: str, unused: Sequence[GpuReport]) -> str:
-    them = "it" if len(unused) == 1 else "them"
-    if any(gpu.totals.in_use_ns for gpu in unused):
-        return f"Watch {names} for longer; if there is nothing more to come, give {them} back."
-    return f"Give {names} work, or give {them} back."
 
 
 def _fixed(text: str) -> Rule:

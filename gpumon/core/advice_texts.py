@@ -10,6 +10,7 @@ from typing import Final
 from gpumon.core.figures import in_seconds, listed
 from gpumon.core.phase import InputWaitReason, TrainingPhase
 from gpumon.core.report import GpuReport, RunReport
+from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.verdict import VerdictName
 
 TAG_THE_PHASES: Final = (
@@ -122,6 +123,25 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
         )
     return (
         f"Utilisation alone cannot tell short waits from small kernels. To know, {TAG_THE_PHASES}."
+    )
+
+
+def text_for_unused(names: str, unused: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """What to do about GPUs that worked for a moment, or not at all."""
+    them = "it" if len(unused) == 1 else "them"
+    if not any(gpu.totals.in_use_ns for gpu in unused):
+        return f"Give {names} work, or give {them} back."
+    enough = in_seconds(DEFAULT_SETTINGS.min_in_use_ns)
+    on_these = {gpu.uuid for gpu in unused}
+    trained = [run for run in runs if on_these & set(run.gpu_uuids)]
+    if trained and all(run.alive is False for run in trained):
+        return (
+            f"The training is over: let the next one run for more than {enough} of work on "
+            f"{names} (more steps or epochs), and ask again."
+        )
+    return (
+        f"Watch {names} for longer: a verdict takes {enough} in use. "
+        f"If there is nothing more to come, give {them} back."
     )
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from gpumon.core.units import seconds
+
+_MOST_DIGITS: Final = 6
+"""Who is nearer to a limit than that is at it, for all that a reader can do about it."""
 
 
 def in_seconds(duration_ns: int) -> str:
@@ -19,21 +23,37 @@ def in_seconds(duration_ns: int) -> str:
     return f"{duration_s:,.1f} s"
 
 
-def in_percent(ratio: float | None) -> str:
+def in_percent(ratio: float | None, *limits: float) -> str:
     """A share as a whole percentage, finer where it is small.
+
+    Args:
+        ratio: The share, usually 0 to 1; ``None``: unknown.
+        limits: Shares that it was held against: it is never rounded to one
+            of them, or across it, for the figure would contradict the verdict.
 
     >>> in_percent(0.4133), in_percent(0.0042), in_percent(0.9996), in_percent(None)
     ('41 %', '0.4 %', '99.96 %', 'unknown')
+    >>> in_percent(0.8997), in_percent(0.8997, 0.9), in_percent(0.9, 0.9)
+    ('90 %', '89.97 %', '90 %')
     """
     if ratio is None:
         return "unknown"
     percent = 100.0 * ratio
+    digits = 0
     if 0.0 < percent < 9.95:
-        return f"{percent:.1f} %"
+        digits = 1
     if 99.5 <= percent < 100.0:
-        # Never rounded to a whole that was not reached.
-        return f"{min(percent, 99.99):.2f} %"
-    return f"{percent:.0f} %"
+        digits, percent = 2, min(percent, 99.99)  # never rounded to a whole that was not reached
+    passed = [100.0 * limit for limit in limits if ratio != limit]
+    while digits < _MOST_DIGITS and any(
+        _side(round(percent, digits), limit) != _side(percent, limit) for limit in passed
+    ):
+        digits += 1
+    return f"{percent:.{digits}f} %"
+
+
+def _side(percent: float, limit: float) -> int:
+    return (percent > limit) - (percent < limit)
 
 
 def counted(count: int, one: str, many: str) -> str:

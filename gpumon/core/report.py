@@ -53,7 +53,11 @@ class GpuReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """One training process: attributes as in ``RunState``."""
+    """One training process: attributes as in ``RunState``.
+
+    Attributes:
+        alive: Whether it still trains; ``None`` where the document does not say.
+    """
 
     run: str
     job: str
@@ -66,6 +70,8 @@ class RunReport:
     phase_ns: dict[TrainingPhase, int]
     loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     callback_ns: dict[str, int] = field(default_factory=dict)
+    step_ns: int | None = None
+    alive: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

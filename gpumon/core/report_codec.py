@@ -126,6 +126,8 @@ def _encode_run(run: RunReport) -> dict[str, Any]:
         "phase_seconds": {phase.value: seconds(ns) for phase, ns in run.phase_ns.items()},
         "loader": {label_text(name): _plain(fact) for name, fact in run.loader.items()},
         "callback_seconds": {label_text(name): seconds(ns) for name, ns in run.callback_ns.items()},
+        "step_seconds": None if run.step_ns is None else seconds(run.step_ns),
+        "alive": run.alive,
     }
 
 
@@ -231,6 +233,8 @@ def _decode_run(run: Mapping[str, Any]) -> RunReport:
         callback_ns={
             str(name): _ns(value) for name, value in run.get("callback_seconds", {}).items()
         },
+        step_ns=None if run.get("step_seconds") is None else _ns(run["step_seconds"]),
+        alive=None if run.get("alive") is None else bool(run["alive"]),
     )
 
 

@@ -63,6 +63,8 @@ class RunState:
         wall_ns: Time since the run's ring was made, until it ended.
         loader: Bounded facts about the input pipeline, as the hook saw it.
         callback_ns: Time in the methods of each class of callback, as the hook saw it.
+        step_ns: Median time from the end of a training step to that of the
+            next, within an epoch and after the warm-up; ``None`` before there is one.
     """
 
     run: str
@@ -81,6 +83,7 @@ class RunState:
     wall_ns: int
     loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     callback_ns: dict[str, int] = field(default_factory=dict)
+    step_ns: int | None = None
 
 
 class CollectorState(NamedTuple):

@@ -47,7 +47,7 @@ def side_by_side(
         lines.append(style.painted(f"{row} {style.arrow}", "bold") if cause is marked else row)
     steps = [steps_per_second(before), steps_per_second(after)]
     if any(steps):
-        lines.append(_row("a training step", *(_step_cell(pace) for pace in steps)))
+        lines.append(_row("wall time a step", *(_step_cell(pace) for pace in steps)))
     lines += ["", *_verdicts(before, after, titles), *_gain(before, after)]
     return style.plain("\n".join(line.rstrip() for line in lines)) + "\n"
 

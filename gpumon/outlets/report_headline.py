@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from gpumon.core.advice import WORD_OF_CAUSE
 from gpumon.core.figures import counted, in_percent, in_seconds, listed
@@ -19,6 +20,9 @@ _ORDER = (
     VerdictName.HEALTHY,
     VerdictName.NOT_IN_USE,
 )
+
+LOSS_LIMITS: Final = (DEFAULT_SETTINGS.lost_share, DEFAULT_SETTINGS.high_share)
+"""Shares of the time in use that decide on a verdict: no loss is rounded to one of them."""
 
 
 def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
@@ -113,8 +117,8 @@ def _title(gpu: GpuReport) -> str:
 
 def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
     name = f"GPU {gpu.index}"
-    share = in_percent(gpu.verdict.starved_ratio)
-    lost = in_percent(gpu.verdict.lost_ratio)
+    share = in_percent(gpu.verdict.starved_ratio, *LOSS_LIMITS)
+    lost = in_percent(gpu.verdict.lost_ratio, *LOSS_LIMITS)
     match gpu.verdict.name:
         case VerdictName.STARVED:
             return f"{name} waits for input {share} of its time in use."
@@ -167,7 +171,7 @@ def _others(main: GpuReport, gpus: Sequence[GpuReport]) -> str:
 def _reason(gpu: GpuReport) -> str:
     totals, verdict = gpu.totals, gpu.verdict
     if verdict.name is VerdictName.HEALTHY:
-        return f" ({in_percent(verdict.lost_ratio)}), in no pattern worth a change."
+        return f" ({in_percent(verdict.lost_ratio, *LOSS_LIMITS)}), in no pattern worth a change."
     if verdict.name is VerdictName.STARVED:
         return (
             f", {in_seconds(totals.starved_ns)} of it waiting for input: "
@@ -180,9 +184,10 @@ def _reason(gpu: GpuReport) -> str:
         pauses = counted(totals.gaps.count, "pause", "pauses")
         return f", {in_seconds(totals.suspected_ns)} of it in {pauses}{_longest(gpu)}."
     if _has_tags(gpu):
+        least = DEFAULT_SETTINGS.min_coverage
         return (
-            f", and {in_percent(verdict.coverage_ratio)} of its time in use is explained: "
-            f"from {in_percent(DEFAULT_SETTINGS.min_coverage)} on a cause is named."
+            f", and {in_percent(verdict.coverage_ratio, least)} of its time in use is explained: "
+            f"from {in_percent(least)} on a cause is named."
         )
     return ", in no pattern of bursts and pauses."
 

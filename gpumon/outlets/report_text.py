@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpumon.core.advice import WORD_OF_CAUSE
+from gpumon.core.advice import WORD_OF_CAUSE, hides_much
 from gpumon.core.advice_texts import slowest_callbacks
 from gpumon.core.figures import counted, in_percent, in_seconds
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report import GpuReport, Report, RunReport
+from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.units import seconds
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.outlets.report_headline import (
+    LOSS_LIMITS,
     main_advice,
     main_gpu,
     next_line,
@@ -76,9 +78,11 @@ def _overview(report: Report) -> str:
         busy = totals.busy_ns / totals.observed_ns if totals.observed_ns else None
         lines.append(
             f"{gpu.index:<4}{in_seconds(totals.observed_ns):>13}{in_percent(busy):>8}"
-            f"{_or_dash(verdict.lost_ratio):>8}{_or_dash(verdict.starved_ratio):>22}"
+            f"{_or_dash(verdict.lost_ratio, *LOSS_LIMITS):>8}"
+            f"{_or_dash(verdict.starved_ratio, *LOSS_LIMITS):>22}"
             f"  {verdict.name.value.replace('_', ' ')}"
         )
+    lines.append("busy: share of the time observed; lost and starved: of the time in use")
     return "\n".join(lines)
 
 
@@ -87,6 +91,8 @@ def _table(gpu: GpuReport, report: Report, style: TextStyle) -> str:
     name = f", {label_text(gpu.name, 40)}" if gpu.name else ""
     in_use = f"in use for {in_seconds(totals.in_use_ns)}"
     lines = [style.painted(f"GPU {gpu.index}{name}: {in_use}", "bold")]
+    # The headline's shares are of the time in use.
+    lines.append(f"  of the {in_seconds(totals.observed_ns)} observed:")
     lines.append(_row("busy", totals.busy_ns, totals.observed_ns, style))
     for cause, idle_ns in _causes(gpu):
         row = _row(f"idle, {WORD_OF_CAUSE[cause]}", idle_ns, totals.observed_ns, style)
@@ -100,7 +106,7 @@ def _table(gpu: GpuReport, report: Report, style: TextStyle) -> str:
     if totals.pending_ns:
         lines.append(_row("not decided yet", totals.pending_ns, totals.observed_ns, style))
     lines.append(_sum_row(gpu))
-    if totals.hidden_input_wait_ns:
+    if hides_much(totals):
         lines.append(_hidden(gpu))
     return "\n".join(line.rstrip() for line in lines)
 
@@ -143,7 +149,7 @@ def _sum_row(gpu: GpuReport) -> str:
     coverage = (
         ""
         if gpu.verdict.coverage_ratio is None
-        else f"  coverage {in_percent(gpu.verdict.coverage_ratio)}"
+        else f"  coverage {in_percent(gpu.verdict.coverage_ratio, DEFAULT_SETTINGS.min_coverage)}"
     )
     return f"  {'sum = observed':<30}{in_seconds(total_ns):>13}{share:>7.1f} %{coverage}"
 
@@ -163,15 +169,21 @@ def _runs(report: Report) -> str:
 
 def _run_lines(run: RunReport) -> Iterator[str]:
     wall = in_seconds(run.wall_ns)
-    pace = f", {1_000 * seconds(run.wall_ns) / run.steps:,.1f} ms a step" if run.steps else ""
     text = (
         f"Run {label_text(run.run)} ({label_text(run.framework)}, pid {run.pid}): "
-        f"{counted(run.steps, 'step', 'steps')} in {wall}{pace}."
+        f"{counted(run.steps, 'step', 'steps')} in {wall}{_pace(run)}."
     )
     if not run.gpu_uuids:
         text += " It is joined to no GPU so far."
     slowest = slowest_callbacks(run)
     yield from wrapped(f"{text} In its callbacks: {label_text(slowest, 400)}." if slowest else text)
+
+
+def _pace(run: RunReport) -> str:
+    if not run.step_ns:
+        return ""
+    step_ms = 1_000 * seconds(run.step_ns)
+    return f", {step_ms:,.{1 if step_ms >= 10 else 2}f} ms a step (median after warm-up)"
 
 
 def _more_advice(report: Report) -> str:
@@ -201,5 +213,5 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _or_dash(ratio: float | None) -> str:
-    return "-" if ratio is None else in_percent(ratio)
+def _or_dash(ratio: float | None, *limits: float) -> str:
+    return "-" if ratio is None else in_percent(ratio, *limits)

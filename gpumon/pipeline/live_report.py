@@ -67,6 +67,8 @@ def _run(run: RunState, newest: RingCounts | None) -> RunReport:
         phase_ns=run.phase_ns,
         loader=run.loader,
         callback_ns=run.callback_ns,
+        step_ns=run.step_ns,
+        alive=run.alive,
     )
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 from gpumon.core.advice import advise
 from gpumon.core.figures import listed
 from gpumon.core.report import Report, RunReport
 from gpumon.core.report_since import report_since
+from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.state import MonitorState, RunState
+from gpumon.core.totals import GpuTotals
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import UsageError
 from gpumon.pipeline.live_report import report_of
@@ -52,7 +56,7 @@ class RunReports:
         self._turn = threading.Lock()
         self._previous: MonitorState | None = None
         self._open: dict[_Key, _Open] = {}
-        self._finished: dict[str, Report] = {}  # the newest of each label
+        self._finished: dict[_Key, Report] = {}  # the newest last
         self._done: set[_Key] = set()  # finished, and still listed
         self._runs_on: dict[str, int] = {}  # how many ever used a GPU, by its UUID
 
@@ -67,21 +71,27 @@ class RunReports:
         """The report of one run: of its GPUs, from its first tick to its end.
 
         Args:
-            label: The run's, as a report lists it. Of several runs that had
-                it one after the other, the newest.
+            label: The run's, as a report lists it, or its pid. Of several
+                runs that had the label one after the other, the newest.
             now: The whole report.
 
         Raises:
             UsageError: No such run; names those there are.
         """
         with self._turn:
-            for key, opened in self._open.items():
-                run = _run_of(key, now)
-                if key[0] == label and run is not None:
-                    return _alone(opened, now, run)
-            if label in self._finished:
-                return self._finished[label]
-            names = list(dict.fromkeys([*(name for name, _ in self._open), *self._finished]))
+            living = [key for key in reversed(self._open) if _run_of(key, now) is not None]
+            newest_first = [*living, *reversed(self._finished)]
+            key = next(
+                chain(
+                    (key for key in newest_first if key[0] == label),
+                    (key for key in newest_first if str(key[1]) == label),
+                ),
+                None,
+            )
+            if key is not None:
+                namesakes = [one for one in newest_first if one != key and _name(one) == _name(key)]
+                return _beside(namesakes, self._report_of(key, now), key)
+            names = list(dict.fromkeys(name for name, _ in [*self._open, *self._finished]))
         known = f"there are {listed(names, most=8)}" if names else "there is none yet"
         raise UsageError(f"no run is called {label!r} here: {known}")
 
@@ -92,12 +102,29 @@ class RunReports:
             if not shared:
                 return None
             most = max(self._runs_on[gpu.uuid or ""] for gpu in shared)
-            names = [run.run for run in now.runs if run.gpu_uuids] or list(self._finished)
+            names = self._names(now)
         return (
             f"The figures of {listed([f'GPU {gpu.index}' for gpu in shared])} add up {most} runs "
             f"since the daemon began. For one alone: `gpumon report --run NAME`, where NAME is "
             f"one of {listed(names, most=8)}."
         )
+
+    def _names(self, now: Report) -> list[str]:
+        """What to call each run that can be asked for; a pid where a newer one has the name."""
+        names = [run.run for run in now.runs if run.gpu_uuids]
+        names = names or list(dict.fromkeys(name for name, _ in self._finished))
+        newest = dict(self._finished.keys()) | {run.run: run.pid for run in now.runs}
+        return names + [
+            f"{pid} (an earlier {name})"
+            for name, pid in self._finished
+            if name in names and newest[name] != pid
+        ]
+
+    def _report_of(self, key: _Key, now: Report) -> Report:
+        opened, run = self._open.get(key), _run_of(key, now)
+        if opened is None or run is None:
+            return self._finished[key]
+        return _alone(opened, now, run)
 
     def _follow(self, state: MonitorState) -> None:
         listed_now = {(run.run, run.pid): run for run in state.runs}
@@ -142,8 +169,8 @@ class RunReports:
         opened, run = self._open.pop(key), _run_of(key, now)
         self._done.add(key)
         if run is not None:
-            self._finished.pop(key[0], None)  # the newest comes last
-            self._finished[key[0]] = _alone(opened, now, run)
+            self._finished.pop(key, None)  # the newest comes last
+            self._finished[key] = _alone(opened, now, run)
         if len(self._finished) > _MOST_FINISHED:
             del self._finished[next(iter(self._finished))]
 
@@ -171,6 +198,38 @@ def _run_of(key: _Key, report: Report) -> RunReport | None:
     return next((run for run in report.runs if (run.run, run.pid) == key), None)
 
 
+def _name(key: _Key) -> str:
+    """What a run calls itself: beside one that lived, its label has its pid at the end."""
+    label, pid = key
+    return re.sub(rf"-{pid}(-\d+)?$", "", label)
+
+
+def _beside(namesakes: Sequence[_Key], report: Report, key: _Key) -> Report:
+    """The report with a word on other runs of its name."""
+    if not namesakes:
+        return report
+    pids = [str(pid) for _, pid in namesakes]
+    if len(pids) == 1:
+        others = f"Another run was called {_name(key)}: `gpumon report --run {pids[0]}` shows it."
+    else:
+        others = (
+            f"{len(pids)} other runs were called {_name(key)} (pids {listed(pids)}): "
+            "`gpumon report --run PID` shows one of them."
+        )
+    return replace(report, notes=(*report.notes, f"This one has pid {key[1]}. {others}"))
+
+
+def _starves_now(opened: _Open, totals: GpuTotals) -> bool:
+    """Of the run itself: the GPU's own flag looks back over those before it, too."""
+    settings = DEFAULT_SETTINGS
+    if opened.gone_ns is not None or totals.in_use_ns < settings.min_in_use_ns:
+        return False
+    if totals.in_use_ns >= settings.flag_window_ns:
+        return totals.starved_now
+    starved_ns = totals.starved_ns + totals.suspected_ns
+    return starved_ns >= settings.flag_on_share * totals.in_use_ns
+
+
 def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
     until = "now" if opened.gone_ns is None else "the first reading after its end"
     notes = [f"This is of the run {run.run} alone, up to {until}."]
@@ -186,7 +245,11 @@ def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
     others = sorted(opened.beside - {run.run})
     if others:
         notes.append(f"On the same GPU at the same time: {listed(others)}. That counts here too.")
-    gpus = tuple(gpu for gpu in part.gpus if gpu.uuid in run.gpu_uuids)
+    gpus = tuple(
+        replace(gpu, totals=gpu.totals._replace(starved_now=_starves_now(opened, gpu.totals)))
+        for gpu in part.gpus
+        if gpu.uuid in run.gpu_uuids
+    )
     if not gpus:
         notes.append(
             "It was on no GPU that is watched: GPUMON_GPUS=0 in its environment, or "

@@ -11,6 +11,7 @@ from gpumon.core.sample import GpuSample
 from gpumon.core.state import RunState
 from gpumon.core.timeline import PhaseTimeline
 from gpumon.pipeline.gpu_join import GpuJoin
+from gpumon.pipeline.step_pace import StepPace
 
 _MAY_HOLD_COMPILING = frozenset(
     {TrainingPhase.TRAIN_STEP, TrainingPhase.VALIDATION, TrainingPhase.PREDICT}
@@ -31,6 +32,7 @@ class Run:
         self._phase: TrainingPhase | None = None
         self._phase_from_ns = reading.facts.started_ns
         self._told_ns: dict[TrainingPhase, int] = {}
+        self._pace = StepPace()
         self.take(reading)
 
     @property
@@ -52,6 +54,7 @@ class Run:
         self.reading = reading
         until_ns = reading.read_at_ns if reading.ended_ns is None else reading.ended_ns
         self.timeline.extend(reading.events, until_ns)
+        self._pace.take(reading.events)
         for event in _since_newest_phase(reading.events):
             if event.kind is RingKind.ENTER:
                 self._phase, self._phase_from_ns = event.phase, event.at_ns
@@ -91,6 +94,7 @@ class Run:
             wall_ns=max(0, until_ns - facts.started_ns),
             loader=facts.loader,
             callback_ns=facts.callback_ns,
+            step_ns=self._pace.median_ns,
         )
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from gpumon.core.runtime_paths import (
     PHASES,
     PRIVATE_MODE,
+    RUNTIME_VARIABLE,
     SHARED_MODE,
     STATE_FILE,
     SYSTEM_FOLDER,
@@ -26,6 +27,7 @@ from gpumon.core.units import NS_PER_S
 from gpumon.errors import GpumonError
 from gpumon.sources.path_patterns import matching_paths
 
+NAME_A_FOLDER: Final = f"name a folder of yours in ${RUNTIME_VARIABLE}"
 _STATE_MAX_BYTES: Final = 8 << 20
 _STALE_AFTER_PERIODS: Final = 3
 _STALE_AFTER_NS: Final = 3 * NS_PER_S
@@ -58,7 +60,7 @@ def claim_runtime_dir(environ: Mapping[str, str] | None = None, uid: int | None 
         if trouble is None:
             return folder
         troubles.append(trouble)
-    raise GpumonError(f"no runtime folder: {'; '.join(troubles)}")
+    raise GpumonError(f"no runtime folder: {'; '.join(troubles)}: {NAME_A_FOLDER}")
 
 
 def hold_runtime_dir(folder: Path) -> int:
@@ -166,7 +168,8 @@ def _trouble(folder: Path, uid: int, *, explicit: bool) -> str | None:
     except OSError as error:
         return f"{folder}: {error.strerror or error}"
     if trouble is None and not os.access(nearest, os.W_OK | os.X_OK):
-        return f"{folder}: {nearest} cannot be written"
+        unwritable = f"{nearest} cannot be written"
+        return unwritable if nearest == folder else f"{folder}: {unwritable}"
     return trouble
 
 

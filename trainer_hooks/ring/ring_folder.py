@@ -54,6 +54,8 @@ def _usable(folder: Path, uid: int, *, explicit: bool) -> RingFolder | str:
         return _checked(folder, uid, explicit=explicit)
     except RingError as error:
         return str(error)
+    except FileExistsError as error:
+        return f"{error.filename} is not a folder"
     except OSError as error:
         return f"{folder}: {error.strerror or error}"
 

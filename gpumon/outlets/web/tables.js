@@ -40,7 +40,7 @@ function causeRows(gpu) {
   return [["busy", gpu.busy_ns], ...rows];
 }
 
-const KEPT = new Set(["busy", "pending", "not_in_use"]);
+const KEPT = new Set(["busy", "pending", "not_in_use", "start_up"]);
 const WORTH_A_MARK = 0.05;
 
 function causeRow(key, ns, gpu, isMain) {
@@ -65,7 +65,7 @@ function causeTable(gpu) {
     {},
     make("th", { scope: "col", text: "time went to" }),
     make("th", { scope: "col", text: "seconds" }),
-    make("th", { scope: "col", text: "share" }),
+    make("th", { scope: "col", text: "of observed" }),
   );
   const closes = sum === gpu.observed_ns;
   const foot = make(

@@ -101,8 +101,11 @@ export function worstFirst(gpus) {
   );
 }
 
+// Start-up comes before the time in use: it is no part of what was lost of it.
+const OUT_OF_USE = new Set(["not_in_use", "start_up"]);
+
 export function mainCause(gpu) {
-  const lost = Object.entries(gpu.idle_ns).filter(([cause]) => cause !== "not_in_use");
+  const lost = Object.entries(gpu.idle_ns).filter(([cause]) => !OUT_OF_USE.has(cause));
   lost.sort((a, b) => b[1] - a[1]);
   return lost[0] ?? null;
 }

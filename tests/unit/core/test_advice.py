@@ -56,6 +56,7 @@ class TestTheGain:
     def test_of_a_shorter_start_up_counts_from_the_start(self) -> None:
         one = gpu(40, {WAIT: 20, IdleCause.START_UP: 60})
 
+        assert "60.0 s of 120.0 s of start-up and use (50 %)" in advise([one], ())[0].evidence
         assert advise([one], ())[0].cause == "start_up"
         assert advise([one], ())[0].speedup_upper_bound == 2.0
 
@@ -118,6 +119,11 @@ class TestAnInputWait:
         other = replace(run(workers=1), gpu_uuids=("GPU-7",))
 
         assert "workers=1" not in advise([gpu(40, {WAIT: 20})], [other])[0].text
+
+    def test_is_not_told_of_a_hidden_part_that_is_next_to_nothing(self) -> None:
+        one = gpu(40, {WAIT: 20}, hidden_s=0.05)
+
+        assert "hidden" not in advise([one], ())[0].evidence
 
 
 class TestAFact:

@@ -34,7 +34,14 @@ PROMISED_OF_ADVICE = {"cause", "lost_seconds", "speedup_upper_bound", "evidence"
 EXAMPLE = report(
     with_intervals(gpu(40, {IdleCause.INPUT_WAIT: 20}, hidden_s=3, pauses=4), (8, 9.5)),
     gpu(0, {IdleCause.NOT_IN_USE: 60}, index=1),
-    runs=(replace(run(workers=1, prefetch=False), callback_ns={"TensorBoard": 1_500_000_000}),),
+    runs=(
+        replace(
+            run(workers=1, prefetch=False),
+            callback_ns={"TensorBoard": 1_500_000_000},
+            step_ns=51_200_000,
+            alive=True,
+        ),
+    ),
 )
 
 
@@ -55,6 +62,11 @@ class TestADocument:
         }  # fmt: skip
         assert encoded["runs"][0].keys() >= PROMISED_OF_A_RUN
         assert encoded["advice"][0].keys() >= PROMISED_OF_ADVICE
+
+    def test_tells_how_long_the_steps_of_a_run_take_and_whether_it_goes_on(self) -> None:
+        (one,) = document()["runs"]
+
+        assert (one["step_seconds"], one["alive"]) == (0.0512, True)
 
     def test_counts_intervals_from_the_start(self) -> None:
         assert document()["gpus"][0]["starved_intervals"] == [[1.0, 2.5]]
@@ -109,6 +121,14 @@ class TestTheWayBack:
         assert back.advice == EXAMPLE.advice
         assert back.runs == EXAMPLE.runs
         assert [one.verdict for one in back.gpus] == [one.verdict for one in EXAMPLE.gpus]
+
+    def test_knows_no_step_where_an_older_version_wrote_none(self) -> None:
+        older = document()
+        del older["runs"][0]["step_seconds"], older["runs"][0]["alive"]
+
+        (one,) = decode_report(older).runs
+
+        assert (one.step_ns, one.alive) == (None, None)
 
     def test_ignores_fields_that_a_later_version_adds(self) -> None:
         later = document()

@@ -29,7 +29,7 @@ class TestTheTable:
         assert "waiting for input 30.0 s 50.0 % 1.0 s 3.2 % ◀" in text
 
     def test_has_the_time_of_a_step(self) -> None:
-        assert "a training step 120.0 ms 62.5 ms" in compared()
+        assert "wall time a step 120.0 ms 62.5 ms" in compared()
 
     def test_shows_a_cause_that_only_one_side_has(self) -> None:
         after = report(gpu(30, {IdleCause.CHECKPOINT: 4}))

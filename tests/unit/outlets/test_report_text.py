@@ -20,6 +20,7 @@ from tests.builders_time import s
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 PLAIN = TextStyle()
+UNKNOWN, SAVE = IdleCause.UNKNOWN, IdleCause.CHECKPOINT
 
 STARVED = report(
     gpu(
@@ -112,6 +113,23 @@ class TestTheThreeLines:
         assert "idle 60 % of its time in use, and tags explain too little of it" in text
         assert "85 % of its time in use is explained: from 90 % on a cause is named" in text
 
+    @pytest.mark.parametrize(
+        ("explained_s", "words"),
+        [(89.7, "89.7 % of its time in use is"), (89.9996, "89.9996 % of its time in use is")],
+    )
+    def test_never_round_what_is_explained_up_to_what_is_asked_for(
+        self, explained_s: float, words: str
+    ) -> None:
+        wait_s = explained_s - 40
+        one = report(gpu(40, {IdleCause.UNKNOWN: 60 - wait_s, IdleCause.INPUT_WAIT: wait_s}))
+
+        assert f"{words} explained: from 90 % on a cause is named" in headline(one)
+        assert f"coverage {words.split()[0]} %" in line_with("sum = observed", one)
+
+    def test_never_round_a_loss_to_a_share_that_it_does_not_reach(self) -> None:
+        assert "idle 19.8 % of its time in use" in headline(report(gpu(80.2, {SAVE: 19.8})))
+        assert "(4.97 %), in no pattern" in headline(report(gpu(95.03, {UNKNOWN: 4.97})))
+
     def test_leave_a_healthy_gpu_alone(self) -> None:
         text = headline(report(gpu(98, {IdleCause.UNKNOWN: 2})))
 
@@ -129,7 +147,17 @@ class TestTheThreeLines:
 
         assert "Too short to judge: GPU 0 was in use for less than 10 s." in text
         assert "it was in use for 1.0 s of 60.0 s" in text.lower()
-        assert "Watch GPU 0 for longer" in text
+        assert "Watch GPU 0 for longer: a verdict takes 10.0 s in use." in text
+
+    def test_do_not_ask_to_watch_a_training_that_is_over(self) -> None:
+        one = gpu(3, {IdleCause.NOT_IN_USE: 7})
+
+        over = headline(report(one, runs=(replace(run(), alive=False),)))
+        going_on = headline(report(one, runs=(replace(run(), alive=True),)))
+
+        assert "Watch" not in over
+        assert "Next: The training is over: let the next one run for more than 10.0 s" in over
+        assert "Watch GPU 0 for longer" in going_on
 
     def test_do_not_tell_anyone_to_give_a_lost_gpu_back(self) -> None:
         lost = replace(gpu(3, index=1), error="GPU is lost")
@@ -164,6 +192,13 @@ class TestTheTable:
         assert len(marked) == 1
         assert "waiting for input" in marked[0]
 
+    def test_says_what_its_shares_are_of(self) -> None:
+        lines = shown(STARVED)
+
+        at = lines.index("  of the 64.0 s observed:")
+        assert lines[at - 1] == "GPU 0, NVIDIA A40: in use for 59.8 s"
+        assert "55.3 %" in lines[at + 1]
+
     def test_marks_nothing_on_a_healthy_gpu(self) -> None:
         assert "◀" not in render_report(report(gpu(98, {IdleCause.UNKNOWN: 2})), PLAIN)
 
@@ -193,6 +228,11 @@ class TestTheTable:
 
         assert "waited 7.5 s for input while the GPU was busy: hidden, nothing to gain" in text
 
+    def test_leaves_out_a_hidden_wait_that_is_next_to_nothing(self) -> None:
+        one = report(gpu(40, {IdleCause.INPUT_WAIT: 20}, hidden_s=0.01))
+
+        assert "hidden" not in render_report(one, PLAIN)
+
     def test_of_many_gpus_is_one_line_each_and_one_table_for_the_worst(self) -> None:
         many = [gpu(60, index=index) for index in range(8)]
         many[5] = gpu(40, {IdleCause.INPUT_WAIT: 20}, index=5)
@@ -200,6 +240,7 @@ class TestTheTable:
         text = render_report(report(*many), PLAIN)
 
         assert text.count("sum = observed") == 1
+        assert "busy: share of the time observed; lost and starved: of the time in use" in text
         assert "GPU 5, NVIDIA A40: in use" in text
         assert len([line for line in text.splitlines() if line.endswith("  healthy")]) == 7
 
@@ -217,6 +258,21 @@ class TestWhatAReaderMustKnow:
 
     def test_is_said_of_a_second_loss_too(self) -> None:
         assert "After that:" in shown(STARVED)
+
+
+class TestTheStepsOfARun:
+    def text(self, step_s: float | None) -> str:
+        one = replace(run(steps=10, wall_s=300), step_ns=None if step_s is None else s(step_s))
+        return " ".join(render_report(report(gpu(40), runs=(one,)), PLAIN).split())
+
+    def test_take_the_median_and_not_a_share_of_start_up(self) -> None:
+        assert "10 steps in 300.0 s, 20.0 ms a step (median after warm-up)." in self.text(0.02)
+
+    def test_are_shown_finer_where_they_are_short(self) -> None:
+        assert "0.05 ms a step" in self.text(0.00005)
+
+    def test_have_no_length_where_none_was_seen(self) -> None:
+        assert "10 steps in 300.0 s." in self.text(None)
 
 
 class TestTheCallbacksOfARun:

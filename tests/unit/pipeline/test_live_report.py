@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gpumon.core.ring_events import RingCounts
 from gpumon.pipeline.live_report import report_of
+from tests.builders_state import monitor_state
+from tests.builders_state import run as run_state
 from tests.builders_story import STEP, Story
 from tests.builders_time import s
 
@@ -17,6 +21,13 @@ def story_with_steps(steps: int) -> Story:
     story.rings["train"] = replace(story.rings["train"], steps=steps)
     story.pass_second(1.0, phases=[(0.0, STEP)])
     return story
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_run_says_whether_it_trains_and_how_long_its_steps_take(alive: bool) -> None:
+    (run,) = report_of(monitor_state(runs=(run_state(alive=alive, step_ns=s(0.02)),))).runs
+
+    assert (run.alive, run.step_ns) == (alive, s(0.02))
 
 
 class TestTheStepsOfARun:

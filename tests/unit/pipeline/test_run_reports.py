@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
@@ -25,13 +27,19 @@ class Watched:
         for _ in range(seconds):
             self._tick(0.0, ())
 
+    def begin(self, name: str, pid: int) -> str:
+        """A run of that name begins, if it has not; the key of its ring."""
+        key = f"{name}-{pid}"
+        if key not in self.story.rings:
+            self.story.ring(name, pid=pid)
+            self.story.rings[key] = replace(self.story.rings.pop(name), key=key)
+        return key
+
     def train(
         self, name: str, cause: TrainingPhase, seconds: int, *, pid: int = 42, ends: bool = True
     ) -> None:
         """A run that works and loses time in turns, half a second each."""
-        key = f"{name}-{pid}"
-        self.story.ring(name, pid=pid)
-        self.story.rings[key] = self.story.rings.pop(name)
+        key = self.begin(name, pid)
         for _ in range(seconds):
             self._tick(1.0, [(0.0, STEP)], key)
             self._tick(0.0, [(0.0, cause)], key)
@@ -123,6 +131,107 @@ class TestTwoRunsOneAfterTheOther:
 
         assert watched.idle_s("train") == {IdleCause.CHECKPOINT: 10}
         assert "add up 2 runs" in (watched.reports.note(watched.now()) or "")
+
+
+class TestSeveralRunsOfOneName:
+    def watched(self) -> Watched:
+        watched = Watched()
+        watched.idle()
+        for pid, cause in ((42, WAIT), (43, SAVE), (44, TrainingPhase.VALIDATION)):
+            watched.train("train", cause, 10, pid=pid)
+            watched.idle(3)
+        return watched
+
+    def test_are_told_of_where_the_newest_is_shown(self) -> None:
+        assert self.watched().of("train").notes[-1] == (
+            "This one has pid 44. 2 other runs were called train (pids 43 and 42): "
+            "`gpumon report --run PID` shows one of them."
+        )
+
+    @pytest.mark.parametrize(
+        ("pid", "cause"), [("42", IdleCause.INPUT_WAIT), ("43", IdleCause.CHECKPOINT)]
+    )
+    def test_are_found_by_pid(self, pid: str, cause: IdleCause) -> None:
+        watched = self.watched()
+
+        assert watched.idle_s(pid) == {cause: 10}
+        assert "pids 44 and" in watched.of(pid).notes[-1]
+
+    def test_are_listed_in_the_whole_report(self) -> None:
+        watched = self.watched()
+
+        assert (watched.reports.note(watched.now()) or "").endswith(
+            "NAME is one of train, 42 (an earlier train) and 43 (an earlier train)."
+        )
+
+    def test_are_told_of_too_where_one_lives_beside_the_other(self) -> None:
+        watched = Watched()
+        watched.idle()
+        watched.train("train", WAIT, 5, ends=False)
+        watched.begin("train", 43)
+        watched.idle(2)
+
+        assert [run.run for run in watched.now().runs] == ["train", "train-43"]
+        assert watched.of("train").notes[-1] == (
+            "This one has pid 42. Another run was called train: `gpumon report --run 43` shows it."
+        )
+        assert "`gpumon report --run 42` shows it" in watched.of("train-43").notes[-1]
+
+    def test_are_not_told_of_where_there_is_one(self) -> None:
+        watched = Watched()
+        watched.idle()
+        watched.train("train", WAIT, 10)
+        watched.train("other", WAIT, 10, pid=43)
+
+        assert not any("was called" in note for note in watched.of("train").notes)
+
+    def test_lose_their_pid_to_one_that_is_called_like_it(self) -> None:
+        watched = Watched()
+        watched.idle()
+        watched.train("slow", WAIT, 5)
+        watched.train("42", SAVE, 5, pid=43)
+        watched.idle(3)
+
+        assert watched.idle_s("42") == {IdleCause.CHECKPOINT: 5}
+
+
+class TestWhetherARunStarvesNow:
+    def starves(self, watched: Watched, name: str) -> bool:
+        return watched.of(name).gpus[0].totals.starved_now
+
+    def test_is_said_of_itself_and_not_of_the_one_before_it(self) -> None:
+        watched = Watched()
+        watched.idle()
+        watched.train("slow", WAIT, 20)
+        watched.train("fast", SAVE, 8, pid=43, ends=False)
+
+        assert watched.now().gpus[0].totals.starved_now
+        assert not self.starves(watched, "fast")
+
+    def test_is_so_while_it_waits(self) -> None:
+        watched = Watched()
+        watched.idle()
+        watched.train("saves", SAVE, 40)
+        watched.train("slow", WAIT, 8, pid=43, ends=False)
+
+        assert self.starves(watched, "slow")
+
+    def test_is_judged_by_its_last_minute_where_it_has_one(self) -> None:
+        watched = Watched()
+        watched.idle()
+        watched.train("train", WAIT, 10, ends=False)
+        watched.train("train", STEP, 70, ends=False)
+
+        assert not self.starves(watched, "train")
+
+    def test_is_not_said_of_one_that_is_over(self) -> None:
+        watched = Watched()
+        watched.idle()
+        watched.train("slow", WAIT, 20)
+        watched.idle(5)
+
+        assert watched.now().gpus[0].totals.starved_now
+        assert not self.starves(watched, "slow")
 
 
 class TestARun:

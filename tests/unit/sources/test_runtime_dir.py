@@ -66,6 +66,21 @@ class TestADaemonsFolder:
             claim_runtime_dir(said(tmp_path / name))
         assert runtime_dir_trouble(said(tmp_path / name))
 
+    def test_that_cannot_be_written_is_named_once_with_what_to_do(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "access", lambda path, mode: False)  # the superuser may always
+
+        with pytest.raises(GpumonError) as refused:
+            claim_runtime_dir(said(tmp_path))
+
+        assert str(refused.value) == (
+            f"no runtime folder: {tmp_path} cannot be written: "
+            "name a folder of yours in $GPUMON_RUNTIME_DIR"
+        )
+        trouble = f"{tmp_path / 'new'}: {tmp_path} cannot be written"
+        assert runtime_dir_trouble(said(tmp_path / "new")) == trouble
+
     def test_is_checked_without_being_made(self, tmp_path: Path) -> None:
         assert runtime_dir_trouble(said(tmp_path / "a")) is None
         assert not (tmp_path / "a").exists()
