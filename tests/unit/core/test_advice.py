@@ -263,7 +263,10 @@ class TestAGpuThatPausesForAnotherCause:
     def test_has_its_pauses_told_under_no_lesser_one(self) -> None:
         one = gpu(40, {WAIT: 3, IdleCause.CHECKPOINT: 20}, pauses=4)
 
-        assert all("paused" not in advice.evidence for advice in advise([one], ()))
+        advices = advise([one], ())
+
+        assert {advice.cause for advice in advices} == {IdleCause.CHECKPOINT, WAIT}
+        assert not [advice for advice in advices if "paused" in advice.evidence]
 
 
 class TestCallbacksToTakeWorkOutOf:

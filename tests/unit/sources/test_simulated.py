@@ -34,6 +34,7 @@ class TestEveryScript:
     def test_gives_samples_without_a_gap_or_an_overlap(self, script: str) -> None:
         samples = heard(script, 9)
 
+        assert len(samples) > 1
         assert all(a.end_ns == b.start_ns for a, b in pairwise(samples))
         assert all(0.0 <= sample.busy_ratio <= 1.0 for sample in samples)
 

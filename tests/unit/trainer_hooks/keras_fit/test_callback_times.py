@@ -66,4 +66,6 @@ class TestTheClasses:
 
         raw = encode_facts(replace(FACTS, callback_ns=times.spent_ns))
 
-        assert all(name.isprintable() for name in parse_facts(raw).callback_ns)
+        names = list(parse_facts(raw).callback_ns)
+        assert len(names) == 17
+        assert all(name.isprintable() for name in names)
