@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.builders_state import healthy_gpu, monitor_state, run, starved_gpu
+from gpumon.core.phase import IdleCause
+from gpumon.core.verdict import VerdictName
+from tests.builders_state import S, healthy_gpu, monitor_state, run, starved_gpu
 from tests.e2e.open_page import ADVICE, recent, showing, story
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -83,6 +85,16 @@ class TestVerdictsInWords:
             assert page.page.locator("#simulated").is_hidden()
             assert page.faults == []
 
+    def test_are_followed_by_the_advice_on_their_own_cause(self, visit: Any) -> None:
+        start_up = {**ADVICE, "cause": "start_up", "evidence": "It began late.", "text": "Hurry."}
+        both = [start_up, ADVICE]
+        with showing(*story(60), report=lambda _: {"advice": both}) as server:
+            page = visit(server)
+            page.until("#next", r"Prefetch batches while the GPU works\.")
+
+            assert "starved" in page.text("#sentence")
+            assert page.text("#why") == ADVICE["evidence"]
+
     def test_a_lost_gpu_beside_a_healthy_one_is_named_with_its_reason(self, visit: Any) -> None:
         lost = starved_gpu(present=False, error="GPU is lost: reboot")
         with showing(recent(monitor_state(gpus=(lost, healthy_gpu())))) as server:
@@ -106,6 +118,30 @@ class TestTheTables:
         assert "suspected: untagged pauses\t6.0 s\t6.0 %" in rows
         assert "not decided yet\t2.0 s\t2.0 %" in rows
         assert rows[-1] == "sum = observed\t1 min 40 s\t100 %"
+
+    def test_say_what_their_shares_are_of(self, visit: Any) -> None:
+        with showing(recent(monitor_state())) as server:
+            page = visit(server)
+            page.until("#sentence", "starved")
+
+            assert (
+                page.text("table.causes >> nth=0 >> thead").split("\t")[-1].strip() == "of observed"
+            )
+
+    def test_blame_no_start_up_for_the_time_in_use(self, visit: Any) -> None:
+        gpu = starved_gpu()
+        idle_ns = {IdleCause.START_UP: 45 * S, IdleCause.CHECKPOINT: 9 * S}
+        totals = gpu.totals._replace(idle_ns=idle_ns, suspected_ns=0, pending_ns=0)
+        stalled = gpu._replace(
+            totals=totals._replace(observed_ns=totals.busy_ns + 54 * S),
+            verdict=gpu.verdict._replace(name=VerdictName.STALLED),
+        )
+        with showing(recent(monitor_state(gpus=(stalled,)))) as server:
+            page = visit(server)
+            page.until("#sentence", r"GPU 0 is held up, mainly by checkpoint \(9\.0.s\)\.")
+            rows = page.text("table.causes >> nth=0").splitlines()
+
+        assert [row.split("\t")[0] for row in rows if "◀" in row] == ["checkpoint ◀"]
 
     def test_say_what_each_run_is_doing_now(self, visit: Any) -> None:
         ended = run("old", alive=False, phase=None)

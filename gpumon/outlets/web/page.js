@@ -123,7 +123,7 @@ function draw() {
 
 function drawVerdict() {
   const { tone, text } = verdictSentence(page.state.gpus);
-  const { why, next, advice } = whyAndNext(page.state.gpus, page.advice?.[0]);
+  const { why, next, advice } = whyAndNext(page.state.gpus, page.advice ?? []);
   element("verdict").dataset.tone = tone;
   setText(element("sentence"), text);
   setText(element("why"), why);

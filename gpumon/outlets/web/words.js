@@ -159,16 +159,18 @@ function sentenceOfPresent(gpus) {
 }
 
 // The daemon's own advice knows more, but a GPU that does not answer goes before it.
-export function whyAndNext(gpus, advice) {
+export function whyAndNext(gpus, allAdvice) {
   const absent = gpus.find((gpu) => !gpu.present);
   if (absent) {
     const why = `${gpuName(absent)}: ${absent.error ?? "no sample has come of late"}.`;
     return { why, next: "Run `gpumon doctor`: it says what this machine can read, and how to mend the rest." };
   }
-  if (advice?.evidence && advice.text) return { why: advice.evidence, next: advice.text, advice };
   const worst = worstFirst(gpus)[0];
+  const cause = worst ? mainCause(worst) : null;
+  // The greatest loss comes first, but the sentence above is of this GPU and its main cause.
+  const advice = allAdvice.find((one) => one.cause === cause?.[0]) ?? allAdvice[0];
+  if (advice?.evidence && advice.text) return { why: advice.evidence, next: advice.text, advice };
   if (!worst) return { why: "no GPU answers", next: "Run `gpumon doctor`." };
-  const cause = mainCause(worst);
   const why = cause
     ? `${gpuName(worst)} was idle ${duration(cause[1])} (${share(cause[1], worst.in_use_ns)} of its time in use) by ${LABELS.get(cause[0])}.`
     : `${gpuName(worst)} lost no time.`;
