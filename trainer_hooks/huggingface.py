@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from transformers import DefaultFlowCallback, TrainerCallback
 
-from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.trainers.heard_events import HeardEvents
 from trainer_hooks.trainers.loader_facts import loader_facts
 from trainer_hooks.trainers.lone_evaluation import MODE_OF, LoneEvaluation, StartOfEvaluation
+from trainer_hooks.trainers.tagger import Tagger
 from trainer_hooks.trainers.trainer_tagging import TrainerTagging
-from trainer_hooks.trainers.wrong_trainer import missing_attribute
 
 _FRAMES_UP: Final = 12
 _FRAMES_TO_THE_METHOD: Final = 4
 """From ``_begin_alone`` up to the trainer's method that starts to watch its memory."""
 
 
-class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where mypy runs
+class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed where mypy runs
     """Tags every moment of ``trainer.train()`` with its phase.
 
     ``Trainer(..., callbacks=[PhaseTagger()])``
@@ -44,25 +43,16 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
     """
 
     is_gpumon_tagger = True
+    _tagging: TrainerTagging | LoneEvaluation | None
 
     def __init__(self, run: str | None = None, gpus: Sequence[int | str] | None = None) -> None:
         super().__init__()
-        self._run, self._gpus = run, gpus
-        self._tagging: TrainerTagging | LoneEvaluation | None = None
-        self._warned = False
-        describe_run(run=run, gpus=gpus, framework="huggingface")
-
-    def __reduce__(self) -> tuple[type[PhaseTagger], tuple[object, ...]]:
-        """A copy is a new tagger of the same run."""
-        return type(self), (self._run, self._gpus)
+        self._is_of(run, gpus, framework="huggingface")
 
     @property
     def tags_now(self) -> bool:
         """Whether a training is under way that this tagger tags."""
         return self._tagging is not None and self._tagging.is_here
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise missing_attribute(self, name)
 
     def on_init_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:  # noqa: ANN401
         self._attempt(lambda: self._listen_for_evaluations(self._trainer()))
@@ -81,6 +71,7 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
             return
         if self._is_seen_to(trainer):
             return
+        self._describe_run()
         self._listen_for_evaluations(trainer)
         heard = HeardEvents(TrainerCallback, (DefaultFlowCallback,))
         self._tagging = TrainerTagging(ring, ring.writer, trainer, heard)
@@ -120,6 +111,7 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
         if mode is None or trainer is None or self._is_seen_to(trainer):
             return
         if ring.writer_here is not None:
+            self._describe_run()
             self._tagging = LoneEvaluation(ring, ring.writer_here, trainer, mode)
 
     def _is_seen_to(self, trainer: Any) -> bool:  # noqa: ANN401
@@ -131,15 +123,4 @@ class PhaseTagger(TrainerCallback):  # type: ignore[misc]  # not typed where myp
         try:
             what()
         except Exception as error:  # noqa: BLE001 (the training goes on untagged)
-            self._stop()
-            self._warn(f"gpumon tags no phases: {error!r}")
-
-    def _stop(self) -> None:
-        if self._tagging is not None:
-            self._tagging.stop()
-            self._tagging = None
-
-    def _warn(self, text: str) -> None:
-        if not self._warned:
-            self._warned = True
-            warn_quietly(text)
+            self._give_up(error)

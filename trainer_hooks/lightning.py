@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.trainers.lightning_profiler import lightning_packages
 from trainer_hooks.trainers.lightning_tagging import LightningTagging
 from trainer_hooks.trainers.loader_facts import loader_facts
-from trainer_hooks.trainers.wrong_trainer import missing_attribute
+from trainer_hooks.trainers.tagger import Tagger
 
 
-class PhaseTagger:
+class PhaseTagger(Tagger):
     """Tags every moment of ``fit``, ``validate``, ``test`` and ``predict`` with its phase.
 
     ``Trainer(callbacks=[PhaseTagger()])``
@@ -41,35 +40,33 @@ class PhaseTagger:
         ImportError: No Lightning is installed.
     """
 
+    _tagging: LightningTagging | None
+
     def __new__(cls, *_: object, **__: object) -> PhaseTagger:
         """An instance that is also a callback of the Lightning in use."""
         bases = tuple(package.Callback for package in lightning_packages())
         if issubclass(cls, bases):
             return super().__new__(cls)
         made: type[PhaseTagger] = type(
-            cls.__name__, (cls, *bases), {"__qualname__": cls.__qualname__}
+            cls.__name__, (cls, *bases), {"__qualname__": cls.__qualname__, "_made_of": cls}
         )
         return super().__new__(made)
 
     def __init__(self, run: str | None = None, gpus: Sequence[int | str] | None = None) -> None:
         super().__init__()
-        self._run, self._gpus = run, gpus
-        self._tagging: LightningTagging | None = None
-        self._warned = False
-        describe_run(run=run, gpus=gpus, framework="lightning")
+        self._is_of(run, gpus, framework="lightning")
 
-    def __reduce__(self) -> tuple[type[PhaseTagger], tuple[object, ...]]:
-        """A copy is a new tagger of the same run."""
-        return PhaseTagger, (self._run, self._gpus)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise missing_attribute(self, name)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The class of an instance is made as it is, and of no module."""
+        kind = type(self)
+        return _blank, (vars(kind).get("_made_of", kind),), self.__getstate__()
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
         self._stop()
         try:
             ring = process_ring()
             if ring.writer is not None:
+                self._describe_run()
                 self._tagging = LightningTagging(ring, ring.writer, trainer, self)
         except Exception as error:  # noqa: BLE001 (the training goes on untagged)
             self._give_up(error)
@@ -98,13 +95,6 @@ class PhaseTagger:
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
         self._stop()
 
-    def _stop(self) -> None:
-        if self._tagging is not None:
-            self._tagging.stop()
-            self._tagging = None
 
-    def _give_up(self, error: Exception) -> None:
-        self._stop()
-        if not self._warned:
-            self._warned = True
-            warn_quietly(f"gpumon tags no phases: {error!r}")
+def _blank(kind: type[PhaseTagger]) -> PhaseTagger:
+    return kind.__new__(kind)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import keras
 
@@ -15,13 +14,13 @@ from trainer_hooks.keras_fit.tagging import Tagging
 from trainer_hooks.keras_fit.wishes import Wishes
 from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.ring.process_ring import describe_run, process_ring
-from trainer_hooks.trainers.wrong_trainer import missing_attribute
+from trainer_hooks.trainers.tagger import Tagger
 
 _TEST: Final = 1
 _PREDICT: Final = 2
 
 
-class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
     """Tags every moment of ``fit``, ``evaluate`` and ``predict`` with its phase.
 
     ``model.fit(..., callbacks=[PhaseTagger()])``
@@ -83,6 +82,8 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
     async_safe = True
     """Keras then need not wait for each step on account of this callback."""
 
+    _tagging: Tagging | None
+
     def __init__(
         self,
         run: str | None = None,
@@ -92,21 +93,16 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
         nvtx: bool = False,
     ) -> None:
         super().__init__()
-        self._said: dict[str, Any] = {"run": run, "gpus": gpus, "logs": logs, "nvtx": nvtx}
-        self._tagging: Tagging | None = None
-        self._warned = False
-        self._wishes = Wishes(logs=logs, ranges=self._ranges() if nvtx else None, warn=self._warn)
-        describe_run(run=run, gpus=gpus, framework=f"keras/{keras.backend.backend()}")
+        self._logs, self._nvtx = logs, nvtx
+        self._is_of(run, gpus, framework=f"keras/{keras.backend.backend()}")
 
-    def __reduce__(self) -> tuple[partial[PhaseTagger], tuple[()]]:
-        """A copy, as tuners make them, is a new tagger of the same run."""
-        if type(self).__init__ is not PhaseTagger.__init__:  # a subclass knows what it takes
-            return partial(_copy, type(self), vars(self) | {"_tagging": None, "_model": None}), ()
-        return partial(type(self), **self._said), ()
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_model": None, "_wishes": None}
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """Another library's trainer asks for what Keras' callbacks have not."""
-        raise missing_attribute(self, name)
+    def _start_afresh(self) -> None:
+        super()._start_afresh()
+        ranges = self._ranges() if self._nvtx else None
+        self._wishes = Wishes(logs=self._logs, ranges=ranges, warn=self._warn)
 
     def on_train_begin(self, logs: object = None) -> None:
         self._begin()
@@ -145,9 +141,7 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
         """Tag the run whose ``CallbackList`` was found; ``None`` where another sees to it."""
         if self._tagging is not None and self._tagging.is_around(found):
             return None  # a callback of that fit trains or evaluates something of its own
-        if self._tagging is not None:
-            self._tagging.stop()  # what a fit that raised left behind
-            self._tagging = None
+        self._stop()  # what a fit that raised left behind
         ring = process_ring()
         if ring.writer is None:
             return None
@@ -161,24 +155,20 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
         model: Any = self._model
         if found is not None and is_bracketed(found):
             return None  # another tagger of the same list sees to it
-        self._tagging = Tagging(ring, model, found, backend=backend, wishes=self._wishes)
+        self._describe_run()
+        tagging = Tagging(ring, model, found, backend=backend, wishes=self._wishes)
+        self._tagging = tagging
         feeder = caller_named("epoch_iterator", _has_adapter)
         if feeder is not None:
-            self._tagging.ends_with(feeder)
+            tagging.ends_with(feeder)
         describe_run(loader={} if feeder is None else adapter_facts(feeder.data_adapter))
-        return self._tagging
+        return tagging
 
     def _is_our_list(self, candidate: Any) -> bool:  # noqa: ANN401
         if candidate is self:
             return False
         callbacks = getattr(candidate, "callbacks", None)
         return isinstance(callbacks, list) and any(callback is self for callback in callbacks)
-
-    def _give_up(self, error: Exception) -> None:
-        if self._tagging is not None:
-            self._tagging.stop()
-            self._tagging = None
-        self._warn(f"gpumon tags no phases: {error!r}")
 
     def _ranges(self) -> Ranges | None:
         try:
@@ -192,18 +182,6 @@ class PhaseTagger(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has 
                 callers_up=3,
             )
         return ranges
-
-    def _warn(self, text: str) -> None:
-        """Once a tagger: a training has enough to say."""
-        if not self._warned:
-            self._warned = True
-            warn_quietly(text)
-
-
-def _copy(kind: type[PhaseTagger], state: dict[str, Any]) -> PhaseTagger:
-    made = kind.__new__(kind)
-    made.__dict__.update(state)
-    return made
 
 
 def _has_adapter(candidate: Any) -> bool:  # noqa: ANN401

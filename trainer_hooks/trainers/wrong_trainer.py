@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from trainer_hooks.ring.process_ring import withdraw_run
+
 _WHERE: Final = {
     "setup": "trainer_hooks.lightning",
     "on_exception": "trainer_hooks.lightning",
@@ -23,12 +25,15 @@ _TRAINER: Final = {
 def missing_attribute(tagger: object, name: str) -> AttributeError:
     """The error of a tagger that lacks an attribute, which may tell whose tagger was meant.
 
+    A run that is known by the mistaken tagger alone is withdrawn.
+
     Returns:
         The sentence for what only another trainer asks for; else the usual one.
     """
     module, kind = type(tagger).__module__, type(tagger).__qualname__
     if name not in _WHERE:
         return AttributeError(f"{kind!r} object has no attribute {name!r}")
+    withdraw_run()
     package = _WHERE[name]
     return AttributeError(
         f"gpumon has another tagger for {_TRAINER[package]}: "

@@ -1,0 +1,75 @@
+"""What the taggers of all trainers have in common: the run they are of, and one warning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn, Protocol
+
+from trainer_hooks.quiet_warning import warn_quietly
+from trainer_hooks.ring.process_ring import describe_run
+from trainer_hooks.trainers.wrong_trainer import missing_attribute
+
+_OF_ONE_TRAINING: Final = frozenset({"_tagging", "_warned"})
+
+
+class Tagging(Protocol):
+    """A run that is tagged now."""
+
+    def stop(self) -> None:
+        """Take everything away. Safe to call twice, and from any thread."""
+        ...
+
+
+class Tagger:
+    """To be inherited in front of the class of a trainer's callbacks.
+
+    A copy, as tuners make them, is a new tagger of the same run, whatever a
+    subclass takes to be made and keeps.
+    """
+
+    _tagging: Tagging | None
+    _run: str | None
+    _gpus: Sequence[int | str] | None
+    _framework: str
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: kept for name, kept in vars(self).items() if name not in _OF_ONE_TRAINING}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._start_afresh()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Another library's trainer asks for what the callbacks of this one have not."""
+        raise missing_attribute(self, name)
+
+    def _is_of(self, run: str | None, gpus: Sequence[int | str] | None, *, framework: str) -> None:
+        """Be a tagger of that run; see ``describe_run`` for each."""
+        self._run, self._gpus, self._framework = run, gpus, framework
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        """Nothing is tagged, and nobody was warned."""
+        self._tagging = None
+        self._warned = False
+        self._describe_run()
+
+    def _describe_run(self) -> None:
+        """Say whose training this is: as early as it is known, and of each anew."""
+        describe_run(run=self._run, gpus=self._gpus, framework=self._framework)
+
+    def _stop(self) -> None:
+        if self._tagging is not None:
+            self._tagging.stop()
+            self._tagging = None
+
+    def _give_up(self, error: Exception) -> None:
+        """A mistake of our own: the training goes on untagged."""
+        self._stop()
+        self._warn(f"gpumon tags no phases: {error!r}")
+
+    def _warn(self, text: str) -> None:
+        """Once a tagger: a training has enough to say."""
+        if not self._warned:
+            self._warned = True
+            warn_quietly(text)
