@@ -166,6 +166,24 @@ def withdraw_run() -> None:
             ring.withdraw()
 
 
+def announce_run(
+    *, run: str | None, gpus: Sequence[int | str] | None, framework: str | None
+) -> None:
+    """A tagger was made: say what it is for, as early as that is known.
+
+    Once a step was made, all but a refused name waits for its own training: it
+    may never come, and what the ring says is what has trained.
+    """
+    writer = process_ring().writer
+    if writer is None or not writer.steps:
+        describe_run(run=run, gpus=gpus, framework=framework)
+        return
+    try:
+        _is_refused(writer, run)
+    except Exception as error:  # noqa: BLE001 (an odd name must not end a training)
+        _warn(error)
+
+
 def describe_run(
     *,
     run: str | None = None,
@@ -178,13 +196,8 @@ def describe_run(
     if writer is None or not writer.enabled:
         return
     try:
-        if run is not None and writer.steps and not _is_called(writer.facts, run):
-            _warn_of_name(
-                f"gpumon cannot tell the run {run!r} from {writer.facts.run!r}, which this process "
-                "is already: its steps and phases are added to those; give each run a process"
-            )
-            run = None
-        facts = _restated(writer.facts, run, gpus, framework, loader)
+        name = None if _is_refused(writer, run) else run
+        facts = _restated(writer.facts, name, gpus, framework, loader)
         if facts != writer.facts:
             writer.restate(facts)
             _say_where_gpus_do_not_fit(facts)
@@ -192,8 +205,18 @@ def describe_run(
         _warn(error)
 
 
-def _is_called(facts: RunFacts, run: str) -> bool:
-    return read_run_facts(run=run, gpus=None, started_ns=facts.started_ns).run == facts.run
+def _is_refused(writer: RingWriter, run: str | None) -> bool:
+    """Whether a name comes too late, which is warned of: steps were counted for another."""
+    facts = writer.facts
+    if run is None or not writer.steps:
+        return False
+    if read_run_facts(run=run, gpus=None, started_ns=facts.started_ns).run == facts.run:
+        return False
+    _warn_of_name(
+        f"gpumon cannot tell the run {run!r} from {facts.run!r}, which this process "
+        "is already: its steps and phases are added to those; give each run a process"
+    )
+    return True
 
 
 def _restated(

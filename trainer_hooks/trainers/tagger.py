@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn, Protocol
 
 from trainer_hooks.quiet_warning import warn_quietly
-from trainer_hooks.ring.process_ring import describe_run
+from trainer_hooks.ring.process_ring import announce_run, describe_run
 from trainer_hooks.trainers.wrong_trainer import missing_attribute
 
 _OF_ONE_TRAINING: Final = frozenset({"_tagging", "_warned"})
@@ -44,7 +44,7 @@ class Tagger:
         raise missing_attribute(self, name)
 
     def _is_of(self, run: str | None, gpus: Sequence[int | str] | None, *, framework: str) -> None:
-        """Be a tagger of that run; see ``describe_run`` for each."""
+        """Be a tagger of that run; see ``announce_run``."""
         self._run, self._gpus, self._framework = run, gpus, framework
         self._start_afresh()
 
@@ -52,10 +52,10 @@ class Tagger:
         """Nothing is tagged, and nobody was warned."""
         self._tagging = None
         self._warned = False
-        self._describe_run()
+        announce_run(run=self._run, gpus=self._gpus, framework=self._framework)
 
     def _describe_run(self) -> None:
-        """Say whose training this is: as early as it is known, and of each anew."""
+        """Its training begins: say whose that is."""
         describe_run(run=self._run, gpus=self._gpus, framework=self._framework)
 
     def _stop(self) -> None:
