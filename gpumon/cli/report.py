@@ -161,7 +161,8 @@ def _judge(report: Report, limit_percent: float | None) -> int:
     if not above:
         return 0
     print(
-        f"gpumon: starved for more than {limit_percent:g} % of the time in use: {listed(above)}",
+        f"gpumon: starved, or suspected to be, for more than {limit_percent:g} % "
+        f"of the time in use: {listed(above)}",
         file=sys.stderr,
     )
     return 1

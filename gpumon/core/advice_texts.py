@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gpumon.core.figures import in_seconds, listed
-from gpumon.core.phase import InputWaitReason, TrainingPhase
+from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report import GpuReport, RunReport
 from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.verdict import VerdictName
@@ -110,6 +110,11 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
             f"{runs[0].run} tags its phases, but is joined to no GPU here: say which it trains on, "
             "with GPUMON_GPUS=0 or PhaseTagger(gpus=[0])."
         )
+    if runs and _most_is_outside(gpus, runs):
+        return (
+            "Most of this is not the time of the runs in this report: tag whatever else "
+            f"uses {listed([f'GPU {gpu.index}' for gpu in gpus])}, too."
+        )
     if runs:
         return (
             "Tag what the training does in this time, with `phase(...)` around it: "
@@ -126,6 +131,18 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     )
 
 
+def _most_is_outside(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> bool:
+    """Whether most of what is unknown was, for all that is known, before, after or beside them."""
+    unknown_ns = sum(gpu.totals.idle_ns.get(IdleCause.UNKNOWN, 0) for gpu in gpus)
+    outside_ns = sum(gpu.totals.in_use_ns for gpu in gpus)
+    in_no_phase_ns = 0
+    for run in _concerned(gpus, runs):
+        used = max(1, len(run.gpu_uuids))
+        outside_ns -= used * run.wall_ns
+        in_no_phase_ns += used * run.phase_ns.get(TrainingPhase.OTHER, 0)
+    return 2 * in_no_phase_ns < unknown_ns <= 2 * outside_ns
+
+
 def text_for_unused(names: str, unused: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """What to do about GPUs that worked for a moment, or not at all."""
     them = "it" if len(unused) == 1 else "them"
@@ -140,7 +157,7 @@ def text_for_unused(names: str, unused: Sequence[GpuReport], runs: Sequence[RunR
             f"{names} (more steps or epochs), and ask again."
         )
     return (
-        f"Watch {names} for longer: a verdict takes {enough} in use. "
+        f"A verdict takes {enough} in use: watch {names} for longer, or ask about a longer time. "
         f"If there is nothing more to come, give {them} back."
     )
 

@@ -121,10 +121,11 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
     lost = in_percent(gpu.verdict.lost_ratio, *LOSS_LIMITS)
     match gpu.verdict.name:
         case VerdictName.STARVED:
-            return f"{name} waits for input {share} of its time in use."
+            return f"{name} waits for input {_proved_wait(gpu)} of its time in use."
         case VerdictName.STALLED:
-            cause = WORD_OF_CAUSE[_proved_cause(gpu)]
-            return f"{name} is idle {lost} of its time in use, mainly {cause}."
+            cause = _proved_cause(gpu)
+            most = "mainly" if cause is gpu.verdict.main_cause else "in part"
+            return f"{name} is idle {lost} of its time in use, {most} {WORD_OF_CAUSE[cause]}."
         case VerdictName.STARVATION_SUSPECTED:
             return f"{name} works in bursts and pauses {share} of its time in use."
         case VerdictName.PARTIAL:
@@ -175,11 +176,12 @@ def _reason(gpu: GpuReport) -> str:
     if verdict.name is VerdictName.STARVED:
         return (
             f", {in_seconds(totals.starved_ns)} of it waiting for input: "
-            "the training's own tags prove it."
+            f"the training's own tags prove it.{_greater_part(gpu, IdleCause.INPUT_WAIT)}"
         )
     if verdict.name is VerdictName.STALLED:
         cause = _proved_cause(gpu)
-        return f", {in_seconds(totals.idle_ns[cause])} of it {WORD_OF_CAUSE[cause]}."
+        proved = f", {in_seconds(totals.idle_ns[cause])} of it {WORD_OF_CAUSE[cause]}."
+        return proved + _greater_part(gpu, cause)
     if verdict.name is VerdictName.STARVATION_SUSPECTED:
         pauses = counted(totals.gaps.count, "pause", "pauses")
         return f", {in_seconds(totals.suspected_ns)} of it in {pauses}{_longest(gpu)}."
@@ -190,6 +192,20 @@ def _reason(gpu: GpuReport) -> str:
             f"from {in_percent(least)} on a cause is named."
         )
     return ", in no pattern of bursts and pauses."
+
+
+def _proved_wait(gpu: GpuReport) -> str:
+    """The share that is starved, without what is only suspected to be."""
+    return in_percent(gpu.totals.starved_ns / gpu.totals.in_use_ns, *LOSS_LIMITS)
+
+
+def _greater_part(gpu: GpuReport, named: IdleCause) -> str:
+    """What to say where the advice is on another cause than the verdict names."""
+    main = gpu.verdict.main_cause
+    if main is None or main is named:
+        return ""
+    where = WORD_OF_CAUSE[main]
+    return f" The greatest part, {in_seconds(gpu.totals.idle_ns[main])}, was {where}."
 
 
 def _has_tags(gpu: GpuReport) -> bool:

@@ -183,7 +183,7 @@ def _pace(run: RunReport) -> str:
     if not run.step_ns:
         return ""
     step_ms = 1_000 * seconds(run.step_ns)
-    return f", {step_ms:,.{1 if step_ms >= 10 else 2}f} ms a step (median after warm-up)"
+    return f", median {step_ms:,.{1 if step_ms >= 10 else 2}f} ms a step"
 
 
 def _more_advice(report: Report) -> str:

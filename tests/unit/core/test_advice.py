@@ -207,6 +207,24 @@ class TestUnknownIdleTime:
 
         assert "none of its phases covers" in found.text
 
+    def test_of_before_a_tagged_run_is_not_laid_at_its_door(self) -> None:
+        short = run(wall_s=10)
+
+        (found,) = advise([gpu(60, {UNKNOWN: 60})], [short])
+
+        assert found.text == (
+            "Most of this is not the time of the runs in this report: tag whatever else uses "
+            "GPU 0, too."
+        )
+
+    def test_of_a_tagged_run_is_its_own_though_others_were_there(self) -> None:
+        untagged = {TrainingPhase.TRAIN_STEP: s(5), TrainingPhase.OTHER: s(35)}
+        half = replace(run(wall_s=40), phase_ns=untagged)
+
+        (found,) = advise([gpu(40, {UNKNOWN: 60})], [half])
+
+        assert "none of its phases covers" in found.text
+
     def test_beside_a_run_that_is_on_no_gpu_asks_which_it_trains_on(self) -> None:
         (found,) = advise([gpu(20, {UNKNOWN: 40})], [replace(run(), gpu_uuids=())])
 
