@@ -47,7 +47,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
 
     def __init__(self, run: str | None = None, gpus: Sequence[int | str] | None = None) -> None:
         super().__init__()
-        self._is_of(run, gpus, framework="huggingface")
+        self._set_up(run, gpus, framework="huggingface")
 
     @property
     def tags_now(self) -> bool:

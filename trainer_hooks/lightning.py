@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.taps.samples import rows_of
@@ -11,6 +11,8 @@ from trainer_hooks.trainers.lightning_profiler import lightning_packages
 from trainer_hooks.trainers.lightning_tagging import LightningTagging
 from trainer_hooks.trainers.loader_facts import loader_facts
 from trainer_hooks.trainers.tagger import Tagger
+
+_LENT: Final = frozenset({"log", "log_dict"})
 
 
 class PhaseTagger(Tagger):
@@ -54,7 +56,11 @@ class PhaseTagger(Tagger):
 
     def __init__(self, run: str | None = None, gpus: Sequence[int | str] | None = None) -> None:
         super().__init__()
-        self._is_of(run, gpus, framework="lightning")
+        self._set_up(run, gpus, framework="lightning")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the methods that Lightning lends to every callback of a trainer."""
+        return {name: kept for name, kept in super().__getstate__().items() if name not in _LENT}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The class of an instance is made as it is, and of no module."""

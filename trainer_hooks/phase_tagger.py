@@ -94,7 +94,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
     ) -> None:
         super().__init__()
         self._logs, self._nvtx = logs, nvtx
-        self._is_of(run, gpus, framework=f"keras/{keras.backend.backend()}")
+        self._set_up(run, gpus, framework=f"keras/{keras.backend.backend()}")
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_model": None, "_wishes": None}

@@ -78,10 +78,12 @@ def _fail(is_due: bool) -> None:
         raise OSError("out of memory, say")
 
 
-def model_that_optimizes_by_hand(package: ModuleType, waits: Waits) -> Any:
+def model_that_optimizes_by_hand(
+    package: ModuleType, waits: Waits, *, fails_at: int | None = None
+) -> Any:
     """One with two optimizers, as a GAN has."""
 
-    class ByHand(type(model(package, waits))):  # type: ignore[misc]
+    class ByHand(type(model(package, waits, fails_at=fails_at))):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.automatic_optimization = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -18,29 +19,40 @@ def callback_ns() -> dict[str, int]:
     return parse_facts(raw[FACTS_OFFSET : FACTS_OFFSET + parse_header(raw).facts_bytes]).callback_ns
 
 
-class OnLightning:
-    """Trains with Lightning."""
+class Adapter(ABC):
+    """Trains with one of them.
 
-    events: ClassVar[dict[str, str]] = {
-        "epoch_begin": "on_train_epoch_start",
-        "batch_begin": "on_train_batch_start",
-        "batch_end": "on_train_batch_end",
-        "epoch_end": "on_train_epoch_end",
-        "validation_end": "on_validation_end",
-    }
+    Attributes:
+        name: Of the module with its tagger, in ``trainer_hooks``.
+        events: Its names for the events of a training.
+    """
+
+    name: ClassVar[str]
+    events: ClassVar[dict[str, str]]
+    _package: ClassVar[str]
+    _callback: ClassVar[str]
 
     def __init__(self) -> None:
-        self.b: Any = import_module("tests.loops.builders_lightning")
-        self.package: Any = import_module("lightning.pytorch")
+        self.b: Any = import_module(f"tests.loops.builders_{self.name}")
+        self.package: Any = import_module(self._package)
+
+    @property
+    def tagger_class(self) -> Any:
+        return import_module(f"trainer_hooks.{self.name}").PhaseTagger
 
     def tagger(self) -> Any:
-        return import_module("trainer_hooks.lightning").PhaseTagger()
+        return self.tagger_class()
 
-    def callback(self, name: str, does: Callable[[], None], *events: str) -> Any:
+    def callback(self, name: str, does: Callable[[], object], *events: str) -> Any:
         """One of a class of that name, which does something at these events."""
-        methods = {self.events[event]: lambda *_: does() for event in events}
-        return type(name, (self.package.Callback,), methods)()
 
+        def method(*_: object, **__: object) -> None:
+            does()
+
+        methods = {self.events[event]: method for event in events}
+        return type(name, (getattr(self.package, self._callback),), methods)()
+
+    @abstractmethod
     def train(
         self,
         folder: Path,
@@ -62,36 +74,23 @@ class OnLightning:
             validated: Batches of a validation after each; 0: none.
             changed: Makes another module of the one that has the weights.
         """
-        model = self.b.model(self.package, waits or Waits())
-        if changed is not None:
-            model.linear = changed(model.linear)
-        trainer = self.b.trainer(self.package, folder, *callbacks, max_epochs=epochs)
-        loaders = (self.b.loader(batches), self.b.loader(validated) if validated else None)
-        trainer.fit(model, *loaders)
+
+    @abstractmethod
+    def evaluate(self, folder: Path, *callbacks: Any) -> None:
+        """Evaluate a small model that nobody trains."""
 
 
-class OnHuggingFace:
-    """Trains with the Hugging Face Trainer."""
+class OnLightning(Adapter):
+    """Trains with Lightning."""
 
+    name, _package, _callback = "lightning", "lightning.pytorch", "Callback"
     events: ClassVar[dict[str, str]] = {
-        "epoch_begin": "on_epoch_begin",
-        "batch_begin": "on_step_begin",
-        "batch_end": "on_step_end",
-        "epoch_end": "on_epoch_end",
-        "validation_end": "on_evaluate",
+        "epoch_begin": "on_train_epoch_start",
+        "batch_begin": "on_train_batch_start",
+        "batch_end": "on_train_batch_end",
+        "epoch_end": "on_train_epoch_end",
+        "validation_end": "on_validation_end",
     }
-
-    def __init__(self) -> None:
-        self.b: Any = import_module("tests.loops.builders_huggingface")
-        self.package: Any = import_module("transformers")
-
-    def tagger(self) -> Any:
-        return import_module("trainer_hooks.huggingface").PhaseTagger()
-
-    def callback(self, name: str, does: Callable[[], None], *events: str) -> Any:
-        """One of a class of that name, which does something at these events."""
-        methods = {self.events[event]: lambda *_, **__: does() for event in events}
-        return type(name, (self.package.TrainerCallback,), methods)()
 
     def train(
         self,
@@ -103,7 +102,40 @@ class OnHuggingFace:
         validated: int = 0,
         changed: Callable[[Any], Any] | None = None,
     ) -> None:
-        """As ``OnLightning.train``."""
+        model = self.b.model(self.package, waits or Waits())
+        if changed is not None:
+            model.linear = changed(model.linear)
+        trainer = self.b.trainer(self.package, folder, *callbacks, max_epochs=epochs)
+        loaders = (self.b.loader(batches), self.b.loader(validated) if validated else None)
+        trainer.fit(model, *loaders)
+
+    def evaluate(self, folder: Path, *callbacks: Any) -> None:
+        trainer = self.b.trainer(self.package, folder, *callbacks)
+        trainer.validate(self.b.model(self.package, Waits()), self.b.loader(2), verbose=False)
+
+
+class OnHuggingFace(Adapter):
+    """Trains with the Hugging Face Trainer."""
+
+    name, _package, _callback = "huggingface", "transformers", "TrainerCallback"
+    events: ClassVar[dict[str, str]] = {
+        "epoch_begin": "on_epoch_begin",
+        "batch_begin": "on_step_begin",
+        "batch_end": "on_step_end",
+        "epoch_end": "on_epoch_end",
+        "validation_end": "on_evaluate",
+    }
+
+    def train(
+        self,
+        folder: Path,
+        *callbacks: Any,
+        waits: Waits | None = None,
+        batches: int = 6,
+        epochs: int = 2,
+        validated: int = 0,
+        changed: Callable[[Any], Any] | None = None,
+    ) -> None:
         said = {"eval_strategy": "epoch"} if validated else {}
         trainer = self.b.trainer(
             folder,
@@ -118,6 +150,8 @@ class OnHuggingFace:
             trainer.model.classifier = changed(trainer.model.classifier)
         trainer.train()
 
+    def evaluate(self, folder: Path, *callbacks: Any) -> None:
+        self.b.trainer(folder, Waits(), *callbacks, evaluated=2).evaluate()
 
-Adapter = OnLightning | OnHuggingFace
-ADAPTERS: dict[str, type[Adapter]] = {"lightning": OnLightning, "huggingface": OnHuggingFace}
+
+ADAPTERS: dict[str, type[Adapter]] = {one.name: one for one in (OnLightning, OnHuggingFace)}

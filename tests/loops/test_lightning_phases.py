@@ -130,6 +130,15 @@ class TestSteps:
 
         assert RingSays().steps == 7
 
+    def test_leave_out_the_batch_that_raised_when_the_model_optimizes_by_hand(
+        self, b: Any, pl: Any, tmp_path: Path
+    ) -> None:
+        model = b.model_that_optimizes_by_hand(pl, Waits(), fails_at=4)
+        with pytest.raises(OSError, match="out of memory"):
+            b.trainer(pl, tmp_path, tagger(), max_epochs=1).fit(model, b.loader(7))
+
+        assert RingSays().steps == 4
+
     def test_are_counted_where_the_model_fetches_its_batches_itself(
         self, b: Any, pl: Any, tmp_path: Path
     ) -> None:

@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
+from tests.loops.builders_loops import RingSays
 from tests.loops.builders_trainers import ADAPTERS
 
 pytestmark = pytest.mark.keras_torch
 
 MEANT = {"lightning": "trainer_hooks.lightning", "huggingface": "trainer_hooks.huggingface"}
 OTHER = {"lightning": "huggingface", "huggingface": "lightning"}
+
+
+def rings(folder: Path) -> list[Path]:
+    return list(folder.rglob("*.ring"))
 
 
 class TestATaggerOfAnotherTrainer:
@@ -23,6 +28,29 @@ class TestATaggerOfAnotherTrainer:
 
         with pytest.raises(AttributeError, match=f"from {MEANT[name]} import PhaseTagger"):
             ADAPTERS[name]().train(tmp_path, mistaken)
+
+    @pytest.mark.parametrize("name", ADAPTERS)
+    def test_leaves_no_run_when_it_is_refused(self, tmp_path: Path, name: str) -> None:
+        mistaken = ADAPTERS[OTHER[name]]().tagger()
+        assert len(rings(tmp_path)) == 1
+        with pytest.raises(AttributeError, match="gpumon has another tagger"):
+            ADAPTERS[name]().train(tmp_path, mistaken)
+
+        assert rings(tmp_path) == []
+
+    @pytest.mark.parametrize("name", ADAPTERS)
+    def test_and_was_refused_is_in_nobodys_way(self, tmp_path: Path, name: str) -> None:
+        mistaken, meant = (
+            ADAPTERS[OTHER[name]]().tagger(),
+            ADAPTERS[name]().tagger_class(run="bert"),
+        )
+        with pytest.raises(AttributeError, match="gpumon has another tagger"):
+            ADAPTERS[name]().train(tmp_path, mistaken)
+        ADAPTERS[name]().train(tmp_path, meant, epochs=1)
+
+        assert len(rings(tmp_path)) == 1
+        assert (RingSays().steps, RingSays().facts.run) == (6, "bert")
+        assert RingSays().facts.framework == name
 
     @pytest.mark.parametrize("name", ADAPTERS)
     def test_is_refused_when_it_is_that_of_keras(

@@ -43,7 +43,7 @@ class Tagger:
         """Another library's trainer asks for what the callbacks of this one have not."""
         raise missing_attribute(self, name)
 
-    def _is_of(self, run: str | None, gpus: Sequence[int | str] | None, *, framework: str) -> None:
+    def _set_up(self, run: str | None, gpus: Sequence[int | str] | None, *, framework: str) -> None:
         """Be a tagger of that run; see ``announce_run``."""
         self._run, self._gpus, self._framework = run, gpus, framework
         self._start_afresh()
