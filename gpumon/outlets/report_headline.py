@@ -7,6 +7,7 @@ from typing import Final
 
 from gpumon.core.advice import WORD_OF_CAUSE
 from gpumon.core.figures import counted, in_percent, in_seconds, listed
+from gpumon.core.label_text import label_text
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import Advice, GpuReport, Report
 from gpumon.core.settings import DEFAULT_SETTINGS
@@ -37,7 +38,7 @@ def verdict_line(report: Report) -> str:
     """What the report amounts to, in one sentence."""
     gpu = main_gpu(report.gpus)
     if gpu is None:
-        return "no GPU was observed."
+        return f"no GPU: {_runs_of(report)} on none." if report.runs else "no GPU was observed."
     lost = [other for other in report.gpus if other.error is not None and other is not gpu]
     heard = [other for other in report.gpus if other not in lost]
     alike = [other for other in heard if other.verdict.name is gpu.verdict.name]
@@ -51,6 +52,8 @@ def why_line(report: Report) -> str:
     """What the verdict rests on, with figures."""
     gpu = main_gpu(report.gpus)
     if gpu is None:
+        if report.runs:
+            return "none that is watched was seen at work for it."
         return "the source named none."
     totals, verdict = gpu.totals, gpu.verdict
     who = f"GPU {gpu.index} was " if len(report.gpus) > 1 else "it was "
@@ -72,6 +75,11 @@ def next_line(report: Report) -> str:
         return (
             f"find out what became of it: `gpumon doctor`, `nvidia-smi -q -i {lost[0]}`, "
             "and Xid messages in `dmesg`."
+        )
+    if gpu is None and report.runs:
+        return (
+            "say which GPU it trains on, with GPUMON_GPUS=0 in its environment or "
+            "PhaseTagger(gpus=[0]); if that is said, it did next to nothing there."
         )
     if advice is None:
         return "nothing needs to change." if gpu else "see `gpumon doctor`."
@@ -96,6 +104,11 @@ def main_advice(report: Report) -> Advice | None:
     cause = gpu.verdict.main_cause
     fitting = [advice for advice in report.advice if cause and advice.cause == cause.value]
     return next(iter(fitting or report.advice), None)
+
+
+def _runs_of(report: Report) -> str:
+    names = listed([label_text(run.run) for run in report.runs])
+    return f"the run {names} was" if len(report.runs) == 1 else f"the runs {names} were"
 
 
 def _is_well(gpu: GpuReport) -> bool:

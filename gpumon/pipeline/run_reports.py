@@ -251,10 +251,7 @@ def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
         if gpu.uuid in run.gpu_uuids
     )
     if not gpus:
-        notes.append(
-            "It was on no GPU that is watched: GPUMON_GPUS=0 in its environment, or "
-            "PhaseTagger(gpus=[0]), says which one it is on."
-        )
+        notes.append("It was seen at work on no GPU that is watched.")
     return replace(
         part,
         observed_ns=max((gpu.totals.observed_ns for gpu in gpus), default=0),

@@ -13,9 +13,10 @@ WARM_UP_STEPS: Final = 3
 """Steps at the beginning that tell nothing of the rest: they trace, compile and fill caches."""
 _STEP: Final = int(RingKind.STEP)
 _EPOCH: Final = int(RingKind.EPOCH)
-_LOOKS: Final = 6
-_LOOKS_AT_FIRST: Final = 256
-"""The first reading may be the only one: of a training that ended before the daemon began."""
+_LOOKS: Final = 8
+_LOOKS_AT_FIRST: Final = 160
+"""A short training is over after a reading or two: those must tell enough."""
+_ENOUGH_LOOKS: Final = 400
 _BINS_PER_OCTAVE: Final = 64  # neighbouring bins differ by 1.1 %
 _STEADY_COUNT: Final = 50  # beyond so many steps, the median is taken anew when 2 % have come
 
@@ -28,11 +29,11 @@ class StepPace:
     loader's start are no part of a step.
     """
 
-    __slots__ = ("_bins", "_count", "_due_at", "_last", "_median_ns")
+    __slots__ = ("_bins", "_count", "_due_at", "_last", "_looked", "_median_ns")
 
     def __init__(self) -> None:
         self._bins: dict[int, int] = {}
-        self._count = 0
+        self._count = self._looked = 0
         self._due_at = 1
         self._median_ns: int | None = None
         self._last: RingEvent | None = None  # the newest step, if its epoch goes on
@@ -51,7 +52,7 @@ class StepPace:
         looks = []
         if since is not None and _EPOCH not in kinds[:first]:
             looks.append((since, events[first]))
-        stride = len(kinds) // (_LOOKS if self._count else _LOOKS_AT_FIRST)
+        stride = len(kinds) // (_LOOKS if self._looked > _ENOUGH_LOOKS else _LOOKS_AT_FIRST)
         at = first
         while 0 <= at < last:
             end = kinds.find(_STEP, at + 1)
@@ -72,6 +73,7 @@ class StepPace:
     def _count_in(self, looks: Sequence[tuple[RingEvent, RingEvent]], steps: int) -> None:
         """Take each look for its part of the steps of a reading."""
         part = max(1, steps // max(1, len(looks)))
+        self._looked += len(looks)
         for before, after in looks:
             done, spent_ns = after.value - before.value, after.at_ns - before.at_ns
             if before.value < WARM_UP_STEPS or done <= 0 or spent_ns <= 0:

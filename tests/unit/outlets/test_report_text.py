@@ -195,6 +195,12 @@ class TestTheThreeLines:
         assert "GPU 2 loses time too." in text
         assert "GPU 0 is healthy." in text
 
+    def test_say_of_a_run_on_no_gpu_what_to_say_of_it(self) -> None:
+        text = headline(report(runs=(replace(run(), gpu_uuids=()),)))
+
+        assert "Verdict: No GPU: the run train was on none." in text
+        assert "Next: Say which GPU it trains on, with GPUMON_GPUS=0" in text
+
     def test_say_so_where_there_is_no_gpu(self) -> None:
         assert "No gpu was observed" in headline(report()).replace("GPU", "gpu")
 

@@ -114,7 +114,7 @@ class TestTwoRunsOneAfterTheOther:
         report = watched.of("nowhere")
 
         assert (report.gpus, report.advice) == ((), ())
-        assert "says which one it is on" in report.notes[-1]
+        assert report.notes[-1] == "It was seen at work on no GPU that is watched."
 
     def test_leave_out_a_gpu_they_did_not_use(self) -> None:
         watched = self.watched()

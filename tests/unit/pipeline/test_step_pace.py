@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from statistics import median
 
 import pytest
@@ -88,6 +89,15 @@ class TestTheTimeOfAStep:
 
         assert median_ms(back, ends(5), ends(5)) is None
 
+    def test_is_true_of_a_training_that_is_over_after_two_readings(self) -> None:
+        shuffled = Random(7).choices([0.08, 0.15, 0.18, 0.2, 0.3, 0.9], k=1_500)
+        events = ends(*shuffled)
+
+        found = median_ms(events[:20], events[20:])
+
+        assert found is not None
+        assert 0.15 <= found <= 0.205
+
     def test_follows_where_it_changes_for_good(self) -> None:
         assert median_ms(ends(*[20.0] * 40), ends(*[35.0] * 400, first=41)) == about(35)
 
@@ -101,9 +111,12 @@ class TestTheLooks:
             looked_at.append(at)
             return event_at(records, at)
 
-        many = in_columns(ends(*[1.0] * 20_000, first=21, start_ms=20))
+        many = in_columns(ends(*[1.0] * 20_000, first=2711, start_ms=2710))
         pace = StepPace()
-        pace.take(ends(*[1.0] * 20))
+        pace.take(ends(*[1.0] * 10))
+        pace.take(in_columns(ends(*[1.0] * 900, first=11, start_ms=10)))
+        pace.take(in_columns(ends(*[1.0] * 900, first=911, start_ms=910)))
+        pace.take(in_columns(ends(*[1.0] * 900, first=1811, start_ms=1810)))
         monkeypatch.setattr(RingRecords, "event_at", noted)
 
         pace.take(many)
