@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import Final, NamedTuple
 
 from gpumon.core.phase import PHASES, TrainingPhase
@@ -35,6 +36,7 @@ class FitFigures(NamedTuple):
         phase_ns: Time in each phase, in the order of ``PHASES``.
         is_asynchronous: Whether the device may have worked while the host waited.
         has_daemon: Whether one runs now.
+        run: The run's name, as a daemon's report lists it.
     """
 
     steps: int
@@ -45,6 +47,7 @@ class FitFigures(NamedTuple):
     phase_ns: tuple[int, ...]
     is_asynchronous: bool
     has_daemon: bool
+    run: str
 
 
 def closing_line(figures: FitFigures) -> str:
@@ -78,7 +81,8 @@ def _loss(figures: FitFigures) -> str:
     if main is TrainingPhase.START_UP:
         return text
     if figures.has_daemon:
-        return f"{text}: `gpumon report` says what that cost the GPUs and what to change first"
+        asked = f"`gpumon report --run {quote(figures.run)}`"
+        return f"{text}: {asked} says what that cost the GPUs and what to change first"
     return f"{text}: train beside `gpumon serve`, and `gpumon report` says what to change first"
 
 

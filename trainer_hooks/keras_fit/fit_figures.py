@@ -93,6 +93,7 @@ class Fit:
                 phase_ns=tuple(phase_ns),
                 is_asynchronous=is_asynchronous or _is_gross(self._writer),
                 has_daemon=self._gpus.is_there(),
+                run=self._writer.facts.run,
             )
         )
 

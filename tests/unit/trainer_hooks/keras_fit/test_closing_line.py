@@ -18,6 +18,7 @@ def figures(**seconds: float) -> FitFigures:
         phase_ns=tuple(spent.get(phase, 0) for phase in PHASES),
         is_asynchronous=False,
         has_daemon=True,
+        run="resnet",
     )
 
 
@@ -25,8 +26,8 @@ class TestTheLine:
     def test_says_how_fast_what_took_the_time_and_what_to_do_next(self) -> None:
         assert closing_line(figures(train_step=5, input_wait=4.2)) == (
             "gpumon: 300 steps in 10.0 s, 32.1 ms a step (median, 3 warm-up steps left out), "
-            "996 samples/s; 42% of the time waiting for input: `gpumon report` says what that "
-            "cost the GPUs and what to change first"
+            "996 samples/s; 42% of the time waiting for input: `gpumon report --run resnet` says "
+            "what that cost the GPUs and what to change first"
         )
 
     def test_asks_for_a_daemon_where_there_is_none(self) -> None:
@@ -36,6 +37,11 @@ class TestTheLine:
             "; 40% of the time writing checkpoints: train beside `gpumon serve`, "
             "and `gpumon report` says what to change first"
         )
+
+    def test_names_the_run_as_a_shell_takes_it(self) -> None:
+        named = figures(input_wait=8)._replace(run="my run; 2")
+
+        assert "`gpumon report --run 'my run; 2'` says" in closing_line(named)
 
     def test_asks_for_nothing_where_nothing_is_lost(self) -> None:
         assert closing_line(figures(train_step=6, device_sync=3.6, input_wait=0.4)).endswith(
