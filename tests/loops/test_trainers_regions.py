@@ -118,3 +118,10 @@ class TestATrainingThatRaisedBetweenTwoSteps:
             gc.enable()
 
         assert present() == ("other", 0)
+
+    def test_is_nothing_that_another_run_goes_back_to(self, tmp_path: Path) -> None:
+        kept, on = self.fail(tmp_path), OnHuggingFace()
+        on.evaluate(tmp_path, on.tagger())
+
+        assert kept
+        assert present() == ("other", 0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
-
-Place = tuple[int, int]
+from trainer_hooks.ring.turns import Place as Place
 
 TRAINS: Final = int(TrainingMode.TRAIN)
 VALIDATES: Final = int(TrainingMode.VALIDATION)
@@ -24,7 +23,6 @@ TRAIN_STEP: Final = _place(TrainingPhase.TRAIN_STEP)
 CALLBACKS: Final = _place(TrainingPhase.CALLBACKS)
 CHECKPOINT: Final = _place(TrainingPhase.CHECKPOINT)
 BETWEEN_EPOCHS: Final = _place(TrainingPhase.BETWEEN_EPOCHS)
-OTHER: Final = _place(TrainingPhase.OTHER)
 VALIDATION: Final = _place(TrainingPhase.VALIDATION, VALIDATES)
 PREDICT: Final = _place(TrainingPhase.PREDICT, PREDICTS)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from trainer_hooks.taps.samples import rows_of
-from trainer_hooks.trainers.stand_in import StandIn
+from trainer_hooks.trainers.stand_in import PassesOn, StandIn
 
 
 class FetchListener(Protocol):
@@ -21,13 +21,13 @@ class FetchListener(Protocol):
         ...
 
 
-class TimedBatches:
+class TimedBatches(PassesOn):
     """An iterator over the batches of one step."""
 
-    __slots__ = ("_asked", "_listener", "_source", "_wanted")
+    __slots__ = ("_asked", "_listener", "_original", "_wanted")
 
     def __init__(self, source: Iterator[Any], listener: FetchListener, wanted: object) -> None:
-        self._source, self._listener, self._wanted = source, listener, wanted
+        self._original, self._listener, self._wanted = source, listener, wanted
         self._asked = 0
 
     def __iter__(self) -> TimedBatches:
@@ -35,13 +35,10 @@ class TimedBatches:
 
     def __next__(self) -> Any:  # noqa: ANN401
         self._listener.fetch_begins()
-        batch = next(self._source)
+        batch = next(self._original)
         self._asked += 1
         self._listener.fetch_ends(batch, is_last=self._asked == self._wanted)
         return batch
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        return getattr(self._source, name)
 
 
 class TimedLoader(StandIn):

@@ -24,7 +24,6 @@ _AFTER_EVENT: Final = {
     "on_epoch_begin": at.INPUT_WAIT[at.TRAINS],
     "on_step_end": at.CALLBACKS,  # logging follows, or the next batch is asked for
     "on_epoch_end": at.BETWEEN_EPOCHS,
-    "on_train_end": at.OTHER,
 }
 _WAITS: Final = at.INPUT_WAIT[at.TRAINS]
 _EPSILON: Final = 1e-6
@@ -38,6 +37,11 @@ class _Outermost:
 
     def __init__(self, run: TaggedRun) -> None:
         self._run, self._depth = run, 0
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether the trainer is in any of it."""
+        return self._depth > 0
 
     def __enter__(self) -> None:
         self._depth += 1
@@ -93,6 +97,10 @@ class TrainerTagging(TaggedRun):
         )
         self._take_turn()
         self._go(at.START_UP)
+
+    def goes_on(self) -> bool:
+        """Whether it is still under way: between two steps, an error may go unnoticed."""
+        return super().goes_on() and self._outermost.is_entered
 
     def _leave(self) -> None:
         self._shadows.remove()
