@@ -156,7 +156,7 @@ def timed(
 
 
 def step(samples: int | None = None) -> None:
-    """One more training step was made.
+    """One more training step was made. Where nothing else was tagged, start-up ends with the first.
 
     A call with something else than a count of samples is not counted; the
     first such call in a process is warned of.
@@ -164,7 +164,8 @@ def step(samples: int | None = None) -> None:
     Args:
         samples: Samples in its batch, where known.
     """
-    writer = process_ring().writer_here
+    ring = process_ring()
+    writer = ring.writer_here
     if writer is None:
         return
     try:
@@ -174,6 +175,8 @@ def step(samples: int | None = None) -> None:
         is_count = False
     if is_count:
         writer.step(1, count)
+        if writer.span == START_UP and ring.depth == 0 and ring.turn is None:
+            writer.enter(_OTHER)
     else:
         _warn_of_samples(
             "gpumon does not count a step(samples=...) that was given no whole number from 0 to "

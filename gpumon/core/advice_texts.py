@@ -51,6 +51,12 @@ _TEXT_OF_REASON: Final = MappingProxyType(
         ),
     }
 )
+_TAG_OF_PHASE: Final = MappingProxyType(
+    {
+        TrainingPhase.INPUT_WAIT: "its wait for input with `for batch in timed(loader)`",
+        TrainingPhase.TRAIN_STEP: 'its step with `with phase("train_step")`',
+    }
+)
 _PLAIN: Final = (
     "Prepare the next batches while the GPU computes: prefetch, use more workers, "
     "or cache prepared data."
@@ -115,6 +121,9 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
             "Most of this is not the time of the runs in this report: tag whatever else "
             f"uses {listed([f'GPU {gpu.index}' for gpu in gpus])}, too."
         )
+    missing = _missing_tags(_concerned(gpus, runs))
+    if missing:
+        return f"Tag what the loop does in this time: {listed(missing)}."
     if runs:
         return (
             "Tag what the training does in this time, with `phase(...)` around it: "
@@ -129,6 +138,17 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     return (
         f"Utilisation alone cannot tell short waits from small kernels. To know, {TAG_THE_PHASES}."
     )
+
+
+def _missing_tags(runs: Sequence[RunReport]) -> list[str]:
+    """The tags that a loop of one's own lacks, where all of these runs are such loops."""
+    if not runs or any(run.framework != "loop" for run in runs):
+        return []
+    return [
+        tag
+        for phase, tag in _TAG_OF_PHASE.items()
+        if not any(run.phase_ns.get(phase) for run in runs)
+    ]
 
 
 def _most_is_outside(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> bool:

@@ -207,6 +207,29 @@ class TestUnknownIdleTime:
 
         assert "none of its phases covers" in found.text
 
+    @pytest.mark.parametrize(
+        ("phases", "asked"),
+        [
+            (
+                (),
+                ["its wait for input with `for batch in", 'its step with `with phase("'],
+            ),
+            ((TrainingPhase.INPUT_WAIT,), ['time: its step with `with phase("train_step")`.']),
+            ((TrainingPhase.TRAIN_STEP,), ["time: its wait for input with `for batch in timed("]),
+            ((TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP), ["`phase(...)` around it"]),
+        ],
+        ids=["neither", "no step", "no wait", "something else"],
+    )
+    def test_of_a_loop_of_ones_own_asks_for_the_tags_it_lacks(
+        self, phases: tuple[TrainingPhase, ...], asked: list[str]
+    ) -> None:
+        spent_ns = {TrainingPhase.OTHER: s(40), **dict.fromkeys(phases, s(5))}
+        loop = replace(run(), framework="loop", phase_ns=spent_ns)
+
+        (found,) = advise([gpu(20, {UNKNOWN: 40})], [loop])
+
+        assert [words for words in asked if words not in found.text] == []
+
     def test_of_before_a_tagged_run_is_not_laid_at_its_door(self) -> None:
         short = run(wall_s=10)
 

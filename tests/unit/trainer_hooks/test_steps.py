@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
+from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from trainer_hooks import phase, step
 from trainer_hooks.ring.ring_writer import RingWriter
 
@@ -18,6 +18,23 @@ class TestStep:
         step()
 
         assert (writer.steps, writer.samples) == (2, 32)
+
+    def test_ends_start_up_where_nothing_else_is_tagged(self, writer: RingWriter) -> None:
+        before = writer.present[0]
+        step()
+
+        assert (PHASES[before], PHASES[writer.present[0]]) == (
+            TrainingPhase.START_UP,
+            TrainingPhase.OTHER,
+        )
+
+    def test_leaves_the_phase_alone_in_a_region(self, writer: RingWriter) -> None:
+        with phase("start_up"):
+            step()
+            assert PHASES[writer.present[0]] is TrainingPhase.START_UP
+        with phase("train_step"):
+            step()
+            assert PHASES[writer.present[0]] is TrainingPhase.TRAIN_STEP
 
     def test_takes_whatever_can_be_an_index(self, writer: RingWriter) -> None:
         step(np.int64(32))  # type: ignore[arg-type]
