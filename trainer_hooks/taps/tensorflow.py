@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gpumon.core.phase import TrainingMode
@@ -9,6 +10,7 @@ from trainer_hooks.keras_fit.phase_machine import TRAIN
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.taps import FUNCTION_OF_MODE, StepListener
 from trainer_hooks.taps.step_functions import StepFunctions, bare_of
+from trainer_hooks.taps.tensorflow_eager import EagerStep
 from trainer_hooks.taps.tensorflow_functions import form_of, traces_of
 from trainer_hooks.taps.tensorflow_fused import FusedStep, warn_blind
 from trainer_hooks.taps.tensorflow_predict import TimedPredictions
@@ -49,20 +51,36 @@ class TensorflowTap(StepFunctions):
         self._predictions.remove()
 
     def _around(self, function: Any, mode: int) -> Any:  # noqa: ANN401
-        step: Any
-        if self._is_split(function):
-            step = SplitStep(function, mode, self._listener)
-        elif mode == TRAIN:
-            step = FusedStep(function, self._listener, batches=self._steps_per_execution)
-            if step.has_gross_wait:
-                _say_that_the_wait_is_gross()
-        else:  # one phase: what validation waits inside its graph is not told apart
+        step = self._step_around(function, mode)
+        if step is None:
             return function
 
         def timed(iterator: Any) -> Any:  # noqa: ANN401
             return step(iterator)
 
         return timed
+
+    def _step_around(self, function: Any, mode: int) -> Callable[[Any], Any] | None:  # noqa: ANN401
+        if self._is_split(function):
+            return SplitStep(function, mode, self._listener)
+        step: EagerStep | FusedStep | None = None
+        if form_of(function).fused is None:
+            step = self._eager_step(function, mode)
+        if step is None:
+            if mode != TRAIN:  # one phase: a wait inside its graph is not told apart
+                return None
+            step = FusedStep(function, self._listener, batches=self._steps_per_execution)
+        if step.has_gross_wait:
+            _say_that_the_wait_is_gross()
+        return step
+
+    def _eager_step(self, function: Any, mode: int) -> EagerStep | None:  # noqa: ANN401
+        try:
+            return EagerStep(function, mode, self._listener, batches=self._steps_per_execution)
+        except Exception as error:  # noqa: BLE001 (another TensorFlow may look otherwise inside)
+            if mode == TRAIN:
+                warn_blind(error)
+            return None
 
     def _is_split(self, function: Any) -> bool:  # noqa: ANN401
         return self._steps_per_execution == 1 and form_of(function).takes_batches

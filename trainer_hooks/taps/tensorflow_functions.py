@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import tensorflow as tf
+
 _ONE_BATCH = "one_step_on_data"
 _ITERATOR = "multi_step_on_iterator"
 
@@ -14,7 +16,7 @@ class StepForm(NamedTuple):
 
     Attributes:
         one_step: The ``tf.function`` over one batch; ``None`` where there is
-            none, as where nothing is compiled.
+            none, as where nothing is compiled, be it the model or all functions.
         fused: The ``tf.function`` that fetches and computes; ``None`` likewise.
         takes_batches: Whether it also takes an iterator over batches that are
             there, as ``train_on_batch`` hands it one, without tracing anew.
@@ -62,7 +64,8 @@ def traces_of(function: Any | None) -> int | None:  # noqa: ANN401
 
 
 def _is_traced(function: Any) -> bool:  # noqa: ANN401
-    return hasattr(function, "experimental_get_tracing_count")
+    is_traceable = hasattr(function, "experimental_get_tracing_count")
+    return is_traceable and not tf.config.functions_run_eagerly()
 
 
 def _closure_of(function: Callable[..., Any]) -> dict[str, Any]:

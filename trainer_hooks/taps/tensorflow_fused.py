@@ -10,7 +10,7 @@ from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.taps import StepListener
 from trainer_hooks.taps.tensorflow_accounts import Accounts, Execution
 from trainer_hooks.taps.tensorflow_functions import form_of, traces_of
-from trainer_hooks.taps.tensorflow_split import ENDS_OF_DATA, ITERATORS
+from trainer_hooks.taps.tensorflow_steps import ENDS_OF_DATA, ITERATORS
 from trainer_hooks.taps.tensorflow_timers import GraphTotals, TimedFetches, totals_in
 
 _WORTH_TELLING_NS: Final = 1_000_000
@@ -38,7 +38,7 @@ class FusedStep:
         self._batches = batches
         self._fused = form_of(function).fused
         self._totals = None if self._fused is None else totals_in(self._fused)
-        self._fetches = _timed_fetches(self._totals)
+        self._fetches = None if self._totals is None else _timed_fetches(self._totals)
         self._was_unheard = False
         self._accounts: Accounts | None = None
         if self._totals is not None and self._fetches is not None:
@@ -61,13 +61,12 @@ class FusedStep:
         traces = traces_of(self._fused)
         if self._accounts is not None:
             self._check_accounts(traces)
-        if self._is_one_phase:
-            machine.fetch_end()  # else each fetch says so itself
+        machine.fetch_end()  # the timers tell what of it was a wait
         if traces == 0:
             machine.compile_begin()
         began_ns = monotonic_ns()
         try:
-            logs = self._call(machine, iterator)
+            logs = self._call(iterator)
         except ENDS_OF_DATA:
             self._tell_of_no_batch(monotonic_ns() - began_ns, traces)
             machine.fetch_exhausted()
@@ -78,15 +77,10 @@ class FusedStep:
         self._tell(machine, monotonic_ns() - began_ns, traces)
         return logs
 
-    @property
-    def _is_one_phase(self) -> bool:
-        """Whether an execution fetches and computes without saying which it does."""
-        return self._fused is not None or self._fetches is None
-
-    def _call(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
+    def _call(self, iterator: Any) -> Any:  # noqa: ANN401
         if self._fetches is None:
             return self._function(iterator)
-        return self._fetches.call(self._function, iterator, machine)
+        return self._fetches.call(self._function, iterator)
 
     def _tell(self, machine: PhaseMachine, took_ns: int, traces: int | None) -> None:
         listener, told = self._listener, Execution(0, self._batches, 0)
@@ -98,8 +92,6 @@ class FusedStep:
                 told = self._accounts.executed(took_ns, monotonic_ns())
             except Exception as error:  # noqa: BLE001 (the training goes on without timers)
                 self._see_one_phase(error)
-        elif self._fused is None and self._fetches is not None:
-            told = Execution(0, self._fetches.batches, self._fetches.rows)
         if told.wait_ns:
             listener.waited(told.wait_ns)
         if has_traced and traces:
@@ -145,7 +137,7 @@ class FusedStep:
         warn_blind(reason)
 
 
-def _timed_fetches(totals: GraphTotals | None) -> TimedFetches | None:
+def _timed_fetches(totals: GraphTotals) -> TimedFetches | None:
     try:
         return TimedFetches(totals)
     except Exception as error:  # noqa: BLE001 (another TensorFlow may look otherwise inside)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from time import monotonic_ns
-from typing import Any, Final
+from typing import Any
 
 import tensorflow as tf
 
@@ -13,15 +13,10 @@ from trainer_hooks.taps import StepListener
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tensorflow_functions import form_of, trace_counter, traces_of
 from trainer_hooks.taps.tensorflow_next import QuickNext
-
-ITERATORS: Final = (tf.data.Iterator, tf.distribute.DistributedIterator)
-"""What ``fit`` and ``evaluate`` hand to a step; ``train_on_batch`` hands it something else."""
-
-ENDS_OF_DATA: Final = (StopIteration, tf.errors.OutOfRangeError)
-"""How a step says that there are no more batches; Keras takes both for that."""
+from trainer_hooks.taps.tensorflow_steps import ENDS_OF_DATA, StepAround
 
 
-class SplitStep:
+class SplitStep(StepAround):
     """Fetches each batch itself and hands the step an iterator over this one batch.
 
     Keras' step takes that as well as the whole iterator, for ``train_on_batch``
@@ -29,35 +24,11 @@ class SplitStep:
     """
 
     def __init__(self, function: Any, mode: int, listener: StepListener) -> None:  # noqa: ANN401
-        self._function = function
-        self._mode = mode
-        self._listener = listener
+        super().__init__(function, mode, listener)
         self._form = form_of(function)
         self._traces = trace_counter(self._form.one_step)
         self._next = QuickNext()
-        self._kind: type[Any] | None = None  # of the iterator that was handed over last
         self._is_first = True
-
-    def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
-        """One step, as the bare function takes it."""
-        machine = self._listener.machine_here
-        if machine is None:
-            return self._function(iterator)
-        if type(iterator) is not self._kind:  # asking for a subclass takes longer
-            if not isinstance(iterator, ITERATORS):
-                return self._function(iterator)
-            self._kind = type(iterator)
-        if self._mode == TRAIN:
-            if machine.is_calling_back and self._listener.is_calling_back():
-                return self._function(iterator)
-            return self._train(machine, iterator)
-        if machine.mode == self._mode:
-            return self._evaluate(machine, iterator)
-        before = machine.borrow(self._mode)
-        try:
-            return self._evaluate(machine, iterator)
-        finally:
-            machine.give_back(before)
 
     def _train(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
         try:
@@ -119,7 +90,7 @@ class SplitStep:
         """
         self._is_first = False
         one_step = self._form.one_step
-        if one_step is None or tf.config.functions_run_eagerly():
+        if one_step is None:
             return
         # Where this does not work, the first batch is traced for as it is.
         with contextlib.suppress(Exception):

@@ -7,12 +7,9 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-from trainer_hooks.keras_fit.phase_machine import PhaseMachine
-from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.tensorflow_accounts import Totals
 from trainer_hooks.taps.tensorflow_fetches import Fetch, patch_of_iterators
 from trainer_hooks.taps.tensorflow_functions import traces_of
-from trainer_hooks.taps.tensorflow_split import ENDS_OF_DATA
 
 
 class GraphTotals:
@@ -59,19 +56,17 @@ _TIMED: WeakKeyDictionary[Any, GraphTotals] = WeakKeyDictionary()
 
 
 class TimedFetches:
-    """Around a call: whatever fetches a batch in it is timed, or traced with timers.
+    """Around a call: whatever fetches a batch in a graph that it traces gets timers.
 
     Attributes:
         made: Timers traced so far.
-        batches: Batches fetched without a graph, since the call began.
-        rows: Samples in them.
     """
 
-    def __init__(self, totals: GraphTotals | None) -> None:
+    def __init__(self, totals: GraphTotals) -> None:
         """Find what is to be gone around.
 
         Args:
-            totals: What timers in a graph add to; ``None``: nothing is traced.
+            totals: What the timers add to.
 
         Raises:
             ImportError: This TensorFlow keeps its iterators elsewhere.
@@ -79,39 +74,14 @@ class TimedFetches:
         """
         self._patch = patch_of_iterators()
         self._totals = totals
-        self.made = self.batches = self.rows = 0
+        self.made = 0
 
-    def call(self, function: Any, iterator: Any, machine: PhaseMachine) -> Any:  # noqa: ANN401
-        """Call a step function, timed."""
-        self.batches = self.rows = 0
-
-        def around(fetch: Fetch) -> Any:  # noqa: ANN401
-            if tf.executing_eagerly():
-                return self._fetch_now(machine, fetch)
-            return self._trace_fetch(fetch)
-
-        return self._patch.call(function, iterator, around)
-
-    def _fetch_now(self, machine: PhaseMachine, fetch: Fetch) -> Any:  # noqa: ANN401
-        machine.fetch_begin()
-        try:
-            fetched = fetch()
-        except ENDS_OF_DATA:
-            machine.fetch_exhausted()
-            raise
-        batch = fetched
-        if isinstance(fetched, tf.experimental.Optional):
-            if not bool(fetched.has_value()):
-                return fetched  # the end of the data: no step follows this wait
-            batch = fetched.get_value()
-        machine.fetch_end()
-        self.batches += 1
-        self.rows += rows_of(batch)
-        return fetched
+    def call(self, function: Any, iterator: Any) -> Any:  # noqa: ANN401
+        """Call a step function; what it traces is traced with timers."""
+        return self._patch.call(function, iterator, self._trace_fetch)
 
     def _trace_fetch(self, fetch: Fetch) -> Any:  # noqa: ANN401
-        totals = self._totals
-        if totals is None:
+        if tf.executing_eagerly():
             return fetch()
         with tf.device("CPU:0"):
             began_s = tf.timestamp()
@@ -120,7 +90,7 @@ class TimedFetches:
         parts = tf.nest.flatten(fetched, expand_composites=True)
         with tf.control_dependencies(parts), tf.device("CPU:0"):
             ended_s = tf.timestamp()
-            totals.add(ended_s - began_s, *_batches_and_rows(fetched))
+            self._totals.add(ended_s - began_s, *_batches_and_rows(fetched))
         self.made += 1
         return fetched
 
