@@ -150,6 +150,14 @@ class GpuTracker:
         ]
         for run in over:
             run.closed_uuids.add(self.newest.device.uuid)
-        still_held = any(run.ended_ns is None for run in runs) or self.newest.processes
-        if not still_held and any(self.newest.device.uuid in run.used_uuids for run in over):
+        uuid = self.newest.device.uuid
+        if any(uuid in run.used_uuids for run in over) and not self._is_held(runs):
             self.ledger.end_job()
+
+    def _is_held(self, runs: tuple[Run, ...]) -> bool:
+        """Whether somebody is at work here; who is only about to be begins a job of its own."""
+        living = [run for run in runs if run.ended_ns is None]
+        starting = [run for run in living if self.newest.device.uuid not in run.used_uuids]
+        pids = {run.reading.host_pid for run in starting}
+        others = [process for process in self.newest.processes or () if process.pid not in pids]
+        return len(starting) < len(living) or bool(others)

@@ -42,6 +42,39 @@ class TestTheEndOfARun:
 
         assert gpu(state).totals.idle_ns == {IdleCause.START_UP: s(5)}
 
+    @pytest.mark.parametrize("listed", [None, (), (ProcessSample(43, None),)])
+    def test_leaves_what_the_next_one_needs_to_start_to_that_one(
+        self, listed: tuple[ProcessSample, ...] | None
+    ) -> None:
+        story = Story()
+        story.ring("first")
+        story.processes[0] = listed
+        for _ in range(3):
+            story.pass_second(1.0, phases=[(0.0, STEP)], key="first")
+        story.ring("second", pid=43)
+        story.end_ring("first")
+        for _ in range(4):
+            story.pass_second(0.0, phases=[(0.0, TrainingPhase.START_UP)], key="second")
+        state = story.pass_second(1.0, phases=[(0.0, STEP)], key="second")
+
+        idle_ns = dict(gpu(state).totals.idle_ns)
+        assert idle_ns.get(IdleCause.UNKNOWN, 0) == 0
+        assert sum(idle_ns.values()) == s(4)
+        assert idle_ns[IdleCause.START_UP] >= s(3)
+        assert gpu(state).totals.in_use_ns == s(4)
+
+    def test_does_not_end_the_job_of_another_that_is_at_work_there(self) -> None:
+        story = Story()
+        story.ring("first")
+        story.ring("second", pid=43)
+        for key in ("first", "second"):
+            story.pass_second(1.0, phases=[(0.0, STEP)], key=key)
+        story.end_ring("first")
+        story.pass_second(0.0, phases=[(0.0, WAIT)], key="second")
+        state = story.pass_second(1.0, phases=[(0.0, STEP)], key="second")
+
+        assert gpu(state).totals.idle_ns == {IdleCause.INPUT_WAIT: s(1)}
+
 
 class TestARunIsJoinedToItsGpus:
     def test_by_what_it_says_of_itself(self) -> None:
