@@ -78,10 +78,8 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
         if writer is not None and self._before:
             number, mode = self._before.pop()
             ring.depth -= 1
-            if ring.turn is not None:
+            if ring.turn is not None or number == START_UP:
                 number, mode = ring.region_closes(number, mode)
-            elif number == START_UP and ring.depth == 0:
-                number = _OTHER
             writer.enter(number, mode, is_brief=True)
 
 

@@ -95,21 +95,22 @@ class ProcessRing:
         self._pass_on()
 
     def region_closes(self, number: int, mode: int) -> Place:
-        """A ``phase()`` region is over while somebody has a turn: what is under way after it.
+        """A ``phase()`` region is over: what is under way after it.
 
         Args:
             number: Of the phase that was under way as the region began.
             mode: Its mode.
         """
-        turn, place = self.turn, (number, mode)
-        if turn is None:
-            return place
-        if turn.is_over and self.depth <= turn.depth:
+        depth, turn, place = self.depth, self.turn, (number, mode)
+        if number == START_UP and depth == 0 and (turn is None or turn.depth > 0):
+            place = OTHER  # whoever has had a region has started
+        while turn is not None and depth < turn.depth:  # it was around that run: which has raised
+            turn.depth, turn.before = depth, place
+            turn = turn.outer
+        turn = self.turn
+        if turn is not None and turn.is_over and depth <= turn.depth:
             place = turn.place_afterwards()
             self._pass_on()
-        elif self.depth < turn.depth:  # it was around the run, which has raised if it is not over
-            turn.depth = self.depth
-            turn.before = place = OTHER if number == START_UP and self.depth == 0 else place
         return place
 
     def is_told_nothing(self) -> bool:

@@ -120,6 +120,18 @@ class TestAfterATurn:
 
         assert present(ring) == "other"
 
+    def test_comes_other_where_the_region_around_two_runs_closed_first(
+        self, ring: ProcessRing
+    ) -> None:
+        outer, inner = Run(), Run()
+        with phase("validation"):
+            outer_turn = begun(ring, outer, CALLBACKS)
+            inner_turn = begun(ring, inner)
+        ring.end_turn(inner_turn)
+        ring.end_turn(outer_turn)
+
+        assert present(ring) == "other"
+
     def test_the_same_thread_counts_as_before(self, ring: ProcessRing) -> None:
         run = Run()
         elsewhere(lambda: ring.end_turn(begun(ring, run)))
@@ -152,6 +164,24 @@ class TestATurnThatEndsOnAnotherThread:
         with phase("checkpoint"):
             assert present(ring) == "checkpoint"
         assert present(ring) == "other"
+
+    def test_and_was_left_to_its_own_is_over_with_the_region_around_it(
+        self, ring: ProcessRing
+    ) -> None:
+        run = Run()
+
+        class Asked(list[int]):
+            @property
+            def length(self) -> int:
+                elsewhere(lambda: ring.end_turn(turn))
+                return 0
+
+        with phase("validation"):
+            turn = begun(ring, run)
+            assert timed(Asked()).length == 0
+
+        assert present(ring) == "other"
+        assert ring.turn is None
 
     def test_of_a_run_that_nobody_keeps_is_over(self, ring: ProcessRing) -> None:
         begun(ring, Run(), CALLBACKS)  # gone at once
