@@ -42,7 +42,6 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         gpus: Indices or UUIDs of the GPUs it trains on; else ``$GPUMON_GPUS``.
     """
 
-    is_gpumon_tagger = True
     _tagging: TrainerTagging | LoneEvaluation | None
 
     def __init__(self, run: str | None = None, gpus: Sequence[int | str] | None = None) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from gpumon.core.ring_facts import parse_facts
 from gpumon.core.ring_format import FACTS_OFFSET, parse_header
@@ -17,6 +17,24 @@ def callback_ns() -> dict[str, int]:
     """Nanoseconds by class of callback, as this process' ring says them to others."""
     raw = writer()._memory.path.read_bytes()
     return parse_facts(raw[FACTS_OFFSET : FACTS_OFFSET + parse_header(raw).facts_bytes]).callback_ns
+
+
+class Asked(NamedTuple):
+    """What a training is to be like.
+
+    Attributes:
+        waits: Where it sleeps.
+        batches: In an epoch.
+        epochs: How many.
+        validated: Batches of a validation after each; 0: none.
+        changed: Makes another module of the one that has the weights.
+    """
+
+    waits: Waits | None = None
+    batches: int = 6
+    epochs: int = 2
+    validated: int = 0
+    changed: Callable[[Any], Any] | None = None
 
 
 class Adapter(ABC):
@@ -52,28 +70,18 @@ class Adapter(ABC):
         methods = {self.events[event]: method for event in events}
         return type(name, (getattr(self.package, self._callback),), methods)()
 
-    @abstractmethod
-    def train(
-        self,
-        folder: Path,
-        *callbacks: Any,
-        waits: Waits | None = None,
-        batches: int = 6,
-        epochs: int = 2,
-        validated: int = 0,
-        changed: Callable[[Any], Any] | None = None,
-    ) -> None:
+    def train(self, folder: Path, *callbacks: Any, **asked: Any) -> None:
         """Train a small model.
 
         Args:
             folder: What is written goes there.
             callbacks: Of the trainer.
-            waits: Where the training sleeps.
-            batches: In an epoch.
-            epochs: How many.
-            validated: Batches of a validation after each; 0: none.
-            changed: Makes another module of the one that has the weights.
+            asked: The fields of ``Asked``.
         """
+        self._train(folder, callbacks, Asked(**asked))
+
+    @abstractmethod
+    def _train(self, folder: Path, callbacks: Sequence[Any], asked: Asked) -> None: ...
 
     @abstractmethod
     def evaluate(self, folder: Path, *callbacks: Any) -> None:
@@ -92,22 +100,13 @@ class OnLightning(Adapter):
         "validation_end": "on_validation_end",
     }
 
-    def train(
-        self,
-        folder: Path,
-        *callbacks: Any,
-        waits: Waits | None = None,
-        batches: int = 6,
-        epochs: int = 2,
-        validated: int = 0,
-        changed: Callable[[Any], Any] | None = None,
-    ) -> None:
-        model = self.b.model(self.package, waits or Waits())
-        if changed is not None:
-            model.linear = changed(model.linear)
-        trainer = self.b.trainer(self.package, folder, *callbacks, max_epochs=epochs)
-        loaders = (self.b.loader(batches), self.b.loader(validated) if validated else None)
-        trainer.fit(model, *loaders)
+    def _train(self, folder: Path, callbacks: Sequence[Any], asked: Asked) -> None:
+        model = self.b.model(self.package, asked.waits or Waits())
+        if asked.changed is not None:
+            model.linear = asked.changed(model.linear)
+        trainer = self.b.trainer(self.package, folder, *callbacks, max_epochs=asked.epochs)
+        validated = self.b.loader(asked.validated) if asked.validated else None
+        trainer.fit(model, self.b.loader(asked.batches), validated)
 
     def evaluate(self, folder: Path, *callbacks: Any) -> None:
         trainer = self.b.trainer(self.package, folder, *callbacks)
@@ -126,28 +125,18 @@ class OnHuggingFace(Adapter):
         "validation_end": "on_evaluate",
     }
 
-    def train(
-        self,
-        folder: Path,
-        *callbacks: Any,
-        waits: Waits | None = None,
-        batches: int = 6,
-        epochs: int = 2,
-        validated: int = 0,
-        changed: Callable[[Any], Any] | None = None,
-    ) -> None:
-        said = {"eval_strategy": "epoch"} if validated else {}
+    def _train(self, folder: Path, callbacks: Sequence[Any], asked: Asked) -> None:
         trainer = self.b.trainer(
             folder,
-            waits or Waits(),
+            asked.waits or Waits(),
             *callbacks,
-            batches=batches,
-            evaluated=max(1, validated),
-            num_train_epochs=epochs,
-            **said,
+            batches=asked.batches,
+            evaluated=max(1, asked.validated),
+            num_train_epochs=asked.epochs,
+            eval_strategy="epoch" if asked.validated else "no",
         )
-        if changed is not None:
-            trainer.model.classifier = changed(trainer.model.classifier)
+        if asked.changed is not None:
+            trainer.model.classifier = asked.changed(trainer.model.classifier)
         trainer.train()
 
     def evaluate(self, folder: Path, *callbacks: Any) -> None:

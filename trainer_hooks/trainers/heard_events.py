@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from trainer_hooks.trainers.callback_classes import CallbackClasses
+from trainer_hooks.trainers.tagger import Tagger
 
 Slots = dict[type, int]
 
@@ -40,14 +41,11 @@ class HeardEvents:
             for callback in callbacks
             if getattr(type(callback), event, None) is not nothing or event in _own(callback)
         ]
-        others = [callback for callback in busy if not self._is_tagger(callback)]
+        others = [callback for callback in busy if not isinstance(callback, Tagger)]
         if not others and event not in _TELL_PHASES:
             return None
         timed = [callback for callback in others if type(callback) not in self._untimed]
         return {type(callback): slot_of(callback) for callback in timed}
-
-    def _is_tagger(self, callback: object) -> bool:
-        return getattr(callback, "is_gpumon_tagger", False) is True
 
 
 class TimedCallbacks(list[Any]):
