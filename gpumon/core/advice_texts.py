@@ -15,7 +15,7 @@ from gpumon.core.verdict import VerdictName
 
 TAG_THE_PHASES: Final = (
     "tag the phases under `gpumon serve`: callbacks=[PhaseTagger()] in Keras, "
-    'phase("input_wait") in a loop of your own'
+    'timed(loader) and phase("train_step") in a loop of your own'
 )
 MIN_CALLBACKS_SHARE: Final = 0.01
 """Share of a run below which nobody need know which callbacks took it."""

@@ -111,7 +111,7 @@ function runRow(run, gpus) {
 export function drawRuns(target, state) {
   if (state.runs.length === 0) {
     const text =
-      "No training has told gpumon what it does. Add callbacks=[PhaseTagger()] to model.fit, or phase(\"input_wait\") to a loop: idle time then gets its cause.";
+      "No training has told gpumon what it does. Add callbacks=[PhaseTagger()] to model.fit, or timed(loader) and phase(\"train_step\") to a loop: idle time then gets its cause.";
     target.replaceChildren(make("p", { className: "quiet", text }));
     return;
   }

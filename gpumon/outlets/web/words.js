@@ -38,9 +38,9 @@ const NEXT = {
     "Prepare batches while the GPU works: prefetch, more loader workers, or cheaper preprocessing.",
   stalled: "Shorten the main cause below, or do it less often or in the background.",
   starvation_suspected:
-    "Tag the training, PhaseTagger() for Keras or phase(\"input_wait\") in a loop: then the cause is proved instead of suspected.",
+    "Tag the training, PhaseTagger() for Keras or timed(loader) and phase(\"train_step\") in a loop: then the cause is proved instead of suspected.",
   partial:
-    "Tag the training, PhaseTagger() for Keras or phase(\"input_wait\") in a loop: utilisation alone cannot tell why the GPU is only partly busy.",
+    "Tag the training, PhaseTagger() for Keras or timed(loader) and phase(\"train_step\") in a loop: utilisation alone cannot tell why the GPU is only partly busy.",
   healthy: "Nothing to change.",
   not_in_use: "Start a training; the page follows by itself.",
 };
