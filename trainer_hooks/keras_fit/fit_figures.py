@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from math import nan
 from time import monotonic_ns
 from typing import Any, Final
@@ -11,6 +12,8 @@ from gpumon.core.phase import PHASES
 from trainer_hooks.keras_fit.closing_line import FitFigures, closing_line
 from trainer_hooks.keras_fit.daemon_counters import GpuRatios, state_folders
 from trainer_hooks.keras_fit.phase_machine import PhaseMachine
+from trainer_hooks.keras_fit.screen import say
+from trainer_hooks.keras_fit.step_ends import StepEnds
 from trainer_hooks.keras_fit.step_times import StepTimes
 from trainer_hooks.ring.ring_writer import RingWriter
 
@@ -103,6 +106,58 @@ class Fit:
         if samples <= 0 or times.counted_ns <= 0:
             return None
         return samples / steps * times.counted * 1e9 / times.counted_ns
+
+
+class Figures:
+    """Of a ``fit``, once it has begun: where they fail there are none, and a warning says so."""
+
+    def __init__(self, ends: StepEnds, warn: Callable[[str], None]) -> None:
+        """Of none yet.
+
+        Args:
+            ends: Tells when each step is done.
+            warn: Told of trouble, as a sentence.
+        """
+        self._ends, self._warn = ends, warn
+        self._fit: Fit | None = None
+
+    def begin(self, writer: RingWriter, machine: PhaseMachine, *, wants_logs: bool) -> None:
+        """``fit`` begins now; for each see ``Fit``."""
+
+        def begin() -> None:
+            self._fit = Fit(writer, machine, wants_logs=wants_logs)
+            self._ends.times = self._fit.step_times
+
+        self._attempt(begin)
+
+    def epoch_begins(self) -> None:
+        """An epoch begins."""
+        if self._fit is not None:
+            self._attempt(self._fit.epoch_begins)
+
+    def epoch_ends(self, logs: Any, *, sees_input: bool) -> None:  # noqa: ANN401
+        """It ends; for each see ``Fit``."""
+        fit = self._fit
+        if fit is not None:
+            self._attempt(lambda: fit.epoch_ends(logs, sees_input=sees_input))
+
+    def say_line(self, *, is_asynchronous: bool) -> None:
+        """``fit`` has ended."""
+        fit = self._fit
+        if fit is not None:
+            self._attempt(lambda: _say(fit.line(is_asynchronous=is_asynchronous)))
+
+    def _attempt(self, what: Callable[[], object]) -> None:
+        try:
+            what()
+        except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
+            self._fit = self._ends.times = None
+            self._warn(f"gpumon's PhaseTagger gives no figures of this training: {error!r}")
+
+
+def _say(line: str | None) -> None:
+    if line is not None:
+        say(line)
 
 
 def _is_gross(writer: RingWriter) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainer_hooks.keras_fit.brackets import Brackets, is_calling
 from trainer_hooks.keras_fit.callback_times import CallbackTimes
-from trainer_hooks.keras_fit.fit_figures import Fit
+from trainer_hooks.keras_fit.fit_figures import Figures
 from trainer_hooks.keras_fit.flush_bracket import bracket_flush, unbracket_flush
 from trainer_hooks.keras_fit.nvtx_pen import NvtxPen
 from trainer_hooks.keras_fit.phase_machine import (
@@ -23,7 +23,6 @@ from trainer_hooks.keras_fit.phase_machine import (
     PhaseMachine,
 )
 from trainer_hooks.keras_fit.probed_tap import ProbedTap
-from trainer_hooks.keras_fit.screen import say
 from trainer_hooks.keras_fit.step_ends import StepEnds
 from trainer_hooks.keras_fit.wishes import Wishes
 from trainer_hooks.ring.process_ring import ProcessRing
@@ -72,10 +71,10 @@ class Tagging:
         self._steps_per_execution = steps if isinstance(steps, int) and steps > 0 else 1
         self.is_active = True
         self._is_whole_fit = self._is_verbose = False
-        self._fit: Fit | None = None
         self._times = CallbackTimes(self._writer.facts.callback_ns)
         self._end: weakref.finalize[[], Any] | None = None
         self._ends = StepEnds(self._writer, self._steps_per_execution)
+        self._figures = Figures(self._ends, wishes.warn)
         self._tap = ProbedTap(wishes.warn)
         self._tap.make(backend, model, self)
         self.machine = self._tap.machine = PhaseMachine(
@@ -156,8 +155,7 @@ class Tagging:
     def train_begins(self, epoch_steps: int | None, *, verbose: bool) -> None:
         self._is_whole_fit, self._is_verbose = True, verbose
         self._tap.place(TRAIN)
-        self._fit = Fit(self._writer, self.machine, wants_logs=self._wishes.logs)
-        self._ends.times = self._fit.step_times
+        self._figures.begin(self._writer, self.machine, wants_logs=self._wishes.logs)
         self.machine.train_begin(epoch_steps)
         if self._brackets is None:
             # Nobody will say when the callbacks are over.
@@ -167,7 +165,8 @@ class Tagging:
     def train_ends(self) -> None:
         if self.machine_here is not None:
             self._times.restate(self._writer)
-            self._attempt(self._say_the_last_line)
+            if self._is_verbose:
+                self._figures.say_line(is_asynchronous=not self._waits_each_step)
         self.stop()
 
     def run_begins(self, mode: int) -> None:
@@ -189,21 +188,19 @@ class Tagging:
         if machine is not None:
             machine.epoch_begin(epoch)
             self._ends.epoch_begins()
-            if self._fit is not None:
-                self._attempt(self._fit.epoch_begins)
+            self._figures.epoch_begins()
             self._times.begin()
 
     def epoch_begun(self) -> None:
-        if self._fit is not None:
+        if self._is_whole_fit:
             self._tap.place(TRAIN)  # somebody's callback may have made the function anew
         self.callbacks_end()
 
     def epoch_ends(self, logs: Any) -> None:  # noqa: ANN401
-        machine, fit = self.machine_here, self._fit
+        machine = self.machine_here
         if machine is not None:
             machine.callbacks_begin()
-            if fit is not None:
-                self._attempt(lambda: fit.epoch_ends(logs, sees_input=self._tap.is_trusted))
+            self._figures.epoch_ends(logs, sees_input=self._tap.is_trusted)
             self._times.begin()
 
     def callbacks_begin(self) -> None:
@@ -299,20 +296,3 @@ class Tagging:
         machine = self.machine_here
         if machine is not None and self._pen.present == (TRAIN_STEP, TRAIN):
             self._writer.amount(COMPILE, duration_ns)
-
-    # What is behind it.
-
-    def _attempt(self, what: Callable[[], object]) -> None:
-        """Do it; if that fails, there are no figures of this ``fit``, and one warning."""
-        try:
-            what()
-        except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
-            self._fit = self._ends.times = None
-            self._wishes.warn(f"gpumon's PhaseTagger gives no figures of this training: {error!r}")
-
-    def _say_the_last_line(self) -> None:
-        if self._fit is None or not self._is_verbose:
-            return
-        line = self._fit.line(is_asynchronous=not self._waits_each_step)
-        if line is not None:
-            say(line)

@@ -1,0 +1,45 @@
+"""A mistake in the figures of a ``fit`` costs the figures, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from trainer_hooks.keras_fit import fit_figures
+
+if TYPE_CHECKING:
+    from tests.keras import builders_keras as b
+
+pytestmark = pytest.mark.keras_jax
+
+
+@pytest.fixture(autouse=True)
+def builders(framework: str) -> None:
+    """Keras is imported only where it is there."""
+    from tests.keras import builders_keras
+
+    globals()["b"] = builders_keras
+
+
+def fail(*_: object, **__: object) -> Any:
+    raise RuntimeError("a mistake")
+
+
+class TestFiguresThatFail:
+    @pytest.mark.parametrize("where", ["state_folders", "closing_line", "StepTimes"])
+    def test_are_missed_with_one_warning_by_a_training_that_is_tagged(
+        self, where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(fit_figures, where, fail)
+        rows, sums = b.rows_and_sums(4 * b.BATCH)
+        with pytest.warns(RuntimeWarning, match="no figures of this training") as caught:
+            b.small_model().fit(
+                rows, sums, batch_size=b.BATCH, epochs=2, verbose=2, callbacks=[b.tagger()]
+            )
+
+        assert len([one for one in caught if "gpumon" in str(one.message)]) == 1
+        assert "gpumon:" not in capsys.readouterr().out
+        entered = [event.phase.value for event in b.records()]
+        assert {"train_step", "input_wait"} <= set(entered)
+        assert b.present_phase().value == "other"
