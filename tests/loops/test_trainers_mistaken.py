@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.loops.builders_loops import RingSays
+from tests.daemon import RunningDaemon
+from tests.loops.builders_loops import RingSays, own_ring
 from tests.loops.builders_trainers import ADAPTERS
+from tests.patience import PATIENCE_S, until, wait_until
 
 pytestmark = pytest.mark.keras_torch
 
@@ -78,3 +80,16 @@ class TestATaggerOfAnotherTrainer:
 
         with pytest.raises(AttributeError, match="from trainer_hooks import PhaseTagger"):
             keras.callbacks.CallbackList([ADAPTERS[name]().tagger()])
+
+
+class TestTheReport:
+    def test_forgets_the_run_of_a_tagger_that_is_refused(self, tmp_path: Path) -> None:
+        with (
+            RunningDaemon(tmp_path, "--source", "simulated:input-bound") as daemon,
+            own_ring(Path(daemon.environ["GPUMON_RUNTIME_DIR"])),
+        ):
+            mistaken = ADAPTERS["lightning"]().tagger()
+            wait_until(lambda: len(daemon.report()["runs"]) == 1)
+            with pytest.raises(AttributeError, match="gpumon has another tagger"):
+                ADAPTERS["huggingface"]().train(tmp_path, mistaken)
+            assert until(lambda: daemon.report()["runs"] == [], PATIENCE_S)
