@@ -190,6 +190,12 @@ def records() -> list[RingEvent]:
     return records_in(_page())
 
 
+def facts_of_the_loader() -> dict[str, Any]:
+    writer = process_ring().writer
+    assert writer is not None
+    return writer.facts.loader
+
+
 def present_phase() -> TrainingPhase:
     """The phase under way."""
     writer = process_ring().writer

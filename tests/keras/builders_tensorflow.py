@@ -15,7 +15,6 @@ import tensorflow as tf
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_events import RingKind
 from tests.keras import builders_keras as b
-from trainer_hooks.ring.process_ring import process_ring
 
 MS = 1_000_000
 STEPS = 16
@@ -89,12 +88,6 @@ def noting_compute(seconds: float) -> Any:
             return slept
 
     return NotingCompute()
-
-
-def facts_of_the_loader() -> dict[str, Any]:
-    writer = process_ring().writer
-    assert writer is not None
-    return writer.facts.loader
 
 
 def waits_told_ns(mode: TrainingMode = TrainingMode.TRAIN) -> list[int]:

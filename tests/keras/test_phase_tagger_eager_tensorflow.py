@@ -87,7 +87,7 @@ class TestATrainingThatIsNotCompiled:
         assert [parts.waits.get(IdleCause.INPUT_WAIT, 0) for parts in told] == lengths_ns(
             trained.waits_ns
         )
-        assert "input_wait" not in t.facts_of_the_loader()
+        assert "input_wait" not in b.facts_of_the_loader()
 
     def test_has_every_compute_told_as_step_and_nothing_as_compile(
         self, steps_per_execution: int, options: dict[str, Any]
@@ -185,7 +185,7 @@ class TestBesideAGpuThatComputesOnItsOwn:
         others_ns = sum(lengths_ns(trained.waits_ns)) - sum(lengths_ns(firsts_ns))
         others = 2 * BATCHES - 1 - len(firsts_ns)
         assert whole.gross_input_wait_ns == pytest.approx(others_ns, rel=0.1, abs=others * MS)
-        assert t.facts_of_the_loader()["input_wait"] == "gross"
+        assert b.facts_of_the_loader()["input_wait"] == "gross"
 
     def test_no_step_is_called_done_before_keras_waited_for_it(self) -> None:
         Trained(steps_per_execution=4, run_eagerly=True)
@@ -200,4 +200,4 @@ class TestBesideAGpuThatComputesOnItsOwn:
         assert [parts.waits.get(IdleCause.INPUT_WAIT, 0) for parts in told] == lengths_ns(
             trained.waits_ns
         )
-        assert "input_wait" not in t.facts_of_the_loader()
+        assert "input_wait" not in b.facts_of_the_loader()

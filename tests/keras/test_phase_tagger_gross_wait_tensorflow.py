@@ -24,7 +24,7 @@ class TestTheWaitOfSeveralStepsInOneExecution:
 
         assert true_ns > 40 * MS
         assert told_ns / 4 == t.within_a_tenth(true_ns)
-        assert t.facts_of_the_loader()["input_wait"] == "gross"
+        assert b.facts_of_the_loader()["input_wait"] == "gross"
 
     @pytest.mark.parametrize("eagerly", [False, True], ids=["compiled", "eager"])
     def test_counts_the_batches_of_an_execution_that_ends_early(self, eagerly: bool) -> None:

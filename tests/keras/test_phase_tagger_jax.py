@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.phase import TrainingMode, TrainingPhase
+from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
 from gpumon.core.ring_events import RingKind
+from gpumon.core.timeline import PhaseTimeline
 from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_jax
@@ -60,6 +61,21 @@ class TestTheWaitForInput:
 
         self.assert_truthful(source, edges, steps=16)
         assert [e.value for e in b.records() if e.kind is RingKind.STEP] == [4, 8, 12, 16]
+
+    def test_beside_steps_of_the_same_execution_is_gross_and_not_called_hidden(self) -> None:
+        model = b.small_model(b.SleepingCompute(0.002), steps_per_execution=4)
+        source, edges = b.SlowBatches(0.01), b.Edges()
+
+        b.fit(model, source, b.tagger(), edges, steps=16, epochs=1)
+
+        timeline = PhaseTimeline()
+        timeline.extend(b.records(), time.monotonic_ns())
+        told = timeline.parts(edges.began_ns, edges.ended_ns)
+        told_ns = told.gross_input_wait_ns + told.waits[IdleCause.INPUT_WAIT]
+        assert told_ns == pytest.approx(source.spent_ns(edges), rel=0.10, abs=16 * MS)
+        assert told.gross_input_wait_ns > 9 * 10 * MS
+        assert told.hidden_input_wait_ns < 4 * MS
+        assert b.facts_of_the_loader()["input_wait"] == "gross"
 
     def test_is_told_where_nothing_is_compiled(self) -> None:
         model, source, edges = b.small_model(run_eagerly=True), b.SlowBatches(0.01), b.Edges()

@@ -16,6 +16,7 @@ from trainer_hooks.keras_fit.screen import say
 from trainer_hooks.keras_fit.step_ends import StepEnds
 from trainer_hooks.keras_fit.step_times import StepTimes
 from trainer_hooks.ring.ring_writer import RingWriter
+from trainer_hooks.taps.gross_wait import is_gross
 
 INPUT_WAIT_RATIO: Final = "input_wait_ratio"
 
@@ -94,7 +95,7 @@ class Fit:
                 left_out=self.step_times.left_out,
                 samples_per_second=self._samples_per_second(steps),
                 phase_ns=tuple(phase_ns),
-                is_asynchronous=is_asynchronous or _is_gross(self._writer),
+                is_asynchronous=is_asynchronous or is_gross(self._writer),
                 has_daemon=self._gpus.is_there(),
                 run=self._writer.facts.run,
             )
@@ -158,8 +159,3 @@ class Figures:
 def _say(line: str | None) -> None:
     if line is not None:
         say(line)
-
-
-def _is_gross(writer: RingWriter) -> bool:
-    """Whether the wait may have passed beside steps of the same execution."""
-    return writer.facts.loader.get("input_wait") == "gross"

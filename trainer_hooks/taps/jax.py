@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from threading import get_ident
+from time import monotonic_ns
 from typing import Any
 
 from trainer_hooks.keras_fit.phase_machine import TRAIN, PhaseMachine
 from trainer_hooks.taps import StepListener
+from trainer_hooks.taps.gross_wait import say_that_the_wait_is_gross
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.step_functions import StepFunctions
 
@@ -22,9 +24,16 @@ class JaxTap(StepFunctions):
 
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
         super().__init__(model, lambda function, mode: _timed(function, mode, listener))
+        self._has_gross_wait = getattr(model, "steps_per_execution", 1) != 1
         self._tell = listener.compiled
         with contextlib.suppress(Exception):  # another JAX may have no such monitoring
             _compile_listener().listen(self._tell)
+
+    def place(self, mode: int) -> None:
+        """Go around the step of this mode, unless it is done already."""
+        super().place(mode)
+        if mode == TRAIN and self._has_gross_wait:
+            say_that_the_wait_is_gross()
 
     def remove(self) -> None:
         """Leave the model as it was, and let go of it: JAX keeps what listens for good."""
@@ -69,12 +78,41 @@ class TimedBatches:
         return batch
 
 
+class TimedTrainingBatches(TimedBatches):
+    """... and in an execution of several steps, the waits after the first are gross.
+
+    The device has a step by then, and nobody says whether it is still at work
+    on it: JAX tells only when all steps of an execution are done.
+
+    Attributes:
+        gross_wait_ns: Those since it was last set to 0.
+    """
+
+    __slots__ = ("gross_wait_ns",)
+
+    def __init__(self, source: Iterator[Any], machine: PhaseMachine) -> None:
+        super().__init__(source, machine)
+        self.gross_wait_ns = 0
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        if not self.fetched:
+            return super().__next__()
+        began_ns = monotonic_ns()
+        try:
+            batch = next(self.source)
+        finally:
+            self.gross_wait_ns += monotonic_ns() - began_ns
+        self.fetched += 1
+        self.samples += rows_of(batch)
+        return batch
+
+
 def _timed(function: StepFunction, mode: int, listener: StepListener) -> StepFunction:
     return _train(function, listener) if mode == TRAIN else _borrowed(function, mode, listener)
 
 
 def _train(function: StepFunction, listener: StepListener) -> StepFunction:
-    batches: TimedBatches | None = None
+    batches: TimedTrainingBatches | None = None
 
     def train(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
         nonlocal batches
@@ -86,7 +124,7 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
             # An older Keras hands over what it fetched: a wait that was not seen is not told.
             return function(state, iterator)
         if batches is None:
-            batches = TimedBatches(iterator, machine)
+            batches = TimedTrainingBatches(iterator, machine)
         batches.source = iterator
         batches.fetched = batches.samples = 0
         try:
@@ -100,6 +138,9 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
             batches.source = (
                 _NO_BATCHES  # whoever waits for the iterator's end need not wait for us
             )
+        if batches.gross_wait_ns:
+            listener.waited(batches.gross_wait_ns)
+            batches.gross_wait_ns = 0
         machine.dispatched(batches.fetched, batches.samples)
         return result
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from gpumon.core.phase import TrainingMode
 from trainer_hooks.keras_fit.phase_machine import TRAIN
-from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.taps import FUNCTION_OF_MODE, StepListener
+from trainer_hooks.taps.gross_wait import say_that_the_wait_is_gross
 from trainer_hooks.taps.step_functions import StepFunctions, bare_of
 from trainer_hooks.taps.tensorflow_eager import EagerStep
 from trainer_hooks.taps.tensorflow_functions import form_of, traces_of
@@ -71,7 +71,7 @@ class TensorflowTap(StepFunctions):
                 return None
             step = FusedStep(function, self._listener, batches=self._steps_per_execution)
         if step.has_gross_wait:
-            _say_that_the_wait_is_gross()
+            say_that_the_wait_is_gross()
         return step
 
     def _eager_step(self, function: Any, mode: int) -> EagerStep | None:  # noqa: ANN401
@@ -102,9 +102,3 @@ class TensorflowTap(StepFunctions):
                 model.make_train_function(force=True)
                 fused = form_of(model.train_function).fused
             new_totals_for(fused)
-
-
-def _say_that_the_wait_is_gross() -> None:
-    writer = process_ring().writer
-    if writer is not None:
-        describe_run(loader={**writer.facts.loader, "input_wait": "gross"})
