@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpumon.cli.demo_screen import DemoScreen
@@ -24,6 +24,7 @@ from gpumon.outlets.http_server import DEFAULT_LISTEN
 from gpumon.outlets.report_comparison import side_by_side
 from gpumon.outlets.report_text import render_report
 from gpumon.outlets.text_style import style_for
+from gpumon.pipeline.report_history import later
 from gpumon.sources.daemon import fetch_report
 
 _LOOK_EVERY_S = 0.5
@@ -92,7 +93,7 @@ class DemoCommand:
                     result = _train(folder, module, stage, (args.steps, passes), screen)
                     passes = int(result["passes"])
                     now = _settled_report(address, stage.run)
-                    reports.append(report_since(earlier, now))
+                    reports.append(_of_one_stage(earlier, now))
                     screen.say_truth(stage.title, reports[-1], result)
                     earlier = now
                 screen.close()
@@ -225,6 +226,16 @@ def _settled_report(address: str, run: str) -> Report:
             return report
         settled_wall_ns = ended[0] if ended else -1
         time.sleep(1.2)
+
+
+def _of_one_stage(earlier: Report, now: Report) -> Report:
+    """What came after ``earlier``. Its notes are of the daemon's whole life, which this is not."""
+    return replace(
+        report_since(earlier, now),
+        origin_ns=now.origin_ns + earlier.observed_ns,
+        started_at=later(now.started_at, earlier.observed_ns),
+        notes=(),
+    )
 
 
 def _keep(address: str) -> None:

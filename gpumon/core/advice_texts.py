@@ -14,8 +14,8 @@ from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.verdict import VerdictName
 
 TAG_THE_PHASES: Final = (
-    "tag the phases under `gpumon serve`: callbacks=[PhaseTagger()] in Keras, "
-    'timed(loader) and phase("train_step") in a loop of your own'
+    "tag the phases under `gpumon serve`: callbacks=[PhaseTagger()] in Keras, Lightning or "
+    'a Hugging Face Trainer, timed(loader) and phase("train_step") in a loop of your own'
 )
 MIN_CALLBACKS_SHARE: Final = 0.01
 """Share of a run below which nobody need know which callbacks took it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Final
 
 from gpumon.core.advice import WORD_OF_CAUSE, hides_much
@@ -66,9 +67,19 @@ def _observed(report: Report) -> str:
     facts = [f"{label_text(report.source, 400)}: {in_seconds(report.observed_ns)} observed"]
     facts.append(f"one sample every {seconds(report.period_ns):.3g} s")
     if report.started_at is not None:
-        facts.append(f"from {report.started_at}")
+        facts.append(f"from {_moment(report.started_at)}")
     simulated = " The GPU is simulated." if report.simulated else ""
     return "\n".join(wrapped(f"{', '.join(facts)}.{simulated}"))
+
+
+def _moment(started_at: str) -> str:
+    """An ISO 8601 time as people write it; whatever else it is, as it is."""
+    try:
+        moment = datetime.fromisoformat(started_at)
+    except ValueError:
+        return label_text(started_at)
+    zone = f" {moment.strftime('%z')}" if moment.utcoffset() else " UTC"
+    return f"{moment:%Y-%m-%d %H:%M:%S}{zone if moment.tzinfo is not None else ''}"
 
 
 def _overview(report: Report) -> str:

@@ -73,6 +73,23 @@ class TestTheGoldenReports:
         assert text == (GOLDEN / name).read_text(encoding="utf-8"), "run: make golden"
 
 
+class TestWhenItBegan:
+    @pytest.mark.parametrize(
+        ("started_at", "said"),
+        [
+            ("2026-11-22T03:01:04.997788+00:00", "from 2026-11-22 03:01:04 UTC."),
+            ("2026-11-22T03:01:04.500+05:30", "from 2026-11-22 03:01:04 +0530."),
+            ("2026-11-22T03:01:04.500", "from 2026-11-22 03:01:04."),
+            ("some time ago", "from some time ago."),
+        ],
+        ids=["in UTC", "in the zone of the log", "without a zone", "no time at all"],
+    )
+    def test_is_said_as_people_write_a_time(self, started_at: str, said: str) -> None:
+        text = render_report(replace(STARVED, started_at=started_at), PLAIN)
+
+        assert said in " ".join(text.split())
+
+
 class TestTheThreeLines:
     def test_come_first_and_in_this_order(self) -> None:
         words = [line.split()[0] for line in shown(STARVED) if line.split() and line[0] != " "]
@@ -99,7 +116,7 @@ class TestTheThreeLines:
 
         assert "Starvation suspected (high loss)" in text
         assert "18.0 s of it in 9 pauses" in text
-        assert "PhaseTagger()" in text
+        assert "callbacks=[PhaseTagger()] in Keras, Lightning or a Hugging Face Trainer" in text
 
     def test_say_of_a_wait_what_is_proved_and_no_suspicion(self) -> None:
         one = gpu(80, {IdleCause.INPUT_WAIT: 12, UNKNOWN: 8}, suspected_s=8, pauses=9)
