@@ -88,10 +88,11 @@ def fetch_report(
     try:
         document = json.loads(_body(url))
     except urllib.error.HTTPError as error:
-        if run is not None and error.code == _NO_SUCH_RUN:
-            raise UsageError(_sentence(error)) from error
+        with error:  # it holds the connection
+            if run is not None and error.code == _NO_SUCH_RUN:
+                raise UsageError(_sentence(error)) from error
         raise NoDaemonError(
-            f"the gpumon daemon does not answer at {url} ({_reason(error)})"
+            f"the gpumon daemon does not answer at {url} (status {error.code})"
         ) from error
     except (OSError, HTTPException, ValueError) as error:
         raise NoDaemonError(
@@ -119,8 +120,6 @@ def _sentence(error: urllib.error.HTTPError) -> str:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"status {error.code}"
     if isinstance(error, urllib.error.URLError):
         return str(error.reason)
     return str(error) or type(error).__name__
