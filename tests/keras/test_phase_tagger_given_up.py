@@ -157,6 +157,21 @@ class TestAFitThatIsCollectedOnAnotherThread:
         assert steps_told() == 2 * STEPS
 
 
+class TestATaggerThatWasNotSetUp:
+    def test_lets_the_fit_go_on(self, backend: str) -> None:
+        from trainer_hooks import PhaseTagger
+
+        class Forgetful(PhaseTagger):
+            def __init__(self) -> None:
+                """It calls no other, as callbacks of Keras need not."""
+
+        rows, sums = b.rows_and_sums(32)
+        with pytest.warns(RuntimeWarning, match="gpumon tags no phases"):
+            history = b.small_model().fit(rows, sums, verbose=0, callbacks=[Forgetful()])
+
+        assert len(history.history["loss"]) == 1
+
+
 class TestInsideARegionOfTheUsersOwn:
     @pytest.mark.parametrize("what", ["fit", "evaluate", "predict"])
     def test_it_goes_back_to_the_region(self, backend: str, what: str) -> None:

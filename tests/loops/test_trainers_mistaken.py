@@ -82,6 +82,20 @@ class TestATaggerOfAnotherTrainer:
             keras.callbacks.CallbackList([ADAPTERS[name]().tagger()])
 
 
+class TestATaggerThatWasNotSetUp:
+    @pytest.mark.parametrize("name", ADAPTERS)
+    def test_tags_all_the_same(self, tmp_path: Path, name: str) -> None:
+        adapter = ADAPTERS[name]()
+
+        class Forgetful(adapter.tagger_class):  # type: ignore[misc, name-defined]
+            def __init__(self) -> None:
+                """It calls no other, as callbacks of these trainers need not."""
+
+        adapter.train(tmp_path, Forgetful(), epochs=1)
+
+        assert RingSays().steps == 6
+
+
 class TestTheReport:
     def test_forgets_the_run_of_a_tagger_that_is_refused(self, tmp_path: Path) -> None:
         with (

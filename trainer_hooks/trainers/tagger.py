@@ -27,10 +27,12 @@ class Tagger:
     subclass takes to be made and keeps.
     """
 
-    _tagging: Tagging | None
-    _run: str | None
-    _gpus: Sequence[int | str] | None
-    _framework: str
+    # Here too, for a subclass may not call our ``__init__``, which must not end a training.
+    _tagging: Tagging | None = None
+    _warned = False
+    _run: str | None = None
+    _gpus: Sequence[int | str] | None = None
+    _framework: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: kept for name, kept in vars(self).items() if name not in _OF_ONE_TRAINING}
