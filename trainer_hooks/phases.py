@@ -15,11 +15,11 @@ from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from trainer_hooks.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.ring.ring_writer import START_UP
+from trainer_hooks.ring.turns import OTHER
 from trainer_hooks.trainers.loader_facts import loader_facts
 
 T = TypeVar("T")
 
-_OTHER: Final = PHASE_NUMBER[TrainingPhase.OTHER]
 _VALIDATION: Final = PHASE_NUMBER[TrainingPhase.VALIDATION]
 _PREDICT: Final = PHASE_NUMBER[TrainingPhase.PREDICT]
 _MODE_OF: Final = {_VALIDATION: 1, _PREDICT: 2}
@@ -45,6 +45,8 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
     the top, ``other`` (``start_up`` before the first region). An unknown word
     is ``other``; each of the first eight in a process is warned of, once.
     Exceptions pass through. One object may be used again.
+    A generator leaves the block before it hands an item out, or what is done
+    with the item counts as that phase, too.
 
     Args:
         name: One of ``start_up, compile, input_wait, host_to_device,
@@ -78,8 +80,11 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
         if writer is not None and self._before:
             number, mode = self._before.pop()
             ring.depth -= 1
-            if ring.turn is not None or number == START_UP:
+            if ring.turn is not None:
                 number, mode = ring.region_closes(number, mode)
+            elif ring.depth == 0:
+                # Not what it began in: that may be over by now, as another task's region is.
+                number, mode = OTHER
             writer.enter(number, mode, is_brief=True)
 
 
@@ -174,7 +179,7 @@ def step(samples: int | None = None) -> None:
     if is_count:
         writer.step(1, count)
         if writer.span == START_UP and ring.depth == 0 and ring.turn is None:
-            writer.enter(_OTHER)
+            writer.enter(*OTHER)
     else:
         _warn_of_samples(
             "gpumon does not count a step(samples=...) that was given no whole number from 0 to "
@@ -203,4 +208,4 @@ def _number_named(name: str) -> int:
         f"the phases are {', '.join(_NUMBER_NAMED)}",
         callers_up=3,
     )
-    return _OTHER
+    return OTHER[0]

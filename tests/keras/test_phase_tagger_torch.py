@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_events import RingKind
 from tests.keras.later import b
 from tests.keras.later import on_torch as t
+from trainer_hooks import phase
 
 pytestmark = pytest.mark.keras_torch
 MS = 1_000_000
@@ -250,3 +252,20 @@ class TestOtherPhases:
         last = [e.value for e in b.records() if e.kind is RingKind.ENTER][-4:]
         assert set(last) <= {TrainingMode.TRAIN, TrainingMode.VALIDATION}
         assert t.phases_in(TrainingMode.TRAIN).count(TrainingPhase.TRAIN_STEP) >= 4
+
+
+class TestAGeneratorThatHandsOutBatchesFromInsideARegion:
+    def batches(self) -> Iterator[Any]:
+        rows_and_sums = b.rows_and_sums(8)
+        while True:
+            with phase("input_wait"):
+                yield rows_and_sums
+
+    def test_lets_no_phase_of_a_fit_outlast_it(self) -> None:
+        batches, after = self.batches(), []
+        for _ in range(2):
+            b.small_model().fit(batches, steps_per_epoch=4, verbose=0, callbacks=[b.tagger()])
+            after.append(b.present_phase())
+        del batches
+
+        assert [*after, b.present_phase()] == [TrainingPhase.OTHER] * 3

@@ -133,8 +133,13 @@ class Tagging:
         self._end = weakref.finalize(feeder, self.stop)
         self._end.atexit = False
 
-    def stop(self) -> None:
-        """Take everything away. Safe to call twice, and from any thread."""
+    def stop(self, *, is_now: bool = False) -> None:
+        """Take everything away. Safe to call twice, and from any thread.
+
+        Args:
+            is_now: Whether it ends here: a region that is open was opened in it, by a generator.
+        """
+        machine = self.machine_here if is_now else None
         if not self.is_active:
             return
         self.is_active = False
@@ -144,8 +149,8 @@ class Tagging:
         if self._brackets is not None:
             self._brackets.remove()
         unbracket_flush(self._callback_list)
-        if self.ring.speaks_here(self._turn):
-            self.machine.train_end()
+        if machine is not None:
+            machine.train_end()
         self.ring.end_turn(self._turn)
         if self._nvtx is not None and get_ident() == self._thread:
             self._nvtx.close()  # each thread has ranges of its own
@@ -167,7 +172,7 @@ class Tagging:
             self._times.restate(self._writer)
             if self._is_verbose:
                 self._figures.say_line(is_asynchronous=not self._waits_each_step)
-        self.stop()
+        self.stop(is_now=True)
 
     def run_begins(self, mode: int) -> None:
         self._tap.place(mode)
@@ -179,7 +184,7 @@ class Tagging:
     def run_ends(self) -> None:
         machine = self.machine_here
         if not self._is_whole_fit:
-            self.stop()
+            self.stop(is_now=True)
         elif machine is not None:
             machine.run_end()
 

@@ -67,11 +67,6 @@ class ProcessRing:
         self.turn, self.thread = turn, threading.get_ident()
         return turn
 
-    def speaks_here(self, turn: Turn) -> bool:
-        """Whether the calling thread says the phases of that run, and of nothing within it."""
-        is_mine = self.turn is turn and self.depth <= turn.depth
-        return is_mine and threading.get_ident() == self.thread
-
     def end_turn(self, turn: Turn) -> None:
         """A run is over: go back to what was under way before it. From any thread.
 
@@ -95,14 +90,14 @@ class ProcessRing:
         self._pass_on()
 
     def region_closes(self, number: int, mode: int) -> Place:
-        """A ``phase()`` region is over: what is under way after it.
+        """A ``phase()`` region in a turn is over, or around one: what is under way after it.
 
         Args:
             number: Of the phase that was under way as the region began.
             mode: Its mode.
         """
         depth, turn, place = self.depth, self.turn, (number, mode)
-        if number == START_UP and depth == 0 and (turn is None or turn.depth > 0):
+        if number == START_UP and depth == 0 and turn is not None and turn.depth > 0:
             place = OTHER  # whoever has had a region has started
         while turn is not None and depth < turn.depth:  # it was around that run: which has raised
             turn.depth, turn.before = depth, place
@@ -138,21 +133,21 @@ class ProcessRing:
 
 
 class _Slot:
-    """What module-level state there is: one attribute, set once under a lock."""
+    """What module-level state there is: the ring, set under a lock.
+
+    A signal's handler may come to the thread that holds the lock: it must not
+    wait for it, nor make a second ring.
+    """
 
     ring: ProcessRing | None = None
-    lock = threading.Lock()
+    is_being_made = False
+    lock = threading.RLock()
 
 
 def process_ring() -> ProcessRing:
     """This process' ring, made by the first call. Never raises."""
     ring = _Slot.ring
-    if ring is None:
-        with _Slot.lock:
-            ring = _Slot.ring
-            if ring is None:
-                ring = _Slot.ring = _new_ring()
-    return ring
+    return _ring_made_now() if ring is None else ring
 
 
 def withdraw_run() -> None:
@@ -242,6 +237,20 @@ def _restated(
     )
 
 
+def _ring_made_now() -> ProcessRing:
+    with _Slot.lock:
+        if _Slot.is_being_made:  # by what a signal interrupted: its handler is told of nowhere
+            return ProcessRing(None)
+        _Slot.is_being_made = True
+        try:
+            ring = _Slot.ring
+            if ring is None:
+                ring = _Slot.ring = _new_ring()
+            return ring
+        finally:
+            _Slot.is_being_made = False
+
+
 def _new_ring() -> ProcessRing:
     try:
         started_ns, wall_ns = time.monotonic_ns(), time.time_ns()
@@ -279,7 +288,8 @@ def _end() -> None:
 
 def _forget_in_child() -> None:
     """A forked child records nothing, and must not wait for a lock its parent held."""
-    _Slot.lock = threading.Lock()
+    _Slot.lock = threading.RLock()
+    _Slot.is_being_made = False
     if _Slot.ring is not None:
         _Slot.ring = ProcessRing(None)
 

@@ -87,6 +87,15 @@ class TestPhase:
             assert present(writer) == "checkpoint"
         assert present(writer) == "other"
 
+    def test_of_one_task_is_over_though_another_began_in_it(self, writer: RingWriter) -> None:
+        first, second = phase("input_wait"), phase("checkpoint")
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        second.__exit__(None, None, None)
+
+        assert present(writer) == "other"
+
     def test_on_another_thread_changes_nothing(self, writer: RingWriter) -> None:
         def elsewhere() -> None:
             with phase("input_wait"):

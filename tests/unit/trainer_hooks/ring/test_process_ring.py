@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from gpumon.core.ring_facts import parse_facts
 from gpumon.core.ring_format import FACTS_OFFSET, parse_header
 from trainer_hooks import phase, step
 from trainer_hooks.quiet_warning import QuietWarningOnce
-from trainer_hooks.ring import process_ring
+from trainer_hooks.ring import process_ring, ring_memory
 from trainer_hooks.ring.ring_writer import RingWriter
 
 
@@ -117,3 +119,30 @@ class TestATaggerThatIsMade:
 
         assert len(rings(tmp_path)) == 1
         assert (facts_told().run, writer().steps) == ("meant", 1)
+
+
+class TestASignalThatComesWhileTheRingIsMade:
+    """Its handler may save a checkpoint, and tag that."""
+
+    @pytest.fixture(autouse=True)
+    def signalled(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        make, saved = ring_memory.make_ring, phase("checkpoint")
+
+        def interrupted(*args: Any, **named: Any) -> Any:
+            signal.raise_signal(signal.SIGUSR1)
+            return make(*args, **named)
+
+        def save(*_: object) -> None:
+            with saved:
+                step()
+
+        monkeypatch.setattr(process_ring, "make_ring", interrupted)
+        before = signal.signal(signal.SIGUSR1, save)
+        yield
+        signal.signal(signal.SIGUSR1, before)
+
+    def test_does_not_hold_up_the_training(self, tmp_path: Path) -> None:
+        with phase("train_step"):
+            step()
+
+        assert (writer().steps, len(rings(tmp_path))) == (1, 1)
