@@ -9,6 +9,7 @@ from typing import Final
 from gpumon.core.advice_texts import (
     callbacks_text,
     input_wait_text,
+    start_up_text,
     text_for_unused,
     unknown_text,
     within_step_text,
@@ -203,9 +204,6 @@ _RULES: Final[Mapping[IdleCause, Rule]] = MappingProxyType(
             "Keep the loader's workers alive between epochs (persistent workers), "
             "or repeat the data set and make epochs longer."
         ),
-        IdleCause.START_UP: _fixed(
-            "Start faster: load the data set lazily, keep a prepared copy on a local disk, "
-            "and build the pipeline while the model is being built."
-        ),
+        IdleCause.START_UP: start_up_text,
     }
 )

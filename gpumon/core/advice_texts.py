@@ -128,6 +128,7 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
         return (
             "Tag what the training does in this time, with `phase(...)` around it: "
             "the hooks saw a run, but none of its phases covers these seconds."
+            f"{_at_its_ends(gpus, runs)}"
         )
     if any(gpu.verdict.name is VerdictName.STARVATION_SUSPECTED for gpu in gpus):
         return (
@@ -137,6 +138,19 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
         )
     return (
         f"Utilisation alone cannot tell short waits from small kernels. To know, {TAG_THE_PHASES}."
+    )
+
+
+def _at_its_ends(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """Where to look in the script of a trainer, whose tagger tells all that is inside of it."""
+    concerned = _concerned(gpus, runs)
+    unknown_ns = sum(gpu.totals.idle_ns.get(IdleCause.UNKNOWN, 0) for gpu in gpus)
+    in_no_phase_ns = sum(run.phase_ns.get(TrainingPhase.OTHER, 0) for run in concerned)
+    if any(run.framework == "loop" for run in concerned) or 2 * in_no_phase_ns < unknown_ns:
+        return ""
+    return (
+        " That is mostly before and after the training: in the script, or while the trainer lets "
+        "go of its loader."
     )
 
 
@@ -156,10 +170,9 @@ def _most_is_outside(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> bo
     unknown_ns = sum(gpu.totals.idle_ns.get(IdleCause.UNKNOWN, 0) for gpu in gpus)
     outside_ns = sum(gpu.totals.in_use_ns for gpu in gpus)
     in_no_phase_ns = 0
-    for run in _concerned(gpus, runs):
-        used = max(1, len(run.gpu_uuids))
-        outside_ns -= used * run.wall_ns
-        in_no_phase_ns += used * run.phase_ns.get(TrainingPhase.OTHER, 0)
+    for run in _concerned(gpus, [run for run in runs if run.gpu_uuids]):
+        outside_ns -= len(run.gpu_uuids) * run.wall_ns
+        in_no_phase_ns += len(run.gpu_uuids) * run.phase_ns.get(TrainingPhase.OTHER, 0)
     return 2 * in_no_phase_ns < unknown_ns <= 2 * outside_ns
 
 
@@ -223,6 +236,24 @@ def _loader_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
             "The loader of {} prefetches nothing: let it work one or two batches ahead.",
             "The loaders of {} prefetch nothing: let them work one or two batches ahead.",
         )
+
+
+def start_up_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """How to start faster; what a run compiled before its GPU first worked is start-up too."""
+    used = {gpu.uuid for gpu in gpus}
+    compiled_ns = sum(
+        len(used & set(run.gpu_uuids)) * run.phase_ns.get(TrainingPhase.COMPILE, 0) for run in runs
+    ) - sum(gpu.totals.idle_ns.get(IdleCause.COMPILE, 0) for gpu in gpus)
+    waited_ns = sum(gpu.totals.idle_ns.get(IdleCause.START_UP, 0) for gpu in gpus)
+    if 2 * compiled_ns < waited_ns:
+        return (
+            "Start faster: load the data set lazily, keep a prepared copy on a local disk, "
+            "and build the pipeline while the model is being built."
+        )
+    return (
+        f"Most of it was compiling ({in_seconds(min(compiled_ns, waited_ns))}): turn on the "
+        "framework's compilation cache, so that the next run need not."
+    )
 
 
 def within_step_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:

@@ -186,6 +186,27 @@ class TestSlowCallbacks:
         assert "History" not in found.text
 
 
+class TestStartUp:
+    @pytest.mark.parametrize(
+        ("compiled_s", "idle_s", "said"),
+        [
+            (16, {}, "Most of it was compiling (16.0 s): turn on the framework's compilation"),
+            (6, {}, "Start faster: load the data set lazily"),
+            (16, {IdleCause.COMPILE: 12}, "Start faster: load the data set lazily"),
+        ],
+        ids=["mostly", "partly", "mostly later"],
+    )
+    def test_that_was_spent_compiling_is_to_be_compiled_once(
+        self, compiled_s: int, idle_s: dict[IdleCause, float], said: str
+    ) -> None:
+        one = gpu(40, {IdleCause.START_UP: 20, WAIT: 19, **idle_s})
+        compiles = replace(run(), phase_ns={TrainingPhase.COMPILE: s(compiled_s)})
+
+        (found,) = [one for one in advise([one], [compiles]) if one.cause == "start_up"]
+
+        assert said in found.text
+
+
 class TestUnknownIdleTime:
     def test_that_comes_in_bursts_is_to_be_tagged_and_fed_faster(self) -> None:
         one = gpu(40, {UNKNOWN: 20}, suspected_s=20, pauses=10)
@@ -247,6 +268,24 @@ class TestUnknownIdleTime:
         (found,) = advise([gpu(40, {UNKNOWN: 60})], [half])
 
         assert "none of its phases covers" in found.text
+
+    def test_of_a_trainer_is_looked_for_at_the_ends_of_its_script(self) -> None:
+        letting_go = {TrainingPhase.TRAIN_STEP: s(20), TrainingPhase.OTHER: s(40)}
+        keras = replace(run(), phase_ns=letting_go)
+        one = gpu(20, {UNKNOWN: 40})
+
+        (of_keras,) = advise([one], [keras])
+        (of_a_loop,) = advise([one], [replace(keras, framework="loop")])
+
+        assert "mostly before and after the training: in the script, or while" in of_keras.text
+        assert "before and after" not in of_a_loop.text
+
+    def test_is_not_laid_at_the_door_of_a_run_that_was_on_no_gpu(self) -> None:
+        elsewhere = replace(run(wall_s=50), run="elsewhere", gpu_uuids=())
+
+        (found,) = advise([gpu(30, {UNKNOWN: 30})], [run(wall_s=10), elsewhere])
+
+        assert "Most of this is not the time of the runs in this report" in found.text
 
     def test_beside_a_run_that_is_on_no_gpu_asks_which_it_trains_on(self) -> None:
         (found,) = advise([gpu(20, {UNKNOWN: 40})], [replace(run(), gpu_uuids=())])
