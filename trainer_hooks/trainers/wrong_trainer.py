@@ -37,5 +37,7 @@ def missing_attribute(tagger: object, name: str) -> AttributeError:
     package = _WHERE[name]
     return AttributeError(
         f"gpumon has another tagger for {_TRAINER[package]}: "
-        f"`from {package} import PhaseTagger` (this one is that of {module})"
+        f"`from {package} import PhaseTagger` (this one is that of {module})",
+        name=None,  # named, Python would end the sentence with a guess: "Did you mean: ..."
+        obj=None,
     )
