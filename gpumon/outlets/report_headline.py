@@ -79,7 +79,8 @@ def next_line(report: Report) -> str:
     if gpu is None and report.runs:
         return (
             "say which GPU it trains on, with GPUMON_GPUS=0 in its environment or "
-            "PhaseTagger(gpus=[0]); if that is said, it did next to nothing there."
+            "PhaseTagger(gpus=[0]); if that is said, it names none that is watched, or "
+            "did next to nothing there."
         )
     if advice is None:
         return "nothing needs to change." if gpu else "see `gpumon doctor`."

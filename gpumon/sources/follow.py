@@ -156,7 +156,7 @@ class FollowSource:
             return
         index, start_ns, end_ns = _span(line)
         if not 0 <= index < _MOST_GPUS:
-            raise InvalidSampleError(f"GPU {index} is none from 0 to {_MOST_GPUS - 1}")
+            raise InvalidSampleError(f"no GPU {index}: an index is 0 to {_MOST_GPUS - 1}")
         if end_ns > now_ns + WINDOW_NS:
             raise InvalidSampleError(f"ends in the future of CLOCK_MONOTONIC ({now_ns} now)")
         if index not in self._gpus:

@@ -160,7 +160,7 @@ class TestBadInput:
             ("x" * 5000, "but '" + "x" * 60 + "'"),
             ('{"gpu": 0, "start_ns": 1.5, "end_ns": 2}', 'in whole numbers, but \'{"gpu": 0'),
             ('{"gpu": true, "start_ns": 1, "end_ns": 2}', "in whole numbers"),
-            ('{"gpu": 64, "start_ns": 1, "end_ns": 2}', "line 2: GPU 64 is none from 0 to 63"),
+            ('{"gpu": 64, "start_ns": 1, "end_ns": 2}', "line 2: no GPU 64: an index is 0 to 63"),
             ('{"gpu": 0, "start_ns": 2, "end_ns": 1}', "line 2: ends before it starts"),
             ('{"gpu": 0, "start_ns": 1, "end_ns": 2}', "line 2: ends before the span that was"),
             ('{"gpu": 0, "start_ns": 1, "end_ns": 1' + "0" * 18 + "}", "in the future of CLOCK_M"),
