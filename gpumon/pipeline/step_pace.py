@@ -56,8 +56,10 @@ class StepPace:
         at = first
         while 0 <= at < last:
             end = kinds.find(_STEP, at + 1)
-            if _EPOCH not in kinds[at:end]:
-                looks.append((events[at], events[end]))
+            if _EPOCH in kinds[at:end]:
+                at = end  # else a stride as long as some epochs might find nothing but their ends
+                continue
+            looks.append((events[at], events[end]))
             at = kinds.find(_STEP, max(end, at + stride))
         self._count_in(looks, newest.value - (since or events[first]).value)
         self._last = None if _EPOCH in kinds[last:] else newest

@@ -124,6 +124,16 @@ class TestTheLooks:
         assert 0 < len(looked_at) < 20
         assert pace.median_ns == about(MS)
 
+    def test_find_steps_though_they_are_as_far_apart_as_some_epochs_are_long(self) -> None:
+        events: list[RingEvent] = []
+        for epoch in range(1_300):
+            events.append(_record(RingKind.EPOCH, 1_000.0 * epoch, epoch))
+            events += ends(20, 20, 20, 20, 80, first=5 * epoch + 1, start_ms=1_000.0 * epoch)
+        last_of_an_epoch = 1_800 + 5
+        readings = [events[:600], events[600:1_200], events[1_200:last_of_an_epoch]]
+
+        assert median_ms(*readings, events[last_of_an_epoch:][:5_760]) == about(20)
+
     @pytest.mark.parametrize("steps", [2, 5, 300])
     def test_see_the_same_in_columns_as_one_by_one(self, steps: int) -> None:
         events = ends(*[3.0, 20.0, 40.0] * steps)
