@@ -128,3 +128,29 @@ def _in_proportion(
             shares[cause] = until - given
         given = until
     return shares
+
+
+def merge_parts(parts: list[tuple[WindowParts, int]], window_ns: int) -> WindowParts:
+    """What several runs on one GPU did in one window: idle time is split between them.
+
+    Args:
+        parts: Each run's parts, and how much of the window it covers.
+        window_ns: Length of the window.
+
+    Returns:
+        Parts that together cover no more than the window.
+    """
+    covered_ns = sum(covered for _, covered in parts)
+    longest_ns = max((covered for _, covered in parts), default=0)
+    merged = WindowParts(uncovered_ns=window_ns - longest_ns)
+    if covered_ns == 0:
+        return merged
+    for part, _ in parts:
+        for cause, length_ns in part.waits.items():
+            share_ns = length_ns * longest_ns // covered_ns
+            merged.waits[cause] = merged.waits.get(cause, 0) + share_ns
+        merged.validation_ns += part.validation_ns * longest_ns // covered_ns
+        merged.step_ns += part.step_ns * longest_ns // covered_ns
+        merged.gross_input_wait_ns += part.gross_input_wait_ns * longest_ns // covered_ns
+        merged.hidden_input_wait_ns += part.hidden_input_wait_ns * longest_ns // covered_ns
+    return merged

@@ -55,6 +55,8 @@ _MARKED: Final = bytes(range(0x80, 0x100))
 
 TRAIN_STEP_CODE: Final = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 """A training step in a training."""
+START_UP_CODE: Final = PHASE_NUMBER[TrainingPhase.START_UP]
+"""What every run begins with."""
 
 
 def span_code(event: RingEvent) -> int:

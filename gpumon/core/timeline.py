@@ -11,7 +11,15 @@ from gpumon.core.phase import PHASES, IdleCause, TrainingPhase, cause_of
 from gpumon.core.ring_events import RingEvent, RingKind
 from gpumon.core.ring_records import RingRecords
 from gpumon.core.sharing import WindowParts
-from gpumon.core.span_label import LABELS, ONLY, TRAIN_STEP_CODE, SpanLabel, span_code, span_codes
+from gpumon.core.span_label import (
+    LABELS,
+    ONLY,
+    START_UP_CODE,
+    TRAIN_STEP_CODE,
+    SpanLabel,
+    span_code,
+    span_codes,
+)
 
 _MAX_SPANS = 65_536
 _WITHOUT_STEPS: Final = frozenset({TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER})
@@ -112,7 +120,8 @@ class PhaseTimeline:
                 span = bisect_right(self._starts_ns, records.stamps_ns[at]) - 1
                 if span >= 0:
                     self._add_amount(span, PHASES[records.phases[at]], records.values[at])
-        if self._has_marks or RingKind.DEVICE_DONE in records.kinds:
+        has_marks = self._has_marks or RingKind.DEVICE_DONE in records.kinds
+        if has_marks or self._has_first_step(records, codes):
             for at in records.positions(RingKind.ENTER, RingKind.STEP, RingKind.DEVICE_DONE):
                 self._follow_device(records[at])
             return
@@ -122,6 +131,12 @@ class PhaseTimeline:
         begun_since = entered.count(1, newest_step + 1)
         if begun_since and TRAIN_STEP_CODE in codes[-begun_since:]:
             self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
+
+    def _has_first_step(self, records: RingRecords, codes: bytes) -> bool:
+        """Whether these say when the device had nothing to do yet, or got its first work."""
+        if self._steps_begun:
+            return False
+        return START_UP_CODE in codes or TRAIN_STEP_CODE in codes or RingKind.STEP in records.kinds
 
     def _take(self, event: RingEvent) -> None:
         if event.kind is RingKind.ENTER:
@@ -158,6 +173,9 @@ class PhaseTimeline:
         elif event.kind is RingKind.ENTER and span_code(event) == TRAIN_STEP_CODE:
             self._step_entered(event)
         elif event.kind is RingKind.ENTER:
+            is_start = span_code(event) == START_UP_CODE and not self._steps_begun
+            if is_start and self._idle_from_ns is None:
+                self._idle_from_ns = event.at_ns  # the device was given nothing yet
             if self._entered_step and event.phase in _WITHOUT_STEPS:
                 # It raised, or found the end of the data: the device was given nothing.
                 self._steps_begun = self._steps_counted
@@ -274,29 +292,3 @@ def _when(event: RingEvent) -> int:
 
 def _end(span: tuple[int, int]) -> int:
     return span[1]
-
-
-def merge_parts(parts: list[tuple[WindowParts, int]], window_ns: int) -> WindowParts:
-    """What several runs on one GPU did in one window: idle time is split between them.
-
-    Args:
-        parts: Each run's parts, and how much of the window it covers.
-        window_ns: Length of the window.
-
-    Returns:
-        Parts that together cover no more than the window.
-    """
-    covered_ns = sum(covered for _, covered in parts)
-    longest_ns = max((covered for _, covered in parts), default=0)
-    merged = WindowParts(uncovered_ns=window_ns - longest_ns)
-    if covered_ns == 0:
-        return merged
-    for part, _ in parts:
-        for cause, length_ns in part.waits.items():
-            share_ns = length_ns * longest_ns // covered_ns
-            merged.waits[cause] = merged.waits.get(cause, 0) + share_ns
-        merged.validation_ns += part.validation_ns * longest_ns // covered_ns
-        merged.step_ns += part.step_ns * longest_ns // covered_ns
-        merged.gross_input_wait_ns += part.gross_input_wait_ns * longest_ns // covered_ns
-        merged.hidden_input_wait_ns += part.hidden_input_wait_ns * longest_ns // covered_ns
-    return merged

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from gpumon.core.ledger import GpuLedger
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings import DetectorSettings
-from gpumon.core.sharing import SharedIdle, share_idle
+from gpumon.core.sharing import SharedIdle, merge_parts, share_idle
 from gpumon.core.state import GpuState
-from gpumon.core.timeline import merge_parts
 from gpumon.core.verdicts import judge
 from gpumon.pipeline.runs import Run
 

@@ -8,8 +8,8 @@ import pytest
 
 from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase, cause_of
 from gpumon.core.ring_events import RingEvent, RingKind
-from gpumon.core.sharing import WindowParts
-from gpumon.core.timeline import PhaseTimeline, merge_parts
+from gpumon.core.sharing import WindowParts, merge_parts
+from gpumon.core.timeline import PhaseTimeline
 
 WAIT, STEP, SYNC, CALLBACKS, VALIDATION = (
     TrainingPhase.INPUT_WAIT,
@@ -165,6 +165,22 @@ class TestWhereTheDeviceSaysWhenAStepEnded:
 
         assert parts.waits == {cause_of(rest): 10, IdleCause.CALLBACKS: 40}
         assert parts.step_ns == 10
+
+    @pytest.mark.parametrize("looks", ["at once", "one by one"])
+    def test_what_was_before_the_first_step_is_exposed(self, looks: str) -> None:
+        """Whether the first mark is read together with it, or later."""
+        marks = (
+            enter(0, TrainingPhase.START_UP), enter(20, WAIT), enter(300, STEP), step(310, 1),
+            enter(310, WAIT), done(400, 1),
+        )  # fmt: skip
+        run = PhaseTimeline()
+        for read in [marks] if looks == "at once" else [(event,) for event in marks]:
+            run.extend(read, 500)
+
+        parts = run.parts(0, 500)
+
+        assert parts.waits == {IdleCause.START_UP: 20, IdleCause.INPUT_WAIT: 380}
+        assert parts.hidden_input_wait_ns == 90
 
     def test_late_records_are_put_in_order(self) -> None:
         straight = timeline(enter(0, STEP), enter(10, WAIT), done(100, 1), until_ns=200)
