@@ -66,16 +66,18 @@ class Turn:
 
     def place_afterwards(self) -> Place:
         """What is under way when it is over: what was before, if that is."""
-        outer = self.outer
-        if self._is_on_its_thread and self.depth > (0 if outer is None else outer.depth):
-            return self.before
-        if outer is None:
-            return OTHER
-        if outer.is_over:
-            return outer.place_afterwards()
-        if self._is_in_a_run:
-            return self.before
-        return outer.place_afterwards() if self._is_on_its_thread else OTHER
+        turn, outer = self, self.outer  # no recursion: errors may keep any number of runs
+        while True:
+            if turn._is_on_its_thread and turn.depth > (0 if outer is None else outer.depth):
+                return turn.before
+            if outer is None:
+                return OTHER
+            if not outer.is_over:
+                if turn._is_in_a_run:
+                    return turn.before
+                if not turn._is_on_its_thread:
+                    return OTHER
+            turn, outer = outer, outer.outer
 
 
 def is_in_our_code(thread: int) -> bool:

@@ -98,6 +98,18 @@ class TestAfterATurn:
 
             assert present(ring) == "validation"
 
+    def test_comes_none_of_the_many_runs_that_raised_and_whose_errors_are_kept(
+        self, ring: ProcessRing
+    ) -> None:
+        raised = [Run() for _ in range(2_000)]
+        for run in raised:
+            ring.begin_turn(run)
+            run.is_under_way = False
+        last = Run()
+        ring.end_turn(begun(ring, last))
+
+        assert present(ring) == "other"
+
     def test_comes_the_rest_of_a_region_that_was_opened_in_it(self, ring: ProcessRing) -> None:
         run = Run()
         turn = begun(ring, run)
