@@ -85,6 +85,15 @@ class TestVerdictsInWords:
             assert page.page.locator("#simulated").is_hidden()
             assert page.faults == []
 
+    @pytest.mark.parametrize("alive", [True, False])
+    def test_say_when_the_trainings_they_are_of_are_over(self, visit: Any, alive: bool) -> None:
+        runs = (run("old", alive=False, phase=None), run(alive=alive))
+        with showing(recent(monitor_state(runs=runs))) as server:
+            page = visit(server)
+            page.until("#sentence", "starved")
+
+            assert page.text("#sentence").endswith("No tagged training runs now.") is not alive
+
     def test_are_followed_by_the_advice_on_their_own_cause(self, visit: Any) -> None:
         start_up = {**ADVICE, "cause": "start_up", "evidence": "It began late.", "text": "Hurry."}
         both = [start_up, ADVICE]
@@ -154,6 +163,15 @@ class TestTheTables:
             "resnet", "input_wait", "0", "3", "1234", "90.0 s", "keras/jax", "4242",
         ]  # fmt: skip
         assert rows[2].split("\t")[:2] == ["old", "ended"]
+
+    def test_say_what_a_reader_of_the_figures_must_know(self, visit: Any) -> None:
+        note = "The figures of GPU 0 add up 2 runs since the daemon began."
+        said = {"advice": [ADVICE], "notes": [note]}
+        with showing(recent(monitor_state()), report=lambda _: said) as server:
+            page = visit(server)
+            page.until("#notes", "add up 2 runs")
+
+            assert page.text("#notes") == note
 
     def test_say_how_to_tag_where_no_run_is(self, visit: Any) -> None:
         with showing(recent(monitor_state(runs=()))) as server:

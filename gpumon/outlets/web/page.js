@@ -1,7 +1,7 @@
 // Keeps the page in step with the daemon: history once, then one event a tick.
 
 import { Lane, Palette, partsOf, sumOf, windowNs } from "/lanes.js";
-import { drawCauses, drawLegend, drawRuns } from "/tables.js";
+import { drawCauses, drawLegend, drawNotes, drawRuns } from "/tables.js";
 import { duration, gpuFigures, gpuLine, gpuName, share, verdictSentence, whyAndNext } from "/words.js";
 
 const MAX_POINTS = 600;
@@ -14,6 +14,7 @@ const element = (id) => document.getElementById(id);
 const page = {
   state: null,
   advice: null,
+  notes: [], // what a reader of the figures must know
   points: new Map(), // uuid -> points, oldest first
   sequence: 0,
   lanes: new Map(), // uuid -> its parts of the page
@@ -44,11 +45,14 @@ async function loadAdvice() {
   if (page.state === null) return;
   try {
     const response = await fetch("/api/v1/report");
-    page.advice = response.ok ? ((await response.json()).advice ?? null) : null;
+    const report = response.ok ? await response.json() : {};
+    page.advice = report.advice ?? null;
+    page.notes = report.notes ?? [];
   } catch {
     page.advice = null;
   }
   drawVerdict();
+  drawNotes(element("notes"), page.notes);
 }
 
 function takePoints(history) {
@@ -122,7 +126,7 @@ function draw() {
 }
 
 function drawVerdict() {
-  const { tone, text } = verdictSentence(page.state.gpus);
+  const { tone, text } = verdictSentence(page.state.gpus, page.state.runs);
   const { why, next, advice } = whyAndNext(page.state.gpus, page.advice ?? []);
   element("verdict").dataset.tone = tone;
   setText(element("sentence"), text);

@@ -111,7 +111,7 @@ function runRow(run, gpus) {
 export function drawRuns(target, state) {
   if (state.runs.length === 0) {
     const text =
-      "No training has told gpumon what it does. Add callbacks=[PhaseTagger()] to model.fit, or timed(loader) and phase(\"train_step\") to a loop: idle time then gets its cause.";
+      "No training has told gpumon what it does. Add callbacks=[PhaseTagger()] to model.fit or to the Trainer of Lightning or Hugging Face, or timed(loader) and phase(\"train_step\") to a loop: idle time then gets its cause.";
     target.replaceChildren(make("p", { className: "quiet", text }));
     return;
   }
@@ -121,4 +121,9 @@ export function drawRuns(target, state) {
   target.replaceChildren(
     make("table", { className: "runs" }, make("thead", {}, head), make("tbody", {}, ...rows)),
   );
+}
+
+export function drawNotes(target, notes) {
+  target.hidden = notes.length === 0;
+  target.replaceChildren(...notes.map((note) => make("li", {}, note)));
 }

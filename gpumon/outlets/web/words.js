@@ -112,9 +112,12 @@ export function mainCause(gpu) {
 
 // The sentence of the whole machine, with a tone for its colour. A GPU that is gone comes first:
 // no other loss is as large.
-export function verdictSentence(gpus) {
+export function verdictSentence(gpus, runs) {
   const absent = gpus.filter((gpu) => !gpu.present);
-  const { tone, text } = sentenceOfPresent(gpus);
+  const { tone, text: sentence } = sentenceOfPresent(gpus);
+  // The figures are of all the daemon's life: they stay when the trainings are over.
+  const over = runs.length > 0 && runs.every((run) => !run.alive);
+  const text = over ? `${sentence} No tagged training runs now.` : sentence;
   if (absent.length === 0 || absent.length === gpus.length) return { tone, text };
   const verb = absent.length === 1 ? "does" : "do";
   return { tone: "bad", text: `${listed(absent)} ${verb} not answer. ${text}` };
