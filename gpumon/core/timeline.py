@@ -113,13 +113,15 @@ class PhaseTimeline:
     def _extend_at_once(self, records: RingRecords) -> None:
         """What taking each record would do, in a tenth of the time."""
         entered, codes = records.selected(RingKind.ENTER), span_codes(records)
+        under_way_ns = self._starts_ns[-1] if self._starts_ns else None
         self._starts_ns += compress(records.stamps_ns, entered)
         self._labels += codes
         if RingKind.AMOUNT in records.kinds:
             for at in records.positions(RingKind.AMOUNT):
-                span = bisect_right(self._starts_ns, records.stamps_ns[at]) - 1
-                if span >= 0:
-                    self._add_amount(span, PHASES[records.phases[at]], records.values[at])
+                last = entered.rfind(1, 0, at)
+                start_ns = under_way_ns if last < 0 else records.stamps_ns[last]
+                if start_ns is not None:
+                    self._add_amount(start_ns, PHASES[records.phases[at]], records.values[at])
         has_marks = self._has_marks or RingKind.DEVICE_DONE in records.kinds
         if has_marks or self._has_first_step(records, codes):
             for at in records.positions(RingKind.ENTER, RingKind.STEP, RingKind.DEVICE_DONE):
@@ -144,7 +146,7 @@ class PhaseTimeline:
                 event = event._replace(at_ns=self._starts_ns[-1])
             self._enter(event)
         elif event.kind is RingKind.AMOUNT and self._starts_ns:
-            self._add_amount(-1, event.phase, event.value)
+            self._add_amount(self._starts_ns[-1], event.phase, event.value)
         self._follow_device(event)
 
     def _enter(self, event: RingEvent) -> None:
@@ -154,8 +156,8 @@ class PhaseTimeline:
             self._starts_ns.append(event.at_ns)
             self._labels.append(span_code(event))
 
-    def _add_amount(self, span: int, phase: TrainingPhase, amount_ns: int) -> None:
-        amounts = self._amounts.setdefault(self._starts_ns[span], {})
+    def _add_amount(self, start_ns: int, phase: TrainingPhase, amount_ns: int) -> None:
+        amounts = self._amounts.setdefault(start_ns, {})
         cause = cause_of(phase)
         amounts[cause] = amounts.get(cause, 0) + amount_ns
 
