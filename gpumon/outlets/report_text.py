@@ -194,7 +194,8 @@ def _pace(run: RunReport) -> str:
     if not run.step_ns:
         return ""
     step_ms = 1_000 * seconds(run.step_ns)
-    return f", median {step_ms:,.{1 if step_ms >= 10 else 2}f} ms a step"
+    digits = 1 if step_ms >= 10 else 2 if step_ms >= 0.01 else 4
+    return f", median {step_ms:,.{digits}f} ms a step"
 
 
 def _more_advice(report: Report) -> str:

@@ -170,7 +170,8 @@ class RunReports:
         self._done.add(key)
         if run is not None:
             self._finished.pop(key, None)  # the newest comes last
-            self._finished[key] = _alone(opened, now, run)
+            # Of one whose label was taken, the last that was seen may be from before its end.
+            self._finished[key] = _alone(opened, now, replace(run, alive=False))
         if len(self._finished) > _MOST_FINISHED:
             del self._finished[next(iter(self._finished))]
 

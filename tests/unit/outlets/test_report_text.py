@@ -307,6 +307,7 @@ class TestTheStepsOfARun:
 
     def test_are_shown_finer_where_they_are_short(self) -> None:
         assert "0.05 ms a step" in self.text(0.00005)
+        assert "0.0025 ms a step" in self.text(0.0000025)
 
     def test_have_no_length_where_none_was_seen(self) -> None:
         assert "10 steps in 300.0 s." in self.text(None)

@@ -177,6 +177,18 @@ class TestSeveralRunsOfOneName:
         )
         assert "`gpumon report --run 42` shows it" in watched.of("train-43").notes[-1]
 
+    def test_are_over_where_the_next_began_at_once(self) -> None:
+        watched = Watched()
+        watched.idle()
+        watched.train("slow", WAIT, 3)
+        watched.begin("slow", 43)
+        watched.idle()
+
+        report = watched.of("42")
+
+        assert [run.alive for run in report.runs] == [False]
+        assert report.advice[-1].text.startswith("The training is over: ")
+
     def test_are_not_told_of_where_there_is_one(self) -> None:
         watched = Watched()
         watched.idle()
