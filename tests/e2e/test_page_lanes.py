@@ -68,3 +68,17 @@ class TestTheLanes:
             page.page.locator("canvas.lane").nth(1).hover()
 
             assert re.search(r"s ago: busy 97 %, within a step", page.text(".readout >> nth=1"))
+
+    def test_have_no_hole_where_a_tick_came_before_its_last_sample(self, visit: Any) -> None:
+        early = [(10, 1.0), (11, 0.75), (12, 1.25), (14, 1.0)]
+        points = [{"end_ns": end, "observed_ns": observed} for end, observed in early]
+        with showing(*story(6)) as server:
+            page = visit(server)
+            page.until("#sentence", "starved")
+            spans = page.page.evaluate(
+                """async points => (await import("/lanes.js")).placed(points)
+                  .map(({ start, end }) => [start, end])""",
+                points,
+            )
+
+        assert spans == [[9, 10], [10, 10.75], [10.75, 12], [13, 14]]

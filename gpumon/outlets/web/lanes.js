@@ -21,6 +21,20 @@ export function windowNs(points, endNs) {
   return 1e9 * (WINDOWS_S.find((seconds) => seconds >= spanS) ?? WINDOWS_S.at(-1));
 }
 
+// Where each point lies. A tick may come before the last sample of its time, which the next one
+// then brings: such a point ended where the next begins, and left no hole before it.
+export function placed(points) {
+  let next = Infinity;
+  return [...points]
+    .reverse()
+    .map((point) => {
+      const end = Math.min(point.end_ns, next);
+      next = end - point.observed_ns;
+      return { point, start: next, end };
+    })
+    .reverse();
+}
+
 export class Palette {
   constructor(root) {
     const style = getComputedStyle(root);
@@ -61,7 +75,7 @@ export class Lane {
   }
 
   draw(points, endNs, widthNs, palette) {
-    Object.assign(this, { points, endNs, widthNs });
+    Object.assign(this, { points: placed(points), endNs, widthNs });
     const scale = window.devicePixelRatio || 1;
     const { clientWidth, clientHeight } = this.canvas;
     const width = Math.round(clientWidth * scale);
@@ -81,9 +95,9 @@ export class Lane {
     };
     const paint = (key) => patterns[key] ?? palette.colours.get(key);
     const x = (ns) => Math.round(width * (1 - (endNs - ns) / widthNs));
-    for (const point of points) {
-      const left = Math.max(0, x(point.end_ns - point.observed_ns));
-      const right = Math.max(x(point.end_ns), left + 1);
+    for (const { point, start, end } of this.points) {
+      const left = Math.max(0, x(start));
+      const right = Math.max(x(end), left + 1);
       if (right > 0 && point.observed_ns > 0) {
         this.#drawTick(context, point, { left, right, height, scale, paint });
       }
@@ -116,7 +130,7 @@ export class Lane {
 
   #tell(offsetX) {
     const atNs = this.endNs - this.widthNs * (1 - offsetX / this.canvas.clientWidth);
-    const point = this.points.find((one) => one.end_ns >= atNs && one.end_ns - one.observed_ns <= atNs);
+    const point = this.points.find(({ start, end }) => end >= atNs && start <= atNs)?.point;
     const ago = `${duration(Math.max(0, this.endNs - atNs))} ago`;
     if (!point) {
       this.readout.textContent = `${ago}: not observed`;
