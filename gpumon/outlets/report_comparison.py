@@ -98,7 +98,8 @@ def _gain(before: Report, after: Report) -> list[str]:
             f" The compute itself was {own:.2f} times as fast: less waiting gave {measured:.2f}."
         )
     advice = main_advice(before)
-    if advice is not None:
+    # To train for longer, or to give a GPU back, promises no speed.
+    if advice is not None and advice.cause != IdleCause.NOT_IN_USE.value:
         bound = advice.speedup_upper_bound
         text += f" The advice on {WORD_OF_CAUSE[IdleCause(advice.cause)]} said: "
         text += f"at most {bound:.2f} times; {_what_became_of(bound, measured)}."

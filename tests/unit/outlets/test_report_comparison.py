@@ -47,6 +47,13 @@ class TestTheGain:
     def test_is_held_against_what_the_advice_said(self) -> None:
         assert "said: at most 2.00 times; that held." in compared()
 
+    def test_is_held_against_no_advice_that_promised_no_speed(self) -> None:
+        short = report(gpu(3, {WAIT: 3}), runs=(run(steps=50, wall_s=6),))
+        shorter = report(gpu(3, {WAIT: 1}), runs=(run(steps=50, wall_s=4),))
+
+        assert "1.50 times as fast" in compared(short, shorter)
+        assert "advice" not in compared(short, shorter)
+
     def test_is_said_to_be_nothing_where_the_second_run_is_like_the_first(self) -> None:
         text = compared(after=SLOW)
 
