@@ -189,7 +189,7 @@ def _train(
     words = ["--spans", str(folder / "busy.jsonl"), "--steps", str(steps)]
     words += ["--workers", str(stage.workers), "--passes", str(passes)]
     log_path = folder / f"{stage.run}.log"
-    screen.begin(stage.title, steps)
+    screen.begin(stage.title, stage.run, steps)
     with log_path.open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *words],

@@ -16,6 +16,8 @@ from gpumon.core.report import Report
 from gpumon.core.units import seconds
 
 _LINE_EVERY_S = 5.0
+_WITH_BARS = 125
+"""Columns from which a terminal has room for the whole title, the bar and the clock, too."""
 
 
 class DemoScreen:
@@ -25,12 +27,12 @@ class DemoScreen:
         self._address = address
         self._live = sys.stdout.isatty()
         self._console = Console(highlight=False)
+        self._wide = self._console.width >= _WITH_BARS
+        said = TextColumn("step {task.completed:.0f}/{task.total:.0f}  {task.fields[now]}")
+        title = TextColumn("  {task.description}")
+        columns = (title, BarColumn(bar_width=20), said, TimeElapsedColumn())
         self._progress = Progress(
-            TextColumn("  {task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("step {task.completed:.0f}/{task.total:.0f}  {task.fields[now]}"),
-            TimeElapsedColumn(),
-            console=self._console,
+            *(columns if self._wide else (title, said)), console=self._console
         )
         self._task = TaskID(0)
         self._title, self._steps = "", 0
@@ -59,10 +61,11 @@ class DemoScreen:
         """Leave what is on the screen."""
         self._progress.stop()
 
-    def begin(self, title: str, steps: int) -> None:
+    def begin(self, title: str, run: str, steps: int) -> None:
         """A training begins."""
         self._title, self._steps, self._before = title, steps, None
-        self._task = self._progress.add_task(f"{title:<29}", total=steps, now="starting")
+        name = f"{title:<29}" if self._wide else f"{run:<10}"
+        self._task = self._progress.add_task(name, total=steps, now="starting")
 
     def look(self, state_file: Path, run: str) -> None:
         """Renew the line from the daemon's state file, as ``dstat`` would."""
