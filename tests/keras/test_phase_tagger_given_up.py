@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,30 @@ class TestAFitThatRaised:
         assert present() == ("callbacks", 0)
         let_go_of(kept)
         assert present() == ("other", 0)
+
+    def test_has_told_how_long_its_callbacks_took(self, backend: str) -> None:
+        import keras
+
+        slept_ns: list[int] = []
+
+        def sleep(*_: object, **__: object) -> None:
+            began_ns = time.monotonic_ns()
+            time.sleep(0.01)
+            slept_ns.append(time.monotonic_ns() - began_ns)
+
+        slow = keras.callbacks.LambdaCallback(
+            on_train_batch_end=sleep, on_epoch_end=lambda *_, **__: fail()
+        )
+        with pytest.raises(OSError, match="no room") as kept:
+            b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), slow, steps=STEPS, epochs=1)
+        del kept
+        gc.collect()
+
+        writer = process_ring().writer
+        assert writer is not None
+        told_ns = writer.facts.callback_ns["LambdaCallback"]
+        assert len(slept_ns) == STEPS
+        assert told_ns == pytest.approx(sum(slept_ns), rel=0.1, abs=5_000_000)
 
 
 class TestAFitThatIsCollectedOnAnotherThread:

@@ -151,9 +151,12 @@ class Tagging:
         unbracket_flush(self._callback_list)
         if machine is not None:
             machine.train_end()
+        if get_ident() == self._thread:
+            if self.ring.turn is self._turn:  # else what another tells of its callbacks is newer
+                self._times.restate(self._writer)
+            if self._nvtx is not None:
+                self._nvtx.close()  # each thread has ranges of its own
         self.ring.end_turn(self._turn)
-        if self._nvtx is not None and get_ident() == self._thread:
-            self._nvtx.close()  # each thread has ranges of its own
 
     # What the tagger and the brackets say.
 
@@ -168,10 +171,8 @@ class Tagging:
             self._pen.enter(OTHER, TRAIN)
 
     def train_ends(self) -> None:
-        if self.machine_here is not None:
-            self._times.restate(self._writer)
-            if self._is_verbose:
-                self._figures.say_line(is_asynchronous=not self._waits_each_step)
+        if self.machine_here is not None and self._is_verbose:
+            self._figures.say_line(is_asynchronous=not self._waits_each_step)
         self.stop(is_now=True)
 
     def run_begins(self, mode: int) -> None:
