@@ -148,7 +148,7 @@ def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice
         lost_seconds=0.0,
         speedup_upper_bound=1.0,
         evidence=f"{names}: in use for at most {in_use} of {observed} observed.",
-        text=text_for_unused(names, unused, runs),
+        text=text_for_unused(unused, runs),
     )
 
 

@@ -176,13 +176,21 @@ def _most_is_outside(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> bo
     return 2 * in_no_phase_ns < unknown_ns <= 2 * outside_ns
 
 
-def text_for_unused(names: str, unused: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
-    """What to do about GPUs that worked for a moment, or not at all."""
-    them = "it" if len(unused) == 1 else "them"
-    if not any(gpu.totals.in_use_ns for gpu in unused):
-        return f"Give {names} work, or give {them} back."
+def text_for_unused(unused: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """What to do about GPUs that worked for a moment, and those that did not at all."""
+    worked = [gpu for gpu in unused if gpu.totals.in_use_ns]
+    idle = [gpu for gpu in unused if not gpu.totals.in_use_ns]
+    sentences = [_text_for_too_short(worked, runs)] if worked else []
+    if idle:
+        names, them = _names_and_pronoun(idle)
+        sentences.append(f"Give {names} work, or give {them} back.")
+    return " ".join(sentences)
+
+
+def _text_for_too_short(worked: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    names, them = _names_and_pronoun(worked)
     enough = in_seconds(DEFAULT_SETTINGS.min_in_use_ns)
-    on_these = {gpu.uuid for gpu in unused}
+    on_these = {gpu.uuid for gpu in worked}
     trained = [run for run in runs if on_these & set(run.gpu_uuids)]
     if trained and all(run.alive is False for run in trained):
         return (
@@ -193,6 +201,10 @@ def text_for_unused(names: str, unused: Sequence[GpuReport], runs: Sequence[RunR
         f"A verdict takes {enough} in use: watch {names} for longer, or ask about a longer time. "
         f"If there is nothing more to come, give {them} back."
     )
+
+
+def _names_and_pronoun(gpus: Sequence[GpuReport]) -> tuple[str, str]:
+    return listed([f"GPU {gpu.index}" for gpu in gpus]), "it" if len(gpus) == 1 else "them"
 
 
 def _concerned(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> list[RunReport]:

@@ -190,6 +190,14 @@ class TestTheThreeLines:
         assert "Next: The training is over: let the next one run for more than 10.0 s" in over
         assert "watch GPU 0 for longer" in going_on
 
+    def test_ask_for_more_work_only_where_the_training_was(self) -> None:
+        used, idle = gpu(3, {IdleCause.NOT_IN_USE: 7}), gpu(0, {IdleCause.NOT_IN_USE: 10}, index=1)
+
+        text = headline(report(used, idle, runs=(replace(run(), alive=False),)))
+
+        assert "of work on GPU 0 (more steps or epochs), and ask again." in text
+        assert "Give GPU 1 work, or give it back." in text
+
     def test_do_not_tell_anyone_to_give_a_lost_gpu_back(self) -> None:
         lost = replace(gpu(3, index=1), error="GPU is lost")
 
