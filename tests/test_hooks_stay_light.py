@@ -73,15 +73,30 @@ def test_the_front_door_of_gpumon_is_as_light() -> None:
 
 class TestTheHookOfKerasWithoutKeras:
     def test_says_what_to_install_and_what_needs_nothing(self) -> None:
-        code = (
-            "import sys; sys.modules['keras'] = None\n"
-            "try: from trainer_hooks import PhaseTagger\n"
-            "except ModuleNotFoundError as error: print(error)\n"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
+        said = refusal_without("keras", ROOT)
 
-        assert "pip install keras" in done.stdout
-        assert "phase, timed and step need no framework" in done.stdout
+        assert "pip install keras" in said
+        assert "phase, timed and step need no framework" in said
+
+    def test_or_which_backend_it_lacks(self, tmp_path: Path) -> None:
+        (tmp_path / "keras.py").write_text("import tensorflow")
+
+        said = refusal_without("tensorflow", tmp_path, ROOT)
+
+        assert "run on tensorflow, and that is not there (set KERAS_BACKEND" in said
+        assert "trainer_hooks.huggingface have taggers of their own" in said
+
+
+def refusal_without(missing: str, *found_in: Path) -> str:
+    """What is said to somebody who asks for the hook of Keras."""
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "try: from trainer_hooks import PhaseTagger\n"
+        "except ModuleNotFoundError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, found_in))},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    return done.stdout

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PhaseTagger", "devices", "phase", "step", "timed"]
 
+_MENDS = {"keras": "which is not there (`pip install keras`)"} | {
+    backend: f"which is to run on {backend}, and that is not there (set KERAS_BACKEND to the one "
+    "of tensorflow, jax and torch that you have)"
+    for backend in ("tensorflow", "jax", "torch")
+}
+
 
 def __getattr__(name: str) -> object:
     """What is imported when it is asked for: ``PhaseTagger`` is a Keras callback."""
@@ -26,13 +32,14 @@ def __getattr__(name: str) -> object:
         try:
             from trainer_hooks.phase_tagger import PhaseTagger
         except ModuleNotFoundError as error:
-            if error.name != "keras":
+            what_to_do = _MENDS.get(error.name or "")
+            if what_to_do is None:
                 raise
             raise ModuleNotFoundError(
-                "PhaseTagger is a callback of Keras 3, which is not there (`pip install keras`); "
-                "phase, timed and step need no framework, and trainer_hooks.lightning and "
-                "trainer_hooks.huggingface have taggers of their own",
-                name="keras",
+                f"PhaseTagger is a callback of Keras 3, {what_to_do}; phase, timed and step need "
+                "no framework, and trainer_hooks.lightning and trainer_hooks.huggingface have "
+                "taggers of their own",
+                name=error.name,
             ) from None
         return PhaseTagger
     if name == "devices":

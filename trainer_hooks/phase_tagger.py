@@ -76,7 +76,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
                 callbacks=[PhaseTagger(run="resnet"), keras.callbacks.CSVLogger("epochs.csv")],
             )
             # gpumon: 3,000 steps in 98.1 s, 32.1 ms a step (median, 3 warm-up steps left
-            # out), 996 samples/s; 42% of the time waiting for input: `gpumon report --run ...`
+            # out), 996 samples/s; 42 % of the time waiting for input: `gpumon report --run ...`
     """
 
     async_safe = True

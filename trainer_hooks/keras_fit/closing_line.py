@@ -74,8 +74,8 @@ def _loss(figures: FitFigures) -> str:
     main = max((phase for phase in PHASES if phase not in _WORK), key=shares.__getitem__)
     if shares[main] < _WORTH_NAMING:
         work = sum(shares[phase] for phase in _WORK)
-        return f"{work:.0%} of the time in training steps, nothing else above 5%"
-    text = f"{shares[main]:.0%} of the time {_WORDS[main]}"
+        return f"{100 * work:.0f} % of the time in training steps, nothing else above 5 %"
+    text = f"{100 * shares[main]:.0f} % of the time {_WORDS[main]}"
     if figures.is_asynchronous and main is TrainingPhase.INPUT_WAIT:
         text += " (of the host's: the device may have been busy meanwhile)"
     if main is TrainingPhase.START_UP:

@@ -26,7 +26,7 @@ class TestTheLine:
     def test_says_how_fast_what_took_the_time_and_what_to_do_next(self) -> None:
         assert closing_line(figures(train_step=5, input_wait=4.2)) == (
             "gpumon: 300 steps in 10.0 s, 32.1 ms a step (median, 3 warm-up steps left out), "
-            "996 samples/s; 42% of the time waiting for input: `gpumon report --run resnet` says "
+            "996 samples/s; 42 % of the time waiting for input: `gpumon report --run resnet` says "
             "what that cost the GPUs and what to change first"
         )
 
@@ -34,7 +34,7 @@ class TestTheLine:
         without = figures(train_step=5, checkpoint=4)._replace(has_daemon=False)
 
         assert closing_line(without).endswith(
-            "; 40% of the time writing checkpoints: train beside `gpumon serve`, "
+            "; 40 % of the time writing checkpoints: train beside `gpumon serve`, "
             "and `gpumon report` says what to change first"
         )
 
@@ -45,7 +45,7 @@ class TestTheLine:
 
     def test_asks_for_nothing_where_nothing_is_lost(self) -> None:
         assert closing_line(figures(train_step=6, device_sync=3.6, input_wait=0.4)).endswith(
-            "; 96% of the time in training steps, nothing else above 5%"
+            "; 96 % of the time in training steps, nothing else above 5 %"
         )
 
     def test_does_not_call_a_hosts_wait_the_devices(self) -> None:
@@ -56,7 +56,7 @@ class TestTheLine:
     def test_leaves_out_what_is_not_known(self) -> None:
         short = figures(start_up=9)._replace(steps=1, median_ns=None, samples_per_second=None)
 
-        assert closing_line(short) == "gpumon: 1 step in 10.0 s; 90% of the time starting up"
+        assert closing_line(short) == "gpumon: 1 step in 10.0 s; 90 % of the time starting up"
 
     def test_is_one_line_whatever_took_the_time(self) -> None:
         for phase in TrainingPhase:
