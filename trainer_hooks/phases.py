@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from operator import index
+from threading import get_ident
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Generic, TypeVar, overload
 
@@ -58,14 +59,14 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
 
     def __init__(self, name: str) -> None:
         self._number = _number_named(name)
-        self._before: list[tuple[int, int]] = []
+        self._before: list[tuple[int, int, int]] = []  # and the thread that entered
 
     def __enter__(self) -> None:
         ring = process_ring()
         writer = ring.writer_here
         if writer is not None:
             number, mode = writer.present
-            self._before.append((number, mode))
+            self._before.append((number, mode, get_ident()))
             ring.depth += 1
             writer.enter(self._number, _MODE_OF.get(self._number, mode))
 
@@ -78,7 +79,7 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
         ring = process_ring()
         writer = ring.writer_here
         if writer is not None and self._before:
-            number, mode = self._before.pop()
+            number, mode, _ = self._before.pop()
             ring.depth -= 1
             if ring.turn is not None:
                 number, mode = ring.region_closes(number, mode)
@@ -86,6 +87,12 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
                 # Not what it began in: that may be over by now, as another task's region is.
                 number, mode = OTHER
             writer.enter(number, mode, is_brief=True)
+        elif ring.writer is not None and self._before and self._before[-1][2] == get_ident():
+            # A run has begun on another thread since, whose phases count now.
+            number, mode, _ = self._before.pop()
+            ring.depth -= 1
+            if ring.turn is not None:
+                ring.region_closes(number, mode)
 
 
 class TimedIterator(Generic[T]):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -200,4 +202,25 @@ class TestATurnThatEndsOnAnotherThread:
         run = Run()
         ring.end_turn(begun(ring, run))
 
+        assert present(ring) == "other"
+
+
+class TestARegionThatItsThreadLeavesDuringARunOnAnother:
+    def test_does_not_keep_the_word_from_whoever_is_next(self, ring: ProcessRing) -> None:
+        mine, others, saved = Run(), Run(), phase("checkpoint")
+        with ThreadPoolExecutor(1) as there:
+
+            def on_the_other(does: Callable[[], Any]) -> Any:
+                return there.submit(does).result()
+
+            others_turn = on_the_other(lambda: begun(ring, others))
+            on_the_other(saved.__enter__)
+            turn = begun(ring, mine)
+            on_the_other(lambda: saved.__exit__(None, None, None))
+            assert present(ring) == "train_step"
+            ring.end_turn(turn)
+            on_the_other(lambda: ring.end_turn(others_turn))
+
+        with phase("validation"):
+            assert present(ring) == "validation"
         assert present(ring) == "other"
