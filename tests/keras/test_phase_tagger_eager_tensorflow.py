@@ -201,3 +201,26 @@ class TestBesideAGpuThatComputesOnItsOwn:
             trained.waits_ns
         )
         assert "input_wait" not in b.facts_of_the_loader()
+
+    def test_data_that_end_within_a_call_leave_the_steps_before_counted(self) -> None:
+        """A Keras that fetches batch by batch hears of the end as an error, and passes it on."""
+        import tensorflow as tf
+
+        from trainer_hooks.keras_fit.phase_machine import TRAIN
+        from trainer_hooks.taps.tensorflow_eager import EagerStep
+
+        told: list[object] = []
+        machine = SimpleNamespace(
+            is_calling_back=False,
+            fetch_begin=lambda: told.append("fetch"),
+            fetch_end=lambda: told.append("step"),
+            fetch_exhausted=lambda: told.append("exhausted"),
+            dispatched=lambda steps, samples: told.append((steps, samples)),
+        )
+        listener: Any = SimpleNamespace(machine_here=machine, waited=lambda ns: None)
+        step = EagerStep(lambda data: [next(data) for _ in range(4)], TRAIN, listener, batches=4)
+
+        with pytest.raises(StopIteration):
+            step(iter(tf.data.Dataset.from_tensor_slices(tf.zeros((16, 1))).batch(8)))
+
+        assert told == ["fetch", "step", (2, 16), "exhausted"]

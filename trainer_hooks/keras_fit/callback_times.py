@@ -47,6 +47,7 @@ class CallbackTimes:
         self._names = list(known_ns)[:MAX_CALLBACK_CLASSES]
         self._spent_ns = [known_ns[name] for name in self._names]
         self.since_ns = monotonic_ns()
+        self._told_ns = self.spent_ns
         self._restated_ns = 0
 
     @property
@@ -85,7 +86,11 @@ class CallbackTimes:
     def restate(self, writer: RingWriter) -> None:
         """Say in the ring's first page what was added up so far."""
         self._restated_ns = monotonic_ns()
-        spent_ns, facts = self.spent_ns, writer.facts
+        facts = writer.facts
+        for name, told_ns in facts.callback_ns.items():
+            # A training within a callback has told of its own since.
+            self._spent_ns[self.slot_of(name)] += max(0, told_ns - self._told_ns.get(name, 0))
+        self._told_ns = spent_ns = self.spent_ns
         if spent_ns != facts.callback_ns:
             writer.restate(replace(facts, callback_ns=spent_ns))
 

@@ -59,6 +59,9 @@ class EagerStep(StepAround):
         try:
             logs = self._call(iterator, around)
         except ENDS_OF_DATA:
+            if self._steps:  # the data ended within this call, after some batches
+                self._tell(machine)
+                machine.fetch_exhausted()
             raise
         except BaseException:
             self._listener.failed()

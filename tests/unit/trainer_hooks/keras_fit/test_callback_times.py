@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gpumon.core.ring_events import RunFacts
 from gpumon.core.ring_facts import encode_facts, parse_facts
 from tests.unit.core.test_ring_facts import FACTS
 from trainer_hooks.keras_fit.callback_times import OTHERS, CallbackTimes
+
+
+class PenWithFacts:
+    """As much of a writer as is asked of it here."""
+
+    def __init__(self) -> None:
+        self.facts = replace(FACTS, callback_ns={})
+
+    def restate(self, facts: RunFacts) -> None:
+        self.facts = facts
 
 
 class TestTheTimes:
@@ -25,6 +38,22 @@ class TestTheTimes:
         times.returned(times.slot_of("TensorBoard"), 7)
 
         assert times.spent_ns == {"TensorBoard": 77}
+
+    def test_of_a_training_within_a_callback_are_added_once(self) -> None:
+        pen = PenWithFacts()
+        outer = CallbackTimes(pen.facts.callback_ns)
+        outer.begin(0)
+        outer.returned(outer.slot_of("Outer"), 5)
+        outer.restate(pen)  # type: ignore[arg-type]
+        inner = CallbackTimes(pen.facts.callback_ns)
+        inner.begin(5)
+        inner.returned(inner.slot_of("Inner"), 25)
+        inner.restate(pen)  # type: ignore[arg-type]
+        outer.returned(outer.slot_of("Outer"), 30)
+        for _ in range(2):
+            outer.restate(pen)  # type: ignore[arg-type]
+
+        assert pen.facts.callback_ns == {"Outer": 30, "Inner": 20}
 
     def test_leave_out_classes_that_took_none(self) -> None:
         times = CallbackTimes()
@@ -56,8 +85,6 @@ class TestTheClasses:
         assert sum(known.values()) == 5 * 30
 
     def test_of_any_name_can_be_written_into_the_ring(self) -> None:
-        from dataclasses import replace
-
         times = CallbackTimes()
         times.begin(0)
         for number in range(20):
