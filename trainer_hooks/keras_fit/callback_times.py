@@ -107,7 +107,10 @@ class CallbackTimes:
         return returned
 
     def last_hearer(self, slot: int, run: Run) -> Callable[..., None]:
-        """As ``hearer``, where the callbacks at a batch's end are over with this one."""
+        """As ``hearer``, where the callbacks at a batch's end are over with this one.
+
+        Written out once more: a call of the other would cost each step as much as this does.
+        """
         spent_ns = self._spent_ns
 
         def returned(_: object = None, logs: object = None) -> None:
