@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from transformers import DefaultFlowCallback, TrainerCallback
 
+from trainer_hooks.frames import local_in
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.trainers.heard_events import HeardEvents
 from trainer_hooks.trainers.loader_facts import loader_facts
@@ -84,7 +85,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         for _ in range(_FRAMES_UP):
             if frame is None:
                 return None
-            found = frame.f_locals.get("self")
+            found: Any = local_in(frame, "self")
             handler = getattr(found, "callback_handler", None)
             if any(callback is self for callback in getattr(handler, "callbacks", ())):
                 return found

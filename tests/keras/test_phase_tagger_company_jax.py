@@ -84,6 +84,24 @@ class TestAModelThatWasTrained:
         assert seen() is None
 
 
+class TestTheFunctionThatCallsFit:
+    def test_holds_nothing_that_it_has_deleted(self) -> None:
+        """Python up to 3.12 would have it do so, were it asked for what it holds."""
+        from trainer_hooks.keras_fit.brackets import caller_named, is_calling
+
+        model = b.small_model()
+        seen = weakref.ref(model)
+
+        def look() -> object:
+            return is_calling(object()) or caller_named("epoch_iterator", lambda _: True)
+
+        assert not look()
+        del model
+        gc.collect()
+
+        assert seen() is None
+
+
 class TestAFitOnAnotherThread:
     def test_gives_the_phases_back_to_the_thread_that_had_them(self) -> None:
         step()

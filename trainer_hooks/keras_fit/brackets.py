@@ -8,6 +8,8 @@ from typing import Any, Final, Protocol
 
 import keras
 
+from trainer_hooks.frames import local_in
+
 _CHECKPOINTS: Final = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
 _BATCH_BEGIN: Final = "on_train_batch_begin"
 _BATCH_END: Final = "on_train_batch_end"
@@ -252,7 +254,8 @@ def is_calling(callback_list: Any | None) -> bool:  # noqa: ANN401
     """Whether a method of that ``CallbackList`` is among the caller's callers, however far up."""
     frame = sys._getframe(1).f_back
     while frame is not None and callback_list is not None:
-        if frame.f_locals.get("self") is callback_list:
+        is_method = hasattr(type(callback_list), frame.f_code.co_name)
+        if is_method and local_in(frame, "self") is callback_list:
             return True
         frame = frame.f_back
     return False
@@ -269,7 +272,7 @@ def caller_named(name: str, fits: Callable[[Any], bool]) -> Any | None:  # noqa:
         if frame.f_back is None:
             return None
         frame = frame.f_back
-        found = frame.f_locals.get(name)
+        found = local_in(frame, name)
         if found is not None and fits(found):
             return found
     return None
