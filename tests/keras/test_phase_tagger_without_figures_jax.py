@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from trainer_hooks.keras_fit import fit_figures
-
-if TYPE_CHECKING:
-    from tests.keras import builders_keras as b
+from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_jax
-
-
-@pytest.fixture(autouse=True)
-def builders(framework: str) -> None:
-    """Keras is imported only where it is there."""
-    from tests.keras import builders_keras
-
-    globals()["b"] = builders_keras
 
 
 def fail(*_: object, **__: object) -> Any:
@@ -31,6 +20,8 @@ class TestFiguresThatFail:
     def test_are_missed_with_one_warning_by_a_training_that_is_tagged(
         self, where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
+        from trainer_hooks.keras_fit import fit_figures
+
         monkeypatch.setattr(fit_figures, where, fail)
         rows, sums = b.rows_and_sums(4 * b.BATCH)
         with pytest.warns(RuntimeWarning, match="no figures of this training") as caught:
