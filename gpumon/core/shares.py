@@ -1,0 +1,156 @@
+"""How a batch is split over unequal GPUs: ratios, whole samples, and the ratios that level them.
+
+The ratio model, the loaders, ``trainer-bench`` and the advice of the report all split with
+these functions, so that a ratio means the same number of samples everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+FINEST: Final = 1 << 24
+"""What whole ratios add up to at most: in 64 bits, a batch of 2**38 samples is still exact."""
+
+
+def checked_ratios(ratios: Sequence[float], count: int) -> tuple[float, ...]:
+    """The ratios, if they can split anything.
+
+    Args:
+        ratios: One number for each GPU; only their proportions count.
+        count: How many GPUs there are.
+
+    Raises:
+        ValueError: Not one for each, or one is not a positive, finite number.
+
+    >>> checked_ratios([3, 2], 2)
+    (3, 2)
+    """
+    given = tuple(ratios)
+    if len(given) != count:
+        raise ValueError(
+            f"ratios must have one number for each GPU: {len(given)} for {count} GPUs were given, "
+            f"{list(given)}"
+        )
+    for ratio in given:
+        number = not isinstance(ratio, (str, bytes, bool)) and hasattr(ratio, "__float__")
+        if not number or not math.isfinite(ratio) or ratio <= 0:
+            raise ValueError(
+                f"ratios must be positive, finite numbers, and {ratio!r} is not one; "
+                "leave a GPU out of gpus where it is to have nothing"
+            )
+    return given
+
+
+def whole_ratios(ratios: Sequence[float]) -> tuple[int, ...]:
+    """The same proportions in whole numbers that add up to ``FINEST`` or less.
+
+    Whole numbers stay as they are where they are small enough; others are rounded to within
+    one part in ``FINEST``, and none to 0.
+
+    >>> whole_ratios([3, 2]), whole_ratios([0.5, 0.5])
+    ((3, 2), (8388607, 8388607))
+    """
+    if all(float(ratio).is_integer() for ratio in ratios) and sum(ratios) <= FINEST:
+        return tuple(int(ratio) for ratio in ratios)
+    room = FINEST - len(ratios)
+    return tuple(max(1, round(room * share)) for share in shares_of(ratios))
+
+
+def split_counts(total: int, ratios: Sequence[float]) -> tuple[int, ...]:
+    """Share ``total`` samples out by largest remainder: all of them, and nobody goes without.
+
+    Where rounding would leave a GPU with nothing although there is a sample for each, each
+    gets one first and the ratios split the rest. With fewer samples than GPUs, some get 0.
+
+    Args:
+        total: Samples in the batch, 0 or more.
+        ratios: One positive number for each GPU.
+
+    Returns:
+        Samples for each GPU, adding up to ``total``. Of equal remainders the first GPU's wins.
+
+    Raises:
+        ValueError: ``total`` is negative.
+
+    >>> split_counts(100, [768, 560]), split_counts(2, [4, 3, 2]), split_counts(3, [10, 1])
+    ((58, 42), (1, 1, 0), (2, 1))
+    """
+    if total < 0:
+        raise ValueError(f"a batch of {total} samples cannot be split")
+    weights = whole_ratios(ratios)
+    counts = _largest_remainder(total, weights)
+    if total >= len(weights) and 0 in counts:
+        counts = [1 + count for count in _largest_remainder(total - len(weights), weights)]
+    return tuple(counts)
+
+
+def _largest_remainder(total: int, weights: tuple[int, ...]) -> list[int]:
+    sum_of_weights = sum(weights)
+    counts = [total * weight // sum_of_weights for weight in weights]
+    by_remainder = sorted(
+        range(len(weights)), key=lambda at: -(total * weights[at] % sum_of_weights)
+    )
+    for at in by_remainder[: total - sum(counts)]:
+        counts[at] += 1
+    return counts
+
+
+def shares_of(ratios: Sequence[float]) -> tuple[float, ...]:
+    """The part, 0 to 1, of each batch that each GPU is given.
+
+    >>> shares_of([3, 2])
+    (0.6, 0.4)
+    """
+    # A power of two changes no digit, and keeps the sum of huge ratios finite.
+    exponent = math.frexp(max(ratios))[1]
+    parts = [math.ldexp(ratio, -exponent) for ratio in ratios]
+    whole = math.fsum(parts)
+    return tuple(part / whole for part in parts)
+
+
+def levelled_ratios(
+    ratios: Sequence[float], busy_seconds: Sequence[float]
+) -> tuple[float, ...] | None:
+    """The ratios under which all GPUs would have been busy for equally long.
+
+    Each GPU's speed is taken to be its share over its busy time, whatever the share: close
+    for nearly level GPUs, and to be done again where it was far off.
+
+    Args:
+        ratios: In force while ``busy_seconds`` passed.
+        busy_seconds: Of each GPU, over the same steps.
+
+    Returns:
+        Shares, 0 to 1, adding up to 1; ``None`` where a GPU was never busy.
+
+    >>> levelled_ratios([1, 1], [3.0, 1.0])
+    (0.25, 0.75)
+    """
+    if not busy_seconds or min(busy_seconds) <= 0:
+        return None
+    return shares_of(
+        [share / busy for share, busy in zip(shares_of(ratios), busy_seconds, strict=True)]
+    )
+
+
+def simple_ratios(ratios: Sequence[float], *, within: float = 0.01) -> tuple[int, ...]:
+    """The smallest whole numbers in nearly the same proportions, as people write them.
+
+    Args:
+        ratios: One positive number for each GPU.
+        within: How far, as a part of each GPU's share, a share may be off.
+
+    >>> simple_ratios([0.602, 0.398]), simple_ratios([820, 568]), simple_ratios([5, 5])
+    ((3, 2), (10, 7), (1, 1))
+    """
+    shares = shares_of(ratios)
+    for whole in range(len(shares), 1_000):
+        counts = split_counts(whole, ratios)
+        if all(
+            abs(count / whole - share) <= within * share
+            for count, share in zip(counts, shares, strict=True)
+        ):
+            return counts
+    return split_counts(1_000, ratios)
