@@ -56,6 +56,10 @@ class RunFacts:
         loader: Bounded facts about the input pipeline.
         callback_ns: Time in the methods of each class of callback, as restated
             now and then, nanoseconds.
+        shares: The part, 0 to 1, of each batch of the job that each GPU of this
+            process is given; a GPU as ``gpus`` would name it (its index on the
+            machine as text, or its UUID). Empty: nobody told.
+        ratio_changes: How often the shares became others than those told before.
     """
 
     run: str
@@ -70,6 +74,8 @@ class RunFacts:
     started_ns: int
     loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     callback_ns: dict[str, int] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)
+    ratio_changes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

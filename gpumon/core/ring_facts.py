@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NoReturn, TypeAlias
 
 from gpumon.core.label_text import is_cut, label_text
 from gpumon.core.ring_events import RunFacts
-from gpumon.core.ring_format import FACTS_MAX_BYTES
+from gpumon.core.ring_format import COUNT_LIMIT, FACTS_MAX_BYTES
 from gpumon.errors import RingError
 
 LoaderValue: TypeAlias = "str | int | float | bool | None"
@@ -24,15 +25,16 @@ MAX_CLASS_NAME: Final = 48
 MAX_WORLD: Final = 1 << 24
 MAX_PID: Final = 1 << 31
 _MAX_NUMBER: Final = 1 << 63
+_ROUNDING: Final = 1e-6
 
 
 def encode_facts(facts: RunFacts, *, wall_ns: int = 0) -> bytes:
     """The facts as JSON of at most ``FACTS_MAX_BYTES`` bytes.
 
     A text that is too long is cut, but a list of GPUs is whole or left out: a
-    part of it would say that the run has fewer. If that is not enough the
-    classes of callbacks go, then the loader facts, then ``visible_devices``,
-    then ``gpus``.
+    part of it would say that the run has fewer; so are the shares of a batch.
+    If that is not enough the classes of callbacks go, then the loader facts,
+    then the shares, then ``visible_devices``, then ``gpus``.
 
     Args:
         facts: What to say.
@@ -41,12 +43,14 @@ def encode_facts(facts: RunFacts, *, wall_ns: int = 0) -> bytes:
     """
     without_callbacks = replace(facts, callback_ns={})
     without_loader = replace(without_callbacks, loader={})
+    without_shares = replace(without_loader, shares={})
     for candidate in (
         facts,
         without_callbacks,
         without_loader,
-        replace(without_loader, visible_devices=None),
-        replace(without_loader, visible_devices=None, gpus=None),
+        without_shares,
+        replace(without_shares, visible_devices=None),
+        replace(without_shares, visible_devices=None, gpus=None),
     ):
         text = json.dumps(_as_json(candidate, wall_ns), ensure_ascii=False, separators=(",", ":"))
         raw = text.encode("utf-8")
@@ -89,6 +93,8 @@ def parse_facts(raw: bytes) -> RunFacts:
         started_ns=_whole(value, "started_ns", _MAX_NUMBER),
         loader=_loader(value.get("loader")),
         callback_ns=_callbacks(value.get("callback_ns")),
+        shares=_shares(value.get("shares")),
+        ratio_changes=_whole({"ratio_changes": 0, **value}, "ratio_changes", COUNT_LIMIT),
     )
 
 
@@ -107,6 +113,8 @@ def _as_json(facts: RunFacts, wall_ns: int) -> dict[str, object]:
         "started_wall_ns": wall_ns,
         "loader": _loader(facts.loader),
         "callback_ns": _callbacks(facts.callback_ns),
+        "shares": _shares(facts.shares),
+        "ratio_changes": min(facts.ratio_changes, COUNT_LIMIT - 1),
     }
 
 
@@ -160,6 +168,30 @@ def _callbacks(value: object) -> dict[str, int]:
         and not isinstance(spent_ns, bool)
         and 0 <= spent_ns < _MAX_NUMBER
     }
+
+
+def _shares(value: object) -> dict[str, float]:
+    """The shares, all or none: a part of them would say that the other GPUs have nothing."""
+    if not isinstance(value, dict) or not are_shares(value):
+        return {}
+    named = {label_text(name): float(share) for name, share in value.items()}
+    return named if len(named) == len(value) else {}
+
+
+def are_shares(value: Mapping[str, object]) -> bool:
+    """Whether these are parts of one batch, a name before each: at most the whole of it."""
+    return (
+        len(value) <= MAX_GPUS
+        and all(isinstance(name, str) for name in value)
+        and math.fsum(map(_part, value.values())) <= 1 + _ROUNDING
+    )
+
+
+def _part(share: object) -> float:
+    """The part, or more than there is where it is none."""
+    if isinstance(share, bool) or not isinstance(share, (int, float)):
+        return math.inf
+    return float(share) if 0 <= share <= 1 else math.inf
 
 
 def _refuse_constant(word: str) -> NoReturn:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from trainer_hooks.ring.ring_folder import find_ring_folder
 from trainer_hooks.ring.ring_memory import make_ring
 from trainer_hooks.ring.ring_writer import START_UP, RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
+from trainer_hooks.ring.told_shares import tell_shares
 from trainer_hooks.ring.turns import OTHER, Place, Run, Turn, is_in_our_code
 
 _ANOTHER_FOLDER = (
@@ -108,10 +109,17 @@ class ProcessRing:
             self._pass_on()
         return place
 
+    def tell_shares(self, shares: Mapping[str, float]) -> None:
+        """Which part of each batch each GPU is given from now on; see ``RunFacts.shares``."""
+        if self.writer is not None:
+            tell_shares(self.writer, shares)
+
     def is_told_nothing(self) -> bool:
         """Whether nobody has said more than that the process starts up."""
         writer = self.writer
-        if writer is None or self.turn is not None or self.depth or writer.facts.loader:
+        if writer is None or self.turn is not None or self.depth:
+            return False
+        if writer.facts.loader or writer.facts.shares:
             return False
         is_starting = writer.steps == 0 and writer.present[0] == START_UP
         others = (number for number in range(len(PHASES)) if number != START_UP)
@@ -234,6 +242,8 @@ def _restated(
         pid=old.pid,
         loader=old.loader if loader is None else loader,
         callback_ns=old.callback_ns,
+        shares=old.shares,
+        ratio_changes=old.ratio_changes,
     )
 
 

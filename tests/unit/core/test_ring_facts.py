@@ -27,6 +27,8 @@ FACTS = RunFacts(
     started_ns=123,
     loader={"batch_size": 32, "adapter": "PyDatasetAdapter", "shuffle": True, "cost": 0.5},
     callback_ns={"TensorBoard": 1_200_000_000, "others": 5},
+    shares={"0": 0.6, "GPU-8f1c2a": 0.4},
+    ratio_changes=3,
 )
 
 
@@ -60,6 +62,49 @@ class TestFacts:
         assert parse_facts(raw).rank == FACTS.rank
 
 
+class TestTheSharesOfABatch:
+    def test_of_a_writer_that_knows_of_none_are_not_told(self) -> None:
+        old = json.loads(encode_facts(FACTS))
+        del old["shares"], old["ratio_changes"]
+
+        facts = parse_facts(json.dumps(old).encode())
+
+        assert (facts.shares, facts.ratio_changes) == ({}, 0)
+
+    def test_of_one_process_of_many_may_be_less_than_the_whole(self) -> None:
+        assert parse_facts(changed(shares={"0": 0.25})).shares == {"0": 0.25}
+
+    @pytest.mark.parametrize(
+        "shares",
+        [
+            {"0": 0.7, "1": 0.4},
+            {"0": 0.5, "1": "0.5"},
+            {"0": 0.5, "1": True},
+            {"0": 1.5, "1": -0.5},
+            {"0": None},
+            {str(gpu): 0.001 for gpu in range(257)},
+            {"\n": 0.5, "\r": 0.5},
+            [0.5, 0.5],
+        ],
+    )
+    def test_are_left_out_altogether_where_one_is_none(self, shares: object) -> None:
+        assert parse_facts(changed(shares=shares)).shares == {}
+
+    def test_go_before_the_gpus_where_there_is_no_room_and_their_changes_stay(self) -> None:
+        gpus = tuple(f"GPU-{gpu:036}" for gpu in range(45))
+        shares = dict.fromkeys(gpus, 1 / len(gpus))
+
+        read = parse_facts(encode_facts(replace(FACTS, gpus=gpus, shares=shares)))
+
+        assert (read.gpus, read.shares, read.ratio_changes) == (gpus, {}, 3)
+
+    def test_of_sixteen_gpus_fit_beside_their_names(self) -> None:
+        gpus = tuple(f"GPU-{gpu:036}" for gpu in range(16))
+        shares = dict.fromkeys(gpus, 1 / 17)
+
+        assert parse_facts(encode_facts(replace(FACTS, gpus=gpus, shares=shares))).shares == shares
+
+
 class TestWhatAnybodyMayHaveWritten:
     @pytest.mark.parametrize(
         "raw",
@@ -75,6 +120,8 @@ class TestWhatAnybodyMayHaveWritten:
             changed(rank=True),
             changed(rank=1.5),
             changed(started_ns=1 << 64),
+            changed(ratio_changes=-1),
+            changed(ratio_changes=1 << 60),
             changed(run=["a"]),
             changed(loader={}).replace(b'"loader": {}', b'"loader": NaN'),
         ],
