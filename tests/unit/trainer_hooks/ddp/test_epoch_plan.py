@@ -1,0 +1,182 @@
+"""Specification of which samples each rank takes: every one once, in batches of all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.shares import split_counts
+from trainer_hooks.ddp.epoch_plan import EpochPlan, EpochShape
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> EpochShape:
+    world_size = draw(st.integers(1, 4))
+    micro_batches = draw(st.integers(1, 3))
+    batch_size = draw(st.integers(world_size * micro_batches, 30))
+    drop_last = draw(st.booleans())
+    return EpochShape(
+        samples=draw(st.integers(batch_size if drop_last else 1, 100)),
+        batch_size=batch_size,
+        world_size=world_size,
+        micro_batches=micro_batches,
+        drop_last=drop_last,
+    )
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[EpochShape, EpochPlan]:
+    """With up to two changes of the ratios on the way."""
+    shape = draw(shapes())
+    ratios = st.tuples(*[st.integers(1, 9)] * shape.world_size)
+    plan = EpochPlan(shape, draw(ratios))
+    for step in sorted(draw(st.lists(st.integers(0, shape.step_count), max_size=2))):
+        plan.change(step, draw(ratios))
+    return shape, plan
+
+
+def real_positions(plan: EpochPlan, batch: int, rank: int) -> list[int]:
+    """Those that have a weight."""
+    return list(plan.positions(batch, rank))[: plan.share(batch, rank).samples]
+
+
+class TestAnEpoch:
+    @given(plans())
+    def test_takes_every_sample_once_in_one_whole_batch_of_all_ranks_a_step(
+        self, shaped: tuple[EpochShape, EpochPlan]
+    ) -> None:
+        shape, plan = shaped
+        taken: dict[int, list[int]] = {step: [] for step in range(shape.step_count)}
+        for rank in range(shape.world_size):
+            for batch in range(shape.batch_count):
+                taken[plan.share(batch, rank).step] += real_positions(plan, batch, rank)
+
+        end = min(shape.samples, shape.step_count * shape.batch_size)
+        assert [sorted(samples) for samples in taken.values()] == [
+            list(range(end))[at : at + shape.batch_size] for at in range(0, end, shape.batch_size)
+        ]
+
+    @given(plans())
+    def test_gives_the_losses_of_a_step_weights_that_make_a_mean_of_them(
+        self, shaped: tuple[EpochShape, EpochPlan]
+    ) -> None:
+        shape, plan = shaped
+        sums = [0.0] * shape.step_count
+        for rank in range(shape.world_size):
+            for batch in range(shape.batch_count):
+                share = plan.share(batch, rank)
+                sums[share.step] += share.weight / shape.world_size
+
+        assert sums == pytest.approx([1.0] * shape.step_count)
+
+    @given(plans())
+    def test_lets_all_ranks_step_after_the_same_batches(
+        self, shaped: tuple[EpochShape, EpochPlan]
+    ) -> None:
+        shape, plan = shaped
+        ends = [
+            [plan.share(batch, rank).ends_step for batch in range(shape.batch_count)]
+            for rank in range(shape.world_size)
+        ]
+
+        assert all(mine == ends[0] for mine in ends)
+        assert sum(ends[0]) == shape.step_count
+        assert ends[0][-1]
+
+    @given(plans())
+    def test_leaves_no_rank_without_a_batch_to_compute(
+        self, shaped: tuple[EpochShape, EpochPlan]
+    ) -> None:
+        shape, plan = shaped
+        for rank in range(shape.world_size):
+            for batch in range(shape.batch_count):
+                share, positions = plan.share(batch, rank), plan.positions(batch, rank)
+                begin = share.step * shape.batch_size
+                assert len(positions) == (share.samples or 2)
+                assert all(begin <= at < begin + share.step_samples for at in positions)
+
+
+class TestAStep:
+    def test_is_split_in_the_ratios(self) -> None:
+        plan = EpochPlan(EpochShape(samples=200, batch_size=100, world_size=2), (768, 560))
+
+        assert [plan.share(1, rank).samples for rank in (0, 1)] == [58, 42]
+
+    def test_that_is_smaller_than_the_world_leaves_the_slowest_without_weight(self) -> None:
+        plan = EpochPlan(EpochShape(samples=11, batch_size=9, world_size=3), (4, 3, 2))
+
+        assert [plan.share(1, rank).samples for rank in range(3)] == list(
+            split_counts(2, (4, 3, 2))
+        )
+        assert [plan.share(1, rank).weight for rank in range(3)] == [1.5, 1.5, 0]
+        assert list(plan.positions(1, 2)) == [9, 10]
+
+    def test_of_a_single_sample_is_computed_twice_over_by_those_that_have_none(self) -> None:
+        plan = EpochPlan(EpochShape(samples=10, batch_size=9, world_size=2), (2, 1))
+
+        assert [list(plan.positions(1, rank)) for rank in (0, 1)] == [[9], [9, 9]]
+
+    def test_takes_no_more_memory_at_the_end_than_before(self) -> None:
+        shape = EpochShape(samples=107, batch_size=100, world_size=2, micro_batches=4)
+        plan = EpochPlan(shape, (3, 2))
+
+        assert [plan.share(batch, 0).samples for batch in range(4)] == [15, 15, 15, 15]
+        assert [plan.share(batch, 0).samples for batch in range(4, 8)] == [1, 1, 1, 1]
+        assert [plan.share(batch, 1).samples for batch in range(4, 8)] == [1, 1, 1, 0]
+
+    def test_that_is_short_has_no_more_pieces_than_it_needs(self) -> None:
+        shape = EpochShape(samples=103, batch_size=100, world_size=2, micro_batches=4)
+
+        assert (shape.pieces_of(0), shape.pieces_of(1), shape.batch_count) == (4, 2, 6)
+
+
+class TestOtherRatios:
+    def test_hold_from_their_step_on(self) -> None:
+        plan = EpochPlan(EpochShape(samples=40, batch_size=10, world_size=2), (1, 1))
+        plan.change(2, (4, 1))
+
+        assert [plan.share(batch, 0).samples for batch in range(4)] == [5, 5, 8, 8]
+
+    def test_take_the_place_of_those_for_the_same_step_or_later(self) -> None:
+        plan = EpochPlan(EpochShape(samples=40, batch_size=10, world_size=2), (1, 1))
+        plan.change(3, (4, 1))
+        plan.change(1, (3, 2))
+
+        assert [plan.share(batch, 0).samples for batch in range(4)] == [5, 6, 6, 6]
+
+    def test_can_begin_with_the_first_step_of_which_nothing_was_drawn(self) -> None:
+        shape = EpochShape(samples=25, batch_size=10, world_size=2, micro_batches=2)
+        plan = EpochPlan(shape, (1, 1))
+        steps = []
+        for drawn in range(shape.batch_count + 1):
+            plan.next_batch = drawn
+            steps.append(plan.undrawn_step)
+
+        assert steps == [0, 1, 1, 2, 2, 3, 3]
+
+
+class TestMisuse:
+    @pytest.mark.parametrize(
+        ("words", "reason"),
+        [
+            ({"batch_size": 2}, "2 are too few for 3 ranks$"),
+            ({"batch_size": 5, "micro_batches": 2}, "5 are too few for 3 ranks and 2 micro"),
+            ({"micro_batches": 0}, "micro_batches must be at least 1, got 0"),
+            ({"samples": 0}, "there are 0 samples$"),
+            ({"samples": 8, "drop_last": True}, "8 samples: fewer than a batch of 9, with drop"),
+        ],
+    )
+    def test_of_the_shape_is_refused_in_a_sentence(
+        self, words: dict[str, Any], reason: str
+    ) -> None:
+        with pytest.raises(ValueError, match=reason):
+            EpochShape(**{"samples": 90, "batch_size": 9, "world_size": 3, **words})
+
+    def test_of_a_batch_number_is_refused(self) -> None:
+        plan = EpochPlan(EpochShape(samples=9, batch_size=9, world_size=3), (1, 1, 1))
+
+        with pytest.raises(IndexError, match="batch 1 is none of the epoch's, which has 1"):
+            plan.share(1, 0)

@@ -1,0 +1,221 @@
+"""Specification of a rank's sampler where nobody else is asked: no torch is needed for that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from trainer_hooks.ddp import BatchShare, RatioSampler, global_mean, global_sum
+from trainer_hooks.phases import timed
+
+
+def samplers(samples: int, batch_size: int, ratios: Sequence[float], **words: Any) -> list[Any]:
+    """One for each rank."""
+    world = len(ratios)
+    return [
+        RatioSampler(range(samples), batch_size, ratios, rank=rank, world_size=world, **words)
+        for rank in range(world)
+    ]
+
+
+class Loader:
+    """What a DataLoader is to its batch sampler; it draws some batches ahead."""
+
+    def __init__(
+        self, batch_sampler: RatioSampler, *, ahead: int = 0, in_order: bool = True
+    ) -> None:
+        self.batch_sampler = batch_sampler
+        self.in_order = in_order
+        self._ahead = ahead
+
+    def __iter__(self) -> Any:
+        batches = iter(self.batch_sampler)
+        drawn = list(islice(batches, self._ahead))
+        while True:
+            drawn += islice(batches, 1)
+            if not drawn:
+                return
+            yield drawn.pop(0)
+
+
+class TestASampler:
+    def test_gives_each_rank_its_part_of_every_batch(self) -> None:
+        first, second = samplers(7, 5, (3, 2))
+
+        assert list(first) == [[0, 1, 2], [5]]
+        assert list(second) == [[3, 4], [6]]
+
+    def test_splits_equally_where_no_ratios_are_given(self) -> None:
+        sampler = RatioSampler(range(4), 4, rank=1, world_size=2)
+
+        assert (list(sampler), sampler.ratios) == ([[2, 3]], (1, 1))
+
+    def test_knows_how_many_batches_and_steps_there_are(self) -> None:
+        for sampler in samplers(23, 10, (3, 2), micro_batches=2):
+            assert (len(sampler), sampler.steps) == (len(list(sampler)), 3)
+        for sampler in samplers(23, 10, (3, 2), drop_last=True):
+            assert (len(sampler), sampler.steps) == (len(list(sampler)), 2)
+
+    def test_goes_on_where_a_checkpoint_was_written(self) -> None:
+        whole, resumed = (samplers(23, 10, (3, 2), micro_batches=2)[0] for _ in range(2))
+        resumed.set_epoch(0, start_step=1)
+
+        assert list(resumed) == list(whole)[2:]
+        assert len(resumed) == len(whole) - 2
+        assert [share.step for _, share in resumed.shares(Loader(resumed))] == [1, 1, 2, 2]
+
+    def test_begins_the_next_epoch_at_its_beginning(self) -> None:
+        sampler, _ = samplers(20, 10, (1, 1))
+        sampler.set_epoch(0, start_step=1)
+        sampler.set_epoch(1)
+
+        assert len(sampler) == 2
+
+
+class TestTheShares:
+    def test_come_with_the_batches(self) -> None:
+        sampler = samplers(7, 5, (3, 2))[1]
+
+        assert list(sampler.shares(Loader(sampler))) == [
+            ([3, 4], BatchShare(step=0, samples=2, step_samples=5, world_size=2, ends_step=True)),
+            ([6], BatchShare(step=1, samples=1, step_samples=2, world_size=2, ends_step=True)),
+        ]
+
+    def test_are_those_of_the_batch_though_a_loader_draws_ahead(self) -> None:
+        sampler = samplers(53, 10, (3, 2))[0]
+        seen = []
+        for rows, share in sampler.shares(timed(Loader(sampler, ahead=3))):
+            assert len(rows) == share.samples
+            seen.append(share.samples)
+            if share.step == 1:
+                sampler.set_ratios([1, 4], from_step=5)
+
+        assert seen == [6, 6, 6, 6, 6, 1]
+
+    def test_are_known_by_the_number_of_the_batch_too(self) -> None:
+        sampler = samplers(7, 5, (3, 2))[0]
+        sampler.set_epoch(0, start_step=1)
+
+        assert [sampler.share_of(at) for at, _ in enumerate(sampler)] == [
+            share for _, share in sampler.shares(Loader(sampler))
+        ]
+
+    def test_of_another_loader_are_refused(self) -> None:
+        sampler, other = samplers(7, 5, (3, 2))
+
+        with pytest.raises(ValueError, match="batch_sampler is not this"):
+            sampler.shares(Loader(other))
+
+    def test_of_batches_in_any_order_are_refused(self) -> None:
+        sampler, _ = samplers(7, 5, (3, 2))
+
+        with pytest.raises(ValueError, match="in_order=False mixes batches up"):
+            sampler.shares(Loader(sampler, in_order=False))
+
+    def test_do_not_know_another_reduction(self) -> None:
+        share = BatchShare(step=0, samples=1, step_samples=2, world_size=2, ends_step=True)
+
+        with pytest.raises(ValueError, match='reduction must be "mean" or "sum", got \'none\''):
+            share.weigh(1.0, reduction="none")  # type: ignore[arg-type]
+
+    def test_leave_a_model_alone_that_is_on_one_device(self) -> None:
+        share = BatchShare(step=0, samples=1, step_samples=2, world_size=1, ends_step=False)
+        model: Any = object()
+
+        with share.accumulating(model):
+            pass
+
+
+class TestOtherRatios:
+    def test_between_epochs_begin_with_the_next(self) -> None:
+        sampler, _ = samplers(10, 5, (3, 2))
+        list(sampler)
+        sampler.set_epoch(1)
+
+        assert sampler.set_ratios([1, 4]) == 0
+        assert [len(batch) for batch in sampler] == [1, 1]
+
+    def test_in_an_epoch_begin_with_the_step_that_all_ranks_name(self) -> None:
+        ranks = samplers(40, 10, (3, 2))
+        taken = []
+        for sampler, ahead in zip(ranks, (1, 2), strict=True):
+            batches = iter(sampler)
+            mine = list(islice(batches, ahead))
+            assert sampler.set_ratios([1, 4], from_step=3) == 3
+            taken.append(mine + list(batches))
+
+        assert [[len(batch) for batch in mine] for mine in taken] == [[6, 6, 6, 2], [4, 4, 4, 8]]
+        assert sorted(at for mine in taken for batch in mine for at in batch) == list(range(40))
+
+    def test_cannot_begin_with_a_step_that_was_drawn(self) -> None:
+        sampler, _ = samplers(40, 10, (3, 2))
+        batches = iter(sampler)
+        list(islice(batches, 3))
+
+        for step in (None, 2):
+            with pytest.raises(ValueError, match="the same from_step, 3 or more here"):
+                sampler.set_ratios([1, 4], from_step=step)
+        assert len(next(batches)) == 6
+
+    def test_need_no_agreement_of_one_rank_with_itself(self) -> None:
+        (sampler,) = samplers(40, 10, (3,))
+        batches = iter(sampler)
+        next(batches)
+
+        assert sampler.set_ratios([2]) == 1
+
+    def test_that_level_are_not_found_where_nobody_can_be_asked(self) -> None:
+        sampler, _ = samplers(40, 10, (3, 2))
+
+        with pytest.raises(ValueError, match="with rank= given there is nobody to ask"):
+            sampler.level(1.0)
+
+
+class TestMisuse:
+    @pytest.mark.parametrize("ratios", [(1, 2, 3), (1, 0), (1, -1), (1, float("nan")), (1, "2")])
+    def test_of_ratios_is_refused_at_the_start_and_later(self, ratios: Any) -> None:
+        sampler, _ = samplers(10, 5, (3, 2))
+
+        with pytest.raises(ValueError, match=r"^ratios must"):
+            sampler.set_ratios(ratios)
+        with pytest.raises(ValueError, match=r"^ratios must"):
+            RatioSampler(range(10), 5, ratios, rank=0, world_size=2)
+        assert sampler.ratios == (3, 2)
+
+    @pytest.mark.parametrize("rank", [-1, 2])
+    def test_of_a_rank_is_refused(self, rank: int) -> None:
+        with pytest.raises(
+            ValueError, match=f"one of 0 to 1, for there are 2 ranks, and {rank} is"
+        ):
+            RatioSampler(range(10), 5, rank=rank, world_size=2)
+
+    def test_of_half_a_place_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="rank and world_size belong together"):
+            RatioSampler(range(10), 5, rank=1)
+
+    def test_of_data_without_a_length_is_refused(self) -> None:
+        endless: Any = iter([])
+
+        with pytest.raises(TypeError, match="list_iterator has no length"):
+            RatioSampler(endless, 5, rank=0, world_size=2)
+
+    @pytest.mark.parametrize("step", [-1, 3])
+    def test_of_a_start_is_refused(self, step: int) -> None:
+        sampler, _ = samplers(10, 5, (3, 2))
+
+        with pytest.raises(
+            ValueError, match=f"one of 0 to 2, the steps of an epoch, and {step} is"
+        ):
+            sampler.set_epoch(0, start_step=step)
+
+
+class TestSumsOfASingleProcess:
+    def test_are_its_own(self) -> None:
+        assert global_sum(3) == 3.0
+        assert global_mean(3, 4) == 0.75
+
+    def test_have_no_mean_without_a_sample(self) -> None:
+        assert global_mean(0.0, 0) is None

@@ -1,0 +1,14 @@
+"""Unequal GPUs in PyTorch's ``DistributedDataParallel``: uneven batches, exact gradients.
+
+>>> from trainer_hooks.ddp import RatioSampler, global_mean
+
+Importing this brings no torch along.
+"""
+
+from __future__ import annotations
+
+from trainer_hooks.ddp.batch_share import BatchShare
+from trainer_hooks.ddp.global_sums import global_mean, global_sum
+from trainer_hooks.ddp.ratio_sampler import RatioSampler
+
+__all__ = ["BatchShare", "RatioSampler", "global_mean", "global_sum"]

@@ -1,0 +1,162 @@
+"""Which samples each rank takes in which batch of an epoch: whole numbers only, no torch.
+
+A *step* is one of the optimizer: it learns from one batch of all ranks. Each rank computes
+its part of it in one batch or, to need less memory, in several *micro-batches*.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from gpumon.core.shares import split_counts
+from trainer_hooks.ddp.batch_share import BatchShare
+
+Ratios = tuple[float, ...]
+
+_STAND_INS: Final = 2
+"""Samples in a batch without weight: BatchNorm refuses to train on a single one."""
+
+_split = lru_cache(maxsize=64)(split_counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochShape:
+    """How an epoch falls into steps and batches, whatever the ratios are.
+
+    Attributes:
+        samples: In the epoch.
+        batch_size: Samples of all ranks in a step.
+        world_size: How many ranks there are.
+        micro_batches: In how many pieces each rank computes a step.
+        drop_last: Whether the samples that fill no step are left out.
+
+    Raises:
+        ValueError: A step without a sample for each micro-batch of each rank, or no step.
+    """
+
+    samples: int
+    batch_size: int
+    world_size: int
+    micro_batches: int = 1
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        if self.micro_batches < 1:
+            raise ValueError(f"micro_batches must be at least 1, got {self.micro_batches}")
+        if self.batch_size < self.world_size * self.micro_batches:
+            pieces = f" and {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
+            raise ValueError(
+                f"batch_size counts the samples of all ranks: {self.batch_size} are too few for "
+                f"{self.world_size} ranks{pieces}"
+            )
+        if self.step_count == 0:
+            dropped = f"fewer than a batch of {self.batch_size}, with drop_last=True"
+            raise ValueError(
+                f"an epoch needs a step, and there are {self.samples} samples"
+                + (f": {dropped}" if self.samples else "")
+            )
+
+    @property
+    def step_count(self) -> int:
+        """Steps of the optimizer in an epoch: the same for every rank."""
+        whole, rest = divmod(self.samples, self.batch_size)
+        return whole + bool(rest and not self.drop_last)
+
+    @property
+    def batch_count(self) -> int:
+        """Batches that each rank computes in an epoch."""
+        last = self.step_count - 1
+        return last * self.micro_batches + self.pieces_of(last)
+
+    def step_begins_at(self, step: int) -> int:
+        """The first sample of a step, counted in the epoch's order."""
+        return step * self.batch_size
+
+    def samples_in(self, step: int) -> int:
+        """Samples of all ranks in a step."""
+        return min(self.batch_size, self.samples - self.step_begins_at(step))
+
+    def pieces_of(self, step: int) -> int:
+        """Micro-batches in a step: fewer in a short last one, which needs no more."""
+        return min(self.micro_batches, -(-self.samples_in(step) // self.world_size))
+
+
+class EpochPlan:
+    """Which samples each rank takes, batch by batch, while the ratios may change.
+
+    Args:
+        shape: Of the epoch.
+        ratios: In force at its beginning; one for each rank.
+        start_step: The first step that is computed.
+
+    >>> plan = EpochPlan(EpochShape(samples=12, batch_size=10, world_size=2), (3, 2))
+    >>> [[list(plan.positions(batch, rank)) for rank in (0, 1)] for batch in (0, 1)]
+    [[[0, 1, 2, 3, 4, 5], [6, 7, 8, 9]], [[10], [11]]]
+    """
+
+    def __init__(self, shape: EpochShape, ratios: Ratios, start_step: int = 0) -> None:
+        self._shape = shape
+        self._changes: list[tuple[int, Ratios]] = [(0, ratios)]
+        self.first_batch: Final = start_step * shape.micro_batches
+        self.next_batch = self.first_batch
+        """The first that was not drawn yet."""
+
+    @property
+    def undrawn_step(self) -> int:
+        """The first step of which no batch was drawn yet; 0 where none was at all."""
+        if self.next_batch == self.first_batch:
+            return 0
+        if self.next_batch >= self._shape.batch_count:
+            return self._shape.step_count
+        return -(-self.next_batch // self._shape.micro_batches)
+
+    def change(self, step: int, ratios: Ratios) -> None:
+        """Put other ratios in force from a step on of which nothing was drawn yet."""
+        self._changes = [change for change in self._changes if change[0] < step]
+        self._changes.append((step, ratios))
+
+    def ratios_in(self, step: int) -> Ratios:
+        """The ratios in force in a step."""
+        at = bisect_right(self._changes, step, key=lambda change: change[0])
+        return self._changes[at - 1][1]
+
+    def share(self, batch: int, rank: int) -> BatchShare:
+        """What a rank has of a batch, counted from 0 at the epoch's beginning."""
+        step, piece, counts = self._split(batch, rank)
+        return BatchShare(
+            step=step,
+            samples=counts[piece],
+            step_samples=self._shape.samples_in(step),
+            world_size=self._shape.world_size,
+            ends_step=piece == len(counts) - 1,
+        )
+
+    def positions(self, batch: int, rank: int) -> Sequence[int]:
+        """Where in the epoch's order the samples of a rank's batch are; never empty.
+
+        Where the rank has no samples, these are some of its peers' in the same step.
+        """
+        step, piece, counts = self._split(batch, rank)
+        begin = self._shape.step_begins_at(step)
+        if counts[piece] == 0:
+            in_step = self._shape.samples_in(step)
+            return [begin + at % in_step for at in range(_STAND_INS)]
+        begin += sum(self._of_ranks(step)[:rank]) + sum(counts[:piece])
+        return range(begin, begin + counts[piece])
+
+    def _split(self, batch: int, rank: int) -> tuple[int, int, tuple[int, ...]]:
+        """The batch's step, its place in it, and how many samples each piece of the rank has."""
+        if not 0 <= batch < self._shape.batch_count:
+            raise IndexError(
+                f"batch {batch} is none of the epoch's, which has {self._shape.batch_count}"
+            )
+        step, piece = divmod(batch, self._shape.micro_batches)
+        own = self._of_ranks(step)[rank]
+        return step, piece, _split(own, (1,) * self._shape.pieces_of(step))
+
+    def _of_ranks(self, step: int) -> tuple[int, ...]:
+        return _split(self._shape.samples_in(step), self.ratios_in(step))
