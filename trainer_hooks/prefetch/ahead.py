@@ -1,0 +1,87 @@
+"""What stands in the place of data that is read ahead, and what a framework adds to that."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from trainer_hooks.prefetch.reader import NoMoreBatchesError, Reader
+
+
+class Host:
+    """Batches stay where they are. What a framework does otherwise, it overrides."""
+
+    def around(self) -> AbstractContextManager[object]:
+        """What the reading thread is inside of; called in the training's thread."""
+        return nullcontext()
+
+    def place(self, batch: Any) -> Any:  # noqa: ANN401
+        """Start to bring a batch to the device; called in the reading thread."""
+        return batch
+
+    def receive(self, placed: Any) -> Any:  # noqa: ANN401
+        """The batch, as it may be used now; called in the training's thread."""
+        return placed
+
+    def place_and_wait(self, batch: Any) -> Any:  # noqa: ANN401
+        """Bring a batch there; called in a thread that hands it on by means of its own."""
+        return self.receive(self.place(batch))
+
+
+def read_ahead(source: Iterator[Any], depth: int, host: Host) -> Generator[Any, None, None]:
+    """A generator over an iterator whose next batches are read in a thread.
+
+    Nothing is read before the first is asked for. Closing it, or letting go of
+    it, ends the thread.
+
+    Args:
+        source: Where batches come from.
+        depth: How many may be ready or being made, beside the one handed out.
+        host: What is done with each.
+    """
+    reader = Reader(source, depth, host.place, host.around())
+    del source  # the thread closes it, where it is a generator
+    try:
+        while True:
+            try:
+                placed = [reader.take()]
+            except NoMoreBatchesError:
+                return
+            # Nothing here holds what is handed out: its memory is the caller's to free.
+            yield host.receive(placed.pop())
+    finally:
+        reader.stop()
+
+
+class Ahead:
+    """Something to iterate over as often as the original; its attributes are the original's."""
+
+    def __init__(self, data: Iterable[Any], depth: int, host: Host) -> None:
+        self._data = data
+        self._depth = depth
+        self._host = host
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name.startswith("__") or name == "_data":  # a copy has none yet
+            raise AttributeError(name)
+        return getattr(self._data, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The original is started here, in the caller's thread."""
+        return read_ahead(iter(self._data), self._depth, self._host)
+
+
+class SizedAhead(Ahead):
+    """... that has a length."""
+
+    def __len__(self) -> int:
+        return len(self._data)  # type: ignore[arg-type]
+
+
+def ahead(data: Iterable[Any], depth: int, host: Host) -> Any:  # noqa: ANN401
+    """Batches read ahead: a generator of an iterator, else something to iterate over."""
+    if isinstance(data, (types.GeneratorType, Iterator)):
+        return read_ahead(iter(data), depth, host)
+    return (SizedAhead if hasattr(data, "__len__") else Ahead)(data, depth, host)

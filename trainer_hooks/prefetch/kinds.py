@@ -1,0 +1,106 @@
+"""Which framework some data is for, as far as can be told without importing one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from importlib import import_module
+from typing import Any
+
+
+class Kind(Enum):
+    """What data may be; each is the work of the module of its name."""
+
+    TF_DATA = "on_tensorflow"
+    JAX = "on_jax"
+    TORCH = "on_torch"
+    PY_DATASET = "on_keras"
+    HOST = "on_host"
+
+    def backend(self) -> Any:  # noqa: ANN401 (a module, with ``prefetched``)
+        """The module, which imports its framework."""
+        return import_module(f"trainer_hooks.prefetch.{self.value}")
+
+
+def kind_of(data: Any, device: Any = None) -> Kind:  # noqa: ANN401
+    """The kind of some batches; they are not iterated over.
+
+    Raises:
+        TypeError: It is no data of batches, or may be meant for JAX or for torch.
+    """
+    if _is_a(data, "tensorflow", "data.Dataset"):
+        return Kind.TF_DATA
+    if _is_a(data, "tensorflow", "distribute.DistributedDataset"):
+        raise TypeError(
+            "this data is spread over devices by a strategy, which prefetches it already: "
+            "prefetch before it is distributed, with device='CPU:0'"
+        )
+    if _is_a(data, "keras", "utils.PyDataset"):
+        return Kind.PY_DATASET
+    _refuse_what_is_no_data(data)
+    if (kind := _kind_of_device(device)) is not None:
+        return kind
+    return Kind.TORCH if _is_a(data, "torch", "utils.data.DataLoader") else _kind_that_runs()
+
+
+def keras_backend() -> str | None:
+    """What Keras runs on: ``tensorflow``, ``jax`` or ``torch``; None where nobody imported it."""
+    keras = sys.modules.get("keras")
+    try:
+        return str(keras.backend.backend()) if keras is not None else None
+    except AttributeError:  # half imported, or not the Keras we know
+        return None
+
+
+def _is_a(data: object, package: str, path: str) -> bool:
+    """Whether it is of a class of a package: it is not, where nobody imported that."""
+    found: Any = sys.modules.get(package)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return isinstance(found, type) and isinstance(data, found)
+
+
+def _refuse_what_is_no_data(data: object) -> None:
+    is_one_array = hasattr(data, "shape") and hasattr(data, "dtype")
+    if is_one_array or isinstance(data, (str, bytes, bytearray, Mapping)):
+        raise TypeError(
+            f"data must hand out batches one by one, and a {type(data).__name__} is a single "
+            "thing: give a tf.data.Dataset, a DataLoader, a PyDataset, a list or a generator"
+        )
+    if not isinstance(data, Iterable):
+        raise TypeError(
+            f"data must be something to iterate over, and a {type(data).__name__} is not: give "
+            "a tf.data.Dataset, a DataLoader, a PyDataset, a list or a generator"
+        )
+
+
+def _kind_of_device(device: object) -> Kind | None:
+    """A device may be an object of its framework, or what only torch writes so."""
+    origin = type(device).__module__.partition(".")[0]
+    if origin in ("jax", "jaxlib"):
+        return Kind.JAX
+    if origin == "torch" or (isinstance(device, str) and device.startswith("cuda")):
+        return Kind.TORCH
+    return None
+
+
+def _kind_that_runs() -> Kind:
+    backend = keras_backend()
+    if backend is not None:
+        return {"jax": Kind.JAX, "torch": Kind.TORCH}.get(backend, Kind.HOST)
+    loaded = [kind for name, kind in _FRAMEWORKS.items() if name in sys.modules]
+    if len(loaded) == 1:
+        return loaded[0]
+    if loaded:
+        raise TypeError(
+            "both JAX and torch are loaded, and this data may be for either: hand in a device, "
+            "such as jax.devices()[0] or torch.device('cuda')"
+        )
+    raise TypeError(
+        "neither JAX, torch nor Keras is loaded, so there is no device to bring batches to: "
+        "import the framework first"
+    )
+
+
+_FRAMEWORKS = {"jax": Kind.JAX, "torch": Kind.TORCH}
