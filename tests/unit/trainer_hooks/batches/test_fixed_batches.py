@@ -1,0 +1,259 @@
+"""Specification of fixed_batches without a framework: arrays, sequences and streams."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from types import GeneratorType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer_hooks.batches import fixed_batches
+from trainer_hooks.batches.streams import FixedBatches
+
+
+def samples(count: int) -> tuple[Any, Any]:
+    """Rows that say their number, and targets that say it too."""
+    rows = np.arange(count)
+    return np.stack([rows, rows], axis=1).astype("float32"), rows.astype("float32")
+
+
+def in_batches(count: int, size: int) -> list[tuple[Any, Any]]:
+    rows, targets = samples(count)
+    return [(rows[at : at + size], targets[at : at + size]) for at in range(0, count, size)]
+
+
+def targets_of(batches: Any) -> list[list[float]]:
+    return [batch[1].tolist() for batch in batches]
+
+
+@pytest.fixture(autouse=True)
+def no_keras(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Keras happens to be imported, arrays would come back as a PyDataset."""
+    monkeypatch.setitem(sys.modules, "keras", None)
+
+
+class TestAShortLastBatch:
+    def test_is_left_out(self) -> None:
+        assert targets_of(fixed_batches(samples(7), 4)) == [[0, 1, 2, 3]]
+
+    def test_or_filled_up_with_its_own_samples_in_turn(self) -> None:
+        batches = fixed_batches(samples(7), 4, tail="repeat")
+
+        assert targets_of(batches) == [[0, 1, 2, 3], [4, 5, 6, 4]]
+        assert [len(batch) for batch in batches] == [2, 2]  # no sample weights
+
+    def test_even_where_it_holds_a_single_one(self) -> None:
+        assert targets_of(fixed_batches(samples(5), 4, tail="repeat"))[-1] == [4, 4, 4, 4]
+
+    def test_or_padded_with_samples_of_weight_0(self) -> None:
+        first, last = fixed_batches(samples(7), 4, tail="pad")
+
+        assert first[2].tolist() == [1, 1, 1, 1]
+        assert last[1].tolist() == [4, 5, 6, 4]
+        assert last[2].tolist() == pytest.approx([4 / 3, 4 / 3, 4 / 3, 0])
+        assert last[2].dtype == np.float32
+
+    def test_whose_real_samples_keep_their_weight_for_losses_that_are_sums(self) -> None:
+        *_, last = fixed_batches(samples(7), 4, tail="pad", reduction="sum")
+
+        assert last[2].tolist() == [1, 1, 1, 0]
+
+    @pytest.mark.parametrize("tail", ["drop", "repeat", "pad"])
+    def test_is_no_matter_where_there_is_none(self, tail: str) -> None:
+        assert targets_of(fixed_batches(samples(8), 4, tail=tail)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+class TestWeightsOfOnesOwn:
+    def test_are_kept(self) -> None:
+        rows, targets = samples(6)
+        weights = np.array([1, 2, 3, 4, 5, 6])
+
+        dropped = [batch[2].tolist() for batch in fixed_batches((rows, targets, weights), 4)]
+        _, last = fixed_batches((rows, targets, weights), 4, tail="repeat")
+
+        assert dropped == [[1, 2, 3, 4]]
+        assert last[2].tolist() == [5, 6, 5, 6]
+
+    def test_are_scaled_and_padded_by_step_and_by_output(self) -> None:
+        rows, targets = samples(3)
+        weights = {"by_step": np.array([[1, 2], [3, 4], [5, 6]]), "plain": None}
+
+        ((_, _, padded),) = fixed_batches((rows, targets, weights), 6, tail="pad")
+
+        assert padded["by_step"].tolist() == [[2, 4], [6, 8], [10, 12], [0, 0], [0, 0], [0, 0]]
+        assert padded["plain"].tolist() == [2, 2, 2, 0, 0, 0]
+
+
+class TestArrays:
+    def test_may_be_nested(self) -> None:
+        rows, targets = samples(5)
+        data = ({"a": rows, "b": [rows, targets]}, {"out": targets})
+
+        batches = fixed_batches(data, 2)
+
+        assert len(batches) == 2
+        assert batches[1][0]["b"][1].tolist() == [2, 3]
+        assert batches[1][1]["out"].tolist() == [2, 3]
+
+    def test_may_be_inputs_alone(self) -> None:
+        assert [batch.tolist() for batch in fixed_batches(np.arange(3), 2, tail="repeat")] == [
+            [0, 1],
+            [2, 2],
+        ]
+
+    def test_can_be_gone_through_again_and_asked_for_by_number(self) -> None:
+        batches = fixed_batches(samples(6), 2)
+
+        assert targets_of(batches) == targets_of(batches)
+        assert batches[2][1].tolist() == [4, 5]
+        with pytest.raises(IndexError):
+            batches[3]
+
+    def test_are_shuffled_anew_for_each_epoch_where_asked(self) -> None:
+        np.random.seed(1)
+        batches = fixed_batches(samples(64), 8, tail="repeat", shuffle=True)
+
+        epochs = [list(itertools.chain(*targets_of(batches))) for _ in range(2)]
+
+        assert epochs[0] != epochs[1]
+        assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(64))
+
+    def test_must_be_equally_long(self) -> None:
+        with pytest.raises(ValueError, match=r"equally long, and these have \[3, 4\]"):
+            fixed_batches((np.zeros(3), np.zeros(4)), 2)
+
+
+class TestAGenerator:
+    def test_becomes_a_generator(self) -> None:
+        batches = fixed_batches((batch for batch in in_batches(7, 3)), 2, tail="repeat")
+
+        assert isinstance(batches, GeneratorType)
+        assert targets_of(batches) == [[0, 1], [2, 3], [4, 5], [6, 6]]
+
+    def test_may_be_endless_and_is_read_no_further_than_needed(self) -> None:
+        read = []
+
+        def endless() -> Iterator[tuple[Any, Any]]:
+            for number in itertools.count():
+                read.append(number)
+                yield samples(2)
+
+        batches = fixed_batches(endless(), 4, tail="pad")
+
+        assert len(list(itertools.islice(batches, 3))) == 3
+        assert len(read) == 6
+
+    def test_of_batches_that_are_right_passes_them_on_as_they_are(self) -> None:
+        given = in_batches(8, 4)
+
+        passed_on = fixed_batches(iter(given), 4)
+
+        assert all(after is before for after, before in zip(passed_on, given, strict=True))
+
+    @pytest.mark.parametrize("tail", ["drop", "repeat", "pad"])
+    def test_may_be_empty(self, tail: str) -> None:
+        assert list(fixed_batches(iter([]), 4, tail=tail)) == []
+
+
+class TestOtherThingsToGoThrough:
+    def test_a_list_of_batches_has_a_length_and_numbers(self) -> None:
+        batches = fixed_batches(in_batches(7, 3), 2, tail="repeat")
+
+        assert len(batches) == 4
+        assert batches[1][1].tolist() == [2, 3]
+        assert targets_of(batches) == [[0, 1], [2, 3], [4, 5], [6, 6]]
+
+    def test_one_whose_batches_differ_in_length_is_refused(self) -> None:
+        uneven = [samples(3), samples(2), samples(3)]
+
+        with pytest.raises(ValueError, match="batch 1 of the data has 2 samples and the first"):
+            list(fixed_batches(uneven, 3))
+
+    def test_an_iterable_may_be_gone_through_again_and_for_ever(self) -> None:
+        class Source:
+            def __iter__(self) -> Iterator[tuple[Any, Any]]:
+                return iter(in_batches(5, 2))
+
+        batches = fixed_batches(Source(), 2)
+
+        assert isinstance(batches, FixedBatches)
+        assert targets_of(batches) == targets_of(batches) == [[0, 1], [2, 3]]
+        assert isinstance(batches.forever(), GeneratorType)
+        assert targets_of(itertools.islice(batches.forever(), 3)) == [[0, 1], [2, 3], [0, 1]]
+
+    def test_an_empty_one_gives_nothing(self) -> None:
+        assert len(fixed_batches([], 4)) == 0
+        assert list(fixed_batches([], 4)) == []
+        assert list(fixed_batches({}.values(), 4)) == []
+        assert list(FixedBatches([], fixed_batches({}.values(), 4)._rule).forever()) == []
+
+
+class TestMisuse:
+    def test_a_batch_that_gpus_cannot_share_evenly(self) -> None:
+        with pytest.raises(ValueError, match="multiple of multiple_of, such as 8 or 12"):
+            fixed_batches(samples(8), 10, multiple_of=4)
+        with pytest.raises(ValueError, match=r"such as 4$"):
+            fixed_batches(samples(8), 3, multiple_of=4)
+
+    @pytest.mark.parametrize("size", [0, -1, 2.5, "8", True, None])
+    def test_a_size_that_is_none(self, size: Any) -> None:
+        with pytest.raises(ValueError, match="batch_size must be a whole number, 1 or more"):
+            fixed_batches(samples(8), size)
+        with pytest.raises(ValueError, match="multiple_of must be a whole number, 1 or more"):
+            fixed_batches(samples(8), 8, multiple_of=size)
+
+    def test_words_that_mean_nothing(self) -> None:
+        with pytest.raises(ValueError, match="tail must be one of drop, repeat, pad, and 'fill'"):
+            fixed_batches(samples(8), 4, tail="fill")
+        with pytest.raises(ValueError, match="reduction must be one of mean, sum"):
+            fixed_batches(samples(8), 4, reduction="none")
+
+    @pytest.mark.parametrize(
+        "data", [None, 3, "rows", b"rows", {"x": [1, 2]}, ([1], [2]), object()]
+    )
+    def test_data_of_another_kind(self, data: Any) -> None:
+        with pytest.raises(ValueError, match="batches cannot be made of"):
+            fixed_batches(data, 4)
+
+    def test_samples_where_batches_are_due(self) -> None:
+        with pytest.raises(ValueError, match="give whole batches, not single samples"):
+            list(fixed_batches(iter([(np.zeros(4), 1.0)]), 4))
+
+    def test_padding_without_targets(self) -> None:
+        for data in (np.zeros(3), ({"x": np.zeros(3)},), (np.zeros(3), None)):
+            with pytest.raises(ValueError, match="these data have no targets to weight"):
+                list(fixed_batches(data, 4, tail="pad"))
+
+    def test_shuffling_what_is_no_array(self) -> None:
+        with pytest.raises(ValueError, match="shuffle=True is for arrays"):
+            fixed_batches(iter([]), 4, shuffle=True)
+
+
+class TestLaws:
+    @given(
+        sizes=st.lists(st.integers(0, 7), max_size=8),
+        size=st.integers(1, 9),
+        tail=st.sampled_from(["drop", "repeat", "pad"]),
+    )
+    def test_no_batch_is_odd_and_no_sample_is_lost(
+        self, sizes: list[int], size: int, tail: str
+    ) -> None:
+        ends = list(itertools.accumulate(sizes, initial=0))
+        rows, targets = samples(ends[-1])
+        source = [(rows[a:b], targets[a:b]) for a, b in itertools.pairwise(ends)]
+
+        found = list(fixed_batches(iter(source), size, tail=tail))
+        seen = [number for batch in found for number in batch[1].tolist()]
+
+        assert {len(batch[0]) for batch in found} <= {size}
+        whole = ends[-1] // size * size
+        assert seen[:whole] == list(range(whole))
+        assert set(seen) == set(range(whole if tail == "drop" else ends[-1]))
+        if tail == "pad" and found:
+            assert sum(batch[2].sum() for batch in found) == pytest.approx(size * len(found))

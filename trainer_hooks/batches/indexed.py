@@ -1,0 +1,151 @@
+"""Batches from what can be asked for by number: arrays, and sequences of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from trainer_hooks.batches.batch_rule import BatchRule
+from trainer_hooks.batches.leaves import Batch, cut, joined, reordered, rows_in
+
+
+class Samples(Protocol):
+    """Samples in a row."""
+
+    def count(self) -> int | None:
+        """How many; ``None`` for endless ones."""
+
+    def read(self, start: int, stop: int) -> Batch:
+        """Samples ``start`` up to ``stop`` as one batch."""
+
+    def epoch_ended(self) -> None:
+        """An epoch is over: the order may change."""
+
+
+class ArraySamples:
+    """The rows of arrays, in their order or in a new one for each epoch."""
+
+    def __init__(self, arrays: Batch, *, shuffle: bool) -> None:
+        self._arrays = arrays
+        self._count = rows_in(arrays)
+        self._shuffle = shuffle
+        self._order: Any = None
+        self.epoch_ended()
+
+    def count(self) -> int:
+        return self._count
+
+    def read(self, start: int, stop: int) -> Batch:
+        if self._order is None:
+            return cut(self._arrays, start, stop)
+        return reordered(self._arrays, self._order[start:stop])
+
+    def epoch_ended(self) -> None:
+        if self._shuffle:
+            import numpy as np
+
+            # By NumPy's common generator, which keras.utils.set_random_seed seeds.
+            self._order = np.random.permutation(self._count)
+
+
+class BatchedSamples:
+    """The samples of a sequence of equally large batches, the last of which may be smaller.
+
+    How large they are is learned from the first and the last one, which are read for it.
+    """
+
+    def __init__(self, batches: Any) -> None:  # noqa: ANN401
+        self._batches = batches
+        self._rows_each = 0
+        self._counted: tuple[int, int] | None = None  # so many batches have so many samples
+
+    def count(self) -> int | None:
+        batches = self.batches_in_source()
+        if not batches:
+            return batches
+        if self._counted is None or self._counted[0] != batches:
+            last = self._read_whole(batches - 1, batches)
+            self._counted = batches, (batches - 1) * self._each() + rows_in(last)
+        return self._counted[1]
+
+    def read(self, start: int, stop: int) -> Batch:
+        each, batches = self._each(), self.batches_in_source()
+        pieces = [
+            cut(
+                self._read_whole(at, batches),
+                max(start - at * each, 0),
+                min(stop - at * each, each),
+            )
+            if start > at * each or stop < (at + 1) * each
+            else self._read_whole(at, batches)
+            for at in range(start // each, -(-stop // each))
+        ]
+        return joined(pieces)
+
+    def epoch_ended(self) -> None:
+        """The source is told by whoever wraps it."""
+
+    def batches_in_source(self) -> int | None:
+        return len(self._batches)
+
+    def _each(self) -> int:
+        if not self._rows_each:
+            self._rows_each = rows_in(self._batches[0])
+            if not self._rows_each:
+                raise ValueError("the first batch of the data is empty, so no size can be learned")
+        return self._rows_each
+
+    def _read_whole(self, at: int, batches: int | None) -> Batch:
+        batch, each = self._batches[at], self._each()
+        rows, is_last = rows_in(batch), batches is not None and at == batches - 1
+        if rows != each and not (is_last and rows < each):
+            raise ValueError(
+                f"batch {at} of the data has {rows} samples and the first has {each}: all but the "
+                "last must be equally large, else give a generator of them"
+            )
+        return batch
+
+
+class IndexedBatches:
+    """Batches of one size by number, as often as one likes; ``len()`` says how many."""
+
+    def __init__(self, samples: Samples, rule: BatchRule) -> None:
+        self._samples = samples
+        self._rule = rule
+
+    def batch_count(self) -> int | None:
+        """How many batches there are; ``None`` if there is no end to them."""
+        samples = self._samples.count()
+        return None if samples is None else self._rule.count(samples)
+
+    def __len__(self) -> int:
+        count = self.batch_count()
+        if count is None:
+            raise TypeError("batches without an end have no len()")
+        return count
+
+    def __getitem__(self, index: int) -> Batch:
+        samples, size = self._samples.count(), self._rule.batch_size
+        start = index * size
+        stop = start + size if samples is None else min(start + size, samples)
+        batch = None
+        if 0 <= start < stop:
+            batch = self._rule.finished(self._samples.read(start, stop))
+        if batch is None:
+            raise IndexError(f"there is no batch {index}")
+        return batch
+
+    def __iter__(self) -> Iterator[Batch]:
+        index = 0
+        while True:
+            try:
+                batch = self[index]
+            except IndexError:
+                break
+            yield batch
+            index += 1
+        self.epoch_ended()
+
+    def epoch_ended(self) -> None:
+        """An epoch is over: the order of shuffled samples changes."""
+        self._samples.epoch_ended()

@@ -1,0 +1,147 @@
+"""Arrays in nested batches, of whichever framework: counted, cut, joined and reordered."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Batch = Any
+"""An array, or tuples, lists and dicts of arrays and ``None``, at any depth."""
+
+
+def map_leaves(change: Callable[..., Any], first: Batch, *others: Batch) -> Batch:
+    """The same structure, each leaf being ``change`` of what stands there; ``None`` is a leaf.
+
+    >>> map_leaves(lambda one, other: one + other, {"x": [1, 2]}, {"x": [10, 20]})
+    {'x': [11, 22]}
+    """
+    if isinstance(first, dict):
+        return {
+            key: map_leaves(change, *(every[key] for every in (first, *others))) for key in first
+        }
+    if isinstance(first, (tuple, list)):
+        parts = [map_leaves(change, *together) for together in zip(first, *others, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    return change(first, *others)
+
+
+def leaves_of(batch: Batch) -> list[Any]:
+    """All that stands in a structure, from left to right, but ``None``."""
+    found: list[Any] = []
+    map_leaves(found.append, batch)
+    return [leaf for leaf in found if leaf is not None]
+
+
+def is_array(leaf: object) -> bool:
+    """Whether it has rows that can be counted."""
+    shape = getattr(leaf, "shape", None)
+    return shape is not None and getattr(shape, "rank", True) is not None and len(shape) > 0
+
+
+def rows_in(batch: Batch) -> int:
+    """How many samples a batch holds.
+
+    Raises:
+        ValueError: It holds no array, something else, or arrays of several lengths.
+    """
+    leaves = leaves_of(batch)
+    for leaf in leaves:
+        if not is_array(leaf):
+            raise ValueError(
+                "a batch holds arrays whose first axis counts the samples, and here is "
+                f"{_shown(leaf)}: give whole batches, not single samples"
+            )
+    counts = sorted({int(leaf.shape[0]) for leaf in leaves})
+    if not counts:
+        raise ValueError("a batch without any array has no samples that could be counted")
+    if len(counts) > 1:
+        raise ValueError(f"the arrays of one batch must be equally long, and these have {counts}")
+    return counts[0]
+
+
+def cut(batch: Batch, start: int, stop: int) -> Batch:
+    """Samples ``start`` up to ``stop``; the batch itself where these are all."""
+    if start == 0 and stop == rows_in(batch):
+        return batch
+    return map_leaves(lambda leaf: None if leaf is None else leaf[start:stop], batch)
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """One batch of the samples of one or several, in their order."""
+    if len(batches) == 1:
+        return batches[0]
+    return map_leaves(lambda *pieces: _joined_arrays(pieces), *batches)
+
+
+def reordered(batch: Batch, rows: Any) -> Batch:  # noqa: ANN401
+    """The samples with these numbers: a NumPy array of whole numbers."""
+    return map_leaves(lambda leaf: None if leaf is None else _taken(leaf, rows), batch)
+
+
+def array_of(leaf: Any) -> Any:  # noqa: ANN401
+    """A table of pandas as an array; anything else as it is."""
+    return leaf.to_numpy() if hasattr(leaf, "iloc") else leaf
+
+
+def column(values: Sequence[float], like: Any) -> Any:  # noqa: ANN401
+    """These numbers in float32: a torch tensor beside torch's, a NumPy array beside others."""
+    if _is_of_torch(like):
+        torch = sys.modules["torch"]
+        return torch.tensor(values, dtype=torch.float32, device=like.device)
+    return _numpy().asarray(values, dtype="float32")
+
+
+def scaled_rows(leaf: Any, factors: Sequence[float]) -> Any:  # noqa: ANN401
+    """Each row times its factor, in floating point."""
+    if not _is_of_torch(leaf):
+        leaf = _numpy().asarray(leaf)
+    by_row = column(factors, leaf).reshape((-1,) + (1,) * (len(leaf.shape) - 1))
+    if _is_of_torch(leaf):
+        return leaf * by_row
+    return (
+        leaf * by_row.astype(leaf.dtype) if leaf.dtype.kind == "f" else leaf.astype("f4") * by_row
+    )
+
+
+def _joined_arrays(pieces: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    first = pieces[0]
+    if first is None:
+        return None
+    if _is_of_torch(first):
+        return sys.modules["torch"].cat(pieces)
+    if _is_of("tensorflow", first):
+        return sys.modules["tensorflow"].concat(pieces, 0)
+    if _is_of("jax", first):
+        return sys.modules["jax"].numpy.concatenate(pieces)
+    if not hasattr(first, "__array__"):
+        raise ValueError(f"samples of {_shown(first)} cannot be put together: use NumPy arrays")
+    return _numpy().concatenate(pieces)
+
+
+def _taken(leaf: Any, rows: Any) -> Any:  # noqa: ANN401
+    if _is_of("tensorflow", leaf):
+        return sys.modules["tensorflow"].gather(leaf, rows)
+    return leaf[rows]
+
+
+def _is_of_torch(leaf: Any) -> bool:  # noqa: ANN401
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(leaf, torch.Tensor)
+
+
+def _is_of(framework: str, leaf: object) -> bool:
+    """By the name of its class's module: no framework needs to be there to ask."""
+    roots = {"jax": ("jax", "jaxlib")}.get(framework, (framework,))
+    return type(leaf).__module__.split(".")[0] in roots
+
+
+def _numpy() -> Any:  # noqa: ANN401
+    """Whoever has arrays that are not torch's has NumPy."""
+    import numpy
+
+    return numpy
+
+
+def _shown(leaf: object) -> str:
+    return f"{leaf!r:.40} of type {type(leaf).__name__}"

@@ -1,0 +1,63 @@
+"""Batches of one size as a ``PyDataset``, which ``fit`` takes on every backend of Keras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from trainer_hooks.batches.batch_rule import BatchRule
+from trainer_hooks.batches.indexed import BatchedSamples, IndexedBatches
+from trainer_hooks.batches.leaves import Batch
+
+
+class FixedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
+    """Batches of one size by number, for ``fit``, ``evaluate`` and ``predict``."""
+
+    def __init__(self, batches: IndexedBatches, **workers: Any) -> None:  # noqa: ANN401
+        super().__init__(**workers)
+        self._fixed = batches
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._fixed.batch_count()
+
+    def __len__(self) -> int:
+        return len(self._fixed)
+
+    def __getitem__(self, index: int) -> Batch:
+        return self._fixed[index]
+
+    def on_epoch_end(self) -> None:
+        self._fixed.epoch_ended()
+
+
+class FixedFromPyDataset(FixedPyDataset):
+    """The same of another ``PyDataset``: with its workers, and it hears of each epoch."""
+
+    def __init__(self, source: Any, rule: BatchRule) -> None:  # noqa: ANN401
+        super().__init__(
+            IndexedBatches(_PyDatasetSamples(source), rule),
+            workers=source.workers,
+            use_multiprocessing=source.use_multiprocessing,
+            max_queue_size=source.max_queue_size,
+        )
+        self._source = source
+
+    def on_epoch_begin(self) -> None:
+        begin = getattr(self._source, "on_epoch_begin", None)  # an older Keras has none
+        if begin is not None:
+            begin()
+
+    def on_epoch_end(self) -> None:
+        self._source.on_epoch_end()
+
+
+class _PyDatasetSamples(BatchedSamples):
+    def __init__(self, source: Any) -> None:  # noqa: ANN401
+        super().__init__(source)
+        self._source = source
+
+    def batches_in_source(self) -> int | None:
+        batches: int | None = self._source.num_batches
+        return batches

@@ -1,0 +1,138 @@
+"""Batches of one size from a ``tf.data.Dataset``, as another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import tensorflow as tf
+
+from trainer_hooks.batches.batch_rule import BatchRule, parts_of
+
+_MOST_STAGES: Final = 64
+_BATCHES: Final = frozenset({"Batch", "PaddedBatch", "ParallelBatch"})
+_UNBATCHES: Final = frozenset({"FlatMap", "Interleave", "ParallelInterleave", "Unbatch"})
+_KEEPS_LENGTHS: Final = frozenset({"Cache", "Options", "Prefetch", "Shuffle"})
+"""Stages whose elements have the lengths they had, and are as many."""
+
+
+def fixed_dataset(dataset: Any, rule: BatchRule) -> Any:  # noqa: ANN401
+    """A dataset of the same samples in batches by the rule, with a known static batch size.
+
+    Raises:
+        ValueError: It cannot be seen whether the elements are samples or batches, or
+            ``"pad"`` finds no targets.
+    """
+    if rule.tail == "pad":
+        parts_of(dataset.element_spec)
+    batched = _holds_batches(dataset)
+    samples = _samples_in(dataset, batched=batched)
+    drop = rule.tail == "drop"
+    if batched:
+        whole = dataset.rebatch(rule.batch_size, drop_remainder=drop)
+    else:
+        whole = dataset.batch(rule.batch_size, drop_remainder=drop)
+    if not drop:
+        whole = whole.map(lambda *batch: _finished(batch, dataset.element_spec, rule))
+    if samples is not None:
+        whole = whole.apply(tf.data.experimental.assert_cardinality(rule.count(samples)))
+    return whole
+
+
+def _holds_batches(dataset: Any) -> bool:  # noqa: ANN401
+    """Whether its elements are batches: by their shapes, else by how it was made."""
+    shapes = [spec.shape for spec in _specs(dataset)]
+    if any(shape.rank == 0 for shape in shapes):
+        return False  # a number for each sample
+    if all(shape.rank is not None for shape in shapes):
+        lengths = {shape[0] for shape in shapes}
+        if len(lengths) > 1:
+            return False
+        if lengths == {None}:
+            return True
+    if any(kind in _BATCHES for kind, _ in _stages(dataset, until=_UNBATCHES)):
+        return True
+    raise ValueError(
+        "it cannot be seen whether the elements of this tf.data.Dataset are samples or batches, "
+        f"{dataset.element_spec}: call its .unbatch() first if they are batches, and "
+        f".batch(...) if they are samples"
+    )
+
+
+def _samples_in(dataset: Any, *, batched: bool) -> int | None:  # noqa: ANN401
+    """How many samples it holds; ``None`` where that is not known without going through it."""
+    elements = int(dataset.cardinality())
+    if elements < 0:
+        return None
+    if not batched:
+        return elements
+    each = _specs(dataset)[0].shape[:1]
+    if each.is_fully_defined():
+        return elements * int(each[0])
+    for kind, stage in _stages(dataset):
+        if kind in _BATCHES:
+            # Dropping its last one it would have said how long its batches are.
+            samples = int(stage._input_dataset.cardinality())
+            return samples if samples >= 0 else None
+        if kind not in _KEEPS_LENGTHS:
+            break
+    return None
+
+
+def _specs(dataset: Any) -> list[Any]:  # noqa: ANN401
+    every = tf.nest.flatten(dataset.element_spec)
+    return [spec for spec in every if getattr(spec, "shape", None) is not None]
+
+
+def _stages(
+    dataset: Any,  # noqa: ANN401
+    until: frozenset[str] = frozenset(),
+) -> Iterator[tuple[str, Any]]:
+    """Its stages, the last one first, by kind: as far as each has one source.
+
+    TensorFlow tells its stages in private only: where a release names them otherwise, fewer
+    are seen, and less is known.
+    """
+    stage = dataset
+    for _ in range(_MOST_STAGES):
+        kind = type(stage).__name__.strip("_").removesuffix("V2").removesuffix("Dataset")
+        source = getattr(stage, "_input_dataset", None)
+        if source is None or kind in until:
+            return
+        yield kind, stage
+        stage = source
+
+
+def _finished(batch: tuple[Any, ...], spec: Any, rule: BatchRule) -> Any:  # noqa: ANN401
+    """One batch, made whole within the graph; ``batch`` is what ``map`` unpacked."""
+    whole = batch if isinstance(spec, tuple) else batch[0]
+    size = rule.batch_size
+    rows = tf.shape(tf.nest.flatten(whole)[0])[0]
+    in_turn = tf.range(size) % rows
+
+    def filled(leaf: Any) -> Any:  # noqa: ANN401
+        if isinstance(leaf, tf.SparseTensor):
+            raise ValueError(
+                f'sparse tensors cannot be filled up (tail="{rule.tail}"): take tail="drop", or '
+                "make them dense with tf.sparse.to_dense"
+            )
+        many = tf.cond(rows == size, lambda: leaf, lambda: tf.gather(leaf, in_turn))
+        return tf.ensure_shape(many, [size, *leaf.shape[1:]]) if tf.is_tensor(leaf) else many
+
+    whole = tf.nest.map_structure(filled, whole)
+    return _weighted(whole, rows, rule) if rule.tail == "pad" else whole
+
+
+def _weighted(batch: Any, rows: Any, rule: BatchRule) -> Any:  # noqa: ANN401
+    inputs, targets, weights = parts_of(batch)
+    of_real = rule.batch_size / rows if rule.reduction == "mean" else tf.ones([], tf.float64)
+    factors = tf.where(tf.range(rule.batch_size) < rows, of_real, 0)
+
+    def weighted(leaf: Any) -> Any:  # noqa: ANN401
+        kept = leaf if leaf.dtype.is_floating else tf.cast(leaf, tf.float32)
+        by_row = tf.reshape(factors, [-1] + [1] * (len(leaf.shape) - 1))
+        return kept * tf.cast(by_row, kept.dtype)
+
+    if weights is None:
+        return inputs, targets, tf.cast(factors, tf.float32)
+    return inputs, targets, tf.nest.map_structure(weighted, weights)
