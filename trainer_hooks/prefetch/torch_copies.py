@@ -97,7 +97,7 @@ class CudaHost(TorchHost):
     def _used_on(self, stream: Any, leaf: Any) -> Any:  # noqa: ANN401
         if isinstance(leaf, NotCopied):
             return _moved(leaf.thing, self._device)
-        if isinstance(leaf, torch.Tensor) and leaf.is_cuda:
+        if isinstance(leaf, torch.Tensor) and leaf.device.type == self._device.type:
             leaf.record_stream(stream)
         return leaf
 

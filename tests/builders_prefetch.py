@@ -1,0 +1,57 @@
+"""Sources of batches that count how often they are asked, and the gaps between batches."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from statistics import median
+from typing import Any
+
+READER = "gpumon-prefetch"
+
+
+class Source:
+    """Batches that take a while each, and are counted as they are pulled."""
+
+    def __init__(self, batches: Iterable[Any], seconds: float = 0.0) -> None:
+        self.batches = list(batches)
+        self.seconds = seconds
+        self.pulled = 0
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.batches:
+            self.pulled += 1
+            time.sleep(self.seconds)
+            yield batch
+
+
+def most_ahead(batches: Iterable[Any], pulled: Callable[[], int], pause_s: float = 0.03) -> int:
+    """How many batches were pulled, at most, beyond those handed out: each is used a while."""
+    ahead = []
+    for count, _ in enumerate(batches, start=1):
+        time.sleep(pause_s)
+        ahead.append(pulled() - count)
+    return max(ahead)
+
+
+def usual_gap_s(batches: Iterable[Any], step: Callable[[Any], object]) -> float:
+    """The wait before a batch: the median, without the first, for which nothing can be ready."""
+    gaps_s = []
+    source = iter(batches)
+    while True:
+        began_s = time.monotonic()
+        try:
+            batch = next(source)
+        except StopIteration:
+            return median(gaps_s[1:])
+        gaps_s.append(time.monotonic() - began_s)
+        step(batch)
+
+
+def readers() -> list[threading.Thread]:
+    """The threads that read ahead at the moment."""
+    return [thread for thread in threading.enumerate() if thread.name == READER]

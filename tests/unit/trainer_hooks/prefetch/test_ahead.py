@@ -1,0 +1,242 @@
+"""Specification of reading ahead, whatever the framework."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders_prefetch import Source, most_ahead, readers, usual_gap_s
+from tests.patience import until
+from trainer_hooks.prefetch.ahead import Host, ahead
+
+ROOT = Path(__file__).resolve().parents[4]
+
+LEFT_OPEN = """
+import json, os, threading
+from trainer_hooks.prefetch.ahead import Host, ahead
+batches = iter(ahead(range(1000), 2, Host()))
+found = [next(batches)]
+while len(batches.gi_frame.f_locals["reader"]._ready) < 2:
+    pass
+reading, writing = os.pipe()
+if os.fork() == 0:
+    said = []
+    try:
+        for batch in batches:
+            said.append(batch)
+    except RuntimeError as error:
+        said.append(str(error))
+    os.write(writing, json.dumps(said).encode())
+    os._exit(0)
+os.wait()
+print(os.read(reading, 1000).decode())
+"""
+
+
+class TestBatchesThatAreReadAhead:
+    @pytest.mark.parametrize("depth", [1, 2, 7, 100])
+    def test_are_the_same_in_the_same_order(self, depth: int) -> None:
+        assert list(ahead(range(20), depth, Host())) == list(range(20))
+
+    @pytest.mark.parametrize("depth", [1, 2, 3])
+    def test_are_ahead_by_the_depth_and_never_by_more(self, depth: int) -> None:
+        source = Source(range(8))
+
+        assert most_ahead(ahead(source, depth, Host()), lambda: source.pulled) == depth
+
+    def test_are_not_read_before_the_first_is_asked_for(self) -> None:
+        source = Source(range(8))
+
+        batches = iter(ahead(source, 2, Host()))
+
+        assert source.pulled == 0
+        assert next(batches) == 0
+
+    def test_are_held_by_nobody_else_once_they_are_handed_out(self) -> None:
+        class Batch:
+            pass
+
+        alive: list[weakref.ref[Batch]] = []
+
+        def source() -> Iterator[Batch]:
+            for _ in range(10):
+                batch = [Batch()]
+                alive.append(weakref.ref(batch[0]))
+                yield batch.pop()
+
+        most = 0
+        batches = ahead(source(), 3, Host())
+        for batch in batches:
+            del batch
+            time.sleep(0.01)
+            most = max(most, sum(one() is not None for one in alive))
+        assert most <= 3
+
+    def test_are_placed_in_the_thread_and_received_in_the_training(self) -> None:
+        class Noting(Host):
+            def place(self, batch: Any) -> Any:
+                return batch, threading.current_thread()
+
+            def receive(self, placed: Any) -> Any:
+                return *placed, threading.current_thread()
+
+        ((batch, placed, received),) = ahead(["a batch"], 2, Noting())
+
+        assert batch == "a batch"
+        assert placed is not threading.current_thread()
+        assert received is threading.current_thread()
+
+    def test_see_the_variables_of_the_training_s_context(self) -> None:
+        variable = contextvars.ContextVar("variable", default="of nobody")
+
+        def source() -> Iterator[str]:
+            yield variable.get()
+
+        variable.set("of the training")
+
+        assert list(ahead(source(), 2, Host())) == ["of the training"]
+
+
+class TestTheGapBetweenBatches:
+    def test_is_shorter_when_they_are_read_ahead(self) -> None:
+        def gap_s(batches: Any) -> float:
+            return usual_gap_s(batches, lambda _: time.sleep(0.02))
+
+        source = Source(range(12), seconds=0.02)
+
+        assert gap_s(ahead(source, 2, Host())) < gap_s(source) / 2
+
+
+class TestAnError:
+    @pytest.mark.parametrize("error", [OSError("torn"), EOFError(), KeyboardInterrupt()], ids=repr)
+    def test_of_the_source_is_raised_where_its_batch_would_have_come(
+        self, error: BaseException
+    ) -> None:
+        def source() -> Iterator[int]:
+            yield from (1, 2, 3)
+            raise error
+
+        batches = ahead(source(), 2, Host())
+
+        assert [next(batches) for _ in range(3)] == [1, 2, 3]
+        with pytest.raises(type(error)) as caught:
+            next(batches)
+        assert caught.value is error
+        assert list(batches) == []
+        assert readers() == []
+
+    def test_of_the_placing_is_raised_there_too(self) -> None:
+        class Full(Host):
+            def place(self, batch: int) -> int:
+                if batch == 2:
+                    raise MemoryError("the device is full")
+                return batch
+
+        batches = ahead(iter([1, 2, 3]), 2, Full())
+
+        assert next(batches) == 1
+        with pytest.raises(MemoryError, match="the device is full"):
+            next(batches)
+
+
+class TestTheThread:
+    def test_is_over_when_the_data_is(self) -> None:
+        assert len(list(ahead(range(5), 2, Host()))) == 5
+
+        assert readers() == []
+
+    def test_is_over_when_a_loop_is_left_early(self) -> None:
+        for batch in ahead(Source(range(100)), 2, Host()):
+            if batch == 3:
+                break
+
+        assert readers() == []
+
+    def test_closes_a_generator_that_it_leaves_early(self) -> None:
+        closed = []
+
+        def source() -> Iterator[int]:
+            try:
+                yield from range(100)
+            finally:
+                closed.append(threading.current_thread().name)
+
+        batches = ahead(source(), 2, Host())
+        assert next(batches) == 0
+        batches.close()
+
+        assert closed == ["gpumon-prefetch"]
+
+    def test_reads_nothing_more_once_a_loop_is_left(self) -> None:
+        source = Source(range(100), seconds=0.02)
+        for _ in ahead(source, 2, Host()):
+            break
+
+        pulled = source.pulled
+        time.sleep(0.06)
+        assert source.pulled == pulled
+
+    def test_keeps_no_process_from_its_end_and_is_missed_in_a_forked_one(self) -> None:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", LEFT_OPEN],
+            cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+        assert (done.returncode, done.stderr) == (0, "")
+        *batches, said = json.loads(done.stdout)
+        assert batches == [1, 2]
+        assert "a process that was forked has none" in said
+
+
+class TestWhatStandsForTheData:
+    def test_starts_anew_as_often_as_the_data(self) -> None:
+        batches = ahead([1, 2, 3], 2, Host())
+
+        assert [list(batches), list(batches)] == [[1, 2, 3], [1, 2, 3]]
+
+    def test_can_be_iterated_over_twice_at_once(self) -> None:
+        batches = ahead([1, 2, 3], 2, Host())
+
+        assert list(zip(batches, batches, strict=True)) == [(1, 1), (2, 2), (3, 3)]
+
+    def test_has_its_length_and_its_attributes(self) -> None:
+        source = Source([1, 2, 3])
+        batches = ahead(source, 2, Host())
+
+        assert (len(batches), batches.seconds) == (3, 0.0)
+        with pytest.raises(AttributeError):
+            _ = batches.no_such_thing
+
+    def test_has_no_length_where_the_data_has_none(self) -> None:
+        class Stream:
+            def __iter__(self) -> Iterator[int]:
+                return iter([1, 2])
+
+        with pytest.raises(TypeError):
+            len(ahead(Stream(), 2, Host()))
+
+    def test_goes_on_where_an_iterator_was_left(self) -> None:
+        batches = ahead(iter(range(10)), 2, Host())
+
+        assert [next(batches), next(batches)] == [0, 1]
+        assert list(batches) == list(range(2, 10))
+
+    def test_waits_for_a_batch_that_is_being_read_when_it_is_let_go_of(self) -> None:
+        source = Source(range(100), seconds=0.05)
+        batches = iter(ahead(source, 2, Host()))
+        next(batches)
+        assert until(lambda: source.pulled == 2)
+
+        del batches
+
+        assert readers() == []

@@ -1,0 +1,110 @@
+"""Specification of what ``prefetch_to_device`` takes, and whom it asks, without any framework."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.test_hooks_stay_light import HEAVY, loaded_by
+from trainer_hooks.prefetch import prefetch_to_device
+from trainer_hooks.prefetch.kinds import Kind, kind_of
+
+
+class TestTheDepth:
+    @pytest.mark.parametrize("depth", [0, -1])
+    def test_below_one_is_refused(self, depth: int) -> None:
+        with pytest.raises(ValueError, match=rf"a whole number of 1 or more, not {depth}$"):
+            prefetch_to_device([], depth)
+
+    @pytest.mark.parametrize("depth", [1.5, "2", None, True])
+    def test_that_is_no_whole_number_is_refused(self, depth: Any) -> None:
+        with pytest.raises(TypeError, match="a whole number of 1 or more"):
+            prefetch_to_device([], depth)
+
+
+class OneArray:
+    shape = (3,)
+    dtype = "float32"
+
+    def __iter__(self) -> Iterator[float]:
+        return iter([1.0, 2.0, 3.0])
+
+
+class TestWhatIsNoData:
+    @pytest.mark.parametrize("data", ["rows.csv", b"rows", {"x": [1]}, OneArray()])
+    def test_is_refused_though_it_can_be_iterated_over(self, data: Any) -> None:
+        with pytest.raises(TypeError, match="must hand out batches one by one"):
+            prefetch_to_device(data)
+
+    @pytest.mark.parametrize("data", [3, None, object()])
+    def test_is_refused(self, data: Any) -> None:
+        with pytest.raises(TypeError, match="must be something to iterate over"):
+            prefetch_to_device(data)
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes it seem as if these modules alone were imported."""
+
+    def import_these(**modules: Any) -> None:
+        for name in ("jax", "torch", "keras", "tensorflow"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        for name, contents in modules.items():
+            module = ModuleType(name)
+            vars(module).update(contents)
+            monkeypatch.setitem(sys.modules, name, module)
+
+    return import_these
+
+
+class TestPlainBatches:
+    @pytest.mark.parametrize(("name", "kind"), [("jax", Kind.JAX), ("torch", Kind.TORCH)])
+    def test_are_for_the_framework_that_is_there(self, only: Any, name: str, kind: Kind) -> None:
+        only(**{name: {}})
+
+        assert kind_of([]) is kind
+
+    @pytest.mark.parametrize(
+        ("backend", "kind"),
+        [("jax", Kind.JAX), ("torch", Kind.TORCH), ("tensorflow", Kind.HOST)],
+    )
+    def test_are_for_the_backend_of_keras_whatever_else_is_there(
+        self, only: Any, backend: str, kind: Kind
+    ) -> None:
+        told = ModuleType("keras.backend")
+        vars(told)["backend"] = lambda: backend
+        only(keras={"backend": told}, jax={}, torch={}, tensorflow={})
+
+        assert kind_of([]) is kind
+
+    def test_for_two_frameworks_need_a_device(self, only: Any) -> None:
+        only(jax={}, torch={})
+
+        with pytest.raises(TypeError, match="both JAX and torch are loaded"):
+            kind_of([])
+        assert kind_of([], "cuda:1") is Kind.TORCH
+
+    def test_for_no_framework_are_refused(self, only: Any) -> None:
+        only()
+
+        with pytest.raises(TypeError, match="neither JAX, torch nor Keras is loaded"):
+            prefetch_to_device([])
+
+    def test_are_told_by_a_device_of_a_framework(self, only: Any) -> None:
+        only(jax={}, torch={})
+        of_jax = type("Device", (), {"__module__": "jaxlib.xla_client"})()
+        of_torch = type("device", (), {"__module__": "torch"})()
+
+        assert kind_of([], of_jax) is Kind.JAX
+        assert kind_of([], of_torch) is Kind.TORCH
+
+
+def test_importing_the_room_brings_no_framework_and_starts_no_thread() -> None:
+    loaded = loaded_by("from trainer_hooks.prefetch import prefetch_to_device")
+
+    assert [name for name in loaded if name.split(".")[0] in HEAVY] == []
+    assert loaded[-1] == "1"
