@@ -1,0 +1,131 @@
+"""Starts the ranks of several jobs, and what one process does, and writes down what came of it.
+
+    python -m tests.loops.ddp_ranks FOLDER gloo 2 3
+
+torch is imported once, and the ranks forked: before anything is computed, for a process
+that has computed with gradients, or with CUDA, cannot be forked any more.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+
+from tests.loops.ddp_lessons import LESSONS, NORMS, SYNCED_NORMS, Rank, learned_alone
+from trainer_hooks.ddp import RatioSampler, global_mean, global_sum
+
+PATIENCE_S = 100.0
+
+
+def lessons_of(backend: str) -> dict[str, Any]:
+    """Batch norm is synced on GPUs only."""
+    return LESSONS | NORMS | (SYNCED_NORMS if backend == "nccl" else {})
+
+
+def refusal(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    return "it was not refused"
+
+
+def refusals(rank: int) -> dict[str, str]:
+    """What this rank is told where the ranks are not given the same."""
+    world = distributed.get_world_size()
+    sampler = RatioSampler(range(60), 12)
+    equal = [1] * world
+    told = {
+        "seeds": refusal(lambda: RatioSampler(range(60), 12, shuffle=True, seed=rank)),
+        "lengths": refusal(lambda: RatioSampler(range(60 + rank), 12)),
+        "start": refusal(lambda: RatioSampler(range(60), 12, [1] * world if rank else [1, 0, 1])),
+        "ratios": refusal(lambda: sampler.set_ratios([1 + rank] + [1] * (world - 1))),
+        "zero": refusal(lambda: sampler.set_ratios(equal if rank != 1 else [0] * world)),
+        "step": refusal(lambda: sampler.set_ratios(equal, from_step=rank)),
+        "group": refusal(lambda: RatioSampler(range(9), 9, rank=0, world_size=1,
+                                              group=distributed.group.WORLD)),
+    }  # fmt: skip
+    sampler.set_epoch(rank)
+    told["epoch"] = refusal(lambda: sampler.set_ratios(equal))
+    told["ratios afterwards"] = str(sampler.ratios)
+    return told
+
+
+def levelling(rank: int) -> dict[str, Any]:
+    """Ranks as slow as their number, whose loaders draw unequally far ahead."""
+    world = distributed.get_world_size()
+    sampler = RatioSampler(range(1200), 120)
+    drawn = iter(sampler)
+    ahead = [next(drawn) for _ in range(1 + rank)]
+    unknown = sampler.level(0.0 if rank == 0 else 1.0)
+    levelled = sampler.level(0.1 * (1 + rank))
+    again = sampler.level(0.1 + 0.001 * rank)
+    sizes = [len(batch) for batch in [*ahead, *drawn]]
+    return {
+        "unknown": unknown, "levelled": levelled, "again": again, "sizes": sizes,
+        "changes": [at for at, (one, other) in enumerate(pairwise(sizes), 1) if one != other],
+        "world": world,
+    }  # fmt: skip
+
+
+def work(folder: Path, backend: str, rank: int, world: int) -> None:
+    """Everything that one rank of a job does."""
+    torch.set_num_threads(1)
+    device = f"cuda:{rank}" if backend == "nccl" else "cpu"
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    distributed.init_process_group(
+        backend, init_method=f"file://{folder}/meeting-of-{world}", rank=rank, world_size=world,
+        timeout=timedelta(seconds=60),
+    )  # fmt: skip
+    report: dict[str, Any] = {}
+    for name, lesson in lessons_of(backend).items():
+        one = Rank(lesson, rank, world, device)
+        report[name] = {
+            "weights": one.learn(), "samples": one.samples, "changed_from": one.changed_from,
+        }  # fmt: skip
+    report["refusals"] = refusals(rank)
+    report["levelling"] = levelling(rank)
+    report["mean"] = global_mean(torch.tensor(10.0 * rank), 1 + rank)
+    report["mean of nothing"] = global_mean(0.0, 0)
+    report["sum"] = global_sum(1 + rank)
+    (folder / f"{world}-{rank}.json").write_text(json.dumps(report))
+    distributed.destroy_process_group()
+
+
+def main(folder: Path, backend: str, worlds: list[int]) -> int:
+    """0 where every rank came to its end."""
+    context = multiprocessing.get_context("fork")
+    ranks = [
+        context.Process(target=work, args=(folder, backend, rank, world))
+        for world in worlds
+        for rank in range(world)
+    ]
+    for process in ranks:
+        process.start()
+    device = "cuda:0" if backend == "nccl" else "cpu"
+    alone = {name: learned_alone(lesson, device) for name, lesson in lessons_of(backend).items()}
+    (folder / "alone.json").write_text(json.dumps(alone))
+    give_up_s = time.monotonic() + PATIENCE_S
+    for process in ranks:
+        process.join(max(0.1, give_up_s - time.monotonic()))
+    for process in ranks:
+        process.kill()
+    return int(any(process.exitcode for process in ranks))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    raise SystemExit(main(Path(sys.argv[1]), sys.argv[2], [int(word) for word in sys.argv[3:]]))
