@@ -8,6 +8,8 @@ that has computed with gradients, or with CUDA, cannot be forked any more.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import multiprocessing
 import os
@@ -24,6 +26,7 @@ from torch import distributed
 
 from tests.loops.ddp_lessons import LESSONS, NORMS, SYNCED_NORMS, Rank, learned_alone
 from trainer_hooks.ddp import RatioSampler, global_mean, global_sum
+from trainer_hooks.examples import ddp_training
 
 PATIENCE_S = 100.0
 
@@ -79,6 +82,15 @@ def levelling(rank: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def example(folder: Path) -> Any:
+    """The example, whose first rank is twice as fast as the second; what it printed."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        words = f"--spans {folder}/spans.jsonl --sample-ms 1 2 --epochs 3 --level"
+        ddp_training.main(words.split())
+    return json.loads(printed.getvalue() or "null")
+
+
 def work(folder: Path, backend: str, rank: int, world: int) -> None:
     """Everything that one rank of a job does."""
     torch.set_num_threads(1)
@@ -100,6 +112,7 @@ def work(folder: Path, backend: str, rank: int, world: int) -> None:
     report["mean"] = global_mean(torch.tensor(10.0 * rank), 1 + rank)
     report["mean of nothing"] = global_mean(0.0, 0)
     report["sum"] = global_sum(1 + rank)
+    report["example"] = example(folder) if world == 2 and backend == "gloo" else None
     (folder / f"{world}-{rank}.json").write_text(json.dumps(report))
     distributed.destroy_process_group()
 

@@ -43,6 +43,9 @@ class Jobs:
             for world in WORLDS
             for rank in range(world)
         }
+        self.spans = [
+            json.loads(line) for line in (folder / "spans.jsonl").read_text().splitlines()
+        ]
 
     def told(self, world: int, name: str) -> list[Any]:
         """What each rank of a job says of something."""
@@ -175,3 +178,32 @@ class TestRanksThatAreNotEquallyFast:
     ) -> None:
         for word in jobs.told(world, "levelling"):
             assert (word["unknown"], word["again"]) == (None, None)
+
+
+class TestTheExampleOfUnequalRanks:
+    """The first rank sleeps 1 ms for each sample, the second 2 ms; 10 steps of 48 an epoch."""
+
+    def test_learns(self, jobs: Jobs) -> None:
+        told, silent = jobs.told(2, "example")
+
+        assert told["steps"] == 30
+        assert told["losses"][2] < told["losses"][1] < told["losses"][0]
+        assert silent is None
+
+    def test_gives_the_faster_rank_more_after_an_epoch(self, jobs: Jobs) -> None:
+        told = jobs.told(2, "example")[0]["ratios"]
+        shares = [first / (first + second) for first, second in told]
+
+        assert shares[0] == 0.5
+        assert shares[1:] == pytest.approx([2 / 3] * 2, abs=0.05)
+
+    def test_lets_both_ranks_compute_for_equally_long_then(self, jobs: Jobs) -> None:
+        busy = [[0.0, 0.0] for _ in range(3)]
+        for gpu in (0, 1):
+            spans = [span for span in jobs.spans if span["gpu"] == gpu]
+            for number, span in enumerate(spans):
+                busy[number // 10][gpu] += (span["end_ns"] - span["start_ns"]) / 1e9
+
+        skews = [max(pair) / min(pair) for pair in busy]
+        assert skews[0] > 1.6
+        assert skews[2] < 1.25

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
@@ -120,6 +121,19 @@ class TestTheShares:
 
         with pytest.raises(ValueError, match='reduction must be "mean" or "sum", got \'none\''):
             share.weigh(1.0, reduction="none")  # type: ignore[arg-type]
+
+    def test_hold_gradients_back_until_the_last_micro_batch_of_a_step(self) -> None:
+        class Model:
+            def no_sync(self) -> Any:
+                return nullcontext("held back")
+
+        sampler = samplers(7, 5, (3, 2), micro_batches=2)[0]
+        held = []
+        for batch in range(3):
+            with sampler.share_of(batch).accumulating(Model()) as state:
+                held.append(state)
+
+        assert held == ["held back", None, None]
 
     def test_leave_a_model_alone_that_is_on_one_device(self) -> None:
         share = BatchShare(step=0, samples=1, step_samples=2, world_size=1, ends_step=False)

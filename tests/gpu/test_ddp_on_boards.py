@@ -1,0 +1,77 @@
+"""The ratios of ranks on real GPUs, one each, over NCCL; they need not be alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WORLD = 2
+PLAIN, NORMALISED = 1e-6, 1e-5
+"""How far off weights may be; a GPU adds the statistics of batch norm up in another order."""
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[Any]]:
+    """What one process learned on the first GPU, and what each of two ranks says."""
+    if find_spec("torch") is None:
+        pytest.skip("torch is not installed here")
+    import torch
+
+    if torch.cuda.device_count() < WORLD:
+        pytest.skip(f"needs {WORLD} GPUs, and torch sees {torch.cuda.device_count()}")
+    if not torch.distributed.is_nccl_available():
+        pytest.skip("this torch has no NCCL")
+    folder = tmp_path_factory.mktemp("ranks")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.loops.ddp_ranks", str(folder), "nccl", str(WORLD)],
+        cwd=ROOT, env={**os.environ, "GPUMON_RUNTIME_DIR": str(folder / "run")},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ranks = [json.loads((folder / f"{WORLD}-{rank}.json").read_text()) for rank in range(WORLD)]
+    return json.loads((folder / "alone.json").read_text()), ranks
+
+
+class TestRanksOnGpus:
+    def test_learn_what_one_gpu_does(self, learned: tuple[dict[str, Any], list[Any]]) -> None:
+        from tests.loops.ddp_lessons import LESSONS
+
+        alone, ranks = learned
+        weighed = [name for name, lesson in LESSONS.items() if lesson.weighed]
+
+        assert {name: furthest(alone, ranks, name) <= PLAIN for name in weighed} == dict.fromkeys(
+            weighed, True
+        )
+
+    def test_normalise_as_one_gpu_does_where_they_do_it_together(
+        self, learned: tuple[dict[str, Any], list[Any]]
+    ) -> None:
+        assert furthest(*learned, "synced batch norm") <= NORMALISED
+
+    def test_agree_over_nccl(self, learned: tuple[dict[str, Any], list[Any]]) -> None:
+        _, ranks = learned
+
+        assert [told["sum"] for told in ranks] == [3.0, 3.0]
+        assert {told["refusals"]["seeds"] for told in ranks} == {
+            "all ranks must have the same seed: rank 0 has 0, and rank 1 has 1"
+        }
+
+
+def furthest(alone: dict[str, Any], ranks: list[Any], lesson: str) -> float:
+    """How far any rank's weights are from those of one process."""
+    far: float = max(
+        abs(one - other)
+        for told in ranks
+        for one, other in zip(alone[lesson], told[lesson]["weights"], strict=True)
+    )
+    return far

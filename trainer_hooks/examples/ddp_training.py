@@ -1,0 +1,120 @@
+r"""A PyTorch training on unequal GPUs: DDP, with a share of each batch for each rank.
+
+    torchrun --standalone --nproc-per-node 2 -m trainer_hooks.examples.ddp_training \
+        --spans /tmp/busy.jsonl --sample-ms 1 2 --ratios 1 1 --level
+
+Each rank stands for a GPU that needs so many milliseconds for a sample: they sleep, on
+purpose, so that any machine shows who waits for whom. With ``--level`` the ratios follow,
+after each epoch, from how long each rank computed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+from trainer_hooks import phase, step, timed
+from trainer_hooks.ddp import RatioSampler, global_mean
+from trainer_hooks.examples.busy_spans import BusySpans
+from trainer_hooks.examples.command_line import duration, positive
+
+FEATURES, CLASSES, SAMPLES = 16, 4, 480
+
+
+class SlowGpu(torch.nn.Module):  # type: ignore[misc]  # torch: no types here
+    """Passes rows on after so many milliseconds each, and notes when it was busy."""
+
+    def __init__(self, sample_ms: float, spans: BusySpans) -> None:
+        super().__init__()
+        self._sample_seconds = sample_ms / 1000
+        self._spans = spans
+
+    def forward(self, rows: Any) -> Any:
+        self._spans.measure(lambda: time.sleep(self._sample_seconds * len(rows)))
+        return rows
+
+
+def rows_and_classes() -> Any:
+    """Self-made data that a linear rule tells apart."""
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.randn(SAMPLES, FEATURES, generator=generator)
+    return TensorDataset(
+        rows, (rows @ torch.randn(FEATURES, CLASSES, generator=generator)).argmax(1)
+    )
+
+
+def train(sampler: RatioSampler, loader: Any, gpu: SlowGpu, spans: BusySpans, args: Any) -> Any:
+    """Train for some epochs; the mean loss over all ranks in each, and the ratios then in force."""
+    torch.manual_seed(1)
+    layers = (torch.nn.Linear(FEATURES, 32), torch.nn.ReLU(), torch.nn.Linear(32, CLASSES))
+    model = DistributedDataParallel(torch.nn.Sequential(gpu, *layers))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses, ratios = [], []
+    for epoch in range(args.epochs):
+        sampler.set_epoch(epoch)
+        busy_before_ns, total, count = spans.busy_ns, 0.0, 0
+        for (rows, labels), share in timed(sampler.shares(loader)):
+            with phase("train_step"):
+                with share.accumulating(model):
+                    loss = cross_entropy(model(rows), labels)
+                    share.weigh(loss).backward()
+                if share.ends_step:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            step(samples=share.samples)
+            total, count = total + loss.item() * share.samples, count + share.samples
+        losses.append(global_mean(total, count))
+        ratios.append(sampler.ratios)
+        if args.level:
+            sampler.level((spans.busy_ns - busy_before_ns) / 1e9)
+    return losses, ratios
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train once; rank 0 prints one JSON line about it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--spans", type=Path, required=True, help="file for the true busy spans")
+    parser.add_argument(
+        "--sample-ms", type=duration, nargs="+", default=[1.0, 2.0], help="of each rank's GPU"
+    )
+    parser.add_argument("--ratios", type=float, nargs="+", help="of the ranks; equal by default")
+    parser.add_argument("--batch-size", type=positive, default=48, help="samples of all ranks")
+    parser.add_argument("--micro-batches", type=positive, default=1, help="for each step")
+    parser.add_argument("--epochs", type=positive, default=5)
+    parser.add_argument("--level", action="store_true", help="follow what each rank takes")
+    args = parser.parse_args(argv)
+    if not distributed.is_initialized():
+        if "RANK" not in os.environ:
+            parser.error("start it with torchrun, which says how many ranks there are")
+        distributed.init_process_group("gloo")
+    rank = distributed.get_rank()
+    os.environ.setdefault("GPUMON_GPUS", str(rank))
+    with BusySpans(args.spans, rank) as spans:
+        data = rows_and_classes()
+        sampler = RatioSampler(
+            data, args.batch_size, args.ratios, shuffle=True, micro_batches=args.micro_batches
+        )
+        loader = DataLoader(data, batch_sampler=sampler)
+        gpu = SlowGpu(args.sample_ms[rank % len(args.sample_ms)], spans)
+        losses, ratios = train(sampler, loader, gpu, spans, args)
+    if rank == 0:
+        result = {"steps": sampler.steps * args.epochs, "losses": losses, "ratios": ratios}
+        print(json.dumps(result), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
