@@ -31,7 +31,7 @@ class Source:
 
 def most_ahead(batches: Iterable[Any], pulled: Callable[[], int], pause_s: float = 0.03) -> int:
     """How many batches were pulled, at most, beyond those handed out: each is used a while."""
-    ahead = []
+    ahead: list[int] = []
     for count, _ in enumerate(batches, start=1):
         time.sleep(pause_s)
         ahead.append(pulled() - count)
@@ -40,7 +40,7 @@ def most_ahead(batches: Iterable[Any], pulled: Callable[[], int], pause_s: float
 
 def usual_gap_s(batches: Iterable[Any], step: Callable[[Any], object]) -> float:
     """The wait before a batch: the median, without the first, for which nothing can be ready."""
-    gaps_s = []
+    gaps_s: list[float] = []
     source = iter(batches)
     while True:
         began_s = time.monotonic()

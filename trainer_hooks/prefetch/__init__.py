@@ -42,7 +42,8 @@ def prefetch_to_device(data: Any, depth: int = 2, device: Any = None) -> Any:  #
     ``batch_size``, ``num_workers``, ...), is a ``DataLoader`` where that was one,
     and starts anew as often as ``data`` does. An error of ``data`` is raised
     where its batch would have come. Whoever stops early ends the reading: it
-    waits for the batch that is just being read, for 5 seconds at most.
+    waits for the batch that is just being read, for 5 seconds at most. (What is
+    kept, as Keras on TensorFlow keeps a generator, may go on: ``close()`` it.)
 
     A batch is not copied on a CPU, and the next one is made while it is used:
     data that fills the same array again and again must hand out copies. It runs in

@@ -19,7 +19,10 @@ def prefetched(data: Any, depth: int, device: Any) -> Any:  # noqa: ANN401
     """A ``Dataset`` that has its next elements ready, on the device.
 
     It must be the last stage: one that follows, such as the one that ``fit``
-    adds for ``class_weight``, takes the elements back to the host.
+    adds for ``class_weight``, takes the elements back to the host. It knows its
+    length if ``data`` does. Where nobody does, Keras ends an epoch with a step
+    on nothing, parts of which count, and which parts may differ by device:
+    ``steps_per_epoch``, or ``tf.data.experimental.assert_cardinality`` before, prevents it.
 
     Raises:
         ValueError: There is no such device: TensorFlow itself would keep the elements on the
@@ -29,8 +32,11 @@ def prefetched(data: Any, depth: int, device: Any) -> Any:  # noqa: ANN401
     if wanted == _HOST:
         return data.prefetch(depth)
     name = "/{}:{}".format(*wanted)
-    ahead = tf.data.experimental.prefetch_to_device(name, depth)
-    return _without_a_stage_of_its_own(data).apply(ahead)
+    to_device = tf.data.experimental.prefetch_to_device(name, depth)
+    ahead = _without_a_stage_of_its_own(data).apply(to_device)
+    # TensorFlow forgets the length, and to assert it would be a stage that no GPU has.
+    ahead.cardinality = data.cardinality
+    return ahead
 
 
 def _default() -> tuple[str, int]:

@@ -1,0 +1,188 @@
+"""A process of its own: tf.data and Keras with batches on the second of two logical devices."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+os.environ["KERAS_BACKEND"] = "tensorflow"
+os.environ["GPUMON_RUNTIME_DIR"] = tempfile.mkdtemp()
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
+from tests.builders_prefetch import Source, most_ahead, usual_gap_s  # noqa: E402
+from tests.keras import builders_keras as b  # noqa: E402
+from tests.keras import builders_tensorflow as t  # noqa: E402
+from trainer_hooks.keras_fit.adapter_facts import adapter_facts  # noqa: E402
+from trainer_hooks.prefetch import prefetch_to_device  # noqa: E402
+
+BATCHES = 12
+THERE = "CPU:1"
+PAUSE_S = 0.05
+COMPUTE_S = 0.02
+
+
+def dataset(source: Any) -> Any:
+    """What TensorFlow does of itself against a slow source is left out."""
+    return t.dataset(lambda: iter(source))
+
+
+def dataset_of_known_length(source: Any) -> Any:
+    return dataset(source).apply(tf.data.experimental.assert_cardinality(BATCHES))
+
+
+def numbered(seconds: float = 0.0) -> Source:
+    rng = np.random.default_rng(5)
+    rows = [rng.normal(size=(b.BATCH, b.FEATURES)).astype("float32") for _ in range(BATCHES)]
+    return Source([(some, some.sum(1, keepdims=True)) for some in rows], seconds)
+
+
+def what_comes() -> dict[str, Any]:
+    source = numbered()
+    data = prefetch_to_device(dataset(source), 2, THERE)
+    epochs = [list(data), list(data)]
+    return {
+        "devices": sorted({row.device for epoch in epochs for batch in epoch for row in batch}),
+        "host": sorted({batch[0].device for batch in prefetch_to_device(dataset(source), 2)}),
+        "equal": [
+            all(
+                np.array_equal(got, given)
+                for batch, true in zip(epoch, source.batches, strict=True)
+                for got, given in zip(batch, true, strict=True)
+            )
+            for epoch in epochs
+        ],
+        "lengths": [
+            len(prefetch_to_device(tf.data.Dataset.range(5), 2, THERE)),
+            int(data.cardinality()),
+        ],
+        "facts": adapter_facts(TFDatasetAdapter(data)),
+    }
+
+
+def ahead() -> dict[str, int]:
+    """By device and depth."""
+    found = {}
+    for device, depth in ((THERE, 1), (THERE, 3), ("CPU:0", 2)):
+        source = numbered()
+        data = prefetch_to_device(dataset(source), depth, device)
+        found[f"{device} {depth}"] = most_ahead(data, lambda of=source: of.pulled)  # type: ignore[misc]
+    return found
+
+
+def gaps_s() -> dict[str, float]:
+    def usual_s(data: Any) -> float:
+        return usual_gap_s(data, lambda _: time.sleep(0.02))
+
+    return {
+        "without": usual_s(dataset(numbered(0.02))),
+        "with": usual_s(prefetch_to_device(dataset(numbered(0.02)), 2, THERE)),
+        "on the host": usual_s(prefetch_to_device(dataset(numbered(0.02)), 2, "CPU:0")),
+    }
+
+
+def left_behind(make: Any) -> dict[str, Any]:
+    """What a training leaves, by what its data was made into."""
+
+    def data() -> Any:
+        return make(dataset_of_known_length(numbered()))
+
+    model = b.small_model()
+    history = model.fit(
+        data(),
+        validation_data=data(),
+        epochs=2,
+        verbose=0,
+    )
+    return {
+        "history": history.history,
+        "weights": [weight.tolist() for weight in model.get_weights()],
+        "evaluated": model.evaluate(data(), verbose=0),
+        "predicted": model.predict(data(), verbose=0).tolist(),
+    }
+
+
+def error() -> str:
+    def torn() -> Any:
+        yield numbered().batches[0]
+        raise OSError("the file is torn")
+
+    batches = iter(prefetch_to_device(t.dataset(torn), 2, THERE))
+    next(batches)
+    try:
+        next(batches)
+    except tf.errors.OpError as raised:
+        return str(raised)
+    return "none was raised"
+
+
+def there(data: Any) -> Any:
+    return prefetch_to_device(data, 2, THERE)
+
+
+def waits(make: Any) -> dict[str, float]:
+    """Of a training that waits: what is told, and what is true, from below; in seconds."""
+    fast_gaps_ns, fast_told_ns = _gaps_and_told_ns(make, 0.0)
+    gaps_ns, told_ns = _gaps_and_told_ns(make, PAUSE_S)
+    rest_ns = median(gap - told for gap, told in zip(fast_gaps_ns, fast_told_ns, strict=True))
+    true_ns = [gap - rest_ns for gap in gaps_ns]
+    errors_ns = [told - true for told, true in zip(told_ns, true_ns, strict=True)]
+    return {"true": mean(true_ns) / 1e9, "error": median(errors_ns) / 1e9}
+
+
+class Notes(keras.callbacks.Callback):  # type: ignore[misc]
+    """When each batch began: Keras fetches it then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun_ns: list[int] = []
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.begun_ns.append(time.monotonic_ns())
+
+
+def _gaps_and_told_ns(make: Any, pause_s: float) -> tuple[list[int], list[int]]:
+    """From a batch's beginning to its compute, and what was told of the fetch between."""
+    compute, notes = t.noting_compute(COMPUTE_S), Notes()
+    model = b.small_model(compute)
+    model.fit(dataset(b.SlowBatches(0.0)), steps_per_epoch=2, verbose=0)
+    compute.spans_ns.clear()
+    before = len(t.waits_told_ns())
+    data = make(dataset(b.SlowBatches(pause_s)))
+    model.fit(data, steps_per_epoch=BATCHES, verbose=0, callbacks=[notes, b.tagger()])
+    gaps_ns = [
+        computes[0] - begun
+        for begun, computes in zip(notes.begun_ns, compute.spans_ns, strict=True)
+    ]
+    return gaps_ns[1:], t.waits_told_ns()[before + 1 :]
+
+
+if __name__ == "__main__":
+    from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+
+    print(
+        json.dumps(
+            {
+                "comes": what_comes(),
+                "ahead": ahead(),
+                "gaps_s": gaps_s(),
+                "same": left_behind(there) == left_behind(lambda data: data),
+                "error": error(),
+                "waits": waits(there),
+            }
+        )
+    )

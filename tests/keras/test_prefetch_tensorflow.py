@@ -1,0 +1,141 @@
+"""``prefetch_to_device`` on TensorFlow: the second of two logical devices stands for a GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.builders_prefetch import Source, readers
+from tests.keras.later import b
+from trainer_hooks.prefetch import prefetch_to_device
+
+pytestmark = pytest.mark.keras_tensorflow
+
+
+@pytest.fixture(scope="module")
+def told() -> Any:
+    script = Path(__file__).with_name("prefetching_on_two_devices.py")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+class TestElementsOfTfData:
+    def test_land_on_the_device(self, told: Any) -> None:
+        assert told["comes"]["devices"] == ["/job:localhost/replica:0/task:0/device:CPU:1"]
+
+    def test_stay_on_the_host_without_a_gpu(self, told: Any) -> None:
+        assert told["comes"]["host"] == ["/job:localhost/replica:0/task:0/device:CPU:0"]
+
+    def test_are_the_same_in_the_same_order_in_each_epoch(self, told: Any) -> None:
+        assert told["comes"]["equal"] == [True, True]
+
+    def test_are_ahead_by_the_depth_and_never_by_more(self, told: Any) -> None:
+        assert told["ahead"] == {"CPU:1 1": 1, "CPU:1 3": 3, "CPU:0 2": 2}
+
+    def test_keep_what_is_known_of_the_pipeline(self, told: Any) -> None:
+        of_unknown_length = -2
+        assert told["comes"]["lengths"] == [5, of_unknown_length]
+        assert told["comes"]["facts"] == {
+            "adapter": "TFDatasetAdapter",
+            "kind": "tf.data",
+            "batch_size": b.BATCH,
+            "cache": False,
+            "parallel": False,
+            "prefetch": True,
+        }
+
+    def test_raise_what_their_source_raised(self, told: Any) -> None:
+        assert "the file is torn" in told["error"]
+
+
+class TestTheGapBetweenBatches:
+    def test_is_shorter_with_prefetch(self, told: Any) -> None:
+        gaps_s = told["gaps_s"]
+
+        assert gaps_s["without"] > 0.02
+        assert gaps_s["with"] < gaps_s["without"] / 2
+        assert gaps_s["on the host"] < gaps_s["without"] / 2
+
+
+class TestATrainingOnPrefetchedElements:
+    def test_leaves_what_it_would_leave_without(self, told: Any) -> None:
+        assert told["same"] is True
+
+    def test_is_tagged_with_the_wait_that_remains(self, told: Any) -> None:
+        waits_s = told["waits"]
+
+        assert 0.01 < waits_s["true"] < 0.04  # of 50 ms, 20 of which the compute hides
+        assert abs(waits_s["error"]) < max(0.001, waits_s["true"] / 10)
+
+
+class TestADeviceThatIsNotThere:
+    @pytest.mark.parametrize("device", ["GPU:0", "/GPU:0", "cuda:0", "TPU:0", "CPU:9", "", 3])
+    def test_is_refused_with_those_that_are(self, device: Any) -> None:
+        import tensorflow as tf
+
+        with pytest.raises(ValueError, match=r"TensorFlow has no device .*: there is CPU:0"):
+            prefetch_to_device(tf.data.Dataset.range(3), device=device)
+
+    @pytest.mark.parametrize("device", ["CPU:0", "/CPU:0", "cpu:0", "/device:CPU:0"])
+    def test_is_not_the_host_however_it_is_written(self, device: str) -> None:
+        import tensorflow as tf
+
+        data = prefetch_to_device(tf.data.Dataset.range(3), device=device)
+
+        assert [int(element) for element in data] == [0, 1, 2]
+
+
+class TestUnderAStrategy:
+    def test_elements_stay_on_the_host_for_it_to_send(self) -> None:
+        import tensorflow as tf
+
+        with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+            model = b.small_model()
+            data = tf.data.Dataset.from_tensor_slices(b.rows_and_sums(32)).batch(16)
+            history = model.fit(prefetch_to_device(data), verbose=0)
+
+        assert len(history.history["loss"]) == 1
+
+    def test_data_that_is_distributed_already_is_refused(self) -> None:
+        import tensorflow as tf
+
+        strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+        data = strategy.experimental_distribute_dataset(tf.data.Dataset.range(4).batch(2))
+
+        with pytest.raises(TypeError, match="spread over devices by a strategy"):
+            prefetch_to_device(data)
+
+
+class TestOtherDataForKerasOnTensorFlow:
+    def losses(self, data: Any) -> Any:
+        return b.small_model().fit(data, steps_per_epoch=4, epochs=2, verbose=0).history["loss"]
+
+    def test_is_only_read_ahead(self) -> None:
+        bare = self.losses(iter(b.SlowBatches(0.0)))
+
+        ahead = prefetch_to_device(iter(b.SlowBatches(0.0)))
+        assert self.losses(ahead) == bare
+        assert len(readers()) == 1  # TensorFlow keeps a generator, which could go on
+        ahead.close()
+        assert readers() == []
+
+    def test_has_no_device_to_name(self) -> None:
+        import keras
+
+        class Rows(keras.utils.PyDataset):  # type: ignore[misc]
+            def __getitem__(self, index: int) -> Any:
+                return (np.zeros((2, b.FEATURES)),)
+
+        with pytest.raises(ValueError, match=r"only a tf\.data\.Dataset can be brought to 'CPU:0'"):
+            prefetch_to_device(Source([1]), device="CPU:0")
+        with pytest.raises(ValueError, match="a PyDataset cannot be brought to 'CPU:0'"):
+            prefetch_to_device(Rows(), device="CPU:0")
