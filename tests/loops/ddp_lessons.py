@@ -156,7 +156,9 @@ class Rank:
             seed=SEED, drop_last=lesson.drop_last, micro_batches=lesson.micro_batches,
         )  # fmt: skip
         workers = 2 if lesson.uneven_loaders and self._rank == 0 else 0
-        loader = DataLoader(data, batch_sampler=sampler, num_workers=workers)
+        loader = DataLoader(
+            data, batch_sampler=sampler, num_workers=workers, persistent_workers=workers > 0
+        )
         model = new_model(lesson)
         if lesson.norm == "synced":
             model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
@@ -165,7 +167,7 @@ class Rank:
         optimizer = new_optimizer(lesson, model)
         for epoch in range(lesson.epochs):
             sampler.set_epoch(epoch, start_step=lesson.start_step if epoch == 0 else 0)
-            for (rows, labels), share in timed(sampler.shares(loader)):
+            for (rows, labels), share in sampler.shares(timed(loader)):
                 self.samples.append(share.samples)
                 with share.accumulating(model):
                     scores = model(rows.to(self._device))

@@ -75,7 +75,7 @@ def asked_of_all(place: Place, own: T) -> list[T]:
     return [word for word in said if word is not None]
 
 
-def agreed_by_all(place: Place, own: Said | Exception) -> None:
+def agreed_by_all(place: Place, own: Said | Exception, besides: int = 0) -> list[int]:
     """Return where all ranks say the same, else raise in all of them.
 
     A rank that cannot go on says why instead, so that nobody waits for it.
@@ -83,12 +83,18 @@ def agreed_by_all(place: Place, own: Said | Exception) -> None:
     Args:
         place: Of this rank.
         own: What must be alike, by name, or why this rank cannot go on.
+        besides: What need not be alike.
+
+    Returns:
+        What each rank says besides, by rank.
 
     Raises:
         Exception: This rank's own reason.
         ValueError: Another's, with its rank; or what is not alike.
     """
-    said = asked_of_all(place, str(own) if isinstance(own, Exception) else dict(own))
+    mine = str(own) if isinstance(own, Exception) else dict(own)
+    answers = asked_of_all(place, (mine, besides))
+    said = [word for word, _ in answers]
     if isinstance(own, Exception):
         raise own
     for rank, word in enumerate(said):
@@ -102,3 +108,4 @@ def agreed_by_all(place: Place, own: Said | Exception) -> None:
                     f"all ranks must have the same {name}: rank 0 has {first!r}, and rank {rank} "
                     f"has {word[name]!r}"
                 )
+    return [number for _, number in answers]

@@ -53,7 +53,8 @@ class BatchShare:
             loss: Of this rank's batch alone; a scalar, or one loss for each sample, of which
                 the caller then takes the mean (or sum).
             reduction: What ``loss`` is of its samples. Where their weights differ (classes,
-                ignored tokens), take ``"sum"`` and divide by ``global_sum`` of the weights.
+                ignored tokens), take ``"sum"`` and divide by the ``global_sum`` of all weights
+                in the step, this rank's being 0 where it has no samples.
 
         Raises:
             ValueError: Another reduction.

@@ -28,7 +28,7 @@ class RatioSampler:
         loader = DataLoader(dataset, batch_sampler=sampler, num_workers=4)
         for epoch in range(epochs):
             sampler.set_epoch(epoch)
-            for (rows, labels), share in sampler.shares(loader):
+            for (rows, labels), share in sampler.shares(timed(loader)):
                 with share.accumulating(model):
                     share.weigh(loss_of(model(rows), labels)).backward()
                 if share.ends_step:
@@ -41,8 +41,8 @@ class RatioSampler:
     nothing is left computes samples of its peers with weight 0, so that all ranks meet.
 
     All ranks make it, and call ``set_ratios`` and ``level``, together: it asks the others
-    whether they were given the same. With ``rank`` and ``world_size`` nobody is asked, and
-    ``torch.distributed`` is not needed.
+    whether they were given the same (with NCCL, after ``torch.cuda.set_device``). With ``rank``
+    and ``world_size`` nobody is asked, and ``torch.distributed`` is not needed.
 
     Args:
         data: What has a length: the dataset of the loader.
@@ -165,8 +165,8 @@ class RatioSampler:
         except (TypeError, ValueError) as error:
             agreed_by_all(self._place, error)
             raise
-        agreed_by_all(self._place, {"ratios": wanted, "from_step": from_step} | said)
-        undrawn = asked_of_all(self._place, self._undrawn_step())
+        said |= {"ratios": wanted, "from_step": from_step}
+        undrawn = agreed_by_all(self._place, said, self._undrawn_step())
         step = max(*undrawn, from_step or 0, 0)
         self._put_in_force(wanted, step)
         return step

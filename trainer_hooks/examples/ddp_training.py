@@ -64,7 +64,7 @@ def train(sampler: RatioSampler, loader: Any, gpu: SlowGpu, spans: BusySpans, ar
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
         busy_before_ns, total, count = spans.busy_ns, 0.0, 0
-        for (rows, labels), share in timed(sampler.shares(loader)):
+        for (rows, labels), share in sampler.shares(timed(loader)):
             with phase("train_step"):
                 with share.accumulating(model):
                     loss = cross_entropy(model(rows), labels)
