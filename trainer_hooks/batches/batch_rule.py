@@ -7,11 +7,11 @@ from typing import Final
 
 from trainer_hooks.batches.leaves import (
     Batch,
-    column,
     cut,
+    has_gaps,
     joined,
-    leaves_of,
     map_leaves,
+    one_a_row,
     rows_in,
     scaled_rows,
 )
@@ -72,11 +72,20 @@ class BatchRule:
         """
         inputs, targets, weights = parts_of(batch)
         factors = [self.real_weight(rows)] * rows + [0.0] * (self.batch_size - rows)
-        fresh = column(factors, leaves_of(targets)[0])
 
-        def scaled(leaf: Batch) -> Batch:
-            return fresh if leaf is None else scaled_rows(leaf, factors)
+        def ones(target: Batch) -> Batch:
+            # With the axes of its target, Keras spreads it over losses by step and by pixel.
+            return None if target is None else one_a_row([1.0] * self.batch_size, target)
 
+        def scaled(weight: Batch) -> Batch:
+            return None if weight is None else scaled_rows(weight, factors)
+
+        if weights is None:
+            weights = map_leaves(ones, targets)
+        elif has_gaps(weights):  # an output without weights of its own
+            weights = map_leaves(
+                lambda weight, target: ones(target) if weight is None else weight, weights, targets
+            )
         return inputs, targets, map_leaves(scaled, weights)
 
     def _filled(self, batch: Batch, rows: int) -> Batch:

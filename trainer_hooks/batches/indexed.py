@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from typing import Any, Protocol
 
 from trainer_hooks.batches.batch_rule import BatchRule
@@ -136,14 +137,9 @@ class IndexedBatches:
         return batch
 
     def __iter__(self) -> Iterator[Batch]:
-        index = 0
-        while True:
-            try:
-                batch = self[index]
-            except IndexError:
-                break
-            yield batch
-            index += 1
+        last = self.batch_count()
+        for index in count() if last is None else range(last):
+            yield self[index]
         self.epoch_ended()
 
     def epoch_ended(self) -> None:

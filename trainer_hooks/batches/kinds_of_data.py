@@ -33,16 +33,18 @@ def fixed_batches(
         filled up likewise, but the copies have a sample weight of 0, so that the loss and
         its gradients are those of the short batch. Keras divides a weighted loss by the
         number of *all* samples, so in the batch that was short the weights of the real
-        samples are multiplied by ``batch_size`` / (real samples). That is exact where
-        losses are means (``reduction="sum_over_batch_size"``, Keras' default). What stays
-        different: BatchNorm sees the copies; a metric without weights counts them, so give
-        metrics as ``weighted_metrics=``; over an epoch the logged loss and the weighted
-        metrics count that last batch as a whole one; with Keras' masks the loss is exact only
-        where copies mask as many steps as their originals in proportion. Losses that are sums
-        need ``reduction="sum"``: the weights of real samples then stay as they are, and weighted
-        metrics are exact over the epoch too. ``mean_with_sample_weight`` is exact either
-        way on one device. Every batch has sample weights then, so ``class_weight`` is refused by
-        Keras: put it into the sample weights.
+        samples are multiplied by ``batch_size`` / (real samples).
+
+    ``"pad"`` is exact where losses are means (``reduction="sum_over_batch_size"``, Keras'
+    default) by sample, step or pixel, as Keras' own are; to a loss that sums these up itself give
+    sample weights of your own, which keep their shape. Losses that are sums need
+    ``reduction="sum"``: then the weights of real samples stay as they are. With
+    ``mean_with_sample_weight``, both are exact on one device, for one loss a sample. What differs
+    from the short batch all the same: BatchNorm sees the copies. Metrics without weights count
+    them: give ``weighted_metrics=``. Over an epoch the logged loss, and unless
+    ``reduction="sum"`` the weighted metrics, count that batch as a whole one. With Keras'
+    masks the loss is exact only if of the copies the same part is masked. All batches have
+    sample weights, so Keras refuses ``class_weight``: multiply it in.
 
     What is given, and what comes back:
 

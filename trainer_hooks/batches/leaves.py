@@ -33,6 +33,13 @@ def leaves_of(batch: Batch) -> list[Any]:
     return [leaf for leaf in found if leaf is not None]
 
 
+def has_gaps(batch: Batch) -> bool:
+    """Whether ``None`` stands anywhere in a structure."""
+    found: list[Any] = []
+    map_leaves(found.append, batch)
+    return any(leaf is None for leaf in found)
+
+
 def is_array(leaf: object) -> bool:
     """Whether it has rows that can be counted."""
     shape = getattr(leaf, "shape", None)
@@ -84,19 +91,23 @@ def array_of(leaf: Any) -> Any:  # noqa: ANN401
     return leaf.to_numpy() if hasattr(leaf, "iloc") else leaf
 
 
-def column(values: Sequence[float], like: Any) -> Any:  # noqa: ANN401
-    """These numbers in float32: a torch tensor beside torch's, a NumPy array beside others."""
+def one_a_row(values: Sequence[float], like: Any) -> Any:  # noqa: ANN401
+    """A float32 number for each row, with as many axes as ``like`` has, all but the first of 1.
+
+    It is a torch tensor beside torch's, else a NumPy array.
+    """
+    shape = (-1,) + (1,) * (len(like.shape) - 1)
     if _is_of_torch(like):
         torch = sys.modules["torch"]
-        return torch.tensor(values, dtype=torch.float32, device=like.device)
-    return _numpy().asarray(values, dtype="float32")
+        return torch.tensor(values, dtype=torch.float32, device=like.device).reshape(shape)
+    return _numpy().asarray(values, dtype="float32").reshape(shape)
 
 
 def scaled_rows(leaf: Any, factors: Sequence[float]) -> Any:  # noqa: ANN401
     """Each row times its factor, in floating point."""
     if not _is_of_torch(leaf):
         leaf = _numpy().asarray(leaf)
-    by_row = column(factors, leaf).reshape((-1,) + (1,) * (len(leaf.shape) - 1))
+    by_row = one_a_row(factors, leaf)
     if _is_of_torch(leaf):
         return leaf * by_row
     return (

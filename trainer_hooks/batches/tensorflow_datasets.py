@@ -34,9 +34,13 @@ def fixed_dataset(dataset: Any, rule: BatchRule) -> Any:  # noqa: ANN401
         whole = dataset.batch(rule.batch_size, drop_remainder=drop)
     if not drop:
         whole = whole.map(lambda *batch: _finished(batch, dataset.element_spec, rule))
-    if samples is not None:
-        whole = whole.apply(tf.data.experimental.assert_cardinality(rule.count(samples)))
-    return whole
+    if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
+        batches = tf.data.INFINITE_CARDINALITY
+    elif samples is not None:
+        batches = rule.count(samples)
+    else:
+        return whole
+    return whole.apply(tf.data.experimental.assert_cardinality(batches))
 
 
 def _holds_batches(dataset: Any) -> bool:  # noqa: ANN401
@@ -117,7 +121,9 @@ def _finished(batch: tuple[Any, ...], spec: Any, rule: BatchRule) -> Any:  # noq
                 "make them dense with tf.sparse.to_dense"
             )
         many = tf.cond(rows == size, lambda: leaf, lambda: tf.gather(leaf, in_turn))
-        return tf.ensure_shape(many, [size, *leaf.shape[1:]]) if tf.is_tensor(leaf) else many
+        if isinstance(leaf, tf.RaggedTensor):
+            return many
+        return tf.ensure_shape(many, [size, *leaf.shape[1:]])
 
     whole = tf.nest.map_structure(filled, whole)
     return _weighted(whole, rows, rule) if rule.tail == "pad" else whole
@@ -133,6 +139,10 @@ def _weighted(batch: Any, rows: Any, rule: BatchRule) -> Any:  # noqa: ANN401
         by_row = tf.reshape(factors, [-1] + [1] * (len(leaf.shape) - 1))
         return kept * tf.cast(by_row, kept.dtype)
 
+    def fresh(target: Any) -> Any:  # noqa: ANN401
+        shape = [-1] + [1] * (len(target.shape) - 1)
+        return tf.reshape(tf.cast(factors, tf.float32), shape)
+
     if weights is None:
-        return inputs, targets, tf.cast(factors, tf.float32)
+        return inputs, targets, tf.nest.map_structure(fresh, targets)
     return inputs, targets, tf.nest.map_structure(weighted, weights)

@@ -84,7 +84,8 @@ class TestWeightsOfOnesOwn:
         rows, targets = samples(3)
         weights = {"by_step": np.array([[1, 2], [3, 4], [5, 6]]), "plain": None}
 
-        ((_, _, padded),) = fixed_batches((rows, targets, weights), 6, tail="pad")
+        outputs = {"by_step": np.zeros((3, 2, 1)), "plain": targets}
+        ((_, _, padded),) = fixed_batches((rows, outputs, weights), 6, tail="pad")
 
         assert padded["by_step"].tolist() == [[2, 4], [6, 8], [10, 12], [0, 0], [0, 0], [0, 0]]
         assert padded["plain"].tolist() == [2, 2, 2, 0, 0, 0]

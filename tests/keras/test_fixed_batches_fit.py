@@ -1,0 +1,187 @@
+"""Specification of fixed_batches under Keras' fit, on each backend."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.imported_later import ImportedLater
+from trainer_hooks.batches import fixed_batches
+
+if TYPE_CHECKING:
+    import keras
+
+    from tests.keras import builders_batches as w
+else:
+    keras = ImportedLater("keras")
+    w = ImportedLater("tests.keras.builders_batches")
+
+TAILS = ["drop", "repeat", "pad"]
+
+
+@pytest.fixture(
+    autouse=True,
+    params=[
+        pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}"))
+        for name in ("jax", "tensorflow", "torch")
+    ],
+)
+def backend(request: pytest.FixtureRequest, framework: str) -> str:
+    name: str = request.param
+    return name
+
+
+class TestRow6BatchNormAfterAnOddLastBatch:
+    """Acceptance row 6: N % batch != 0."""
+
+    def test_has_nan_in_its_moving_statistics_without_us(self) -> None:
+        model = w.a_model(w.Towers())
+        model.fit(*w.rows_and_targets(9), batch_size=4, verbose=0)
+
+        assert np.isnan(w.moving_statistics(model)).any()
+
+    @pytest.mark.parametrize("tail", TAILS)
+    def test_row_6_has_no_nan(self, tail: str) -> None:
+        model = w.a_model(w.Towers())
+        batches = fixed_batches(w.rows_and_targets(9), 4, multiple_of=2, tail=tail)
+        history = model.fit(batches, epochs=2, verbose=0)
+
+        assert np.isnan(w.moving_statistics(model)).sum() == 0
+        assert np.isfinite(history.history["loss"]).all()
+        assert np.isfinite(model.predict(w.rows_and_targets(9)[0], verbose=0)).all()
+
+
+class TestAPaddedBatch:
+    """Loss and update equal those of the short batch of real samples."""
+
+    @pytest.mark.parametrize("loss", ["sum_over_batch_size", "mean_with_sample_weight", "sum"])
+    def test_trains_as_its_real_samples_alone(self, loss: str) -> None:
+        def after(data: Any) -> tuple[Any, float]:
+            # A sum over samples needs a smaller step to stay where float32 is precise.
+            model = w.a_model(loss=keras.losses.MeanSquaredError(reduction=loss), rate=0.02)
+            history = model.fit(data, verbose=0)
+            return model.get_weights(), history.history["loss"][0]
+
+        short, reduction = w.rows_and_targets(3), "sum" if loss == "sum" else "mean"
+        bare, bare_loss = after(w.iter_once(short))
+        padded, padded_loss = after(fixed_batches(short, 8, tail="pad", reduction=reduction))
+        repeated, _ = after(fixed_batches(short, 8, tail="repeat"))
+
+        assert padded_loss == pytest.approx(bare_loss, rel=1e-6)
+        for one, other in zip(padded, bare, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-6)
+        assert not np.allclose(repeated[0], bare[0], atol=1e-4)  # the test can tell
+
+    def test_so_does_one_of_several_outputs_and_weights_of_ones_own(self) -> None:
+        rows, targets = w.rows_and_targets(5)
+        weights = np.array([1, 2, 0, 1, 3], "float32")
+        twice = {"one": targets, "two": np.repeat(targets[:, None], 4, 1)}
+
+        def after(data: Any) -> tuple[Any, float]:
+            keras.utils.set_random_seed(1)
+            inputs = keras.Input((3,))
+            steps = keras.layers.RepeatVector(4)(inputs)
+            outputs = {
+                "one": keras.layers.Dense(1, name="one")(inputs),
+                "two": keras.layers.Dense(1, name="two")(steps),
+            }
+            model = keras.Model(inputs, outputs)
+            model.compile(optimizer="sgd", loss={"one": "mse", "two": "mae"})
+            return model.get_weights(), model.fit(data, verbose=0).history["loss"][0]
+
+        each = {"one": weights, "two": weights[:, None]}
+        bare, bare_loss = after(w.iter_once((rows, twice, each)))
+        padded, padded_loss = after(fixed_batches((rows, twice, each), 8, tail="pad"))
+        unweighted, unweighted_loss = after(fixed_batches((rows, twice), 8, tail="pad"))
+        plain, plain_loss = after(w.iter_once((rows, twice)))
+
+        assert (padded_loss, unweighted_loss) == pytest.approx((bare_loss, plain_loss), rel=1e-6)
+        for one, other in zip([*padded, *unweighted], [*bare, *plain], strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+class TestAPyDataset:
+    def test_becomes_one_with_its_workers(self) -> None:
+        source = w.Source(18, 8, workers=2, max_queue_size=3)
+        batches = fixed_batches(source, 8, tail="pad")
+        w.a_model().fit(batches, epochs=2, verbose=0)
+
+        assert isinstance(batches, keras.utils.PyDataset)
+        assert (batches.workers, batches.max_queue_size) == (2, 3)
+        assert source.threads - {threading.main_thread().name}  # who else asked for batches
+        assert source.ended >= 2
+
+    def test_is_read_once_an_epoch_where_its_batches_have_the_right_size(self) -> None:
+        source = w.Source(18, 8)
+        batches = fixed_batches(source, 8, tail="repeat")
+        assert len(batches) == 3
+        source.asked.clear()
+
+        assert [len(batches[index][0]) for index in range(3)] == [8, 8, 8]
+        assert source.asked == [0, 1, 2]
+
+    def test_of_another_size_is_cut_and_joined_in_order(self) -> None:
+        source = w.Source(18, 8)
+
+        for size, tail, count in ((4, "repeat", 5), (12, "drop", 1), (6, "drop", 3)):
+            batches = fixed_batches(source, size, tail=tail)
+            seen = np.concatenate([batches[index][0] for index in range(len(batches))])
+
+            assert len(batches) == count
+            whole = min(18, count * size)
+            np.testing.assert_array_equal(seen[:whole], source.rows[:whole])
+
+    def test_without_an_end_stays_so(self) -> None:
+        class Endless(w.Source):
+            num_batches = None
+
+        batches = fixed_batches(Endless(64, 8), 8)
+        history = w.a_model().fit(batches, steps_per_epoch=2, epochs=2, verbose=0)
+
+        assert batches.num_batches is None
+        assert len(history.history["loss"]) == 2
+
+    def test_without_a_batch_has_none(self) -> None:
+        assert len(fixed_batches(w.Source(0, 8), 8)) == 0
+        assert len(fixed_batches(w.Source(5, 8), 8)) == 0  # its only one is short
+
+
+class TestOtherData:
+    @pytest.mark.parametrize("tail", TAILS)
+    def test_arrays_are_trained_on_for_several_epochs(self, tail: str) -> None:
+        model, seen = w.a_model(), w.Steps()
+        batches = fixed_batches(w.rows_and_targets(18), 8, tail=tail, shuffle=True)
+        model.fit(batches, epochs=2, verbose=0, callbacks=[seen])
+
+        assert seen.steps == [len(batches)] * 2 == [2 if tail == "drop" else 3] * 2
+
+    def test_so_is_a_list_of_batches(self) -> None:
+        rows, targets = w.rows_and_targets(18)
+        given = [(rows[at : at + 5], targets[at : at + 5]) for at in range(0, 18, 5)]
+        seen = w.Steps()
+        w.a_model().fit(fixed_batches(given, 8), epochs=2, verbose=0, callbacks=[seen])
+
+        assert seen.steps == [2, 2]
+
+    def test_a_generator_is_trained_on_once_and_padded(self) -> None:
+        rows, targets = w.rows_and_targets(13)
+        given = ((rows[at : at + 4], targets[at : at + 4]) for at in range(0, 13, 4))
+        seen = w.Steps()
+        w.a_model().fit(fixed_batches(given, 8, tail="pad"), verbose=0, callbacks=[seen])
+
+        assert seen.steps == [2]
+
+    def test_an_iterable_without_a_length_is_trained_on_for_ever(self) -> None:
+        rows, targets = w.rows_and_targets(12)
+
+        class Iterable:
+            def __iter__(self) -> Any:
+                return iter([(rows[:5], targets[:5]), (rows[5:], targets[5:])])
+
+        batches, seen = fixed_batches(Iterable(), 4), w.Steps()
+        w.a_model().fit(batches.forever(), steps_per_epoch=3, epochs=3, verbose=0, callbacks=[seen])
+
+        assert seen.steps == [3, 3, 3]
