@@ -20,7 +20,7 @@ TORCH ?= $(CI)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo demo-keras test $(ENVIRONMENTS:%=test-%) check truth bench bench-hooks soak gpu golden clean tools
+.PHONY: help demo demo-keras test $(ENVIRONMENTS:%=test-%) test-multi-gpu check truth bench bench-hooks soak gpu golden clean tools
 
 # $(call install,ENVIRONMENT,EXTRAS): networks fail, so what downloads is tried a second time.
 # $(call install_with,ENVIRONMENT,EXTRAS,MORE) adds what is no extra.
@@ -53,6 +53,12 @@ test: tools .venv/.dev ## all tests; fetches the tools they need
 
 $(FRAMEWORKS:%=test-%): test-%: .venv-%/.dev ## the tests that train with one framework
 	@KERAS_BACKEND=$* GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-$*/bin/python -m pytest -m keras_$* $(ARGS)
+
+# A process of its own, because TensorFlow's devices are settled once for each.
+test-tensorflow: test-multi-gpu
+test-multi-gpu: .venv-tensorflow/.dev
+	@KERAS_BACKEND=tensorflow GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-tensorflow/bin/python -m pytest \
+		-m multi_gpu $(ARGS)
 
 test-oldest-keras: .venv-oldest-keras/.dev
 	@KERAS_BACKEND=jax GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-oldest-keras/bin/python -m pytest \

@@ -158,6 +158,11 @@ def process_ring() -> ProcessRing:
     return _ring_made_now() if ring is None else ring
 
 
+def ring_so_far() -> ProcessRing | None:
+    """This process' ring, if something was told already; it is not made for this."""
+    return _Slot.ring
+
+
 def withdraw_run() -> None:
     """A tagger is refused: where nothing but its name was told, this process is no run.
 

@@ -1,0 +1,133 @@
+"""Small models and data, and what a training on one device or on several leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+
+from trainer_hooks.multi_gpu import multi_gpu_model
+
+DEVICES = ("CPU:1", "CPU:2", "CPU:3")
+RATIOS = (4, 3, 2)
+FEATURES = 6
+CLASSES = 3
+ROWS = 57
+"""Two batches of 28, and a last one of a single sample: fewer than there are devices."""
+
+layers = keras.layers
+
+
+def rows(count: int = ROWS, *, seed: int = 0) -> tuple[Any, Any, Any]:
+    """``(x, y, sample_weight)``: float32 (count, FEATURES), classes (count,), float32 (count,)."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(count, FEATURES)).astype("float32")
+    return x, random.integers(0, CLASSES, count), random.random(count).astype("float32")
+
+
+def dense(*, regularized: bool = False) -> keras.Model:
+    """A classifier whose layers treat every sample by itself."""
+    keras.utils.set_random_seed(3)
+    extra = {"kernel_regularizer": "l2"} if regularized else {}
+    loss = {"activity_regularizer": "l2"} if regularized else {}
+    return keras.Sequential(
+        [
+            layers.Input((FEATURES,)),
+            layers.Dense(8, activation="relu", **extra),
+            layers.Dense(CLASSES, activation="softmax", dtype="float32", **loss),
+        ]
+    )
+
+
+def normalized(*, dropout: float = 0.0) -> keras.Model:
+    """A classifier with BatchNorm, whose statistics are those of each part of the batch."""
+    keras.utils.set_random_seed(3)
+    return keras.Sequential(
+        [
+            layers.Input((FEATURES,)),
+            layers.Dense(8),
+            layers.BatchNormalization(momentum=0.5),
+            layers.Dropout(dropout),
+            layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+
+
+def parallel(
+    template: keras.Model,
+    devices: Sequence[str] = DEVICES,
+    ratios: Sequence[float] | None = RATIOS,
+) -> Any:
+    return multi_gpu_model(template, gpus=list(devices), ratios=ratios)
+
+
+@dataclass
+class Outcome:
+    """What a training leaves behind, to be compared."""
+
+    history: dict[str, list[float]]
+    evaluated: list[float]
+    predicted: list[Any]
+    weights: list[Any]
+    iterations: int
+
+    def furthest_from(self, other: Outcome) -> dict[str, float]:
+        """The largest difference of each kind of number."""
+        assert self.history.keys() == other.history.keys()
+        return {
+            "history": _furthest(list(self.history.values()), list(other.history.values())),
+            "evaluated": _furthest(self.evaluated, other.evaluated),
+            "predicted": _furthest(self.predicted, other.predicted),
+            "weights": _furthest(self.weights, other.weights),
+            "iterations": abs(self.iterations - other.iterations),
+        }
+
+
+def _furthest(some: Sequence[Any], others: Sequence[Any]) -> float:
+    assert len(some) == len(others)
+    return max(
+        (float(np.max(np.abs(np.subtract(a, b)))) for a, b in zip(some, others, strict=True)),
+        default=0.0,
+    )
+
+
+@dataclass
+class Training:
+    """One training, to be made on one device and on several.
+
+    Attributes:
+        build: Makes the model, the same one each time.
+        compiled: What ``compile`` is given; an optimizer is made by calling it.
+        fitted: What ``fit`` is given beside the data.
+        weighted: Whether the samples have weights.
+    """
+
+    build: Callable[[], keras.Model] = dense
+    compiled: dict[str, Any] = field(default_factory=dict)
+    fitted: dict[str, Any] = field(default_factory=dict)
+    weighted: bool = False
+    data: Callable[[], tuple[Any, Any, Any]] = rows
+
+    def on(self, model: Any) -> Outcome:
+        """Compile, fit, evaluate and predict; ``model`` is a template or a parallel model."""
+        words = {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
+        words |= {k: v() if k == "optimizer" else v for k, v in self.compiled.items()}
+        model.compile(**{"optimizer": keras.optimizers.SGD(0.05), **words})
+        x, y, weights = self.data()
+        told = {"sample_weight": weights} if self.weighted else {}
+        fitted = {"validation_data": (x, y), "batch_size": 28, **self.fitted, **told}
+        history = model.fit(x, y, epochs=2, shuffle=False, verbose=0, **fitted)
+        outputs = model.predict(x, batch_size=20, verbose=0)
+        return Outcome(
+            history.history,
+            np.atleast_1d(model.evaluate(x, y, batch_size=28, verbose=0)).tolist(),
+            keras.tree.flatten(outputs),
+            model.get_weights(),
+            int(model.optimizer.iterations.numpy()),
+        )
+
+    def on_one_and_on_several(self) -> tuple[Outcome, Outcome]:
+        return self.on(self.build()), self.on(parallel(self.build()))

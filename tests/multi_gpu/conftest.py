@@ -1,0 +1,38 @@
+"""These tests split batches over logical CPU devices: CPU:0 is the host, the others are GPUs."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+DEVICES = 5
+
+
+@pytest.fixture(scope="session", autouse=True)
+def logical_devices(request: pytest.FixtureRequest) -> None:
+    """TensorFlow with as many devices as these tests name; skipped where it is not installed."""
+    missing = [module for module in ("keras", "tensorflow") if find_spec(module) is None]
+    if missing and os.environ.get("GPUMON_REQUIRE_KERAS") == "1":
+        pytest.fail(f"{' and '.join(missing)} must be installed here")
+    if missing:
+        pytest.skip(f"{' and '.join(missing)} not installed: use make test-tensorflow")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    import tensorflow as tf
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * DEVICES,
+    )
+
+
+@pytest.fixture(autouse=True)
+def own_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test has a ring of its own."""
+    from trainer_hooks.ring import process_ring
+
+    monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(process_ring._Slot, "ring", None)
+    return tmp_path

@@ -1,0 +1,21 @@
+"""The builders of these tests: Keras and TensorFlow come with them, when one is first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.imported_later import ImportedLater
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from tests.multi_gpu import builders_parallel as b
+    from trainer_hooks import multi_gpu
+else:
+    b = ImportedLater("tests.multi_gpu.builders_parallel")
+    keras = ImportedLater("keras")
+    tf = ImportedLater("tensorflow")
+    multi_gpu = ImportedLater("trainer_hooks.multi_gpu")
+
+__all__ = ["b", "keras", "multi_gpu", "tf"]

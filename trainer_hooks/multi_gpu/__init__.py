@@ -1,0 +1,46 @@
+"""The ratio model: each batch split over several GPUs, unequal ones too (Keras on TensorFlow).
+
+>>> from trainer_hooks.multi_gpu import multi_gpu_model, serialize
+
+Importing this room brings no framework along; its names do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainer_hooks.multi_gpu.making import multi_gpu_model, serialize, slice_batch, to_multi_gpu
+    from trainer_hooks.multi_gpu.parallel_model import ParallelModel
+
+__all__ = [
+    "ParallelModel",
+    "multi_gpu_model",
+    "serialize",
+    "slice_batch",
+    "to_multi_gpu",
+]
+
+_ROOMS = {"ParallelModel": "parallel_model"}
+
+
+def __getattr__(name: str) -> object:
+    """What is imported when it is asked for, because it brings Keras and TensorFlow along."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _refuse_other_backends(name)
+    return getattr(import_module(f"{__name__}.{_ROOMS.get(name, 'making')}"), name)
+
+
+def _refuse_other_backends(name: str) -> None:
+    keras = sys.modules.get("keras")
+    chosen = keras.backend.backend() if keras else os.environ.get("KERAS_BACKEND", "tensorflow")
+    if chosen != "tensorflow":
+        raise ImportError(
+            f"{name} needs Keras on TensorFlow, and Keras' backend is {chosen} here: set "
+            "KERAS_BACKEND=tensorflow before Keras is imported; for the same ratios on PyTorch "
+            "see trainer_hooks.ddp"
+        )

@@ -1,0 +1,153 @@
+"""Which part of a batch each replica is given, inside the graph of a step.
+
+The ratios lie in one variable, so that a new ratio needs no new graph. The sums are those of
+``gpumon.core.shares.split_counts``, in TensorFlow's operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from gpumon.core.shares import checked_ratios, whole_ratios
+from trainer_hooks.multi_gpu.tensors import Tensor, Tensors
+
+
+class Slices(NamedTuple):
+    """How one batch of ``size`` samples is split; tensors of shape (replicas,) but ``size``.
+
+    A replica for which there is no sample is given one all the same, because layers and
+    losses know no empty batch; it counts with weight 0 and ``is_fed`` 0.
+
+    Attributes:
+        size: int64 scalar, samples in the batch.
+        starts: int64, first sample of each replica.
+        counts: int64, samples that count for each replica; they add up to ``size``.
+        lengths: int64, samples that it is given: ``counts``, but at least 1.
+        weights: float32, ``counts / size``: each replica's part in the mean over the batch.
+        is_fed: float32, 1 where it has a sample of its own, else 0.
+    """
+
+    size: Tensor
+    starts: Tensor
+    counts: Tensor
+    lengths: Tensor
+    weights: Tensor
+    is_fed: Tensor
+
+
+class ReplicaPart(NamedTuple):
+    """What one replica must know of its part of a batch; scalar tensors.
+
+    Attributes:
+        replica: uint32, its number.
+        weight: float32, its part in the mean over the batch, 0 to 1.
+        in_average: float32, its part in an average over the replicas that have a sample.
+    """
+
+    replica: Tensor
+    weight: Tensor
+    in_average: Tensor
+
+
+class BatchSplit:
+    """Splits batches in ratios that may change while a compiled step goes on using them."""
+
+    def __init__(self, ratios: Sequence[float]) -> None:
+        self._ratios = tuple(ratios)
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._weights = tf.Variable(
+                whole_ratios(ratios), dtype=tf.int64, trainable=False, name="gpumon_ratios"
+            )
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """One number for each replica, as they were given."""
+        return self._ratios
+
+    @ratios.setter
+    def ratios(self, ratios: Sequence[float]) -> None:
+        self._ratios = checked_ratios(ratios, len(self._ratios))
+        self._weights.assign(whole_ratios(self._ratios))
+
+    def slices_of(self, batch: Tensors) -> Slices:
+        """Split the samples of ``batch``, a structure of tensors whose first axis is the batch.
+
+        Raises:
+            ValueError: There is no tensor in it.
+        """
+        first = next((part for part in keras.tree.flatten(batch) if part is not None), None)
+        if first is None:
+            raise ValueError("a batch without any tensor cannot be split over GPUs")
+        with tf.device("CPU:0"):
+            return self.slices(tf.shape(first, out_type=tf.int64)[0])
+
+    def slices(self, size: Tensor) -> Slices:
+        """Split ``size`` samples, an int64 scalar tensor of 1 or more."""
+        weights = tf.convert_to_tensor(self._weights)
+        replicas = tf.size(weights, out_type=tf.int64)
+        counts = _largest_remainder(size, weights)
+        one_each = 1 + _largest_remainder(tf.maximum(size - replicas, 0), weights)
+        somebody_empty = tf.reduce_any(counts == 0) & (size >= replicas)
+        counts = tf.where(somebody_empty, one_each, counts)
+        starts = tf.minimum(tf.cumsum(counts, exclusive=True), size - 1)
+        return Slices(
+            size,
+            starts,
+            counts,
+            tf.maximum(counts, 1),
+            tf.cast(counts / size, tf.float32),
+            tf.cast(counts > 0, tf.float32),
+        )
+
+
+def _largest_remainder(total: Tensor, weights: Tensor) -> Tensors:
+    whole = tf.reduce_sum(weights)
+    products = total * weights
+    counts = products // whole
+    left = total - tf.reduce_sum(counts)
+    by_remainder = tf.argsort(products % whole, direction="DESCENDING", stable=True)
+    rank = tf.cast(tf.math.invert_permutation(by_remainder), tf.int64)
+    return counts + tf.cast(rank < left, tf.int64)
+
+
+def parts_of(
+    batch: Tensors, slices: Slices, replica_count: int
+) -> list[tuple[Tensors, ReplicaPart]]:
+    """What each replica is given of ``batch``, in the same structure, and which part it is."""
+    in_average = slices.is_fed / tf.reduce_sum(slices.is_fed)
+    parts = []
+    for replica in range(replica_count):
+        start = slices.starts[replica]
+        end = start + slices.lengths[replica]
+        part = ReplicaPart(
+            tf.constant(replica, tf.uint32), slices.weights[replica], in_average[replica]
+        )
+        parts.append((_rows(batch, start, end), part))
+    return parts
+
+
+def _rows(batch: Tensors, start: Tensor, end: Tensor) -> Tensors:
+    return keras.tree.map_structure(
+        lambda rows: None if rows is None else rows[start:end], batch, none_is_leaf=False
+    )
+
+
+def merged(parts: Sequence[Tensors], slices: Slices) -> Tensors:
+    """One structure for the whole batch, of what the replicas made of their parts of it."""
+
+    def joined(*pieces: Tensors) -> Tensors:
+        if pieces[0] is None:
+            return None
+        real = [piece[: slices.counts[at]] for at, piece in enumerate(pieces)]
+        whole = tf.concat(real, axis=0)
+        masks = [getattr(piece, "_keras_mask", None) for piece in pieces]
+        if all(mask is not None for mask in masks):
+            kept = [mask[: slices.counts[at]] for at, mask in enumerate(masks) if mask is not None]
+            whole._keras_mask = tf.concat(kept, axis=0)
+        return whole
+
+    return keras.tree.map_structure(joined, *parts)

@@ -1,0 +1,114 @@
+"""Which devices the ``gpus`` of ``multi_gpu_model`` are, as TensorFlow names them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import tensorflow as tf
+
+STAND_INS: Final = "GPUMON_STAND_IN_GPUS"
+"""Set to a number N, a script for GPUs 0 to N-1 runs on as many logical CPU devices instead."""
+
+_NAME: Final = re.compile(r"(?:/?device:|/)?(gpu|cpu):(\d+)", re.IGNORECASE)
+
+
+def device_names(gpus: int | Sequence[int | str] | None) -> tuple[str, ...]:
+    """The devices that a batch is to be split over.
+
+    Args:
+        gpus: How many of the visible GPUs; or their indices, or names such as ``"GPU:1"``
+            or ``"CPU:1"`` (a logical device), in the order of the ratios; ``None`` for all.
+
+    Returns:
+        Such as ``("GPU:0", "GPU:1")``; all of them exist.
+
+    Raises:
+        ValueError: There is no such device, or none at all, or one is named twice.
+    """
+    known = [_short(device.name) for device in tf.config.list_logical_devices()]
+    visible = _stand_ins() or [name for name in known if name.startswith("GPU")]
+    if gpus is None or (isinstance(gpus, int) and not isinstance(gpus, bool)):
+        return _first(visible, gpus)
+    if isinstance(gpus, (bool, str, bytes)) or not isinstance(gpus, Sequence):
+        raise ValueError(
+            f"gpus must be a number of GPUs, or a list of indices or of TensorFlow's device "
+            f"names, and {gpus!r} is neither"
+        )
+    if not gpus:
+        raise ValueError("gpus is an empty list: name at least one GPU, or leave gpus out for all")
+    names = tuple(_name(gpu, visible) for gpu in gpus)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"there is no device {name} here; TensorFlow sees {', '.join(known)}")
+        if names.count(name) > 1:
+            raise ValueError(
+                f"gpus names {name} twice; each GPU can be given only one part of a batch"
+            )
+    return names
+
+
+def _first(visible: list[str], count: int | None) -> tuple[str, ...]:
+    if not visible:
+        raise ValueError(_no_gpu())
+    if count is None:
+        return tuple(visible)
+    if not 1 <= count <= len(visible):
+        raise ValueError(f"gpus={count}, and TensorFlow sees {len(visible)}: {', '.join(visible)}")
+    return tuple(visible[:count])
+
+
+def _name(gpu: object, visible: list[str]) -> str:
+    if isinstance(gpu, int) and not isinstance(gpu, bool):
+        if not visible:
+            raise ValueError(_no_gpu())
+        if not 0 <= gpu < len(visible):
+            raise ValueError(
+                f"gpus names GPU {gpu}, and TensorFlow sees {len(visible)}: {', '.join(visible)}"
+            )
+        return visible[gpu]
+    matched = _NAME.fullmatch(gpu) if isinstance(gpu, str) else None
+    if matched is None:
+        raise ValueError(
+            f"{gpu!r} in gpus is neither the index of a GPU nor a name such as 'GPU:0' or 'CPU:1'"
+        )
+    return f"{matched[1].upper()}:{int(matched[2])}"
+
+
+def _no_gpu() -> str:
+    return (
+        "TensorFlow sees no GPU here; to try without one name logical CPU devices, such as "
+        f"gpus=['CPU:0', 'CPU:1'], or run the script as it is with {STAND_INS}=2"
+    )
+
+
+def _short(full: str) -> str:
+    return full.rsplit("device:", 1)[-1]
+
+
+def make_stand_ins() -> None:
+    """Make the logical CPU devices that ``$GPUMON_STAND_IN_GPUS`` asks for, where it does.
+
+    Must run before TensorFlow starts; importing ``trainer_hooks.multi_gpu``'s names does it.
+
+    Raises:
+        ValueError: It is not a number from 1 to 64.
+    """
+    wanted = os.environ.get(STAND_INS, "")
+    if not wanted:
+        return
+    if not wanted.isdecimal() or not 1 <= int(wanted) <= 64:
+        raise ValueError(f"${STAND_INS} must be a number of devices from 1 to 64, not {wanted!r}")
+    host = tf.config.list_physical_devices("CPU")[0]
+    if tf.config.get_logical_device_configuration(host) is None:
+        # One more than asked for: CPU:0 stays the host, which splits and merges.
+        devices = [tf.config.LogicalDeviceConfiguration()] * (int(wanted) + 1)
+        tf.config.set_logical_device_configuration(host, devices)
+
+
+def _stand_ins() -> list[str]:
+    wanted = os.environ.get(STAND_INS, "")
+    count = int(wanted) if wanted.isdecimal() else 0
+    return [f"CPU:{number}" for number in range(1, count + 1)]

@@ -1,0 +1,143 @@
+"""``multi_gpu_model`` and its relatives: from one device to several, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from gpumon.core.shares import checked_ratios, split_counts
+from trainer_hooks.multi_gpu.device_names import device_names, make_stand_ins
+from trainer_hooks.multi_gpu.parallel_model import HOST, ParallelModel
+from trainer_hooks.multi_gpu.tensors import Setting, Tensor
+
+make_stand_ins()
+
+_OWN_STEPS = ("train_step", "test_step", "predict_step", "compute_metrics")
+
+
+def multi_gpu_model(
+    model: keras.Model,
+    gpus: int | Sequence[int | str] | None = None,
+    ratios: Sequence[float] | None = None,
+    cpu_merge: bool = True,
+    cpu_relocation: bool = False,
+) -> ParallelModel:
+    """Make a model whose batches are split over several GPUs, in ratios where they are unequal.
+
+    The call of Keras 2 and of the ratio repository. Each GPU trains a copy on its part of the
+    batch; each part's loss counts by its share, so that the gradients are those of the whole
+    batch; the copies are updated alike. ``model`` has the trained weights after each epoch.
+
+    Args:
+        model: object built Keras model but one with a ``train_step`` of its own.
+        gpus: How many of the visible GPUs, or which: indices, or TensorFlow's names (``"CPU:1"``
+            is a logical device, for trying without a GPU). ``None``: all that are visible.
+        ratios: One positive number for each GPU; a batch is split in these proportions to
+            the sample, and no GPU goes without. ``None``: equal parts.
+        cpu_merge: Put the outputs together in the host's memory, not on the first GPU.
+        cpu_relocation: Move the weights of ``model`` itself to the host's memory.
+
+    Returns:
+        A model to compile, fit, evaluate, predict, checkpoint and save as usual.
+
+    Raises:
+        ValueError: Ratios or GPUs that cannot be, or a model that cannot be split.
+    """
+    _refuse_what_cannot_be_split(model)
+    devices = device_names(gpus)
+    split_in = checked_ratios([1] * len(devices) if ratios is None else ratios, len(devices))
+    if cpu_relocation:
+        _move_to_host(model)
+    return ParallelModel(model, devices, split_in, host=HOST if cpu_merge else devices[0])
+
+
+def to_multi_gpu(model: keras.Model, n_gpus: int = 3) -> ParallelModel:
+    """``multi_gpu_model(model, gpus=n_gpus)``: equal parts, as the second article has it."""
+    return multi_gpu_model(model, gpus=n_gpus)
+
+
+def slice_batch(x: Tensor, n_gpus: int, part: int) -> Tensor:
+    """Part number ``part`` of ``n_gpus`` equal parts of a batch.
+
+    Args:
+        x: Array or tensor; its first axis is the batch.
+        n_gpus: How many parts, 1 or more.
+        part: Which, from 0.
+
+    Raises:
+        ValueError: There is no such part.
+    """
+    if not 0 <= part < n_gpus:
+        raise ValueError(f"there is no part {part} of {n_gpus}: parts are counted from 0")
+    size = x.shape[0] if isinstance(x.shape[0], int) else int(tf.shape(x)[0])
+    counts = split_counts(size, [1] * n_gpus)
+    start = sum(counts[:part])
+    return x[start : start + counts[part]]
+
+
+def serialize(model: keras.Model) -> keras.Model:
+    """The single-device model within a parallel one, with the trained weights.
+
+    Args:
+        model: What ``multi_gpu_model`` made; or a model whose slices and merges stand round
+            one inner model, as the towers of Keras 2 did.
+
+    Returns:
+        The model that was made parallel, itself: its weights and outputs are bit-equal.
+
+    Raises:
+        ValueError: There is nothing parallel about it.
+    """
+    if isinstance(model, ParallelModel):
+        return model.template
+    inner = [layer for layer in getattr(model, "layers", ()) if isinstance(layer, keras.Model)]
+    if len(inner) == 1:
+        return inner[0]
+    raise ValueError(
+        f"{getattr(model, 'name', model)!r} is not a parallel model: serialize() takes what "
+        "multi_gpu_model made; any other model is saved by its own save()"
+    )
+
+
+def _refuse_what_cannot_be_split(model: object) -> None:
+    if not isinstance(model, keras.Model):
+        raise ValueError(f"multi_gpu_model takes a Keras model, not {type(model).__name__}")
+    parallel = [part for part in (model, *model.layers) if isinstance(part, ParallelModel)]
+    if parallel:
+        raise ValueError(
+            f"{model.name!r} is parallel already; change the split by model.ratios = [...], or "
+            "make a new parallel model of serialize(model)"
+        )
+    if tf.distribute.has_strategy() or any(
+        isinstance(variable.value, tf.distribute.DistributedValues) for variable in model.variables
+    ):
+        raise ValueError(
+            "multi_gpu_model brings a tf.distribute strategy of its own: make the model and call "
+            "this outside of any strategy.scope()"
+        )
+    if not model.built:
+        raise ValueError(
+            f"{model.name!r} has no weights yet: give it a keras.Input, or call it on a batch, "
+            "before it is made parallel"
+        )
+    own = [name for name in _OWN_STEPS if getattr(type(model), name) != _keras_own(name)]
+    if own:
+        raise ValueError(
+            f"{type(model).__name__} has a {own[0]} of its own, and nothing can split what "
+            "happens in there; split the batch there yourself, or use tf.distribute"
+        )
+
+
+def _keras_own(name: str) -> Setting:
+    return getattr(keras.Model, name)
+
+
+def _move_to_host(model: keras.Model) -> None:
+    """Give each variable a place in the host's memory; its owner's references stay good."""
+    with tf.init_scope(), tf.device(HOST):
+        for variable in model.variables:
+            variable._value = tf.Variable(
+                variable.value, trainable=variable.trainable, name=variable.name
+            )

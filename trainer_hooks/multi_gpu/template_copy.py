@@ -1,0 +1,80 @@
+"""The user's model and its mirrored copy: making one, and carrying weights between the two."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from trainer_hooks.multi_gpu.tensors import Setting
+
+
+def mirrored_copy(template: keras.Model) -> keras.Model:
+    """A copy of ``template``, with the same weights, to be made in the scope of the strategy.
+
+    Raises:
+        ValueError: It cannot be made again from its configuration.
+    """
+    try:
+        copy = _made_again(template)
+    except Exception as error:  # whatever a layer's or a model's own from_config raises
+        raise ValueError(
+            f"the model {template.name!r} cannot be copied to several GPUs: making it from its "
+            f"get_config() raised {type(error).__name__}: {error}"
+        ) from error
+    if _shapes(copy) != _shapes(template):
+        raise ValueError(
+            f"the model {template.name!r} cannot be copied to several GPUs: made from its "
+            "get_config(), it has other weights than the original"
+        )
+    carry(template, copy)
+    return copy
+
+
+def _made_again(template: keras.Model) -> keras.Model:
+    if isinstance(template, keras.Sequential) or _is_functional(template):
+        return keras.models.clone_model(template)
+    copy = type(template).from_config(template.get_config())
+    copy.build_from_config(template.get_build_config())
+    return copy
+
+
+def _is_functional(model: keras.Model) -> bool:
+    return bool(getattr(model, "inputs", None)) and bool(getattr(model, "outputs", None))
+
+
+def _shapes(model: keras.Model) -> list[tuple[int, ...]]:
+    return [tuple(variable.shape) for variable in model.variables]
+
+
+def carry(source: Setting, target: Setting) -> None:
+    """Give every variable of ``target`` the value of that of ``source`` at the same place.
+
+    Args:
+        source: A model or an optimizer that is built.
+        target: One of the same structure; either may be mirrored.
+    """
+    for here, there in zip(source.variables, target.variables, strict=True):
+        there.assign(tf.convert_to_tensor(here.value))
+
+
+def differ(one: Setting, other: Setting) -> bool:
+    """Whether two models of one structure hold different values anywhere."""
+    return any(
+        not bool(tf.reduce_all(tf.convert_to_tensor(a.value) == tf.convert_to_tensor(b.value)))
+        for a, b in zip(one.variables, other.variables, strict=True)
+    )
+
+
+def carry_trainable(source: keras.Model, target: keras.Model) -> None:
+    """Freeze in ``target`` what is frozen in ``source``, layer by layer."""
+    for here, there in zip(_layers(source), _layers(target), strict=True):
+        there.trainable = here.trainable
+
+
+def _layers(model: keras.Model) -> list[Setting]:
+    found: list[Setting] = []
+    for layer in model.layers:
+        found.append(layer)
+        if isinstance(layer, keras.Model):
+            found.extend(_layers(layer))
+    return found

@@ -1,0 +1,110 @@
+"""Losses of a part of a batch that add up to the loss of the whole batch.
+
+Each replica's loss counts by its part of the samples, which is right for a mean over samples.
+A sum, a mean over sample weights, or a mean over what a mask leaves has another divisor: such
+a loss is corrected here, so that the sum over the replicas is still the whole batch's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import keras
+import tensorflow as tf
+
+from trainer_hooks.multi_gpu.tensors import Setting, Tensor
+
+# The public classes of losses wrap functions; the class that does it has no public name.
+_FunctionLoss: Setting = keras.losses.MeanSquaredError.__mro__[1]
+
+_MEANS = ("sum_over_batch_size", "mean")
+
+
+class PartWeight(threading.local):
+    """This replica's part of the batch, while its step is traced: replicas are threads."""
+
+    value: Tensor = None
+
+    @contextmanager
+    def of(self, weight: Tensor) -> Iterator[None]:
+        """Within it, ``weight`` (float32 scalar) is this replica's part, 0 to 1."""
+        self.value = weight
+        try:
+            yield
+        finally:
+            self.value = None
+
+
+class WholeBatchLoss(keras.losses.Loss):  # type: ignore[misc]  # Keras has no types
+    """``inner``, such that its values times each replica's part add up to the whole batch's.
+
+    Args:
+        inner: Setting loss of Keras, or a subclass.
+        part: Tells this replica's part of the batch.
+    """
+
+    def __init__(self, inner: Setting, part: PartWeight) -> None:
+        super().__init__(name=inner.name, reduction=inner.reduction, dtype=inner.dtype)
+        self._inner = inner
+        self._part = part
+
+    def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> Tensor:
+        """As ``inner`` does, times what corrects its divisor."""
+        value = self._inner(y_true, y_pred, sample_weight)
+        if self._part.value is None:
+            return value
+        return value * tf.cast(self._correction(y_pred, sample_weight), value.dtype)
+
+    def _correction(self, y_pred: Tensor, sample_weight: Tensor) -> Tensor:
+        part = self._part.value
+        if self.reduction == "sum":
+            return keras_scale() * tf.math.divide_no_nan(1.0, part)
+        counted = self._divisor(getattr(y_pred, "_keras_mask", None), sample_weight)
+        if counted is None:
+            return 1.0
+        counted = tf.where(part > 0, counted, 0.0)  # a borrowed sample is not in the batch
+        of_all = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, counted)
+        return tf.math.divide_no_nan(counted, of_all * part)
+
+    def _divisor(self, mask: Tensor, sample_weight: Tensor) -> Tensor:
+        """What ``inner`` divided by, where that is not the number of samples; else ``None``."""
+        if self.reduction in _MEANS:
+            return None if mask is None else tf.reduce_sum(tf.cast(mask, tf.float32))
+        weights = None if sample_weight is None else tf.cast(sample_weight, tf.float32)
+        if mask is None:
+            return None if weights is None else tf.reduce_sum(weights)
+        kept = tf.cast(mask, tf.float32)
+        if weights is not None:
+            missing = len(kept.shape) - len(weights.shape)
+            kept *= tf.reshape(weights, tf.concat([tf.shape(weights), [1] * missing], 0))
+        return tf.reduce_sum(kept)
+
+
+def keras_scale() -> Tensor:
+    """What Keras multiplies each mean with in this context, and no sum: 1 / replicas."""
+    return keras.losses.MeanAbsoluteError()(tf.ones([1, 1]), tf.zeros([1, 1]))
+
+
+def over_whole_batch(loss: Setting, part: PartWeight) -> Setting:
+    """``loss`` as it was given to ``compile``, each loss in it made a ``WholeBatchLoss``.
+
+    Raises:
+        ValueError: One has no reduction: nothing says how its values become one.
+    """
+
+    def one(given: Setting) -> Setting:
+        if given is None:
+            return None
+        found = keras.losses.get(given)
+        if not isinstance(found, keras.losses.Loss):
+            found = _FunctionLoss(found, name=getattr(found, "__name__", None))
+        if found.reduction in (None, "none"):
+            raise ValueError(
+                f"the loss {found.name!r} has no reduction, and then nothing says how the losses "
+                "of several GPUs become one; give it reduction='sum_over_batch_size' or 'sum'"
+            )
+        return WholeBatchLoss(found, part)
+
+    return keras.tree.map_structure(one, loss, none_is_leaf=True)
