@@ -1,0 +1,48 @@
+"""Simulated machines drawn from a seed, for whoever tries ratios on GPUs not seen before."""
+
+from __future__ import annotations
+
+from random import Random
+
+from trainer_hooks.balance.simulated_gpus import SimulatedGpu, SimulatedMachine
+from trainer_hooks.balance.solver import Room, best_split
+
+
+def drawn_gpu(random: Random, total: int, gpus: int, *, noise: float) -> SimulatedGpu:
+    """A GPU up to 4 times as fast as another, of one of three kinds.
+
+    Affine; saturating (slower the larger the batch, or the smaller: its slope changes
+    half-way); or in waves of up to an eighth of its equal part of the batch.
+    """
+    part = total // gpus
+    per_sample = 1e-3 * random.uniform(1.0, 4.0)
+    fixed = per_sample * part * random.uniform(0.02, 0.6)
+    knee = random.randint(max(2, part // 4), part * 2)
+    kind = random.choice(("affine", "saturating", "waves"))
+    bend = random.uniform(0.6, 1.7) if kind == "saturating" else 1.0
+    at_knee = fixed + per_sample * knee
+    points = ((0, fixed), (knee, at_knee), (knee * 2, at_knee + per_sample * bend * knee))
+    wave = random.choice((4, 8, 16, 32)) if kind == "waves" else 1
+    return SimulatedGpu(
+        name=kind, points=points, wave=max(1, min(wave, part // 8)), noise=noise,
+        holds=random.choice((total, total, total, int(part * random.uniform(1.05, 1.6)))),
+    )  # fmt: skip
+
+
+def drawn_machine(
+    seed: int, *, gpus: int, noise: float | None = None
+) -> tuple[SimulatedMachine, int]:
+    """A machine and a batch for it, which its GPUs hold when it is split equally."""
+    random = Random(seed)
+    total = random.randint(48, 512) * gpus
+    of_steps = random.uniform(0.0, 0.04) if noise is None else noise
+    drawn = tuple(drawn_gpu(random, total, gpus, noise=of_steps) for _ in range(gpus))
+    sync = random.uniform(0.0, 0.1) * max(gpu.seconds_of(total // gpus) for gpu in drawn)
+    return SimulatedMachine(drawn, sync_seconds=sync, seed=seed + 1), total
+
+
+def best_speed(machine: SimulatedMachine, total: int) -> float:
+    """Samples a second of the best of all splits that fit, without noise."""
+    curves = [lambda n, gpu=gpu: gpu.seconds_of(n, step=machine.step) for gpu in machine.gpus]
+    rooms = [Room(1, min(gpu.holds, total)) for gpu in machine.gpus]
+    return machine.true_speed(best_split(curves, total, rooms))

@@ -1,0 +1,107 @@
+"""The split of a batch under which the slowest GPU is done soonest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+SecondsOf = Callable[[int], float]
+"""How long a GPU takes for so many samples; never less for more of them."""
+
+_HALVINGS: Final = 60
+_PRECISION: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many samples of a batch one GPU may be given.
+
+    Attributes:
+        least: At least so many.
+        most: At most so many: what its memory holds, for one.
+    """
+
+    least: int
+    most: int
+
+
+def slowest_seconds(seconds_of: Sequence[SecondsOf], counts: Sequence[int]) -> float:
+    """How long the last GPU takes under that split."""
+    return max(of(count) for of, count in zip(seconds_of, counts, strict=True))
+
+
+def best_split(
+    seconds_of: Sequence[SecondsOf], total: int, rooms: Sequence[Room]
+) -> tuple[int, ...]:
+    """Split ``total`` samples so that the slowest GPU is done as soon as can be.
+
+    Where steps in the curves leave a choice, GPUs are given more in proportion
+    to what they could take in the same time.
+
+    Args:
+        seconds_of: One curve for each GPU, none of which falls.
+        total: Samples in the batch.
+        rooms: What each GPU may be given.
+
+    Returns:
+        Samples for each GPU, adding up to ``total``, each within its room.
+
+    Raises:
+        ValueError: The rooms together are too small for the batch, or too large.
+
+    >>> best_split([lambda n: n / 300, lambda n: n / 100], 80, [Room(1, 80), Room(1, 80)])
+    (60, 20)
+    >>> best_split([lambda n: n / 300, lambda n: n / 100], 80, [Room(1, 50), Room(1, 80)])
+    (50, 30)
+    """
+    least = sum(room.least for room in rooms)
+    most = sum(room.most for room in rooms)
+    if not least <= total <= most:
+        raise ValueError(
+            f"{total} samples cannot be split over GPUs that take {least} to {most} together"
+        )
+    done_by = slowest_seconds(seconds_of, [room.most for room in rooms])
+    not_done_by = 0.0
+    for _ in range(_HALVINGS):
+        if done_by - not_done_by <= _PRECISION * done_by:
+            break
+        middle = (done_by + not_done_by) / 2
+        if sum(_done_within(middle, seconds_of, rooms)) >= total:
+            done_by = middle
+        else:
+            not_done_by = middle
+    fewest = _done_within(not_done_by, seconds_of, rooms)
+    if sum(fewest) > total:  # the least that each must take is the whole batch
+        fewest = [room.least for room in rooms]
+    return _filled(fewest, _done_within(done_by, seconds_of, rooms), total)
+
+
+def _done_within(
+    seconds: float, seconds_of: Sequence[SecondsOf], rooms: Sequence[Room]
+) -> list[int]:
+    """The most that each GPU can do in that time, and never less than it must."""
+    return [_most_within(seconds, of, room) for of, room in zip(seconds_of, rooms, strict=True)]
+
+
+def _most_within(seconds: float, of: SecondsOf, room: Room) -> int:
+    low, high = room.least, room.most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if of(middle) <= seconds:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _filled(fewest: Sequence[int], most: Sequence[int], total: int) -> tuple[int, ...]:
+    """Counts between the two, adding up to ``total``."""
+    rest = total - sum(fewest)
+    widths = [high - low for low, high in zip(fewest, most, strict=True)]
+    width = max(1, sum(widths))
+    counts = [low + rest * wide // width for low, wide in zip(fewest, widths, strict=True)]
+    for at, high in enumerate(most):
+        more = min(high - counts[at], total - sum(counts))
+        counts[at] += more
+    return tuple(counts)
