@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from random import Random
+from statistics import fmean
 
+from gpumon.core.shares import split_counts
+from trainer_hooks.balance.controller import RatioController
 from trainer_hooks.balance.simulated_gpus import SimulatedGpu, SimulatedMachine
 from trainer_hooks.balance.solver import Room, best_split
+from trainer_hooks.balance.split_change import SplitChange
+
+STEPS_OF_AN_INTERVAL = 20
 
 
 def drawn_gpu(random: Random, total: int, gpus: int, *, noise: float) -> SimulatedGpu:
@@ -46,3 +53,41 @@ def best_speed(machine: SimulatedMachine, total: int) -> float:
     curves = [lambda n, gpu=gpu: gpu.seconds_of(n, step=machine.step) for gpu in machine.gpus]
     rooms = [Room(1, min(gpu.holds, total)) for gpu in machine.gpus]
     return machine.true_speed(best_split(curves, total, rooms))
+
+
+@dataclass(frozen=True, slots=True)
+class Levelled:
+    """What a controller made of a machine: speed as a part of the best, and its changes."""
+
+    part_of_best: float
+    changes: tuple[SplitChange, ...]
+    last_change_at: int | None
+
+
+def level(
+    machine: SimulatedMachine, controller: RatioController, *, intervals: int = 60
+) -> Levelled:
+    """Let a controller level a machine for so many intervals of some steps each."""
+    changes, last = [], None
+    for interval in range(intervals):
+        counts = controller.counts
+        steps = [machine.train(counts).busy_seconds for _ in range(STEPS_OF_AN_INTERVAL)]
+        means = [fmean(gpu) for gpu in zip(*steps, strict=True)]
+        change = controller.advance(counts, means)
+        if change is not None:
+            changes.append(change)
+            last = interval
+    best = best_speed(machine, sum(controller.counts))
+    return Levelled(machine.true_speed(controller.counts) / best, tuple(changes), last)
+
+
+def controller_of(machine: SimulatedMachine, total: int) -> RatioController:
+    """A controller that begins with equal parts and knows the memories."""
+    equal = split_counts(total, [1] * len(machine.gpus))
+    return RatioController(equal, limits=[gpu.holds for gpu in machine.gpus])
+
+
+def slow_down(machine: SimulatedMachine, gpu: int, *, by: float) -> None:
+    """From now on that GPU takes so many times as long."""
+    slower = replace(machine.gpus[gpu], slower_from_step=machine.step, slower_by=by)
+    machine.gpus = (*machine.gpus[:gpu], slower, *machine.gpus[gpu + 1 :])
