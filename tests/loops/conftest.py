@@ -20,6 +20,7 @@ _NEEDED = {
     "test_trainers": ("torch", "lightning", "transformers", "accelerate"),
     "test_huggingface": ("torch", "transformers", "accelerate"),
     "test_plain_torch": ("torch",),
+    "test_prefetch_torch": ("torch",),
     "test_ddp": ("torch",),
     "test_plain_jax": ("jax",),
 }

@@ -31,8 +31,9 @@ def prefetch_to_device(data: Any, depth: int = 2, device: Any = None) -> Any:  #
     ``DataLoader`` or iterable,   a thread reads ahead, pins the memory, and copies on a CUDA
     on torch                      stream of its own. Without CUDA it only reads ahead. (A
                                   ``DataLoader`` for JAX: say so, by its device.)
-    Keras ``PyDataset``           Keras' own queue reads ahead, in order; on JAX and torch its
-                                  threads bring batches to the device, too.
+    Keras ``PyDataset``           a thread reads ahead in the order in which Keras will ask, on
+                                  JAX and torch to the device. One with ``workers`` > 1 keeps
+                                  Keras' queue: its threads then bring batches to the device.
     generator or iterator         as an iterable; what comes back can be iterated over once, too.
     any iterable, with Keras      a thread reads ahead; batches stay on the host, as Keras
     on TensorFlow                 brings them to the device itself.
@@ -56,7 +57,7 @@ def prefetch_to_device(data: Any, depth: int = 2, device: Any = None) -> Any:  #
             on torch also objects that have ``.to``.
         depth: How many batches may be ready, or on their way, beside the one in
             use; each takes memory of the device. 1 suffices for a source of even
-            pace, more for one with hiccups. (A ``PyDataset`` has at least 2.)
+            pace, more for one with hiccups.
         device: Where to. On TensorFlow a name such as ``"GPU:0"``; on JAX a
             ``jax.Device``, a ``Sharding``, or a tree of these like a batch; on
             torch what ``torch.device`` takes. None: the first visible GPU, on

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from trainer_hooks.prefetch.reader import NoMoreBatchesError, Reader
+
+Begin = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 class Host:
@@ -30,7 +32,9 @@ class Host:
         return self.receive(self.place(batch))
 
 
-def read_ahead(source: Iterator[Any], depth: int, host: Host) -> Generator[Any, None, None]:
+def read_ahead(
+    source: Iterator[Any], depth: int, host: Host, begin: Begin = iter
+) -> Generator[Any, None, None]:
     """A generator over an iterator whose next batches are read in a thread.
 
     Nothing is read before the first is asked for. Closing it, or letting go of
@@ -40,8 +44,10 @@ def read_ahead(source: Iterator[Any], depth: int, host: Host) -> Generator[Any, 
         source: Where batches come from.
         depth: How many may be ready or being made, beside the one handed out.
         host: What is done with each.
+        begin: Is handed the source in the training's thread when the first batch is asked for,
+            and gives what the reading thread goes on with.
     """
-    reader = Reader(source, depth, host.place, host.around())
+    reader = Reader(begin(source), depth, host.place, host.around())
     del source  # the thread closes it, where it is a generator
     try:
         while True:

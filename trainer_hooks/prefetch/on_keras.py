@@ -1,39 +1,43 @@
-"""A ``PyDataset`` of Keras, which Keras' own queue reads ahead."""
+"""A ``PyDataset`` of Keras, read ahead in the order in which Keras is about to ask for it."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from threading import Lock
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import count
+from types import FrameType
 from typing import Any
 
 import keras
 
-from trainer_hooks.prefetch.ahead import Host
+from trainer_hooks.prefetch.ahead import Host, read_ahead
 from trainer_hooks.prefetch.kinds import Kind, keras_backend
 
 _BACKENDS = {"jax": Kind.JAX, "torch": Kind.TORCH}
-_FEWEST_WORKERS_OF_A_QUEUE = 2
-"""Keras fetches with fewer threads than that only while a step waits."""
+_SHUFFLED_OR_NOT = "_finite_generator"
+_FOR_EVER = "_infinite_generator"
 
 
 class PrefetchedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
-    """Another ``PyDataset`` with a queue in front of it; all else is as in the other.
+    """Another ``PyDataset``, whose next batches are read while a step is at work.
 
-    Where the other had no queue, its batches are still made one at a time. Where it has
-    processes, they hand batches on as they are: a device belongs to the training's.
+    Keras may shuffle the order of batches, and asks for them by number: its
+    generator, which calls ``__getitem__``, knows the numbers to come. Keras has
+    a queue of its own, too, but after the look at the first batch
+    (to learn shapes) it hands out on JAX and torch some batches twice and others never; where
+    ``data`` has workers, that queue is the user's choice, and stays as it is.
     """
 
     def __init__(self, data: Any, depth: int, host: Host) -> None:  # noqa: ANN401
         self._data = data
+        self._depth = depth
+        # A process of a worker has no device: that belongs to the training's.
         self._host = Host() if data.use_multiprocessing else host
-        one_at_a_time = data.workers < _FEWEST_WORKERS_OF_A_QUEUE and not data.use_multiprocessing
-        self._turn: AbstractContextManager[object] = Lock() if one_at_a_time else nullcontext()
-        fewest = 1 if data.use_multiprocessing else _FEWEST_WORKERS_OF_A_QUEUE
+        self._epoch: _Epoch | None = None
         super().__init__(
-            workers=max(fewest, data.workers),
+            workers=data.workers,
             use_multiprocessing=data.use_multiprocessing,
-            # One more is made already while it waits for room, and a queue of 0 has no end.
-            max_queue_size=max(1, depth - 1),
+            max_queue_size=data.max_queue_size,
         )
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
@@ -50,19 +54,79 @@ class PrefetchedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return len(self._data)
 
     def __getitem__(self, index: int) -> Any:  # noqa: ANN401
-        with self._turn:
-            batch = self._data[index]
-        return self._host.place_and_wait(batch)
+        order = _order_of(sys._getframe(1))
+        if order is None:  # a worker of Keras' queue, or a loop of one's own
+            return self._host.place_and_wait(self._data[index])
+        if self._epoch is None or not self._epoch.goes_on_with(index, order):
+            self._end_epoch()
+            self._epoch = _Epoch(self._data, index, order, self._depth, self._host)
+        return self._epoch.take()
 
     def on_epoch_begin(self) -> None:
         self._data.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
+        self._end_epoch()  # or it would read what the next epoch may change
         self._data.on_epoch_end()
+
+    def _end_epoch(self) -> None:
+        if self._epoch is not None:
+            self._epoch.batches.close()
+        self._epoch = None
+
+
+class _Epoch:
+    """The batches of one generator of Keras, from one of them on.
+
+    Args:
+        data: A ``PyDataset``.
+        index: The number of the first.
+        order: The numbers of all of them; a ``count`` of those that have no end.
+    """
+
+    def __init__(
+        self,
+        data: Any,  # noqa: ANN401
+        index: int,
+        order: Sequence[int] | count[int],
+        depth: int,
+        host: Host,
+    ) -> None:
+        self._order = order
+        self._to_ask = _from(index, order)
+        self._next = next(self._to_ask)
+        to_read = _from(index, order)
+        self.batches = read_ahead((data[number] for number in to_read), depth, host)
+
+    def goes_on_with(self, index: int, order: Sequence[int] | count[int]) -> bool:
+        """Whether this is what comes next, and by the same generator."""
+        same = order is self._order or (isinstance(order, count) and isinstance(self._order, count))
+        return same and index == self._next
+
+    def take(self) -> Any:  # noqa: ANN401
+        """The batch that comes next; what its source raised, is raised here."""
+        self._next = next(self._to_ask, -1)
+        return next(self.batches)
+
+
+def _from(index: int, order: Sequence[int] | count[int]) -> Iterator[int]:
+    if isinstance(order, count):
+        return count(index)
+    return iter(order[order.index(index) :])
+
+
+def _order_of(caller: FrameType) -> Sequence[int] | count[int] | None:
+    """The numbers that a generator of Keras asks for; None where it is none that we know."""
+    if caller.f_code.co_name == _FOR_EVER:
+        return count()
+    if caller.f_code.co_name != _SHUFFLED_OR_NOT:
+        return None
+    order = caller.f_locals.get("indices")
+    return order if isinstance(order, (range, list)) else None
 
 
 def prefetched(data: Any, depth: int, device: object) -> Any:  # noqa: ANN401
-    """Its batches by Keras' queue, on the device of the backend.
+    """Its batches read ahead, on the device of the backend.
 
     Raises:
         ValueError: There is no such device, or Keras runs on TensorFlow, which takes such

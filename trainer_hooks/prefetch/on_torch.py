@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -18,9 +18,9 @@ from trainer_hooks.prefetch.torch_copies import CudaHost, PlainHost, TorchHost
 class PrefetchedLoader(DataLoader):  # type: ignore[misc]
     """A loader whose batches are read ahead; all else is as in the loader it was made of.
 
-    It is a ``DataLoader`` for those who look, as Keras does. Each epoch starts
-    the workers of the original, and draws what shuffles it, in the thread that
-    begins the epoch: its order is what it would be without.
+    It is a ``DataLoader`` for those who look, as Keras does. The workers of the original are
+    started, and what shuffles it is drawn, in the training's thread and at the
+    very moments when it would be so without: the order stays what it was.
     """
 
     def __init__(self, loader: Any, depth: int, host: Host) -> None:  # noqa: ANN401
@@ -41,7 +41,7 @@ class PrefetchedLoader(DataLoader):  # type: ignore[misc]
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        return read_ahead(_begun(self._loader), self._depth, self._host)
+        return read_ahead(iter(self._loader), self._depth, self._host, begin=_begun)
 
 
 def prefetched(data: Iterable[Any], depth: int, device: object) -> Any:  # noqa: ANN401
@@ -65,13 +65,9 @@ def host_for(device: Any) -> Host:  # noqa: ANN401
     return TorchHost() if wanted.type == "cpu" else PlainHost(wanted)
 
 
-def _begun(loader: Any) -> Iterator[Any]:  # noqa: ANN401
-    """An iterator of an epoch whose seeds are drawn, and whose workers run, already."""
-    batches = iter(loader)
-    try:
-        first = [next(batches)]
-    except StopIteration:
-        return iter(())
+def _begun(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same batches; the first is made now, and with it the seed of their order is drawn."""
+    first = list(islice(batches, 1))
     return chain(_popped(first), batches)
 
 
@@ -92,7 +88,8 @@ def _default() -> Any:  # noqa: ANN401
 
 def _known(device: Any) -> Any:  # noqa: ANN401
     try:
-        wanted = torch.device(device)
+        # A bare number is a GPU's, also where this torch has none to name.
+        wanted = torch.device("cuda", device) if type(device) is int else torch.device(device)
     except (RuntimeError, TypeError) as error:
         message = f"{device!r} is no device of torch, which has names such as 'cuda:0' and 'cpu'"
         raise (TypeError if isinstance(error, TypeError) else ValueError)(message) from None

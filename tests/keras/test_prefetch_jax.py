@@ -1,0 +1,170 @@
+"""``prefetch_to_device`` on JAX, in loops of one's own and in Keras."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.builders_prefetch import Source, most_ahead, readers, usual_gap_s
+from tests.keras.later import b
+from tests.keras.prefetched_py_datasets import PyDatasetSpecification
+from tests.loops.builders_loops import Sleeps, is_about, stretch
+from trainer_hooks import phase, step, timed
+from trainer_hooks.prefetch import prefetch_to_device
+
+pytestmark = pytest.mark.keras_jax
+
+
+@pytest.fixture(autouse=True)
+def jax() -> Any:
+    import jax
+
+    return jax
+
+
+def rows(count: int) -> list[Any]:
+    return [np.full((4, 2), number, "float32") for number in range(count)]
+
+
+class TestBatches:
+    def test_are_arrays_of_jax_in_the_same_order(self, jax: Any) -> None:
+        found = list(prefetch_to_device(rows(6)))
+
+        assert [float(batch[0, 0]) for batch in found] == [0, 1, 2, 3, 4, 5]
+        assert all(isinstance(batch, jax.Array) for batch in found)
+
+    def test_keep_their_structure_and_whatever_is_no_array(self, jax: Any) -> None:
+        Pair = namedtuple("Pair", "rows name")
+        batch = {"a": (rows(1)[0], [np.float32(2)]), "b": Pair(rows(1)[0], "a name"), "c": None}
+
+        (found,) = prefetch_to_device([batch])
+
+        assert jax.tree.structure(found) == jax.tree.structure(batch)
+        assert (found["b"].name, found["c"]) == ("a name", None)
+        assert isinstance(found["a"][1][0], jax.Array)
+
+    @pytest.mark.parametrize("depth", [1, 3])
+    def test_are_ahead_by_the_depth_and_never_by_more(self, depth: int) -> None:
+        source = Source(rows(8))
+
+        assert most_ahead(prefetch_to_device(source, depth), lambda: source.pulled) == depth
+
+    def test_have_the_length_and_the_epochs_of_their_source(self) -> None:
+        ahead = prefetch_to_device(Source(rows(3)))
+
+        assert len(ahead) == 3
+        assert [len(list(ahead)), len(list(ahead))] == [3, 3]
+
+    def test_leave_no_thread_when_a_loop_is_left(self) -> None:
+        for _ in prefetch_to_device(Source(rows(50))):
+            break
+
+        assert readers() == []
+
+
+class TestTheGapBetweenBatches:
+    def test_is_shorter_with_prefetch_though_the_step_is_waited_for(self, jax: Any) -> None:
+        compiled = jax.jit(lambda batch: batch.sum())
+
+        def train(batch: Any) -> None:
+            compiled(batch).block_until_ready()
+            time.sleep(0.02)
+
+        source = Source(rows(12), seconds=0.02)
+
+        assert usual_gap_s(prefetch_to_device(source), train) < usual_gap_s(source, train) / 2
+
+
+@pytest.fixture(scope="module")
+def told() -> Any:
+    script = Path(__file__).with_name("prefetching_on_two_jax_devices.py")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+class TestDevices:
+    def test_are_where_the_arrays_land(self, told: Any) -> None:
+        assert (told["default"], told["one"]) == (["0"], ["1"])
+
+    def test_share_the_rows_of_a_batch_by_a_sharding(self, told: Any) -> None:
+        assert told["spread"] == ["0+1"]
+        assert told["a tree"] == ["0", "0+1"]
+
+    def test_that_a_block_prefers_are_preferred_in_the_thread_too(self, told: Any) -> None:
+        assert told["default of the block"] == ["1"]
+        assert told["unbound"] == "0"
+
+    def test_get_an_error_for_a_batch_that_does_not_suit_them(self, told: Any) -> None:
+        assert told["uneven"] == ["(4, 2)", "ValueError"]
+        assert told["threads"] == 1
+
+    @pytest.mark.parametrize("device", ["GPU:0", "gpu", 0, [], {"rows": 3}])
+    def test_of_another_framework_are_refused(self, device: Any) -> None:
+        with pytest.raises(TypeError, match="no device of JAX"):
+            prefetch_to_device(rows(1), device=device)
+
+
+class TestALoopOfOnesOwn:
+    def test_is_tagged_with_the_wait_that_remains(self) -> None:
+        steps, wall = Sleeps(0.01), Sleeps()
+        with stretch() as found, wall.around():
+            for _ in timed(prefetch_to_device(Source(rows(12), seconds=0.03))):
+                with phase("train_step"):
+                    steps()
+                step()
+
+        true_ns = wall.spent_ns - steps.spent_ns
+        assert true_ns < 12 * 25_000_000  # 30 ms a batch, of which the steps hide 10
+        assert is_about(found[0].phase_ns["input_wait"], true_ns, steps=12)
+
+
+class TestKerasOnJax:
+    def losses(self, data: Any, **said: Any) -> Any:
+        return b.small_model().fit(data, epochs=2, verbose=0, **said).history["loss"]
+
+    def test_learns_the_same_from_a_generator(self) -> None:
+        bare = self.losses(iter(b.SlowBatches(0.0)), steps_per_epoch=4)
+
+        ahead = prefetch_to_device(iter(b.SlowBatches(0.0)))
+
+        assert self.losses(ahead, steps_per_epoch=4) == bare
+
+    def test_takes_what_it_spreads_itself_from_the_host(self) -> None:
+        import keras
+
+        keras.distribution.set_distribution(keras.distribution.DataParallel(devices=["cpu:0"]))
+        try:
+            (batch,) = prefetch_to_device(rows(1))
+        finally:
+            keras.distribution.set_distribution(None)
+
+        assert isinstance(batch, np.ndarray)
+
+
+class TestAnError:
+    def test_of_the_source_is_raised_in_its_place(self) -> None:
+        def torn() -> Iterator[Any]:
+            yield rows(1)[0]
+            raise OSError("the file is torn")
+
+        ahead = prefetch_to_device(torn())
+
+        next(ahead)
+        with pytest.raises(OSError, match="the file is torn"):
+            next(ahead)
+
+
+class TestAPyDataset(PyDatasetSpecification):
+    pass

@@ -1,0 +1,274 @@
+"""``prefetch_to_device`` in PyTorch loops of one's own, without a GPU."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, UserDict, defaultdict, namedtuple
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.builders_prefetch import Source, most_ahead, readers, usual_gap_s
+from tests.loops.builders_loops import Sleeps, is_about, stretch
+from trainer_hooks import phase, step, timed
+from trainer_hooks.prefetch import prefetch_to_device
+
+pytestmark = pytest.mark.keras_torch
+
+Pair = namedtuple("Pair", "rows labels")
+
+
+@pytest.fixture
+def torch() -> Any:
+    import torch
+
+    return torch
+
+
+def batches(torch: Any, count: int) -> list[Any]:
+    return [torch.full((4, 2), float(number)) for number in range(count)]
+
+
+class TestBatches:
+    def test_are_the_very_tensors_of_their_source_in_order(self, torch: Any) -> None:
+        given = batches(torch, 6)
+
+        found = list(prefetch_to_device(given))
+
+        assert all(one is other for one, other in zip(found, given, strict=True))
+
+    @pytest.mark.parametrize("depth", [1, 3])
+    def test_are_ahead_by_the_depth_and_never_by_more(self, torch: Any, depth: int) -> None:
+        source = Source(batches(torch, 8))
+
+        assert most_ahead(prefetch_to_device(source, depth), lambda: source.pulled) == depth
+
+    def test_record_gradients_if_the_training_does(self, torch: Any) -> None:
+        def source() -> Iterator[Any]:
+            yield torch.ones(2, requires_grad=True) * 2
+
+        with torch.no_grad():
+            (without,) = prefetch_to_device(source())
+        (recorded,) = prefetch_to_device(source())
+
+        assert (without.requires_grad, recorded.requires_grad) == (False, True)
+
+
+class TestTheGapBetweenBatches:
+    def test_is_shorter_with_prefetch(self, torch: Any) -> None:
+        def train(batch: Any) -> None:
+            batch.sum().item()
+            time.sleep(0.02)
+
+        source = Source(batches(torch, 12), seconds=0.02)
+
+        assert usual_gap_s(prefetch_to_device(source), train) < usual_gap_s(source, train) / 2
+
+
+class TestADataLoader:
+    def loader(self, torch: Any, **said: Any) -> Any:
+        rows = torch.utils.data.TensorDataset(torch.arange(14.0))
+        return torch.utils.data.DataLoader(rows, batch_size=4, **said)
+
+    def epochs(self, torch: Any, loader: Any) -> list[list[float]]:
+        torch.manual_seed(5)
+        return [[row for (batch,) in loader for row in batch.tolist()] for _ in range(2)]
+
+    @pytest.mark.parametrize("said", [{}, {"num_workers": 1, "persistent_workers": True}])
+    def test_is_shuffled_as_it_would_be_without(self, torch: Any, said: dict[str, Any]) -> None:
+        bare = self.epochs(torch, self.loader(torch, shuffle=True, **said))
+
+        ahead = prefetch_to_device(self.loader(torch, shuffle=True, **said))
+
+        assert self.epochs(torch, ahead) == bare
+        assert bare[0] != bare[1]
+
+    def test_is_still_one_with_all_that_it_has(self, torch: Any) -> None:
+        loader = self.loader(torch, drop_last=True)
+        ahead = prefetch_to_device(loader)
+
+        assert isinstance(ahead, torch.utils.data.DataLoader)
+        assert (len(ahead), ahead.batch_size, ahead.num_workers) == (3, 4, 0)
+        assert ahead.dataset is loader.dataset
+        assert ahead.sampler is loader.sampler
+        ahead.num_workers = 1
+        assert loader.num_workers == 1
+        with pytest.raises(ValueError, match="should not be set after DataLoader is initialized"):
+            ahead.batch_size = 8
+
+    def test_that_is_empty_stays_so(self, torch: Any) -> None:
+        assert list(prefetch_to_device(torch.utils.data.DataLoader([]))) == []
+
+    def test_may_be_left_and_begun_again_with_workers_that_persist(self, torch: Any) -> None:
+        ahead = prefetch_to_device(self.loader(torch, num_workers=1, persistent_workers=True))
+        for _ in ahead:
+            break
+
+        assert [row for (batch,) in ahead for row in batch.tolist()] == list(range(14))
+        assert readers() == []
+
+    def test_raises_what_its_dataset_raised_in_its_place(self, torch: Any) -> None:
+        class Torn(torch.utils.data.Dataset):  # type: ignore[misc]
+            def __len__(self) -> int:
+                return 4
+
+            def __getitem__(self, index: int) -> int:
+                if index == 2:
+                    raise OSError("the file is torn")
+                return index
+
+        ahead = iter(prefetch_to_device(torch.utils.data.DataLoader(Torn())))
+
+        assert [next(ahead).item(), next(ahead).item()] == [0, 1]
+        with pytest.raises(OSError, match="the file is torn"):
+            next(ahead)
+
+    def test_is_tagged_with_the_wait_that_remains(self, torch: Any) -> None:
+        class Slow(torch.utils.data.Dataset):  # type: ignore[misc]
+            def __len__(self) -> int:
+                return 12
+
+            def __getitem__(self, index: int) -> int:
+                time.sleep(0.03)
+                return index
+
+        steps, wall = Sleeps(0.01), Sleeps()
+        loader = prefetch_to_device(torch.utils.data.DataLoader(Slow()))
+        with stretch() as found, wall.around():
+            for _ in timed(loader):
+                with phase("train_step"):
+                    steps()
+                step()
+
+        true_ns = wall.spent_ns - steps.spent_ns
+        assert true_ns < 12 * 25_000_000  # 30 ms a batch, of which the steps hide 10
+        assert is_about(found[0].phase_ns["input_wait"], true_ns, steps=12)
+        assert found[0].after.facts.loader["batch_size"] == 1
+
+
+class TestAnotherDevice:
+    """``meta`` stands for one: tensors on it have no data, but a place."""
+
+    class Graph:
+        def __init__(self, device: str = "cpu") -> None:
+            self.device = device
+
+        def to(self, device: Any) -> Any:
+            return type(self)(str(device))
+
+    def test_is_where_tensors_land_however_deep(self, torch: Any) -> None:
+        one = torch.ones(2)
+        batch = {
+            "a list": [one, (one, "a name")],
+            "a pair": Pair(one, 3),
+            "mappings": OrderedDict(x=one),
+            "a mapping with more": defaultdict(list, x=one),
+            "a user's": UserDict(x=one),
+            "an object": self.Graph(),
+            "packed": torch.nn.utils.rnn.pack_sequence([one]),
+        }
+
+        (found,) = prefetch_to_device([batch], device="meta")
+
+        assert {tensor.device.type for tensor in self.tensors(torch, found)} == {"meta"}
+        assert [type(value) for value in found.values()] == [type(v) for v in batch.values()]
+        assert found["a mapping with more"].default_factory is list
+        assert found["an object"].device == "meta"
+        assert found["a list"][1][1] == "a name"
+        assert {tensor.device.type for tensor in self.tensors(torch, batch)} == {"cpu"}
+
+    def tensors(self, torch: Any, batch: dict[str, Any]) -> Iterator[Any]:
+        yield batch["a list"][0]
+        yield batch["a list"][1][0]
+        yield batch["a pair"].rows
+        yield batch["packed"].data
+        for name in ("mappings", "a mapping with more", "a user's"):
+            yield batch[name]["x"]
+
+    @pytest.mark.parametrize("device", ["cuda", "cuda:3", 0])
+    def test_that_is_not_there_is_refused(self, torch: Any, device: Any) -> None:
+        if torch.cuda.is_available():
+            pytest.skip("there is a GPU here")
+        with pytest.raises(ValueError, match="torch sees no GPU"):
+            prefetch_to_device([], device=device)
+
+    def test_that_torch_has_no_name_for_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="'board:0' is no device of torch"):
+            prefetch_to_device([], device="board:0")
+        with pytest.raises(TypeError, match="is no device of torch"):
+            prefetch_to_device([], device=1.5)
+
+
+class TestTheStreamsOfCuda:
+    """CUDA is not here: what is asked of it is written down, in order, by a double."""
+
+    @pytest.fixture
+    def asked(self, torch: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        asked: list[str] = []
+        monkeypatch.setattr(torch.cuda, "Stream", lambda device: FakeStream("side", asked))
+        monkeypatch.setattr(
+            torch.cuda, "current_stream", lambda device: FakeStream("training", asked)
+        )
+        monkeypatch.setattr(torch.cuda, "Event", lambda: FakeEvent(asked))
+        monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
+        return asked
+
+    def test_copy_from_pinned_memory_and_keep_memory_until_the_step_is_done(
+        self, torch: Any, asked: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from trainer_hooks.prefetch.ahead import read_ahead
+        from trainer_hooks.prefetch.torch_copies import CudaHost
+
+        class Row(torch.Tensor):  # type: ignore[misc]
+            def is_pinned(self) -> bool:
+                return False
+
+            def pin_memory(self) -> Any:
+                asked.append("pinned")
+                return self
+
+            def to(self, device: Any, non_blocking: bool = False) -> Any:
+                asked.append("copied, without waiting" if non_blocking else "copied")
+                return super().to(device)
+
+            def record_stream(self, stream: Any) -> None:
+                asked.append(f"kept for {stream.name}")
+
+        host = CudaHost(torch.device("meta"), converts_arrays=False)
+
+        (found,) = read_ahead(iter([{"row": torch.ones(2).as_subclass(Row)}]), 1, host)
+
+        assert found["row"].device.type == "meta"
+        assert asked == [
+            "on side",
+            "pinned",
+            "copied, without waiting",
+            "event on side",
+            "off side",
+            "training waits for the event",
+            "kept for training",
+        ]
+
+
+class FakeStream:
+    def __init__(self, name: str, asked: list[str]) -> None:
+        self.name = name
+        self._asked = asked
+
+    def __enter__(self) -> None:
+        self._asked.append(f"on {self.name}")
+
+    def __exit__(self, *_: object) -> None:
+        self._asked.append(f"off {self.name}")
+
+    def wait_event(self, event: FakeEvent) -> None:
+        self._asked.append(f"{self.name} waits for the event")
+
+
+class FakeEvent:
+    def __init__(self, asked: list[str]) -> None:
+        self._asked = asked
+
+    def record(self, stream: FakeStream) -> None:
+        self._asked.append(f"event on {stream.name}")
