@@ -103,12 +103,14 @@ class Training:
         compiled: What ``compile`` is given; an optimizer is made by calling it.
         fitted: What ``fit`` is given beside the data.
         weighted: Whether the samples have weights.
+        predicts: Whether to predict as well, afterwards.
     """
 
     build: Callable[[], keras.Model] = dense
     compiled: dict[str, Any] = field(default_factory=dict)
     fitted: dict[str, Any] = field(default_factory=dict)
     weighted: bool = False
+    predicts: bool = False
     data: Callable[[], tuple[Any, Any, Any]] = rows
 
     def on(self, model: Any) -> Outcome:
@@ -120,7 +122,7 @@ class Training:
         told = {"sample_weight": weights} if self.weighted else {}
         fitted = {"validation_data": (x, y), "batch_size": 28, **self.fitted, **told}
         history = model.fit(x, y, epochs=2, shuffle=False, verbose=0, **fitted)
-        outputs = model.predict(x, batch_size=20, verbose=0)
+        outputs = model.predict(x, batch_size=20, verbose=0) if self.predicts else []
         return Outcome(
             history.history,
             np.atleast_1d(model.evaluate(x, y, batch_size=28, verbose=0)).tolist(),
@@ -131,3 +133,91 @@ class Training:
 
     def on_one_and_on_several(self) -> tuple[Outcome, Outcome]:
         return self.on(self.build()), self.on(parallel(self.build()))
+
+
+def of_two_inputs_and_outputs() -> keras.Model:
+    keras.utils.set_random_seed(3)
+    wide, narrow = layers.Input((FEATURES,), name="wide"), layers.Input((2,), name="narrow")
+    joined = layers.Concatenate()([layers.Dense(4)(wide), layers.Dense(4)(narrow)])
+    kind = layers.Dense(CLASSES, activation="softmax", name="kind")(joined)
+    size = layers.Dense(1, name="size")(joined)
+    return keras.Model({"wide": wide, "narrow": narrow}, {"kind": kind, "size": size})
+
+
+def named_rows() -> tuple[Any, Any, Any]:
+    x, y, weights = rows()
+    return {"wide": x, "narrow": x[:, :2]}, {"kind": y, "size": x[:, :1]}, weights
+
+
+def masked() -> keras.Model:
+    """Tells a class for each word; a word of 0 is none, and masked."""
+    keras.utils.set_random_seed(3)
+    return keras.Sequential(
+        [
+            layers.Input((5,)),
+            layers.Embedding(10, 4, mask_zero=True),
+            layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+
+
+def sentences() -> tuple[Any, Any, Any]:
+    """Of 0 to 5 words, so that the parts of a batch have different numbers of them."""
+    random = np.random.default_rng(1)
+    words = random.integers(1, 10, (ROWS, 5))
+    words[np.arange(5)[None, :] >= random.integers(1, 6, (ROWS, 1))] = 0
+    return words, random.integers(0, CLASSES, (ROWS, 5)), np.ones(ROWS, "float32")
+
+
+@keras.saving.register_keras_serializable("gpumon-tests")
+class OwnLoss(keras.Sequential):
+    """Its loss is a mean over samples that no ``compile`` is told of."""
+
+    def compute_loss(self, x: Any, y: Any, y_pred: Any, *_: Any, **__: Any) -> Any:
+        wanted = keras.ops.one_hot(keras.ops.reshape(y, [-1]), CLASSES)
+        return keras.ops.mean(keras.ops.square(wanted - y_pred))
+
+
+def with_own_loss() -> keras.Model:
+    return OwnLoss([layers.Input((FEATURES,)), *dense().layers])
+
+
+def mixed() -> keras.Model:
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        return dense()
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+
+
+def only_dropout() -> keras.Model:
+    return keras.Sequential([layers.Input((64,)), layers.Dropout(0.5, seed=1), Scaled()])
+
+
+class Scaled(layers.Layer):
+    """One weight, so that there is something to train."""
+
+    def build(self, _: Any) -> None:
+        self.factor = self.add_weight(shape=(), initializer="ones")
+
+    def call(self, inputs: Any) -> Any:
+        return inputs * self.factor
+
+
+def seen_in_training(model: Any, x: Any) -> list[Any]:
+    """What each replica's outputs were in one step of training, in the order of the devices."""
+    seen: dict[int, Any] = {}
+    forward = model._parts.step._forward
+
+    def listened(data: Any, *words: Any) -> Any:
+        outputs, *others = forward(data, *words)
+        import tensorflow as tf
+
+        at = tf.distribute.get_replica_context().replica_id_in_sync_group
+        seen[int(at)] = outputs.numpy()
+        return outputs, *others
+
+    model._parts.step._forward = listened
+    model.run_eagerly = True
+    model.train_on_batch(x, x)
+    return [seen[at] for at in sorted(seen)]

@@ -31,15 +31,13 @@ def mirrored_copy(template: keras.Model) -> keras.Model:
 
 
 def _made_again(template: keras.Model) -> keras.Model:
-    if isinstance(template, keras.Sequential) or _is_functional(template):
+    if type(template).__module__.startswith("keras."):  # Sequential, or of inputs and outputs
         return keras.models.clone_model(template)
+    # A class of the user's: clone_model would make a Sequential of a subclass of it.
     copy = type(template).from_config(template.get_config())
-    copy.build_from_config(template.get_build_config())
+    if not copy.built:
+        copy.build_from_config(template.get_build_config())
     return copy
-
-
-def _is_functional(model: keras.Model) -> bool:
-    return bool(getattr(model, "inputs", None)) and bool(getattr(model, "outputs", None))
 
 
 def _shapes(model: keras.Model) -> list[tuple[int, ...]]:
