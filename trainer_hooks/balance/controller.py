@@ -32,6 +32,7 @@ from trainer_hooks.balance.split_change import ControllerSettings, SplitChange
 
 _CLEAR_SPREADS: Final = 4.0
 _DOUBT_SPREADS: Final = 1.5
+_SURE: Final = 0.3
 _HOPES: Final = (0.0, 0.5, 1.0)
 
 
@@ -209,9 +210,12 @@ class RatioController:
         now_s, unbeatable_s = max(self._present_seconds()), self._unbeatable_seconds()
         band, doubt = self.settings.dead_band, _DOUBT_SPREADS * self._noise()
         if now_s * (1 - band) <= unbeatable_s:
-            self._settled = self._settled or self._present_seconds()
+            if self._noise() <= band * _SURE or not self._may_learn():
+                self._settled = self._settled or self._present_seconds()
             return None
-        if now_s * (1 - band - doubt) <= unbeatable_s and (self.is_settled or self._may_learn()):
+        if self.is_settled and now_s * (1 - 2 * band - doubt) <= unbeatable_s:
+            return None
+        if self._may_learn() and now_s * (1 - band - doubt) <= unbeatable_s:
             return None
         if len(self._tried) <= self.settings.most_moves:
             for hope in _HOPES:

@@ -17,7 +17,7 @@ class ControllerSettings:
         most_growth: How many times a GPU's samples may be multiplied or divided by in one move.
     """
 
-    dead_band: float = 0.015
+    dead_band: float = 0.0125
     least_gain: float = 0.005
     most_moves: int = 8
     clear_change: float = 0.03
