@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gpumon.core.advice import advise
 from gpumon.core.intervals import Interval
+from gpumon.core.job_balance import JobBalance, balances
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report import GpuReport, Report, RunReport
 from gpumon.core.totals import GapTotals, GpuTotals
@@ -69,6 +70,46 @@ def run(steps: int = 500, wall_s: float = 60.0, **loader: str | int | bool | Non
         loader=dict(loader),
         step_ns=s(0.0452),
     )
+
+
+def shared_run(
+    busy: Sequence[float],
+    shares: Sequence[float] = (),
+    *,
+    framework: str = "keras/tensorflow",
+) -> RunReport:
+    """A run on several GPUs, each so busy in its training steps."""
+    uuids = tuple(f"GPU-{at}" for at in range(len(busy)))
+    return replace(
+        run(),
+        framework=framework,
+        gpu_uuids=uuids,
+        step_busy_ratios=dict(zip(uuids, busy, strict=True)),
+        shares=dict(zip(uuids, shares, strict=True)) if shares else {},
+    )
+
+
+def rank_of(
+    rank: int, busy: float, *, framework: str = "loop", share: float | None = None
+) -> RunReport:
+    """One rank of a job, on the GPU of its number."""
+    uuid = f"GPU-{rank}"
+    return replace(
+        run(),
+        run=f"train-r{rank}",
+        rank=rank,
+        pid=4711 + rank,
+        framework=framework,
+        gpu_uuids=(uuid,),
+        step_busy_ratios={uuid: busy},
+        shares={} if share is None else {uuid: share},
+    )
+
+
+def one_balance(report: Report) -> JobBalance:
+    """Of the only job in a report."""
+    (balance,) = balances(report.runs).values()
+    return balance
 
 
 def report(*gpus: GpuReport, runs: tuple[RunReport, ...] = ()) -> Report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -15,6 +16,7 @@ from gpumon.core.advice_texts import (
     within_step_text,
 )
 from gpumon.core.figures import counted, in_percent, in_seconds, listed
+from gpumon.core.imbalance_texts import imbalance_bound, imbalance_text
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import Advice, GpuReport, RunReport
 from gpumon.core.totals import GpuTotals
@@ -45,7 +47,12 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         ((cause, hit) for cause, hit in by_cause.items() if hit),
         key=lambda item: -_lost_ns(*item),
     )
-    found = [_advice_on(cause, hit, runs) for cause, hit in by_loss]
+    found = [
+        _advice_on_imbalance(hit, gpus, runs)
+        if cause is IdleCause.IMBALANCE
+        else _advice_on(cause, hit, runs)
+        for cause, hit in by_loss
+    ]
     unused = _unused_gpus(gpus, runs)
     return (*found, unused) if unused is not None else tuple(found)
 
@@ -73,6 +80,19 @@ def _advice_on(cause: IdleCause, hit: Sequence[GpuReport], runs: Sequence[RunRep
         ),
         evidence=_evidence(cause, hit),
         text=_RULES[cause](hit, runs),
+    )
+
+
+def _advice_on_imbalance(
+    hit: Sequence[GpuReport], gpus: Sequence[GpuReport], runs: Sequence[RunReport]
+) -> Advice:
+    """As any other, but whom they wait for has not lost anything, and must be named."""
+    advice = _advice_on(IdleCause.IMBALANCE, hit, runs)
+    bound = imbalance_bound(hit, runs)
+    return replace(
+        advice,
+        text=imbalance_text(hit, gpus, runs),
+        speedup_upper_bound=advice.speedup_upper_bound if bound is None else bound,
     )
 
 
@@ -192,10 +212,7 @@ _RULES: Final[Mapping[IdleCause, Rule]] = MappingProxyType(
             "with pinned memory, and send small types (uint8, float16) instead of float32."
         ),
         IdleCause.WITHIN_STEP: within_step_text,
-        IdleCause.IMBALANCE: _fixed(
-            "Give the slower GPU a smaller share of each batch, in the ratio of their speeds, "
-            "or put GPUs of one kind in a job."
-        ),
+        IdleCause.IMBALANCE: lambda gpus, runs: imbalance_text(gpus, gpus, runs),
         IdleCause.COMPILE: _fixed(
             "Compile once: keep the shapes fixed (drop or pad the last batch), "
             "and turn on the framework's compilation cache so that the next run need not."

@@ -17,7 +17,8 @@ class Advice:
         cause: Name of the ``IdleCause`` it would remove.
         lost_seconds: What that cause cost, over all GPUs.
         speedup_upper_bound: In-use time / (in-use time - lost): the run can
-            become at most this many times faster. At least 1.
+            become at most this many times faster. At least 1. Of ``imbalance``,
+            where the shares are known, only what level GPUs would win counts.
         evidence: The observation it rests on, with figures.
         text: What to do.
     """
@@ -71,6 +72,9 @@ class RunReport:
     loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     callback_ns: dict[str, int] = field(default_factory=dict)
     step_ns: int | None = None
+    shares: dict[str, float] = field(default_factory=dict)
+    ratio_changes: int = 0
+    step_busy_ratios: dict[str, float] = field(default_factory=dict)
     alive: bool | None = None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpumon.core.intervals import Interval
+from gpumon.core.job_balance import JobBalance, balances
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, IdleCause, phase_named
 from gpumon.core.report import Advice, GpuReport, Report, RunReport
@@ -25,6 +26,7 @@ def encode_report(report: Report) -> dict[str, Any]:
     Fields may be added to the schema, never removed. Times are seconds;
     intervals count from ``started_at``.
     """
+    job_balances = balances(report.runs)
     return {
         "schema": REPORT_SCHEMA,
         "source": label_text(report.source, _MAX_TEXT),
@@ -35,7 +37,7 @@ def encode_report(report: Report) -> dict[str, Any]:
         "skipped_lines": report.skipped_lines,
         "notes": [label_text(note, _MAX_TEXT) for note in report.notes],
         "gpus": [_encode_gpu(gpu, report.origin_ns) for gpu in report.gpus],
-        "runs": [_encode_run(run) for run in report.runs],
+        "runs": [_encode_run(run, job_balances.get(run.job)) for run in report.runs],
         "advice": [_encode_advice(advice) for advice in report.advice],
     }
 
@@ -113,7 +115,7 @@ def _encode_gaps(gaps: GapTotals) -> dict[str, Any]:
     }
 
 
-def _encode_run(run: RunReport) -> dict[str, Any]:
+def _encode_run(run: RunReport, balance: JobBalance | None) -> dict[str, Any]:
     return {
         "run": label_text(run.run),
         "job": label_text(run.job),
@@ -127,8 +129,18 @@ def _encode_run(run: RunReport) -> dict[str, Any]:
         "loader": {label_text(name): _plain(fact) for name, fact in run.loader.items()},
         "callback_seconds": {label_text(name): seconds(ns) for name, ns in run.callback_ns.items()},
         "step_seconds": None if run.step_ns is None else seconds(run.step_ns),
+        "shares": _encode_ratios(run.shares),
+        "ratio_changes": run.ratio_changes,
+        "step_busy_ratios": _encode_ratios(run.step_busy_ratios),
+        # Of all GPUs of its job, since the ratios last changed; not read back, for they follow.
+        "skew_ratio": None if balance is None else balance.skew_ratio,
+        "levelled_ratios": _encode_ratios(balance.levelled_ratios or {}) if balance else {},
         "alive": run.alive,
     }
+
+
+def _encode_ratios(ratios: Mapping[str, float]) -> dict[str, float]:
+    return {label_text(uuid): ratio for uuid, ratio in ratios.items()}
 
 
 def _encode_advice(advice: Advice) -> dict[str, Any]:
@@ -234,8 +246,15 @@ def _decode_run(run: Mapping[str, Any]) -> RunReport:
             str(name): _ns(value) for name, value in run.get("callback_seconds", {}).items()
         },
         step_ns=None if run.get("step_seconds") is None else _ns(run["step_seconds"]),
+        shares=_decode_ratios(run.get("shares", {})),
+        ratio_changes=int(run.get("ratio_changes", 0)),
+        step_busy_ratios=_decode_ratios(run.get("step_busy_ratios", {})),
         alive=None if run.get("alive") is None else bool(run["alive"]),
     )
+
+
+def _decode_ratios(ratios: Mapping[str, object]) -> dict[str, float]:
+    return {str(uuid): _ratio(ratio) for uuid, ratio in ratios.items()}
 
 
 def _decode_advice(advice: Mapping[str, Any]) -> Advice:

@@ -65,6 +65,12 @@ class RunState:
         callback_ns: Time in the methods of each class of callback, as the hook saw it.
         step_ns: Median time from the end of a training step to that of the
             next, within an epoch and after the warm-up; ``None`` before there is one.
+        shares: The part, 0 to 1, of each batch of the job that each GPU is
+            given, by UUID; empty: the training does not tell.
+        ratio_changes: How often the shares became others.
+        step_busy_ratios: The busy part, 0 to 1, of the time in training steps
+            since the shares last changed, by UUID; without a GPU of which
+            too little is known.
     """
 
     run: str
@@ -84,6 +90,9 @@ class RunState:
     loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     callback_ns: dict[str, int] = field(default_factory=dict)
     step_ns: int | None = None
+    shares: dict[str, float] = field(default_factory=dict)
+    ratio_changes: int = 0
+    step_busy_ratios: dict[str, float] = field(default_factory=dict)
 
 
 class CollectorState(NamedTuple):

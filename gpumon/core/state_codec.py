@@ -115,6 +115,7 @@ def _run_document(run: RunState) -> dict[str, Any]:
         "samples": run.samples,
         "epoch": run.epoch,
         "gpus": [label_text(uuid) for uuid in run.gpu_uuids],
+        "shares": {label_text(uuid): share for uuid, share in run.shares.items()},
         "wall_seconds": run.wall_ns / NS_PER_S,
         "phase_seconds": {
             _PHASE_NAMES[phase]: phase_ns / NS_PER_S for phase, phase_ns in run.phase_ns.items()

@@ -110,6 +110,10 @@ _TRAINING = (
     ("training_steps_total", _COUNTER, "run", None, "Number of training steps done."),
     ("training_samples_total", _COUNTER, "run", None, "Number of samples trained on."),
     ("training_epoch", _GAUGE, "run", None, "Epoch under way, counted from 0."),
+    ("training_share_ratio", _GAUGE, "run uuid", "ratio",
+     "Part of each batch of its job that the training gives to the GPU, as it says itself."),
+    ("training_ratio_changes_total", _COUNTER, "run", None,
+     "Number of changes of the shares of a training that tells them."),
 )  # fmt: skip
 
 _MONITOR = (

@@ -178,6 +178,17 @@ def _epoch(view: MetricView) -> Iterator[Row]:
         yield (run.run,), run.epoch
 
 
+def _shares(view: MetricView) -> Iterator[Row]:
+    for run in view.runs_now():
+        yield from (((run.run, uuid), share) for uuid, share in run.shares.items())
+
+
+def _ratio_changes(view: MetricView) -> Iterator[Row]:
+    for run in view.runs():
+        if run.shares or run.ratio_changes:
+            yield (run.run,), run.ratio_changes
+
+
 def _call_seconds(view: MetricView) -> Iterator[Row]:
     if view.selection is not None:
         yield from (((name,), spent_s) for name, spent_s in view.selection.call_seconds)
@@ -231,6 +242,8 @@ READERS: Final[Mapping[str, Reader]] = MappingProxyType(
         "gpumon_training_steps_total": _run(lambda run: run.steps),
         "gpumon_training_samples_total": _run(lambda run: run.samples),
         "gpumon_training_epoch": _epoch,
+        "gpumon_training_share_ratio": _shares,
+        "gpumon_training_ratio_changes_total": _ratio_changes,
         "gpumon_nvml_call_seconds_total": _call_seconds,
         "gpumon_samples_total": _samples,
         "gpumon_samples_missed_total": _samples_missed,

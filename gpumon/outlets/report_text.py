@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
 from gpumon.core.advice import WORD_OF_CAUSE, hides_much
 from gpumon.core.advice_texts import slowest_callbacks
-from gpumon.core.figures import counted, in_percent, in_seconds
+from gpumon.core.figures import counted, in_percent, in_seconds, listed
+from gpumon.core.imbalance_texts import shares_text
+from gpumon.core.job_balance import JobBalance, balances
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report import GpuReport, Report, RunReport
 from gpumon.core.settings import DEFAULT_SETTINGS
+from gpumon.core.shares import simple_ratios
 from gpumon.core.units import seconds
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.outlets.report_headline import (
@@ -175,10 +178,26 @@ def _hidden(gpu: GpuReport) -> str:
 
 
 def _runs(report: Report) -> str:
-    return "\n".join(line for run in report.runs for line in _run_lines(run))
+    index_of = {gpu.uuid: gpu.index for gpu in report.gpus if gpu.uuid is not None}
+    lines = [line for run in report.runs for line in _run_lines(run, index_of)]
+    for job, balance in balances(report.runs).items():
+        names = [label_text(run.run) for run in report.runs if run.job == job]
+        lines += wrapped(f"{_balance(balance, index_of)} ({listed(names)}).")
+    return "\n".join(lines)
 
 
-def _run_lines(run: RunReport) -> Iterator[str]:
+def _balance(balance: JobBalance, index_of: Mapping[str, int]) -> str:
+    """How busy a job's GPUs are in its steps, and what would make them equally so."""
+    busy = shares_text(balance.busy_ratios, index_of)
+    text = f"In training steps {busy} busy: skew {in_percent(balance.skew_ratio)}"
+    levelled = balance.levelled_ratios
+    if levelled is None or balance.is_level:
+        return text
+    ratios = ":".join(map(str, simple_ratios([*levelled.values()])))
+    return f"{text}, level at {ratios}"
+
+
+def _run_lines(run: RunReport, index_of: Mapping[str, int]) -> Iterator[str]:
     wall = in_seconds(run.wall_ns)
     text = (
         f"Run {label_text(run.run)} ({label_text(run.framework)}, pid {run.pid}): "
@@ -186,6 +205,10 @@ def _run_lines(run: RunReport) -> Iterator[str]:
     )
     if not run.gpu_uuids:
         text += " It is joined to no GPU so far."
+    if run.shares:
+        text += f" Of each batch, {shares_text(run.shares, index_of)}"
+        changes = counted(run.ratio_changes, "change", "changes")
+        text += f", after {changes}." if run.ratio_changes else "."
     slowest = slowest_callbacks(run)
     yield from wrapped(f"{text} In its callbacks: {label_text(slowest, 400)}." if slowest else text)
 

@@ -52,6 +52,19 @@ class GpuJoin:
             return self._all
         return _visible(facts.visible_devices, self._gpus)
 
+    def shares_of(self, reading: RingReading) -> dict[str, float]:
+        """The part of each batch that each watched GPU is given, by UUID; empty: not told.
+
+        A name of no GPU here, or of several, is left out.
+        """
+        shares: dict[str, float] = {}
+        for name, share in reading.facts.shares.items():
+            named = _named((name,), self._gpus)
+            if len(named) == 1:
+                (uuid,) = named
+                shares[uuid] = shares.get(uuid, 0.0) + share
+        return shares
+
 
 @lru_cache(maxsize=_SEVERAL_RUNS)
 def _named(names: tuple[str, ...], gpus: _Gpus) -> frozenset[str]:

@@ -6,15 +6,19 @@ from collections import deque
 from collections.abc import Sequence
 
 from gpumon.core.ledger import GpuLedger
+from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings import DetectorSettings
-from gpumon.core.sharing import SharedIdle, merge_parts, share_idle
+from gpumon.core.sharing import SharedIdle, WindowParts, hide_input_wait, merge_parts, share_idle
 from gpumon.core.state import GpuState
 from gpumon.core.verdicts import judge
+from gpumon.pipeline.lasting_excess import LastingExcess
 from gpumon.pipeline.runs import Run
 
 _RECENT_SAMPLES = 256
 _new = tuple.__new__
+_INPUT = "input"
+_NO_LEADS: dict[str, int] = {}
 _NOTHING_SHARED = SharedIdle({}, 0, 0)
 
 
@@ -27,8 +31,8 @@ class GpuTracker:
     """
 
     __slots__ = (
-        "_answered_at_ns", "_had_runs", "_has_peers", "_recent", "_settings", "ledger",
-        "newest",
+        "_answered_at_ns", "_excess", "_had_runs", "_has_peers", "_recent", "_settings",
+        "_unplaced_ns", "ledger", "newest",
     )  # fmt: skip
 
     def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
@@ -39,6 +43,8 @@ class GpuTracker:
         self._had_runs = False
         self._has_peers = False  # only then is it worth remembering samples
         self._recent: deque[BusySample] = deque(maxlen=_RECENT_SAMPLES)
+        self._excess = LastingExcess()
+        self._unplaced_ns = 0  # by how much longer a peer was busy, and no idle time was found
 
     def hear(self, sample: GpuSample, at_ns: int) -> None:
         """Note what the GPU said, before anything is settled."""
@@ -62,15 +68,32 @@ class GpuTracker:
         if not (processes and ledger.job_named_process):  # else it is known already
             ledger.processes_seen(None if processes is None else bool(processes))
 
-    def busy_ns_within(self, start_ns: int, end_ns: int) -> int:
-        """Busy time in a window, as far as it is remembered; the rest at the same ratio."""
+    def is_active_in(self, run: Run) -> bool:
+        """Whether what the GPU said last has it at work while the run goes on."""
+        above = self._settings.active_above
+        return any(
+            sample.busy_ratio > above
+            and run.timeline.covered_ns(sample.start_ns, sample.end_ns) > 0
+            for sample in self.newest.busy
+        )
+
+    def busy_ns_within(self, start_ns: int, end_ns: int) -> int | None:
+        """Busy time in a window, also where it is not known to its end yet; ``None``: not at all.
+
+        What is missing is taken to be like the rest; all of it, like the sample just before.
+        """
+        samples = self._recent or self.newest.busy
         busy_ns = known_ns = 0.0
-        for sample in self._recent:
+        for sample in reversed(samples):
+            if sample.end_ns <= start_ns:
+                if not known_ns and start_ns - sample.end_ns < sample.end_ns - sample.start_ns:
+                    return round(sample.busy_ratio * (end_ns - start_ns))
+                break
             inside_ns = min(sample.end_ns, end_ns) - max(sample.start_ns, start_ns)
             if inside_ns > 0:
                 busy_ns += inside_ns * sample.busy_ratio
                 known_ns += inside_ns
-        return round(busy_ns * (end_ns - start_ns) / known_ns) if known_ns else 0
+        return round(busy_ns * (end_ns - start_ns) / known_ns) if known_ns else None
 
     def settle(self, runs: tuple[Run, ...], peers: Sequence[GpuTracker]) -> None:
         """Settle the samples of this tick.
@@ -116,7 +139,7 @@ class GpuTracker:
     ) -> SharedIdle:
         start_ns, end_ns, busy_ratio = sample
         length_ns = end_ns - start_ns
-        parts = []
+        parts, on_here = [], []
         for run in runs:
             covered_ns = run.timeline.covered_ns(start_ns, end_ns)
             if covered_ns <= 0:
@@ -125,17 +148,50 @@ class GpuTracker:
                 run.used_uuids.add(self.newest.device.uuid)
             if self.newest.device.uuid in run.used_uuids:
                 parts.append((run.timeline.parts(start_ns, end_ns), covered_ns))
+                on_here.append(run)
         if not parts:
             return _NOTHING_SHARED
         window = parts[0][0] if len(parts) == 1 else merge_parts(parts, length_ns)
-        busy_ns = round(length_ns * busy_ratio)
-        peer_ns = max((peer.busy_ns_within(start_ns, end_ns) for peer in peers), default=0)
-        return share_idle(
-            length_ns - busy_ns,
+        idle_ns = length_ns - round(length_ns * busy_ratio)
+        leads_ns = self._leads_ns(sample, peers) if peers else _NO_LEADS
+        if len(on_here) == 1 and not on_here[0].used_uuids.isdisjoint(leads_ns):
+            self._hide_input_wait(window, sample, leads_ns, on_here[0])
+        lead_ns = max(leads_ns.values(), default=0)
+        shared = share_idle(
+            idle_ns,
             window,
-            peer_excess_ns=max(0, peer_ns - busy_ns),
+            peer_excess_ns=self._unplaced_ns + lead_ns,
             wholly_idle=busy_ratio <= self._settings.active_above,
         )
+        # What found no idle time in this window may have been in the next: see LastingExcess.
+        unplaced_ns = self._unplaced_ns + lead_ns - shared.idle_ns.get(IdleCause.IMBALANCE, 0)
+        self._unplaced_ns = min(unplaced_ns, length_ns)
+        step_ns, busy_ns = _in_step(window, shared)
+        for run in on_here:
+            run.balance.add(self.newest.device.uuid, start_ns, step_ns, busy_ns)
+        return shared
+
+    def _leads_ns(self, sample: BusySample, peers: Sequence[GpuTracker]) -> dict[str, int]:
+        """How much longer each peer was busy in this window, by UUID; 0 where it was not."""
+        start_ns, end_ns, busy_ratio = sample
+        length_ns = end_ns - start_ns
+        own_ns, leads_ns = round(length_ns * busy_ratio), {}
+        for peer in peers:
+            peer_ns = peer.busy_ns_within(start_ns, end_ns)
+            if peer_ns is not None:
+                uuid, most_ns = peer.newest.device.uuid, max(length_ns, peer.ledger.resolution_ns)
+                leads_ns[uuid] = self._excess.of(uuid, peer_ns - own_ns, most_ns)
+        return leads_ns
+
+    def _hide_input_wait(
+        self, window: WindowParts, sample: BusySample, leads_ns: dict[str, int], run: Run
+    ) -> None:
+        """Expose the run to no more waits for input than all its GPUs were idle."""
+        lead_ns = max(ns for uuid, ns in leads_ns.items() if uuid in run.used_uuids)
+        length_ns = sample.end_ns - sample.start_ns
+        all_idle_ns = max(0, length_ns - round(length_ns * sample.busy_ratio) - lead_ns)
+        surplus_ns = window.waits.get(IdleCause.INPUT_WAIT, 0) - all_idle_ns
+        hide_input_wait(window, self._excess.of(_INPUT, surplus_ns, length_ns))
 
     def _close(self, runs: tuple[Run, ...]) -> None:
         # A run's process is gone with its lock: unless somebody else holds
@@ -160,3 +216,10 @@ class GpuTracker:
         pids = {run.reading.host_pid for run in starting}
         others = [process for process in self.newest.processes or () if process.pid not in pids]
         return len(starting) < len(living) or bool(others)
+
+
+def _in_step(window: WindowParts, shared: SharedIdle) -> tuple[int, int]:
+    """Time of a window in training steps, and how much of it the GPU was busy."""
+    idle_ns = shared.idle_ns.get(IdleCause.IMBALANCE, 0)
+    idle_ns += shared.idle_ns.get(IdleCause.WITHIN_STEP, 0)
+    return window.step_ns, max(0, window.step_ns - idle_ns)

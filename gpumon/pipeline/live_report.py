@@ -68,6 +68,9 @@ def _run(run: RunState, newest: RingCounts | None) -> RunReport:
         loader=run.loader,
         callback_ns=run.callback_ns,
         step_ns=run.step_ns,
+        shares=run.shares,
+        ratio_changes=run.ratio_changes,
+        step_busy_ratios=run.step_busy_ratios,
         alive=run.alive,
     )
 

@@ -10,7 +10,7 @@ from gpumon.core.settings import DetectorSettings
 from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.core.units import NS_PER_S
 from gpumon.pipeline.gpu_tracker import GpuTracker
-from gpumon.pipeline.runs import Run, RunRegistry
+from gpumon.pipeline.runs import RunRegistry
 from gpumon.pipeline.sampler import Tick
 
 _new = tuple.__new__
@@ -139,21 +139,25 @@ class Monitor:
 
     def _settle(self, frame: Frame) -> None:
         """Settle a frame of which every GPU was heard: a peer's work counts too."""
+        gpus_of_job = self._gpus_of_jobs()
         for sample in frame.gpus:
             uuid = sample.device.uuid
             runs = self._runs.on(uuid)
-            self._gpus[uuid].settle(runs, self._peers(uuid, runs))
+            peers = set().union(*(gpus_of_job[run.reading.facts.job] for run in runs)) - {uuid}
+            trackers = [self._gpus[other] for other in sorted(peers) if other in self._gpus]
+            self._gpus[uuid].settle(runs, trackers)
 
-    def _peers(self, uuid: str, runs: tuple[Run, ...]) -> list[GpuTracker]:
-        """Other GPUs of the jobs that these runs belong to."""
-        jobs = {run.reading.facts.job for run in runs}
-        uuids = {
-            other
-            for run in self._runs.runs
-            if run.reading.facts.job in jobs
-            for other in run.used_uuids
-        }
-        return [self._gpus[other] for other in uuids - {uuid} if other in self._gpus]
+    def _gpus_of_jobs(self) -> dict[str, set[str]]:
+        """GPUs at work for each job: those that were before, and those that begin just now."""
+        gpus_of_job: dict[str, set[str]] = {}
+        for run in self._runs.runs:
+            uuids = gpus_of_job.setdefault(run.reading.facts.job, set())
+            uuids |= run.used_uuids
+            if run.ended_ns is None:
+                for uuid in run.wanted_uuids - run.used_uuids:
+                    if uuid in self._gpus and self._gpus[uuid].is_active_in(run):
+                        uuids.add(uuid)
+        return gpus_of_job
 
     def _newest_samples(self) -> list[GpuSample]:
         return [gpu.newest for gpu in self._gpus.values()]

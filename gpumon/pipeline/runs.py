@@ -11,6 +11,7 @@ from gpumon.core.sample import GpuSample
 from gpumon.core.state import RunState
 from gpumon.core.timeline import PhaseTimeline
 from gpumon.pipeline.gpu_join import GpuJoin
+from gpumon.pipeline.step_balance import StepBalance
 from gpumon.pipeline.step_pace import StepPace
 
 _MAY_HOLD_COMPILING = frozenset(
@@ -33,6 +34,8 @@ class Run:
         self._phase_from_ns = reading.facts.started_ns
         self._told_ns: dict[TrainingPhase, int] = {}
         self._pace = StepPace()
+        self.balance = StepBalance()
+        self.shares: dict[str, float] = {}  # by UUID, of GPUs that are watched
         self.take(reading)
 
     @property
@@ -55,6 +58,7 @@ class Run:
         until_ns = reading.read_at_ns if reading.ended_ns is None else reading.ended_ns
         self.timeline.extend(reading.events, until_ns)
         self._pace.take(reading.events)
+        self.balance.take(reading)
         for event in _since_newest_phase(reading.events):
             if event.kind is RingKind.ENTER:
                 self._phase, self._phase_from_ns = event.phase, event.at_ns
@@ -95,6 +99,9 @@ class Run:
             loader=facts.loader,
             callback_ns=facts.callback_ns,
             step_ns=self._pace.median_ns,
+            shares=self.shares,
+            ratio_changes=facts.ratio_changes,
+            step_busy_ratios=self.balance.busy_ratios,
         )
 
 
@@ -130,6 +137,7 @@ class RunRegistry:
                 # Its pid has left the process list with it; its last samples are still to come.
                 wanted |= run.wanted_uuids
             run.wanted_uuids = wanted
+            run.shares = join.shares_of(reading)
         self._give_labels()
 
     def on(self, uuid: str) -> tuple[Run, ...]:

@@ -11,7 +11,15 @@ import pytest
 
 from gpumon.core.phase import IdleCause
 from gpumon.core.verdict import VerdictName
-from tests.builders_state import S, healthy_gpu, monitor_state, run, starved_gpu
+from tests.builders_state import (
+    HEALTHY_UUID,
+    STARVED_UUID,
+    S,
+    healthy_gpu,
+    monitor_state,
+    run,
+    starved_gpu,
+)
 from tests.e2e.open_page import ADVICE, recent, showing, story
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -163,6 +171,18 @@ class TestTheTables:
             "resnet", "input_wait", "0", "3", "1234", "90.0 s", "keras/jax", "4242",
         ]  # fmt: skip
         assert rows[2].split("\t")[:2] == ["old", "ended"]
+
+    def test_say_which_part_of_each_batch_a_gpu_is_given(self, visit: Any) -> None:
+        shares = {STARVED_UUID: 0.6, HEALTHY_UUID: 0.4}
+        shared = run(gpu_uuids=tuple(shares), shares=shares)
+        with showing(recent(monitor_state(runs=(shared,)))) as server:
+            page = visit(server)
+            page.until("#runs", "resnet")
+            cells = page.text("table.runs").splitlines()[1].split("\t")
+
+        assert cells[2].replace("\N{NO-BREAK SPACE}", " ") == (
+            "0 (60 % of each batch), 1 (40 % of each batch)"
+        )
 
     def test_say_what_a_reader_of_the_figures_must_know(self, visit: Any) -> None:
         note = "The figures of GPU 0 add up 2 runs since the daemon began."

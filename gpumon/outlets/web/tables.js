@@ -90,7 +90,9 @@ export function drawCauses(target, gpus) {
 }
 
 function runRow(run, gpus) {
-  const indices = run.gpus.map((uuid) => gpus.find((gpu) => gpu.uuid === uuid)?.index ?? uuid);
+  const part = (uuid) => (uuid in run.shares ? ` (${share(run.shares[uuid], 1)} of each batch)` : "");
+  const index = (uuid) => gpus.find((gpu) => gpu.uuid === uuid)?.index ?? uuid;
+  const indices = run.gpus.map((uuid) => `${index(uuid)}${part(uuid)}`);
   const phase = run.alive ? (run.phase ?? "unknown") : "ended";
   const now = make("td", { "data-label": "now" }, swatch(run.alive ? run.phase ?? "unknown" : "not_in_use"), phase);
   const cell = (label, text) => make("td", { "data-label": label, text });

@@ -39,6 +39,9 @@ EXAMPLE = report(
             run(workers=1, prefetch=False),
             callback_ns={"TensorBoard": 1_500_000_000},
             step_ns=51_200_000,
+            shares={"GPU-0": 0.5, "GPU-1": 0.5},
+            ratio_changes=2,
+            step_busy_ratios={"GPU-0": 2 / 3, "GPU-1": 1.0},
             alive=True,
         ),
     ),
@@ -62,6 +65,28 @@ class TestADocument:
         }  # fmt: skip
         assert encoded["runs"][0].keys() >= PROMISED_OF_A_RUN
         assert encoded["advice"][0].keys() >= PROMISED_OF_ADVICE
+
+    def test_tells_what_each_gpu_of_a_run_is_given_and_what_would_level_them(self) -> None:
+        (one,) = document()["runs"]
+
+        assert (one["shares"], one["ratio_changes"]) == ({"GPU-0": 0.5, "GPU-1": 0.5}, 2)
+        assert one["step_busy_ratios"] == {"GPU-0": 2 / 3, "GPU-1": 1.0}
+        assert one["skew_ratio"] == pytest.approx(1 / 3)
+        assert one["levelled_ratios"] == pytest.approx({"GPU-0": 0.6, "GPU-1": 0.4})
+
+    def test_of_a_run_on_one_gpu_tells_neither_skew_nor_ratios(self) -> None:
+        (one,) = encode_report(report(gpu(40), runs=(run(),)))["runs"]
+
+        assert (one["skew_ratio"], one["levelled_ratios"], one["shares"]) == (None, {}, {})
+
+    def test_of_an_older_daemon_is_read_without_them(self) -> None:
+        old = document()
+        for name in ("shares", "ratio_changes", "step_busy_ratios", "skew_ratio"):
+            del old["runs"][0][name]
+
+        (one,) = decode_report(old).runs
+
+        assert (one.shares, one.ratio_changes, one.step_busy_ratios) == ({}, 0, {})
 
     def test_tells_how_long_the_steps_of_a_run_take_and_whether_it_goes_on(self) -> None:
         (one,) = document()["runs"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.phase import IdleCause
-from gpumon.core.sharing import WindowParts, share_idle
+from gpumon.core.sharing import WindowParts, hide_input_wait, share_idle
 
 INPUT_WAIT, CALLBACKS, WITHIN_STEP, VALIDATION, IMBALANCE = (
     IdleCause.INPUT_WAIT,
@@ -134,3 +134,20 @@ class TestLaws:
             assert total_ns == idle_ns
         for cause in (INPUT_WAIT, CALLBACKS):
             assert shared.idle_ns.get(cause, 0) <= waits.get(cause, 0)
+
+
+class TestAWaitForInputWhileAnotherGpuOfTheRunHadWork:
+    def test_is_hidden_and_the_rest_stays_exposed(self) -> None:
+        parts = WindowParts(waits={INPUT_WAIT: 400, CALLBACKS: 100}, step_ns=500)
+        hide_input_wait(parts, 300)
+
+        assert parts.waits == {INPUT_WAIT: 100, CALLBACKS: 100}
+        assert (parts.step_ns, parts.hidden_input_wait_ns) == (800, 300)
+
+    @given(st.integers(0, 500), st.integers(0, 500), st.integers(-100, 1000))
+    def test_keeps_the_length_of_the_window(self, wait: int, step: int, hidden: int) -> None:
+        parts = WindowParts(waits={INPUT_WAIT: wait}, step_ns=step)
+        hide_input_wait(parts, hidden)
+
+        assert parts.waits[INPUT_WAIT] + parts.step_ns == wait + step
+        assert min(parts.waits[INPUT_WAIT], parts.hidden_input_wait_ns) >= 0

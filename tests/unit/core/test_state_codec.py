@@ -42,7 +42,7 @@ class TestTheSchema:
 
         assert set(document["runs"][0]) == {
             "run", "job", "rank", "pid", "framework", "alive", "phase", "steps", "samples",
-            "epoch", "gpus", "wall_seconds", "phase_seconds",
+            "epoch", "gpus", "shares", "wall_seconds", "phase_seconds",
         }  # fmt: skip
         assert set(document["collectors"][0]) == {
             "name", "success", "duration_seconds", "errors_total", "message",

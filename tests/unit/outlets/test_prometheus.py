@@ -34,6 +34,8 @@ from tests.builders_state import (
 )
 from tests.needs import needed
 
+SHARES = {STARVED_UUID: 0.375, HEALTHY_UUID: 0.625}
+SHARED = run(gpu_uuids=(*SHARES,), shares=SHARES, ratio_changes=2)
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "metrics.txt"
 
 
@@ -68,7 +70,7 @@ def series(text: str, name: str) -> dict[tuple[str, ...], float]:
 
 class TestAScrape:
     def test_is_the_golden_file_to_the_byte(self) -> None:
-        body, content_type = exporter(monitor_state()).render()
+        body, content_type = exporter(monitor_state(runs=(SHARED,))).render()
         if os.environ.get("GPUMON_UPDATE_GOLDEN"):
             GOLDEN.write_bytes(body)
 
@@ -132,7 +134,7 @@ class TestAScrape:
         "accept", ["", "*/*", "text/plain;version=abc", "\r\n Set-Cookie: a=b"]
     )
     def test_answers_any_accept_header(self, accept: str) -> None:
-        body, content_type = exporter(monitor_state()).render(accept)
+        body, content_type = exporter(monitor_state(runs=(SHARED,))).render(accept)
 
         assert body == GOLDEN.read_bytes()
         assert content_type == "text/plain; version=0.0.4; charset=utf-8"
@@ -262,6 +264,32 @@ class TestDuplicates:
         assert dropped[("gpumon_gpu_power_watts",)] == 1.0
 
 
+class TestTheSharesOfARun:
+    def test_are_told_of_each_gpu_with_the_number_of_their_changes(self) -> None:
+        text = text_of(monitor_state(runs=(SHARED,)))
+
+        assert series(text, "gpumon_training_share_ratio") == {
+            ("resnet", STARVED_UUID): 0.375,
+            ("resnet", HEALTHY_UUID): 0.625,
+        }
+        assert series(text, "gpumon_training_ratio_changes_total") == {("resnet",): 2.0}
+
+    def test_have_no_series_where_the_training_tells_none(self) -> None:
+        text = text_of(monitor_state())
+
+        assert series(text, "gpumon_training_share_ratio") == {}
+        assert series(text, "gpumon_training_ratio_changes_total") == {}
+
+    def test_go_with_all_that_is_known_of_now_and_their_changes_stay(self) -> None:
+        clock = StoppedClock()
+        made = exporter(monitor_state(runs=(SHARED,)), clock=clock)
+        clock.now_ns += 10 * S
+        text = made.render()[0].decode()
+
+        assert series(text, "gpumon_training_share_ratio") == {}
+        assert series(text, "gpumon_training_ratio_changes_total") == {("resnet",): 2.0}
+
+
 outside_text = st.text(st.characters(), max_size=40)
 numbers = st.one_of(st.none(), st.floats(), st.integers(0, 2**63))
 
@@ -283,7 +311,7 @@ class TestLaws:
         )
         state = monitor_state(
             gpus=gpus,
-            runs=tuple(run(name, job=message) for name in names),
+            runs=tuple(run(name, job=message, shares=dict.fromkeys(names, 0.1)) for name in names),
             collectors=tuple(
                 CollectorState(name=name, success=True, duration_seconds=0.0, errors_total=0)
                 for name in names

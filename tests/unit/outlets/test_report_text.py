@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
-from gpumon.core.report import Report
+from gpumon.core.report import Report, RunReport
 from gpumon.outlets.report_text import render_report
 from gpumon.outlets.text_style import TextStyle, style_for
-from tests.builders_report import gpu, report, run
+from tests.builders_report import gpu, report, run, shared_run
 from tests.builders_time import s
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
@@ -319,6 +319,33 @@ class TestTheStepsOfARun:
 
     def test_have_no_length_where_none_was_seen(self) -> None:
         assert "10 steps in 300.0 s." in self.text(None)
+
+
+class TestARunOnSeveralGpus:
+    def text(self, one: RunReport) -> str:
+        shown = report(gpu(40), gpu(60, index=1), runs=(one,))
+        return " ".join(render_report(shown, PLAIN).split())
+
+    def test_is_shown_with_its_shares_its_skew_and_the_ratios_that_level_it(self) -> None:
+        one = shared_run([2 / 3, 1.0], shares=[0.5, 0.5])
+        text = self.text(replace(one, ratio_changes=3))
+
+        assert "Of each batch, GPU 0 50 % and GPU 1 50 %, after 3 changes." in text
+        assert "In training steps GPU 0 67 % and GPU 1 100 % busy: skew 33 %, level at 3:2" in text
+
+    def test_that_is_level_is_shown_with_its_skew_alone(self) -> None:
+        text = self.text(shared_run([0.99, 1.0], shares=[0.6, 0.4]))
+
+        assert "Of each batch, GPU 0 60 % and GPU 1 40 %." in text
+        assert "skew 1.0 %" in text
+        assert "level at" not in text
+
+    def test_is_shown_without_ratios_where_its_shares_are_not_known(self) -> None:
+        text = self.text(shared_run([2 / 3, 1.0], framework="loop"))
+
+        assert "skew 33 %" in text
+        assert "level at" not in text
+        assert "Of each batch" not in text
 
 
 class TestTheCallbacksOfARun:

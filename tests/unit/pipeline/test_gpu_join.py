@@ -71,3 +71,27 @@ class TestARun:
         backwards = gpus(None, None, None)[::-1]
 
         assert joined(backwards, run(visible_devices="0")) == ["GPU-0a"]
+
+
+class TestTheSharesOfARun:
+    def test_are_joined_by_index_and_by_the_beginning_of_a_uuid(self) -> None:
+        said = run(shares={"2": 0.25, "GPU-0": 0.75})
+
+        shares = GpuJoin(gpus(None, None, None), simulated=False).shares_of(said)
+
+        assert shares == {"GPU-2a": 0.25, "GPU-0a": 0.75}
+
+    def test_add_up_where_two_names_are_of_one_gpu(self) -> None:
+        said = run(shares={"1": 0.25, "GPU-1a": 0.25, "0": 0.5})
+
+        shares = GpuJoin(gpus(None, None), simulated=False).shares_of(said)
+
+        assert shares == {"GPU-1a": 0.5, "GPU-0a": 0.5}
+
+    @pytest.mark.parametrize("name", ["7", "GPU-", "CPU:1", ""])
+    def test_leave_out_a_name_of_no_gpu_or_of_several(self, name: str) -> None:
+        said = run(shares={name: 0.5, "1": 0.5})
+
+        shares = GpuJoin(gpus(None, None), simulated=False).shares_of(said)
+
+        assert shares == {"GPU-1a": 0.5}

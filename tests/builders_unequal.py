@@ -1,0 +1,178 @@
+"""Trainings on unequal GPUs whose speeds are known, seen as a driver and a phase ring tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from gpumon.core.device import Device
+from gpumon.core.phase import TrainingMode, TrainingPhase
+from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
+from gpumon.core.sample import BusySample, Frame, GpuSample
+from gpumon.core.shares import shares_of
+from gpumon.core.state import MonitorState
+from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.sampler import Tick
+from tests.builders_time import s
+
+BEGAN_NS = s(1000)
+WAIT, STEP = TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP
+
+
+def monitor() -> Monitor:
+    """One that watches made-up GPUs each second."""
+    facts = MonitorFacts(
+        source="simulated:test",
+        source_kind="simulated",
+        simulated=True,
+        period_ns=s(1),
+        boot_id="boot",
+        started_wall_time_s=0.0,
+    )
+    return Monitor(facts)
+
+
+@dataclass(kw_only=True)
+class UnequalWorld:
+    """One process that trains on several GPUs, each step as long as its slowest GPU.
+
+    Attributes:
+        speeds: Samples a second of each GPU.
+        ratios: How each batch is split.
+        tells: Whether the training tells its shares.
+        batch: Samples in a batch.
+        reduce_s: End of each step in which no GPU works, seconds.
+        input_s: Wait for input between two steps, seconds.
+        is_hidden: Whether that wait is over before the slowest GPU has done its step.
+        resolutions_s: Length of the driver's samples, of each GPU.
+        idle_gpus: More GPUs that the run names and never uses.
+        framework: As the ring says.
+        ranks: Whether each GPU has a process, and a ring, of its own.
+    """
+
+    speeds: Sequence[float]
+    ratios: Sequence[float]
+    tells: bool = True
+    batch: int = 100
+    reduce_s: float = 0.0
+    input_s: float = 0.0
+    is_hidden: bool = False
+    resolutions_s: Sequence[float] = (1 / 6, 1 / 6, 1 / 6)
+    idle_gpus: int = 0
+    framework: str = "keras/tensorflow"
+    ranks: bool = False
+    now_s: float = 0.0
+    changes: int = 0
+    _busy: list[list[tuple[int, int]]] = field(default_factory=list)
+    _events: list[RingEvent] = field(default_factory=list)
+    _monitor: Monitor = field(default_factory=monitor)
+    _sampled_s: list[float] = field(default_factory=list)
+    _second: int = 0
+
+    def __post_init__(self) -> None:
+        self._busy = [[] for _ in self.speeds]
+        # No two GPUs are sampled at the same instants.
+        self._sampled_s = [0.037 * (1 + 3 * at) for at in range(len(self.speeds))]
+
+    def split(self, ratios: Sequence[float]) -> None:
+        """Split batches so from now on, and mark the change."""
+        self.ratios, self.changes = ratios, self.changes + 1
+        at_ns = BEGAN_NS + s(self.now_s)
+        self._events.append(RingEvent(RingKind.EVENT, at_ns, STEP, self.changes))
+
+    def train(self, seconds: float) -> MonitorState:
+        """Go on for whole seconds; the state after the last tick."""
+        state = None
+        for _ in range(round(seconds)):
+            self._second += 1
+            while self.now_s < self._second:
+                self._step()
+            state = self._tick()
+        assert state is not None
+        return state
+
+    def _step(self) -> None:
+        begins_s = self.now_s
+        times_s = [
+            self.batch * share / speed
+            for share, speed in zip(shares_of(self.ratios), self.speeds, strict=True)
+        ]
+        for spans, time_s in zip(self._busy, times_s, strict=True):
+            spans.append((s(begins_s), s(begins_s + time_s)))
+        ends_s = begins_s + max(times_s) + self.reduce_s
+        self._enter(STEP, begins_s)
+        if self.is_hidden:
+            self._enter(WAIT, begins_s + 0.1 * (ends_s - begins_s))
+        elif self.input_s:
+            self._enter(WAIT, ends_s)
+            ends_s += self.input_s
+        self.now_s = ends_s
+
+    def _enter(self, phase: TrainingPhase, at_s: float) -> None:
+        at_ns = BEGAN_NS + s(at_s)
+        self._events.append(RingEvent(RingKind.ENTER, at_ns, phase, TrainingMode.TRAIN))
+
+    def _tick(self) -> MonitorState:
+        now_ns = BEGAN_NS + s(self._second)
+        gpus = [self._sampled(at) for at in range(len(self.speeds))]
+        for at in range(len(self.speeds), len(self.speeds) + self.idle_gpus):
+            idle = BusySample(now_ns - s(1), now_ns, 0.0)
+            gpus.append(GpuSample(device=Device(uuid=f"GPU-{at}", index=at), busy=(idle,)))
+        tick = Tick(
+            at_ns=now_ns,
+            late_ns=0,
+            frames=(Frame(taken_at_ns=now_ns, gpus=tuple(gpus)),),
+            missed_count=0,
+            error=None,
+            duration_seconds=0.0,
+        )
+        rings = RingsReading(rings=self._rings(now_ns))
+        return self._monitor.advance(tick, rings, wall_time_s=float(self._second))
+
+    def _sampled(self, at: int) -> GpuSample:
+        length_s, samples = self.resolutions_s[at], []
+        while self._sampled_s[at] + length_s <= self._second:
+            start_ns = s(self._sampled_s[at])
+            end_ns = s(self._sampled_s[at] + length_s)
+            self._sampled_s[at] += length_s
+            spans = self._busy[at]
+            while spans and spans[0][1] <= start_ns:
+                spans.pop(0)
+            busy_ns = sum(max(0, min(end_ns, b) - max(start_ns, a)) for a, b in spans)
+            ratio = min(1.0, busy_ns / (end_ns - start_ns))
+            samples.append(BusySample(BEGAN_NS + start_ns, BEGAN_NS + end_ns, ratio))
+        return GpuSample(device=Device(uuid=f"GPU-{at}", index=at), busy=tuple(samples))
+
+    def _rings(self, now_ns: int) -> tuple[RingReading, ...]:
+        events = [event for event in self._events if event.at_ns <= now_ns]
+        self._events = [event for event in self._events if event.at_ns > now_ns]
+        every = range(len(self.speeds))
+        shares = dict(zip(map(str, every), shares_of(self.ratios), strict=True))
+        facts = RunFacts(
+            run="unequal",
+            job="job",
+            pid=42,
+            framework=self.framework,
+            boot_id="boot",
+            started_ns=BEGAN_NS,
+            gpus=tuple(str(at) for at in range(len(self.speeds) + self.idle_gpus)),
+            shares=shares if self.tells else {},
+            ratio_changes=self.changes,
+        )
+        told = [facts]
+        if self.ranks:
+            told = [
+                replace(
+                    facts, run=f"unequal-r{at}", pid=42 + at, rank=at, world_size=len(self.speeds),
+                    gpus=(str(at),), shares={str(at): shares[str(at)]} if self.tells else {},
+                )
+                for at in every
+            ]  # fmt: skip
+        return tuple(
+            RingReading(
+                key=f"{one.pid}", facts=one, alive=True, host_pid=one.pid, owner_uid=0,
+                read_at_ns=now_ns, ended_ns=None, events=tuple(events), lost_events=0,
+                phase_ns={}, steps=0, samples=0, epoch=None,
+            )
+            for one in told
+        )  # fmt: skip

@@ -1,0 +1,195 @@
+"""Specification of one training on several GPUs: each GPU's idle time has its own cause.
+
+Every world here is made of GPUs whose speeds are known, so that it is known how long each of
+them waited for another, for input, and for the end of a step.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon.core.phase import IdleCause
+from gpumon.core.shares import shares_of
+from gpumon.core.state import MonitorState
+from gpumon.pipeline.live_report import report_of
+from tests.builders_report import one_balance
+from tests.builders_unequal import UnequalWorld
+
+IMBALANCE, WITHIN_STEP, INPUT_WAIT = (
+    IdleCause.IMBALANCE,
+    IdleCause.WITHIN_STEP,
+    IdleCause.INPUT_WAIT,
+)
+
+
+def parts(state: MonitorState, cause: IdleCause) -> list[float]:
+    """What part of each GPU's observed time was idle for that cause."""
+    return [
+        gpu.totals.idle_ns.get(cause, 0) / gpu.totals.observed_ns
+        for gpu in state.gpus
+        if gpu.totals.busy_ns
+    ]
+
+
+class TestTheFasterOfTwoGpusWithEvenShares:
+    @pytest.mark.parametrize("batch", [20, 100, 700], ids=["short", "usual", "long"])
+    @pytest.mark.parametrize("resolutions_s", [(1 / 6, 1 / 6), (1.0, 1.0), (1 / 6, 1.0)], ids=str)
+    def test_waits_for_the_other_a_third_of_its_time(
+        self, batch: int, resolutions_s: tuple[float, float]
+    ) -> None:
+        world = UnequalWorld(
+            speeds=[300, 200], ratios=[1, 1], batch=batch, resolutions_s=resolutions_s
+        )
+
+        state = world.train(30)
+
+        assert parts(state, IMBALANCE) == pytest.approx([1 / 3, 0.0], abs=0.02)
+        assert parts(state, WITHIN_STEP) == pytest.approx([0.0, 0.0], abs=0.02)
+
+    def test_waits_for_input_no_longer_than_the_slower_one(self) -> None:
+        # Steps of 0.25 s (0.167 s of work for the faster one), then 0.1 s without input.
+        state = UnequalWorld(speeds=[300, 200], ratios=[1, 1], input_s=0.1).train(40)
+
+        assert parts(state, INPUT_WAIT) == pytest.approx([0.1 / 0.35] * 2, abs=0.02)
+        assert parts(state, IMBALANCE) == pytest.approx([0.25 / 3 / 0.35, 0.0], abs=0.02)
+
+    def test_does_not_starve_while_the_slower_one_computes_though_the_host_waits_for_input(
+        self,
+    ) -> None:
+        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], is_hidden=True)
+
+        state = world.train(30)
+
+        assert parts(state, INPUT_WAIT) == pytest.approx([0.0, 0.0], abs=0.02)
+        assert parts(state, IMBALANCE) == pytest.approx([1 / 3, 0.0], abs=0.03)
+        assert state.gpus[0].totals.hidden_input_wait_ns > 0
+
+    def test_has_it_from_the_first_window_on(self) -> None:
+        state = UnequalWorld(
+            speeds=[300, 200], ratios=[1, 1], batch=10, resolutions_s=[1.0, 1.0]
+        ).train(2)
+
+        assert parts(state, IMBALANCE) == pytest.approx([1 / 3, 0.0], abs=0.03)
+
+
+class TestThreeGpus:
+    def test_wait_each_for_the_slowest(self) -> None:
+        state = UnequalWorld(speeds=[300, 200, 100], ratios=[1, 1, 1], batch=60).train(30)
+
+        assert parts(state, IMBALANCE) == pytest.approx([2 / 3, 1 / 2, 0.0], abs=0.02)
+
+    def test_wait_alike_where_each_has_a_process_of_its_own(self) -> None:
+        world = UnequalWorld(speeds=[300, 200, 100], ratios=[1, 1, 1], batch=60, ranks=True)
+
+        state = world.train(30)
+
+        assert parts(state, IMBALANCE) == pytest.approx([2 / 3, 1 / 2, 0.0], abs=0.02)
+
+    def test_are_two_where_one_was_never_at_work(self) -> None:
+        state = UnequalWorld(speeds=[300, 200], ratios=[3, 2], idle_gpus=1).train(30)
+
+        assert parts(state, IMBALANCE) == pytest.approx([0.0, 0.0], abs=0.02)
+        assert state.gpus[2].totals.idle_ns == {}
+        assert state.runs[0].gpu_uuids == ("GPU-0", "GPU-1")
+
+
+class TestLevelGpusThatPauseInEachStep:
+    @pytest.mark.parametrize("batch", [60, 120, 350])
+    @pytest.mark.parametrize("resolutions_s", [(1 / 6, 1 / 6), (1.0, 1.0), (1 / 6, 1.0)], ids=str)
+    def test_are_idle_within_the_step_and_not_for_each_other(
+        self, batch: int, resolutions_s: tuple[float, float]
+    ) -> None:
+        # Read at different instants, each seems busier than the other in turn.
+        world = UnequalWorld(
+            speeds=[300, 200], ratios=[3, 2], batch=batch, reduce_s=batch / 2000,
+            resolutions_s=resolutions_s,
+        )  # fmt: skip
+
+        state = world.train(40)
+
+        assert parts(state, IMBALANCE) == pytest.approx([0.0, 0.0], abs=0.02)
+        assert parts(state, WITHIN_STEP) == pytest.approx([0.2, 0.2], abs=0.02)
+
+
+class TestTheRatiosThatLevel:
+    @pytest.mark.parametrize("ranks", [False, True], ids=["one process", "ranks"])
+    @pytest.mark.parametrize(
+        ("speeds", "ratios"),
+        [((300, 200), (1, 1)), ((90, 400), (1, 2)), ((300, 200, 100), (1,) * 3)],
+    )
+    def test_are_those_of_the_speeds_and_once_applied_nobody_waits(
+        self, speeds: tuple[int, ...], ratios: tuple[int, ...], ranks: bool
+    ) -> None:
+        world = UnequalWorld(speeds=speeds, ratios=ratios, ranks=ranks, batch=40)
+        before = world.train(20)
+        levelled = one_balance(report_of(before)).levelled_ratios
+        assert levelled is not None
+        assert [*levelled.values()] == pytest.approx(shares_of(speeds), rel=0.02)
+
+        world.split([*levelled.values()])
+        world.train(2)
+        changed = world.train(1)
+        after = world.train(30)
+
+        for was, now in zip(changed.gpus, after.gpus, strict=True):
+            waited_ns = now.totals.idle_ns.get(IMBALANCE, 0) - was.totals.idle_ns.get(IMBALANCE, 0)
+            assert waited_ns < 0.02 * (now.totals.observed_ns - was.totals.observed_ns)
+        assert one_balance(report_of(after)).is_level
+
+    def test_are_known_of_a_world_that_also_waits_for_input(self) -> None:
+        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], input_s=0.1, reduce_s=0.02)
+
+        balance = one_balance(report_of(world.train(40)))
+
+        assert balance.skew_ratio == pytest.approx(1 / 3, abs=0.02)
+        assert [*(balance.levelled_ratios or {}).values()] == pytest.approx([0.6, 0.4], abs=0.01)
+
+
+class TestAChangeOfTheRatios:
+    def test_begins_the_count_anew(self) -> None:
+        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], batch=20)
+        before = world.train(20).runs[0]
+        world.split([3, 2])
+        after = world.train(10).runs[0]
+
+        assert before.step_busy_ratios == pytest.approx({"GPU-0": 2 / 3, "GPU-1": 1.0}, abs=0.01)
+        assert after.step_busy_ratios == pytest.approx({"GPU-0": 1.0, "GPU-1": 1.0}, abs=0.01)
+        assert after.ratio_changes == 1
+        assert after.shares == {"GPU-0": 0.6, "GPU-1": 0.4}
+
+    def test_leaves_nothing_to_say_until_a_second_of_steps_has_passed(self) -> None:
+        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], batch=20)
+        world.train(10)
+        world.split([3, 2])
+
+        assert world.train(1).runs[0].step_busy_ratios == {}
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    speeds=st.lists(st.integers(50, 900), min_size=1, max_size=3),
+    batch=st.integers(5, 400),
+    reduce_s=st.sampled_from([0.0, 0.03]),
+    input_s=st.sampled_from([0.0, 0.05, 0.7]),
+    is_hidden=st.booleans(),
+    ranks=st.booleans(),
+    resolutions_s=st.permutations([1 / 6, 0.25, 1.0]),
+)
+def test_every_second_of_every_gpu_has_one_cause_whatever_the_world(
+    speeds: list[int], batch: int, reduce_s: float, input_s: float,
+    is_hidden: bool, ranks: bool, resolutions_s: list[float],
+) -> None:  # fmt: skip
+    world = UnequalWorld(
+        speeds=speeds, ratios=[1] * len(speeds), batch=batch, reduce_s=reduce_s, input_s=input_s,
+        is_hidden=is_hidden, ranks=ranks, resolutions_s=resolutions_s,
+    )  # fmt: skip
+
+    for _ in range(4):
+        for gpu in world.train(2).gpus:
+            totals = gpu.totals
+            assert all(amount_ns >= 0 for amount_ns in totals.idle_ns.values())
+            assert totals.busy_ns + totals.idle_total_ns + totals.pending_ns == totals.observed_ns
+            if len(speeds) == 1:
+                assert IMBALANCE not in totals.idle_ns
