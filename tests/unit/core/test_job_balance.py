@@ -41,6 +41,12 @@ class TestTheLevelledRatios:
             {"GPU-0": 0.6, "GPU-1": 0.4}
         )
 
+    def test_of_gpus_whose_peers_are_on_another_machine_are_parts_of_what_they_share(self) -> None:
+        here = balance([2 / 3, 1.0], [0.1, 0.1])
+
+        assert here.levelled_ratios == pytest.approx({"GPU-0": 0.6, "GPU-1": 0.4})
+        assert here.levelled_busy_ratio == pytest.approx(0.8)
+
     def test_are_unknown_without_shares(self) -> None:
         assert balance([2 / 3, 1.0]).levelled_ratios is None
         assert balance([2 / 3, 1.0]).gain_part is None

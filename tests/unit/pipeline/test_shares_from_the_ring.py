@@ -1,0 +1,46 @@
+"""Specification of shares on their way: told by a training, read from its ring, shown by GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from gpumon.core.device import Device
+from gpumon.core.sample import Frame, GpuSample
+from gpumon.core.state import RunState
+from gpumon.pipeline.sampler import Tick
+from gpumon.sources.phase_rings import PhaseRingReader
+from tests.builders_ring import (
+    BOOT_ID,
+    WrittenRing,
+    held_by_a_process,
+    now,
+    run_facts,
+)
+from tests.builders_unequal import monitor
+from trainer_hooks.ring.told_shares import tell_shares
+
+
+class TestSharesThatATrainingTells:
+    def test_are_shown_by_uuid_and_follow_each_change(self, tmp_path: Path) -> None:
+        ring = WrittenRing(tmp_path, replace(run_facts(), gpus=("0", "1")))
+        reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID)
+        daemon = monitor()
+
+        def run_now() -> RunState:
+            gpus = tuple(GpuSample(device=Device(uuid=f"GPU-{at}", index=at)) for at in (0, 1))
+            frame = Frame(taken_at_ns=now(), gpus=gpus)
+            tick = Tick(
+                at_ns=now(), late_ns=0, frames=(frame,), missed_count=0, error=None,
+                duration_seconds=0.0,
+            )  # fmt: skip
+            (run,) = daemon.advance(tick, reader.read(now()), wall_time_s=0.0).runs
+            return run
+
+        with held_by_a_process(ring.path):
+            assert (run_now().shares, run_now().ratio_changes) == ({}, 0)
+            tell_shares(ring.writer, {"0": 0.5, "1": 0.5})
+            assert (run_now().shares, run_now().ratio_changes) == ({"GPU-0": 0.5, "GPU-1": 0.5}, 0)
+            tell_shares(ring.writer, {"0": 0.6, "GPU-1": 0.4})
+            assert (run_now().shares, run_now().ratio_changes) == ({"GPU-0": 0.6, "GPU-1": 0.4}, 1)
+        reader.close()
