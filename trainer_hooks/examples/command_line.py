@@ -25,7 +25,7 @@ def example_parser(description: str | None, *, workers: str) -> argparse.Argumen
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--spans", type=_writable, required=True, help="file to which the true busy spans go"
+        "--spans", type=writable, required=True, help="file to which the true busy spans go"
     )
     parser.add_argument(
         "--gpu", type=_gpu, default=0, help="index of the simulated GPU they belong to"
@@ -72,7 +72,8 @@ def _gpu(text: str) -> int:
     return number
 
 
-def _writable(text: str) -> Path:
+def writable(text: str) -> Path:
+    """A file that can be written to."""
     path = Path(text)
     try:
         path.open("a", encoding="ascii").close()

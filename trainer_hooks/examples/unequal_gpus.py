@@ -1,0 +1,214 @@
+"""A Keras training on GPUs of unequal speed, simulated: one waits for the other in each step.
+
+    gpumon serve --source follow:/tmp/busy.jsonl
+    python -m trainer_hooks.examples.unequal_gpus --spans /tmp/busy.jsonl
+
+``gpumon report`` then says which GPU waits, how long, and which ratios would level them. Type
+these while it trains, such as ``3 2``, and the next step is split so; ``stop`` ends the training.
+The model is that of any script; ``multi_gpu_model`` and ``PhaseTagger`` are all that is added.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from gpumon.core.shares import checked_ratios
+from trainer_hooks import PhaseTagger, multi_gpu
+from trainer_hooks.examples.busy_spans import BusySpans, unoccupied_seconds
+from trainer_hooks.examples.command_line import duration, natural, positive, writable
+from trainer_hooks.examples.measured_replicas import SimulatedCompute, SimulatedGpu
+from trainer_hooks.examples.slow_causes import INPUT, Sleeps
+
+_FEATURES: Final = 8
+_CLASSES: Final = 3
+_STDIN: Final = 0
+
+
+class SlowRows(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
+    """Batches that each take a while to come.
+
+    Args:
+        batch: Samples in each.
+        steps: Batches in an epoch.
+        latency_s: How long each takes, in seconds.
+        sleeps: Sleeps for that long, and notes when.
+    """
+
+    def __init__(self, batch: int, steps: int, latency_s: float, sleeps: Sleeps) -> None:
+        super().__init__()
+        random = np.random.default_rng(0)
+        self._rows = random.normal(size=(batch, _FEATURES)).astype(np.float32)
+        self._labels = random.integers(0, _CLASSES, batch)
+        self._steps, self._latency_s, self._sleeps = steps, latency_s, sleeps
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        self._sleeps.sleep(INPUT, self._latency_s)
+        return self._rows, self._labels
+
+
+class TypedRatios(keras.callbacks.Callback):  # type: ignore[misc]
+    """Splits as somebody types it: ``3 2`` and Enter; ``stop`` ends the training.
+
+    Args:
+        read: What was typed since it was last asked; never waits. ``None``: nobody types any more.
+    """
+
+    def __init__(self, read: Callable[[], bytes | None]) -> None:
+        super().__init__()
+        self._read = read
+        self._rest = b""
+        self._is_open = True
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        for line in self._lines():
+            if line == "stop":
+                self.model.stop_training = True
+            elif line:
+                self._split(line)
+
+    def _lines(self) -> Iterator[str]:
+        typed = self._read() if self._is_open else None
+        self._is_open = typed is not None
+        *lines, self._rest = (self._rest + (typed or b"")).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace").strip()
+
+    def _split(self, line: str) -> None:
+        try:
+            self.model.ratios = [float(word) for word in line.replace(":", " ").split()]
+        except ValueError as error:
+            print(f"{line!r} changes nothing: {error}", flush=True)
+        else:
+            print(f"Batches are split {line} from the next step on.", flush=True)
+
+
+def typed() -> bytes | None:
+    """What came by standard input and was not read yet; ``None``: it is closed."""
+    ready, _, _ = select.select([_STDIN], [], [], 0)
+    return (os.read(_STDIN, 4096) or None) if ready else b""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train once; say what to do, and at the end, in one JSON line, what the GPUs did.
+
+    In it, ``imbalance_seconds`` is, for each GPU, how long it stood still while another
+    computed, and ``input_seconds`` how long all did while a batch was fetched.
+    """
+    parser = _parser()
+    args = parser.parse_args(argv)
+    count = len(args.speeds)
+    try:
+        ratios = checked_ratios(args.ratios or [1] * count, count)
+    except ValueError as error:
+        parser.error(str(error))
+    if keras.backend.backend() != "tensorflow":
+        parser.error("set KERAS_BACKEND=tensorflow: only there Keras splits batches in ratios")
+    os.environ["GPUMON_STAND_IN_GPUS"] = str(count)
+    # A GPU that is simulated by a sleep keeps a thread of TensorFlow's.
+    tf.config.threading.set_inter_op_parallelism_threads(count + 4)
+    spans = [BusySpans(args.spans, args.first_gpu + number) for number in range(count)]
+    print(_what_to_do(args.spans, args.speeds, ratios), flush=True)
+    print(json.dumps(_train(args, ratios, spans)), flush=True)
+    return 0
+
+
+def _train(
+    args: argparse.Namespace, ratios: Sequence[float], spans: Sequence[BusySpans]
+) -> dict[str, Any]:
+    # CPU:0 stays the host; the next ones stand for the GPUs.
+    stand_ins = {
+        f"CPU:{number}": SimulatedGpu(speed, of_gpu)
+        for number, (speed, of_gpu) in enumerate(zip(args.speeds, spans, strict=True), start=1)
+    }
+    multi_gpu_model = multi_gpu.multi_gpu_model  # before TensorFlow starts: it makes the stand-ins
+    template = keras.Sequential(
+        [
+            keras.Input((_FEATURES,)),
+            keras.layers.Dense(16, activation="relu"),
+            SimulatedCompute(stand_ins),
+            keras.layers.Dense(_CLASSES, activation="softmax"),
+        ]
+    )
+    gpus = list(range(len(stand_ins)))
+    model = multi_gpu_model(template, gpus=gpus, ratios=ratios)
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    sleeps = Sleeps()
+    data = SlowRows(args.batch, args.steps, args.latency_ms / 1000, sleeps)
+    tagger = PhaseTagger(run=args.run, gpus=[args.first_gpu + gpu for gpu in gpus])
+    callbacks = [tagger, TypedRatios(typed)]
+    began_s = time.monotonic()
+    model.fit(data, epochs=args.epochs, verbose=0, callbacks=callbacks)
+    return {
+        "steps": int(model.optimizer.iterations.numpy()),
+        "ratios": model.ratios,
+        "wall_seconds": time.monotonic() - began_s,
+        "busy_seconds": [of_gpu.busy_ns / 1e9 for of_gpu in spans],
+        "imbalance_seconds": imbalance_seconds([of_gpu.spans_ns for of_gpu in spans]),
+        "input_seconds": unoccupied_seconds(
+            sleeps.spans_ns.get(INPUT, []), [span for of_gpu in spans for span in of_gpu.spans_ns]
+        ),
+    }
+
+
+def imbalance_seconds(spans_ns: Sequence[Sequence[tuple[int, int]]]) -> list[float]:
+    """How long each GPU stood still while another computed.
+
+    Args:
+        spans_ns: Of each GPU, when it computed, in nanoseconds.
+
+    >>> [seconds * 1e9 for seconds in imbalance_seconds([[(0, 6)], [(0, 10)]])]
+    [4.0, 0.0]
+    """
+    return [
+        unoccupied_seconds([span for other in spans_ns if other is not own for span in other], own)
+        for own in spans_ns
+    ]
+
+
+def _what_to_do(spans: Path, speeds: Sequence[float], ratios: Sequence[float]) -> str:
+    return (
+        f"{len(speeds)} simulated GPUs of {' and '.join(f'{speed:g}' for speed in speeds)} "
+        f"samples/s, batches split {':'.join(f'{ratio:g}' for ratio in ratios)}.\n"
+        f"Watch them by `gpumon serve --source follow:{spans}`; after 10 s, `gpumon report` says "
+        "who waits for whom.\n"
+        "Type the ratios that it names, such as `3 2`, and press Enter: the next step is split so. "
+        "`stop` ends it."
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--spans", type=writable, required=True, help="file to which the true busy spans go"
+    )
+    parser.add_argument(
+        "--speeds", type=positive, nargs="+", default=[480, 320], help="of the GPUs, in samples/s"
+    )
+    parser.add_argument("--ratios", type=duration, nargs="+", help="one for each GPU; else even")
+    parser.add_argument("--batch", type=positive, default=60, help="samples in each batch")
+    parser.add_argument("--steps", type=positive, default=100, help="steps in an epoch")
+    parser.add_argument("--epochs", type=positive, default=3)
+    parser.add_argument("--latency-ms", type=duration, default=0.0, help="of each batch's input")
+    parser.add_argument("--run", default="unequal", help="what gpumon is to call the training")
+    parser.add_argument("--first-gpu", type=natural, default=0, help="index of the first GPU")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
