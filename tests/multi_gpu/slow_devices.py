@@ -1,0 +1,105 @@
+"""Devices that take a given time for each sample: they sleep, beside each other, on any machine.
+
+A layer sleeps where a GPU would compute, a third of the time in the forward pass and two thirds in
+the backward pass, and writes down when: that is the truth about each device, below every hook.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+FORWARD_PART = 1 / 3
+
+
+class Span(NamedTuple):
+    """One pass of one device over its part of a batch; instants of ``time.perf_counter``."""
+
+    replica: int
+    is_forward: bool
+    began_s: float
+    ended_s: float
+    samples: int
+
+
+class SlowDevices:
+    """What the devices take for a sample, in seconds, and what they did so far.
+
+    Sleeping threads need no core, but each needs one of TensorFlow's: ``threads_for_sleepers``.
+    """
+
+    def __init__(self, sample_seconds: Sequence[float]) -> None:
+        self.sample_seconds = tuple(sample_seconds)
+        self.spans: list[Span] = []
+        self._lock = threading.Lock()
+
+    def work(self, replica: int, samples: int, *, is_forward: bool) -> None:
+        began_s = time.perf_counter()
+        part = FORWARD_PART if is_forward else 1 - FORWARD_PART
+        time.sleep(self.sample_seconds[replica] * samples * part)
+        with self._lock:
+            ended_s = time.perf_counter()
+            self.spans.append(Span(replica, is_forward, began_s, ended_s, samples))
+
+    def step_seconds(self) -> list[float]:
+        """From the beginning of each step to that of the next, as the first device saw it."""
+        began = [span.began_s for span in self.spans if span.replica == 0 and span.is_forward]
+        return [later - sooner for sooner, later in pairwise(began)]
+
+    def samples_of(self, replica: int) -> list[int]:
+        """How many samples the device was given in each step."""
+        return [s.samples for s in self.spans if s.replica == replica and s.is_forward]
+
+
+class SlowLayer(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
+    """Passes on what it is given, once the device of its replica has worked for it."""
+
+    def __init__(self, devices: SlowDevices, **named: Any) -> None:
+        super().__init__(**named)
+        self._devices = devices
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "devices": self._devices}
+
+    def call(self, rows: Any) -> Any:
+        context = tf.distribute.get_replica_context()
+        replica = int(tf.get_static_value(context.replica_id_in_sync_group)) if context else 0
+
+        def passed_on(tensor: Any, *, is_forward: bool) -> Any:
+            def work(array: Any) -> Any:
+                self._devices.work(replica, len(array), is_forward=is_forward)
+                return array
+
+            result = tf.numpy_function(work, [tensor], tensor.dtype, stateful=False)
+            result.set_shape(tensor.shape)
+            return result
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def slowly(tensor: Any) -> Any:
+            return passed_on(tensor, is_forward=True), lambda up: passed_on(up, is_forward=False)
+
+        return slowly(rows)
+
+
+def slow_classifier(devices: SlowDevices, *, features: int = 32, classes: int = 10) -> keras.Model:
+    """A small model that takes the time of ``devices`` in the middle of both its passes."""
+    keras.utils.set_random_seed(1)
+    return keras.Sequential(
+        [
+            keras.layers.Input((features,)),
+            keras.layers.Dense(64, activation="relu"),
+            SlowLayer(devices),
+            keras.layers.Dense(classes, activation="softmax"),
+        ]
+    )
+
+
+def threads_for_sleepers(count: int = 16) -> None:
+    """Let so many operations sleep at a time; must run before TensorFlow starts."""
+    tf.config.threading.set_inter_op_parallelism_threads(count)

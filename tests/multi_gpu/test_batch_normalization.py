@@ -1,0 +1,158 @@
+"""BatchNorm over several GPUs: the statistics of each part, averaged over those that had any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.multi_gpu.later import b, keras, tf
+
+pytestmark = pytest.mark.multi_gpu
+CLOSE = 1e-6
+STEPS = 4
+
+
+class TestMovingStatistics:
+    """Those of a MirroredStrategy, of which Keras 3 reads and saves the first replica's alone."""
+
+    def test_are_the_average_of_those_that_plain_replicas_have_after_the_same_fit(self) -> None:
+        x, y, _ = b.rows(27 * STEPS)
+        with strategy_over(b.DEVICES).scope():
+            plain = compiled(b.normalized())
+        ours = compiled(b.parallel(b.normalized(), ratios=None))
+
+        for model in (plain, ours):
+            model.fit(x, y, batch_size=27, shuffle=False, verbose=0)
+
+        assert furthest(ours.template, plain) <= CLOSE
+
+    def test_are_that_where_plain_replicas_are_fed_the_same_unequal_parts(self) -> None:
+        x, y, _ = b.rows(27 * STEPS)
+        ours = compiled(b.parallel(b.normalized(), ratios=(4, 3, 2)))
+
+        ours.fit(x, y, batch_size=27, shuffle=False, verbose=0)
+
+        assert furthest(ours.template, mirrored(b.DEVICES, x, y, (12, 9, 6))) <= CLOSE
+        moved = zip(statistics(ours.template), statistics(b.normalized()), strict=True)
+        assert min(float(np.abs(now - start).max()) for now, start in moved) > 0.01
+
+
+class TestABatchSmallerThanTheGpus:
+    def test_leaves_out_who_has_only_a_borrowed_sample(self) -> None:
+        x, y, _ = b.rows(2)
+        template = b.normalized()
+        activations = np.asarray(template.layers[0](x))
+        model = compiled(b.parallel(template))
+
+        model.train_on_batch(x, y)
+
+        mean, variance = statistics(model.template)
+        np.testing.assert_allclose(mean, 0.5 * activations.mean(axis=0), atol=CLOSE)
+        np.testing.assert_allclose(variance, 0.5 * np.ones(8), atol=CLOSE)  # of one sample: 0
+
+    def test_teaches_what_those_teach_that_were_fed(self) -> None:
+        x, y, _ = b.rows(2)
+        model = compiled(b.parallel(b.normalized()))
+
+        model.train_on_batch(x, y)
+
+        fed = mirrored(b.DEVICES[:2], x, y, (1, 1))
+        assert furthest(model.template, fed) <= CLOSE
+        assert furthest(model.template, b.normalized()) > 1e-3
+
+    def test_of_one_sample_leaves_everything_finite(self) -> None:
+        """Fused kernels divide by samples less one, and made NaN of just such a last batch."""
+        x, y, _ = b.rows(28)
+        pixels = x.reshape(-1, 1, 1, b.FEATURES)
+        model = compiled(b.parallel(image_classifier()))
+
+        model.fit(pixels, y, batch_size=27, shuffle=False, verbose=0)
+        loss, _ = model.evaluate(pixels, y, batch_size=27, verbose=0)
+
+        assert all(np.isfinite(weight).all() for weight in model.template.get_weights())
+        assert np.isfinite(loss)
+
+
+def compiled(model: Any) -> Any:
+    model.compile(
+        optimizer=keras.optimizers.SGD(0.1),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def image_classifier() -> Any:
+    keras.utils.set_random_seed(3)
+    return keras.Sequential(
+        [
+            keras.layers.Input((1, 1, b.FEATURES)),
+            keras.layers.BatchNormalization(momentum=0.5),
+            keras.layers.Flatten(),
+            keras.layers.Dense(b.CLASSES, activation="softmax"),
+        ]
+    )
+
+
+def strategy_over(devices: tuple[str, ...]) -> Any:
+    from trainer_hooks.multi_gpu import strategies
+
+    return strategies.strategy_over(tuple(devices))
+
+
+def mirrored(devices: tuple[str, ...], x: Any, y: Any, parts: tuple[int, ...]) -> Any:
+    """``normalized()`` as a plain MirroredStrategy trains it, each replica fed its part by hand."""
+    strategy = strategy_over(devices)
+    with strategy.scope():
+        model = b.normalized()
+        optimizer = keras.optimizers.SGD(0.1)
+        optimizer.build(model.trainable_variables)
+    whole = sum(parts)
+
+    def learn(rows: Any, classes: Any) -> None:
+        with tf.GradientTape() as tape:
+            found = model(rows, training=True)
+            each = keras.ops.sparse_categorical_crossentropy(classes, found)
+            loss = tf.reduce_sum(each) / whole
+        variables = [variable.value for variable in model.trainable_variables]
+        optimizer.apply(tape.gradient(loss, variables), model.trainable_variables)
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def step(slices: Any) -> None:
+        strategy.run(learn, args=slices)
+
+    for first in range(0, len(x), whole):
+        starts = np.cumsum([first, *parts])
+        step(
+            strategy.experimental_distribute_values_from_function(
+                lambda context, at=starts: tuple(
+                    tf.constant(rows[at[_number(context)] : at[_number(context) + 1]])
+                    for rows in (x, y)
+                )
+            )
+        )
+    return model
+
+
+def _number(context: Any) -> int:
+    return int(context.replica_id_in_sync_group)
+
+
+def statistics(model: Any) -> list[Any]:
+    """The moving mean and variance of the model's one BatchNorm."""
+    (layer,) = (one for one in model.layers if "BatchNormalization" in type(one).__name__)
+    return [np.asarray(layer.moving_mean), np.asarray(layer.moving_variance)]
+
+
+def furthest(one: Any, other: Any) -> float:
+    """The largest difference of any weight or statistic, each averaged over its replicas."""
+    pairs = zip(one.weights, other.weights, strict=True)
+    return max(float(np.abs(averaged(a) - averaged(c)).max()) for a, c in pairs)
+
+
+def averaged(variable: Any) -> Any:
+    """Of a variable that is mirrored, the mean over its replicas; else its value."""
+    copies = getattr(variable.value, "values", [variable.value])
+    return np.mean([np.asarray(copy) for copy in copies], axis=0)
