@@ -44,6 +44,7 @@ class UnequalWorld:
         reduce_s: End of each step in which no GPU works, seconds.
         input_s: Wait for input between two steps, seconds.
         is_hidden: Whether that wait is over before the slowest GPU has done its step.
+        gross_s: Wait for the next batch inside the call that trains on this one, seconds.
         resolutions_s: Length of the driver's samples, of each GPU.
         idle_gpus: More GPUs that the run names and never uses.
         framework: As the ring says.
@@ -57,6 +58,7 @@ class UnequalWorld:
     reduce_s: float = 0.0
     input_s: float = 0.0
     is_hidden: bool = False
+    gross_s: float = 0.0
     resolutions_s: Sequence[float] = (1 / 6, 1 / 6, 1 / 6)
     idle_gpus: int = 0
     framework: str = "keras/tensorflow"
@@ -101,6 +103,9 @@ class UnequalWorld:
             spans.append((s(begins_s), s(begins_s + time_s)))
         ends_s = begins_s + max(times_s) + self.reduce_s
         self._enter(STEP, begins_s)
+        if self.gross_s:
+            told_ns = BEGAN_NS + s(begins_s + self.gross_s)
+            self._events.append(RingEvent(RingKind.AMOUNT, told_ns, WAIT, s(self.gross_s)))
         if self.is_hidden:
             self._enter(WAIT, begins_s + 0.1 * (ends_s - begins_s))
         elif self.input_s:

@@ -116,7 +116,7 @@ def share_idle(
 
 
 def hide_input_wait(parts: WindowParts, hidden_ns: int) -> None:
-    """Count so much of the waits for input as hidden: another GPU of the run had work then.
+    """Count so much of the waits for input as hidden: a GPU of the run had work then.
 
     One process feeds all GPUs of a run at once. While one of them computes, the others do not
     wait for input, whatever the process does: they wait for that one.
@@ -125,11 +125,13 @@ def hide_input_wait(parts: WindowParts, hidden_ns: int) -> None:
         parts: What the run did in a window; changed in place, of the same length.
         hidden_ns: Most that is hidden.
     """
-    hidden_ns = min(hidden_ns, parts.waits.get(IdleCause.INPUT_WAIT, 0))
-    if hidden_ns > 0:
-        parts.waits[IdleCause.INPUT_WAIT] -= hidden_ns
-        parts.hidden_input_wait_ns += hidden_ns
-        parts.step_ns += hidden_ns
+    beside_ns = max(0, min(hidden_ns, parts.gross_input_wait_ns))  # these are hidden sooner
+    parts.gross_input_wait_ns -= beside_ns
+    exposed_ns = max(0, min(hidden_ns - beside_ns, parts.waits.get(IdleCause.INPUT_WAIT, 0)))
+    if exposed_ns:
+        parts.waits[IdleCause.INPUT_WAIT] -= exposed_ns
+    parts.hidden_input_wait_ns += beside_ns + exposed_ns
+    parts.step_ns += beside_ns + exposed_ns
 
 
 def _in_proportion(

@@ -190,8 +190,9 @@ class GpuTracker:
         lead_ns = max(ns for uuid, ns in leads_ns.items() if uuid in run.used_uuids)
         length_ns = sample.end_ns - sample.start_ns
         all_idle_ns = max(0, length_ns - round(length_ns * sample.busy_ratio) - lead_ns)
-        surplus_ns = window.waits.get(IdleCause.INPUT_WAIT, 0) - all_idle_ns
-        hide_input_wait(window, self._excess.of(_INPUT, surplus_ns, length_ns))
+        waited_ns = window.waits.get(IdleCause.INPUT_WAIT, 0) + window.gross_input_wait_ns
+        surplus_ns = self._excess.of(_INPUT, waited_ns - all_idle_ns, length_ns)
+        hide_input_wait(window, surplus_ns)
 
     def _close(self, runs: tuple[Run, ...]) -> None:
         # A run's process is gone with its lock: unless somebody else holds

@@ -144,10 +144,20 @@ class TestAWaitForInputWhileAnotherGpuOfTheRunHadWork:
         assert parts.waits == {INPUT_WAIT: 100, CALLBACKS: 100}
         assert (parts.step_ns, parts.hidden_input_wait_ns) == (800, 300)
 
-    @given(st.integers(0, 500), st.integers(0, 500), st.integers(-100, 1000))
-    def test_keeps_the_length_of_the_window(self, wait: int, step: int, hidden: int) -> None:
-        parts = WindowParts(waits={INPUT_WAIT: wait}, step_ns=step)
+    def test_inside_the_step_is_hidden_first(self) -> None:
+        parts = WindowParts(waits={INPUT_WAIT: 100}, gross_input_wait_ns=200, step_ns=700)
+        hide_input_wait(parts, 250)
+
+        assert parts.waits == {INPUT_WAIT: 50}
+        assert (parts.gross_input_wait_ns, parts.step_ns) == (0, 950)
+
+    @given(st.integers(0, 500), st.integers(0, 500), st.integers(0, 500), st.integers(-9, 1500))
+    def test_keeps_the_length_of_the_window(
+        self, wait: int, gross: int, step: int, hidden: int
+    ) -> None:
+        parts = WindowParts(waits={INPUT_WAIT: wait}, gross_input_wait_ns=gross, step_ns=step)
         hide_input_wait(parts, hidden)
 
-        assert parts.waits[INPUT_WAIT] + parts.step_ns == wait + step
-        assert min(parts.waits[INPUT_WAIT], parts.hidden_input_wait_ns) >= 0
+        left = parts.waits[INPUT_WAIT], parts.gross_input_wait_ns, parts.step_ns
+        assert sum(left) == wait + gross + step
+        assert min(*left, parts.hidden_input_wait_ns) >= 0

@@ -66,6 +66,24 @@ class TestTheFasterOfTwoGpusWithEvenShares:
         assert parts(state, IMBALANCE) == pytest.approx([1 / 3, 0.0], abs=0.03)
         assert state.gpus[0].totals.hidden_input_wait_ns > 0
 
+    def test_does_not_starve_of_a_wait_inside_the_call_that_trains(self) -> None:
+        # Keras' own loop fetches the next batch while the GPUs compute: steps of 0.25 s.
+        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], gross_s=0.2)
+
+        state = world.train(30)
+
+        assert parts(state, INPUT_WAIT) == pytest.approx([0.0, 0.0], abs=0.02)
+        assert parts(state, IMBALANCE) == pytest.approx([1 / 3, 0.0], abs=0.03)
+
+    def test_starves_of_the_part_of_such_a_wait_that_both_of_them_feel(self) -> None:
+        # 0.25 s of work for the slower one, and 0.15 s more until the batch is there.
+        world = UnequalWorld(speeds=[300, 200], ratios=[1, 1], reduce_s=0.15, gross_s=0.39)
+
+        state = world.train(40)
+
+        assert parts(state, INPUT_WAIT) == pytest.approx([0.15 / 0.4] * 2, abs=0.02)
+        assert parts(state, IMBALANCE) == pytest.approx([0.25 / 3 / 0.4, 0.0], abs=0.02)
+
     def test_has_it_from_the_first_window_on(self) -> None:
         state = UnequalWorld(
             speeds=[300, 200], ratios=[1, 1], batch=10, resolutions_s=[1.0, 1.0]
@@ -173,17 +191,18 @@ class TestAChangeOfTheRatios:
     batch=st.integers(5, 400),
     reduce_s=st.sampled_from([0.0, 0.03]),
     input_s=st.sampled_from([0.0, 0.05, 0.7]),
+    gross_s=st.sampled_from([0.0, 0.1]),
     is_hidden=st.booleans(),
     ranks=st.booleans(),
     resolutions_s=st.permutations([1 / 6, 0.25, 1.0]),
 )
 def test_every_second_of_every_gpu_has_one_cause_whatever_the_world(
-    speeds: list[int], batch: int, reduce_s: float, input_s: float,
+    speeds: list[int], batch: int, reduce_s: float, input_s: float, gross_s: float,
     is_hidden: bool, ranks: bool, resolutions_s: list[float],
 ) -> None:  # fmt: skip
     world = UnequalWorld(
         speeds=speeds, ratios=[1] * len(speeds), batch=batch, reduce_s=reduce_s, input_s=input_s,
-        is_hidden=is_hidden, ranks=ranks, resolutions_s=resolutions_s,
+        gross_s=gross_s, is_hidden=is_hidden, ranks=ranks, resolutions_s=resolutions_s,
     )  # fmt: skip
 
     for _ in range(4):
