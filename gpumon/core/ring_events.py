@@ -26,7 +26,7 @@ class RingKind(IntEnum):
     EPOCH = 6
     """Epoch ``value`` begins, counted from 0."""
     EVENT = 7
-    """Something worth a mark; ``value`` is free."""
+    """Something worth a mark; ``value`` is free. Of a change of shares: its number."""
 
 
 class RingEvent(NamedTuple):
