@@ -169,17 +169,27 @@ def sentences() -> tuple[Any, Any, Any]:
     return words, random.integers(0, CLASSES, (ROWS, 5)), np.ones(ROWS, "float32")
 
 
-@keras.saving.register_keras_serializable("gpumon-tests")
-class OwnLoss(keras.Sequential):
-    """Its loss is a mean over samples that no ``compile`` is told of."""
+class Tower(keras.Model):  # type: ignore[misc]  # Keras has no types
+    """A model that is no graph of layers, but says what it was made with."""
 
-    def compute_loss(self, x: Any, y: Any, y_pred: Any, *_: Any, **__: Any) -> Any:
-        wanted = keras.ops.one_hot(keras.ops.reshape(y, [-1]), CLASSES)
-        return keras.ops.mean(keras.ops.square(wanted - y_pred))
+    def __init__(self, width: int, **named: Any) -> None:
+        super().__init__(**named)
+        self.width = width
+        self.first = layers.Dense(width, activation="relu")
+        self.second = layers.Dense(CLASSES, activation="softmax")
+
+    def call(self, inputs: Any) -> Any:
+        return self.second(self.first(inputs))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "width": self.width}
 
 
-def with_own_loss() -> keras.Model:
-    return OwnLoss([layers.Input((FEATURES,)), *dense().layers])
+def subclassed() -> keras.Model:
+    keras.utils.set_random_seed(3)
+    tower = Tower(8)
+    tower(np.zeros((1, FEATURES), "float32"))
+    return tower
 
 
 def mixed() -> keras.Model:
@@ -194,7 +204,7 @@ def only_dropout() -> keras.Model:
     return keras.Sequential([layers.Input((64,)), layers.Dropout(0.5, seed=1), Scaled()])
 
 
-class Scaled(layers.Layer):
+class Scaled(keras.Layer):  # type: ignore[misc]
     """One weight, so that there is something to train."""
 
     def build(self, _: Any) -> None:
@@ -221,3 +231,38 @@ def seen_in_training(model: Any, x: Any) -> list[Any]:
     model.run_eagerly = True
     model.train_on_batch(x, x)
     return [seen[at] for at in sorted(seen)]
+
+
+class OwnStep(keras.Sequential):  # type: ignore[misc]
+    """Trains in a way that nothing can split."""
+
+    def train_step(self, data: Any) -> Any:
+        return super().train_step(data)
+
+
+class OwnLoss(keras.Sequential):  # type: ignore[misc]
+    """Its loss is one that no ``compile`` is told of."""
+
+    def compute_loss(self, x: Any, y: Any, y_pred: Any, *_: Any, **__: Any) -> Any:
+        return keras.ops.mean(keras.ops.square(y - y_pred))
+
+
+def with_own(kind: type[keras.Model]) -> keras.Model:
+    return kind([layers.Input((FEATURES,)), layers.Dense(1)])
+
+
+class Unrepeatable(keras.Model):  # type: ignore[misc]
+    """Says nothing of what it was made with."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = layers.Dense(width)
+
+    def call(self, inputs: Any) -> Any:
+        return self.inner(inputs)
+
+
+def not_made_again() -> keras.Model:
+    model = Unrepeatable(2)
+    model(np.zeros((1, FEATURES), "float32"))
+    return model

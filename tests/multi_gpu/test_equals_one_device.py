@@ -96,8 +96,8 @@ class TestWithoutBatchNormOrDropout:
     def test_what_a_mask_leaves_out_counts_for_nothing(self) -> None:
         held_to(b.Training(build=b.masked, data=b.sentences, compiled={"metrics": None}))
 
-    def test_a_subclass_with_a_loss_of_its_own_keeps_it(self) -> None:
-        held_to(b.Training(build=b.with_own_loss, compiled={"loss": None}))
+    def test_a_subclass_is_copied_by_its_configuration(self) -> None:
+        held_to(b.Training(build=b.subclassed))
 
 
 class TestMixedPrecision:

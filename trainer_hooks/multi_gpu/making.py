@@ -14,7 +14,7 @@ from trainer_hooks.multi_gpu.tensors import Setting, Tensor
 
 make_stand_ins()
 
-_OWN_STEPS = ("train_step", "test_step", "predict_step", "compute_metrics")
+_OWN_STEPS = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics")
 
 
 def multi_gpu_model(
@@ -125,8 +125,9 @@ def _refuse_what_cannot_be_split(model: object) -> None:
     own = [name for name in _OWN_STEPS if getattr(type(model), name) != _keras_own(name)]
     if own:
         raise ValueError(
-            f"{type(model).__name__} has a {own[0]} of its own, and nothing can split what "
-            "happens in there; split the batch there yourself, or use tf.distribute"
+            f"{type(model).__name__} has a {own[0]} of its own, and nothing can tell how what "
+            "happens in there is to be split; give compile() a loss and metrics instead (layers "
+            "may call add_loss), or use tf.distribute"
         )
 
 

@@ -12,25 +12,16 @@ import tensorflow as tf
 
 from trainer_hooks.multi_gpu.batch_split import BatchSplit, ReplicaPart, Slices, merged, parts_of
 from trainer_hooks.multi_gpu.replica_step import ReplicaStep
-from trainer_hooks.multi_gpu.replica_times import ReplicaTimes
+from trainer_hooks.multi_gpu.replica_times import ReplicaTimes, TimedStep
 from trainer_hooks.multi_gpu.run_shares import tell_shares_of
 from trainer_hooks.multi_gpu.scoped_optimizer import scoped_optimizer
+from trainer_hooks.multi_gpu.strategies import strategy_over
 from trainer_hooks.multi_gpu.template_copy import carry_trainable, mirrored_copy
 from trainer_hooks.multi_gpu.template_keeping import KeepsTemplate, Template
 from trainer_hooks.multi_gpu.tensors import Setting, Tensor, Tensors
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, over_whole_batch
 
 HOST = "CPU:0"
-
-
-@functools.cache
-def strategy_over(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
-    """The one strategy over these devices.
-
-    Two over the same devices in one process would number their collective operations alike,
-    and TensorFlow would then take those of one model for those of the other.
-    """
-    return tf.distribute.MirroredStrategy(list(devices))
 
 
 @dataclass(eq=False)
@@ -98,6 +89,21 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
     def ratios(self, ratios: Sequence[float]) -> None:
         self._parts.split.ratios = ratios
         tell_shares_of(self.devices, self.ratios)
+
+    def time_replicas(self) -> None:
+        """From now on, tell how long each device works on its part: see ``replica_times``."""
+        if not self._parts.is_timed:
+            self._parts.is_timed = True
+            self.train_function = None  # what was traced before tells no times
+
+    def replica_times(self) -> tuple[TimedStep, ...]:
+        """What each device took in each step since this was last asked, oldest first.
+
+        Of more than 64 steps the last 64; none before ``time_replicas``. With ``run_eagerly``
+        the devices take turns: each is then timed in its own.
+        """
+        told: tuple[TimedStep, ...] = self._parts.times.taken()
+        return told
 
     @property
     def output_names(self) -> list[str]:
@@ -171,12 +177,14 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
         slices = parts.split.slices_of(batch[0])
         if parts.has_several_outputs:
             self._build_losses(batch)
-        begun_at = parts.times.begun_at(batch) if parts.is_timed else None
-        step = functools.partial(parts.step.train, timed=parts.is_timed)
+        begun_at = None
+        if parts.is_timed:
+            begun_at, batch = parts.times.begun(batch)
+        step = functools.partial(parts.step.train, begun_at=begun_at)
         told = parts.strategy.run(step, args=self._spread(batch, slices))
-        predictions, losses, done_at = (self._of_each(value) for value in told)
-        if begun_at is not None:
-            parts.times.add(begun_at, done_at, slices.counts)
+        predictions, losses, took = (self._of_each(value) for value in told)
+        if parts.is_timed:
+            parts.times.add(took, slices.counts)
         x, y, sample_weight = batch
         with tf.device(parts.merge_device):
             self._tell_loss(tf.add_n(losses), slices)

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from trainer_hooks.multi_gpu.batch_split import ReplicaPart
-from trainer_hooks.multi_gpu.replica_times import finished_at
+from trainer_hooks.multi_gpu.replica_times import busy_seconds, own_begin
 from trainer_hooks.multi_gpu.tensors import Tensor, Tensors
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, keras_scale
 
@@ -27,22 +27,24 @@ class ReplicaStep:
     def __init__(self, replicas: keras.Model, part_weight: PartWeight) -> None:
         self._replicas = replicas
         self._part_weight = part_weight
-        self._has_own_loss = type(replicas).compute_loss is not keras.Model.compute_loss
 
     def train(
-        self, data: Tensors, part: ReplicaPart, *, timed: bool
+        self, data: Tensors, part: ReplicaPart, *, begun_at: Tensor | None
     ) -> tuple[Tensors, Tensor, Tensors]:
         """Train on this replica's part of the batch.
 
         Args:
             data: ``(x, y, sample_weight)`` of this replica.
             part: Which part of the batch that is.
-            timed: Whether to tell when this replica was done.
+            begun_at: When the batch was there, as ``tf.timestamp`` tells time; ``None``: nobody
+                asks how long this replica takes.
 
         Returns:
             What the model made of ``x``; this replica's part of the batch's loss, a scalar;
-            and when its own work was done, as ``tf.timestamp`` tells time, or 0.
+            and how many seconds it worked, or 0.
         """
+        if begun_at is not None:
+            begun_at = own_begin(begun_at)
         weights = [tf.convert_to_tensor(v.value) for v in self._replicas.trainable_variables]
         before = [_own_value(v, part.replica) for v in self._replicas.non_trainable_variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -52,9 +54,11 @@ class ReplicaStep:
             loss = loss * tf.cast(part.weight, loss.dtype) / tf.cast(keras_scale(), loss.dtype)
             scaled = self._replicas.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, weights)
-        done_at = finished_at(loss, gradients) if timed else tf.zeros([], tf.float64)
+        took = tf.zeros([], tf.float64)
+        if begun_at is not None:
+            took = busy_seconds(begun_at, loss, gradients)
         self._update(gradients, before, after, part.in_average)
-        return y_pred, loss, done_at
+        return y_pred, loss, took
 
     def _forward(
         self, data: Tensors, weights: list[Tensor], before: list[Tensor]
@@ -69,7 +73,7 @@ class ReplicaStep:
             y_pred = self._replicas(x, training=True)
             # Taken out before the loss is computed: that may wait for the other replicas, whose
             # forward pass makes the layers forget what they added here.
-            added = [] if self._has_own_loss else [scope.losses.pop() for _ in [*scope.losses]]
+            added = [scope.losses.pop() for _ in [*scope.losses]]
             loss = self._replicas.compute_loss(x, y, y_pred, sample_weight, training=True)
             after = [scope.get_current_value(variable) for variable in state]
         for part in added:

@@ -2,77 +2,108 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from trainer_hooks.multi_gpu.tensors import Tensor, Tensors
 
+KEPT: Final = 64
+"""Steps that are remembered until somebody asks."""
 
-class TimedSteps(NamedTuple):
-    """What the replicas did since the last time they were asked.
+
+class TimedStep(NamedTuple):
+    """What the replicas did in one step, in the order of the devices.
 
     Attributes:
-        steps: How many steps were timed.
-        busy_seconds: Of each replica, from the arrival of the batch to its last gradient.
+        busy_seconds: Of each replica, from the arrival of the batch to its last gradient. The
+            wait for the others and the update of the weights are not in it.
         samples: That each replica was given and that counted.
     """
 
-    steps: int
     busy_seconds: tuple[float, ...]
     samples: tuple[int, ...]
 
 
 class ReplicaTimes:
-    """Adds up, inside the graph of the step, what ``TimedSteps`` tells.
+    """A table of the last steps, written inside the graph of each and read when it is asked for.
 
     Args:
         replica_count: How many replicas there are.
     """
 
     def __init__(self, replica_count: int) -> None:
+        self._taken = 0
         with tf.init_scope(), tf.device("CPU:0"):
             self._steps = tf.Variable(0, dtype=tf.int64, trainable=False)
-            self._busy = tf.Variable([0.0] * replica_count, dtype=tf.float64, trainable=False)
-            self._samples = tf.Variable([0] * replica_count, dtype=tf.int64, trainable=False)
+            self._rows = tf.Variable(
+                tf.zeros([KEPT, 2, replica_count], tf.float64), trainable=False
+            )
 
-    def begun_at(self, batch: Tensors) -> Tensor:
-        """The time, once ``batch`` is there; seconds as ``tf.timestamp`` tells them."""
-        parts = [part for part in tf.nest.flatten(batch) if part is not None]
-        with tf.control_dependencies(parts), tf.device("CPU:0"):
-            return tf.timestamp()
+    def begun(self, batch: Tensors) -> tuple[Tensor, Tensors]:
+        """The time at which ``batch`` was there, and the batch, which nobody is given before.
 
-    def add(self, begun_at: Tensor, done_at: list[Tensor], counts: Tensor) -> None:
-        """One more step, begun and done at these instants, with these samples a replica."""
+        Returns:
+            Seconds as ``tf.timestamp`` tells them, a scalar; and ``batch`` again.
+        """
+        begun_at = _time_after([part for part in keras.tree.flatten(batch) if part is not None])
+        with tf.control_dependencies([begun_at]):
+            return begun_at, keras.tree.map_structure(
+                lambda part: None if part is None else tf.identity(part), batch, none_is_leaf=False
+            )
+
+    def add(self, busy_seconds: Sequence[Tensor], counts: Tensor) -> None:
+        """One more step: what each replica took for how many samples."""
         with tf.device("CPU:0"):
-            self._busy.assign_add(tf.stack(done_at) - begun_at)
-            self._samples.assign_add(counts)
-            self._steps.assign_add(1)
+            row = tf.stack([tf.stack(busy_seconds), tf.cast(counts, tf.float64)])
+            at = (self._steps.assign_add(1) - 1) % KEPT
+            self._rows.scatter_nd_update([[at]], [row])
 
-    def taken(self) -> TimedSteps:
-        """What was added up, and begin anew."""
-        told = TimedSteps(
-            int(self._steps.numpy()),
-            tuple(float(seconds) for seconds in self._busy.numpy()),
-            tuple(int(count) for count in self._samples.numpy()),
+    def taken(self) -> tuple[TimedStep, ...]:
+        """The steps since this was last asked, oldest first; of more than 64 the last 64."""
+        steps, rows = int(self._steps.numpy()), self._rows.numpy()
+        fresh = range(max(self._taken, steps - KEPT), steps)
+        self._taken = steps
+        told = (rows[step % KEPT] for step in fresh)
+        return tuple(
+            TimedStep(tuple(map(float, busy)), tuple(map(int, counts))) for busy, counts in told
         )
-        self._busy.assign(tf.zeros_like(self._busy))
-        self._samples.assign(tf.zeros_like(self._samples))
-        self._steps.assign(0)
-        return told
 
 
-def finished_at(loss: Tensor, gradients: list[Tensor]) -> Tensor:
-    """When this replica's own work was done, before it waits for the others.
+def busy_seconds(begun_at: Tensor, loss: Tensor, gradients: list[Tensor]) -> Tensor:
+    """How long this replica worked, until it begins to wait for the others.
 
     The backward pass ends with the gradient of the first weights. One number of it is copied to
     the host: that a GPU was *told* to compute something says nothing, that a result came does.
+
+    Args:
+        begun_at: When its part of the batch was there, as ``tf.timestamp`` tells it.
+        loss: Of its part.
+        gradients: In the order of the weights; ``None`` for some.
     """
     last = next((gradient for gradient in gradients if gradient is not None), loss)
     if isinstance(last, tf.IndexedSlices):
         last = last.values
     number = tf.reshape(last, [-1])[:1]
     with tf.device("CPU:0"):
-        arrived = [tf.identity(number), tf.identity(loss)]
-        with tf.control_dependencies(arrived):
-            return tf.timestamp()
+        return _time_after([tf.identity(number), tf.identity(loss)]) - begun_at
+
+
+def own_begin(begun_at: Tensor) -> Tensor:
+    """When this replica begins: in a graph with the others, eagerly when its turn has come."""
+    return _time_after([]) if tf.executing_eagerly() else begun_at
+
+
+def _time_after(there: list[Tensor]) -> Tensor:
+    """The time as ``tf.timestamp`` tells it, once those tensors are there."""
+    with tf.control_dependencies(there), tf.device("CPU:0"):
+        now = tf.timestamp()
+    if not tf.executing_eagerly():
+        # TensorFlow would have the clocks of a graph read one after the other: that of the
+        # second replica not before the first is done.
+        manager = getattr(tf.compat.v1.get_default_graph(), "experimental_acd_manager", None)
+        if manager is not None:
+            manager.run_independently(now.op)
+    return now

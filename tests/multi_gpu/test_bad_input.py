@@ -1,0 +1,129 @@
+"""What cannot be made parallel is refused with a sentence that says what to do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.multi_gpu.later import b, keras, multi_gpu, tf
+
+pytestmark = pytest.mark.multi_gpu
+
+TWO = ["CPU:1", "CPU:2"]
+
+
+def refused(match: str, *, model: Any = None, **words: Any) -> None:
+    with pytest.raises(ValueError, match=match):
+        multi_gpu.multi_gpu_model(b.dense() if model is None else model, **words)
+
+
+class TestGpus:
+    def test_that_are_not_there_at_all(self) -> None:
+        for words in ({}, {"gpus": 2}, {"gpus": [0, 1]}):
+            refused(r"sees no GPU here; to try without one .* gpus=\['CPU:0', 'CPU:1'\]", **words)
+
+    def test_by_a_name_that_is_no_device(self) -> None:
+        refused("there is no device GPU:7 here; TensorFlow sees CPU:0, CPU:1", gpus=["GPU:7"])
+
+    def test_named_twice(self) -> None:
+        refused("gpus names CPU:1 twice", gpus=["CPU:1", "/device:cpu:1"])
+
+    @pytest.mark.parametrize("gpus", [True, 1.5, "CPU:1", {"CPU:1"}, [None], ["gpu one"], [1.0]])
+    def test_that_name_nothing(self, gpus: Any) -> None:
+        refused("neither", gpus=gpus)
+
+    def test_in_an_empty_list(self) -> None:
+        refused("gpus is an empty list", gpus=[])
+
+
+class TestRatios:
+    @pytest.mark.parametrize("ratios", [[1], [1, 2, 3]])
+    def test_of_another_number(self, ratios: list[int]) -> None:
+        refused(f"{len(ratios)} for 2 GPUs were given", gpus=TWO, ratios=ratios)
+
+    @pytest.mark.parametrize("ratio", [0, -1, float("nan"), float("inf"), "3", None])
+    def test_that_are_no_positive_finite_numbers(self, ratio: Any) -> None:
+        refused("ratios must be positive, finite numbers", gpus=TWO, ratios=[1, ratio])
+
+
+class TestAModel:
+    def test_that_is_parallel_already(self) -> None:
+        parallel = b.parallel(b.dense())
+
+        refused("is parallel already; change the split by model.ratios", model=parallel, gpus=TWO)
+
+    def test_that_is_none(self) -> None:
+        refused("takes a Keras model, not str", model="dense", gpus=TWO)
+
+    def test_without_weights_yet(self) -> None:
+        refused("has no weights yet", model=keras.Sequential([keras.layers.Dense(1)]), gpus=TWO)
+
+    def test_with_a_step_or_a_loss_of_its_own(self) -> None:
+        refused("has a train_step of its own", model=b.with_own(b.OwnStep), gpus=TWO)
+        refused("has a compute_loss of its own", model=b.with_own(b.OwnLoss), gpus=TWO)
+
+    def test_made_in_the_scope_of_a_strategy(self) -> None:
+        with tf.distribute.MirroredStrategy(TWO).scope():
+            model = b.dense()
+            refused("outside of any strategy.scope", model=model, gpus=TWO)
+        refused("outside of any strategy.scope", model=model, gpus=TWO)
+
+    def test_that_cannot_be_made_again(self) -> None:
+        refused("cannot be copied to several GPUs: .* raised", model=b.not_made_again(), gpus=TWO)
+
+    def test_is_not_serialized_where_nothing_is_parallel(self) -> None:
+        with pytest.raises(ValueError, match="is not a parallel model"):
+            multi_gpu.serialize(b.dense())
+
+
+class TestCompile:
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            ({"jit_compile": True}, "jit_compile=True would run every part .* on one GPU"),
+            ({"steps_per_execution": 4}, "steps_per_execution=4 cannot be spread over GPUs"),
+        ],
+    )
+    def test_refuses(self, words: dict[str, Any], sentence: str) -> None:
+        with pytest.raises(ValueError, match=sentence):
+            b.parallel(b.dense()).compile(loss="mse", **words)
+
+    def test_refuses_what_an_optimizer_can_do_on_one_device_only(self) -> None:
+        model = b.parallel(b.dense())
+
+        with pytest.raises(ValueError, match=r"SGD\(gradient_accumulation_steps=...\) cannot"):
+            model.compile(keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), loss="mse")
+        averaging = keras.optimizers.SGD(0.1, use_ema=True, ema_overwrite_frequency=2)
+        with pytest.raises(ValueError, match="ema_overwrite_frequency"):
+            model.compile(averaging, loss="mse")
+
+    def test_refuses_a_loss_that_is_never_one_number(self) -> None:
+        with pytest.raises(ValueError, match="has no reduction"):
+            b.parallel(b.dense()).compile(loss=keras.losses.MeanSquaredError(reduction=None))
+
+    def test_never_lets_xla_put_all_parts_on_one_device(self) -> None:
+        model = b.parallel(b.dense())
+
+        model.compile(loss="mse", jit_compile="auto")
+
+        assert model.jit_compile is False
+
+
+class TestAnotherBackend:
+    def test_is_told_what_to_set(self) -> None:
+        code = "from trainer_hooks.multi_gpu import multi_gpu_model"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "KERAS_BACKEND": "jax"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+        assert done.returncode == 1
+        assert "needs Keras on TensorFlow, and Keras' backend is jax here" in done.stderr

@@ -1,0 +1,187 @@
+"""The template is what is saved, and it always has what was trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.multi_gpu.later import b, keras, multi_gpu
+
+pytestmark = pytest.mark.multi_gpu
+
+
+def equal(some: Any, others: Any) -> bool:
+    """Whether two models' weights are the same, bit for bit."""
+    return all(
+        a.tobytes() == c.tobytes()
+        for a, c in zip(some.get_weights(), others.get_weights(), strict=True)
+    )
+
+
+def fitted(template: Any, *callbacks: Any, epochs: int = 2) -> Any:
+    model = b.parallel(template)
+    model.compile(keras.optimizers.Adam(0.05), loss="sparse_categorical_crossentropy")
+    x, y, _ = b.rows()
+    model.fit(x, y, batch_size=28, epochs=epochs, verbose=0, callbacks=list(callbacks))
+    return model
+
+
+@pytest.fixture(scope="module")
+def trained() -> Any:
+    return fitted(b.normalized())
+
+
+class TestTheTemplate:
+    def test_has_the_trained_weights_after_every_epoch_and_at_the_end(self) -> None:
+        template = b.normalized()
+        first, seen = template.get_weights(), []
+        told: Any = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: seen.append(equal(template, told.model))
+        )
+
+        model = fitted(template, told)
+
+        assert seen == [True, True]
+        assert equal(template, model)
+        assert not np.array_equal(first[0], template.get_weights()[0])
+
+    def test_has_what_moving_averages_leave_at_the_very_end(self) -> None:
+        template = b.dense()
+        model = b.parallel(template)
+        model.compile(keras.optimizers.SGD(0.1, use_ema=True), loss="mse")
+        x, y, _ = b.rows()
+
+        model.fit(x, np.eye(b.CLASSES)[y], verbose=0)
+
+        assert equal(template, model)
+
+    def test_has_the_weights_of_single_batches_when_it_is_asked_for(self) -> None:
+        model = b.parallel(b.dense())
+        model.compile(loss="sparse_categorical_crossentropy")
+        x, y, _ = b.rows()
+        model.train_on_batch(x, y)
+
+        assert equal(model.template, model)
+
+    def test_may_be_given_other_weights_and_training_goes_on_from_those(self, trained: Any) -> None:
+        template = b.normalized()
+        model = b.parallel(template)
+        template.set_weights(trained.get_weights())
+        x, _, _ = b.rows()
+
+        predicted = model.predict(x, verbose=0)
+
+        assert equal(model, trained)
+        assert predicted == pytest.approx(trained.predict(x, verbose=0), abs=1e-6)
+
+    def test_may_be_frozen_in_part_before_compile(self) -> None:
+        template = b.dense()
+        template.layers[0].trainable = False
+        frozen = template.layers[0].get_weights()[0].copy()
+
+        model = fitted(template)
+
+        assert np.array_equal(model.template.layers[0].get_weights()[0], frozen)
+        assert len(model.trainable_variables) == 2
+
+    def test_may_keep_its_weights_on_the_host(self) -> None:
+        template = b.dense()
+        devices = list(b.DEVICES)
+        model = multi_gpu.multi_gpu_model(
+            template, devices, [1, 1, 1], cpu_merge=False, cpu_relocation=True
+        )
+        model.compile(loss="sparse_categorical_crossentropy")
+        x, y, _ = b.rows()
+
+        model.fit(x, y, verbose=0)
+
+        assert {variable.value.device[-5:] for variable in template.variables} == {"CPU:0"}
+        assert equal(template, model)
+
+
+class TestAParallelModel:
+    def test_is_serialized_to_the_single_one_with_equal_weights_and_outputs(
+        self, trained: Any
+    ) -> None:
+        """Row 7 of the acceptance table."""
+        x, _, _ = b.rows()
+
+        single = multi_gpu.serialize(trained)
+
+        assert equal(single, trained)
+        assert type(single) is keras.Sequential
+        again = b.normalized()
+        again.set_weights(trained.get_weights())
+        assert single.predict(x, verbose=0).tobytes() == again.predict(x, verbose=0).tobytes()
+
+    def test_is_saved_as_the_single_one_with_the_state_of_the_optimizer(
+        self, trained: Any, tmp_path: Path
+    ) -> None:
+        trained.save(tmp_path / "model.keras")
+
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+
+        assert type(loaded) is keras.Sequential
+        assert equal(loaded, trained)
+        assert loaded.optimizer.iterations.numpy() == trained.optimizer.iterations.numpy() == 6
+        for kept, had in zip(loaded.optimizer.variables, trained.optimizer.variables, strict=True):
+            assert np.array_equal(kept.numpy(), had.value.numpy()), kept.path
+
+    def test_stores_weights_that_the_single_one_and_itself_can_load(
+        self, trained: Any, tmp_path: Path
+    ) -> None:
+        trained.save_weights(tmp_path / "model.weights.h5")
+        single, parallel = b.normalized(), b.parallel(b.normalized())
+
+        single.load_weights(tmp_path / "model.weights.h5")
+        parallel.load_weights(tmp_path / "model.weights.h5")
+
+        assert equal(single, trained)
+        assert equal(parallel, trained)
+        assert equal(parallel.template, trained)
+
+    def test_is_checkpointed_in_the_middle_of_fit(self, tmp_path: Path) -> None:
+        whole = keras.callbacks.ModelCheckpoint(str(tmp_path / "whole-{epoch}.keras"))
+        only = keras.callbacks.ModelCheckpoint(
+            str(tmp_path / "only-{epoch}.weights.h5"), save_weights_only=True
+        )
+        kept: list[Any] = []
+        keep: Any = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: kept.append(keep.model.get_weights())
+        )
+
+        fitted(b.normalized(), whole, only, keep)
+
+        for epoch, weights in enumerate(kept, start=1):
+            loaded = keras.models.load_model(tmp_path / f"whole-{epoch}.keras")
+            single = b.normalized()
+            single.load_weights(tmp_path / f"only-{epoch}.weights.h5")
+            for model in (loaded, single):
+                assert [w.tobytes() for w in model.get_weights()] == [w.tobytes() for w in weights]
+
+    def test_goes_on_after_a_crash_as_if_there_had_been_none(self, tmp_path: Path) -> None:
+        class Crash(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                raise RuntimeError("power cut")
+
+        unbroken = fitted(b.dense())
+        folder = str(tmp_path / "backup")
+        with pytest.raises(RuntimeError, match="power cut"):
+            fitted(b.dense(), keras.callbacks.BackupAndRestore(folder), Crash())
+
+        resumed = fitted(b.dense(), keras.callbacks.BackupAndRestore(folder))
+
+        for some, others in zip(resumed.get_weights(), unbroken.get_weights(), strict=True):
+            assert some == pytest.approx(others, abs=1e-6)
+
+    def test_has_no_configuration_of_its_own_and_says_why(self, trained: Any) -> None:
+        with pytest.raises(ValueError, match=r"model.save\(...\) stores the single-device model"):
+            trained.get_config()
+
+    def test_is_exported_as_the_single_one(self, trained: Any, tmp_path: Path) -> None:
+        trained.export(str(tmp_path / "exported"), verbose=False)
+
+        assert (tmp_path / "exported" / "saved_model.pb").is_file()
