@@ -14,6 +14,7 @@ import pytest
 from tests.builders_prefetch import Source, readers
 from tests.keras.later import b
 from trainer_hooks.prefetch import prefetch_to_device
+from trainer_hooks.quiet_warning import QuietWarningOnce
 
 pytestmark = pytest.mark.keras_tensorflow
 
@@ -92,6 +93,65 @@ class TestADeviceThatIsNotThere:
         data = prefetch_to_device(tf.data.Dataset.range(3), device=device)
 
         assert [int(element) for element in data] == [0, 1, 2]
+
+
+class TestWithoutANameOfADevice:
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+        """Where TensorFlow is asked to bring elements to, and how many ahead."""
+        import tensorflow as tf
+
+        asked: list[tuple[str, int]] = []
+
+        def note(name: str, depth: int) -> Any:
+            asked.append((name, depth))
+            return lambda data: data
+
+        monkeypatch.setattr(tf.data.experimental, "prefetch_to_device", note)
+        return asked
+
+    def two_gpus(self, kind: str | None = None) -> list[Any]:
+        from tensorflow.config import LogicalDevice
+
+        return [LogicalDevice(f"/device:GPU:{index}", "GPU") for index in range(2)]
+
+    def test_elements_go_to_the_first_gpu_and_of_several_a_word_says_so(
+        self, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import tensorflow as tf
+
+        from trainer_hooks.prefetch import on_tensorflow
+
+        monkeypatch.setattr(tf.config, "list_logical_devices", self.two_gpus)
+        monkeypatch.setattr(on_tensorflow, "_warn_of_several", QuietWarningOnce())
+
+        with pytest.warns(RuntimeWarning, match='of 2 GPUs, .* device="CPU:0" for multi_gpu_model'):
+            prefetch_to_device(tf.data.Dataset.range(3), depth=4)
+
+        assert asked == [("/GPU:0", 4)]
+
+    def test_elements_stay_on_the_host_for_keras_on_another_backend(
+        self, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import tensorflow as tf
+
+        from trainer_hooks.prefetch import on_tensorflow
+
+        monkeypatch.setattr(tf.config, "list_logical_devices", self.two_gpus)
+        monkeypatch.setattr(on_tensorflow, "keras_backend", lambda: "jax")
+
+        assert [int(one) for one in prefetch_to_device(tf.data.Dataset.range(3))] == [0, 1, 2]
+        assert asked == []
+
+    def test_a_word_says_where_there_is_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        import tensorflow as tf
+
+        from trainer_hooks.prefetch import no_device
+
+        monkeypatch.setattr(no_device, "_warn", QuietWarningOnce())
+
+        with pytest.warns(RuntimeWarning, match="TensorFlow sees no GPU, so batches are only"):
+            prefetch_to_device(tf.data.Dataset.range(3))
 
 
 class TestUnderAStrategy:
