@@ -106,7 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train once; say what to do, and at the end, in one JSON line, what the GPUs did.
 
     In it, ``imbalance_seconds`` is, for each GPU, how long it stood still while another
-    computed, and ``input_seconds`` how long all did while a batch was fetched.
+    computed, and ``input_seconds`` how long all did while a batch was fetched, between the
+    first step and the last.
     """
     parser = _parser()
     args = parser.parse_args(argv)
@@ -158,7 +159,7 @@ def _train(
         "wall_seconds": time.monotonic() - began_s,
         "busy_seconds": [of_gpu.busy_ns / 1e9 for of_gpu in spans],
         "imbalance_seconds": imbalance_seconds([of_gpu.spans_ns for of_gpu in spans]),
-        "input_seconds": unoccupied_seconds(
+        "input_seconds": _input_seconds(
             sleeps.spans_ns.get(INPUT, []), [span for of_gpu in spans for span in of_gpu.spans_ns]
         ),
     }
@@ -177,6 +178,16 @@ def imbalance_seconds(spans_ns: Sequence[Sequence[tuple[int, int]]]) -> list[flo
         unoccupied_seconds([span for other in spans_ns if other is not own for span in other], own)
         for own in spans_ns
     ]
+
+
+def _input_seconds(
+    waits_ns: Sequence[tuple[int, int]], busy_ns: Sequence[tuple[int, int]]
+) -> float:
+    """How long no GPU computed while a batch was fetched, once the first step had begun."""
+    first_ns = min((start for start, _ in busy_ns), default=0)
+    last_ns = max((end for _, end in busy_ns), default=0)
+    within = [(max(start, first_ns), min(end, last_ns)) for start, end in waits_ns]
+    return unoccupied_seconds([(start, end) for start, end in within if start < end], busy_ns)
 
 
 def _what_to_do(spans: Path, speeds: Sequence[float], ratios: Sequence[float]) -> str:

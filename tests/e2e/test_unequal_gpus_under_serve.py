@@ -1,0 +1,295 @@
+"""Two trainings on unequal GPUs beside a real daemon: who waits for whom, and what levels them.
+
+The GPUs are logical devices that sleep in proportion to their samples, and note when they did.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from tests.daemon import RunningDaemon
+from tests.needs import missing
+from tests.patience import wait_until
+from tests.trainings import read, reader_of
+from trainer_hooks.examples.busy_spans import unoccupied_seconds
+
+pytestmark = pytest.mark.multi_gpu
+
+PATIENCE_S = 120.0
+UUIDS = ("GPU-followed-0", "GPU-followed-1")
+STARVED_GPUS = (2, 3)
+LEVEL_FOR_S = 3.5
+OUT_OF_USE = ("not_in_use", "start_up")
+
+Spans = list[tuple[int, int]]
+
+
+class Training:
+    """One training on two GPUs, in a process of its own."""
+
+    def __init__(self, daemon: RunningDaemon, run: str, *words: str) -> None:
+        self._errors = (daemon.folder / f"{run}.log").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "trainer_hooks.examples.unequal_gpus", "--run", run,
+             "--spans", str(daemon.folder / "busy.jsonl"), "--epochs", "1", *words],
+            env={**daemon.environ, "KERAS_BACKEND": "tensorflow"},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
+        )  # fmt: skip
+
+    def type(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+    def result(self) -> dict[str, Any]:
+        """What it said at its end; then it is killed: a framework takes its time to shut down."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                result: dict[str, Any] = json.loads(line)
+                return result
+        self._errors.seek(0)
+        raise AssertionError(self._errors.read())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=10)
+        self._errors.close()
+
+
+@dataclass
+class Seen:
+    """One report, and what the GPUs themselves had noted by then.
+
+    Attributes:
+        report: gpumon's.
+        metrics: gpumon's.
+        at_ns: When it was asked, by CLOCK_MONOTONIC.
+        spans_ns: Of each GPU, when it computed.
+    """
+
+    report: dict[str, Any]
+    metrics: dict[str, float]
+    at_ns: int
+    spans_ns: list[Spans]
+
+    def run(self, name: str = "unequal") -> dict[str, Any]:
+        (run,) = (run for run in self.report["runs"] if run["run"] == name)
+        return dict(run)
+
+    def imbalance_ratios(self, since: Seen | None = None) -> list[float]:
+        """What part of their time in use gpumon says that GPU 0 and 1 waited for each other."""
+        return [
+            (_imbalance_s(gpu) - (_imbalance_s(old) if old else 0.0))
+            / (_in_use_s(gpu) - (_in_use_s(old) if old else 0.0))
+            for gpu, old in zip(
+                self.report["gpus"][:2],
+                since.report["gpus"][:2] if since else (None, None),
+                strict=True,
+            )
+        ]
+
+    def true_imbalance_ratios(self, since: Seen | None = None) -> list[float]:
+        """What part of the time GPU 0 and 1 were idle while the other was busy, by their notes."""
+        spans_ns = self._spans_since(since)
+        begun_ns = min(spans[0][0] for spans in spans_ns)
+        passed_s = (max(spans[-1][1] for spans in spans_ns) - begun_ns) / 1e9
+        one, other = spans_ns
+        waits_s = unoccupied_seconds(other, one), unoccupied_seconds(one, other)
+        return [wait_s / passed_s for wait_s in waits_s]
+
+    def true_skew_ratio(self, since: Seen | None = None) -> float:
+        """1 - least busy / most busy, by their notes."""
+        busy_ns = [sum(end - start for start, end in spans) for spans in self._spans_since(since)]
+        return 1 - min(busy_ns) / max(busy_ns)
+
+    def _spans_since(self, since: Seen | None) -> list[Spans]:
+        from_ns = since.at_ns if since else 0
+        return [[span for span in spans if span[0] >= from_ns] for spans in self.spans_ns[:2]]
+
+
+def _imbalance_s(gpu: dict[str, Any]) -> float:
+    return float(gpu["idle_by_cause"]["imbalance"])
+
+
+def _in_use_s(gpu: dict[str, Any]) -> float:
+    out_of_use_s = sum(gpu["idle_by_cause"][cause] for cause in OUT_OF_USE)
+    return float(gpu["observed_seconds"] - gpu["pending_seconds"] - out_of_use_s)
+
+
+def look(daemon: RunningDaemon) -> Seen:
+    spans: list[Spans] = [[], [], [], []]
+    for line in (daemon.folder / "busy.jsonl").read_text().splitlines():
+        span = json.loads(line)
+        spans[span["gpu"]].append((span["start_ns"], span["end_ns"]))
+    return Seen(daemon.report(), daemon.metrics(), time.monotonic_ns(), spans)
+
+
+@dataclass
+class Watched:
+    """What was seen of a training with even ratios that is given better ones in mid-fit.
+
+    Attributes:
+        ring_shares: What its ring said of its shares while they were even.
+        even: Once the report had advice.
+        changed: A moment after the new ratios.
+        levelled: At the end.
+        applied: The new ratios.
+        steps: That it did.
+        starved: What a second training, at the same time, said of itself.
+    """
+
+    ring_shares: dict[str, float]
+    even: Seen
+    changed: Seen
+    levelled: Seen
+    applied: tuple[float, ...]
+    steps: int
+    starved: dict[str, Any]
+
+
+def watch(daemon: RunningDaemon, training: Training, starved: Training) -> Watched:
+    """Follow a training and do what the report says."""
+
+    def advice() -> list[str]:
+        return [advice["cause"] for advice in daemon.report()["advice"]]
+
+    wait_until(lambda: "imbalance" in advice(), PATIENCE_S)
+    even = look(daemon)
+    rings = read(reader_of(daemon.runtime_dir)).rings
+    (ring_shares,) = (ring.facts.shares for ring in rings if ring.facts.run == "unequal")
+
+    applied = tuple(even.run()["levelled_ratios"][uuid] for uuid in UUIDS)
+    training.type(" ".join(str(ratio) for ratio in applied))
+    wait_until(lambda: look(daemon).run()["ratio_changes"] == 1)
+    time.sleep(1.0)  # by then the last even step is in the counters
+    changed = look(daemon)
+    time.sleep(LEVEL_FOR_S)
+    training.type("stop")
+    steps = training.result()["steps"]
+    said = starved.result()
+    daemon.settled_report()
+    return Watched(ring_shares, even, changed, look(daemon), applied, steps, said)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    if find_spec("tensorflow") is None:
+        missing("tensorflow is not installed")
+    folder = tmp_path_factory.mktemp("unequal")
+    source = f"follow:{folder / 'busy.jsonl'}"
+    with RunningDaemon(folder, "--source", source, "--period", "0.5") as daemon:
+        training = Training(daemon, "unequal", "--steps", "100000")
+        starved = Training(
+            daemon, "starved", "--steps", "60", "--latency-ms", "200", "--first-gpu", "2"
+        )
+        try:
+            yield watch(daemon, training, starved)
+        finally:
+            training.close()
+            starved.close()
+
+
+class TestTwoGpusThatAreUnequalAndGetTheSame:
+    def test_wait_for_each_other_as_long_as_they_noted_themselves(self, watched: Watched) -> None:
+        assert watched.even.true_imbalance_ratios()[0] > 0.25
+
+        assert watched.even.imbalance_ratios() == pytest.approx(
+            watched.even.true_imbalance_ratios(), abs=0.02
+        )
+
+    def test_are_called_skewed_by_as_much_as_they_noted_themselves(self, watched: Watched) -> None:
+        assert watched.even.run()["skew_ratio"] == pytest.approx(
+            watched.even.true_skew_ratio(), abs=0.02
+        )
+
+    def test_are_told_the_ratios_of_their_speeds(self, watched: Watched) -> None:
+        assert watched.applied == pytest.approx((0.6, 0.4), abs=0.01)
+
+    def test_are_advised_first_of_all_to_use_these(self, watched: Watched) -> None:
+        advice = watched.even.report["advice"][0]
+
+        assert advice["cause"] == "imbalance"
+        assert "skew 3" in advice["text"]
+        assert "`multi_gpu_model(model, gpus=[0, 1], ratios=[3, 2])`" in advice["text"]
+        assert advice["speedup_upper_bound"] == pytest.approx(1.25, abs=0.07)
+
+    def test_have_their_shares_in_the_ring_and_in_the_metrics(self, watched: Watched) -> None:
+        assert watched.ring_shares == {"0": 0.5, "1": 0.5}
+        assert shares_in(watched.even.metrics) == (0.5, 0.5)
+        assert changes_in(watched.even.metrics) == 0
+
+
+class TestTheRatiosOfTheReportGivenToTheTrainingInMidFit:
+    def test_level_the_gpus(self, watched: Watched) -> None:
+        levelled = watched.levelled.imbalance_ratios(since=watched.changed)
+
+        assert max(levelled) < 0.02
+
+    def test_leave_no_more_imbalance_than_the_gpus_noted_themselves(self, watched: Watched) -> None:
+        levelled = watched.levelled.imbalance_ratios(since=watched.changed)
+
+        assert levelled == pytest.approx(
+            watched.levelled.true_imbalance_ratios(since=watched.changed), abs=0.02
+        )
+
+    def test_make_the_skew_fall_to_what_the_gpus_noted_themselves(self, watched: Watched) -> None:
+        skew = watched.levelled.run()["skew_ratio"]
+
+        assert skew == pytest.approx(watched.levelled.true_skew_ratio(watched.changed), abs=0.02)
+        assert skew < 0.04 < watched.even.run()["skew_ratio"]
+
+    def test_are_told_and_their_change_is_counted(self, watched: Watched) -> None:
+        assert shares_in(watched.changed.metrics) == pytest.approx(watched.applied)
+        assert changes_in(watched.changed.metrics) == 1
+        assert watched.levelled.run()["ratio_changes"] == 1
+
+    def test_cost_no_step(self, watched: Watched) -> None:
+        assert watched.levelled.run()["steps"] == watched.steps
+
+
+class TestUnequalGpusThatWaitForInputAsWell:
+    def test_starve_both_as_long_as_nothing_was_computed_while_a_batch_came(
+        self, watched: Watched
+    ) -> None:
+        wall_s = watched.starved["wall_seconds"]
+
+        assert watched.starved["input_seconds"] > 0.25 * wall_s
+        assert idle_of_starved(watched, "input_wait") == pytest.approx(
+            [watched.starved["input_seconds"]] * 2, abs=0.02 * wall_s
+        )
+
+    def test_have_only_the_faster_one_wait_for_the_other(self, watched: Watched) -> None:
+        waited_s = watched.starved["imbalance_seconds"]
+        wall_s = watched.starved["wall_seconds"]
+
+        assert waited_s[0] > 0.1 * wall_s
+        assert idle_of_starved(watched, "imbalance") == pytest.approx(waited_s, abs=0.02 * wall_s)
+
+    def test_are_called_starved(self, watched: Watched) -> None:
+        verdicts = [watched.levelled.report["gpus"][gpu]["verdict"] for gpu in STARVED_GPUS]
+
+        assert verdicts == ["starved", "starved"]
+
+
+def idle_of_starved(watched: Watched, cause: str) -> list[float]:
+    gpus = watched.levelled.report["gpus"]
+    return [gpus[gpu]["idle_by_cause"][cause] for gpu in STARVED_GPUS]
+
+
+def shares_in(metrics: dict[str, float]) -> tuple[float, ...]:
+    name = "gpumon_training_share_ratio"
+    return tuple(metrics[f'{name}{{run="unequal",uuid="{uuid}"}}'] for uuid in UUIDS)
+
+
+def changes_in(metrics: dict[str, float]) -> float:
+    return metrics['gpumon_training_ratio_changes_total{run="unequal"}']
