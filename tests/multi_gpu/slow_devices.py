@@ -76,7 +76,8 @@ class SlowLayer(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
                 self._devices.work(replica, len(array), is_forward=is_forward)
                 return array
 
-            result = tf.numpy_function(work, [tensor], tensor.dtype, stateful=False)
+            name = operation_name(replica, is_forward=is_forward)
+            result = tf.numpy_function(work, [tensor], tensor.dtype, stateful=False, name=name)
             result.set_shape(tensor.shape)
             return result
 
@@ -85,6 +86,11 @@ class SlowLayer(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
             return passed_on(tensor, is_forward=True), lambda up: passed_on(up, is_forward=False)
 
         return slowly(rows)
+
+
+def operation_name(replica: int, *, is_forward: bool) -> str:
+    """What the operation is called in TensorFlow's graphs in which a replica's device works."""
+    return f"slow_{'forward' if is_forward else 'backward'}_of_{replica}"
 
 
 def slow_classifier(devices: SlowDevices, *, features: int = 32, classes: int = 10) -> keras.Model:

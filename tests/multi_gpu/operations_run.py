@@ -1,0 +1,50 @@
+"""Which device TensorFlow gave each operation of the functions that it really ran.
+
+Before a function first runs, TensorFlow places and optimizes its graph and cuts it into one for
+each device: those graphs are what its executors run, and they are read here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tensorflow.python.eager import context
+
+COMPUTES = ("MatMul", "Conv2D")
+
+
+class Operation(NamedTuple):
+    """One operation on a device such as ``"CPU:1"``; the backward pass is a tape's gradient."""
+
+    kind: str
+    name: str
+    device: str
+    is_backward: bool
+
+
+def operations_of(run: Callable[[], object]) -> list[Operation]:
+    """All operations of the functions that ran for the first time while ``run`` did."""
+    context.enable_run_metadata()
+    try:
+        run()
+        graphs = context.export_run_metadata().partition_graphs
+    finally:
+        context.disable_run_metadata()
+    return [_operation(node) for graph in graphs for node in graph.node]
+
+
+def computing(operations: list[Operation]) -> dict[str, Counter[str]]:
+    """How many matrix products and convolutions each device made, forward and backward."""
+    found: dict[str, Counter[str]] = {}
+    for one in operations:
+        if any(word in one.kind for word in COMPUTES):
+            way = "backward" if one.is_backward else "forward"
+            found.setdefault(one.device, Counter())[way] += 1
+    return found
+
+
+def _operation(node: Any) -> Operation:
+    device = node.device.rsplit("device:", 1)[-1]
+    return Operation(node.op, node.name, device, "gradient_tape" in node.name)

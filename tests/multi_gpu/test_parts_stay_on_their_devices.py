@@ -1,0 +1,143 @@
+"""Where each part of a batch is computed, forward and backward: read off what TensorFlow ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.imported_later import ImportedLater
+from tests.multi_gpu.later import b, keras, tf
+
+ran: Any = ImportedLater("tests.multi_gpu.operations_run")
+slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
+
+pytestmark = pytest.mark.multi_gpu
+SAMPLES = 27
+SHARES = {"CPU:1": 12, "CPU:2": 9, "CPU:3": 6}
+SIDE = 6
+
+# A convolution and a dense layer; the first one's input needs no gradient.
+FORWARD, BACKWARD = 2, 3
+
+
+class Ran(NamedTuple):
+    """What one way of using a model ran, and on how many samples each device did."""
+
+    operations: list[Any]
+    samples: dict[str, set[int]]
+
+
+@pytest.fixture(scope="module")
+def used(logical_devices: None) -> dict[str, Ran]:
+    """A model of three unequal parts, trained, evaluated and used, a batch each."""
+    devices = slow.SlowDevices([0.0] * len(SHARES))
+    model = b.parallel(image_classifier(devices))
+    model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    x = np.random.default_rng(0).random((SAMPLES, SIDE, SIDE, 2)).astype("float32")
+    y = np.zeros(SAMPLES, int)
+    ways = {
+        "fit": partial(model.fit, x, y, batch_size=SAMPLES, verbose=0),
+        "evaluate": partial(model.evaluate, x, y, batch_size=SAMPLES, verbose=0),
+        "predict": partial(model.predict, x, batch_size=SAMPLES, verbose=0),
+    }
+    return {name: watched(way, devices) for name, way in ways.items()}
+
+
+class TestTraining:
+    def test_computes_each_part_forward_and_backward_on_its_own_device(
+        self, used: dict[str, Ran]
+    ) -> None:
+        assert ran.computing(used["fit"].operations) == {
+            device: {"forward": FORWARD, "backward": BACKWARD} for device in SHARES
+        }
+
+    def test_gives_each_device_its_own_share_of_the_samples(self, used: dict[str, Ran]) -> None:
+        assert used["fit"].samples == {device: {count} for device, count in SHARES.items()}
+
+    def test_updates_the_weights_of_each_device_there(self, used: dict[str, Ran]) -> None:
+        updates = [
+            one.device for one in used["fit"].operations if one.kind == "AssignSubVariableOp"
+        ]
+
+        weights = 4  # a kernel and a bias of two layers
+        assert {device: updates.count(device) for device in SHARES} == dict.fromkeys(
+            SHARES, weights
+        )
+
+
+class TestEvaluatingAndPredicting:
+    @pytest.mark.parametrize("way", ["evaluate", "predict"])
+    def test_compute_each_part_on_its_own_device(self, used: dict[str, Ran], way: str) -> None:
+        assert ran.computing(used[way].operations) == {
+            device: {"forward": FORWARD} for device in SHARES
+        }
+        assert used[way].samples == {device: {count} for device, count in SHARES.items()}
+
+
+class TestWhatIsReadOffTensorFlow:
+    def test_tells_of_towers_whose_backward_pass_is_on_the_host(self) -> None:
+        """Keras 2's way: each tower placed by hand, and one tape around all."""
+        found = ran.computing(ran.operations_of(partial(train_once, towers())))
+
+        assert {device: found[device] for device in SHARES} == {
+            device: {"forward": 2} for device in SHARES
+        }
+        assert found["CPU:0"]["backward"] >= 3 * len(SHARES)
+
+    def test_tells_of_a_model_that_is_not_split(self) -> None:
+        found = ran.computing(ran.operations_of(partial(train_once, b.dense())))
+
+        assert found == {"CPU:0": {"forward": 2, "backward": 3}}
+
+
+def watched(way: Callable[[], object], devices: Any) -> Ran:
+    devices.spans.clear()
+    operations = ran.operations_of(way)
+    placed = {one.name.rsplit("/", 1)[-1]: one.device for one in operations}
+    samples: dict[str, set[int]] = {}
+    for span in devices.spans:
+        name = slow.operation_name(span.replica, is_forward=span.is_forward)
+        samples.setdefault(placed[name], set()).add(span.samples)
+    return Ran(operations, samples)
+
+
+def image_classifier(devices: Any) -> Any:
+    keras.utils.set_random_seed(0)
+    return keras.Sequential(
+        [
+            keras.layers.Input((SIDE, SIDE, 2)),
+            keras.layers.Conv2D(4, 3, activation="relu"),
+            keras.layers.Flatten(),
+            slow.SlowLayer(devices),
+            keras.layers.Dense(b.CLASSES, activation="softmax"),
+        ]
+    )
+
+
+def train_once(model: Any) -> None:
+    x, y, _ = b.rows(SAMPLES)
+    model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy", jit_compile=False)
+    model.fit(x, y, batch_size=SAMPLES, verbose=0)
+
+
+def towers() -> Any:
+    """One inner model, called on equal slices, each on a device of its own."""
+    inner = b.dense()
+
+    class Tower(keras.layers.Layer):  # type: ignore[misc, name-defined]
+        def __init__(self, number: int, device: str) -> None:
+            super().__init__()
+            self.number, self.device, self.inner = number, device, inner
+
+        def call(self, batch: Any) -> Any:
+            with tf.device(self.device):
+                size = tf.shape(batch)[0] // len(SHARES)
+                return self.inner(batch[self.number * size : (self.number + 1) * size])
+
+    batch = keras.Input((b.FEATURES,))
+    parts = [Tower(number, device)(batch) for number, device in enumerate(SHARES)]
+    return keras.Model(batch, keras.layers.Concatenate(axis=0)(parts))
