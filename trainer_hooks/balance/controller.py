@@ -23,14 +23,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
+from trainer_hooks.balance.known_speeds import KnownSpeeds
 from trainer_hooks.balance.solver import Room, SecondsOf, best_split, slowest_seconds
-from trainer_hooks.balance.speed_curve import STEADIEST, SpeedCurve
+from trainer_hooks.balance.speed_curve import SpeedCurve
 from trainer_hooks.balance.split_change import ControllerSettings, SplitChange
 
-_CLEAR_SPREADS: Final = 4.0
 _DOUBT_SPREADS: Final = 1.5
 _SURE: Final = 0.3
 _HOPES: Final = (0.0, 0.5, 1.0)
@@ -74,11 +73,15 @@ class RatioController:
         self.limits: tuple[int | None, ...] = tuple(limits or (None,) * len(self.counts))
         if not len(self.limits) == len(self.names) == len(self.counts):
             raise ValueError(f"{len(self.counts)} GPUs need as many memory limits and names")
-        self.curves = tuple(SpeedCurve() for _ in self.counts)
+        self.speeds = KnownSpeeds(
+            tuple(SpeedCurve() for _ in self.counts), self.settings.clear_change
+        )
         self._tried: list[tuple[int, ...]] = []
         self._settled: tuple[float, ...] | None = None
         self._gave_up = False
         self._odd: tuple[int, ...] = ()
+        self._fruitless = 0
+        self._moved_from_s: float | None = None
         self._check_room(sum(self.counts))
         self._start_anew()
         if self._is_over_a_limit():
@@ -104,18 +107,19 @@ class RatioController:
             ValueError: The lengths differ, or a count or a time is not above 0.
         """
         seen = tuple(counts)
-        if len(seen) != len(self.curves) or len(busy_seconds) != len(seen):
-            raise ValueError(f"an interval of {len(seen)} GPUs for {len(self.curves)}")
+        if len(seen) != len(self.names) or len(busy_seconds) != len(seen):
+            raise ValueError(f"an interval of {len(seen)} GPUs for {len(self.names)}")
         if min(seen) < 1 or not all(0 < seconds < math.inf for seconds in busy_seconds):
             raise ValueError("a GPU without a sample, or without busy time, says nothing")
         if sum(seen) != sum(self.counts):
             self._check_room(sum(seen))
             self._start_anew()
         self.counts = seen
-        if not self._believes(seen, busy_seconds):
+        if not self._believes(busy_seconds):
             return None
         if seen not in self._tried:
             self._tried.append(seen)
+        self._note_what_came_of_the_move()
         return self._next_change()
 
     def hold_out(self, gpu: int, samples: int) -> SplitChange | None:
@@ -150,128 +154,105 @@ class RatioController:
     def _nearest_that_fits(self) -> tuple[int, ...]:
         """The best split within the limits; where speeds are not known, as level as can be."""
         total = sum(self.counts)
-        seconds_of = self._seconds_of() if self._has_seen_all() else [float] * len(self.counts)
+        known = self.speeds.is_complete
+        seconds_of = self.speeds.seconds_of() if known else [float] * len(self.counts)
         return best_split(seconds_of, total, self._rooms(total, damped=False))
 
-    def _has_seen_all(self) -> bool:
-        return all(curve.points for curve in self.curves)
-
-    def _believes(self, seen: tuple[int, ...], busy_seconds: Sequence[float]) -> bool:
+    def _believes(self, busy_seconds: Sequence[float]) -> bool:
         """Take the times into the curves; not yet where one is odd for the first time."""
-        surprises = [
-            curve.surprise(count, seconds)
-            for curve, count, seconds in zip(self.curves, seen, busy_seconds, strict=True)
-        ]
-        odd = tuple(
-            0 if off is None or abs(off) <= self._clear(curve) else (1 if off > 0 else -1)
-            for off, curve in zip(surprises, self.curves, strict=True)
-        )
-        confirmed = [
-            bool(now) and now == before for now, before in zip(odd, self._odd, strict=True)
-        ]
+        odd = self.speeds.oddities(self.counts, busy_seconds)
+        changed = [now != 0 and now == last for now, last in zip(odd, self._odd, strict=True)]
         self._odd = odd
-        if any(odd) and not any(confirmed):
+        if any(odd) and not any(changed):
             return False
-        self.curves = tuple(
-            curve.changed_to(count, seconds)
-            if changed
-            else curve.with_seen(count, seconds, tolerance=self._clear(curve))
-            for curve, count, seconds, changed in zip(
-                self.curves, seen, busy_seconds, confirmed, strict=True
-            )
-        )
-        if any(confirmed) or self._has_crept():
-            self._odd = (0,) * len(seen)
+        self.speeds = self.speeds.with_seen(self.counts, busy_seconds, changed=changed)
+        if self._settled is not None and not any(changed):
+            changed = self.speeds.crept_from(self._settled, self.counts)
+            self.speeds = self.speeds.forgetting(changed, self.counts)
+        if any(changed):
             self._start_anew()
         return True
 
-    def _has_crept(self) -> bool:
-        """Whether means have gone far from what they were when the split was left alone."""
-        if self._settled is None:
-            return False
-        crept = [
-            abs(seconds / before - 1.0) > self._clear(curve)
-            for curve, seconds, before in zip(
-                self.curves, self._present_seconds(), self._settled, strict=True
-            )
-        ]
-        if any(crept):
-            self.curves = tuple(
-                curve.changed_to(count, seconds) if has else curve
-                for curve, count, seconds, has in zip(
-                    self.curves, self.counts, self._present_seconds(), crept, strict=True
-                )
-            )
-        return any(crept)
-
     def _next_change(self) -> SplitChange | None:
-        if self._gave_up:
+        if self._gave_up or self._is_good_enough():
             return None
-        now_s, unbeatable_s = max(self._present_seconds()), self._unbeatable_seconds()
-        band, doubt = self.settings.dead_band, _DOUBT_SPREADS * self._noise()
-        if now_s * (1 - band) <= unbeatable_s:
-            if self._noise() <= band * _SURE or not self._may_learn():
-                self._settled = self._settled or self._present_seconds()
+        noise = self.speeds.noise_at(self.counts)
+        promised = 0.0
+        for hope in _HOPES if len(self._tried) <= self.settings.most_moves else ():
+            promised, new = self._proposed(self.speeds.seconds_of(hope=hope))
+            if promised >= max(self.settings.least_gain, noise) and new not in self._tried:
+                return self._change_to(new, self._why())
+        if promised >= self.settings.least_gain and self.speeds.may_learn_at(self.counts):
             return None
-        if self.is_settled and now_s * (1 - 2 * band - doubt) <= unbeatable_s:
-            return None
-        if self._may_learn() and now_s * (1 - band - doubt) <= unbeatable_s:
-            return None
-        if len(self._tried) <= self.settings.most_moves:
-            for hope in _HOPES:
-                seconds_of = [partial(curve.seconds_hoped_for, hope=hope) for curve in self.curves]
-                gain, new = self._proposed(seconds_of)
-                if gain >= max(self.settings.least_gain, self._noise()) and new not in self._tried:
-                    return self._change_to(new, self._why())
-            if gain >= self.settings.least_gain and self._may_learn():
-                return None
         return self._settle_on_the_best()
 
-    def _proposed(self, seconds_of: Sequence[SecondsOf]) -> tuple[float, tuple[int, ...]]:
-        """The best split by those curves, and the part of speed that they promise of it."""
+    def _is_good_enough(self) -> bool:
+        """Whether the split is known to be near the best, or may still be found to be."""
+        now_s = self.speeds.slowest_at(self.counts)
         total = sum(self.counts)
-        new = best_split(seconds_of, total, self._rooms(total, damped=True))
-        gain = slowest_seconds(seconds_of, self.counts) / slowest_seconds(seconds_of, new) - 1.0
-        return gain, new
+        unbeatable_s = self.speeds.unbeatable_seconds(total, self._rooms(total, damped=False))
+        band, noise = self.settings.dead_band, self.speeds.noise_at(self.counts)
+        may_learn = self.speeds.may_learn_at(self.counts)
+        if now_s * (1 - band) <= unbeatable_s:
+            if self._settled is None and (noise <= band * _SURE or not may_learn):
+                self._settled = self.speeds.at(self.counts)
+            return True
+        band += _DOUBT_SPREADS * noise
+        if self.is_settled:
+            band += self.settings.dead_band
+        return (self.is_settled or may_learn) and now_s * (1 - band) <= unbeatable_s
 
-    def _may_learn(self) -> bool:
-        """Whether intervals more of the same split still make its means less noisy."""
-        points = [curve.point_at(n) for curve, n in zip(self.curves, self.counts, strict=True)]
-        return any(point is not None and point.weight < STEADIEST for point in points)
+    def _proposed(self, seconds_of: Sequence[SecondsOf]) -> tuple[float, tuple[int, ...]]:
+        """The speed, as a part, that the best split by those curves promises, and that split."""
+        total = sum(self.counts)
+        rooms = self._rooms(total, damped=True)
+        new = best_split(seconds_of, total, rooms)
+        gain = slowest_seconds(seconds_of, self.counts) / slowest_seconds(seconds_of, new) - 1.0
+        return gain, self._stretched(new, rooms)
+
+    def _stretched(self, new: tuple[int, ...], rooms: Sequence[Room]) -> tuple[int, ...]:
+        """Twice as far for each move before that went along a step's level and changed nothing."""
+        for fruitless in range(self._fruitless, 0, -1):
+            far = tuple(
+                old + (to - old) * 2**fruitless for old, to in zip(self.counts, new, strict=True)
+            )
+            fits = all(room.least <= n <= room.most for n, room in zip(far, rooms, strict=True))
+            if fits and far not in self._tried:
+                return far
+        return new
+
+    def _note_what_came_of_the_move(self) -> None:
+        if self._moved_from_s is None:
+            return
+        came_of_it = abs(self.speeds.slowest_at(self.counts) / self._moved_from_s - 1.0)
+        level = max(self.settings.least_gain, self.speeds.noise_at(self.counts))
+        self._fruitless = self._fruitless + 1 if came_of_it < level else 0
+        self._moved_from_s = None
 
     def _settle_on_the_best(self) -> SplitChange | None:
-        best = min(self._tried, key=lambda counts: slowest_seconds(self._seconds_of(), counts))
-        gain = max(self._present_seconds()) / slowest_seconds(self._seconds_of(), best) - 1.0
-        if gain < self.settings.least_gain / 2:
-            best = self.counts
+        best = min(self._tried, key=self.speeds.slowest_at)
+        gain = self.speeds.slowest_at(self.counts) / self.speeds.slowest_at(best) - 1.0
         change = None
-        if best != self.counts:
+        if gain >= self.settings.least_gain / 2:
             change = self._change_to(best, "the best of the splits that were tried")
         self._gave_up = True
-        self._settled = self._present_seconds()
+        self._settled = self.speeds.at(self.counts)
         return change
 
     def _change_to(self, new: tuple[int, ...], reason: str) -> SplitChange:
         gain = None
-        if self._has_seen_all():
-            seconds_of = self._seconds_of()
-            gain = slowest_seconds(seconds_of, self.counts) / slowest_seconds(seconds_of, new) - 1
+        if self.speeds.is_complete:
+            self._moved_from_s = self.speeds.slowest_at(self.counts)
+            gain = self._moved_from_s / self.speeds.slowest_at(new) - 1.0
         change = SplitChange(self.counts, new, reason, gain)
         self.counts, self._settled = new, None
         return change
 
     def _why(self) -> str:
-        seconds = self._present_seconds()
+        seconds = self.speeds.at(self.counts)
         slowest = seconds.index(max(seconds))
         skew = 1 - min(seconds) / max(seconds)
         return f"{self.names[slowest]} is last, {skew:.1%} of its time after the first"
-
-    def _unbeatable_seconds(self) -> float:
-        """No split can be done sooner: in less time the GPUs would not do the batch together."""
-        total = sum(self.counts)
-        rooms = self._rooms(total, damped=False)
-        known = best_split([curve.at_least for curve in self.curves], total, rooms)
-        return slowest_seconds([curve.at_least for curve in self.curves], known)
 
     def _rooms(self, total: int, *, damped: bool) -> list[Room]:
         """What each GPU may be given: its memory, what others leave, and the damping."""
@@ -296,22 +277,6 @@ class RatioController:
     def _start_anew(self) -> None:
         self._tried = []
         self._gave_up = False
+        self._fruitless, self._moved_from_s = 0, None
         self._settled = None
-        self._odd = (0,) * len(self.curves)
-
-    def _seconds_of(self) -> list[SecondsOf]:
-        return [curve.seconds_of for curve in self.curves]
-
-    def _present_seconds(self) -> tuple[float, ...]:
-        return tuple(
-            curve.seconds_of(count) for curve, count in zip(self.curves, self.counts, strict=True)
-        )
-
-    def _noise(self) -> float:
-        return max(
-            curve.spread / math.sqrt(point.weight if (point := curve.point_at(count)) else 1.0)
-            for curve, count in zip(self.curves, self.counts, strict=True)
-        )
-
-    def _clear(self, curve: SpeedCurve) -> float:
-        return max(self.settings.clear_change, _CLEAR_SPREADS * curve.spread)
+        self._odd = (0,) * len(self.names)

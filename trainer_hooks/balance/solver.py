@@ -10,7 +10,7 @@ SecondsOf = Callable[[int], float]
 """How long a GPU takes for so many samples; never less for more of them."""
 
 _HALVINGS: Final = 60
-_PRECISION: Final = 1e-12
+_PRECISION: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)

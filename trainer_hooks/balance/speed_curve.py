@@ -54,12 +54,13 @@ class SpeedCurve:
         growing_part: How much of a step's time grows with its samples, 0 to 1, as it was
             known before a slow-down made the older points worthless.
         spread: Relative noise of one interval's mean.
+        levelled: The seconds of the points, never falling: what the curve goes through.
     """
 
     points: tuple[Point, ...] = ()
     growing_part: float = 1.0
     spread: float = _BELIEVED_SPREAD
-    _levelled: tuple[float, ...] = field(default=(), repr=False, compare=False)
+    levelled: tuple[float, ...] = field(default=(), repr=False, compare=False)
 
     def point_at(self, samples: int) -> Point | None:
         """What was seen at exactly that count; ``None`` where nothing was."""
@@ -115,7 +116,7 @@ class SpeedCurve:
     def seconds_of(self, samples: int) -> float:
         """How long a step of so many samples is expected to keep the GPU busy; never falls."""
         at = self._at(samples)
-        seconds = self._levelled
+        seconds = self.levelled
         if at < len(self.points) and self.points[at].samples == samples:
             return seconds[at]
         if 0 < at < len(self.points):
@@ -130,7 +131,7 @@ class SpeedCurve:
     def at_least(self, samples: int) -> float:
         """Seconds that no step of so many samples can stay below, whatever the curve's shape."""
         at = self._at(samples + 1)
-        return self._levelled[at - 1] if at else 0.0
+        return self.levelled[at - 1] if at else 0.0
 
     def seconds_hoped_for(self, samples: int, *, hope: float) -> float:
         """Between points, so far (0 to 1) from what is expected to the least that it can be.
@@ -171,7 +172,7 @@ class SpeedCurve:
 
     def _of(self, points: list[Point]) -> SpeedCurve:
         ordered = tuple(sorted(points, key=lambda point: point.samples))
-        return replace(self, points=ordered, _levelled=_never_falling(ordered))
+        return replace(self, points=ordered, levelled=_never_falling(ordered))
 
 
 def _contradicts(older: Point, newer: Point, tolerance: float) -> bool:

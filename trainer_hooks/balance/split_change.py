@@ -19,7 +19,7 @@ class ControllerSettings:
 
     dead_band: float = 0.0125
     least_gain: float = 0.005
-    most_moves: int = 8
+    most_moves: int = 9
     clear_change: float = 0.03
     most_growth: float = 2.0
 
