@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 DEVICES = 5
+THREADS = 16
+"""Where a device sleeps, for it stands for a GPU, it holds one of TensorFlow's threads up."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,6 +24,7 @@ def logical_devices(request: pytest.FixtureRequest) -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     import tensorflow as tf
 
+    tf.config.threading.set_inter_op_parallelism_threads(THREADS)
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * DEVICES,
