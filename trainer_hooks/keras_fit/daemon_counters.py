@@ -104,7 +104,7 @@ class GpuRatios:
 
     def _state(self) -> dict[str, Any] | None:
         self._read_at_ns = now_ns = self._now_ns()
-        states = (_fresh_state(path, self._boot_id, now_ns) for path in self._paths)
+        states = (fresh_state(path, self._boot_id, now_ns) for path in self._paths)
         return next((state for state in states if state is not None), None)
 
 
@@ -124,8 +124,8 @@ def _is_trusted(folder: Path, uid: int, *, explicit: bool) -> bool:
     return distrust(folder, facts, uid=uid, explicit=explicit) is None
 
 
-def _fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
-    """The state in a file, if a daemon of this boot renewed it a moment ago."""
+def fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
+    """The state in a file, if a daemon of this boot renewed it a moment ago. Never blocks."""
     try:
         descriptor = os.open(path, _FLAGS)
         try:
