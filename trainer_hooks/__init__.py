@@ -1,25 +1,64 @@
-"""Tags in a training process: they tell gpumon what the training is doing.
+"""What a training imports: tags that tell gpumon what it does, and one batch over several GPUs.
 
->>> from trainer_hooks import phase, timed, step, PhaseTagger
+>>> from trainer_hooks import PhaseTagger, phase, step, timed
+>>> from trainer_hooks import multi_gpu_model, serialize, RatioBalancer
+>>> from trainer_hooks import NaNGuard, fixed_batches, prefetch_to_device
 
-``trainer_hooks.devices`` says which GPUs there are. Importing this brings
-neither Keras nor any framework along, and starts nothing.
+``trainer_hooks.devices`` says which GPUs there are, ``trainer_hooks.ddp`` splits batches over the
+ranks of PyTorch. Importing this brings neither Keras nor any framework along, and starts nothing.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trainer_hooks.phases import phase, step, timed
 
 if TYPE_CHECKING:
     from trainer_hooks import devices
+    from trainer_hooks.batches import fixed_batches
+    from trainer_hooks.multi_gpu import (
+        RatioBalancer,
+        multi_gpu_model,
+        serialize,
+        slice_batch,
+        to_multi_gpu,
+    )
+    from trainer_hooks.nan_guard import NaNGuard
     from trainer_hooks.phase_tagger import PhaseTagger
+    from trainer_hooks.prefetch import prefetch_to_device
 
-__all__ = ["PhaseTagger", "devices", "phase", "step", "timed"]
+__all__ = [
+    "NaNGuard",
+    "PhaseTagger",
+    "RatioBalancer",
+    "devices",
+    "fixed_batches",
+    "multi_gpu_model",
+    "phase",
+    "prefetch_to_device",
+    "serialize",
+    "slice_batch",
+    "step",
+    "timed",
+    "to_multi_gpu",
+]
 
-_MENDS = {"keras": "which is not there (`pip install keras`)"} | {
+_ROOMS: Final = {
+    "NaNGuard": "nan_guard",
+    "PhaseTagger": "phase_tagger",
+    "RatioBalancer": "multi_gpu",
+    "fixed_batches": "batches",
+    "multi_gpu_model": "multi_gpu",
+    "prefetch_to_device": "prefetch",
+    "serialize": "multi_gpu",
+    "slice_batch": "multi_gpu",
+    "to_multi_gpu": "multi_gpu",
+}
+"""Where each name is that brings a framework along, or little less."""
+
+_MENDS: Final = {"keras": "which is not there (`pip install keras`)"} | {
     backend: f"which is to run on {backend}, and that is not there (set KERAS_BACKEND to the one "
     "of tensorflow, jax and torch that you have)"
     for backend in ("tensorflow", "jax", "torch")
@@ -27,21 +66,20 @@ _MENDS = {"keras": "which is not there (`pip install keras`)"} | {
 
 
 def __getattr__(name: str) -> object:
-    """What is imported when it is asked for: ``PhaseTagger`` is a Keras callback."""
-    if name == "PhaseTagger":
-        try:
-            from trainer_hooks.phase_tagger import PhaseTagger
-        except ModuleNotFoundError as error:
-            what_to_do = _MENDS.get(error.name or "")
-            if what_to_do is None:
-                raise
-            raise ModuleNotFoundError(
-                f"PhaseTagger is a callback of Keras 3, {what_to_do}; phase, timed and step need "
-                "no framework, and trainer_hooks.lightning and trainer_hooks.huggingface have "
-                "taggers of their own",
-                name=error.name,
-            ) from None
-        return PhaseTagger
+    """What is imported when it is asked for."""
     if name == "devices":
         return import_module("trainer_hooks.devices")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"trainer_hooks.{_ROOMS[name]}"), name)
+    except ModuleNotFoundError as error:
+        what_to_do = _MENDS.get(error.name or "")
+        if what_to_do is None:
+            raise
+        raise ModuleNotFoundError(
+            f"{name} is for Keras 3, {what_to_do}; phase, timed and step need "
+            "no framework, and trainer_hooks.lightning and trainer_hooks.huggingface have "
+            "taggers of their own",
+            name=error.name,
+        ) from None

@@ -80,7 +80,7 @@ class TestTheWheel:
             rooms = {name.split("/")[0] for name in archive.namelist()}
 
         data, info = f"{STEM}.data", f"{STEM}.dist-info"
-        assert rooms == {"gpumon", "trainer_hooks", data, info}
+        assert rooms == {"gpumon", "trainer_hooks", "ratio_training_utils", data, info}
 
     @pytest.mark.parametrize(
         "place",
