@@ -1,0 +1,202 @@
+"""``PhaseTagger`` on a model whose batches are split: it sees all of it, and harms nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.core.phase import TrainingMode
+from gpumon.core.ring_events import RingKind
+from tests.imported_later import ImportedLater
+from tests.keras.later import b as k
+from tests.keras.later import on_tensorflow as t
+from tests.multi_gpu.later import b, keras, tf
+from trainer_hooks.examples.busy_spans import unoccupied_seconds
+from trainer_hooks.ring.process_ring import process_ring
+
+simulated: Any = ImportedLater("trainer_hooks.examples.measured_replicas")
+
+pytestmark = pytest.mark.multi_gpu
+
+MS = 1_000_000
+DEVICES, RATIOS = ("CPU:1", "CPU:2"), (3, 2)
+SPEED = 800
+"""Of both devices, in samples/s: of 40 samples one is given 24, which take it 30 ms."""
+
+
+def tagger(**said: Any) -> Any:
+    return k.tagger(gpus=[0, 1], **said)
+
+
+def split(*layers: Any) -> Any:
+    """A regression whose batches are split 3:2 over two devices."""
+    keras.utils.set_random_seed(1)
+    template = keras.Sequential(
+        [keras.Input((k.FEATURES,)), keras.layers.Dense(4), *layers, keras.layers.Dense(1)]
+    )
+    model = b.parallel(template, devices=DEVICES, ratios=RATIOS)
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+
+class Notes:
+    """When any of the devices computed."""
+
+    def __init__(self) -> None:
+        self.spans_ns: list[tuple[int, int]] = []
+
+    def note(self, start_ns: int, end_ns: int) -> None:
+        self.spans_ns.append((start_ns, end_ns))
+
+    def computed_ns(self, within: list[tuple[int, int]]) -> float:
+        """How much of these spans at least one device computed."""
+        idle_s = unoccupied_seconds(within, self.spans_ns)
+        return sum(end - start for start, end in within) - idle_s * 1e9
+
+
+def slow_on_both(notes: Notes) -> Any:
+    gpus = {device: simulated.SimulatedGpu(SPEED, notes) for device in DEVICES}
+    return simulated.SimulatedCompute(gpus)
+
+
+def facts() -> Any:
+    """What the ring says of the run."""
+    writer = process_ring().writer
+    assert writer is not None
+    return writer.facts
+
+
+class TestATaggedTraining:
+    def test_has_the_results_of_a_bare_one(self, tmp_path: Path) -> None:
+        def outcome(*hooks: Any) -> Any:
+            saves = keras.callbacks.ModelCheckpoint(str(tmp_path / "m.keras"))
+            template = b.normalized(dropout=0.3)
+            training = b.Training(fitted={"callbacks": [*hooks, saves]}, predicts=True)
+            return training.on(b.parallel(template, devices=DEVICES, ratios=RATIOS))
+
+        furthest = outcome(tagger()).furthest_from(outcome())
+
+        assert furthest == dict.fromkeys(furthest, 0)
+
+    def test_is_tagged_from_its_beginning_to_its_end(self, tmp_path: Path) -> None:
+        notes, edges = Notes(), k.Edges()
+        model = split(slow_on_both(notes))
+        model.fit(*k.rows_and_sums(40), batch_size=40, verbose=0)  # compiled before it is tagged
+        saves = keras.callbacks.ModelCheckpoint(
+            str(tmp_path / "m.weights.h5"), save_weights_only=True
+        )
+        sleeper = k.SleepingCallback("on_epoch_end", seconds=0.05)
+
+        model.fit(
+            *k.rows_and_sums(200),
+            batch_size=40,
+            epochs=3,
+            validation_data=k.rows_and_sums(80),
+            validation_batch_size=40,
+            verbose=0,
+            callbacks=[tagger(), edges, saves, sleeper],
+        )
+
+        told = k.phase_ns()
+        validated_ns = notes.computed_ns(edges.validations_ns)
+        trained_ns = notes.computed_ns([(edges.began_ns, edges.ended_ns)]) - validated_ns
+        assert edges.tagged_ns / edges.wall_ns == pytest.approx(1.0, abs=0.01)
+        assert told["other"] < 0.01 * edges.wall_ns
+        assert trained_ns <= told["train_step"] + told["device_sync"]
+        assert validated_ns <= told["validation"] <= sum(e - s for s, e in edges.validations_ns)
+        assert told["checkpoint"] > 0
+        assert told["callbacks"] >= sleeper.spent_ns
+
+    def test_counts_each_step_once_and_each_sample(self) -> None:
+        split().fit(*k.rows_and_sums(90), batch_size=40, epochs=2, verbose=0, callbacks=[tagger()])
+
+        values = {
+            kind: [event.value for event in k.records() if event.kind is kind]
+            for kind in (RingKind.STEP, RingKind.SAMPLES, RingKind.EPOCH)
+        }
+        assert values[RingKind.STEP] == [1, 2, 3, 4, 5, 6]
+        assert values[RingKind.SAMPLES][-1] == 2 * 90
+        assert values[RingKind.EPOCH] == [0, 1]
+
+    def test_says_what_it_is_what_feeds_it_and_how_it_is_split(self) -> None:
+        split().fit(*k.rows_and_sums(40), batch_size=40, verbose=0, callbacks=[tagger()])
+
+        told = facts()
+        assert told.framework == "keras/tensorflow"
+        assert told.gpus == ("0", "1")
+        assert told.shares == {"0": 0.6, "1": 0.4}
+        assert (told.loader["kind"], told.loader["batches"]) == ("arrays", 1)
+
+    def test_says_so_when_its_ratios_change_in_mid_fit(self) -> None:
+        model = split()
+        shares = []
+
+        class Levels(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+                self.model.ratios = [1, 1] if batch else [3, 2]
+                shares.append(facts().shares)
+
+        model.fit(*k.rows_and_sums(120), batch_size=40, verbose=0, callbacks=[tagger(), Levels()])
+
+        told = facts()
+        changes = [event.value for event in k.records() if event.kind is RingKind.EVENT]
+        assert shares == [{"0": 0.6, "1": 0.4}, {"0": 0.5, "1": 0.5}, {"0": 0.5, "1": 0.5}]
+        assert (told.ratio_changes, changes) == (1, [1])
+
+
+class TestTheTapOnASplitModel:
+    def test_tells_the_wait_for_input_from_the_step(self) -> None:
+        model = split()
+
+        told_ns, true_ns = t.usually_told_and_true_ns(
+            lambda source, hook: model.fit(t.synchronous(source, 8), verbose=0, callbacks=[hook]),
+            t.waits_told_ns,
+        )
+
+        assert true_ns > 40 * MS
+        assert told_ns == t.within_a_tenth(true_ns)
+
+    @pytest.mark.parametrize(
+        ("call", "mode"),
+        [("evaluate", TrainingMode.VALIDATION), ("predict", TrainingMode.PREDICT)],
+    )
+    def test_tells_it_where_nothing_is_trained(self, call: str, mode: TrainingMode) -> None:
+        model = split()
+
+        told_ns, true_ns = t.usually_told_and_true_ns(
+            lambda source, hook: getattr(model, call)(
+                t.synchronous(source, 8), verbose=0, callbacks=[hook]
+            ),
+            lambda: t.waits_told_ns(mode),
+        )
+
+        assert told_ns == t.within_a_tenth(true_ns)
+
+    def test_tells_the_tracing_of_all_replicas_as_compile_time_and_other_ratios_need_none(
+        self,
+    ) -> None:
+        traced_ns = []
+
+        class Tracing(keras.layers.Layer):  # type: ignore[misc]
+            def call(self, rows: Any) -> Any:
+                began_ns = time.monotonic_ns()
+                if not tf.distribute.in_cross_replica_context():
+                    time.sleep(0.1)  # runs while it is traced, and not in the graph
+                    traced_ns.append(time.monotonic_ns() - began_ns)
+                return rows
+
+        model, rows = split(Tracing()), k.rows_and_sums(80)
+        traced_ns.clear()
+        model.fit(*rows, batch_size=40, verbose=0, callbacks=[tagger()])
+        first, traced_then_ns = k.phase_ns(), sum(traced_ns)
+        model.ratios = [1, 4]
+        model.fit(*rows, batch_size=40, verbose=0, callbacks=[tagger()])
+
+        assert traced_then_ns >= len(DEVICES) * 100 * MS
+        assert first["compile"] >= traced_then_ns
+        assert first["train_step"] < 100 * MS
+        assert sum(traced_ns) == traced_then_ns
+        assert k.phase_ns()["compile"] == first["compile"]
