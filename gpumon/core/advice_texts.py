@@ -272,12 +272,18 @@ def within_step_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> st
     """What to change in a step that leaves the device waiting, by what the frameworks take."""
     used = {gpu.uuid for gpu in gpus}
     on_these = [run for run in runs if used & set(run.gpu_uuids)] or list(runs)
-    ways = {_WAYS_OF_FRAMEWORK.get(run.framework, _ANY_WAYS) for run in on_these}
+    ways = {_way_of(run) for run in on_these}
     way = ways.pop() if len(ways) == 1 else _ANY_WAYS
     return (
-        f"The device waits inside the step: use a larger batch, {way}, and read the loss less "
-        "often. A kernel profiler shows which call synchronises."
+        f"The device waits inside the step: use a larger batch{way and f', {way}'}, and read the "
+        "loss less often. A kernel profiler shows which call synchronises."
     )
+
+
+def _way_of(run: RunReport) -> str:
+    if run.framework == "keras/tensorflow" and len(run.gpu_uuids) > 1:
+        return ""  # XLA and several steps a call are for one device there
+    return _WAYS_OF_FRAMEWORK.get(run.framework, _ANY_WAYS)
 
 
 _ANY_WAYS: Final = "compile the step, run several steps a call where the framework can"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpumon.core.advice import WORD_OF_CAUSE, advise, speedup_upper_bound
 from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
 from gpumon.core.report import GpuReport, RunReport
-from tests.builders_report import gpu, run
+from tests.builders_report import gpu, run, shared_run
 from tests.builders_time import s
 
 WAIT, UNKNOWN = IdleCause.INPUT_WAIT, IdleCause.UNKNOWN
@@ -337,6 +337,15 @@ class TestTheStepThatWaits:
 
         assert says in text
         assert says_not not in text
+
+    def test_is_told_nothing_that_a_batch_split_over_gpus_cannot_take(self) -> None:
+        one = replace(gpu(40, {IdleCause.WITHIN_STEP: 20}), uuid="GPU-0")
+
+        text = advise([one], [shared_run([0.6, 0.6], [0.5, 0.5])])[0].text
+
+        assert "use a larger batch, and read the loss less often" in text
+        assert "jit_compile" not in text
+        assert "steps_per_execution" not in text
 
 
 class TestAGpuThatPausesForAnotherCause:
