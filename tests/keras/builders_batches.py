@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import keras
@@ -14,7 +15,7 @@ class Towers(keras.layers.Layer):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.norm = keras.layers.BatchNormalization()
+        self.norm = keras.layers.BatchNormalization(center=False, scale=False)
 
     def build(self, shape: Any) -> None:
         self.norm.build(shape)
@@ -28,7 +29,9 @@ class Towers(keras.layers.Layer):  # type: ignore[misc]
 def a_model(*layers: Any, loss: Any = "mse", rate: float = 0.1) -> Any:
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.layers.Input((3,)), *layers, keras.layers.Dense(1)])
-    model.compile(optimizer=keras.optimizers.SGD(rate), loss=loss)
+    # TensorFlow takes longer to make a graph than these tests take.
+    eagerly = keras.backend.backend() == "tensorflow"
+    model.compile(optimizer=keras.optimizers.SGD(rate), loss=loss, run_eagerly=eagerly)
     return model
 
 
@@ -80,3 +83,36 @@ class Steps(keras.callbacks.Callback):  # type: ignore[misc]
 def iter_once(batch: Any) -> Any:
     """A generator of one batch, which fit takes as it is."""
     yield batch
+
+
+class Begins(keras.callbacks.Callback):  # type: ignore[misc]
+    """When the last epoch began, each of its steps, and when it ended: seconds, monotonic."""
+
+    async_safe = True
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.at_s = [time.monotonic()]
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.at_s.append(time.monotonic())
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.at_s.append(time.monotonic())
+
+
+class Waits(keras.callbacks.Callback):  # type: ignore[misc]
+    """Looks at the weights before each step as one would who does not know better."""
+
+    async_safe = True
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        assert np.isfinite(self.model.get_weights()[0]).all()
+
+
+def slowly(rows: Any) -> Any:
+    """On JAX: passes rows on after some ten milliseconds of work for the device."""
+    import jax
+
+    small = 1e-3 * jax.numpy.ones((300, 300))
+    product = jax.lax.fori_loop(0, 40, lambda _, many: many @ small, small)
+    return rows + 0 * jax.lax.stop_gradient(product[0, 0])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from types import GeneratorType
@@ -234,6 +236,27 @@ class TestMisuse:
     def test_shuffling_what_is_no_array(self) -> None:
         with pytest.raises(ValueError, match="shuffle=True is for arrays"):
             fixed_batches(iter([]), 4, shuffle=True)
+
+
+def test_no_framework_is_imported_for_it() -> None:
+    code = (
+        "import sys\n"
+        "from trainer_hooks.batches import fixed_batches\n"
+        "assert 'numpy' not in sys.modules\n"
+        "import numpy\n"
+        "list(fixed_batches((numpy.zeros(5), numpy.zeros(5)), 2, tail='pad', shuffle=True))\n"
+        "print({'keras', 'tensorflow', 'torch', 'jax'} & set(sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert done.stdout.strip() == "set()"
 
 
 class TestLaws:

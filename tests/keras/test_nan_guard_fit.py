@@ -1,0 +1,146 @@
+"""Specification of NaNGuard: which layer, which variable, which batch; on each backend."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.imported_later import ImportedLater
+
+if TYPE_CHECKING:
+    import keras
+
+    from tests.keras import builders_batches as w
+    from trainer_hooks import nan_guard as g
+else:
+    keras = ImportedLater("keras")
+    w = ImportedLater("tests.keras.builders_batches")
+    g = ImportedLater("trainer_hooks.nan_guard")
+
+BATCH = 4
+
+
+@pytest.fixture(
+    autouse=True,
+    params=[
+        pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}"))
+        for name in ("jax", "tensorflow", "torch")
+    ],
+)
+def backend(request: pytest.FixtureRequest, framework: str) -> str:
+    name: str = request.param
+    return name
+
+
+def fit(model: Any, guard: Any, *, odd_batch: int | None = None, steps: int = 10) -> Any:
+    """Two epochs; the numbers of one batch (from 1) are infinite."""
+    rows, targets = w.rows_and_targets(steps * BATCH)
+    if odd_batch is not None:
+        rows[(odd_batch - 1) * BATCH] = np.inf
+    return model.fit(
+        rows, targets, BATCH, epochs=2, verbose=0, shuffle=False, callbacks=[guard, w.Steps()]
+    )
+
+
+def found_by(guard: Any) -> g.NonFinite:
+    found: g.NonFinite | None = guard.found
+    assert found is not None
+    return found
+
+
+class TestTheArticlesCase:
+    """One tower gets none of the last batch: the loss is fine, the moving variance NaN."""
+
+    def test_is_found_and_named_although_the_loss_looks_fine(self) -> None:
+        model, guard = w.a_model(w.Towers()), g.NaNGuard(every=1)
+        with pytest.warns(RuntimeWarning, match=r"moving_mean of layer \w+/towers\w*/batch_norm"):
+            history = model.fit(
+                *w.rows_and_targets(9), BATCH, epochs=3, verbose=0, callbacks=[guard]
+            )
+
+        assert np.isfinite(history.history["loss"]).all()
+        assert len(history.history["loss"]) == 1  # it was stopped
+        found = found_by(guard)
+        assert (found.epoch, found.first_batch, found.last_batch) == (1, 3, 3)
+        assert (found.variable, found.others) == ("moving_mean", 1)  # and the variance
+        assert found.loss_batch is None
+
+
+class TestABatchThatSpoilsTheWeights:
+    def test_is_named_where_each_is_checked(self) -> None:
+        guard = g.NaNGuard(every=1)
+        with pytest.warns(RuntimeWarning, match="of layer .* since batch 4 of epoch 1.*is stopped"):
+            history = fit(w.a_model(), guard, odd_batch=4)
+
+        assert (found_by(guard).first_batch, found_by(guard).last_batch) == (4, 4)
+        assert found_by(guard).variable == "kernel"
+        assert len(history.history["loss"]) == 1
+
+    def test_else_the_batches_since_the_check_before(self) -> None:
+        guard = g.NaNGuard(every=5, on_found="warn")
+        with pytest.warns(RuntimeWarning, match="since one of the batches 6 to "):
+            fit(w.a_model(), guard, odd_batch=8)
+
+        assert found_by(guard).first_batch == 6
+        assert 8 <= found_by(guard).last_batch <= 10
+        assert found_by(guard).loss_batch in (None, 8)
+
+    def test_is_found_at_the_end_of_its_epoch_at_the_latest(self) -> None:
+        guard = g.NaNGuard(every=1_000)
+        with pytest.warns(RuntimeWarning, match="epoch 1"):
+            history = fit(w.a_model(), guard, odd_batch=10)
+
+        assert len(history.history["loss"]) == 1
+
+
+class TestWhatIsDoneThen:
+    def test_may_be_an_error(self) -> None:
+        with pytest.raises(g.NonFiniteWeightsError, match="batch 2 of epoch 1") as caught:
+            fit(w.a_model(), g.NaNGuard(every=1, on_found="raise"), odd_batch=2)
+
+        assert caught.value.found.last_batch == 2
+
+    def test_may_be_one_warning_and_nothing_else(self) -> None:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            history = fit(w.a_model(), g.NaNGuard(every=1, on_found="warn"), odd_batch=2)
+
+        assert len([one for one in said if "is not finite" in str(one.message)]) == 1
+        assert len(history.history["loss"]) == 2
+
+    @pytest.mark.parametrize("wrong", [{"every": 0}, {"every": 1.5}, {"on_found": "shout"}])
+    def test_is_refused_where_it_is_unknown(self, wrong: Any) -> None:
+        with pytest.raises(ValueError, match=r"every must be|on_found must be one of"):
+            g.NaNGuard(**wrong)
+
+
+class TestAHealthyTraining:
+    def test_is_the_same_as_without_it(self) -> None:
+        def weights(*callbacks: Any) -> Any:
+            model = w.a_model(keras.layers.BatchNormalization())
+            rows, targets = w.rows_and_targets(40)
+            model.fit(rows, targets, BATCH, epochs=2, verbose=0, callbacks=list(callbacks))
+            return model.get_weights()
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            guard = g.NaNGuard(every=1)
+            for one, other in zip(weights(guard), weights(), strict=True):
+                np.testing.assert_array_equal(one, other)
+
+        assert guard.found is None
+
+
+class TestTheLayer:
+    def test_is_named_with_the_models_around_it(self) -> None:
+        inner = keras.Sequential([keras.layers.Dense(3, name="deep")], name="inner")
+        model, guard = w.a_model(inner), g.NaNGuard()
+        inner.layers[0].bias.assign([0.0, np.nan, 0.0])
+        with pytest.warns(RuntimeWarning, match="was not finite before the first batch"):
+            fit(model, guard)
+
+        assert found_by(guard).layer.endswith("inner/deep")
+        assert (found_by(guard).variable, found_by(guard).epoch) == ("bias", 0)

@@ -1,0 +1,42 @@
+"""NaNGuard on JAX, against truth from below: when the host could begin each step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.imported_later import ImportedLater
+
+if TYPE_CHECKING:
+    import keras
+
+    from tests.keras import builders_batches as w
+    from trainer_hooks import nan_guard as g
+else:
+    keras = ImportedLater("keras")
+    w = ImportedLater("tests.keras.builders_batches")
+    g = ImportedLater("trainer_hooks.nan_guard")
+
+pytestmark = pytest.mark.keras_jax
+
+
+class TestATrainingThatRunsAhead:
+    """On JAX the host runs ahead of the device, so whoever waits for a step is seen."""
+
+    def test_still_does_although_each_step_is_checked(self) -> None:
+        guard = g.NaNGuard(every=1)
+        if ahead_ratio() > 0.5:
+            pytest.skip("this Keras waits for each step itself")
+
+        assert ahead_ratio(guard) < 0.5 < ahead_ratio(w.Waits())  # the test can tell
+        assert guard.found is None
+
+
+def ahead_ratio(*callbacks: Any) -> float:
+    """When the last step of an epoch was begun, as a part of that epoch's time."""
+    model, seen = w.a_model(keras.layers.Lambda(w.slowly, output_shape=(3,))), w.Begins()
+    rows, targets = w.rows_and_targets(20)
+    model.fit(rows, targets, 4, epochs=2, verbose=0, callbacks=[*callbacks, seen])
+    began_s, *_, last_s, ended_s = seen.at_s
+    return float((last_s - began_s) / (ended_s - began_s))

@@ -1,0 +1,247 @@
+"""``NaNGuard``: a Keras 3 callback that names the layer that became NaN, and the batch."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import keras
+
+from trainer_hooks.keras_fit.finite_variables import LOOKS, Answer, layer_of, watched
+from trainer_hooks.quiet_warning import warn_quietly
+
+ON_FOUND: Final = ("stop", "raise", "warn")
+_MOST_UNREAD: Final = 4
+_MOST_ODD_LOSSES: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonFinite:
+    """A variable that was found to hold NaN or infinity. Epochs and batches count from 1.
+
+    Attributes:
+        layer: Where it belongs, with the models around it, such as ``"resnet/stem/bn"``.
+        variable: Such as ``"moving_variance"``.
+        others: How many other variables were found so at the same time.
+        epoch: The epoch that did it; 0 where it was so before the training.
+        first_batch: The first batch that may have done it; 0 likewise.
+        last_batch: The last one that may.
+        loss_batch: The first batch of this epoch whose logged loss was not finite, if that
+            was known by then.
+    """
+
+    layer: str
+    variable: str
+    others: int
+    epoch: int
+    first_batch: int
+    last_batch: int
+    loss_batch: int | None
+
+    def __str__(self) -> str:
+        others = f" (and {self.others} more)" if self.others else ""
+        return f"{self.variable} of layer {self.layer}{others} {self._when()}"
+
+    def _when(self) -> str:
+        if self.epoch == 0:
+            return "was not finite before the first batch"
+        if self.first_batch == self.last_batch:
+            batches = f"batch {self.last_batch}"
+        else:
+            batches = f"one of the batches {self.first_batch} to {self.last_batch}"
+        loss = (
+            "" if self.loss_batch is None else f"; the loss was not from batch {self.loss_batch} on"
+        )
+        return f"is not finite since {batches} of epoch {self.epoch}{loss}"
+
+
+class NonFiniteWeightsError(ArithmeticError):
+    """A training's weights or moving statistics are NaN or infinite; ``found`` says where."""
+
+    def __init__(self, found: NonFinite) -> None:
+        super().__init__(str(found))
+        self.found = found
+
+
+class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    """Watches the weights and the moving statistics of all layers for NaN and infinity.
+
+    A loss can look fine while a BatchNorm's moving variance is NaN, for only evaluation
+    uses it; and where the loss is NaN it does not say which layer was first. This says the
+    layer, the variable, the epoch and the batch.
+
+    Each check is one pass over all weights on the device. It is asked for in the training's
+    own thread between two steps, and its answer read when it is there: no step waits for
+    it, on JAX neither. What is promised:
+
+    * What becomes non-finite is found at the latest by the end of the epoch; with
+      ``on_found="raise"``, before callbacks that stand after this one save it.
+    * With ``every=1`` the very batch is named; else the batches since the check before, and
+      the first of them whose logged loss was not finite, if there is one.
+    * It is told as soon as the device has answered, mostly a batch or two after the check,
+      and at most four checks later: so many batches are trained in vain.
+    * Where the logged loss is not finite, all is checked at once, once an epoch.
+    * What is not finite before the first batch is told as that.
+
+    Only the first finding of a ``fit`` is told. Variables of integers, optimizers' and
+    metrics' are not looked at. It works on all three backends, with nested models, and on the
+    copies that train in a ``multi_gpu_model``; of variables with a copy on each device, the
+    first is looked at.
+
+    Args:
+        every: Batches from one check to the next, 1 or more.
+        on_found: ``"stop"`` ends the training as ``EarlyStopping`` does, with a warning;
+            ``"raise"`` raises ``NonFiniteWeightsError`` out of ``fit``; ``"warn"`` warns.
+
+    Attributes:
+        found: The finding of this ``fit``, or ``None``.
+
+    Raises:
+        ValueError: An argument is none of what is allowed.
+
+    Example:
+        ::
+
+            model.fit(batches, callbacks=[NaNGuard()])
+            # moving_variance of layer resnet/stem/bn is not finite since one of the batches
+            # 26 to 50 of epoch 2; the training is stopped
+    """
+
+    async_safe = True
+    """Keras then need not wait for each step on account of this callback."""
+
+    def __init__(self, every: int = 25, on_found: str = "stop") -> None:
+        super().__init__()
+        if not hasattr(every, "__index__") or isinstance(every, bool) or every < 1:
+            raise ValueError(f"every must be a whole number of batches, 1 or more, not {every!r}")
+        if on_found not in ON_FOUND:
+            raise ValueError(f"on_found must be one of {', '.join(ON_FOUND)}, not {on_found!r}")
+        self.found: NonFinite | None = None
+        self._every = every
+        self._on_found = on_found
+        self._is_watching = False
+
+    def on_train_begin(self, logs: object = None) -> None:
+        self.found = None
+        self._is_watching = True
+        self._has_begun = False
+        self._variables: tuple[Any, ...] = ()
+        self._unread: deque[_Unread] = deque()
+        self._epoch = 0
+        self._begin_epoch()
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        self._epoch = epoch + 1
+        self._begin_epoch()
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        # Keras calls this one between two steps in the thread that trains, on all backends:
+        # on JAX the step to come frees the very buffers that are to be looked at.
+        self._guarded(self._before_batch, batch)
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        # Maybe in another thread, after later batches began. Keras has the numbers by now.
+        if batch >= self._begun:
+            self._ended = batch + 1
+        loss = logs.get("loss") if isinstance(logs, dict) else None
+        odd = isinstance(loss, float) and not math.isfinite(loss)
+        if odd and len(self._odd_losses) < _MOST_ODD_LOSSES:
+            self._odd_losses.append(batch + 1)
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        self._guarded(self._after_epoch)
+
+    def _begin_epoch(self) -> None:
+        self._begun = self._ended = self._checked = 0
+        self._odd_losses: list[int] = []
+        self._has_followed_loss = False
+
+    def _guarded(self, look: Callable[..., None], *values: int) -> None:
+        if not self._is_watching:
+            return
+        try:
+            look(*values)
+        except NonFiniteWeightsError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the training goes on unwatched)
+            self._is_watching = False
+            warn_quietly(
+                f"NaNGuard watches no longer, for it failed: {type(error).__name__}: {error}",
+                callers_up=3,
+            )
+
+    def _before_batch(self, batch: int) -> None:
+        self._begun = batch
+        is_first = not self._has_begun
+        self._has_begun = True
+        if is_first or batch - self._checked >= self._every or self._follows_loss(batch):
+            self._ask(batch, before_all=is_first)
+        self._read(_MOST_UNREAD)
+
+    def _after_epoch(self) -> None:
+        if max(self._begun, self._ended) > self._checked:
+            self._ask(max(self._begun, self._ended))
+        self._read(0)
+
+    def _follows_loss(self, batch: int) -> bool:
+        if self._has_followed_loss or not self._odd_losses or batch == self._checked:
+            return False
+        self._has_followed_loss = True
+        return True
+
+    def _ask(self, batch: int, *, before_all: bool = False) -> None:
+        """Have all variables checked as they are after so many batches of the epoch."""
+        if not self._variables:  # a model may be built by its first batch
+            backend = keras.backend.backend()
+            # On JAX the property would put all of the training's state into the variables.
+            model = self._model if backend == "jax" else self.model
+            self._variables = watched(model)
+            if not self._variables:
+                return
+            self._look = LOOKS[backend](model, self._variables)
+        epoch, first = (0, 0) if before_all else (self._epoch, self._checked + 1)
+        self._unread.append(_Unread(self._look(), epoch, first, batch))
+        self._checked = batch
+
+    def _read(self, most_unread: int) -> None:
+        while self._unread and (
+            len(self._unread) > most_unread or self._unread[0].answer.is_there()
+        ):
+            asked = self._unread.popleft()
+            odd = [
+                variable
+                for variable, is_finite in zip(self._variables, asked.answer.read(), strict=True)
+                if not is_finite
+            ]
+            if odd:
+                self._tell(odd, asked)
+
+    def _tell(self, odd: Sequence[Any], asked: _Unread) -> None:
+        self._is_watching = False
+        self._unread.clear()
+        self.found = NonFinite(
+            layer=layer_of(self._model, odd[0]),
+            variable=odd[0].name,
+            others=len(odd) - 1,
+            epoch=asked.epoch,
+            first_batch=asked.first_batch,
+            last_batch=asked.last_batch,
+            loss_batch=min(self._odd_losses, default=None) if asked.epoch == self._epoch else None,
+        )
+        if self._on_found == "raise":
+            raise NonFiniteWeightsError(self.found)
+        if self._on_found == "stop":
+            self._model.stop_training = True
+        stopped = "; the training is stopped" if self._on_found == "stop" else ""
+        warn_quietly(f"{self.found}{stopped}", callers_up=5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    answer: Answer
+    epoch: int
+    first_batch: int
+    last_batch: int
