@@ -27,6 +27,7 @@ EXPECTED_BESIDE = {
     "benchmarks",
     "deploy",
     "docs",
+    "examples",
     "prometheus",
     "pyproject.toml",
 }

@@ -94,7 +94,7 @@ def make_stand_ins() -> None:
     Must run before TensorFlow starts; importing ``trainer_hooks.multi_gpu``'s names does it.
 
     Raises:
-        ValueError: It is not a number from 1 to 64.
+        ValueError: It is not a number from 1 to 64, or TensorFlow has started already.
     """
     wanted = os.environ.get(STAND_INS, "")
     if not wanted:
@@ -105,7 +105,13 @@ def make_stand_ins() -> None:
     if tf.config.get_logical_device_configuration(host) is None:
         # One more than asked for: CPU:0 stays the host, which splits and merges.
         devices = [tf.config.LogicalDeviceConfiguration()] * (int(wanted) + 1)
-        tf.config.set_logical_device_configuration(host, devices)
+        try:
+            tf.config.set_logical_device_configuration(host, devices)
+        except RuntimeError as error:
+            raise ValueError(
+                f"${STAND_INS}={wanted} comes too late, because TensorFlow has started: import "
+                "multi_gpu_model before the first model or tensor is made"
+            ) from error
 
 
 def _stand_ins() -> list[str]:

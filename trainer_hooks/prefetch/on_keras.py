@@ -136,7 +136,7 @@ def prefetched(data: Any, depth: int, device: object) -> Any:  # noqa: ANN401
     kind = _BACKENDS.get(keras_backend() or "")
     if kind is not None:
         return PrefetchedPyDataset(data, depth, kind.backend().host_for(device))
-    if device is not None:
+    if device not in (None, "CPU:0", "/CPU:0"):
         raise ValueError(
             f"a PyDataset cannot be brought to {device!r} where Keras runs on TensorFlow, which "
             "does so itself: leave the device out"

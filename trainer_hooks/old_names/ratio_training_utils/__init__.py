@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from trainer_hooks.multi_gpu import multi_gpu_model as split_over
+
 if TYPE_CHECKING:
     import keras
 
@@ -26,6 +28,4 @@ def multi_gpu_model(
         gpus: How many GPUs, or which.
         ratios: One number for each; none at all for equal parts, as it is there.
     """
-    from trainer_hooks.multi_gpu import multi_gpu_model as split_over
-
     return split_over(model, gpus, ratios if len(ratios) else None)

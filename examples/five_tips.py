@@ -1,0 +1,43 @@
+"""Five tips for training on several GPUs, each as the lines it takes today."""
+
+import sys
+
+import keras
+import numpy as np
+
+from trainer_hooks import NaNGuard, devices, fixed_batches, multi_gpu_model, prefetch_to_device
+
+samples, features, batch_size = 1_000, 20, 64
+random = np.random.default_rng(0)
+x = random.normal(size=(samples, features)).astype("float32")
+y = random.integers(0, 2, samples)
+
+# Tip 5: count the GPUs without starting anything on them.
+print(f"{devices.gpu_count()} NVIDIA GPUs can be used")
+
+# Tip 1: training on several GPUs is one call, with as many as TensorFlow sees.
+model = keras.Sequential(
+    [
+        keras.Input((features,)),
+        keras.layers.Dense(64, activation="relu"),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dense(1, activation="sigmoid"),
+    ]
+)
+parallel_model = multi_gpu_model(model)
+parallel_model.compile(optimizer="adam", loss="binary_crossentropy", metrics=["accuracy"])
+gpus = len(parallel_model.devices)
+print(f"Each batch is split over {', '.join(parallel_model.devices)}")
+
+# Tip 2: every batch of one size that every GPU has a part of, and a guard against NaN.
+data = fixed_batches((x, y), batch_size - batch_size % gpus, multiple_of=gpus, tail="repeat")
+
+# Tip 3: the next batches are made while a step is at work.
+parallel_model.fit(prefetch_to_device(data), epochs=2, verbose=2, callbacks=[NaNGuard()])
+
+# Tip 4: the model that was made parallel has the trained weights, and is what gets saved.
+path = sys.argv[1] if len(sys.argv) > 1 else "trained.keras"
+parallel_model.save(path)
+loaded = keras.models.load_model(path)
+same = np.array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
+print(f"Saved as {path}, a model for one device; it predicts the same: {same}")
