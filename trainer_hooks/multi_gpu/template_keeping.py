@@ -37,7 +37,7 @@ class Template:
             carry(source, target)
 
 
-class _AfterEachEpoch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+class TemplateUpdate(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
     """Comes before the user's callbacks, so that those find the trained weights in the template."""
 
     def on_epoch_begin(self, epoch: int, logs: Setting = None) -> None:
@@ -92,7 +92,7 @@ class KeepsTemplate:
     ) -> Setting:
         """As Keras does. The template has the trained weights after each epoch and at the end."""
         self._take_from_template()
-        keeper = _AfterEachEpoch()
+        keeper = TemplateUpdate()
         if isinstance(callbacks, keras.callbacks.CallbackList):
             keeper.set_model(self)
             callbacks.append(keeper)
