@@ -1,0 +1,70 @@
+"""The example on unequal GPUs splits as it is told, by words or while it trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.imported_later import ImportedLater
+
+example: Any = ImportedLater("trainer_hooks.examples.unequal_gpus")
+
+pytestmark = pytest.mark.multi_gpu
+
+
+def after_typing(*read: bytes | None) -> Any:
+    """The model of a training at whose batches' ends this could be read."""
+    to_read = iter(read)
+    typed = example.TypedRatios(lambda: next(to_read))
+    typed.set_model(SimpleNamespace(ratios=[1, 1], stop_training=False))
+    for batch in range(len(read)):
+        typed.on_train_batch_end(batch)
+    return typed.model
+
+
+class TestWhatIsTyped:
+    @pytest.mark.parametrize("line", [b"3 2\n", b"3:2\n", b" 3.0  2 \r\n"])
+    def test_is_the_new_ratios(self, line: bytes) -> None:
+        assert after_typing(line).ratios == [3, 2]
+
+    def test_counts_once_the_line_is_whole(self) -> None:
+        assert after_typing(b"3 ").ratios == [1, 1]
+        assert after_typing(b"3 ", b"2\n4 ").ratios == [3, 2]
+
+    def test_changes_nothing_where_it_is_no_numbers(self, capsys: Any) -> None:
+        assert after_typing(b"three to two\n").ratios == [1, 1]
+        assert "'three to two' changes nothing" in capsys.readouterr().out
+
+    def test_may_end_the_training(self) -> None:
+        assert after_typing(b"stop\n").stop_training
+
+    def test_is_not_asked_for_again_once_nobody_can_type(self) -> None:
+        asked: list[None] = []
+        typed = example.TypedRatios(lambda: asked.append(None))
+
+        typed.on_train_batch_end(0)
+        typed.on_train_batch_end(1)
+
+        assert asked == [None]
+
+
+class TestTheExample:
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            (["--ratios", "3", "2", "1"], "one number for each GPU"),
+            (["--ratios", "3", "0"], "positive, finite numbers"),
+            (["--speeds", "480", "0"], "at least 1"),
+        ],
+    )
+    def test_refuses_what_cannot_be_before_it_trains(
+        self, words: list[str], says: str, tmp_path: Path, capsys: Any
+    ) -> None:
+        with pytest.raises(SystemExit) as ended:
+            example.main(["--spans", str(tmp_path / "busy.jsonl"), *words])
+
+        assert ended.value.code == 2
+        assert says in capsys.readouterr().err
