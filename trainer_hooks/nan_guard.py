@@ -52,9 +52,7 @@ class NonFinite:
             batches = f"batch {self.last_batch}"
         else:
             batches = f"one of the batches {self.first_batch} to {self.last_batch}"
-        loss = (
-            "" if self.loss_batch is None else f"; the loss was not from batch {self.loss_batch} on"
-        )
+        loss = "" if self.loss_batch is None else f", nor the loss from batch {self.loss_batch} on"
         return f"is not finite since {batches} of epoch {self.epoch}{loss}"
 
 
@@ -182,8 +180,12 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self._read(_MOST_UNREAD)
 
     def _after_epoch(self) -> None:
-        if max(self._begun, self._ended) > self._checked:
-            self._ask(max(self._begun, self._ended))
+        done = max(self._begun, self._ended)
+        steps = (self.params or {}).get("steps")  # the last of several steps a call may be none
+        if steps is not None:
+            done = min(done, int(steps))
+        if done > self._checked:
+            self._ask(done)
         self._read(0)
 
     def _follows_loss(self, batch: int) -> bool:

@@ -33,6 +33,22 @@ class TestATrainingThatRunsAhead:
         assert guard.found is None
 
 
+@pytest.mark.parametrize(
+    ("odd_batch", "said"), [(8, "one of the batches 7 to 9"), (10, "batch 10 of")]
+)
+def test_of_several_steps_in_a_call_the_batches_of_that_call_are_named(
+    odd_batch: int, said: str
+) -> None:
+    """They are counted to the end of the data, in the midst of a call."""
+    rows, targets = w.rows_and_targets(40)
+    rows[4 * odd_batch - 1] = float("inf")
+    model = w.a_model()
+    model.compile("sgd", "mse", steps_per_execution=3)
+
+    with pytest.warns(RuntimeWarning, match=f"since {said}"):
+        model.fit(rows, targets, 4, shuffle=False, verbose=0, callbacks=[g.NaNGuard(every=1)])
+
+
 def ahead_ratio(*callbacks: Any) -> float:
     """When the last step of an epoch was begun, as a part of that epoch's time."""
     model, seen = w.a_model(keras.layers.Lambda(w.slowly, output_shape=(3,))), w.Begins()
