@@ -13,7 +13,7 @@ MOST_POINTS: Final = 12
 STEADIEST: Final = 8.0
 """A point counts as so many intervals at most, so that it follows slow changes."""
 
-_APART: Final = 0.04
+_APART: Final = 0.1
 """Points nearer to each other say nothing of the slope: their noise is larger than it."""
 
 _FLATTEST: Final = 0.15

@@ -1,0 +1,88 @@
+"""How near the best ratio is a balancer, after how many changes, on GPUs it never saw?
+
+    python -m benchmarks.bench_balance [MACHINES]
+
+Each machine is drawn from a seed: two, three or four GPUs up to four times apart in
+speed, affine, saturating or working in waves, some short of memory, with up to 4 % of
+noise a step. The controller begins with equal parts, is told the busy seconds of 20
+steps at a time, for 40 intervals; then one GPU takes 1.25, 1.5 or 2 times as long, for
+40 more. The peer is the best of all splits of the same machine, known without noise; what
+equal parts would have given stands beside it. The article's pair comes first.
+"""
+
+from __future__ import annotations
+
+import sys
+from random import Random
+from statistics import median
+
+from gpumon.core.shares import split_counts
+from tests.builders_gpus import (
+    Levelled,
+    best_speed,
+    controller_of,
+    drawn_machine,
+    level,
+    slow_down,
+)
+from trainer_hooks.balance.simulated_gpus import SimulatedMachine, article_machine
+
+FIRST_SEED = 5_000_000
+MACHINES = 300
+INTERVALS = 40
+GOAL = 0.98
+MOST_CHANGES = 10
+
+Rows = tuple[list[Levelled], list[Levelled], list[float]]
+
+
+def levelled_twice(machine: SimulatedMachine, total: int, random: Random, rows: Rows) -> None:
+    """Level a machine, slow one GPU down, and level it again."""
+    first, again, even = rows
+    equal = split_counts(total, [1] * len(machine.gpus))
+    if all(n <= gpu.holds for n, gpu in zip(equal, machine.gpus, strict=True)):
+        even.append(machine.true_speed(equal) / best_speed(machine, total))
+    controller = controller_of(machine, total)
+    first.append(level(machine, controller, intervals=INTERVALS))
+    slow_down(machine, random.randrange(len(machine.gpus)), by=random.choice((1.25, 1.5, 2.0)))
+    again.append(level(machine, controller, intervals=INTERVALS))
+
+
+def show(name: str, outcomes: list[Levelled], even: list[float]) -> bool:
+    """Print a row; whether both goals were met by all."""
+    parts = [outcome.part_of_best for outcome in outcomes]
+    changes = [len(outcome.changes) for outcome in outcomes]
+    below = sum(part < GOAL for part in parts)
+    equal = f"{median(even):>8.1%}" if even else f"{'':>8}"
+    print(
+        f"{name:<28}{len(parts):>6}{median(parts):>9.2%}{min(parts):>9.2%}{below:>8}"
+        f"{median(changes):>9.1f}{max(changes):>6}{equal}"
+    )
+    return below == 0 and max(changes) <= MOST_CHANGES
+
+
+def main() -> int:
+    """Print the table; 1 where a goal is missed."""
+    machines = int(sys.argv[1]) if len(sys.argv) > 1 else MACHINES
+    print(f"{'':<28}{'runs':>6}{'of best':>9}{'worst':>9}{'< 98 %':>8}", end="")
+    print(f"{'changes':>9}{'most':>6}{'equal':>8}")
+    met = []
+    article: Rows = ([], [], [])
+    for seed in range(20):
+        noise = 0.0 if seed == 0 else 0.02
+        levelled_twice(article_machine(noise=noise, seed=seed), 1024, Random(seed), article)
+    met += [show("the article's pair", article[0], article[2])]
+    met += [show("... after a slow-down", article[1], [])]
+    for gpus in (2, 3, 4):
+        rows: Rows = ([], [], [])
+        for seed in range(FIRST_SEED, FIRST_SEED + machines):
+            machine, total = drawn_machine(seed, gpus=gpus)
+            levelled_twice(machine, total, Random(seed), rows)
+        met += [show(f"{gpus} GPUs drawn", rows[0], rows[2])]
+        met += [show("... after a slow-down", rows[1], [])]
+    print(f"goal: at least {GOAL:.0%} of the best within {MOST_CHANGES} changes, all of them")
+    return int(not all(met))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""The largest batch that a GPU holds: doubled until it does not fit, then halved in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+_FINENESS: Final = 64
+"""The search ends when the answer is known to a part of so many."""
+
+ROUND_TO: Final = 8
+LARGEST: Final = 1 << 20
+
+SamplesASecond = float
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One batch, and what came of it: samples a second, ``None`` where memory ran out."""
+
+    batch: int
+    samples_a_second: SamplesASecond | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFound:
+    """The end of a search.
+
+    Attributes:
+        fits: The largest batch that was trained.
+        advised: With a margin, a multiple of 8 where it is large enough; it was trained
+            after memory had run out for the last time.
+        tries: In their order.
+    """
+
+    fits: int
+    advised: int
+    tries: tuple[Try, ...]
+
+
+def find_batch(
+    trained: Callable[[int], SamplesASecond | None],
+    *,
+    first: int = 64,
+    margin: float = 0.05,
+    most: int = LARGEST,
+) -> BatchFound | None:
+    """Search.
+
+    Args:
+        trained: Tries a batch: samples a second, or ``None`` where it does not fit.
+        first: To begin with.
+        margin: The part of the largest batch to stay away from it: memory is never twice
+            as free.
+        most: No batch is tried beyond.
+
+    Returns:
+        What was found; ``None`` where not even one sample fits.
+
+    >>> found = find_batch(lambda batch: 100.0 if batch <= 1000 else None)
+    >>> found.fits, found.advised, [one.batch for one in found.tries[:6]]
+    (992, 936, [64, 128, 256, 512, 1024, 768])
+    """
+    search = _Search(trained)
+    fits, too_large = search.doubled(min(first, most), most)
+    while fits and too_large is not None and too_large - fits > max(1, fits // _FINENESS):
+        middle = (fits + too_large) // 2
+        if search.fits(middle):
+            fits = middle
+        else:
+            too_large = middle
+    advised = fits
+    while advised:
+        advised = _rounded(int(advised * (1 - margin))) or 1
+        if search.fits(advised):
+            return BatchFound(fits, advised, tuple(search.tries))
+        if advised == 1:
+            break
+    return None
+
+
+class _Search:
+    def __init__(self, trained: Callable[[int], SamplesASecond | None]) -> None:
+        self._trained = trained
+        self.tries: list[Try] = []
+
+    def fits(self, batch: int) -> bool:
+        self.tries.append(Try(batch, self._trained(batch)))
+        return self.tries[-1].samples_a_second is not None
+
+    def doubled(self, batch: int, most: int) -> tuple[int, int | None]:
+        """The last power that fits, 0 for none, and the first that does not."""
+        too_large = None
+        while batch and not self.fits(batch):
+            too_large, batch = batch, batch // 2
+        while batch and too_large is None and batch < most:
+            larger = min(batch * 2, most)
+            if self.fits(larger):
+                batch = larger
+            else:
+                too_large = larger
+        return batch, too_large
+
+
+def _rounded(batch: int) -> int:
+    return batch // ROUND_TO * ROUND_TO if batch >= 4 * ROUND_TO else batch

@@ -1,0 +1,170 @@
+"""Real training: the article's model with Keras on TensorFlow, on GPUs or logical devices."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from gpumon.errors import SourceUnavailableError, UsageError
+from trainer_hooks.trainer_bench.engine import BatchTooLargeError, BenchStep
+
+if TYPE_CHECKING:
+    import keras
+
+_SIDE: Final = 28
+_CLASSES: Final = 10
+_NAME: Final = re.compile(r"(GPU|CPU):(\d+)")
+_OUT_OF_MEMORY: Final = ("resource_exhausted", "out of memory", "oom when allocating")
+_WIDTHS: Final = {
+    # Filters of the first convolutions, of the later ones, and of the dense layers.
+    "full": ((32, 64, 128, 256), (512, 512, 512, 512), (2048, 2048, 2048, 2048, 2048, 1024)),
+    "small": ((4, 8), (8,), (32,)),
+}
+
+
+class KerasEngine:
+    """A convolutional net for images of digits, with many more layers than they need.
+
+    The images are noise, made once: what is measured is the GPU, not the data.
+    """
+
+    is_simulated = False
+
+    def __init__(self, gpus: Sequence[str] = (), *, size: str = "full") -> None:
+        """Start TensorFlow, with logical CPU devices where ``CPU:1`` or more is asked for.
+
+        Args:
+            gpus: What will be trained on, such as ``GPU:0`` or ``CPU:1``.
+            size: ``"full"``, the article's net, or ``"small"``, which a CPU can train.
+
+        Raises:
+            SourceUnavailableError: No TensorFlow, or no GPU where one is wanted.
+            UsageError: A name that is no device's.
+        """
+        strange = [gpu for gpu in gpus if not _NAME.fullmatch(gpu)]
+        if strange:
+            raise UsageError(f"{strange[0]} is no device: write 0, GPU:0 or CPU:1")
+        self._size = size
+        self._tf = _tensorflow()
+        self._cpus = [gpu for gpu in gpus if gpu.startswith("CPU")]
+        self._make_logical_cpus()
+        self._logical = [
+            f"{device.device_type}:{device.name.rsplit(':', 1)[-1]}"
+            for device in self._tf.config.list_logical_devices()
+        ]
+        missing = [gpu for gpu in gpus if gpu not in self._logical]
+        if not self._cpus and (missing or not self.gpus()):
+            what = f"{missing[0]} is not here" if self.gpus() and missing else "no GPU can be seen"
+            raise SourceUnavailableError(
+                f"{what}; --simulate needs none, and --gpus CPU:1 CPU:2 --model small trains "
+                "on the CPU"
+            )
+
+    def devices(self) -> tuple[str, ...]:
+        lines = []
+        for device in self._tf.config.list_physical_devices():
+            facts = self._tf.config.experimental.get_device_details(device)
+            name = facts.get("device_name", "")
+            lines.append(f"{device.name.removeprefix('/physical_device:')}  {name}".rstrip())
+        return (*lines, *(f"{cpu}  logical CPU device" for cpu in self._cpus))
+
+    def gpus(self) -> tuple[str, ...]:
+        return tuple(self._cpus or (name for name in self._logical if name.startswith("GPU")))
+
+    def train(self, gpus: Sequence[str], batches: Sequence[int]) -> Iterator[BenchStep]:
+        import keras
+
+        total = sum(batches)
+        model = None
+        try:
+            model = self._model(gpus, batches)
+            images, labels = _noise(total)
+            self._train_once(model, images, labels)
+            while True:
+                began = time.perf_counter()
+                self._train_once(model, images, labels)
+                yield BenchStep(total, time.perf_counter() - began)
+        except Exception as error:
+            if not _is_out_of_memory(error):
+                raise
+            raise BatchTooLargeError(None) from None  # its traceback would hold the tensors
+        finally:
+            del model
+            keras.backend.clear_session()
+            gc.collect()
+
+    def _train_once(self, model: keras.Model, images: object, labels: object) -> None:
+        # The loss comes to the host, so the step is over when this returns.
+        float(model.train_on_batch(images, labels))
+
+    def _model(self, gpus: Sequence[str], batches: Sequence[int]) -> keras.Model:
+        from trainer_hooks.multi_gpu import multi_gpu_model
+
+        if len(gpus) > 1:
+            model = multi_gpu_model(get_model(self._size), gpus=list(gpus), ratios=list(batches))
+        else:
+            with self._tf.device(gpus[0] if gpus else self.gpus()[0]):
+                model = get_model(self._size)
+        model.compile(optimizer="adam", loss="categorical_crossentropy")
+        return model
+
+    def _make_logical_cpus(self) -> None:
+        if not self._cpus:
+            return
+        most = 1 + max(int(cpu.split(":")[1]) for cpu in self._cpus)
+        host = self._tf.config.list_physical_devices("CPU")[0]
+        parts = [self._tf.config.LogicalDeviceConfiguration()] * most
+        self._tf.config.set_logical_device_configuration(host, parts)
+
+
+def get_model(size: str = "full") -> keras.Model:
+    """The net that the article maxes its GPUs with, of Keras 3, or a small one of its kind.
+
+    Args:
+        size: ``"full"`` or ``"small"``.
+    """
+    import keras
+
+    early, late, dense = _WIDTHS[size]
+    layers: list[object] = [keras.Input((_SIDE, _SIDE, 1))]
+    for widths in (early, late):
+        layers += [
+            keras.layers.Conv2D(width, 3, padding="same", activation="relu") for width in widths
+        ]
+        layers.append(keras.layers.MaxPooling2D())
+    layers.append(keras.layers.Flatten())
+    layers += [keras.layers.Dense(width, activation="relu") for width in dense]
+    layers.append(keras.layers.Dense(_CLASSES, activation="softmax"))
+    return keras.Sequential(layers)
+
+
+def _noise(samples: int) -> tuple[Any, Any]:
+    """Images and labels: a batch of them, the same at every step."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    images = random.random((samples, _SIDE, _SIDE, 1), dtype=np.float32)
+    labels = np.eye(_CLASSES, dtype=np.float32)[random.integers(0, _CLASSES, samples)]
+    return images, labels
+
+
+def _tensorflow() -> Any:  # noqa: ANN401 (TensorFlow has no types)
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        import tensorflow
+    except ModuleNotFoundError as error:
+        raise SourceUnavailableError(
+            "TensorFlow is not installed (`pip install 'gpumon-starvation[tensorflow]'`); "
+            "--simulate needs neither it nor a GPU"
+        ) from error
+    return tensorflow
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    said = f"{type(error).__name__} {error}".lower()
+    return "resourceexhausted" in said or any(words in said for words in _OUT_OF_MEMORY)

@@ -1,0 +1,247 @@
+"""The command ``trainer-bench``: words in, lines or JSON out, one sentence for each error."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from gpumon.errors import GpumonError, UsageError
+from trainer_hooks.trainer_bench.engine import Engine
+from trainer_hooks.trainer_bench.modes import (
+    best_ratio,
+    largest_batches,
+    scaling,
+    training_runs,
+)
+from trainer_hooks.trainer_bench.progress import progress_for
+from trainer_hooks.trainer_bench.session import SIMULATED, Outcome, Session
+from trainer_hooks.trainer_bench.svg_plot import svg_of
+
+_DESCRIPTION: Final = """\
+How fast one GPU or several train, and which batches and ratios suit them.
+
+Trains a convolutional net with many layers on made-up images, with Keras on
+TensorFlow, and prints samples a second (sps). The first batch is not timed.
+"""
+
+_EXAMPLES: Final = """\
+examples:
+  trainer-bench --batches 64                        the default GPU
+  trainer-bench --gpus 0 1 --batches 512 355        two GPUs, 867 samples a step
+  trainer-bench --gpus 0 1 --batches 1388 --balance the ratio that suits them
+  trainer-bench --gpus 0 --find-batch               what its memory holds
+  trainer-bench --batches 256 --scaling 1 2 4       is it worth more GPUs?
+  trainer-bench --simulate --batches 1388 --balance the same without a GPU
+  trainer-bench --gpus CPU:1 CPU:2 --batches 32 16 --model small
+                                                    on parts of the CPU
+
+exit codes: 0 done, 1 the work failed, 2 wrong words, 3 no GPU
+
+--json prints one object: trainer_bench (1), simulated, devices, notices, mode
+("runs", "balance", "find_batch" or "scaling") and what that mode measured;
+rates are samples a second, times seconds, and null means nobody can tell.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the bench.
+
+    Returns:
+        0 done, 1 the work failed, 2 usage, 3 no GPU.
+    """
+    args = _parser().parse_args(argv)
+    try:
+        _check(args)
+        return _run(args)
+    except GpumonError as error:
+        print(f"trainer-bench: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stdout = None  # the reader has seen enough
+        return 0
+    except OSError as error:
+        print(f"trainer-bench: {error.strerror or error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="trainer-bench",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--batches", nargs="+", type=_count, default=[], metavar="N",
+        help="samples of a step for each GPU; with --balance one number may be their sum",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gpus", nargs="+", type=_gpu, default=[], metavar="GPU",
+        help="0 or GPU:0, or CPU:1 for a logical device; the default GPU if not given",
+    )  # fmt: skip
+    parser.add_argument("--runs", type=_count, default=3, metavar="N", help="default: 3")
+    parser.add_argument(
+        "--seconds", type=_seconds, default=10.0, metavar="S", help="of each run; default: 10"
+    )
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--balance", action="store_true", help="find the best ratio of the GPUs")
+    mode.add_argument("--find-batch", action="store_true", help="the largest batch that fits")
+    mode.add_argument(
+        "--scaling", nargs="+", type=_count, metavar="N", help="the speed of 1, 2, 4, ... GPUs"
+    )
+    parser.add_argument(
+        "--margin", type=_part, default=0.05, metavar="PART",
+        help="to stay away from the largest batch, 0 to 0.9; default: 0.05",
+    )  # fmt: skip
+    parser.add_argument(
+        "--model", choices=("full", "small"), default="full", help="small: a CPU can do it"
+    )
+    parser.add_argument(
+        "--simulate", nargs="?", const="fast,slow", metavar="fast,slow",
+        help="the article's two GPUs, or a list of them; needs no GPU",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="one JSON object, see below")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="a picture of the result")
+    return parser
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what makes no sense, before anything slow is started.
+
+    Raises:
+        UsageError: With the sentence.
+    """
+    if args.plot is not None and args.plot.suffix != ".svg":
+        raise UsageError(f"{args.plot} is no .svg: the plot is written as SVG")
+    if len(set(args.gpus)) < len(args.gpus):
+        raise UsageError(f"--gpus {' '.join(args.gpus)} names a GPU twice")
+    many = len(args.batches)
+    if args.find_batch:
+        if many > 1:
+            raise UsageError("--find-batch begins with one batch size, 64 if none is given")
+    elif not many:
+        raise UsageError(
+            "You must specify at least one batch size: --batches 64, or with two GPUs "
+            "--batches 512 355"
+        )
+    else:
+        _check_numbers(many, args)
+
+
+def _check_numbers(many: int, args: argparse.Namespace) -> None:
+    gpus = max(1, len(args.gpus))
+    if args.scaling:
+        if many > 1:
+            raise UsageError("--scaling takes one batch size, that of each GPU")
+    elif many != gpus and not (args.balance and many == 1):
+        words = f"{many} after --batches"
+        raise UsageError(f"You must specify a batch size for each GPU: {gpus} of them, and {words}")
+
+
+def _run(args: argparse.Namespace) -> int:
+    engine = _engine(args)
+    session = Session(
+        engine=engine,
+        gpus=tuple(args.gpus),
+        batches=tuple(args.batches),
+        seconds=args.seconds,
+        progress=progress_for(sys.stderr),
+        say=_say_nothing if args.json else _say,
+    )
+    if engine.is_simulated:
+        session.say(SIMULATED)
+    for line in engine.devices():
+        session.say(line)
+    outcome = _outcome(session, args)
+    if args.json:
+        told = {
+            "trainer_bench": 1,
+            "simulated": engine.is_simulated,
+            "devices": list(engine.devices()),
+            "notices": session.notices,
+            **outcome.fields,
+        }
+        print(json.dumps(told, indent=2))
+    if args.plot is not None:
+        _write_plot(outcome, args.plot, is_simulated=engine.is_simulated)
+        session.say(f"\nPlot: {args.plot}")
+    sys.stdout.flush()
+    return 0
+
+
+def _outcome(session: Session, args: argparse.Namespace) -> Outcome:
+    if args.balance:
+        return best_ratio(session)
+    if args.find_batch:
+        return largest_batches(session, args.margin)
+    if args.scaling:
+        return scaling(session, tuple(args.scaling))
+    return training_runs(session, args.runs)
+
+
+def _engine(args: argparse.Namespace) -> Engine:
+    if args.simulate is not None:
+        from trainer_hooks.trainer_bench.simulated_engine import SimulatedEngine
+
+        return SimulatedEngine(tuple(args.simulate.split(",")))
+    from trainer_hooks.trainer_bench.keras_engine import KerasEngine
+
+    return KerasEngine(tuple(args.gpus), size=args.model)
+
+
+def _write_plot(outcome: Outcome, path: Path, *, is_simulated: bool) -> None:
+    plot = outcome.plot
+    if is_simulated:
+        plot = replace(plot, title=f"{plot.title} (SIMULATED)")
+    path.write_text(svg_of(plot), encoding="utf-8")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _say_nothing(line: str) -> None:
+    del line
+
+
+def _count(word: str) -> int:
+    if not word.isascii() or not word.isdigit() or not 1 <= int(word) <= 1 << 30:
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 1 or more")
+    return int(word)
+
+
+def _seconds(word: str) -> float:
+    return _number(word, least=0.0, most=86_400.0, what="a number of seconds above 0")
+
+
+def _part(word: str) -> float:
+    if word == "0":
+        return 0.0
+    return _number(word, least=0.0, most=0.9, what="a part from 0 to 0.9")
+
+
+def _number(word: str, *, least: float, most: float, what: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not least < value <= most:
+        raise argparse.ArgumentTypeError(f"{word!r} is not {what}")
+    return value
+
+
+def _gpu(word: str) -> str:
+    if word.isascii() and word.isdigit():
+        return f"GPU:{int(word)}"
+    if re.fullmatch(r"(GPU|CPU):\d+", word.upper()):
+        return word.upper()
+    raise argparse.ArgumentTypeError(f"{word!r} is no GPU: write 0, GPU:0 or CPU:1")

@@ -1,0 +1,111 @@
+"""Some seconds of training, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from trainer_hooks.trainer_bench.engine import BenchStep, Engine
+from trainer_hooks.trainer_bench.progress import Progress
+
+DEFAULT_GPU = "default GPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All that was trained since the warm-up.
+
+    Attributes:
+        gpus: Names; none for the default device.
+        batches: Samples of each step for each.
+        samples: Trained in all.
+        seconds: They took.
+        steps: They took.
+        busy_seconds: Of each GPU in all; ``None`` where the engine cannot tell.
+    """
+
+    gpus: tuple[str, ...]
+    batches: tuple[int, ...]
+    samples: int = 0
+    seconds: float = 0.0
+    steps: int = 0
+    busy_seconds: tuple[float, ...] | None = field(default=None)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of a step."""
+        return sum(self.batches)
+
+    @property
+    def samples_a_second(self) -> float:
+        """Of all GPUs together."""
+        return self.samples / self.seconds if self.seconds else 0.0
+
+    @property
+    def of_each_gpu(self) -> tuple[float, ...]:
+        """Samples a second of each GPU: its part of the whole."""
+        whole = self.samples_a_second
+        return tuple(whole * batch / self.global_batch for batch in self.batches)
+
+    @property
+    def step_seconds(self) -> float:
+        """The mean step."""
+        return self.seconds / self.steps if self.steps else 0.0
+
+    def and_then(self, step: BenchStep) -> Measured:
+        """With a step more."""
+        busy = step.busy_seconds
+        if busy is not None and self.busy_seconds is not None:
+            busy = tuple(a + b for a, b in zip(self.busy_seconds, busy, strict=True))
+        return Measured(
+            self.gpus, self.batches, self.samples + step.samples, self.seconds + step.seconds,
+            self.steps + 1, busy,
+        )  # fmt: skip
+
+
+def runs_of(
+    engine: Engine,
+    gpus: Sequence[str],
+    batches: Sequence[int],
+    *,
+    runs: int,
+    seconds: float,
+    progress: Progress,
+) -> Iterator[Measured]:
+    """Train in runs of some seconds each, and tell after each what came of all so far.
+
+    Raises:
+        BatchTooLargeError: A GPU does not hold its part.
+    """
+    measured = Measured(tuple(gpus), tuple(batches))
+    training = engine.train(gpus, batches)
+    name = " ".join(gpus) or DEFAULT_GPU
+    try:
+        for run in range(runs):
+            with progress.bar(f"{name} [{measured.global_batch}]", seconds) as advance:
+                while measured.seconds < (run + 1) * seconds:
+                    step = next(training)
+                    measured = measured.and_then(step)
+                    advance(step.seconds)
+            yield measured
+    finally:
+        close = getattr(training, "close", None)
+        if close is not None:
+            close()
+
+
+def measure(
+    engine: Engine,
+    gpus: Sequence[str],
+    batches: Sequence[int],
+    *,
+    seconds: float,
+    progress: Progress,
+) -> Measured:
+    """One run.
+
+    Raises:
+        BatchTooLargeError: A GPU does not hold its part.
+    """
+    (measured,) = runs_of(engine, gpus, batches, runs=1, seconds=seconds, progress=progress)
+    return measured

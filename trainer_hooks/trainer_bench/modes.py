@@ -1,0 +1,216 @@
+"""What the bench can do: runs as the article has them, a ratio, a batch, a scaling table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon.core.shares import simple_ratios
+from gpumon.errors import GpumonError, UsageError
+from trainer_hooks.trainer_bench.batch_search import Try, find_batch
+from trainer_hooks.trainer_bench.engine import BatchTooLargeError
+from trainer_hooks.trainer_bench.measuring import DEFAULT_GPU, Measured, runs_of
+from trainer_hooks.trainer_bench.ratio_search import RatioFound, RatioSearch
+from trainer_hooks.trainer_bench.session import Json, Outcome, Session, fields_of, out_of_memory
+from trainer_hooks.trainer_bench.svg_plot import Plot, Series
+
+RUNS_OF_THE_AUTHOR = 8
+"""By hand, in the article: 64, 256, 1024; 512 on the other; 512+512, 512+355, 1024+710, 820+568."""
+
+_SPEED = "samples a second"
+
+
+def training_runs(session: Session, runs: int) -> Outcome:
+    """Train in some runs and print the speed so far after each."""
+    session.say(
+        f"\nEach of the {runs} training runs should take about {session.seconds:g} seconds..."
+    )
+    told = []
+    try:
+        for measured in runs_of(
+            session.engine, session.gpus, session.batches,
+            runs=runs, seconds=session.seconds, progress=session.progress,
+        ):  # fmt: skip
+            told.append(measured)
+            _say_run(session, measured)
+    except BatchTooLargeError as error:
+        raise out_of_memory(error, session.gpus, session.batches) from error
+    session.notice_of(sum(session.batches))
+    names = session.gpus or (DEFAULT_GPU,)
+    series = [
+        Series(f"{name} [{batch}]", tuple((m.seconds, m.of_each_gpu[at]) for m in told))
+        for at, (name, batch) in enumerate(zip(names, session.batches, strict=True))
+    ]
+    if len(names) > 1:
+        series.append(Series("Total", tuple((m.seconds, m.samples_a_second) for m in told)))
+    plot = Plot(
+        "Training speed", f"global batch {sum(session.batches)}, mean since the warm-up",
+        "seconds trained", _SPEED, tuple(series),
+    )  # fmt: skip
+    return Outcome({"mode": "runs", "runs": [fields_of(measured) for measured in told]}, plot)
+
+
+def _say_run(session: Session, measured: Measured) -> None:
+    after = f"After {measured.samples} samples"
+    if len(measured.batches) == 1:
+        name = measured.gpus[0] if measured.gpus else f"{DEFAULT_GPU}:"
+        session.say(f"{after} {name} {measured.samples_a_second:.0f}sps")
+        return
+    session.say(after)
+    for name, batch, speed in zip(
+        measured.gpus, measured.batches, measured.of_each_gpu, strict=True
+    ):
+        session.say(f"{name}[{batch}] {speed:.0f}sps")
+    session.say(f"Total:[{measured.global_batch}] {measured.samples_a_second:.0f}sps")
+
+
+def best_ratio(session: Session) -> Outcome:
+    """Find the ratio under which the GPUs are done together, and say what it gives."""
+    gpus = session.gpus or session.engine.gpus()
+    if len(gpus) < 2:
+        raise UsageError("--balance needs two GPUs or more: name them with --gpus")
+    batch = sum(session.batches)
+    most_runs = max(RUNS_OF_THE_AUTHOR - 1, 2 * len(gpus) + 2)
+
+    def trained(names: Sequence[str], batches: Sequence[int]) -> Measured:
+        try:
+            measured = session.measure(names, batches)
+        except BatchTooLargeError:
+            session.say(f"{_split(names, batches)}: out of memory")
+            raise
+        session.say(f"{_split(names, batches)}: {measured.samples_a_second:.0f}sps")
+        return measured
+
+    search = RatioSearch(trained, gpus, batch)
+    session.say(f"\nEach GPU alone at two batches, then all of them at {batch}")
+    found = search.search(most_runs=most_runs)
+    best = found.best
+    session.say(
+        f"\nBest: {_split(best.gpus, best.batches)} {best.samples_a_second:.0f}sps, "
+        f"{best.samples_a_second / found.peaks:.1%} of what they did alone, "
+        f"after {found.runs} runs"
+    )
+    session.say(f"ratios={list(found.ratios)}")
+    session.notice_of(batch)
+    return Outcome(_ratio_fields(found), _ratio_plot(found))
+
+
+def _split(gpus: Sequence[str], batches: Sequence[int]) -> str:
+    return " ".join(f"{gpu}[{n}]" for gpu, n in zip(gpus, batches, strict=True))
+
+
+def _ratio_fields(found: RatioFound) -> Json:
+    return {
+        "mode": "balance",
+        "ratios": list(simple_ratios(found.best.batches)),
+        "batches": list(found.best.batches),
+        "samples_per_second": round(found.best.samples_a_second, 2),
+        "part_of_solo_speeds": round(found.best.samples_a_second / found.peaks, 4),
+        "run_count": found.runs,
+        "alone": [fields_of(measured) for measured in found.alone],
+        "together": [fields_of(measured) for measured in found.together],
+    }
+
+
+def _ratio_plot(found: RatioFound) -> Plot:
+    gpus = found.best.gpus
+    series = [
+        Series(
+            f"{gpu} alone",
+            tuple(
+                sorted(
+                    (float(m.global_batch), m.samples_a_second)
+                    for m in found.alone
+                    if m.gpus == (gpu,)
+                )
+            ),
+        )
+        for gpu in gpus
+    ]
+    best = found.best
+    together = ((float(best.global_batch), best.samples_a_second),)
+    series.append(Series(f"all in ratios {list(found.ratios)}", together, is_line=False))
+    return Plot(
+        "The best ratio", f"{_split(gpus, best.batches)}: {best.samples_a_second:.0f} {_SPEED}",
+        "samples in a batch", _SPEED, tuple(series),
+    )  # fmt: skip
+
+
+def largest_batches(session: Session, margin: float) -> Outcome:
+    """The largest batch that each GPU holds, alone."""
+    gpus = session.gpus or session.engine.gpus()[:1]
+    first = session.batches[0] if session.batches else 64
+    rows: list[Json] = []
+    series = []
+    for gpu in gpus:
+
+        def trained(batch: int, gpu: str = gpu) -> float | None:
+            try:
+                speed = session.measure([gpu], [batch]).samples_a_second
+            except BatchTooLargeError:
+                session.say(f"{gpu}[{batch}]: out of memory")
+                return None
+            session.say(f"{gpu}[{batch}]: {speed:.0f}sps")
+            return speed
+
+        session.say(f"\nThe largest batch that {gpu} holds")
+        found = find_batch(trained, first=first, margin=margin)
+        if found is None:
+            raise GpumonError(f"{gpu} does not hold a single sample: is its memory in use?")
+        session.say(f"{gpu}: {found.fits} fit; {found.advised} with a margin of {margin:.0%}")
+        session.notice_of(found.advised)
+        rows.append(
+            {"gpu": gpu, "fits": found.fits, "advised": found.advised,
+             "tries": [_try_fields(one) for one in found.tries]}
+        )  # fmt: skip
+        points = {(float(t.batch), t.samples_a_second) for t in found.tries if t.samples_a_second}
+        series.append(Series(gpu, tuple(sorted(points))))
+    session.say(f"\n--batches {' '.join(str(row['advised']) for row in rows)}")
+    plot = Plot(
+        "Speed against batch, as far as memory goes", f"margin {margin:.0%}",
+        "samples in a batch", _SPEED, tuple(series),
+    )  # fmt: skip
+    return Outcome({"mode": "find_batch", "gpus": rows}, plot)
+
+
+def _try_fields(one: Try) -> Json:
+    speed = one.samples_a_second
+    return {
+        "batch": one.batch,
+        "samples_per_second": None if speed is None else round(speed, 2),
+    }
+
+
+def scaling(session: Session, counts: tuple[int, ...]) -> Outcome:
+    """The speed of more and more GPUs, each with the same batch."""
+    gpus = session.gpus or session.engine.gpus()
+    if max(counts) > len(gpus):
+        raise UsageError(f"--scaling asks for {max(counts)} GPUs, and there are {len(gpus)}")
+    (batch,) = session.batches
+    session.say(f"\n{'GPUs':>4} {'batch':>7} {'samples/s':>10} {'speed-up':>9} {'efficiency':>11}")
+    rows: list[Json] = []
+    for count in counts:
+        names, batches = gpus[:count], (batch,) * count
+        try:
+            speed = session.measure(names, batches).samples_a_second
+        except BatchTooLargeError as error:
+            raise out_of_memory(error, names, batches) from error
+        first = rows[0] if rows else {"gpu_count": count, "samples_per_second": speed}
+        gain = speed / first["samples_per_second"]
+        efficiency = gain * first["gpu_count"] / count
+        rows.append(
+            {"gpu_count": count, "global_batch": batch * count, "samples_per_second": speed,
+             "speed_up": gain, "efficiency": efficiency}
+        )  # fmt: skip
+        session.say(
+            f"{count:>4} {batch * count:>7} {speed:>10.0f} {gain:>8.2f}x {efficiency:>11.1%}"
+        )
+    session.notice_of(batch * max(counts))
+    each = rows[0]["samples_per_second"] / rows[0]["gpu_count"]
+    plot = Plot(
+        "Scaling", f"{batch} samples on each GPU", "GPUs", _SPEED,
+        (
+            Series("measured", tuple((r["gpu_count"], r["samples_per_second"]) for r in rows)),
+            Series("ideal", tuple((float(n), each * n) for n in counts), is_faint=True),
+        ),
+    )  # fmt: skip
+    return Outcome({"mode": "scaling", "rows": rows}, plot)

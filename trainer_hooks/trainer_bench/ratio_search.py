@@ -1,0 +1,151 @@
+"""The best ratio of some GPUs in few runs: each alone at two batches, then all together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gpumon.core.shares import simple_ratios, split_counts
+from gpumon.errors import GpumonError
+from trainer_hooks.balance.solver import Room, best_split
+from trainer_hooks.balance.speed_curve import SpeedCurve
+from trainer_hooks.trainer_bench.engine import BatchTooLargeError
+from trainer_hooks.trainer_bench.measuring import Measured
+
+Trainer = Callable[[Sequence[str], Sequence[int]], Measured]
+
+_CLEAR = 0.02
+_GOOD_ENOUGH = 0.02
+
+
+@dataclass(slots=True)
+class RatioFound:
+    """What a search has done, and what it came to.
+
+    Attributes:
+        alone: The runs of single GPUs.
+        together: Those of all, the best of which counts; memory may have run out in others.
+        runs: How many there were, those without memory among them.
+    """
+
+    alone: list[Measured] = field(default_factory=list)
+    together: list[Measured] = field(default_factory=list)
+    runs: int = 0
+
+    @property
+    def best(self) -> Measured:
+        """The fastest run of all GPUs."""
+        return max(self.together, key=lambda measured: measured.samples_a_second)
+
+    @property
+    def ratios(self) -> tuple[int, ...]:
+        """Ready for ``multi_gpu_model(ratios=...)``."""
+        return simple_ratios(self.best.batches)
+
+    @property
+    def peaks(self) -> float:
+        """Samples a second if each GPU did as well among others as alone at its best batch."""
+        names = {measured.gpus for measured in self.alone}
+        return sum(max(m.samples_a_second for m in self.alone if m.gpus == name) for name in names)
+
+
+class RatioSearch:
+    """Looks for the best ratio of some GPUs at one global batch."""
+
+    def __init__(self, trainer: Trainer, gpus: Sequence[str], batch: int) -> None:
+        self._train = trainer
+        self._gpus = tuple(gpus)
+        self._batch = batch
+        self._limits: list[int | None] = [None] * len(self._gpus)
+        self._curves = [SpeedCurve() for _ in self._gpus]
+        self.found = RatioFound()
+
+    def search(self, *, most_runs: int) -> RatioFound:
+        """Do it.
+
+        Args:
+            most_runs: All together; two for each GPU and one more are needed at least.
+
+        Raises:
+            GpumonError: The GPUs do not hold the batch.
+        """
+        even = split_counts(self._batch, [1] * len(self._gpus))
+        for place, part in enumerate(even):
+            for batch in (part, max(1, part // 2)):
+                self._try_alone(place, batch)
+        while not self._is_done(most_runs):
+            counts = self._next_split()
+            if any(counts == measured.batches for measured in self.found.together):
+                break
+            self._try_together(counts)
+        if not self.found.together:
+            raise GpumonError(
+                f"memory runs out with a batch of {self._batch} on {' '.join(self._gpus)}: "
+                "take a smaller one (--find-batch tells what each GPU holds)"
+            )
+        return self.found
+
+    def _is_done(self, most_runs: int) -> bool:
+        if self.found.runs >= most_runs:
+            return True
+        if not self.found.together:
+            return False
+        busy = self.found.together[-1].busy_seconds
+        return busy is None or min(busy) >= (1 - _GOOD_ENOUGH) * max(busy)
+
+    def _try_alone(self, place: int, batch: int) -> None:
+        limit = self._limits[place]
+        if limit is not None and batch > limit:
+            batch = limit
+        measured = self._tried([self._gpus[place]], [batch], [place])
+        if measured is not None:
+            self.found.alone.append(measured)
+            self._learn(place, batch, _busy(measured)[0])
+
+    def _try_together(self, counts: Sequence[int]) -> None:
+        measured = self._tried(self._gpus, counts, range(len(self._gpus)))
+        if measured is None:
+            return
+        self.found.together.append(measured)
+        if measured.busy_seconds is not None:
+            self._curves = [
+                curve.changed_to(count, seconds)
+                for curve, count, seconds in zip(self._curves, counts, _busy(measured), strict=True)
+            ]
+
+    def _tried(
+        self, gpus: Sequence[str], counts: Sequence[int], places: Sequence[int]
+    ) -> Measured | None:
+        self.found.runs += 1
+        try:
+            return self._train(gpus, counts)
+        except BatchTooLargeError as error:
+            blamed = range(len(counts)) if error.gpu is None else [error.gpu]
+            for at in blamed:
+                known = self._limits[places[at]]
+                less = counts[at] - 1 if error.gpu is not None else int(counts[at] * 0.9)
+                self._limits[places[at]] = less if known is None else min(known, less)
+            return None
+
+    def _learn(self, place: int, batch: int, seconds: float) -> None:
+        curve = self._curves[place]
+        self._curves[place] = curve.with_seen(batch, seconds, tolerance=_CLEAR)
+
+    def _next_split(self) -> tuple[int, ...]:
+        rooms = [
+            Room(1, self._batch if limit is None else max(1, min(limit, self._batch)))
+            for limit in self._limits
+        ]
+        if not all(curve.points for curve in self._curves):
+            raise GpumonError("a GPU could not be measured alone: memory ran out at each batch")
+        try:
+            return best_split([curve.seconds_of for curve in self._curves], self._batch, rooms)
+        except ValueError as error:
+            raise GpumonError(f"memory runs out: {error}; take a smaller batch") from error
+
+
+def _busy(measured: Measured) -> tuple[float, ...]:
+    """Seconds of a step that each GPU was busy; of the step itself where nobody can tell."""
+    if measured.busy_seconds is None:
+        return (measured.step_seconds,) * len(measured.batches)
+    return tuple(seconds / measured.steps for seconds in measured.busy_seconds)

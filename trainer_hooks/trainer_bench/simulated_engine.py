@@ -1,0 +1,76 @@
+"""Training on simulated GPUs: no framework, no GPU, and no waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gpumon.errors import UsageError
+from trainer_hooks.balance.simulated_gpus import (
+    SimulatedOutOfMemoryError,
+    article_machine,
+)
+from trainer_hooks.trainer_bench.engine import BatchTooLargeError, BenchStep
+
+_NOISE: Final = 0.01
+_WHO: Final = {
+    "fast": "a GTX 1080 Ti as the article on two unequal GPUs measured it",
+    "slow": "a GTX 1080 that fits what the article says of it",
+}
+
+
+class SimulatedEngine:
+    """The article's GPUs, in any number; a second of training takes no time.
+
+    >>> engine = SimulatedEngine(("fast", "slow"))
+    >>> step = next(engine.train(["GPU:0"], [64]))
+    >>> step.samples, round(step.seconds, 2)
+    (64, 0.09)
+    """
+
+    is_simulated = True
+
+    def __init__(self, names: Sequence[str] = ("fast", "slow"), *, seed: int = 0) -> None:
+        """Make the machine.
+
+        Args:
+            names: ``"fast"`` or ``"slow"`` for each GPU.
+            seed: Of the noise, 1 % a step.
+
+        Raises:
+            UsageError: There is no GPU of that name.
+        """
+        strange = [name for name in names if name not in _WHO]
+        if strange or not names:
+            raise UsageError(
+                f"there is no simulated GPU {strange[0] if strange else ''!r}: "
+                "--simulate takes fast and slow, separated by commas"
+            )
+        self._names = tuple(names)
+        self._machine = article_machine(names, noise=_NOISE, seed=seed)
+
+    def devices(self) -> tuple[str, ...]:
+        return tuple(
+            f"{gpu}  SIMULATED {name}: {_WHO[name]}"
+            for gpu, name in zip(self.gpus(), self._names, strict=True)
+        )
+
+    def gpus(self) -> tuple[str, ...]:
+        return tuple(f"GPU:{at}" for at in range(len(self._names)))
+
+    def train(self, gpus: Sequence[str], batches: Sequence[int]) -> Iterator[BenchStep]:
+        known = self.gpus()
+        strange = [gpu for gpu in gpus if gpu not in known]
+        if strange:
+            raise UsageError(f"there is no {strange[0]} here: there are {', '.join(known)}")
+        numbers = [known.index(gpu) for gpu in gpus] or [0]
+        self._step(numbers, batches)
+        while True:
+            yield self._step(numbers, batches)
+
+    def _step(self, numbers: Sequence[int], batches: Sequence[int]) -> BenchStep:
+        try:
+            step = self._machine.train(batches, numbers)
+        except SimulatedOutOfMemoryError as error:
+            raise BatchTooLargeError(error.gpu) from error
+        return BenchStep(sum(batches), step.seconds, step.busy_seconds)
