@@ -55,6 +55,7 @@ class Training:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith("{"):
+                self.process.kill()
                 result: dict[str, Any] = json.loads(line)
                 return result
         self._errors.seek(0)

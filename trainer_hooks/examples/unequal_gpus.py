@@ -123,13 +123,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     tf.config.threading.set_inter_op_parallelism_threads(count + 4)
     spans = [BusySpans(args.spans, args.first_gpu + number) for number in range(count)]
     print(_what_to_do(args.spans, args.speeds, ratios), flush=True)
-    print(json.dumps(_train(args, ratios, spans)), flush=True)
+    _train(args, ratios, spans)
     return 0
 
 
-def _train(
-    args: argparse.Namespace, ratios: Sequence[float], spans: Sequence[BusySpans]
-) -> dict[str, Any]:
+def _train(args: argparse.Namespace, ratios: Sequence[float], spans: Sequence[BusySpans]) -> None:
     # CPU:0 stays the host; the next ones stand for the GPUs.
     stand_ins = {
         f"CPU:{number}": SimulatedGpu(speed, of_gpu)
@@ -150,17 +148,36 @@ def _train(
     sleeps = Sleeps()
     data = SlowRows(args.batch, args.steps, args.latency_ms / 1000, sleeps)
     tagger = PhaseTagger(run=args.run, gpus=[args.first_gpu + gpu for gpu in gpus])
-    callbacks = [tagger, TypedRatios(typed)]
     began_s = time.monotonic()
+
+    def say(_: object = None) -> None:
+        result = {
+            "steps": int(model.optimizer.iterations.numpy()),
+            "ratios": model.ratios,
+            "wall_seconds": time.monotonic() - began_s,
+            **_truth([of_gpu.spans_ns for of_gpu in spans], sleeps.spans_ns.get(INPUT, [])),
+        }
+        print(json.dumps(result), flush=True)
+
+    # Not after ``fit``: TensorFlow may take seconds more to let go of batches that nobody wants.
+    at_the_end = keras.callbacks.LambdaCallback(on_train_end=say)
+    callbacks = [tagger, TypedRatios(typed), at_the_end]
     model.fit(data, epochs=args.epochs, verbose=0, callbacks=callbacks)
+
+
+def _truth(
+    spans_ns: Sequence[Sequence[tuple[int, int]]], fetches_ns: Sequence[tuple[int, int]]
+) -> dict[str, Any]:
+    """What the GPUs did, by their own notes; nanoseconds of CLOCK_MONOTONIC."""
+    busy_ns = [span for of_gpu in spans_ns for span in of_gpu]
+    first_ns = min((start for start, _ in busy_ns), default=0)
+    last_ns = max((end for _, end in busy_ns), default=0)
+    within = [(max(start, first_ns), min(end, last_ns)) for start, end in fetches_ns]
     return {
-        "steps": int(model.optimizer.iterations.numpy()),
-        "ratios": model.ratios,
-        "wall_seconds": time.monotonic() - began_s,
-        "busy_seconds": [of_gpu.busy_ns / 1e9 for of_gpu in spans],
-        "imbalance_seconds": imbalance_seconds([of_gpu.spans_ns for of_gpu in spans]),
-        "input_seconds": _input_seconds(
-            sleeps.spans_ns.get(INPUT, []), [span for of_gpu in spans for span in of_gpu.spans_ns]
+        "busy_seconds": [sum(end - start for start, end in of_gpu) / 1e9 for of_gpu in spans_ns],
+        "imbalance_seconds": imbalance_seconds(spans_ns),
+        "input_seconds": unoccupied_seconds(
+            [wait for wait in within if wait[0] < wait[1]], busy_ns
         ),
     }
 
@@ -178,16 +195,6 @@ def imbalance_seconds(spans_ns: Sequence[Sequence[tuple[int, int]]]) -> list[flo
         unoccupied_seconds([span for other in spans_ns if other is not own for span in other], own)
         for own in spans_ns
     ]
-
-
-def _input_seconds(
-    waits_ns: Sequence[tuple[int, int]], busy_ns: Sequence[tuple[int, int]]
-) -> float:
-    """How long no GPU computed while a batch was fetched, once the first step had begun."""
-    first_ns = min((start for start, _ in busy_ns), default=0)
-    last_ns = max((end for _, end in busy_ns), default=0)
-    within = [(max(start, first_ns), min(end, last_ns)) for start, end in waits_ns]
-    return unoccupied_seconds([(start, end) for start, end in within if start < end], busy_ns)
 
 
 def _what_to_do(spans: Path, speeds: Sequence[float], ratios: Sequence[float]) -> str:
