@@ -1,0 +1,162 @@
+"""Fits in turns, in TensorFlow's interpreter, each over devices that sleep: prints JSON.
+
+    python -m benchmarks.rivals.ratio_fits --part overhead --step-ms 50 --rounds 5
+
+For each case, a list of rounds; for each round, seconds from the beginning of
+each step to that of the next, as the first device itself saw them.
+``bench_ratio_model`` starts this and says what the cases are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+os.environ["KERAS_BACKEND"] = "tensorflow"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import tensorflow as tf
+
+from tests.multi_gpu import slow_devices as slow
+
+DEVICES = ("CPU:1", "CPU:2", "CPU:3", "CPU:4")
+slow.threads_for_sleepers()
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0],
+    [tf.config.LogicalDeviceConfiguration()] * (len(DEVICES) + 1),
+)
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
+from trainer_hooks.multi_gpu import multi_gpu_model  # noqa: E402
+
+PER_DEVICE = 50
+STEPS = 20
+FEATURES = 32
+
+
+class Case(NamedTuple):
+    """A compiled model, its batch, and the devices that it trains on."""
+
+    model: Any
+    batch: int
+    devices: slow.SlowDevices
+
+
+Builder = Callable[[slow.SlowDevices], Any]
+
+
+def deep_classifier(devices: slow.SlowDevices) -> Any:  # noqa: ANN401
+    """Twenty dense layers with BatchNorm: 122 variables, 40 of them moving statistics."""
+    layers = keras.layers
+    block = [[layers.Dense(32), layers.BatchNormalization(), layers.ReLU()] for _ in range(20)]
+    last = [slow.SlowLayer(devices), layers.Dense(10, activation="softmax")]
+    return keras.Sequential([layers.Input((FEATURES,)), *chain(*block), *last])
+
+
+def one(step_s: float, build: Builder = slow.slow_classifier) -> Case:
+    """Plain Keras: one device that takes ``step_s`` for its samples."""
+    devices = slow.SlowDevices([step_s / PER_DEVICE])
+    return Case(_compiled(build(devices)), PER_DEVICE, devices)
+
+
+def mirrored(step_s: float, count: int, build: Builder) -> Case:
+    """Plain MirroredStrategy, whose parts are equal."""
+    devices = slow.SlowDevices([step_s / PER_DEVICE] * count)
+    with tf.distribute.MirroredStrategy(list(DEVICES[:count])).scope():
+        model = _compiled(build(devices))
+    return Case(model, PER_DEVICE * count, devices)
+
+
+def ratio(
+    step_s: float,
+    ratios: Sequence[int],
+    build: Builder = slow.slow_classifier,
+    *,
+    is_timed: bool = False,
+) -> Case:
+    """The ratio model on devices as unequal as the ratios: each takes ``step_s`` for its part."""
+    count = len(ratios)
+    batch = PER_DEVICE * count
+    devices = slow.SlowDevices([step_s * sum(ratios) / (part * batch) for part in ratios])
+    model = multi_gpu_model(build(devices), gpus=list(DEVICES[:count]), ratios=ratios)
+    if is_timed:
+        model.time_replicas()
+    return Case(_compiled(model), batch, devices)
+
+
+def _compiled(model: Any) -> Any:  # noqa: ANN401
+    model.compile(
+        optimizer=keras.optimizers.SGD(0.01),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def overhead(step_s: float, build: Builder = slow.slow_classifier) -> dict[str, Case]:
+    """The same model and the same global batch on two devices, in several ways, and on one."""
+    return {
+        "one": one(step_s, build),
+        "mirrored": mirrored(step_s, 2, build),
+        "even": ratio(step_s, (1, 1), build),
+        "3:2": ratio(step_s, (3, 2), build),
+        "timed": ratio(step_s, (3, 2), build, is_timed=True),
+    }
+
+
+def deep(step_s: float) -> dict[str, Case]:
+    """The same of a model with many variables."""
+    return overhead(step_s, deep_classifier)
+
+
+def scaling(step_s: float) -> dict[str, Case]:
+    """One to four devices that take ``step_s`` each for as many samples."""
+    more = {str(count): ratio(step_s, (1,) * count) for count in range(2, len(DEVICES) + 1)}
+    return {"1": one(step_s), **more}
+
+
+def taken(cases: dict[str, Case], rounds: int, steps: int) -> dict[str, list[list[float]]]:
+    """Fit each case once to trace it, then all in turns."""
+    figures: dict[str, list[list[float]]] = {name: [] for name in cases}
+    for case in cases.values():
+        _fit(case, 2)
+    for _ in range(rounds):
+        for name, case in cases.items():
+            figures[name].append(_fit(case, steps))
+    return figures
+
+
+def _fit(case: Case, steps: int) -> list[float]:
+    x = np.random.default_rng(0).random((case.batch * steps, FEATURES)).astype("float32")
+    y = np.zeros(len(x), int)
+    case.devices.spans.clear()
+    case.model.fit(x, y, batch_size=case.batch, shuffle=False, verbose=0)
+    return case.devices.step_seconds()
+
+
+PARTS: dict[str, Callable[[float], dict[str, Case]]] = {
+    "overhead": overhead,
+    "deep": deep,
+    "scaling": scaling,
+}
+
+
+def main() -> None:
+    """Print what was taken of each part, as one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", choices=tuple(PARTS), required=True)
+    parser.add_argument("--step-ms", type=float, required=True)
+    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    args = parser.parse_args()
+    cases = PARTS[args.part](args.step_ms / 1e3)
+    print(json.dumps(taken(cases, args.rounds, args.steps)))
+
+
+if __name__ == "__main__":
+    main()
