@@ -33,14 +33,14 @@ TensorFlow, and prints samples a second (sps). The first batch is not timed.
 
 _EXAMPLES: Final = """\
 examples:
-  trainer-bench --batches 64                        the default GPU
-  trainer-bench --gpus 0 1 --batches 512 355        two GPUs, 867 samples a step
-  trainer-bench --gpus 0 1 --batches 1388 --balance the ratio that suits them
-  trainer-bench --gpus 0 --find-batch               what its memory holds
+  trainer-bench --batches 64                         the default GPU
+  trainer-bench --gpus 0 1 --batches 512 355         two GPUs, 867 samples a step
+  trainer-bench --gpus 0 1 --batches 1388 --balance  the ratio that suits them
+  trainer-bench --gpus 0 --find-batch                what its memory holds
   trainer-bench --batches 256 --scaling 1 2 4       is it worth more GPUs?
-  trainer-bench --simulate --batches 1388 --balance the same without a GPU
+  trainer-bench --simulate --batches 1388 --balance  the same without a GPU
   trainer-bench --gpus CPU:1 CPU:2 --batches 32 16 --model small
-                                                    on parts of the CPU
+                                                     on parts of the CPU
 
 exit codes: 0 done, 1 the work failed, 2 wrong words, 3 no GPU
 
@@ -82,7 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--batches", nargs="+", type=_count, default=[], metavar="N",
-        help="samples of a step for each GPU; with --balance one number may be their sum",
+        help="samples of a step for each GPU; with --balance one number may be their sum, and "
+        "none is 512 for each",
     )  # fmt: skip
     parser.add_argument(
         "--gpus", nargs="+", type=_gpu, default=[], metavar="GPU",
@@ -128,7 +129,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.find_batch:
         if many > 1:
             raise UsageError("--find-batch begins with one batch size, 64 if none is given")
-    elif not many:
+    elif not many and not args.balance:
         raise UsageError(
             "You must specify at least one batch size: --batches 64, or with two GPUs "
             "--batches 512 355"
@@ -142,7 +143,7 @@ def _check_numbers(many: int, args: argparse.Namespace) -> None:
     if args.scaling:
         if many > 1:
             raise UsageError("--scaling takes one batch size, that of each GPU")
-    elif many != gpus and not (args.balance and many == 1):
+    elif many != gpus and not (args.balance and many < 2):
         words = f"{many} after --batches"
         raise UsageError(f"You must specify a batch size for each GPU: {gpus} of them, and {words}")
 

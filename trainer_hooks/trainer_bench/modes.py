@@ -16,6 +16,9 @@ from trainer_hooks.trainer_bench.svg_plot import Plot, Series
 RUNS_OF_THE_AUTHOR = 8
 """By hand, in the article: 64, 256, 1024; 512 on the other; 512+512, 512+355, 1024+710, 820+568."""
 
+BATCH_OF_EACH = 512
+"""Samples of each GPU, on average, where ``--balance`` is given no batch."""
+
 _SPEED = "samples a second"
 
 
@@ -68,7 +71,7 @@ def best_ratio(session: Session) -> Outcome:
     gpus = session.gpus or session.engine.gpus()
     if len(gpus) < 2:
         raise UsageError("--balance needs two GPUs or more: name them with --gpus")
-    batch = sum(session.batches)
+    batch = sum(session.batches) or BATCH_OF_EACH * len(gpus)
     most_runs = max(RUNS_OF_THE_AUTHOR - 1, 2 * len(gpus) + 2)
 
     def trained(names: Sequence[str], batches: Sequence[int]) -> Measured:
@@ -111,21 +114,19 @@ def _ratio_fields(found: RatioFound) -> Json:
     }
 
 
+def _points_of(found: RatioFound, gpu: str, at: int) -> set[tuple[float, float]]:
+    """Speeds of one GPU against its batch: alone, and among others where its work is told."""
+    alone = {(float(m.global_batch), m.samples_a_second) for m in found.alone if m.gpus == (gpu,)}
+    return alone | {
+        (float(m.batches[at]), m.batches[at] * m.steps / m.busy_seconds[at])
+        for m in found.together
+        if m.busy_seconds is not None
+    }
+
+
 def _ratio_plot(found: RatioFound) -> Plot:
     gpus = found.best.gpus
-    series = [
-        Series(
-            f"{gpu} alone",
-            tuple(
-                sorted(
-                    (float(m.global_batch), m.samples_a_second)
-                    for m in found.alone
-                    if m.gpus == (gpu,)
-                )
-            ),
-        )
-        for gpu in gpus
-    ]
+    series = [Series(gpu, tuple(sorted(_points_of(found, gpu, at)))) for at, gpu in enumerate(gpus)]
     best = found.best
     together = ((float(best.global_batch), best.samples_a_second),)
     series.append(Series(f"all in ratios {list(found.ratios)}", together, is_line=False))

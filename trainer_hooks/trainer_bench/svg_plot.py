@@ -170,7 +170,8 @@ def _text(  # noqa: PLR0913 (a place, words and how they look)
 
 def _ticks(most: float) -> list[float]:
     """Round numbers from 0 to a little beyond the largest value."""
-    rough = max(most, 1e-9) / (_TICKS - 1)
+    most = most or 1.0
+    rough = most / (_TICKS - 1)
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(unit * nice for nice in (1, 2, 2.5, 5, 10) if unit * nice >= rough)
     return [step * at for at in range(math.ceil(most / step - 1e-9) + 1)]

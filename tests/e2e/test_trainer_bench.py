@@ -1,0 +1,303 @@
+"""What a user sees of ``trainer-bench``: the article's lines, its errors, and what is new."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from trainer_hooks.trainer_bench.main import main
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SIMULATED = "SIMULATED: no GPU is used, and no figure here is a real one's"
+NO_BATCH = "You must specify at least one batch size"
+ONE_FOR_EACH = "You must specify a batch size for each GPU"
+
+
+@pytest.fixture
+def bench(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run the command; its exit code and what it said."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        try:
+            code = main(words)
+        except SystemExit as left:
+            code = int(left.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def speed_in(line: str) -> int:
+    found = re.search(r"(\d+)sps$", line)
+    assert found, line
+    return int(found[1])
+
+
+class TestRow5TheArticlesCommands:
+    """Row 5 of the acceptance table: ``--gpus``/``--batches``, same lines, same two errors."""
+
+    def test_row_5_two_gpus_print_the_same_lines(self, bench: Any) -> None:
+        code, out, err = bench("--simulate", "--gpus", "0", "1", "--batches", "512", "355")
+
+        lines = out.splitlines()
+        start = lines.index("Each of the 3 training runs should take about 10 seconds...")
+        assert (code, err) == (0, "")
+        assert [line.split("  ")[0] for line in lines[1:3]] == ["GPU:0", "GPU:1"]
+        run = lines[start + 1 : start + 5]
+        assert run[0] == "After 20808 samples"
+        assert [re.sub(r"\d+sps", "", line) for line in run[1:]] == [
+            "GPU:0[512] ",
+            "GPU:1[355] ",
+            "Total:[867] ",
+        ]
+        assert speed_in(run[1]) == pytest.approx(1196, rel=0.03)
+        assert speed_in(run[2]) == pytest.approx(829, rel=0.03)
+        assert speed_in(run[3]) == pytest.approx(2025, rel=0.03)
+        assert [line for line in lines if line.startswith("After")][1] == "After 41616 samples"
+
+    @pytest.mark.parametrize(
+        ("words", "name", "speed"),
+        [
+            (["--batches", "64"], "default GPU:", 683),
+            (["--gpus", "1", "--batches", "512"], "GPU:1", 878),
+        ],
+    )  # fmt: skip
+    def test_row_5_one_gpu_prints_one_line_a_run(
+        self, bench: Any, words: list[str], name: str, speed: int
+    ) -> None:
+        _, out, _ = bench("--simulate", *words)
+
+        runs = [line for line in out.splitlines() if line.startswith("After")]
+        assert len(runs) == 3
+        assert all(re.fullmatch(rf"After \d+ samples {name} \d+sps", line) for line in runs)
+        assert speed_in(runs[0]) == pytest.approx(speed, rel=0.02)
+
+    @pytest.mark.parametrize(
+        ("words", "error"),
+        [
+            ([], NO_BATCH),
+            (["--gpus", "0", "1"], NO_BATCH),
+            (["--gpus", "0", "1", "--batches", "512"], ONE_FOR_EACH),
+            (["--batches", "512", "355"], ONE_FOR_EACH),
+        ],
+    )  # fmt: skip
+    def test_row_5_the_same_two_errors(self, bench: Any, words: list[str], error: str) -> None:
+        code, out, err = bench("--simulate", *words)
+
+        assert (code, out) == (2, "")
+        assert err.startswith(f"trainer-bench: {error}")
+        assert len(err.splitlines()) == 1
+
+    def test_memory_that_runs_out_names_the_gpu(self, bench: Any) -> None:
+        code, _, err = bench("--simulate", "--gpus", "0", "1", "--batches", "1024", "710")
+
+        assert code == 1
+        assert "out of memory on GPU:1, which does not hold 710 samples" in err
+
+
+class TestWrongWords:
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["--batches", "0"], "'0' is no whole number"),
+            (["--batches", "sixty"], "'sixty' is no whole number"),
+            (["--batches", "64", "--gpus", "TPU:0"], "'TPU:0' is no GPU"),
+            (["--batches", "64", "64", "--gpus", "0", "0"], "names a GPU twice"),
+            (["--batches", "64", "--gpus", "7"], "there is no GPU:7 here"),
+            (["--batches", "64", "--seconds", "nan"], "'nan' is not a number of seconds"),
+            (["--batches", "64", "--plot", "a.png"], "a.png is no .svg"),
+            (["--batches", "64", "--scaling", "1", "4"], "asks for 4 GPUs, and there are 2"),
+            (["--batches", "64", "--balance", "--gpus", "0"], "--balance needs two GPUs"),
+            (["--find-batch", "--margin", "1"], "'1' is not a part from 0 to 0.9"),
+            (["--balance", "--find-batch"], "not allowed with"),
+        ],
+    )
+    def test_get_a_sentence_and_exit_2(self, bench: Any, words: list[str], said: str) -> None:
+        code, out, err = bench("--simulate", *words)
+
+        assert code == 2
+        assert said in err
+        assert "sps" not in out
+        assert "Traceback" not in err
+
+    def test_name_a_gpu_that_cannot_be_simulated(self, bench: Any) -> None:
+        code, _, err = bench("--simulate", "fast,tpu", "--batches", "64")
+
+        assert code == 2
+        assert "there is no simulated GPU 'tpu'" in err
+
+    def test_without_tensorflow_is_no_gpu(
+        self, bench: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "tensorflow", None)
+
+        code, _, err = bench("--batches", "64")
+
+        assert code == 3
+        assert "--simulate needs neither" in err
+
+
+class TestSimulated:
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["--batches", "64"],
+            ["--batches", "1388", "--balance"],
+            ["--find-batch"],
+            ["--batches", "64", "--scaling", "1", "2"],
+        ],
+    )
+    def test_says_so_in_every_output(self, bench: Any, tmp_path: Path, words: list[str]) -> None:
+        plot = tmp_path / "plot.svg"
+
+        _, text, _ = bench("--simulate", *words)
+        _, told, _ = bench("--simulate", *words, "--json", "--plot", str(plot))
+
+        assert text.splitlines()[0] == SIMULATED
+        assert json.loads(told)["simulated"] is True
+        assert "(SIMULATED)" in plot.read_text(encoding="utf-8")
+        ElementTree.parse(plot)
+
+
+class TestTheNotice:
+    @pytest.mark.parametrize(
+        ("batches", "comes"), [(["256", "256"], False), (["256", "257"], True)]
+    )
+    def test_comes_where_the_global_batch_passes_512(
+        self, bench: Any, batches: list[str], comes: bool
+    ) -> None:
+        _, out, _ = bench("--simulate", "--gpus", "0", "1", "--batches", *batches)
+
+        assert ("generalises worse" in out) == comes
+        assert ("docs/multi-gpu.md" in out) == comes
+
+
+class TestBalance:
+    def test_ends_with_ratios_ready_to_paste(self, bench: Any) -> None:
+        _, out, _ = bench("--simulate", "--batches", "1388", "--balance")
+
+        assert "ratios=[3, 2]" in out.splitlines()
+
+    def test_takes_512_samples_a_gpu_if_it_is_told_no_batch(self, bench: Any) -> None:
+        _, told, _ = bench("--simulate", "--balance", "--json")
+
+        assert sum(json.loads(told)["batches"]) == 1024
+
+
+class TestScaling:
+    def test_tells_speed_up_and_efficiency(self, bench: Any) -> None:
+        _, told, _ = bench(
+            "--simulate", "fast,fast,fast,fast", "--batches", "256", "--scaling", "1", "2", "4",
+            "--json",
+        )  # fmt: skip
+
+        rows = json.loads(told)["rows"]
+        assert [row["gpu_count"] for row in rows] == [1, 2, 4]
+        assert [row["global_batch"] for row in rows] == [256, 512, 1024]
+        for row in rows:
+            speed_up = row["samples_per_second"] / rows[0]["samples_per_second"]
+            assert row["speed_up"] == pytest.approx(speed_up)
+            assert row["efficiency"] == pytest.approx(speed_up / row["gpu_count"])
+
+
+class TestFindBatch:
+    def test_finds_what_each_gpu_of_the_article_holds(self, bench: Any) -> None:
+        _, told, _ = bench("--simulate", "--gpus", "0", "1", "--find-batch", "--json")
+
+        rows = json.loads(told)["gpus"]
+        assert [(row["gpu"], row["fits"]) for row in rows] == [("GPU:0", 1024), ("GPU:1", 640)]
+        assert all(row["advised"] <= 0.95 * row["fits"] for row in rows)
+        assert any(one["samples_per_second"] is None for one in rows[0]["tries"])
+
+
+def test_the_help_ends_with_examples_that_work(bench: Any) -> None:
+    code, out, _ = bench("--help")
+
+    examples = re.findall(r"^  trainer-bench (--simulate .*?)(?:  .*)?$", out, re.MULTILINE)
+    assert code == 0
+    assert examples
+    assert [bench(*example.split())[0] for example in examples] == [0] * len(examples)
+
+
+def test_the_command_runs_as_a_module_without_a_framework() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer_hooks.trainer_bench", "--simulate", "--batches", "64"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.startswith(SIMULATED)
+    assert done.stderr == ""
+
+
+REAL = """
+import json, sys
+import tensorflow as tf
+from trainer_hooks.trainer_bench import keras_engine
+from trainer_hooks.trainer_bench.main import main
+
+on_cpus = ["--gpus", "CPU:1", "CPU:2", "--model", "small", "--json"]
+trained_once = keras_engine.KerasEngine._train_once
+
+def with_little_memory(engine, model, images, labels):
+    if len(images) > 60:
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+    trained_once(engine, model, images, labels)
+
+codes = [main([*on_cpus, "--batches", "24", "8", "--runs", "2", "--seconds", "0.2"])]
+print("---")
+keras_engine.KerasEngine._train_once = with_little_memory
+on_one = ["--gpus", "CPU:1", "--model", "small", "--json"]
+codes.append(main([*on_one, "--find-batch", "--batches", "50", "--seconds", "0.01"]))
+print("---")
+codes.append(main([*on_cpus, "--batches", "60", "60"]))
+codes.append(main(["--gpus", "GPU:0", "--batches", "64"]))
+print(json.dumps(codes))
+"""
+
+
+@pytest.fixture(scope="module")
+def real() -> tuple[list[str], str]:
+    done = subprocess.run(
+        [sys.executable, "-c", REAL],
+        cwd=ROOT, capture_output=True, text=True, timeout=180, check=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    return done.stdout.split("---\n"), done.stderr
+
+
+@pytest.mark.keras_tensorflow
+class TestTheRealEngine:
+    """One process: TensorFlow takes seconds to start."""
+
+    def test_trains_unequal_parts_on_parts_of_a_cpu(self, real: tuple[list[str], str]) -> None:
+        told = json.loads(real[0][0])
+
+        first, last = told["runs"]
+        assert told["simulated"] is False
+        assert [gpu["batch"] for gpu in last["gpus"]] == [24, 8]
+        assert last["steps"] > first["steps"] >= 1
+        assert last["samples"] == 32 * last["steps"]
+        assert last["samples_per_second"] == pytest.approx(last["samples"] / last["seconds"], 0.01)
+
+    def test_survives_running_out_of_memory(self, real: tuple[list[str], str]) -> None:
+        found = json.loads(real[0][1])["gpus"]
+
+        assert [row["gpu"] for row in found] == ["CPU:1"]
+        assert all(58 <= row["fits"] <= 60 for row in found)
+        assert all(row["tries"][-1]["samples_per_second"] > 0 for row in found)
+
+    def test_says_what_failed_and_where_no_gpu_is(self, real: tuple[list[str], str]) -> None:
+        out, err = real
+
+        assert json.loads(out[2]) == [0, 0, 1, 3]
+        assert "trainer-bench: out of memory with 60 + 60 samples on CPU:1 CPU:2" in err
+        assert "trainer-bench: no GPU can be seen; --simulate needs none" in err

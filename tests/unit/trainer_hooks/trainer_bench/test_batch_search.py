@@ -1,0 +1,74 @@
+"""Specification of the search for the largest batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer_hooks.trainer_bench.batch_search import find_batch
+
+
+def holding(most: int) -> Callable[[int], float | None]:
+    return lambda batch: 100.0 if batch <= most else None
+
+
+class TestTheLargestBatch:
+    @given(st.integers(1, 100_000), st.integers(1, 4096), st.floats(0, 0.9))
+    def test_fits_and_nothing_clearly_larger_does(
+        self, most: int, first: int, margin: float
+    ) -> None:
+        found = find_batch(holding(most), first=first, margin=margin)
+
+        assert found is not None
+        assert found.fits <= most <= found.fits * (1 + 1 / 32) + 1
+        assert 1 <= found.advised <= found.fits
+
+    @given(st.integers(1, 100_000))
+    def test_is_advised_only_after_it_was_trained_last_of_all(self, most: int) -> None:
+        found = find_batch(holding(most))
+
+        assert found is not None
+        assert found.tries[-1].batch == found.advised
+        assert found.tries[-1].samples_a_second is not None
+
+    @given(st.integers(1, 1 << 20))
+    def test_takes_few_tries(self, most: int) -> None:
+        found = find_batch(holding(most))
+
+        assert found is not None
+        assert len(found.tries) <= 25
+
+    def test_is_advised_with_a_margin_and_as_a_multiple_of_eight(self) -> None:
+        found = find_batch(holding(1000), margin=0.1)
+
+        assert found is not None
+        assert found.advised <= 0.9 * found.fits
+        assert found.advised % 8 == 0
+
+    def test_that_memory_no_longer_holds_at_the_end_gives_way_to_a_smaller(self) -> None:
+        """What an out-of-memory error leaves behind may take room away."""
+        room = [1000]
+
+        def leaking(batch: int) -> float | None:
+            if batch <= room[0]:
+                return 100.0
+            room[0] -= 20
+            return None
+
+        found = find_batch(leaking)
+
+        assert found is not None
+        assert found.advised <= room[0] + 20
+
+    def test_is_not_there_where_not_even_one_sample_fits(self) -> None:
+        assert find_batch(holding(0)) is None
+
+    @pytest.mark.parametrize("most", [100, 4096])
+    def test_is_never_looked_for_beyond_what_was_allowed(self, most: int) -> None:
+        found = find_batch(holding(1 << 30), most=most)
+
+        assert found is not None
+        assert found.fits == max(one.batch for one in found.tries) == most
