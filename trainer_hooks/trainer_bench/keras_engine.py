@@ -117,8 +117,10 @@ class KerasEngine:
             return
         most = 1 + max(int(cpu.split(":")[1]) for cpu in self._cpus)
         host = self._tf.config.list_physical_devices("CPU")[0]
-        parts = [self._tf.config.LogicalDeviceConfiguration()] * most
-        self._tf.config.set_logical_device_configuration(host, parts)
+        there_are = len(self._tf.config.get_logical_device_configuration(host) or ())
+        if there_are < most:
+            parts = [self._tf.config.LogicalDeviceConfiguration()] * most
+            self._tf.config.set_logical_device_configuration(host, parts)
 
 
 def get_model(size: str = "full") -> keras.Model:
