@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -20,7 +21,7 @@ from tests.daemon import RunningDaemon
 from tests.needs import missing
 from tests.patience import wait_until
 from tests.trainings import read, reader_of
-from trainer_hooks.examples.busy_spans import unoccupied_seconds
+from trainer_hooks.examples.busy_spans import imbalance_seconds
 
 pytestmark = pytest.mark.multi_gpu
 
@@ -104,9 +105,7 @@ class Seen:
         spans_ns = self._spans_since(since)
         begun_ns = min(spans[0][0] for spans in spans_ns)
         passed_s = (max(spans[-1][1] for spans in spans_ns) - begun_ns) / 1e9
-        one, other = spans_ns
-        waits_s = unoccupied_seconds(other, one), unoccupied_seconds(one, other)
-        return [wait_s / passed_s for wait_s in waits_s]
+        return [wait_s / passed_s for wait_s in imbalance_seconds(spans_ns)]
 
     def true_skew_ratio(self, since: Seen | None = None) -> float:
         """1 - least busy / most busy, by their notes."""
@@ -158,7 +157,9 @@ class Watched:
     starved: dict[str, Any]
 
 
-def watch(daemon: RunningDaemon, training: Training, starved: Training) -> Watched:
+def watch(
+    daemon: RunningDaemon, training: Training, starved_result: Future[dict[str, Any]]
+) -> Watched:
     """Follow a training and do what the report says."""
 
     def advice() -> list[str]:
@@ -177,7 +178,7 @@ def watch(daemon: RunningDaemon, training: Training, starved: Training) -> Watch
     time.sleep(LEVEL_FOR_S)
     training.type("stop")
     steps = training.result()["steps"]
-    said = starved.result()
+    said = starved_result.result()
     daemon.settled_report()
     return Watched(ring_shares, even, changed, look(daemon), applied, steps, said)
 
@@ -194,7 +195,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             daemon, "starved", "--steps", "60", "--latency-ms", "200", "--first-gpu", "2"
         )
         try:
-            yield watch(daemon, training, starved)
+            with ThreadPoolExecutor() as readers:
+                yield watch(daemon, training, readers.submit(starved.result))
         finally:
             training.close()
             starved.close()
@@ -216,10 +218,11 @@ class TestTwoGpusThatAreUnequalAndGetTheSame:
     def test_are_told_the_ratios_of_their_speeds(self, watched: Watched) -> None:
         assert watched.applied == pytest.approx((0.6, 0.4), abs=0.01)
 
-    def test_are_advised_first_of_all_to_use_these(self, watched: Watched) -> None:
-        advice = watched.even.report["advice"][0]
+    def test_are_advised_to_use_these(self, watched: Watched) -> None:
+        (advice,) = (
+            advice for advice in watched.even.report["advice"] if advice["cause"] == "imbalance"
+        )
 
-        assert advice["cause"] == "imbalance"
         assert "skew 3" in advice["text"]
         assert "`multi_gpu_model(model, gpus=[0, 1], ratios=[3, 2])`" in advice["text"]
         assert advice["speedup_upper_bound"] == pytest.approx(1.25, abs=0.07)
@@ -237,10 +240,13 @@ class TestTheRatiosOfTheReportGivenToTheTrainingInMidFit:
         assert max(levelled) < 0.02
 
     def test_leave_no_more_imbalance_than_the_gpus_noted_themselves(self, watched: Watched) -> None:
-        levelled = watched.levelled.imbalance_ratios(since=watched.changed)
+        one, other = watched.levelled.true_imbalance_ratios(since=watched.changed)
 
-        assert levelled == pytest.approx(
-            watched.levelled.true_imbalance_ratios(since=watched.changed), abs=0.02
+        # Where each waits for the other now and then, as the machine lets them oversleep, neither
+        # is the slower one: what lasts is the difference.
+        lasting = [max(0.0, one - other), max(0.0, other - one)]
+        assert watched.levelled.imbalance_ratios(since=watched.changed) == pytest.approx(
+            lasting, abs=0.02
         )
 
     def test_make_the_skew_fall_to_what_the_gpus_noted_themselves(self, watched: Watched) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from bisect import bisect
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
@@ -39,26 +40,69 @@ def unoccupied_seconds(
     >>> unoccupied_seconds([(0, 6), (4, 10)], [(8, 20), (0, 1)]) * 1e9
     7.0
     """
-    waited, computed = _united(waits_ns), _united(busy_ns)
+    waited, computed = united(waits_ns), united(busy_ns)
     hidden_ns, first = 0, 0
     for start, end in waited:
         while first < len(computed) and computed[first][1] <= start:
             first += 1
-        for busy_start, busy_end in computed[first:]:
-            if busy_start >= end:
-                break
-            hidden_ns += min(end, busy_end) - max(start, busy_start)
+        at = first
+        while at < len(computed) and computed[at][0] < end:
+            hidden_ns += min(end, computed[at][1]) - max(start, computed[at][0])
+            at += 1
     return (sum(end - start for start, end in waited) - hidden_ns) / 1e9
 
 
-def _united(spans_ns: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    united: list[tuple[int, int]] = []
+def imbalance_seconds(spans_ns: Sequence[Sequence[tuple[int, int]]]) -> list[float]:
+    """How long each GPU stood still while another computed.
+
+    Args:
+        spans_ns: Of each GPU, when it computed, in nanoseconds.
+
+    >>> [seconds * 1e9 for seconds in imbalance_seconds([[(0, 6)], [(0, 10)]])]
+    [4.0, 0.0]
+    """
+    return [
+        unoccupied_seconds([span for other in spans_ns if other is not own for span in other], own)
+        for own in spans_ns
+    ]
+
+
+def input_seconds(
+    busy_ns: Sequence[tuple[int, int]], fetches_ns: Sequence[tuple[int, int]]
+) -> float:
+    """How long no GPU could compute because a batch was still to come.
+
+    A fetch that goes on when the next step begins was of a later batch: nobody waited for it.
+
+    Args:
+        busy_ns: When any GPU computed, in nanoseconds.
+        fetches_ns: When each batch was fetched.
+
+    >>> input_seconds([(10, 20), (30, 40)], [(0, 5), (12, 27), (27, 50)]) * 1e9
+    7.0
+    """
+    steps_ns = united(busy_ns)
+    waited_ns = 0
+    for start_ns, end_ns in fetches_ns:
+        after = bisect(steps_ns, (end_ns, end_ns))
+        if 0 < after < len(steps_ns):
+            waited_ns += max(0, end_ns - max(start_ns, steps_ns[after - 1][1]))
+    return waited_ns / 1e9
+
+
+def united(spans_ns: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same time in spans that do not overlap, in order.
+
+    >>> united([(4, 6), (0, 2), (1, 3)])
+    [(0, 3), (4, 6)]
+    """
+    joined: list[tuple[int, int]] = []
     for start, end in sorted(spans_ns):
-        if united and start <= united[-1][1]:
-            united[-1] = (united[-1][0], max(end, united[-1][1]))
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
-            united.append((start, end))
-    return united
+            joined.append((start, end))
+    return joined
 
 
 class BusySpans:

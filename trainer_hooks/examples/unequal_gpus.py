@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from gpumon.core.shares import checked_ratios
 from trainer_hooks import PhaseTagger, multi_gpu
-from trainer_hooks.examples.busy_spans import BusySpans, unoccupied_seconds
+from trainer_hooks.examples.busy_spans import BusySpans, imbalance_seconds, input_seconds
 from trainer_hooks.examples.command_line import duration, natural, positive, writable
 from trainer_hooks.examples.measured_replicas import SimulatedCompute, SimulatedGpu
 from trainer_hooks.examples.slow_causes import INPUT, Sleeps
@@ -106,8 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train once; say what to do, and at the end, in one JSON line, what the GPUs did.
 
     In it, ``imbalance_seconds`` is, for each GPU, how long it stood still while another
-    computed, and ``input_seconds`` how long all did while a batch was fetched, between the
-    first step and the last.
+    computed, and ``input_seconds`` how long all did until a batch came, between the first step
+    and the last.
     """
     parser = _parser()
     args = parser.parse_args(argv)
@@ -169,32 +169,13 @@ def _truth(
     spans_ns: Sequence[Sequence[tuple[int, int]]], fetches_ns: Sequence[tuple[int, int]]
 ) -> dict[str, Any]:
     """What the GPUs did, by their own notes; nanoseconds of CLOCK_MONOTONIC."""
-    busy_ns = [span for of_gpu in spans_ns for span in of_gpu]
-    first_ns = min((start for start, _ in busy_ns), default=0)
-    last_ns = max((end for _, end in busy_ns), default=0)
-    within = [(max(start, first_ns), min(end, last_ns)) for start, end in fetches_ns]
     return {
         "busy_seconds": [sum(end - start for start, end in of_gpu) / 1e9 for of_gpu in spans_ns],
         "imbalance_seconds": imbalance_seconds(spans_ns),
-        "input_seconds": unoccupied_seconds(
-            [wait for wait in within if wait[0] < wait[1]], busy_ns
+        "input_seconds": input_seconds(
+            [span for of_gpu in spans_ns for span in of_gpu], fetches_ns
         ),
     }
-
-
-def imbalance_seconds(spans_ns: Sequence[Sequence[tuple[int, int]]]) -> list[float]:
-    """How long each GPU stood still while another computed.
-
-    Args:
-        spans_ns: Of each GPU, when it computed, in nanoseconds.
-
-    >>> [seconds * 1e9 for seconds in imbalance_seconds([[(0, 6)], [(0, 10)]])]
-    [4.0, 0.0]
-    """
-    return [
-        unoccupied_seconds([span for other in spans_ns if other is not own for span in other], own)
-        for own in spans_ns
-    ]
 
 
 def _what_to_do(spans: Path, speeds: Sequence[float], ratios: Sequence[float]) -> str:
