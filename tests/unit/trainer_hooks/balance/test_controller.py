@@ -21,6 +21,7 @@ from trainer_hooks.balance.simulated_gpus import SimulatedGpu, SimulatedMachine,
 
 MOST_CHANGES = 10
 OF_THE_BEST = 0.98
+FIRST_SEED = 4_000_000
 
 seeds = st.integers(0, 10**6)
 
@@ -79,24 +80,40 @@ class TestTheArticlesPair:
 
 
 class TestMachinesNotSeenBefore:
-    """Seeds from three million on were not looked at while the controller was made."""
+    """Seeds from four million on were not looked at while the controller was made."""
 
     @pytest.mark.parametrize("gpus", [2, 3, 4])
     def test_row_12_are_levelled_within_2_percent_and_again_after_a_slow_down(
         self, gpus: int
     ) -> None:
-        outcomes: list[Levelled] = []
-        for seed in range(3_000_000, 3_000_000 + 70):
-            machine, total = drawn_machine(seed, gpus=gpus)
-            controller = controller_of(machine, total)
-            outcomes.append(level(machine, controller, intervals=40))
-            random = Random(seed)
-            slow_down(machine, random.randrange(gpus), by=random.choice((1.25, 1.5, 2.0)))
-            outcomes.append(level(machine, controller, intervals=40))
+        outcomes = levelled_and_again(gpus, noise=0.0)
 
         assert len(outcomes) == 140
         assert min(outcome.part_of_best for outcome in outcomes) >= OF_THE_BEST
         assert max(len(outcome.changes) for outcome in outcomes) <= MOST_CHANGES
+
+    @pytest.mark.parametrize("gpus", [2, 3, 4])
+    def test_row_12_with_up_to_4_percent_of_noise_a_step_99_of_100_are(self, gpus: int) -> None:
+        """Four noisy GPUs that all work in waves may hide the one split that fits their waves."""
+        outcomes = levelled_and_again(gpus, noise=None)
+
+        parts = sorted(outcome.part_of_best for outcome in outcomes)
+        assert parts[len(parts) // 100] >= OF_THE_BEST
+        assert parts[0] >= 0.95
+        assert max(len(outcome.changes) for outcome in outcomes) <= MOST_CHANGES
+
+
+def levelled_and_again(gpus: int, *, noise: float | None) -> list[Levelled]:
+    """Of 70 machines, each levelled, and again after one of its GPUs has slowed down."""
+    outcomes = []
+    for seed in range(FIRST_SEED, FIRST_SEED + 70):
+        machine, total = drawn_machine(seed, gpus=gpus, noise=noise)
+        controller = controller_of(machine, total)
+        outcomes.append(level(machine, controller, intervals=40))
+        random = Random(seed)
+        slow_down(machine, random.randrange(gpus), by=random.choice((1.25, 1.5, 2.0)))
+        outcomes.append(level(machine, controller, intervals=40))
+    return outcomes
 
 
 class TestASteadyWorld:
