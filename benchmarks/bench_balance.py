@@ -3,8 +3,8 @@
     python -m benchmarks.bench_balance [MACHINES]
 
 Each machine is drawn from a seed: two, three or four GPUs up to four times apart in
-speed, affine, saturating or working in waves, some short of memory, with up to 4 % of
-noise a step. The controller begins with equal parts, is told the busy seconds of 20
+speed, affine, saturating or working in waves, some short of memory; without noise, and
+with up to 4 % of it a step. The controller begins with equal parts, is told the busy seconds of 20
 steps at a time, for 40 intervals; then one GPU takes 1.25, 1.5 or 2 times as long, for
 40 more. The peer is the best of all splits of the same machine, known without noise; what
 equal parts would have given stands beside it. The article's pair comes first.
@@ -32,6 +32,7 @@ MACHINES = 300
 INTERVALS = 40
 GOAL = 0.98
 MOST_CHANGES = 10
+NOISY_MAY_MISS = 0.01
 
 Rows = tuple[list[Levelled], list[Levelled], list[float]]
 
@@ -48,8 +49,8 @@ def levelled_twice(machine: SimulatedMachine, total: int, random: Random, rows: 
     again.append(level(machine, controller, intervals=INTERVALS))
 
 
-def show(name: str, outcomes: list[Levelled], even: list[float]) -> bool:
-    """Print a row; whether both goals were met by all."""
+def show(name: str, outcomes: list[Levelled], even: list[float], *, may_miss: float) -> bool:
+    """Print a row; whether the goals were met by all, or all but that part of them."""
     parts = [outcome.part_of_best for outcome in outcomes]
     changes = [len(outcome.changes) for outcome in outcomes]
     below = sum(part < GOAL for part in parts)
@@ -58,7 +59,14 @@ def show(name: str, outcomes: list[Levelled], even: list[float]) -> bool:
         f"{name:<28}{len(parts):>6}{median(parts):>9.2%}{min(parts):>9.2%}{below:>8}"
         f"{median(changes):>9.1f}{max(changes):>6}{equal}"
     )
-    return below == 0 and max(changes) <= MOST_CHANGES
+    return below <= may_miss * len(parts) and max(changes) <= MOST_CHANGES
+
+
+def show_both(name: str, rows: Rows, *, may_miss: float = 0.0) -> bool:
+    """Print what came of the first levelling and of the second."""
+    first = show(name, rows[0], rows[2], may_miss=may_miss)
+    again = show("  after a slow-down", rows[1], [], may_miss=may_miss)
+    return first and again
 
 
 def main() -> int:
@@ -66,21 +74,22 @@ def main() -> int:
     machines = int(sys.argv[1]) if len(sys.argv) > 1 else MACHINES
     print(f"{'':<28}{'runs':>6}{'of best':>9}{'worst':>9}{'< 98 %':>8}", end="")
     print(f"{'changes':>9}{'most':>6}{'equal':>8}")
-    met = []
     article: Rows = ([], [], [])
     for seed in range(20):
         noise = 0.0 if seed == 0 else 0.02
         levelled_twice(article_machine(noise=noise, seed=seed), 1024, Random(seed), article)
-    met += [show("the article's pair", article[0], article[2])]
-    met += [show("... after a slow-down", article[1], [])]
-    for gpus in (2, 3, 4):
-        rows: Rows = ([], [], [])
-        for seed in range(FIRST_SEED, FIRST_SEED + machines):
-            machine, total = drawn_machine(seed, gpus=gpus)
-            levelled_twice(machine, total, Random(seed), rows)
-        met += [show(f"{gpus} GPUs drawn", rows[0], rows[2])]
-        met += [show("... after a slow-down", rows[1], [])]
-    print(f"goal: at least {GOAL:.0%} of the best within {MOST_CHANGES} changes, all of them")
+    met = [show_both("the article's pair", article)]
+    for told, noise_of_all, may_miss in (("", 0.0, 0.0), (", noisy", None, NOISY_MAY_MISS)):
+        for gpus in (2, 3, 4):
+            rows: Rows = ([], [], [])
+            for seed in range(FIRST_SEED, FIRST_SEED + machines):
+                machine, total = drawn_machine(seed, gpus=gpus, noise=noise_of_all)
+                levelled_twice(machine, total, Random(seed), rows)
+            met.append(show_both(f"{gpus} GPUs drawn{told}", rows, may_miss=may_miss))
+    print(
+        f"goal: at least {GOAL:.0%} of the best within {MOST_CHANGES} changes, "
+        f"all without noise and {1 - NOISY_MAY_MISS:.0%} with it"
+    )
     return int(not all(met))
 
 

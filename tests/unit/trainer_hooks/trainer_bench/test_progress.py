@@ -1,0 +1,32 @@
+"""Specification of the bars: on a terminal only, and never among the results."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from trainer_hooks.trainer_bench.progress import BarsOnTerminal, NoProgress, progress_for
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class TestProgress:
+    def test_is_shown_on_a_terminal_only(self) -> None:
+        assert isinstance(progress_for(Terminal()), BarsOnTerminal)
+        assert isinstance(progress_for(io.StringIO()), NoProgress)
+
+    def test_goes_to_stderr(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        terminal = Terminal()
+        monkeypatch.setattr("sys.stderr", terminal)
+
+        with BarsOnTerminal().bar("GPU:0 [64]", 10.0) as advance:
+            advance(5.0)
+
+        assert "GPU:0 [64]" in terminal.getvalue()
+        assert capsys.readouterr().out == ""
