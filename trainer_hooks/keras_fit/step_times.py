@@ -6,20 +6,14 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
-WARM_UP_STEPS: Final = 3
-"""Steps at the beginning that tell nothing of the rest: they trace, compile and fill caches."""
-_BITS: Final = 6
-_PER_OCTAVE: Final = 1 << _BITS
-_OCTAVES: Final = 65
+from gpumon.core.length_histogram import WARM_UP_STEPS, LengthHistogram
+
 _KEPT_MASK: Final = 1023
 """So many ends of steps are kept as they are: to sort them in at once is cheaper."""
 
 
 class StepTimes:
-    """The time from the end of each step to that of the next, in a logarithmic histogram.
-
-    Sixty-four buckets an octave: a median is exact to 0.8 %. The structure
-    never grows.
+    """The time from the end of each step to that of the next, in a histogram that stays small.
 
     >>> times = StepTimes()
     >>> times.begin_epoch(0, 0)
@@ -31,12 +25,12 @@ class StepTimes:
 
     def __init__(self, first_step: int = 0) -> None:
         """Take nothing yet; ``first_step`` steps were done before these."""
-        self._counts = [0] * (_PER_OCTAVE * _OCTAVES)
+        self._lengths = LengthHistogram()
         self._first_step = first_step
         self._next_step = 0  # the one that follows those kept; 0: every one is sorted in
         self._kept_ns: list[int] = []
         self._last = (first_step, 0)
-        self._left_out = self._counted = self._counted_ns = 0
+        self._left_out = self._counted_ns = 0
 
     def begin_epoch(self, step: int, at_ns: int) -> None:
         """An epoch begins after ``step`` steps: what was since the last of them is no step."""
@@ -75,7 +69,7 @@ class StepTimes:
     def counted(self) -> int:
         """Steps after it."""
         self._sort_in()
-        return self._counted
+        return self._lengths.count
 
     @property
     def counted_ns(self) -> int:
@@ -86,15 +80,8 @@ class StepTimes:
     @property
     def median_ns(self) -> float | None:
         """The median step, in nanoseconds; ``None`` where no step was counted."""
-        left = self.counted / 2
-        if not left:
-            return None
-        for index, count in enumerate(self._counts):
-            left -= count
-            if left <= 0:
-                octave, part = divmod(index, _PER_OCTAVE)
-                return float(2.0 ** (octave - 1) * (1 + (part + 0.5) / _PER_OCTAVE))
-        return None
+        self._sort_in()
+        return self._lengths.median_ns
 
     def _sort_in(self) -> None:
         kept_ns, self._kept_ns = self._kept_ns, []
@@ -108,10 +95,5 @@ class StepTimes:
 
     def _count(self, steps: int, spent_ns: int, step_ns: Iterable[int]) -> None:
         """Each of ``step_ns`` stands for ``steps`` steps; ``spent_ns`` is what all took."""
-        counts, before = self._counts, self._counted
-        for one_ns in step_ns:
-            octave = one_ns.bit_length()  # and the six bits that follow the first
-            counts[octave << _BITS | one_ns << _BITS + 1 >> octave & _PER_OCTAVE - 1] += steps
-            before += steps
-        self._counted = before
+        self._lengths.add(step_ns, each=steps)
         self._counted_ns += spent_ns

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_hooks.keras_fit.step_times import WARM_UP_STEPS, StepTimes
+from gpumon.core.length_histogram import WARM_UP_STEPS
+from trainer_hooks.keras_fit.step_times import StepTimes
 
 MS = 1_000_000
 steps = st.lists(st.integers(1_000, 10**12), min_size=WARM_UP_STEPS + 1, max_size=300)
