@@ -60,7 +60,7 @@ def find_batch(
 
     >>> found = find_batch(lambda batch: 100.0 if batch <= 1000 else None)
     >>> found.fits, found.advised, [one.batch for one in found.tries[:6]]
-    (992, 936, [64, 128, 256, 512, 1024, 768])
+    (1000, 944, [64, 128, 256, 512, 1024, 768])
     """
     search = _Search(trained)
     fits, too_large = search.doubled(min(first, most), most)
