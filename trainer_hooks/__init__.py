@@ -1,8 +1,10 @@
 """What a training imports: tags that tell gpumon what it does, and one batch over several GPUs.
 
 >>> from trainer_hooks import PhaseTagger, phase, step, timed
->>> from trainer_hooks import multi_gpu_model, serialize, RatioBalancer
 >>> from trainer_hooks import NaNGuard, fixed_batches, prefetch_to_device
+
+Of Keras on TensorFlow: ``multi_gpu_model``, ``to_multi_gpu``, ``slice_batch``, ``serialize`` and
+``RatioBalancer``.
 
 ``trainer_hooks.devices`` says which GPUs there are, ``trainer_hooks.ddp`` splits batches over the
 ranks of PyTorch. Importing this brings neither Keras nor any framework along, and starts nothing.

@@ -1,6 +1,8 @@
 """The ratio model: each batch split over several GPUs, unequal ones too (Keras on TensorFlow).
 
->>> from trainer_hooks.multi_gpu import multi_gpu_model, serialize
+::
+
+    from trainer_hooks.multi_gpu import multi_gpu_model, serialize
 
 Importing this room brings no framework along; its names do.
 """
@@ -15,16 +17,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trainer_hooks.multi_gpu.making import multi_gpu_model, serialize, slice_batch, to_multi_gpu
     from trainer_hooks.multi_gpu.parallel_model import ParallelModel
+    from trainer_hooks.multi_gpu.ratio_balancer import RatioBalancer, RatioChange
 
 __all__ = [
     "ParallelModel",
+    "RatioBalancer",
+    "RatioChange",
     "multi_gpu_model",
     "serialize",
     "slice_batch",
     "to_multi_gpu",
 ]
 
-_ROOMS = {"ParallelModel": "parallel_model"}
+_ROOMS = {
+    "ParallelModel": "parallel_model",
+    "RatioBalancer": "ratio_balancer",
+    "RatioChange": "ratio_balancer",
+}
 
 
 def __getattr__(name: str) -> object:
