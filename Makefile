@@ -20,7 +20,7 @@ TORCH ?= $(CI)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo demo-keras test $(ENVIRONMENTS:%=test-%) test-multi-gpu check truth bench bench-hooks soak gpu golden clean tools
+.PHONY: help demo demo-keras test $(ENVIRONMENTS:%=test-%) test-multi-gpu check truth bench bench-hooks soak gpu gpu-multi golden clean tools
 
 # $(call install,ENVIRONMENT,EXTRAS): networks fail, so what downloads is tried a second time.
 # $(call install_with,ENVIRONMENT,EXTRAS,MORE) adds what is no extra.
@@ -91,12 +91,15 @@ soak: .venv/.dev ## minutes of load, with memory and descriptors watched
 gpu: ## the tests that need an NVIDIA GPU, with the torch of GPU_PYTHON, .venv-torch or python3
 	@GPU_PYTHON="$(GPU_PYTHON)" $(PYTHON) tests/tools/run_gpu_tests.py $(ARGS)
 
+gpu-multi: ## those that need two GPUs or more, with the TensorFlow and torch of GPU_PYTHON ("A B")
+	@GPU_PYTHON="$(GPU_PYTHON)" $(PYTHON) tests/tools/run_gpu_tests.py --multi $(ARGS)
+
 golden: .venv/.dev ## renew the golden files and the dashboard; read the diff before you commit it
 	$(BIN)/python -m grafana.generate
 	GPUMON_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests -k golden
 
 clean: ## remove the environments, caches and builds
-	rm -rf .venv $(ENVIRONMENTS:%=.venv-%) .venv-rivals .venv-gpu build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv $(ENVIRONMENTS:%=.venv-%) .venv-rivals .venv-gpu* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 tools: # Debian packages that only tests start; nothing happens where all are there.

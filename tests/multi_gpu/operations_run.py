@@ -16,12 +16,17 @@ COMPUTES = ("MatMul", "Conv2D")
 
 
 class Operation(NamedTuple):
-    """One operation on a device such as ``"CPU:1"``; the backward pass is a tape's gradient."""
+    """One operation on a device such as ``"CPU:1"``; the backward pass is a tape's gradient.
+
+    Attributes:
+        joined_by: What moves the data of an operation that joins devices: ``"ring"``, ``"nccl"``.
+    """
 
     kind: str
     name: str
     device: str
     is_backward: bool
+    joined_by: str
 
 
 def operations_of(run: Callable[[], object]) -> list[Operation]:
@@ -47,4 +52,5 @@ def computing(operations: list[Operation]) -> dict[str, Counter[str]]:
 
 def _operation(node: Any) -> Operation:
     device = node.device.rsplit("device:", 1)[-1]
-    return Operation(node.op, node.name, device, "gradient_tape" in node.name)
+    joined_by = node.attr["communication_hint"].s.decode()
+    return Operation(node.op, node.name, device, "gradient_tape" in node.name, joined_by)

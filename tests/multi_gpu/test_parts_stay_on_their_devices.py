@@ -58,6 +58,12 @@ class TestTraining:
     def test_gives_each_device_its_own_share_of_the_samples(self, used: dict[str, Ran]) -> None:
         assert used["fit"].samples == {device: {count} for device, count in SHARES.items()}
 
+    def test_adds_the_gradients_up_between_the_devices(self, used: dict[str, Ran]) -> None:
+        reduces = [one for one in used["fit"].operations if one.kind.startswith("CollectiveReduce")]
+
+        assert {one.device for one in reduces} == set(SHARES)
+        assert {one.joined_by for one in reduces} == {"ring"}  # by NCCL where they are GPUs
+
     def test_updates_the_weights_of_each_device_there(self, used: dict[str, Ran]) -> None:
         updates = [
             one.device for one in used["fit"].operations if one.kind == "AssignSubVariableOp"
@@ -128,7 +134,7 @@ def towers() -> Any:
     """One inner model, called on equal slices, each on a device of its own."""
     inner = b.dense()
 
-    class Tower(keras.layers.Layer):  # type: ignore[misc, name-defined]
+    class Tower(keras.layers.Layer):  # type: ignore[misc]
         def __init__(self, number: int, device: str) -> None:
             super().__init__()
             self.number, self.device, self.inner = number, device, inner

@@ -1,31 +1,48 @@
 """Runs the tests that need an NVIDIA GPU (``make gpu``), with whichever torch is at hand.
 
-    python3 tests/tools/run_gpu_tests.py [WORDS FOR PYTEST]
+    python3 tests/tools/run_gpu_tests.py [--multi] [WORDS FOR PYTEST]
 
 The interpreter is ``$GPU_PYTHON`` where that is set, else that of ``.venv-torch`` where
 it was made, else this one; it must have a torch for CUDA, which is not installed here:
 it has to suit the driver. What else the tests need and it lacks goes into ``.venv-gpu``,
 an environment that sees all packages of that interpreter.
 
-Exit codes: pytest's; 3 where there is no GPU; 1 where the tests cannot be run.
+``--multi`` (``make gpu-multi``) runs those that need several GPUs, with TensorFlow or torch or
+both: ``$GPU_PYTHON`` may name several interpreters, one for each; without it those of
+``.venv-torch`` and ``.venv-tensorflow`` are taken. What was measured is written to a page of
+``docs/measured``.
+
+Exit codes: pytest's; 3 where there is no GPU (or no second); 1 where the tests cannot be run.
 Standard library only: nothing is installed yet when this starts.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # this is run by its path
+
+from tests.tools.measured_page import Results, machine_here, page_of, results_of  # noqa: E402
+
 ENVIRONMENT: Final = ROOT / ".venv-gpu"
 NO_GPU: Final = 3
 CANNOT: Final = 1
+
+MEASURED: Final = ROOT / "docs" / "measured"
+MULTI_TESTS: Final = (
+    "tests/gpu_multi",
+    "tests/gpu/test_prefetch_on_boards.py",
+    "tests/gpu/test_ddp_on_boards.py",
+)
 
 NEEDS: Final = {
     "pytest": "pytest>=8.2,<10",
@@ -38,10 +55,25 @@ NEEDS: Final = {
 }
 """Modules that the tests import, and what pip calls them."""
 
+FRAMEWORKS: Final = ("tensorflow", "torch")
+
 _LOOK: Final = """
 import json, sys
 from importlib.util import find_spec
 print(json.dumps([[name for name in sys.argv[1:] if find_spec(name) is None], sys.path[1:]]))
+"""
+
+
+_VERSIONS: Final = """
+import platform
+from importlib.metadata import PackageNotFoundError, version
+told = ["Python " + platform.python_version()]
+for name in ("tensorflow", "torch", "jax", "keras"):
+    try:
+        told.append(name + " " + version(name))
+    except PackageNotFoundError:
+        pass
+print(", ".join(told))
 """
 
 
@@ -51,34 +83,38 @@ class CannotRunError(Exception):
 
 def gpus_here() -> int:
     """How many GPUs the driver lists; 0 without a driver."""
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return 0
-    if nvml.nvmlInit_v2() != 0:
-        return 0
-    count = ctypes.c_uint()
-    failed = nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
-    nvml.nvmlShutdown()
-    return 0 if failed else count.value
+    return len(machine_here().boards)
 
 
 def chosen_python() -> str:
     """The interpreter whose torch is to be used."""
     named = os.environ.get("GPU_PYTHON")
     if named:
-        found = shutil.which(named)
-        if found is None:
-            raise CannotRunError(f"GPU_PYTHON={named} names no program")
-        return str(Path(found).absolute())
+        return _program(named)
     ours = ROOT / ".venv-torch" / "bin" / "python"
     return str(ours) if ours.exists() else sys.executable
 
 
-def look_into(python: str) -> tuple[set[str], list[str]]:
+def chosen_pythons() -> list[str]:
+    """The interpreters whose TensorFlow and torch are to be used."""
+    named = os.environ.get("GPU_PYTHON", "").split()
+    if named:
+        return [_program(name) for name in named]
+    ours = [ROOT / f".venv-{name}" / "bin" / "python" for name in ("torch", "tensorflow")]
+    return [str(python) for python in ours if python.exists()] or [sys.executable]
+
+
+def _program(named: str) -> str:
+    found = shutil.which(named)
+    if found is None:
+        raise CannotRunError(f"GPU_PYTHON={named} names no program")
+    return str(Path(found).absolute())
+
+
+def look_into(python: str, frameworks: tuple[str, ...] = ("torch",)) -> tuple[set[str], list[str]]:
     """Which needed modules that interpreter lacks, and where it looks for modules."""
     done = subprocess.run(
-        [python, "-c", _LOOK, "torch", *NEEDS], capture_output=True, text=True, check=False
+        [python, "-c", _LOOK, *frameworks, *NEEDS], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise CannotRunError(f"{python} is no Python that starts: {done.stderr.strip()}")
@@ -86,35 +122,44 @@ def look_into(python: str) -> tuple[set[str], list[str]]:
     return set(lacking), folders
 
 
-def with_all_needs(python: str) -> str:
-    """An interpreter that has torch and whatever else the tests import."""
-    lacking, folders = look_into(python)
-    if "torch" in lacking:
+def with_all_needs(python: str, frameworks: tuple[str, ...] = ("torch",), number: int = 1) -> str:
+    """An interpreter that has one of the frameworks, and whatever else the tests import.
+
+    Args:
+        python: That has the framework.
+        frameworks: One of which it must have.
+        number: Of the environment that is made where it lacks something else.
+    """
+    lacking, folders = look_into(python, frameworks)
+    if lacking.issuperset(frameworks):
+        words = " and no ".join(frameworks)
+        target = "gpu" if frameworks == ("torch",) else "gpu-multi"
         raise CannotRunError(
-            f"there is no torch in {python}: name a Python that has one for CUDA, "
-            "as in make gpu GPU_PYTHON=/path/to/python3"
+            f"there is no {words} in {python}: name a Python that has one for CUDA, "
+            f"as in make {target} GPU_PYTHON=/path/to/python3"
         )
-    if not lacking:
+    if lacking.isdisjoint(NEEDS):
         return python
-    return _environment_around(python, folders)
+    return _environment_around(python, folders, "" if number == 1 else f"-{number}")
 
 
-def _environment_around(python: str, folders: list[str]) -> str:
+def _environment_around(python: str, folders: list[str], suffix: str) -> str:
     """``.venv-gpu``, made anew if need be: the packages of ``python``, and what it lacks."""
-    inside = ENVIRONMENT / "bin" / "python"
+    environment = ENVIRONMENT.with_name(ENVIRONMENT.name + suffix)
+    inside = environment / "bin" / "python"
     try:
-        _run(python, "-m", "venv", "--system-site-packages", str(ENVIRONMENT))
+        _run(python, "-m", "venv", "--system-site-packages", str(environment))
         # Where ``python`` is of an environment itself, its packages are not the system's.
-        (site,) = ENVIRONMENT.glob("lib/python*/site-packages")
+        (site,) = environment.glob("lib/python*/site-packages")
         packages = [folder for folder in folders if folder.endswith("-packages")]
         (site / "packages-around.pth").write_text("\n".join([*packages, ""]), encoding="utf-8")
         lacking, _ = look_into(str(inside))
         wanted = [NEEDS[name] for name in NEEDS if name in lacking]
         if wanted:
-            print(f"Installing {', '.join(wanted)} into {ENVIRONMENT.name} ...", flush=True)
+            print(f"Installing {', '.join(wanted)} into {environment.name} ...", flush=True)
             _run(str(inside), "-m", "pip", "install", "-q", *wanted)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        raise CannotRunError(f"{ENVIRONMENT.name} could not be made: {error}") from error
+        raise CannotRunError(f"{environment.name} could not be made: {error}") from error
     return str(inside)
 
 
@@ -124,22 +169,85 @@ def _run(*words: str) -> None:
 
 def main() -> int:
     """Run pytest, or say in a sentence why not; the exit code."""
-    if gpus_here() == 0:
-        print(
-            "make gpu: no NVIDIA GPU answers on this machine, so none of its tests was run "
+    words = sys.argv[1:]
+    is_multi = words[:1] == ["--multi"]
+    target = "make gpu-multi" if is_multi else "make gpu"
+    boards = gpus_here()
+    if boards == 0:
+        return _say(
+            f"{target}: no NVIDIA GPU answers on this machine, so none of its tests was run "
             "(gpumon doctor says what is missing).",
-            file=sys.stderr,
+            NO_GPU,
         )
-        return NO_GPU
+    if is_multi and boards == 1:
+        return _say(
+            f"{target}: it needs two NVIDIA GPUs or more and one answers on this machine, so none "
+            "of its tests was run (make gpu runs those of one).",
+            NO_GPU,
+        )
     try:
-        python = with_all_needs(chosen_python())
+        return run_multi(words[1:]) if is_multi else run_single(words)
     except CannotRunError as error:
-        print(f"make gpu: {error}.", file=sys.stderr)
-        return CANNOT
+        return _say(f"{target}: {error}.", CANNOT)
+
+
+def _say(sentence: str, exit_code: int) -> int:
+    print(sentence, file=sys.stderr)
+    return exit_code
+
+
+def run_single(words: list[str]) -> int:
+    """The tests of one GPU; pytest's exit code."""
+    python = with_all_needs(chosen_python())
     print(f"make gpu: with {python}", flush=True)
     os.environ.setdefault("KERAS_BACKEND", "torch")
-    words = [python, "-m", "pytest", "-m", "gpu", "tests/gpu", *sys.argv[1:]]
-    return subprocess.run(words, cwd=ROOT, check=False).returncode
+    command = [python, "-m", "pytest", "-m", "gpu", "tests/gpu", *words]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def run_multi(words: list[str]) -> int:
+    """The tests of several GPUs with each interpreter, and the page; the worst exit code."""
+    pythons = [
+        with_all_needs(python, FRAMEWORKS, number)
+        for number, python in enumerate(chosen_pythons(), start=1)
+    ]
+    worst, runs = 0, []
+    for python in pythons:
+        print(f"make gpu-multi: with {python}", flush=True)
+        code, results = _run_multi_with(python, words)
+        worst = max(worst, code)
+        runs += [] if results is None else [results]
+    if not runs:
+        return worst  # pytest was told to do something else, or did not start
+    if not any(run.ran for run in runs):
+        raise CannotRunError("every test was skipped, for the reasons above; no page was written")
+    machine = machine_here()
+    command = " ".join(["make gpu-multi", *([f"ARGS='{' '.join(words)}'"] if words else [])])
+    today = datetime.now(timezone.utc).date().isoformat()
+    MEASURED.mkdir(parents=True, exist_ok=True)
+    page = MEASURED / machine.page_name
+    page.write_text(page_of(machine, runs, date=today, command=command), encoding="utf-8")
+    print(f"make gpu-multi: what was measured is in {page}", flush=True)
+    return worst
+
+
+def _run_multi_with(python: str, words: list[str]) -> tuple[int, Results | None]:
+    lacking, _ = look_into(python, FRAMEWORKS)
+    os.environ["KERAS_BACKEND"] = "torch" if "tensorflow" in lacking else "tensorflow"
+    # Several frameworks and processes share the boards: none takes all memory at once.
+    os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    told = subprocess.run([python, "-c", _VERSIONS], capture_output=True, text=True, check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        junit = Path(folder) / "results.xml"
+        command = [
+            python, "-m", "pytest", "-m", "gpu or gpu_multi", f"--junitxml={junit}", "-o",
+            "junit_family=xunit1", *MULTI_TESTS,
+            *words,
+        ]  # fmt: skip
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        results = results_of(junit, told.stdout.strip()) if junit.exists() else None
+    return code, results if results is not None and results.outcomes else None
 
 
 if __name__ == "__main__":

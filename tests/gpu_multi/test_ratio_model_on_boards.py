@@ -1,0 +1,145 @@
+"""The ratio model on real GPUs: what it learns, where, and how the boards add it up."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.gpu_multi.conftest import MEASURED
+from tests.imported_later import ImportedLater
+from tests.multi_gpu.later import b, keras, tf
+
+ran: Any = ImportedLater("tests.multi_gpu.operations_run")
+bench_model: Any = ImportedLater("trainer_hooks.trainer_bench.keras_engine")
+
+pytestmark = pytest.mark.gpu_multi
+CLOSE = 1e-5
+"""A board adds in another order than two do."""
+MIXED = 1e-2
+ADDED = 0.03
+STEPS, ROUNDS = 30, 5
+PER_BOARD = 256
+
+
+@pytest.fixture
+def pair(boards: tuple[str, ...]) -> tuple[str, ...]:
+    return boards[:2]
+
+
+class TestTwoBoards:
+    @pytest.mark.parametrize("ratios", [(1, 1), (4, 3)])
+    def test_learn_evaluate_and_predict_what_one_does(
+        self, pair: tuple[str, ...], ratios: tuple[int, ...]
+    ) -> None:
+        training = b.Training(compiled={"optimizer": lambda: keras.optimizers.SGD(0.05)})
+        with tf.device(pair[0]):
+            alone = training.on(b.dense())
+
+        together = training.on(b.parallel(b.dense(), pair, ratios))
+
+        furthest = together.furthest_from(alone)
+        assert max(furthest.values()) <= CLOSE, furthest
+
+    def test_learn_it_in_mixed_precision_too(self, pair: tuple[str, ...]) -> None:
+        usual = keras.config.dtype_policy()
+        keras.config.set_dtype_policy("mixed_float16")
+        try:
+            training = b.Training()
+            with tf.device(pair[0]):
+                alone = training.on(b.dense())
+            together = training.on(b.parallel(b.dense(), pair, (4, 3)))
+        finally:
+            keras.config.set_dtype_policy(usual)
+
+        assert together.furthest_from(alone)["weights"] <= MIXED
+
+    def test_keep_batch_norm_finite_with_a_last_batch_of_one(self, pair: tuple[str, ...]) -> None:
+        model = b.parallel(b.normalized(), pair, (4, 3))
+
+        b.Training().on(model)
+
+        assert all(np.isfinite(weight).all() for weight in model.template.get_weights())
+
+    def test_take_new_ratios_in_the_middle_without_a_new_trace(self, pair: tuple[str, ...]) -> None:
+        x, y, _ = b.rows(28)
+        model = b.parallel(b.dense(), pair, (1, 1))
+        model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
+        model.fit(x, y, batch_size=28, verbose=0)
+
+        def again() -> None:
+            for ratios in ((4, 3), (1, 6), (3, 2)):
+                model.ratios = ratios
+                model.fit(x, y, batch_size=28, verbose=0)
+
+        assert ran.computing(ran.operations_of(again)) == {}  # nothing ran for the first time
+
+
+class TestEachBoard:
+    def test_computes_its_part_forward_and_backward_and_the_host_none(
+        self, boards: tuple[str, ...]
+    ) -> None:
+        found = ran.computing(ran.operations_of(lambda: trained_once(boards)))
+
+        assert set(found) == set(boards)
+        assert all(ways["forward"] and ways["backward"] for ways in found.values()), found
+
+    def test_adds_gradients_up_by_nccl(self, boards: tuple[str, ...]) -> None:
+        operations = ran.operations_of(lambda: trained_once(boards))
+
+        reduces = [one for one in operations if one.kind.startswith("CollectiveReduce")]
+        assert {one.device for one in reduces} == set(boards)
+        assert {one.joined_by for one in reduces} == {"nccl"}
+
+
+class TestTheEngine:
+    def test_costs_at_most_3_percent_beyond_plain_mirrored_strategy(
+        self, pair: tuple[str, ...], measured: MEASURED
+    ) -> None:
+        """The article's model, with equal parts, each strategy in turns."""
+        with tf.distribute.MirroredStrategy(list(pair)).scope():
+            plain = compiled(bench_model.get_model())
+        ours = compiled(b.parallel(bench_model.get_model(), pair, None))
+        for model in (plain, ours):
+            step_seconds(model)
+        rounds = [(step_seconds(plain), step_seconds(ours)) for _ in range(ROUNDS)]
+
+        plain_s, ours_s = (statistics.median(side) for side in zip(*rounds, strict=True))
+        added = ours_s / plain_s - 1
+        measured(
+            f"ratio model beyond MirroredStrategy, a step of {plain_s * 1e3:.0f} ms",
+            f"{added:+.1%}",
+            f"at most {ADDED:.0%}",
+        )
+        assert added <= ADDED
+
+
+def trained_once(boards: tuple[str, ...]) -> None:
+    x, y, _ = b.rows(9 * len(boards))
+    model = b.parallel(b.dense(), boards, None)
+    model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
+    model.fit(x, y, batch_size=len(x), verbose=0)
+
+
+def compiled(model: Any) -> Any:
+    model.compile(optimizer="adam", loss="categorical_crossentropy", jit_compile=False)
+    return model
+
+
+def step_seconds(model: Any) -> float:
+    """A step of ``fit``, without what begins and ends each fit."""
+    short, long = (fit_seconds(model, steps) for steps in (STEPS, 3 * STEPS))
+    return (long - short) / (2 * STEPS)
+
+
+def fit_seconds(model: Any, steps: int) -> float:
+    batch = 2 * PER_BOARD
+    x = np.zeros((batch, 28, 28, 1), "float32")
+    y = np.eye(10, dtype="float32")[np.zeros(batch, int)]
+    data = tf.data.Dataset.from_tensors((x, y)).repeat(steps).prefetch(2)
+    began = time.perf_counter()
+    model.fit(data, verbose=0)
+    return time.perf_counter() - began

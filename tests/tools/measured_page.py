@@ -1,0 +1,132 @@
+"""The page that ``make gpu-multi`` leaves in ``docs/measured``: what was measured, on what.
+
+Standard library only, as ``run_gpu_tests``, which writes it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+_LONGEST = 96
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the figures are of.
+
+    Attributes:
+        boards: The name of each GPU, in the driver's order.
+        driver: Its version.
+    """
+
+    boards: tuple[str, ...]
+    driver: str
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} x {name}" for name, count in Counter(self.boards).items())
+
+    @property
+    def page_name(self) -> str:
+        """Such as ``2-x-nvidia-l4-multi.md``."""
+        return re.sub(r"[^a-z0-9]+", "-", str(self).lower()).strip("-") + "-multi.md"
+
+
+@dataclass
+class Results:
+    """What one run of pytest said.
+
+    Attributes:
+        python: Which interpreter and frameworks it was, for people.
+        figures: ``(what, measured, target)``; the target may be empty.
+        outcomes: ``(test, "passed", "failed" or "skipped", why it was skipped)``.
+    """
+
+    python: str
+    figures: list[tuple[str, str, str]] = field(default_factory=list)
+    outcomes: list[tuple[str, str, str]] = field(default_factory=list)
+
+    @property
+    def ran(self) -> bool:
+        """Whether any test was not skipped."""
+        return any(outcome != "skipped" for _, outcome, _ in self.outcomes)
+
+
+def machine_here() -> Machine:
+    """The boards and the driver of this machine; none where no driver answers."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return Machine((), "")
+    if nvml.nvmlInit_v2() != 0:
+        return Machine((), "")
+    try:
+        return _asked(nvml)
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _asked(nvml: Any) -> Machine:
+    count = ctypes.c_uint()
+    if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+        return Machine((), "")
+    said = ctypes.create_string_buffer(_LONGEST)
+    names = []
+    for index in range(count.value):
+        handle = ctypes.c_void_p()
+        failed = nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
+        failed = failed or nvml.nvmlDeviceGetName(handle, said, _LONGEST)
+        names.append("a GPU without a name" if failed else said.value.decode())
+    failed = nvml.nvmlSystemGetDriverVersion(said, _LONGEST)
+    return Machine(tuple(names), "unknown" if failed else said.value.decode())
+
+
+def results_of(junit: Path, python: str) -> Results:
+    """Read pytest's ``--junitxml``; the figures are properties named ``figure``."""
+    results = Results(python)
+    for case in ElementTree.parse(junit).getroot().iter("testcase"):
+        skipped = case.find("skipped")
+        is_bad = case.find("failure") is not None or case.find("error") is not None
+        outcome = "failed" if is_bad else "passed" if skipped is None else "skipped"
+        reason = "" if skipped is None else skipped.get("message", "")
+        name = f"{case.get('classname', '').rsplit('.', 1)[-1]}.{case.get('name', '')}"
+        results.outcomes.append((name, outcome, reason))
+        for told in case.iter("property"):
+            if told.get("name") == "figure":
+                what, measured, target = [*told.get("value", "").split(" | "), "", ""][:3]
+                results.figures.append((what, measured, target))
+    return results
+
+
+def page_of(machine: Machine, runs: Sequence[Results], *, date: str, command: str) -> str:
+    """The page, as Markdown.
+
+    Args:
+        machine: The boards and their driver.
+        runs: One for each interpreter.
+        date: Of the day, such as ``2026-11-22``.
+        command: What was run.
+    """
+    lines = [f"# Measured on {machine}", "", f"`{command}` on {date}, driver {machine.driver}."]
+    figures = [figure for run in runs for figure in run.figures]
+    if figures:
+        lines += ["", "| what | measured | target |", "| --- | --- | --- |"]
+        lines += [f"| {what} | {measured} | {target} |" for what, measured, target in figures]
+    for run in runs:
+        counted = Counter(outcome for _, outcome, _ in run.outcomes)
+        lines += ["", f"## {run.python}", ""]
+        lines.append(", ".join(f"{counted[one]} {one}" for one in ("passed", "failed", "skipped")))
+        told = [outcome for outcome in run.outcomes if outcome[1] != "passed"]
+        if told:
+            lines += ["", *(f"- {_told(*outcome)}" for outcome in told)]
+    return "\n".join([*lines, ""])
+
+
+def _told(name: str, outcome: str, reason: str) -> str:
+    return f"{outcome}: {name}" + (f" ({reason})" if reason else "")
