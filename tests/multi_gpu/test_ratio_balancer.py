@@ -1,0 +1,332 @@
+"""``RatioBalancer`` on devices whose speeds are known, for they sleep: it finds the best split."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.imported_later import ImportedLater
+from tests.keras.fake_daemon import FakeDaemon
+from tests.keras.later import b as k
+from tests.multi_gpu.later import b, keras, multi_gpu
+from trainer_hooks.ring.process_ring import process_ring
+
+slow: Any = ImportedLater("tests.multi_gpu.slow_devices")
+
+pytestmark = pytest.mark.multi_gpu
+
+BATCH = 600
+FAST, SLOW = 1 / 15_000, 1 / 10_000
+"""Seconds of a sample: an even batch takes 20 and 30 ms, the best split 24 ms on both."""
+
+LOOKS: dict[str, Any] = {"every": 6, "warm_up": 2, "verbose": 0}
+
+
+def rows(steps: int, *, more: int = 0) -> tuple[Any, Any]:
+    random = np.random.default_rng(0)
+    count = BATCH * steps + more
+    return random.normal(size=(count, 32)).astype("float32"), random.integers(0, 10, count)
+
+
+class Training:
+    """A training on devices that take so long for a sample."""
+
+    def __init__(self, *sample_seconds: float, **compiled: Any) -> None:
+        self.devices = slow.SlowDevices(sample_seconds)
+        names = [f"CPU:{number}" for number in range(1, 1 + len(sample_seconds))]
+        self.model = b.parallel(slow.slow_classifier(self.devices), devices=names, ratios=None)
+        self.model.compile("sgd", "sparse_categorical_crossentropy", **compiled)
+
+    def fit(self, *callbacks: Any, steps: int, more: int = 0, verbose: int = 0) -> Training:
+        x, y = rows(steps, more=more)
+        words = {"batch_size": BATCH, "shuffle": False, "verbose": verbose}
+        self.model.fit(x, y, callbacks=list(callbacks), **words)
+        return self
+
+    def medians_in_turns(self, *ratios: Sequence[float], turns: int = 12) -> list[float]:
+        """The median seconds of a step under each of these ratios, which take turns.
+
+        A step lasts from when the first device begins to work on it until it begins the next.
+        """
+        begun = len(self.devices.step_seconds()) + 1
+        take_turns = each_step(
+            lambda step: setattr(self.model, "ratios", ratios[step % len(ratios)])
+        )
+        self.model.ratios = ratios[0]
+        self.fit(take_turns, steps=turns * len(ratios))
+        seconds = self.devices.step_seconds()[begun:]
+        return [median(seconds[turn :: len(ratios)]) for turn in range(len(ratios))]
+
+    def counts(self) -> tuple[int, ...]:
+        """How the last step was split, as the devices noted it."""
+        every = range(len(self.devices.sample_seconds))
+        return tuple(self.devices.samples_of(replica)[-1] for replica in every)
+
+    def part_of_the_best_speed(self) -> float:
+        """Of the last split, beside the best of all whole ones, by the devices' true speeds."""
+        seconds = self.devices.sample_seconds
+        best_s = min(_slowest(counts, seconds) for counts in _all_splits(BATCH, len(seconds)))
+        return best_s / _slowest(self.counts(), seconds)
+
+
+def _slowest(counts: Sequence[int], seconds: Sequence[float]) -> float:
+    return max(count * of_sample for count, of_sample in zip(counts, seconds, strict=True))
+
+
+def _all_splits(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    if parts == 1:
+        yield (total,)
+        return
+    for first in range(1, total - parts + 2):
+        yield from ((first, *others) for others in _all_splits(total - first, parts - 1))
+
+
+def balancer(**words: Any) -> Any:
+    return multi_gpu.RatioBalancer(**{**LOOKS, **words})
+
+
+def each_step(act: Callable[[int], None]) -> Any:
+    """A callback that is told how many steps of the epoch are done."""
+    return keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: act(batch + 1))
+
+
+class TestUnequalDevices:
+    def test_are_levelled_from_equal_parts(self) -> None:
+        levels = balancer()
+        training = Training(2 * FAST, 2 * SLOW).fit(levels, steps=26)
+        found = training.model.ratios
+
+        assert 1 <= len(levels.changes) <= 10
+        assert training.part_of_the_best_speed() >= 0.98
+        balanced_s, best_s = training.medians_in_turns(found, (3, 2))
+        assert best_s / balanced_s >= 0.98
+
+    def test_are_levelled_whichever_is_first_and_however_many(self) -> None:
+        levels = balancer()
+        training = Training(1 / 2_500, 1 / 7_500, 1 / 5_000).fit(levels, steps=34)
+
+        assert 1 <= len(levels.changes) <= 10
+        assert training.part_of_the_best_speed() >= 0.98
+
+    @pytest.mark.parametrize(("slow_from", "steps"), [(12, 52), (26, 68)])
+    def test_are_levelled_anew_where_one_slows_down(self, slow_from: int, steps: int) -> None:
+        """At step 12 that is while the first change, made at step 8, is still being measured."""
+        levels, training = balancer(), Training(FAST, SLOW)
+
+        def slow_down(step: int) -> None:
+            if step == slow_from:
+                training.devices.sample_seconds = (2 * FAST, SLOW)
+
+        training.fit(levels, each_step(slow_down), steps=steps)
+
+        assert any(change.step > slow_from for change in levels.changes)
+        assert len(levels.changes) <= 10
+        assert training.part_of_the_best_speed() >= 0.98
+
+    def test_are_levelled_over_epochs_and_calls_of_fit_with_smaller_last_batches(self) -> None:
+        levels, training = balancer(every=4), Training(FAST, SLOW)
+        for _ in range(4):
+            x, y = rows(3, more=77)
+            words = {"batch_size": BATCH, "epochs": 2, "shuffle": False, "verbose": 0}
+            training.model.fit(x, y, callbacks=[levels], **words)
+
+        assert len(levels.changes) >= 1
+        assert {sum(change.new) for change in levels.changes} == {BATCH}
+        assert [a.new for a, _ in pairwise(levels.changes)] == [
+            b.old for _, b in pairwise(levels.changes)
+        ]
+        assert training.model.ratios[0] / BATCH == pytest.approx(0.6, abs=0.015)
+
+
+class TestEqualDevices:
+    def test_are_left_alone(self) -> None:
+        levels = balancer()
+        training = Training(SLOW, SLOW).fit(levels, steps=34)
+
+        assert levels.changes == ()
+        assert training.model.ratios == (1, 1)
+
+
+class TestMemory:
+    def test_is_respected_from_the_first_step_on(self) -> None:
+        levels = balancer(max_samples={"CPU:1": 320, "cpu:2": None})
+        training = Training(FAST, SLOW).fit(levels, steps=16)
+        limited = balancer(max_samples=[None, 250])
+        even = Training(FAST, FAST).fit(limited, steps=12)
+
+        assert max(training.devices.samples_of(0)) == 320
+        assert training.counts() == (320, 280)
+        assert [change.step for change in limited.changes] == [0]
+        assert limited.changes[0].reason == "CPU:2 holds 250 samples"
+        assert even.devices.samples_of(1) == [250] * 12
+
+    def test_is_respected_from_the_second_step_on_where_the_data_are_a_stream(self) -> None:
+        levels = balancer(max_samples=[None, 250])
+        training = Training(FAST, FAST)
+        x, y = rows(1)
+        stream = ((x, y) for _ in range(9))
+        training.model.fit(stream, steps_per_epoch=9, verbose=0, callbacks=[levels])
+
+        assert training.devices.samples_of(1) == [300] + [250] * 8
+
+    def test_that_cannot_hold_the_batch_is_refused_before_the_first_step(self) -> None:
+        training = Training(FAST, SLOW)
+
+        with pytest.raises(ValueError, match=r"600 samples does not fit.*allows 500 \(CPU:1 300"):
+            training.fit(balancer(max_samples=[300, 200]), steps=4)
+
+        assert training.devices.spans == []
+
+
+class TestAChange:
+    def test_is_an_event_and_one_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+        levels = balancer(verbose=1)
+        Training(FAST, SLOW).fit(levels, steps=9)
+
+        (first,) = levels.changes
+        assert (first.step, first.old) == (8, (300, 300))
+        assert first.expected_gain == pytest.approx(0.25, abs=0.05)
+        assert first.reason.startswith("CPU:2 is last")
+        line = capsys.readouterr().out
+        assert line.startswith(f"gpumon: batches are split {first.new[0]}:{first.new[1]} from step")
+        assert line.endswith("speed expected)\n")
+        assert line.count("\n") == 1
+
+    def test_alters_no_gradient(self) -> None:
+        levels = balancer(every=3)
+        levelled = Training(FAST, SLOW).fit(levels, steps=12)
+        bare = Training(0.0, 0.0).fit(steps=12)
+
+        assert levels.changes
+        for one, other in zip(levelled.model.get_weights(), bare.model.get_weights(), strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+
+    @pytest.mark.parametrize("tagger_is_first", [True, False])
+    def test_is_counted_in_the_ring_wherever_the_tagger_stands(self, tagger_is_first: bool) -> None:
+        levels, tagger = balancer(), k.tagger(gpus=[0, 1])
+        callbacks = [tagger, levels] if tagger_is_first else [levels, tagger]
+        training = Training(FAST, SLOW).fit(*callbacks, steps=12)
+
+        writer = process_ring().writer
+        assert writer is not None
+        assert writer.facts.ratio_changes == len(levels.changes) >= 1
+        told = tuple(round(BATCH * writer.facts.shares[gpu]) for gpu in ("0", "1"))
+        assert told == training.counts()
+        assert writer.steps == 12
+        # The first step is also traced, and so no train_step.
+        assert k.phase_ns()["train_step"] / 1e9 >= sum(training.devices.step_seconds()[1:])
+
+
+class TestADaemonsCounters:
+    CLAIMED = (1e-5, 2e-5)
+    """Busy seconds of a sample, as the daemon says; the devices themselves are equally quick."""
+
+    @pytest.fixture(autouse=True)
+    def gpus_of_this_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GPUMON_GPUS", "3,GPU-b")
+
+    def daemon_of(self, training: Training, folder: Any) -> Any:
+        """Counts, after each step, what it claims that the GPUs were busy."""
+        daemon = FakeDaemon(folder)
+        daemon.document["period_ns"] = 10_000_000
+        busy, began_s = [0.0, 0.0], time.monotonic()
+
+        def count(step: int) -> None:
+            for gpu, uuid in enumerate(("GPU-a", "GPU-b12")):
+                busy[gpu] += self.CLAIMED[gpu] * training.devices.samples_of(gpu)[-1]
+                observed = time.monotonic() - began_s
+                daemon.counts(3 + gpu, uuid, observed_s=observed, busy_s=busy[gpu])
+
+        return each_step(count)
+
+    def test_level_by_what_a_daemon_saw(self, tmp_path: Any) -> None:
+        levels, training = balancer(source="gpumon"), Training(SLOW / 4, SLOW / 4)
+        training.fit(self.daemon_of(training, tmp_path), levels, steps=90)
+
+        assert 1 <= len(levels.changes) <= 10
+        first, second = training.counts()
+        assert first / second == pytest.approx(2.0, rel=0.03)
+
+    def test_are_not_asked_by_default(self, tmp_path: Any) -> None:
+        levels, training = balancer(), Training(SLOW / 2, SLOW / 2)
+        training.fit(self.daemon_of(training, tmp_path), levels, steps=16)
+
+        assert levels.changes == ()
+
+    def test_are_done_without_where_no_daemon_runs(self) -> None:
+        levels = balancer(source="gpumon")
+        training = Training(FAST, SLOW).fit(levels, steps=12)
+
+        assert training.counts()[0] > 340
+
+
+class TestATrainingThatCannotBeLevelled:
+    def test_goes_on_as_it_is_where_the_balancer_fails(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        training, levels = Training(FAST, SLOW), balancer()
+        monkeypatch.setattr(training.model, "replica_times", lambda: 1 / 0)
+
+        with pytest.warns(RuntimeWarning, match="levels no longer.*ZeroDivisionError"):
+            training.fit(levels, steps=4)
+
+        assert training.devices.samples_of(0) == [300] * 4
+        assert levels.changes == ()
+
+    def test_is_left_alone_where_the_devices_take_turns(self) -> None:
+        levels, training = balancer(every=1), Training(FAST, SLOW, run_eagerly=True)
+
+        with pytest.warns(RuntimeWarning, match="nothing with run_eagerly"):
+            training.fit(levels, steps=6)
+
+        assert levels.changes == ()
+
+    def test_is_asked_no_more_often_than_it_was_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        training, levels = Training(0.0, 0.0), balancer(every=10, warm_up=3, dead_band=0.9)
+        looked_at: list[int] = []
+        asked = training.model.replica_times
+
+        def noted() -> Any:
+            looked_at.append(levels._step)
+            return asked()
+
+        monkeypatch.setattr(training.model, "replica_times", noted)
+        training.fit(levels, steps=25)
+
+        assert looked_at == [1, 13, 23]
+
+
+class TestWrongWords:
+    def test_are_refused_in_a_sentence(self) -> None:
+        for words, sentence in (
+            ({"every": 0}, "every must be a whole number of steps, 1 or more, not 0"),
+            ({"every": 2.5}, "every must be a whole number"),
+            ({"warm_up": -1}, "warm_up must be a whole number of steps, 0 or more"),
+            ({"source": "nvml"}, "source must be one of auto, replicas, gpumon, not 'nvml'"),
+            ({"dead_band": 1}, "dead_band must be a part"),
+        ):
+            with pytest.raises(ValueError, match=sentence):
+                balancer(**words)
+
+    def test_are_limits_that_do_not_fit_the_devices(self) -> None:
+        model = Training(FAST, SLOW).model
+        for limits, sentence in (
+            ({"GPU:0": 5}, "max_samples names GPU:0, and the model is split over CPU:1, CPU:2"),
+            ([5], "1 limits for 2 devices"),
+            ([5, 0], "whole numbers, 1 or more, not 0"),
+        ):
+            with pytest.raises(ValueError, match=sentence):
+                balancer(max_samples=limits).set_model(model)
+
+    def test_are_a_model_on_one_device(self) -> None:
+        model = b.dense()
+        model.compile("sgd", "sparse_categorical_crossentropy")
+
+        with pytest.raises(ValueError, match="levels what multi_gpu_model made, and Sequential"):
+            model.fit(*b.rows()[:2], verbose=0, callbacks=[balancer()])

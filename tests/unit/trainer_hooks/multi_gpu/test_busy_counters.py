@@ -1,0 +1,120 @@
+"""A daemon's busy counters become busy seconds of a step, or no answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.keras.fake_daemon import FakeDaemon
+from trainer_hooks.multi_gpu.busy_counters import BusyCounters
+from trainer_hooks.ring import process_ring
+
+DEVICES = ("GPU:0", "GPU:1")
+UUIDS = ("GPU-a", "GPU-b1")
+
+
+class World:
+    """A daemon that counts two GPUs once a second, and a training of ten steps a second."""
+
+    def __init__(self, folder: Path) -> None:
+        self.daemon = FakeDaemon(folder)
+        self.now_s = 1_000.0
+        self.step = 0
+        self.busy_s = [0.0, 0.0]
+        self.counters = BusyCounters(DEVICES, now_ns=lambda: round(1e9 * self.now_s))
+        self.counters.forget()
+
+    def passes(self, seconds: float, *busy_ratios: float) -> tuple[float, ...] | None:
+        """So many seconds later, in which the GPUs were busy for these parts of the time."""
+        self.now_s += seconds
+        self.step += round(10 * seconds)
+        for gpu, (uuid, ratio) in enumerate(zip(UUIDS, busy_ratios, strict=False)):
+            self.busy_s[gpu] += ratio * seconds
+            self.daemon.counts(gpu, uuid, observed_s=self.now_s, busy_s=self.busy_s[gpu])
+        self.writes()
+        return self.counters.busy_seconds(self.step)
+
+    def writes(self, *, age_s: float = 0.0) -> None:
+        document = {**self.daemon.document, "monotonic_ns": round(1e9 * (self.now_s - age_s))}
+        self.daemon.path.write_text(json.dumps(document))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("GPUMON_GPUS", "0,GPU-b")
+    monkeypatch.setattr(process_ring._Slot, "ring", None)
+    return World(tmp_path)
+
+
+class TestBusySecondsOfAStep:
+    def test_are_the_busy_part_of_its_time(self, world: World) -> None:
+        world.passes(1, 0.5, 0.5)
+
+        assert world.passes(10, 0.4, 0.9) == pytest.approx((0.04, 0.09))
+
+    def test_go_on_from_what_was_told_last(self, world: World) -> None:
+        world.passes(1, 0.5, 0.5)
+        world.passes(10, 0.4, 0.9)
+
+        assert world.passes(5, 0.6, 0.6) == pytest.approx((0.06, 0.06))
+
+    def test_are_told_after_five_periods_of_the_daemon(self, world: World) -> None:
+        world.passes(1, 0.5, 0.5)
+
+        assert world.passes(4, 0.4, 0.9) is None
+        assert world.passes(1, 0.4, 0.9) == pytest.approx((0.04, 0.09))
+
+    def test_are_not_of_what_was_before_they_were_forgotten(self, world: World) -> None:
+        world.passes(1, 0.5, 0.5)
+        world.now_s += 0.5
+        world.counters.forget()
+        world.writes(age_s=0.4)  # what the daemon counted before its next period is over
+
+        assert world.counters.busy_seconds(world.step) is None
+        world.passes(1, 0.0, 0.0)
+        assert world.passes(6, 0.2, 0.3) == pytest.approx((0.02, 0.03))
+
+
+class TestNoAnswer:
+    def test_is_what_is_known_without_a_daemon(self, world: World) -> None:
+        assert world.counters.busy_seconds(5) is None
+        assert not world.counters.is_there
+
+    def test_is_what_a_dead_daemon_leaves(self, world: World) -> None:
+        world.passes(1, 0.5, 0.5)
+        assert world.counters.is_there
+        world.now_s += 10
+
+        assert world.counters.busy_seconds(200) is None
+        assert not world.counters.is_there
+
+    def test_is_what_another_daemon_that_counts_from_0_gives_at_first(self, world: World) -> None:
+        world.passes(1, 0.5, 0.5)
+        world.busy_s = [-5.0, -5.0]
+
+        assert world.passes(10, 0.5, 0.5) is None
+        assert world.passes(10, 0.5, 0.5) == pytest.approx((0.05, 0.05))
+
+    def test_is_what_is_known_where_a_gpu_is_missing(self, world: World) -> None:
+        assert world.passes(1, 0.5) is None
+        assert not world.counters.is_there
+
+    def test_is_what_is_known_where_nobody_says_which_gpus_these_are(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("GPUMON_GPUS")
+        monkeypatch.setattr("trainer_hooks.devices.visible_gpus", lambda: ())
+
+        world.passes(1, 0.5, 0.5)
+
+        assert not world.counters.is_there
+
+    @pytest.mark.parametrize("gpus", [None, [{}], "odd", [{"index": 0, "uuid": "GPU-a"}] * 2])
+    def test_is_what_an_odd_state_gives(self, world: World, gpus: object) -> None:
+        world.daemon.document["gpus"] = gpus
+        world.writes()
+
+        assert world.counters.busy_seconds(5) is None

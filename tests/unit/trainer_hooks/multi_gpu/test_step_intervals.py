@@ -1,0 +1,101 @@
+"""An interval is the mean of steps that were split alike, without those that were disturbed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from trainer_hooks.multi_gpu.speed_breaks import SpeedBreaks, Verdict
+from trainer_hooks.multi_gpu.step_intervals import Interval, StepIntervals
+
+
+class Step(NamedTuple):
+    """As a model's ``replica_times`` tells it."""
+
+    busy_seconds: tuple[float, ...]
+    samples: tuple[int, ...]
+
+
+def intervals(*steps: Step) -> StepIntervals:
+    gathered = StepIntervals()
+    gathered.add(steps)  # type: ignore[arg-type]  # TimedStep comes with TensorFlow
+    return gathered
+
+
+def step(first: float, second: float, samples: tuple[int, ...] = (60, 40)) -> Step:
+    return Step((first, second), samples)
+
+
+class TestAnInterval:
+    def test_is_the_mean_of_the_shorter_half_for_each_gpu(self) -> None:
+        gathered = intervals(step(1.0, 9.0), step(3.0, 2.0), step(8.0, 4.0), step(9.0, 7.0))
+
+        assert gathered.interval() == Interval((60, 40), (2.0, 3.0))
+
+    def test_needs_three_steps(self) -> None:
+        assert intervals(step(1.0, 1.0), step(1.0, 1.0)).interval() is None
+        assert intervals(*[step(1.0, 1.0)] * 3).interval() is not None
+
+    def test_leaves_out_batches_of_another_size(self) -> None:
+        odd = [step(0.1, 0.1, (6, 4))] * 3
+
+        assert intervals(*odd, *[step(2.0, 3.0)] * 4).interval() == Interval((60, 40), (2.0, 3.0))
+        assert intervals(*odd, *[step(2.0, 3.0)] * 3).interval(total=10) == Interval(
+            (6, 4), (0.1, 0.1)
+        )
+
+    def test_leaves_out_batches_of_fewer_samples_than_gpus(self) -> None:
+        assert intervals(*[step(1.0, 1.0, (1, 0))] * 5).interval() is None
+
+    def test_leaves_out_what_is_no_time(self) -> None:
+        broken = [step(0.0, 1.0), step(float("nan"), 1.0), step(-1.0, 1.0)]
+
+        assert intervals(*broken, *[step(2.0, 2.0)] * 2).interval() is None
+        assert intervals(*broken, *[step(2.0, 2.0)] * 3).interval() == Interval(
+            (60, 40), (2.0, 2.0)
+        )
+
+    def test_begins_anew_once_it_is_forgotten(self) -> None:
+        gathered = intervals(*[step(1.0, 1.0)] * 3)
+        gathered.forget()
+
+        assert gathered.interval() is None
+
+
+class TestASpeedThatChangesWithTheSplit:
+    BEFORE = Interval((300, 300), (0.020, 0.030))
+
+    @pytest.mark.parametrize(
+        "now",
+        [
+            Interval((360, 240), (0.024, 0.024)),
+            Interval((360, 240), (0.030, 0.019)),
+            Interval((600, 20), (0.036, 0.026)),
+            Interval((300, 300), (0.080, 0.030)),
+        ],
+        ids=["as told", "within a wave", "with what each step costs anyway", "the same split"],
+    )
+    def test_is_not_seen_in_what_the_samples_explain(self, now: Interval) -> None:
+        breaks = SpeedBreaks()
+        breaks.judge(self.BEFORE)
+
+        assert breaks.judge(now) is Verdict.FITS
+
+    @pytest.mark.parametrize(
+        "now", [Interval((303, 297), (0.040, 0.030)), Interval((240, 360), (0.020, 0.020))]
+    )
+    def test_is_believed_when_it_is_seen_twice(self, now: Interval) -> None:
+        breaks = SpeedBreaks()
+
+        assert breaks.judge(self.BEFORE) is Verdict.FITS
+        assert breaks.judge(now) is Verdict.ODD
+        assert breaks.judge(now) is Verdict.BROKEN
+        assert breaks.judge(now) is Verdict.FITS
+
+    def test_is_not_believed_when_it_is_gone_the_next_time(self) -> None:
+        breaks, now = SpeedBreaks(), Interval((303, 297), (0.0202, 0.030))
+
+        assert breaks.judge(self.BEFORE) is Verdict.FITS
+        assert breaks.judge(now._replace(busy_seconds=(0.040, 0.030))) is Verdict.ODD
+        assert breaks.judge(now) is Verdict.FITS

@@ -1,0 +1,289 @@
+"""``RatioBalancer``: a Keras callback that levels unequal GPUs while they train."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import keras
+
+from gpumon.core.shares import split_counts
+from trainer_hooks.balance.controller import RatioController
+from trainer_hooks.balance.split_change import ControllerSettings, SplitChange
+from trainer_hooks.keras_fit.adapter_facts import adapter_facts
+from trainer_hooks.keras_fit.brackets import caller_named
+from trainer_hooks.keras_fit.screen import say
+from trainer_hooks.multi_gpu.busy_counters import BusyCounters
+from trainer_hooks.multi_gpu.parallel_model import ParallelModel
+from trainer_hooks.multi_gpu.sample_limits import (
+    BatchTooLargeError,
+    Limits,
+    check_room,
+    limits_of,
+)
+from trainer_hooks.multi_gpu.speed_breaks import SpeedBreaks, Verdict
+from trainer_hooks.multi_gpu.step_intervals import Interval, StepIntervals
+from trainer_hooks.multi_gpu.tensors import Setting
+from trainer_hooks.quiet_warning import warn_quietly
+
+SOURCES: Final = ("auto", "replicas", "gpumon")
+_SETTLING: Final = 2
+"""Steps after a change that are not looked at: kernels are chosen anew for the new sizes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioChange:
+    """One change of the split, as ``RatioBalancer.changes`` lists it.
+
+    Attributes:
+        step: Steps that the model had done with this callback by then.
+        old: Samples of each GPU in a whole batch until now, in the order of the devices.
+        new: ... and from the next step on.
+        reason: Why, in words.
+        expected_gain: Speed that is expected of it, as a part of the speed before: 0.2 is a
+            fifth faster; below 0 where a memory limit forces the change; ``None``: not known.
+    """
+
+    step: int
+    old: tuple[int, ...]
+    new: tuple[int, ...]
+    reason: str
+    expected_gain: float | None
+
+    def __str__(self) -> str:
+        new, old = (":".join(map(str, counts)) for counts in (self.new, self.old))
+        gain = "" if self.expected_gain is None else f"; {self.expected_gain:+.1%} speed expected"
+        return f"batches are split {new} from step {self.step} on, not {old} ({self.reason}{gain})"
+
+
+class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    """Changes ``model.ratios`` until all GPUs take equally long for their part of a batch.
+
+    Every ``every`` steps it compares how long each GPU was busy in a step, and where one is clearly
+    last gives it fewer samples. Moves are damped, a difference within the dead band changes
+    nothing, and what a move brought is measured: after a few it rests, until a GPU's speed
+    changes. Nothing but the split changes: the gradient stays that of the whole batch, and the
+    step is not traced again. It never waits and never ends a training; where it cannot go on, one
+    warning says why. The order of the callbacks does not matter.
+
+    What each GPU took, it hears from one of two sources:
+
+    ``"replicas"``
+        each replica's own clock, inside the step: from the arrival of the batch to its last
+        gradient. The better one as a rule: exact to the step, without a daemon, and it cannot
+        take the wait for the other GPUs for work. Costs a copy of one number for each GPU and step.
+    ``"gpumon"``
+        the busy counters of gpumon's daemon. Sees all that a GPU does, the update and other
+        processes too, but needs seconds for what the replicas tell in a few steps; and where
+        gradients are added up by NCCL, whose kernels keep a GPU busy while it waits, all look
+        equally busy. Right where gradients go through the host. While no daemon runs that knows
+        these GPUs, the replicas are asked.
+    ``"auto"``
+        the one that is better as a rule.
+
+    With ``run_eagerly`` it does nothing: the GPUs then take turns, and no split is faster. The
+    size of most batches must stay the same; smaller last ones are not looked at.
+
+    If a GPU runs out of memory, ``fit`` raises as it does without this: say what fits in
+    ``max_samples``. The limits hold from the first step on where Keras knows the size of the
+    batches beforehand (arrays, a ``PyDataset``), else from the second: begin with ratios that fit.
+
+    Args:
+        every: Steps from one look to the next, 1 or more; three are needed for a mean.
+        source: ``"auto"``, ``"replicas"`` or ``"gpumon"``.
+        max_samples: The most samples of a batch that GPUs hold, by the device's name, as in
+            ``{"GPU:1": 568}``, or one for each device, ``None`` where it is not known.
+        warm_up: First steps that are not looked at: they compile and allocate.
+        dead_band: A split that is within this part of the best, 0 to 1, is left alone.
+        verbose: 0 to print nothing; else one line for each change.
+
+    Attributes:
+        changes: What was changed, a ``RatioChange`` each; of this model, over all its ``fit``.
+
+    Raises:
+        ValueError: An argument is none of what is allowed; when ``fit`` begins, the model is not
+            what ``multi_gpu_model`` made, or ``max_samples`` does not fit its devices; when the
+            size of a batch is known, the limits cannot hold it.
+
+    Example:
+        ::
+
+            model = multi_gpu_model(template, gpus=2)
+            model.compile("adam", "sparse_categorical_crossentropy")
+            balancer = RatioBalancer(max_samples={"GPU:1": 568})
+            model.fit(batches, epochs=10, callbacks=[balancer])
+            # gpumon: batches are split 820:568 from step 37 on, not 694:694 (GPU:1 is last, 31.4%
+            # of its time after the first; +18.0% speed expected)
+    """
+
+    async_safe = True
+    """Keras then need not wait for each step on account of this callback."""
+
+    changes: tuple[RatioChange, ...]
+
+    def __init__(
+        self,
+        every: int = 25,
+        source: str = "auto",
+        *,
+        max_samples: Limits | None = None,
+        warm_up: int = 10,
+        dead_band: float = 0.01,
+        verbose: int = 1,
+    ) -> None:
+        super().__init__()
+        for name, value, least in (("every", every, 1), ("warm_up", warm_up, 0)):
+            if not hasattr(value, "__index__") or isinstance(value, bool) or value < least:
+                raise ValueError(
+                    f"{name} must be a whole number of steps, {least} or more, not {value!r}"
+                )
+        if source not in SOURCES:
+            raise ValueError(f"source must be one of {', '.join(SOURCES)}, not {source!r}")
+        if not 0 <= dead_band < 1:
+            raise ValueError(f"dead_band must be a part, 0 or more and below 1, not {dead_band!r}")
+        self.changes = ()
+        self._every, self._warm_up, self._verbose = every, warm_up, verbose
+        self._source, self._max_samples = source, max_samples
+        self._settings = ControllerSettings(dead_band=dead_band)
+        self._controller: RatioController | None = None
+        self._is_watching = False
+
+    def set_model(self, model: Setting) -> None:
+        if not isinstance(model, ParallelModel):
+            raise ValueError(
+                f"RatioBalancer levels what multi_gpu_model made, and {type(model).__name__} "
+                f"{getattr(model, 'name', '')!r} is no such model"
+            )
+        limits = limits_of(self._max_samples, model.devices)
+        if model is not self._model:
+            self._start_afresh(model)
+        self._limits = limits
+        super().set_model(model)
+        model.time_replicas()
+
+    def on_train_begin(self, logs: object = None) -> None:
+        self._is_watching = not self._model.run_eagerly
+        if not self._is_watching:
+            warn_quietly(
+                "RatioBalancer does nothing with run_eagerly: the GPUs take turns then, and no "
+                "split of the batch is faster"
+            )
+            return
+        self._knows_batch = False
+        self._next_look = self._step + 1
+        self._guarded(self._before_first_step)
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        self._step += 1
+        if self._step >= self._next_look and self._is_watching:
+            self._guarded(self._look)
+
+    def _start_afresh(self, model: ParallelModel) -> None:
+        self.changes = ()
+        self._controller = None
+        self._step, self._counts_from, self._next_look = 0, self._warm_up, 1
+        self._steps, self._breaks = StepIntervals(), SpeedBreaks()
+        self._counters = BusyCounters(model.devices) if self._source == "gpumon" else None
+        self._is_by_counters = False
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except BatchTooLargeError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the training goes on as it is split)
+            self._is_watching = False
+            warn_quietly(
+                f"RatioBalancer levels no longer, for it failed: {type(error).__name__}: {error}",
+                callers_up=3,
+            )
+
+    def _before_first_step(self) -> None:
+        iterator = caller_named("epoch_iterator", lambda found: hasattr(found, "data_adapter"))
+        facts = {} if iterator is None else adapter_facts(iterator.data_adapter)
+        size = facts.get("batch_size")
+        if isinstance(size, int) and facts.get("batches") != 1:  # a lone one may be smaller
+            self._know_batch(size)
+
+    def _look(self) -> None:
+        steps, counting = self._model.replica_times(), self._step - self._counts_from
+        if not self._knows_batch:
+            self._know_batch(sum(steps[-1].samples))
+        if counting > 0:
+            self._steps.add(steps[-counting:])
+            interval = self._interval()
+            change = None if interval is None else self._advance(interval)
+            if change is not None:
+                self._apply(change)
+        self._next_look = max(self._step, self._counts_from) + self._every
+
+    def _know_batch(self, size: int) -> None:
+        """The batches have that size: begin within the limits."""
+        check_room(self._limits, self._model.devices, size)
+        self._knows_batch = True
+        counts = split_counts(size, self._model.ratios)
+        if min(counts) < 1:
+            return  # batches as small as that are not looked at
+        known = self._controller
+        if known is None or sum(known.counts) != size or self._are_over_limits(counts):
+            known = self._controller = self._controller_of(counts)
+            if known.counts != counts:
+                self._apply(SplitChange(counts, known.counts, self._why_limited(counts), None))
+
+    def _are_over_limits(self, counts: Sequence[int]) -> bool:
+        pairs = zip(counts, self._limits, strict=True)
+        return any(limit is not None and count > limit for count, limit in pairs)
+
+    def _why_limited(self, counts: Sequence[int]) -> str:
+        named = zip(self._model.devices, counts, self._limits, strict=True)
+        over = [(name, most) for name, count, most in named if most is not None and count > most]
+        return ", ".join(f"{name} holds {most} samples" for name, most in over)
+
+    def _controller_of(self, counts: tuple[int, ...]) -> RatioController:
+        return RatioController(
+            counts, limits=self._limits, names=self._model.devices, settings=self._settings
+        )
+
+    def _interval(self) -> Interval | None:
+        total = None if self._controller is None else sum(self._controller.counts)
+        told = self._steps.interval(total)
+        if self._counters is not None:
+            counts, busy = self._steps.usual_counts(total), self._counters.busy_seconds(self._step)
+            if self._counters.is_there != self._is_by_counters:
+                self._is_by_counters = self._counters.is_there
+                # The times of one source are not compared with the other's.
+                self._controller, self._breaks = None, SpeedBreaks()
+            if self._is_by_counters:
+                told = None if counts is None or busy is None else Interval(counts, busy)
+        if told is not None:
+            self._steps.forget()
+        return told
+
+    def _advance(self, interval: Interval) -> SplitChange | None:
+        if min(interval.busy_seconds) <= 0:
+            return None
+        verdict = self._breaks.judge(interval)
+        if verdict is Verdict.ODD:
+            return None
+        if self._controller is None or verdict is Verdict.BROKEN:
+            self._controller = self._controller_of(interval.counts)
+        return self._controller.advance(interval.counts, interval.busy_seconds)
+
+    def _apply(self, change: SplitChange) -> None:
+        self._model.ratios = change.new
+        self._counts_from = max(self._counts_from, self._step + _SETTLING)
+        self._steps.forget()
+        if self._counters is not None:
+            self._counters.forget()
+        done = RatioChange(
+            step=self._step,
+            old=change.old,
+            new=change.new,
+            reason=change.reason,
+            expected_gain=change.expected_gain,
+        )
+        self.changes += (done,)
+        if self._verbose:
+            after_the_bar = "\n" if (self.params or {}).get("verbose") else ""
+            say(f"{after_the_bar}gpumon: {done}")
