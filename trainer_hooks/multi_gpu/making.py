@@ -31,7 +31,8 @@ def multi_gpu_model(
     batch; the copies are updated alike. ``model`` has the trained weights after each epoch.
 
     Args:
-        model: Any built Keras model but one with a ``train_step`` of its own.
+        model: Any built Keras model but one with a ``train_step`` or ``compute_loss`` of its own;
+            a subclass needs ``get_config``.
         gpus: How many of the visible GPUs, or which: indices, or TensorFlow's names (``"CPU:1"``
             is a logical device, for trying without a GPU). ``None``: all that are visible.
         ratios: One positive number for each GPU; a batch is split in these proportions to
