@@ -11,7 +11,7 @@ import pytest
 
 from tests.gpu_multi.conftest import MEASURED
 from tests.imported_later import ImportedLater
-from tests.multi_gpu.later import b, keras, tf
+from tests.multi_gpu.later import b, keras, multi_gpu, tf
 
 ran: Any = ImportedLater("tests.multi_gpu.operations_run")
 bench_model: Any = ImportedLater("trainer_hooks.trainer_bench.keras_engine")
@@ -104,7 +104,7 @@ class TestTheEngine:
             plain = compiled(bench_model.get_model())
         ours = compiled(b.parallel(bench_model.get_model(), pair, None))
         for model in (plain, ours):
-            step_seconds(model)
+            fit_seconds(model, 2)  # is traced
         rounds = [(step_seconds(plain), step_seconds(ours)) for _ in range(ROUNDS)]
 
         plain_s, ours_s = (statistics.median(side) for side in zip(*rounds, strict=True))
@@ -115,6 +115,34 @@ class TestTheEngine:
             f"at most {ADDED:.0%}",
         )
         assert added <= ADDED
+
+
+class TestTheBalancer:
+    def test_leads_from_a_poor_split_to_one_at_least_as_fast_as_equal_parts(
+        self, pair: tuple[str, ...], measured: MEASURED
+    ) -> None:
+        model = compiled(b.parallel(bench_model.get_model(), pair, (3, 1)))
+        balancer = multi_gpu.RatioBalancer(every=STEPS, verbose=0)
+        fit_seconds(model, 2)  # is traced
+        poor_s = step_seconds(model)
+
+        fit_seconds(model, 10 * STEPS, callbacks=[balancer])
+
+        found, rounds = model.ratios, []
+        for _ in range(ROUNDS):
+            model.ratios = found
+            levelled_s = step_seconds(model)
+            model.ratios = (1, 1)
+            rounds.append((levelled_s, step_seconds(model)))
+        levelled_s, even_s = (statistics.median(side) for side in zip(*rounds, strict=True))
+        measured(
+            f"step of {2 * PER_BOARD} samples: equal parts {even_s * 1e3:.1f} ms, 3:1 "
+            f"{poor_s * 1e3:.1f} ms; from there the balancer came to {found}",
+            f"{levelled_s * 1e3:.1f} ms",
+            "at most that of equal parts, and 2 %",
+        )
+        assert balancer.changes
+        assert levelled_s <= even_s * 1.02
 
 
 def trained_once(boards: tuple[str, ...]) -> None:
@@ -135,11 +163,11 @@ def step_seconds(model: Any) -> float:
     return (long - short) / (2 * STEPS)
 
 
-def fit_seconds(model: Any, steps: int) -> float:
+def fit_seconds(model: Any, steps: int, callbacks: Any = None) -> float:
     batch = 2 * PER_BOARD
     x = np.zeros((batch, 28, 28, 1), "float32")
     y = np.eye(10, dtype="float32")[np.zeros(batch, int)]
     data = tf.data.Dataset.from_tensors((x, y)).repeat(steps).prefetch(2)
     began = time.perf_counter()
-    model.fit(data, verbose=0)
+    model.fit(data, verbose=0, callbacks=callbacks)
     return time.perf_counter() - began
