@@ -100,7 +100,7 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
         """What each device took in each step since this was last asked, oldest first.
 
         Of more than 64 steps the last 64; none before ``time_replicas``. With ``run_eagerly``
-        the devices take turns: each is then timed in its own.
+        the devices take turns: each is then timed in its own, and waits for the one before.
         """
         told: tuple[TimedStep, ...] = self._parts.times.taken()
         return told

@@ -16,6 +16,7 @@ from trainer_hooks.keras_fit.brackets import caller_named
 from trainer_hooks.keras_fit.screen import say
 from trainer_hooks.multi_gpu.busy_counters import BusyCounters
 from trainer_hooks.multi_gpu.parallel_model import ParallelModel
+from trainer_hooks.multi_gpu.replica_times import TimedStep
 from trainer_hooks.multi_gpu.sample_limits import (
     BatchTooLargeError,
     Limits,
@@ -160,9 +161,11 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
             self._start_afresh(model)
         self._limits = limits
         super().set_model(model)
-        model.time_replicas()
+        if not model.run_eagerly:  # where the clocks would make each GPU wait for the one before
+            model.time_replicas()
 
     def on_train_begin(self, logs: object = None) -> None:
+        self._knows_batch = False
         self._is_watching = not self._model.run_eagerly
         if not self._is_watching:
             warn_quietly(
@@ -170,19 +173,21 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
                 "split of the batch is faster"
             )
             return
-        self._knows_batch = False
-        self._next_look = self._step + 1
         self._guarded(self._before_first_step)
 
-    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        self._step += 1
-        if self._step >= self._next_look and self._is_watching:
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        # Keras calls this one between two steps in the thread that trains; where each batch ends,
+        # it calls from threads of its own while the next step runs.
+        is_due = self._step >= self._next_look or not self._knows_batch
+        if is_due and self._step and self._is_watching:
             self._guarded(self._look)
+        self._step += 1
 
     def _start_afresh(self, model: ParallelModel) -> None:
         self.changes = ()
         self._controller = None
-        self._step, self._counts_from, self._next_look = 0, self._warm_up, 1
+        self._step, self._counts_from = 0, self._warm_up
+        self._next_look = self._warm_up + self._every
         self._steps, self._breaks = StepIntervals(), SpeedBreaks()
         self._counters = BusyCounters(model.devices) if self._source == "gpumon" else None
         self._is_by_counters = False
@@ -200,6 +205,7 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
             )
 
     def _before_first_step(self) -> None:
+        self._gather_steps()
         iterator = caller_named("epoch_iterator", lambda found: hasattr(found, "data_adapter"))
         facts = {} if iterator is None else adapter_facts(iterator.data_adapter)
         size = facts.get("batch_size")
@@ -207,16 +213,24 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
             self._know_batch(size)
 
     def _look(self) -> None:
-        steps, counting = self._model.replica_times(), self._step - self._counts_from
-        if not self._knows_batch:
+        steps = self._gather_steps()
+        if steps and not self._knows_batch:
             self._know_batch(sum(steps[-1].samples))
+        if self._step < self._next_look:
+            return
+        interval = self._interval()
+        change = None if interval is None else self._advance(interval)
+        if change is not None:
+            self._apply(change)
+        self._next_look = max(self._next_look, self._step + self._every)
+
+    def _gather_steps(self) -> tuple[TimedStep, ...]:
+        """The steps since the last call; those that count are added to the interval."""
+        steps: tuple[TimedStep, ...] = self._model.replica_times()
+        counting = self._step - self._counts_from
         if counting > 0:
             self._steps.add(steps[-counting:])
-            interval = self._interval()
-            change = None if interval is None else self._advance(interval)
-            if change is not None:
-                self._apply(change)
-        self._next_look = max(self._step, self._counts_from) + self._every
+        return steps
 
     def _know_batch(self, size: int) -> None:
         """The batches have that size: begin within the limits."""
@@ -273,6 +287,7 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
     def _apply(self, change: SplitChange) -> None:
         self._model.ratios = change.new
         self._counts_from = max(self._counts_from, self._step + _SETTLING)
+        self._next_look = self._counts_from + self._every
         self._steps.forget()
         if self._counters is not None:
             self._counters.forget()

@@ -46,17 +46,16 @@ class StepIntervals:
         self._steps.clear()
 
     def usual_counts(self, total: int | None = None) -> tuple[int, ...] | None:
-        """How most batches were split, those of ``total`` samples before all others.
+        """How batches are split now: those of ``total`` samples, else those of the usual size.
 
         Returns:
             Samples for each GPU; ``None`` where each batch left some GPU without any.
         """
-        seen = [step.samples for step in self._steps if min(step.samples) > 0]
-        if not seen:
-            return None
-        times = Counter(seen)
-        last = {counts: at for at, counts in enumerate(seen)}
-        return max(times, key=lambda counts: (sum(counts) == total, times[counts], last[counts]))
+        split_of = {sum(step.samples): step.samples for step in self._steps if min(step.samples)}
+        if total in split_of:
+            return split_of[total]
+        times = Counter(sum(step.samples) for step in self._steps if min(step.samples))
+        return split_of[times.most_common(1)[0][0]] if times else None
 
     def interval(self, total: int | None = None) -> Interval | None:
         """The means over the steps that were split so; ``None`` where there are too few.

@@ -45,6 +45,14 @@ class TestAnInterval:
             (6, 4), (0.1, 0.1)
         )
 
+    def test_is_of_the_split_that_is_in_force(self) -> None:
+        before = [step(1.0, 1.0, (50, 50))] * 9
+
+        assert intervals(*before, *[step(2.0, 3.0)] * 2).interval() is None
+        assert intervals(*before, *[step(2.0, 3.0)] * 3).interval() == Interval(
+            (60, 40), (2.0, 3.0)
+        )
+
     def test_leaves_out_batches_of_fewer_samples_than_gpus(self) -> None:
         assert intervals(*[step(1.0, 1.0, (1, 0))] * 5).interval() is None
 
