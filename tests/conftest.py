@@ -13,6 +13,14 @@ from tests.fakenvml.control import FakeNvml
 from tests.needs import missing
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Beside other tests, those that need the machine for themselves wait for a run of their own."""
+    if hasattr(config, "workerinput"):
+        alone = [item for item in items if item.get_closest_marker("alone")]
+        config.hook.pytest_deselected(items=alone)
+        items[:] = [item for item in items if item not in alone]
+
+
 @pytest.fixture(scope="session")
 def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The fake libnvidia-ml.so.1, compiled."""

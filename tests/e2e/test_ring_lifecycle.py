@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -134,6 +136,17 @@ class TestATraining:
         assert len(list((tmp_path / "phases").iterdir())) == 1
 
 
+@pytest.fixture
+def small_heap() -> Iterator[None]:
+    """What thousands of collected tests hold is no burden to whoever makes many objects now."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.alone
+@pytest.mark.usefixtures("small_heap")
 def test_no_torn_record_is_ever_believed_while_a_process_writes_at_full_speed(
     tmp_path: Path,
 ) -> None:
