@@ -14,7 +14,7 @@ from tests.needs import missing
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Beside other tests, those that need the machine for themselves wait for a run of their own."""
+    """Beside other tests, those that need the machine alone wait for a run of their own."""
     if hasattr(config, "workerinput"):
         alone = [item for item in items if item.get_closest_marker("alone")]
         config.hook.pytest_deselected(items=alone)
