@@ -1,0 +1,113 @@
+"""Specification of advice where no tag says why a GPU was idle, and where one had no work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpumon.core.advice import advise
+from gpumon.core.phase import IdleCause, TrainingPhase
+from tests.builders_report import gpu, run
+from tests.builders_time import s
+
+WAIT, UNKNOWN = IdleCause.INPUT_WAIT, IdleCause.UNKNOWN
+
+
+class TestUnknownIdleTime:
+    def test_that_comes_in_bursts_is_to_be_tagged_and_fed_faster(self) -> None:
+        one = gpu(40, {UNKNOWN: 20}, suspected_s=20, pauses=10)
+
+        (found,) = advise([one], ())
+
+        assert "PhaseTagger()" in found.text
+        assert "prefetch" in found.text
+        assert "GPU 0 paused 10 times, median 2.0 s, longest 4.0 s." in found.evidence
+
+    def test_without_a_pattern_is_to_be_tagged_before_anything_is_changed(self) -> None:
+        (found,) = advise([gpu(20, {UNKNOWN: 40})], ())
+
+        assert found.text.startswith("Utilisation alone cannot tell")
+        assert "PhaseTagger()" in found.text
+
+    def test_beside_a_tagged_run_asks_for_the_missing_tags(self) -> None:
+        (found,) = advise([gpu(20, {UNKNOWN: 40})], [run()])
+
+        assert "none of its phases covers" in found.text
+
+    @pytest.mark.parametrize(
+        ("phases", "asked"),
+        [
+            (
+                (),
+                ["its wait for input with `for batch in", 'its step with `with phase("'],
+            ),
+            ((TrainingPhase.INPUT_WAIT,), ['time: its step with `with phase("train_step")`.']),
+            ((TrainingPhase.TRAIN_STEP,), ["time: its wait for input with `for batch in timed("]),
+            ((TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP), ["`phase(...)` around it"]),
+        ],
+        ids=["neither", "no step", "no wait", "something else"],
+    )
+    def test_of_a_loop_of_ones_own_asks_for_the_tags_it_lacks(
+        self, phases: tuple[TrainingPhase, ...], asked: list[str]
+    ) -> None:
+        spent_ns = {TrainingPhase.OTHER: s(40), **dict.fromkeys(phases, s(5))}
+        loop = replace(run(), framework="loop", phase_ns=spent_ns)
+
+        (found,) = advise([gpu(20, {UNKNOWN: 40})], [loop])
+
+        assert [words for words in asked if words not in found.text] == []
+
+    def test_of_before_a_tagged_run_is_not_laid_at_its_door(self) -> None:
+        short = run(wall_s=10)
+
+        (found,) = advise([gpu(60, {UNKNOWN: 60})], [short])
+
+        assert found.text == (
+            "Most of this is not the time of the runs in this report: tag whatever else uses "
+            "GPU 0, too."
+        )
+
+    def test_of_a_tagged_run_is_its_own_though_others_were_there(self) -> None:
+        untagged = {TrainingPhase.TRAIN_STEP: s(5), TrainingPhase.OTHER: s(35)}
+        half = replace(run(wall_s=40), phase_ns=untagged)
+
+        (found,) = advise([gpu(40, {UNKNOWN: 60})], [half])
+
+        assert "none of its phases covers" in found.text
+
+    def test_of_a_trainer_is_looked_for_at_the_ends_of_its_script(self) -> None:
+        letting_go = {TrainingPhase.TRAIN_STEP: s(20), TrainingPhase.OTHER: s(40)}
+        keras = replace(run(), phase_ns=letting_go)
+        one = gpu(20, {UNKNOWN: 40})
+
+        (of_keras,) = advise([one], [keras])
+        (of_a_loop,) = advise([one], [replace(keras, framework="loop")])
+
+        assert "mostly before and after the training: in the script, or while" in of_keras.text
+        assert "before and after" not in of_a_loop.text
+
+    def test_is_not_laid_at_the_door_of_a_run_that_was_on_no_gpu(self) -> None:
+        elsewhere = replace(run(wall_s=50), run="elsewhere", gpu_uuids=())
+
+        (found,) = advise([gpu(30, {UNKNOWN: 30})], [run(wall_s=10), elsewhere])
+
+        assert "Most of this is not the time of the runs in this report" in found.text
+
+    def test_beside_a_run_that_is_on_no_gpu_asks_which_it_trains_on(self) -> None:
+        (found,) = advise([gpu(20, {UNKNOWN: 40})], [replace(run(), gpu_uuids=())])
+
+        assert "joined to no GPU" in found.text
+        assert "GPUMON_GPUS=0" in found.text
+
+
+class TestAGpuWithoutWork:
+    def test_is_advised_on_last_and_loses_nothing(self) -> None:
+        unused = gpu(0, {IdleCause.NOT_IN_USE: 600}, index=1)
+
+        found = advise([unused, gpu(40, {WAIT: 20})], ())
+
+        assert [advice.cause for advice in found] == ["input_wait", "not_in_use"]
+        assert found[1].lost_seconds == 0.0
+        assert found[1].speedup_upper_bound == 1.0
+        assert "GPU 1" in found[1].text

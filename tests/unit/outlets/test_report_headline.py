@@ -1,0 +1,160 @@
+"""Specification of the report's first three lines: how bad it is, why, and what to do next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpumon.core.phase import IdleCause
+from gpumon.core.report import Report
+from gpumon.outlets.report_text import render_report
+from tests.builders_report import gpu, report, run
+from tests.unit.outlets.report_lines import PLAIN, STARVED, line_with, shown
+
+UNKNOWN, SAVE = IdleCause.UNKNOWN, IdleCause.CHECKPOINT
+
+
+def headline(one: Report) -> str:
+    """The three lines, unwrapped."""
+    return " ".join(render_report(one, PLAIN).split("\n\n")[0].split())
+
+
+class TestTheThreeLines:
+    def test_come_first_and_in_this_order(self) -> None:
+        words = [line.split()[0] for line in shown(STARVED) if line.split() and line[0] != " "]
+
+        assert words[:3] == ["Verdict:", "Why:", "Next:"]
+
+    def test_name_a_proved_wait_for_input_and_the_loaders_own_fault(self) -> None:
+        text = headline(STARVED)
+
+        assert "Starved (high loss): GPU 0 waits for input 37 % of its time in use." in text
+        assert "22.1 s of it waiting for input: the training's own tags prove it." in text
+        assert "workers=1: raise it" in text
+        assert "At most 1.59 times as fast." in text
+
+    def test_name_another_proved_cause(self) -> None:
+        text = headline(report(gpu(40, {IdleCause.CHECKPOINT: 20})))
+
+        assert "Stalled (high loss): GPU 0 is idle 33 % of its time in use" in text
+        assert "mainly during checkpoints" in text
+        assert "Next: Save less often" in text
+
+    def test_call_a_suspicion_a_suspicion(self) -> None:
+        text = headline(report(gpu(40, {IdleCause.UNKNOWN: 20}, suspected_s=18, pauses=9)))
+
+        assert "Starvation suspected (high loss)" in text
+        assert "18.0 s of it in 9 pauses" in text
+        assert "callbacks=[PhaseTagger()] in Keras, Lightning or a Hugging Face Trainer" in text
+
+    def test_say_of_a_wait_what_is_proved_and_no_suspicion(self) -> None:
+        one = gpu(80, {IdleCause.INPUT_WAIT: 12, UNKNOWN: 8}, suspected_s=8, pauses=9)
+
+        assert "GPU 0 waits for input 12 % of its time in use." in headline(report(one))
+
+    def test_name_the_greatest_loss_too_where_the_next_step_is_on_that(self) -> None:
+        wait = headline(report(gpu(40, {IdleCause.INPUT_WAIT: 15, SAVE: 20})))
+        save = headline(report(gpu(83, {UNKNOWN: 9, SAVE: 8})))
+
+        assert "tags prove it. The greatest part, 20.0 s, was during checkpoints." in wait
+        assert "Next: Save less often" in wait
+        assert "idle 17 % of its time in use, in part during checkpoints." in save
+        assert "The greatest part, 9.0 s, was cause unknown." in save
+
+    def test_do_not_pretend_to_know(self) -> None:
+        text = headline(report(gpu(20, {IdleCause.UNKNOWN: 40})))
+
+        assert "nothing tells why" in text
+        assert "Utilisation alone cannot tell" in text
+
+    def test_say_that_tags_explain_too_little_where_they_explain_some(self) -> None:
+        text = headline(report(gpu(40, {IdleCause.UNKNOWN: 15, IdleCause.INPUT_WAIT: 45})))
+
+        assert "idle 60 % of its time in use, and tags explain too little of it" in text
+        assert "85 % of its time in use is explained: from 90 % on a cause is named" in text
+
+    @pytest.mark.parametrize(
+        ("explained_s", "words"),
+        [(89.7, "89.7 % of its time in use is"), (89.9996, "89.9996 % of its time in use is")],
+    )
+    def test_never_round_what_is_explained_up_to_what_is_asked_for(
+        self, explained_s: float, words: str
+    ) -> None:
+        wait_s = explained_s - 40
+        one = report(gpu(40, {IdleCause.UNKNOWN: 60 - wait_s, IdleCause.INPUT_WAIT: wait_s}))
+
+        assert f"{words} explained: from 90 % on a cause is named" in headline(one)
+        assert f"coverage {words.split()[0]} %" in line_with("sum = observed", one)
+
+    def test_never_round_a_loss_to_a_share_that_it_does_not_reach(self) -> None:
+        assert "idle 19.8 % of its time in use" in headline(report(gpu(80.2, {SAVE: 19.8})))
+        assert "(4.97 %), in no pattern" in headline(report(gpu(95.03, {UNKNOWN: 4.97})))
+
+    def test_leave_a_healthy_gpu_alone(self) -> None:
+        text = headline(report(gpu(98, {IdleCause.UNKNOWN: 2})))
+
+        assert "Healthy: GPU 0 works well." in text
+        assert "Next: Nothing needs to change." in text
+
+    def test_speak_of_an_unused_gpu_without_a_loss(self) -> None:
+        text = headline(report(gpu(0, {IdleCause.NOT_IN_USE: 60})))
+
+        assert "Not in use: GPU 0 had nothing to do." in text
+        assert "give it back" in text
+
+    def test_do_not_judge_a_gpu_that_worked_for_a_moment(self) -> None:
+        text = headline(report(gpu(1, {IdleCause.NOT_IN_USE: 59})))
+
+        assert "Too short to judge: GPU 0 was in use for less than 10 s." in text
+        assert "it was in use for 1.0 s of 60.0 s" in text.lower()
+        assert "A verdict takes 10.0 s in use: watch GPU 0 for longer" in text
+
+    def test_do_not_ask_to_watch_a_training_that_is_over(self) -> None:
+        one = gpu(3, {IdleCause.NOT_IN_USE: 7})
+
+        over = headline(report(one, runs=(replace(run(), alive=False),)))
+        going_on = headline(report(one, runs=(replace(run(), alive=True),)))
+
+        assert "watch" not in over
+        assert "Next: The training is over: let the next one run for more than 10.0 s" in over
+        assert "watch GPU 0 for longer" in going_on
+
+    def test_ask_for_more_work_only_where_the_training_was(self) -> None:
+        used, idle = gpu(3, {IdleCause.NOT_IN_USE: 7}), gpu(0, {IdleCause.NOT_IN_USE: 10}, index=1)
+
+        text = headline(report(used, idle, runs=(replace(run(), alive=False),)))
+
+        assert "of work on GPU 0 (more steps or epochs), and ask again." in text
+        assert "Give GPU 1 work, or give it back." in text
+
+    def test_do_not_tell_anyone_to_give_a_lost_gpu_back(self) -> None:
+        lost = replace(gpu(3, index=1), error="GPU is lost")
+
+        text = headline(report(gpu(600), lost))
+
+        assert "Verdict: GPU lost: GPU 1 cannot be read. GPU 0 works well." in text
+        assert "Next: Find out what became of it: `gpumon doctor`, `nvidia-smi -q -i 1`" in text
+        assert "give it back" not in text
+
+    def test_name_the_worst_gpu_and_mention_the_others(self) -> None:
+        text = headline(
+            report(
+                gpu(58, {IdleCause.UNKNOWN: 2}, index=0),
+                gpu(40, {IdleCause.INPUT_WAIT: 20}, index=1),
+                gpu(50, {IdleCause.CHECKPOINT: 10}, index=2),
+            )
+        )
+
+        assert "GPU 1 waits for input" in text
+        assert "GPU 2 loses time too." in text
+        assert "GPU 0 is healthy." in text
+
+    def test_say_of_a_run_on_no_gpu_what_to_say_of_it(self) -> None:
+        text = headline(report(runs=(replace(run(), gpu_uuids=()),)))
+
+        assert "Verdict: No GPU: the run train was on none." in text
+        assert "Next: Say which GPU it trains on, with GPUMON_GPUS=0" in text
+
+    def test_say_so_where_there_is_no_gpu(self) -> None:
+        assert "No gpu was observed" in headline(report()).replace("GPU", "gpu")
