@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import quantiles
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,8 @@ BATCH = 600
 FAST, SLOW = 1 / 15_000, 1 / 10_000
 """Seconds of a sample: an even batch takes 20 and 30 ms, the best split 24 ms on both."""
 
-LOOKS: dict[str, Any] = {"every": 6, "warm_up": 2, "verbose": 0}
+LOOKS: dict[str, Any] = {"every": 8, "warm_up": 3, "dead_band": 0.005, "verbose": 0}
+"""A narrow dead band: what the clock of a shared machine is off comes on top of it."""
 
 
 def rows(steps: int, *, more: int = 0) -> tuple[Any, Any]:
@@ -50,9 +51,10 @@ class Training:
         self.model.fit(x, y, callbacks=list(callbacks), **words)
         return self
 
-    def medians_in_turns(self, *ratios: Sequence[float], turns: int = 12) -> list[float]:
-        """The median seconds of a step under each of these ratios, which take turns.
+    def seconds_in_turns(self, *ratios: Sequence[float], turns: int = 16) -> list[float]:
+        """The seconds of an undisturbed step under each of these ratios, which take turns.
 
+        That is the lower quartile, for a busy machine makes steps longer and never shorter.
         A step lasts from when the first device begins to work on it until it begins the next.
         """
         begun = len(self.devices.step_seconds()) + 1
@@ -62,7 +64,7 @@ class Training:
         self.model.ratios = ratios[0]
         self.fit(take_turns, steps=turns * len(ratios))
         seconds = self.devices.step_seconds()[begun:]
-        return [median(seconds[turn :: len(ratios)]) for turn in range(len(ratios))]
+        return [quantiles(seconds[turn :: len(ratios)])[0] for turn in range(len(ratios))]
 
     def counts(self) -> tuple[int, ...]:
         """How the last step was split, as the devices noted it."""
@@ -100,24 +102,24 @@ def each_step(act: Callable[[int], None]) -> Any:
 class TestUnequalDevices:
     def test_are_levelled_from_equal_parts(self) -> None:
         levels = balancer()
-        training = Training(FAST, SLOW).fit(levels, steps=26)
+        training = Training(FAST, SLOW).fit(levels, steps=34)
         found = training.model.ratios
 
         assert 1 <= len(levels.changes) <= 10
         assert training.part_of_the_best_speed() >= 0.98
-        balanced_s, best_s = training.medians_in_turns(found, (3, 2))
+        balanced_s, best_s = training.seconds_in_turns(found, (3, 2))
         assert best_s / balanced_s >= 0.98
 
     def test_are_levelled_whichever_is_first_and_however_many(self) -> None:
         levels = balancer()
-        training = Training(1 / 4_000, 1 / 12_000, 1 / 8_000).fit(levels, steps=34)
+        training = Training(1 / 4_000, 1 / 12_000, 1 / 8_000).fit(levels, steps=46)
 
         assert 1 <= len(levels.changes) <= 10
         assert training.part_of_the_best_speed() >= 0.98
 
-    @pytest.mark.parametrize(("slow_from", "steps"), [(12, 44), (26, 62)])
+    @pytest.mark.parametrize(("slow_from", "steps"), [(15, 60), (33, 78)])
     def test_are_levelled_anew_where_one_slows_down(self, slow_from: int, steps: int) -> None:
-        """At step 12 that is while the first change, made at step 8, is still being measured."""
+        """At step 15 that is while the first change, made at step 11, is still being measured."""
         levels, training = balancer(), Training(FAST, SLOW)
 
         def slow_down(step: int) -> None:
@@ -147,8 +149,8 @@ class TestUnequalDevices:
 
 class TestEqualDevices:
     def test_are_left_alone(self) -> None:
-        levels = balancer()
-        training = Training(SLOW, SLOW).fit(levels, steps=34)
+        levels = balancer(dead_band=0.01)
+        training = Training(1.5 * SLOW, 1.5 * SLOW).fit(levels, steps=32)
 
         assert levels.changes == ()
         assert training.model.ratios == (1, 1)
@@ -157,7 +159,7 @@ class TestEqualDevices:
 class TestMemory:
     def test_is_respected_from_the_first_step_on(self) -> None:
         levels = balancer(max_samples={"CPU:1": 320, "cpu:2": None})
-        training = Training(FAST, SLOW).fit(levels, steps=10)
+        training = Training(FAST, SLOW).fit(levels, steps=13)
         limited = balancer(max_samples=[None, 250])
         even = Training(0.0, 0.0).fit(limited, steps=4)
 
@@ -188,10 +190,10 @@ class TestMemory:
 class TestAChange:
     def test_is_an_event_and_one_line(self, capsys: pytest.CaptureFixture[str]) -> None:
         levels = balancer(verbose=1)
-        Training(FAST, SLOW).fit(levels, steps=9)
+        Training(FAST, SLOW).fit(levels, steps=12)
 
         (first,) = levels.changes
-        assert (first.step, first.old) == (8, (300, 300))
+        assert (first.step, first.old) == (11, (300, 300))
         assert first.expected_gain == pytest.approx(0.25, abs=0.05)
         assert first.reason.startswith("CPU:2 is last")
         line = capsys.readouterr().out
