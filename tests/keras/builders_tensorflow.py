@@ -20,6 +20,17 @@ MS = 1_000_000
 STEPS = 16
 
 
+class BatchNotes(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    """When each batch began: Keras fetches it then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun_ns: list[int] = []
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.begun_ns.append(time.monotonic_ns())
+
+
 def synchronous(source: Any, batches: int = STEPS) -> Any:
     """A ``tf.data`` pipeline that works only while it is asked."""
     return pipeline(source, batches, prefetches=False)

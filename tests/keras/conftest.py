@@ -32,3 +32,15 @@ def own_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(process_ring._Slot, "ring", None)
     return tmp_path
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}"))
+        for name in ("jax", "tensorflow", "torch")
+    ]
+)
+def each_backend(request: pytest.FixtureRequest, framework: str) -> str:
+    """A test that uses it is run once on each backend, in the environment of that backend."""
+    name: str = request.param
+    return name

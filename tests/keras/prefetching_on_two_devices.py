@@ -21,7 +21,6 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
-import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
 from tests.builders_prefetch import Source, most_ahead, usual_gap_s  # noqa: E402
@@ -144,20 +143,9 @@ def waits(make: Any) -> dict[str, float]:
     return {"true": mean(true_ns) / 1e9, "error": median(errors_ns) / 1e9}
 
 
-class Notes(keras.callbacks.Callback):  # type: ignore[misc]
-    """When each batch began: Keras fetches it then."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun_ns: list[int] = []
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self.begun_ns.append(time.monotonic_ns())
-
-
 def _gaps_and_told_ns(make: Any, pause_s: float) -> tuple[list[int], list[int]]:
     """From a batch's beginning to its compute, and what was told of the fetch between."""
-    compute, notes = t.noting_compute(COMPUTE_S), Notes()
+    compute, notes = t.noting_compute(COMPUTE_S), t.BatchNotes()
     model = b.small_model(compute)
     model.fit(dataset(b.SlowBatches(0.0)), steps_per_epoch=2, verbose=0)
     compute.spans_ns.clear()

@@ -22,16 +22,7 @@ else:
 TAILS = ["drop", "repeat", "pad"]
 
 
-@pytest.fixture(
-    autouse=True,
-    params=[
-        pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}"))
-        for name in ("jax", "tensorflow", "torch")
-    ],
-)
-def backend(request: pytest.FixtureRequest, framework: str) -> str:
-    name: str = request.param
-    return name
+pytestmark = pytest.mark.usefixtures("each_backend")
 
 
 class TestRow6BatchNormAfterAnOddLastBatch:

@@ -23,16 +23,7 @@ else:
 BATCH = 4
 
 
-@pytest.fixture(
-    autouse=True,
-    params=[
-        pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}"))
-        for name in ("jax", "tensorflow", "torch")
-    ],
-)
-def backend(request: pytest.FixtureRequest, framework: str) -> str:
-    name: str = request.param
-    return name
+pytestmark = pytest.mark.usefixtures("each_backend")
 
 
 def fit(model: Any, guard: Any, *, odd_batch: int | None = None, steps: int = 10) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from statistics import mean, median
 from typing import Any
 
@@ -18,18 +17,8 @@ MS = 1_000_000
 class TestTheWaitForInput:
     def gaps_and_waits_ns(self, source: str, seconds: float) -> tuple[list[int], list[int]]:
         """From a batch's callbacks to its compute, and what was told of the fetch between."""
-        import keras
-
-        class Notes(keras.callbacks.Callback):  # type: ignore[misc]
-            def __init__(self) -> None:
-                super().__init__()
-                self.begun_ns: list[int] = []
-
-            def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-                self.begun_ns.append(time.monotonic_ns())
-
         make, compute = t.SOURCES[source], t.noting_compute(0.005)
-        model, hook, notes = b.small_model(compute), b.tagger(), Notes()
+        model, hook, notes = b.small_model(compute), b.tagger(), t.BatchNotes()
         model.fit(make(b.SlowBatches(0.0)), verbose=0, steps_per_epoch=t.STEPS)
         compute.spans_ns.clear()
         before = len(t.waits_told_ns())

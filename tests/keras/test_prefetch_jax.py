@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections import namedtuple
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +13,7 @@ import pytest
 from tests.builders_prefetch import Source, most_ahead, readers, usual_gap_s
 from tests.keras.later import b
 from tests.keras.prefetched_py_datasets import PyDatasetSpecification
+from tests.keras.told_by_script import told_by
 from tests.loops.builders_loops import Sleeps, is_about, stretch
 from trainer_hooks import phase, step, timed
 from trainer_hooks.prefetch import prefetch_to_device
@@ -86,12 +83,7 @@ class TestTheGapBetweenBatches:
 
 @pytest.fixture(scope="module")
 def told() -> Any:
-    script = Path(__file__).with_name("prefetching_on_two_jax_devices.py")
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return told_by("prefetching_on_two_jax_devices.py")
 
 
 class TestDevices:

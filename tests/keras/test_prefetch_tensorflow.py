@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +9,7 @@ import pytest
 
 from tests.builders_prefetch import Source, readers
 from tests.keras.later import b
+from tests.keras.told_by_script import told_by
 from trainer_hooks.prefetch import prefetch_to_device
 from trainer_hooks.quiet_warning import QuietWarningOnce
 
@@ -21,12 +18,7 @@ pytestmark = pytest.mark.keras_tensorflow
 
 @pytest.fixture(scope="module")
 def told() -> Any:
-    script = Path(__file__).with_name("prefetching_on_two_devices.py")
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return told_by("prefetching_on_two_devices.py")
 
 
 class TestElementsOfTfData:
@@ -195,7 +187,10 @@ class TestOtherDataForKerasOnTensorFlow:
             def __getitem__(self, index: int) -> Any:
                 return (np.zeros((2, b.FEATURES)),)
 
-        with pytest.raises(ValueError, match=r"only a tf\.data\.Dataset can be brought to 'CPU:0'"):
-            prefetch_to_device(Source([1]), device="CPU:0")
-        with pytest.raises(ValueError, match="a PyDataset cannot be brought to 'CPU:0'"):
-            prefetch_to_device(Rows(), device="CPU:0")
+        with pytest.raises(ValueError, match=r"only a tf\.data\.Dataset can be brought to 'CPU:1'"):
+            prefetch_to_device(Source([1]), device="CPU:1")
+        with pytest.raises(ValueError, match="a PyDataset cannot be brought to 'CPU:1'"):
+            prefetch_to_device(Rows(), device="CPU:1")
+
+    def test_may_be_told_to_stay_on_the_host(self) -> None:
+        assert list(prefetch_to_device(Source([1, 2]), device="CPU:0")) == [1, 2]

@@ -12,6 +12,7 @@ import keras
 
 from trainer_hooks.prefetch.ahead import Host, read_ahead
 from trainer_hooks.prefetch.kinds import Kind, keras_backend
+from trainer_hooks.prefetch.on_host import HOST_NAMES
 
 _BACKENDS = {"jax": Kind.JAX, "torch": Kind.TORCH}
 _SHUFFLED_OR_NOT = "_finite_generator"
@@ -136,7 +137,7 @@ def prefetched(data: Any, depth: int, device: object) -> Any:  # noqa: ANN401
     kind = _BACKENDS.get(keras_backend() or "")
     if kind is not None:
         return PrefetchedPyDataset(data, depth, kind.backend().host_for(device))
-    if device not in (None, "CPU:0", "/CPU:0"):
+    if device not in HOST_NAMES:
         raise ValueError(
             f"a PyDataset cannot be brought to {device!r} where Keras runs on TensorFlow, which "
             "does so itself: leave the device out"
