@@ -119,6 +119,9 @@ class TestWrongWords:
             (["--batches", "64", "--balance", "--gpus", "0"], "--balance needs two GPUs"),
             (["--find-batch", "--margin", "1"], "'1' is not a part from 0 to 0.9"),
             (["--balance", "--find-batch"], "not allowed with"),
+            (["--balance", "--batches", "1"], "--batches 1 leaves a GPU without a sample"),
+            (["--balance", "--plot", "/not/there/a.svg"], "there is no folder /not/there"),
+            (["--batches", "64", "32"], "several GPUs are named with --gpus 0 1"),
         ],
     )
     def test_get_a_sentence_and_exit_2(self, bench: Any, words: list[str], said: str) -> None:
@@ -128,6 +131,15 @@ class TestWrongWords:
         assert said in err
         assert "sps" not in out
         assert "Traceback" not in err
+
+    def test_refuse_a_plot_before_anything_is_measured(self, bench: Any, tmp_path: Path) -> None:
+        folder = tmp_path / "folder.svg"
+        folder.mkdir()
+
+        code, out, err = bench("--simulate", "--balance", "--plot", str(folder))
+
+        assert (code, out) == (2, "")
+        assert f"{folder} is a folder" in err
 
     def test_name_a_gpu_that_cannot_be_simulated(self, bench: Any) -> None:
         code, _, err = bench("--simulate", "fast,tpu", "--batches", "64")
@@ -187,6 +199,18 @@ class TestBalance:
 
         assert "ratios=[3, 2]" in out.splitlines()
 
+    def test_says_which_batches_alone_it_is_held_against(self, bench: Any) -> None:
+        _, out, _ = bench("--simulate", "--batches", "1388", "--balance")
+
+        assert "GPU:1[694]: out of memory" in out
+        assert "of what they did alone (GPU:0[694], GPU:1[347])" in out
+
+    def test_of_a_batch_that_no_gpu_holds_says_what_to_do(self, bench: Any) -> None:
+        code, _, err = bench("--simulate", "--batches", "100000", "--balance")
+
+        assert code == 1
+        assert "take a smaller one (--find-batch tells what each GPU holds)" in err
+
     def test_takes_512_samples_a_gpu_if_it_is_told_no_batch(self, bench: Any) -> None:
         _, told, _ = bench("--simulate", "--balance", "--json")
 
@@ -207,6 +231,16 @@ class TestScaling:
             speed_up = row["samples_per_second"] / rows[0]["samples_per_second"]
             assert row["speed_up"] == pytest.approx(speed_up)
             assert row["efficiency"] == pytest.approx(speed_up / row["gpu_count"])
+
+    def test_holds_more_gpus_against_the_fewest_in_whatever_order(self, bench: Any) -> None:
+        _, told, _ = bench("--simulate", "--batches", "64", "--scaling", "2", "1", "2", "--json")
+
+        assert [row["gpu_count"] for row in json.loads(told)["rows"]] == [1, 2]
+
+    def test_that_asks_for_more_simulated_gpus_than_there_are_is_told_how(self, bench: Any) -> None:
+        _, _, err = bench("--simulate", "--batches", "64", "--scaling", "4")
+
+        assert "--simulate fast,fast,slow,slow has four" in err
 
 
 class TestFindBatch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -69,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = None  # the reader has seen enough
         return 0
     except OSError as error:
-        print(f"trainer-bench: {error.strerror or error}", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"trainer-bench: {where}{error.strerror or error}", file=sys.stderr)
         return 1
 
 
@@ -121,8 +123,8 @@ def _check(args: argparse.Namespace) -> None:
     Raises:
         UsageError: With the sentence.
     """
-    if args.plot is not None and args.plot.suffix != ".svg":
-        raise UsageError(f"{args.plot} is no .svg: the plot is written as SVG")
+    if args.plot is not None:
+        _check_plot(args.plot)
     if len(set(args.gpus)) < len(args.gpus):
         raise UsageError(f"--gpus {' '.join(args.gpus)} names a GPU twice")
     many = len(args.batches)
@@ -138,14 +140,26 @@ def _check(args: argparse.Namespace) -> None:
         _check_numbers(many, args)
 
 
+def _check_plot(path: Path) -> None:
+    """Before the runs, which may take minutes."""
+    if path.suffix != ".svg":
+        raise UsageError(f"{path} is no .svg: the plot is written as SVG")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: --plot takes a file")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        why = "cannot be written" if path.parent.is_dir() else f"there is no folder {path.parent}"
+        raise UsageError(f"--plot {path}: {why}")
+
+
 def _check_numbers(many: int, args: argparse.Namespace) -> None:
     gpus = max(1, len(args.gpus))
     if args.scaling:
         if many > 1:
             raise UsageError("--scaling takes one batch size, that of each GPU")
     elif many != gpus and not (args.balance and many < 2):
-        words = f"{many} after --batches"
-        raise UsageError(f"You must specify a batch size for each GPU: {gpus} of them, and {words}")
+        error = f"You must specify a batch size for each GPU: {gpus} of them, and {many} after"
+        more = "" if args.gpus else "; several GPUs are named with --gpus 0 1"
+        raise UsageError(f"{error} --batches{more}")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -185,7 +199,7 @@ def _outcome(session: Session, args: argparse.Namespace) -> Outcome:
     if args.find_batch:
         return largest_batches(session, args.margin)
     if args.scaling:
-        return scaling(session, tuple(args.scaling))
+        return scaling(session, tuple(sorted(set(args.scaling))))
     return training_runs(session, args.runs)
 
 

@@ -72,6 +72,8 @@ def best_ratio(session: Session) -> Outcome:
     if len(gpus) < 2:
         raise UsageError("--balance needs two GPUs or more: name them with --gpus")
     batch = sum(session.batches) or BATCH_OF_EACH * len(gpus)
+    if batch < len(gpus):
+        raise UsageError(f"--batches {batch} leaves a GPU without a sample: there are {len(gpus)}")
     most_runs = max(RUNS_OF_THE_AUTHOR - 1, 2 * len(gpus) + 2)
 
     def trained(names: Sequence[str], batches: Sequence[int]) -> Measured:
@@ -89,12 +91,16 @@ def best_ratio(session: Session) -> Outcome:
     best = found.best
     session.say(
         f"\nBest: {_split(best.gpus, best.batches)} {best.samples_a_second:.0f}sps, "
-        f"{best.samples_a_second / found.peaks:.1%} of what they did alone, "
-        f"after {found.runs} runs"
+        f"{best.samples_a_second / found.peaks:.1%} of what they did alone "
+        f"({_parts(found.best_alone)}), after {found.runs} runs"
     )
     session.say(f"ratios={list(found.ratios)}")
     session.notice_of(batch)
     return Outcome(_ratio_fields(found), _ratio_plot(found))
+
+
+def _parts(alone: Sequence[Measured]) -> str:
+    return ", ".join(_split(measured.gpus, measured.batches) for measured in alone)
 
 
 def _split(gpus: Sequence[str], batches: Sequence[int]) -> str:
@@ -182,10 +188,12 @@ def _try_fields(one: Try) -> Json:
 
 
 def scaling(session: Session, counts: tuple[int, ...]) -> Outcome:
-    """The speed of more and more GPUs, each with the same batch."""
+    """The speed of more and more GPUs, each with the same batch; the first is held against."""
     gpus = session.gpus or session.engine.gpus()
     if max(counts) > len(gpus):
-        raise UsageError(f"--scaling asks for {max(counts)} GPUs, and there are {len(gpus)}")
+        more = "; --simulate fast,fast,slow,slow has four" if session.engine.is_simulated else ""
+        asked = f"--scaling asks for {max(counts)} GPUs"
+        raise UsageError(f"{asked}, and there are {len(gpus)}{more}")
     (batch,) = session.batches
     session.say(f"\n{'GPUs':>4} {'batch':>7} {'samples/s':>10} {'speed-up':>9} {'efficiency':>11}")
     rows: list[Json] = []

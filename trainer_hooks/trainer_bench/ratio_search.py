@@ -45,8 +45,17 @@ class RatioFound:
     @property
     def peaks(self) -> float:
         """Samples a second if each GPU did as well among others as alone at its best batch."""
-        names = {measured.gpus for measured in self.alone}
-        return sum(max(m.samples_a_second for m in self.alone if m.gpus == name) for name in names)
+        return sum(measured.samples_a_second for measured in self.best_alone)
+
+    @property
+    def best_alone(self) -> tuple[Measured, ...]:
+        """The fastest run of each GPU by itself; the batch of it may be smaller than its part."""
+        fastest: dict[tuple[str, ...], Measured] = {}
+        for measured in self.alone:
+            known = fastest.setdefault(measured.gpus, measured)
+            if measured.samples_a_second > known.samples_a_second:
+                fastest[measured.gpus] = measured
+        return tuple(fastest.values())
 
 
 class RatioSearch:
@@ -137,7 +146,10 @@ class RatioSearch:
             for limit in self._limits
         ]
         if not all(curve.points for curve in self._curves):
-            raise GpumonError("a GPU could not be measured alone: memory ran out at each batch")
+            raise GpumonError(
+                f"memory runs out on a GPU alone, with half its part of {self._batch} samples: "
+                "take a smaller one (--find-batch tells what each GPU holds)"
+            )
         try:
             return best_split([curve.seconds_of for curve in self._curves], self._batch, rooms)
         except ValueError as error:
