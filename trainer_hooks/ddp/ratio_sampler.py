@@ -11,6 +11,7 @@ from gpumon.core.shares import checked_ratios, levelled_ratios, shares_of
 from trainer_hooks.ddp.agreement import Place, agreed_by_all, asked_of_all, find_place
 from trainer_hooks.ddp.batch_share import BatchShare
 from trainer_hooks.ddp.epoch_plan import EpochPlan, EpochShape, Ratios
+from trainer_hooks.ddp.rank_share import tell_rank_share
 
 if TYPE_CHECKING:
     import torch
@@ -229,10 +230,15 @@ class RatioSampler:
 
     def _with_shares(self, batches: Iterator[Batch]) -> Iterator[tuple[Batch, BatchShare]]:
         plan: EpochPlan | None = None
+        told: Ratios | None = None
         for number, batch in enumerate(batches):
             plan = plan or self._plan or self._new_plan()
             share = plan.share(plan.first_batch + number, self._place.rank)
             self._step_now = share.step
+            ratios = plan.ratios_in(share.step)
+            if ratios != told:
+                told = ratios
+                tell_rank_share(shares_of(ratios)[self._place.rank])
             yield batch, share
 
     def _draw(self, plan: EpochPlan, order: torch.Tensor | None) -> Iterator[list[int]]:
