@@ -22,12 +22,17 @@ def checked_ratios(ratios: Sequence[float], count: int) -> tuple[float, ...]:
         count: How many GPUs there are.
 
     Raises:
-        ValueError: Not one for each, or one is not a positive, finite number.
+        ValueError: No list, not one for each, or one is not a positive, finite number.
 
     >>> checked_ratios([3, 2], 2)
     (3, 2)
     """
-    given = tuple(ratios)
+    try:
+        given = tuple(ratios)
+    except TypeError:
+        raise ValueError(
+            f"ratios must be a list with one number for each GPU, such as [3, 2], not {ratios!r}"
+        ) from None
     if len(given) != count:
         raise ValueError(
             f"ratios must have one number for each GPU: {len(given)} for {count} GPUs were given, "

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.multi_gpu.later import b, keras, multi_gpu, tf
+from tests.multi_gpu.later import b, keras, kinds, multi_gpu, tf
+from trainer_hooks import fixed_batches
 
 pytestmark = pytest.mark.multi_gpu
 
@@ -50,6 +51,17 @@ class TestRatios:
         refused("ratios must be positive, finite numbers", gpus=TWO, ratios=[1, ratio])
 
 
+class TestTooFewSamples:
+    def test_for_one_fixed_batch_say_how_many_there_are_and_what_to_do(
+        self,
+    ) -> None:
+        model = b.parallel(b.dense())
+        model.compile("sgd", "sparse_categorical_crossentropy")
+
+        with pytest.raises(ValueError, match=r'40 samples and a batch needs 100.*tail="repeat"'):
+            model.fit(fixed_batches(b.rows(40), 100), verbose=0)
+
+
 class TestAModel:
     def test_that_is_parallel_already(self) -> None:
         parallel = b.parallel(b.dense())
@@ -65,6 +77,9 @@ class TestAModel:
     def test_with_a_step_or_a_loss_of_its_own(self) -> None:
         refused("has a train_step of its own", model=b.with_own(b.OwnStep), gpus=TWO)
         refused("has a compute_loss of its own", model=b.with_own(b.OwnLoss), gpus=TWO)
+
+    def test_that_remembers_the_rows_of_the_batch_before(self) -> None:
+        refused("keeps a state for each row of a batch", model=kinds.stateful(), gpus=TWO)
 
     def test_made_in_the_scope_of_a_strategy(self) -> None:
         with tf.distribute.MirroredStrategy(TWO).scope():
@@ -101,6 +116,14 @@ class TestCompile:
         with pytest.raises(ValueError, match="ema_overwrite_frequency"):
             model.compile(averaging, loss="mse")
 
+    def test_refuses_an_optimizer_that_cannot_be_made_again(self) -> None:
+        class Closed(keras.optimizers.SGD):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__(0.1)
+
+        with pytest.raises(ValueError, match="Closed cannot be made again .* raised TypeError"):
+            b.parallel(b.dense()).compile(Closed(), loss="mse")
+
     def test_refuses_a_loss_that_is_never_one_number(self) -> None:
         with pytest.raises(ValueError, match="has no reduction"):
             b.parallel(b.dense()).compile(loss=keras.losses.MeanSquaredError(reduction=None))
@@ -111,6 +134,15 @@ class TestCompile:
         model.compile(loss="mse", jit_compile="auto")
 
         assert model.jit_compile is False
+
+
+class TestData:
+    def test_that_is_sparse_is_refused(self) -> None:
+        model = b.parallel(b.dense())
+        batch = tf.data.Dataset.from_tensors(tf.sparse.from_dense(b.rows(4)[0]))
+
+        with pytest.raises(ValueError, match=r"give it dense, by tf\.sparse\.to_dense"):
+            model.predict(batch, verbose=0)
 
 
 class TestAnotherBackend:

@@ -328,6 +328,7 @@ class TestWrongWords:
         for limits, sentence in (
             ({"GPU:0": 5}, "max_samples names GPU:0, and the model is split over CPU:1, CPU:2"),
             ([5], "1 limits for 2 devices"),
+            (5, "max_samples must have a limit for each device, and is 5"),
             ([5, 0], "whole numbers, 1 or more, not 0"),
         ):
             with pytest.raises(ValueError, match=sentence):

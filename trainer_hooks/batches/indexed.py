@@ -119,6 +119,16 @@ class IndexedBatches:
         samples = self._samples.count()
         return None if samples is None else self._rule.count(samples)
 
+    def why_none(self) -> str:
+        """What to do where there is no batch at all."""
+        samples = self._samples.count()
+        if not samples:
+            return "the data have no samples, so there is no batch to train on"
+        return (
+            f"the data have {samples} samples and a batch needs {self._rule.batch_size}, so that "
+            'tail="drop" leaves out all of them: take smaller batches, tail="repeat" or tail="pad"'
+        )
+
     def __len__(self) -> int:
         count = self.batch_count()
         if count is None:

@@ -20,7 +20,15 @@ class FixedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has 
 
     @property
     def num_batches(self) -> int | None:
-        return self._fixed.batch_count()
+        """How many; ``None``: endless. Keras asks before it trains.
+
+        Raises:
+            ValueError: There are too few samples for a single one.
+        """
+        count = self._fixed.batch_count()
+        if count == 0:
+            raise ValueError(self._fixed.why_none())
+        return count
 
     def __len__(self) -> int:
         return len(self._fixed)

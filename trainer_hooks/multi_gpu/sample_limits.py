@@ -31,19 +31,25 @@ def limits_of(given: Limits | None, devices: Sequence[str]) -> tuple[int | None,
                 f"max_samples names {strange[0]}, and the model is split over {', '.join(devices)}"
             )
         limits = tuple(by_name.get(device) for device in devices)
-    else:
+    elif hasattr(given, "__iter__"):
         limits = tuple(given)
+    else:
+        raise ValueError(f"max_samples must have a limit for each device, and is {given!r}")
     if len(limits) != len(devices):
         raise ValueError(
             f"max_samples has {len(limits)} limits for {len(devices)} devices: give one for each, "
             "None where it is not known, or name the devices that have one"
         )
     for limit in limits:
-        if limit is None:
-            continue
-        if not hasattr(limit, "__index__") or isinstance(limit, bool) or limit < 1:
-            raise ValueError(f"max_samples must be whole numbers, 1 or more, not {limit!r}")
+        _check(limit)
     return limits
+
+
+def _check(limit: int | None) -> None:
+    if limit is None:
+        return
+    if not hasattr(limit, "__index__") or isinstance(limit, bool) or limit < 1:
+        raise ValueError(f"max_samples must be whole numbers, 1 or more, not {limit!r}")
 
 
 def check_room(limits: Sequence[int | None], devices: Sequence[str], batch: int) -> None:

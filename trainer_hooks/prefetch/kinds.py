@@ -68,6 +68,11 @@ def _refuse_what_is_no_data(data: object) -> None:
             f"data must hand out batches one by one, and a {type(data).__name__} is a single "
             "thing: give a tf.data.Dataset, a DataLoader, a PyDataset, a list or a generator"
         )
+    if isinstance(data, tuple) and data and all(hasattr(part, "shape") for part in data):
+        raise TypeError(
+            "data must hand out batches one by one, and a tuple of arrays is not cut into any: "
+            "give fixed_batches((x, y), batch_size)"
+        )
     if not isinstance(data, Iterable):
         raise TypeError(
             f"data must be something to iterate over, and a {type(data).__name__} is not: give "

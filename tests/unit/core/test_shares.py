@@ -115,6 +115,10 @@ class TestRatios:
         for share, due in zip(told, shares_of(ratios), strict=True):
             assert share == pytest.approx(due, rel=0.011, abs=0.002)
 
+    def test_that_are_no_list_are_refused_with_how_to_write_them(self) -> None:
+        with pytest.raises(ValueError, match=r"such as \[3, 2\], not 3$"):
+            checked_ratios(3, 2)  # type: ignore[arg-type]
+
 
 class TestLevelling:
     @given(

@@ -40,6 +40,10 @@ class TestWhatIsNoData:
         with pytest.raises(TypeError, match="must hand out batches one by one"):
             prefetch_to_device(data)
 
+    def test_names_what_makes_batches_of_arrays(self) -> None:
+        with pytest.raises(TypeError, match=r"give fixed_batches\(\(x, y\), batch_size\)$"):
+            prefetch_to_device((OneArray(), OneArray()))
+
     @pytest.mark.parametrize("data", [3, None, object()])
     def test_is_refused(self, data: Any) -> None:
         with pytest.raises(TypeError, match="must be something to iterate over"):
