@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpumon.core.phase import IdleCause
+from gpumon.core.state import GpuState
 from gpumon.core.verdict import VerdictName
 from tests.builders_state import (
     HEALTHY_UUID,
@@ -23,6 +25,18 @@ from tests.builders_state import (
 from tests.e2e.open_page import ADVICE, recent, showing, story
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+WAITED = {IdleCause.IMBALANCE: 9 * S}
+LEVEL = {"text": "Split them 3:2.", "evidence": "It waited for a slower GPU."}
+
+
+def stalled_gpu(gpu: GpuState, idle_ns: Mapping[IdleCause, int]) -> GpuState:
+    totals = gpu.totals._replace(idle_ns=idle_ns, suspected_ns=0, pending_ns=0)
+    return gpu._replace(
+        totals=totals._replace(observed_ns=totals.busy_ns + sum(idle_ns.values())),
+        verdict=gpu.verdict._replace(name=VerdictName.STALLED),
+    )
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -112,6 +126,17 @@ class TestVerdictsInWords:
             assert "starved" in page.text("#sentence")
             assert page.text("#why") == ADVICE["evidence"]
 
+    def test_of_several_stalled_gpus_follow_the_one_that_lost_most(self, visit: Any) -> None:
+        few = {IdleCause.WITHIN_STEP: 4 * S, IdleCause.INPUT_WAIT: 2 * S}
+        gpus = (stalled_gpu(starved_gpu(), WAITED), stalled_gpu(healthy_gpu(), few))
+        both = [{**ADVICE, "cause": "within_step"}, {**ADVICE, "cause": "imbalance", **LEVEL}]
+        with showing(recent(monitor_state(gpus=gpus)), report=lambda _: {"advice": both}) as server:
+            page = visit(server)
+            page.until("#sentence", r"GPUs 0 and 1 are held up, mainly by imbalance .*\(9\.0.s\)")
+            page.until("#next", LEVEL["text"])
+
+            assert page.text("#why") == LEVEL["evidence"]
+
     def test_a_lost_gpu_beside_a_healthy_one_is_named_with_its_reason(self, visit: Any) -> None:
         lost = starved_gpu(present=False, error="GPU is lost: reboot")
         with showing(recent(monitor_state(gpus=(lost, healthy_gpu())))) as server:
@@ -146,13 +171,8 @@ class TestTheTables:
             )
 
     def test_blame_no_start_up_for_the_time_in_use(self, visit: Any) -> None:
-        gpu = starved_gpu()
         idle_ns = {IdleCause.START_UP: 45 * S, IdleCause.CHECKPOINT: 9 * S}
-        totals = gpu.totals._replace(idle_ns=idle_ns, suspected_ns=0, pending_ns=0)
-        stalled = gpu._replace(
-            totals=totals._replace(observed_ns=totals.busy_ns + 54 * S),
-            verdict=gpu.verdict._replace(name=VerdictName.STALLED),
-        )
+        stalled = stalled_gpu(starved_gpu(), idle_ns)
         with showing(recent(monitor_state(gpus=(stalled,)))) as server:
             page = visit(server)
             page.until("#sentence", r"GPU 0 is held up, mainly by checkpoint \(9\.0.s\)\.")

@@ -97,8 +97,13 @@ const ORDER = ["starved", "starvation_suspected", "stalled", "partial", "healthy
 
 export function worstFirst(gpus) {
   return [...gpus].sort(
-    (a, b) => ORDER.indexOf(a.verdict) - ORDER.indexOf(b.verdict) || waited(b) - waited(a),
+    (a, b) => ORDER.indexOf(a.verdict) - ORDER.indexOf(b.verdict) || blamed(b) - blamed(a),
   );
+}
+
+// What its verdict is about.
+function blamed(gpu) {
+  return gpu.verdict === "stalled" ? (mainCause(gpu)?.[1] ?? 0) : waited(gpu);
 }
 
 // Start-up comes before the time in use: it is no part of what was lost of it.
@@ -140,7 +145,7 @@ function sentenceOfPresent(gpus) {
   }
   const stalled = having("stalled");
   if (stalled.length > 0) {
-    const cause = mainCause(stalled[0]);
+    const cause = mainCause(worstFirst(stalled)[0]);
     const what = cause ? `, mainly by ${LABELS.get(cause[0])} (${duration(cause[1])})` : "";
     return { tone: "warn", text: `${listed(stalled)} ${are(stalled)} held up${what}.` };
   }
