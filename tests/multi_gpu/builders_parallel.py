@@ -89,7 +89,10 @@ class Outcome:
 def _furthest(some: Sequence[Any], others: Sequence[Any]) -> float:
     assert len(some) == len(others)
     return max(
-        (float(np.max(np.abs(np.subtract(a, b)))) for a, b in zip(some, others, strict=True)),
+        (
+            float(np.max(np.abs(np.subtract(a, b, dtype=float))))
+            for a, b in zip(some, others, strict=True)
+        ),
         default=0.0,
     )
 

@@ -121,7 +121,7 @@ class TestCompile:
             def __init__(self) -> None:
                 super().__init__(0.1)
 
-        with pytest.raises(ValueError, match="Closed cannot be made again .* raised TypeError"):
+        with pytest.raises(ValueError, match=r"Closed cannot be made again .* raised TypeError"):
             b.parallel(b.dense()).compile(Closed(), loss="mse")
 
     def test_refuses_a_loss_that_is_never_one_number(self) -> None:

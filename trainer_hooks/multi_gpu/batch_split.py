@@ -131,9 +131,14 @@ def parts_of(
 
 
 def _rows(batch: Tensors, start: Tensor, end: Tensor) -> Tensors:
-    return keras.tree.map_structure(
-        lambda rows: None if rows is None else rows[start:end], batch, none_is_leaf=False
-    )
+    def cut(rows: Tensor) -> Tensor:
+        if isinstance(rows, tf.SparseTensor):
+            raise ValueError(
+                "a sparse batch cannot be split over GPUs; give it dense, by tf.sparse.to_dense"
+            )
+        return None if rows is None else rows[start:end]
+
+    return keras.tree.map_structure(cut, batch, none_is_leaf=False)
 
 
 def merged(parts: Sequence[Tensors], slices: Slices) -> Tensors:
@@ -142,12 +147,23 @@ def merged(parts: Sequence[Tensors], slices: Slices) -> Tensors:
     def joined(*pieces: Tensors) -> Tensors:
         if pieces[0] is None:
             return None
-        real = [piece[: slices.counts[at]] for at, piece in enumerate(pieces)]
+        if len(pieces[0].shape) == 0:
+            raise ValueError(
+                "an output of the model is one number for a whole batch, and nothing says how "
+                "those of several GPUs become one; give it an axis for the samples"
+            )
+        real = [_real_rows(piece, slices.counts[at]) for at, piece in enumerate(pieces)]
         whole = tf.concat(real, axis=0)
         masks = [getattr(piece, "_keras_mask", None) for piece in pieces]
         if all(mask is not None for mask in masks):
-            kept = [mask[: slices.counts[at]] for at, mask in enumerate(masks) if mask is not None]
+            kept = [_real_rows(mask, slices.counts[at]) for at, mask in enumerate(masks)]
             whole._keras_mask = tf.concat(kept, axis=0)
         return whole
 
     return keras.tree.map_structure(joined, *parts)
+
+
+def _real_rows(piece: Tensor, count: Tensor) -> Tensor:
+    """What a replica made of samples of its own; a model may make several rows of each."""
+    rows = tf.shape(piece, out_type=tf.int64)[0]
+    return piece[: tf.where(count > 0, rows, 0)]

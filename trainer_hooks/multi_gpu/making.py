@@ -123,6 +123,12 @@ def _refuse_what_cannot_be_split(model: object) -> None:
             f"{model.name!r} has no weights yet: give it a keras.Input, or call it on a batch, "
             "before it is made parallel"
         )
+    stateful = [part.name for part in model._flatten_layers() if getattr(part, "stateful", False)]
+    if stateful:
+        raise ValueError(
+            f"{stateful[0]!r} keeps a state for each row of a batch (stateful=True), and which GPU "
+            "has which row may change from batch to batch; make the layer with stateful=False"
+        )
     own = [name for name in _OWN_STEPS if getattr(type(model), name) != _keras_own(name)]
     if own:
         raise ValueError(
@@ -143,3 +149,6 @@ def _move_to_host(model: keras.Model) -> None:
             variable._value = tf.Variable(
                 variable.value, trainable=variable.trainable, name=variable.name
             )
+    for part in model._flatten_layers():  # what was traced before still has the old variables
+        if isinstance(part, keras.Model):
+            part.train_function = part.test_function = part.predict_function = None

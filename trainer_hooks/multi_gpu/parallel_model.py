@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
-from trainer_hooks.multi_gpu.batch_split import BatchSplit, ReplicaPart, Slices, merged, parts_of
+from trainer_hooks.multi_gpu.batch_split import BatchSplit, Slices, merged, parts_of
 from trainer_hooks.multi_gpu.replica_step import ReplicaStep
 from trainer_hooks.multi_gpu.replica_times import ReplicaTimes, TimedStep
 from trainer_hooks.multi_gpu.run_shares import tell_shares_of
-from trainer_hooks.multi_gpu.scoped_optimizer import scoped_optimizer
+from trainer_hooks.multi_gpu.scoped_optimizer import carry_trained, scoped_optimizer
 from trainer_hooks.multi_gpu.strategies import strategy_over
 from trainer_hooks.multi_gpu.template_copy import carry_trainable, mirrored_copy
 from trainer_hooks.multi_gpu.template_keeping import KeepsTemplate, Template
@@ -143,10 +143,12 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
                 "out, or take larger batches"
             )
         parts = self._parts
-        carry_trainable(parts.template.model, self.replicas)
+        template = parts.template.model
+        carry_trainable(template, self.replicas)
+        trained = template.trainable_variables, self.replicas.trainable_variables
         with parts.strategy.scope():
             self.replicas.compile(
-                optimizer=scoped_optimizer(optimizer),
+                optimizer=scoped_optimizer(optimizer, *trained),
                 loss=over_whole_batch(loss, parts.part),
                 loss_weights=loss_weights,
                 jit_compile=False,
@@ -154,6 +156,7 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
             )
             # Now, because a step is traced outside the scope, and its variables made there.
             self.replicas.optimizer.build(self.replicas.trainable_variables)
+            carry_trained(optimizer, self.replicas.optimizer, template, self.replicas)
         super().compile(
             optimizer=self.replicas.optimizer,
             loss=loss,
@@ -175,7 +178,10 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
         batch = keras.utils.unpack_x_y_sample_weight(data)
         parts = self._parts
         slices = parts.split.slices_of(batch[0])
-        if parts.has_several_outputs:
+        has_several = self._compile_loss is not None and (
+            parts.has_several_outputs or len(keras.tree.flatten(batch[1])) > 1
+        )
+        if has_several:
             self._build_losses(batch)
         begun_at = None
         if parts.is_timed:
@@ -188,10 +194,10 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
         x, y, sample_weight = batch
         with tf.device(parts.merge_device):
             self._tell_loss(tf.add_n(losses), slices)
-            if not parts.has_metrics and not parts.has_several_outputs:
+            if not parts.has_metrics and not has_several:
                 return self.get_metrics_result()  # nobody asks for the outputs themselves
             y_pred = merged(predictions, slices)
-            if parts.has_several_outputs:
+            if has_several:
                 self.compute_loss(x, y, y_pred, sample_weight)  # it tells the loss of each
             return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
@@ -199,23 +205,14 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
         """Split ``inputs``, let every replica compute its part, and put the outputs together."""
         parts = self._parts
         slices = parts.split.slices_of(inputs)
-        step = functools.partial(self._forward, training=training)
+        if tf.executing_eagerly():
+            self._take_from_template()
+        step = functools.partial(parts.step.infer, training=training)
         told, added = parts.strategy.run(step, args=self._spread(inputs, slices))
         with tf.device(parts.merge_device):
             for losses in zip(*self._of_each(added), strict=True):
                 self.add_loss(tf.add_n(losses))
             return merged(self._of_each(told), slices)
-
-    def _forward(
-        self, inputs: Tensors, part: ReplicaPart, *, training: bool | None
-    ) -> tuple[Tensors, Tensors]:
-        """One replica's outputs, and its part of each loss that the layers added."""
-        if training:
-            return self.replicas(inputs, training=True), ()
-        with keras.StatelessScope(collect_losses=True) as scope:
-            outputs = self.replicas(inputs, training=training)
-        weight = part.weight
-        return outputs, tuple(loss * tf.cast(weight, loss.dtype) for loss in scope.losses)
 
     def _spread(self, batch: Tensors, slices: Slices) -> Tensors:
         """``(data, part)`` for the replicas: each gets its own."""

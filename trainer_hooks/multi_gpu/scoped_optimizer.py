@@ -2,36 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import keras
 
+from trainer_hooks.multi_gpu.template_copy import carry
 from trainer_hooks.multi_gpu.tensors import Setting
 
 _REDUCES = "_all_reduce_sum_gradients"
 
 
-def scoped_optimizer(optimizer: Setting) -> Setting:
+def scoped_optimizer(
+    optimizer: Setting, here: Sequence[Setting], there: Sequence[Setting]
+) -> Setting:
     """An optimizer of the same class and settings, to be made in the scope of the strategy.
 
     Args:
         optimizer: As it is given to ``compile``: a name, or an optimizer of Keras.
+        here: The trainable variables of the template.
+        there: Those of the replicas, in the same order.
 
     Returns:
         A new one. Its gradients are taken as added up already: Keras would clip each
         replica's gradients before it adds them, which is not what one device does.
 
     Raises:
-        ValueError: It does what only one device can do.
+        ValueError: It does what only one device can do, or cannot be made again.
     """
     given = keras.optimizers.get(optimizer)
-    config = given.get_config()
-    schedule = getattr(given, "_learning_rate", None)
-    if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
-        config["learning_rate"] = schedule  # the object: a class of the user's has no name
-    made = type(given).from_config(config)
+    try:
+        made = _made_again(given)
+    except Exception as error:  # whatever an optimizer's own get_config or from_config raises
+        raise ValueError(
+            f"{type(given).__name__} cannot be made again on several GPUs: its get_config() or "
+            f"from_config() raised {type(error).__name__}: {error}"
+        ) from error
     updating = innermost(made)
     _refuse_what_needs_one_device(updating)
     setattr(updating, _REDUCES, _already_reduced)
+    _spare_from_decay(innermost(given), updating, zip(here, there, strict=True))
     return made
+
+
+def carry_trained(given: Setting, made: Setting, *models: keras.Model) -> None:
+    """Where ``given`` trained one of ``models`` before, go on with what it knows.
+
+    Args:
+        given: As it was given to ``compile``.
+        made: The one that trains from now on; built.
+        models: The template and the replicas.
+    """
+    if isinstance(given, str) or not getattr(given, "built", False):
+        return
+    pairs = ((given, made), (innermost(given), innermost(made)))
+    source, target = next(pair for pair in pairs if type(pair[0]) is type(pair[1]))
+    trained = [id(variable) for variable in innermost(given)._trainable_variables]
+    if any(trained == [id(v) for v in model.trainable_variables] for model in models):
+        carry(source, target)
+
+
+def _made_again(given: Setting) -> Setting:
+    inner = getattr(given, "inner_optimizer", None)
+    if inner is not None:
+        growth = given.dynamic_growth_steps
+        return type(given)(_made_again(inner), given.initial_scale, growth, name=given.name)
+    schedule = getattr(given, "_learning_rate", None)
+    if not callable(schedule):
+        return type(given).from_config(given.get_config())
+    # The schedule itself: a class of the user's may have no name, and no configuration.
+    plain = object.__new__(type(given))
+    plain.__dict__.update(given.__dict__, _learning_rate=0.0)
+    return type(given).from_config({**plain.get_config(), "learning_rate": schedule})
+
+
+def _spare_from_decay(given: Setting, made: Setting, pairs: Iterable[tuple[Setting, ...]]) -> None:
+    """What ``exclude_from_weight_decay`` was told is in no configuration."""
+    keys = getattr(given, "_exclude_from_weight_decay", ())
+    pattern = getattr(given, "_exclude_from_weight_decay_pattern", None)
+    if keys or pattern:
+        spared = [there for here, there in pairs if given._var_key(here) in keys]
+        made.exclude_from_weight_decay(var_list=spared)
+        made._exclude_from_weight_decay_pattern = pattern
 
 
 def innermost(optimizer: Setting) -> Setting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 
 from trainer_hooks.multi_gpu.run_shares import tell_shares_of
-from trainer_hooks.multi_gpu.template_copy import carry, differ
+from trainer_hooks.multi_gpu.template_copy import carry, carry_adapted, differ
 from trainer_hooks.multi_gpu.tensors import Setting
 
 
@@ -78,6 +78,7 @@ class KeepsTemplate:
         kept = self._parts.template
         if not kept.is_behind and differ(kept.model, self.replicas):
             carry(kept.model, self.replicas)
+            carry_adapted(kept.model, self.replicas)
 
     def fit(
         self,
@@ -93,15 +94,18 @@ class KeepsTemplate:
         """As Keras does. The template has the trained weights after each epoch and at the end."""
         self._take_from_template()
         keeper = TemplateUpdate()
-        if isinstance(callbacks, keras.callbacks.CallbackList):
+        listed = isinstance(callbacks, keras.callbacks.CallbackList)
+        if listed:
             keeper.set_model(self)
-            callbacks.append(keeper)
+            callbacks.callbacks.insert(0, keeper)
         else:
             callbacks = [keeper, *keras.tree.flatten(callbacks or [])]
         words = (x, y, batch_size, epochs, verbose, callbacks, *more)
         try:
             return super().fit(*words, **named)  # type: ignore[misc]
         finally:
+            if listed:
+                callbacks.callbacks.remove(keeper)
             self.template_is_behind()  # EarlyStopping and moving averages act at the very end
             self.update_template()
 
@@ -117,8 +121,19 @@ class KeepsTemplate:
 
     def train_on_batch(self, *words: Setting, **named: Setting) -> Setting:
         """As Keras does; ``template`` has the new weights, the model it was made of may lag."""
+        self._take_from_template()
         self.template_is_behind()
         return super().train_on_batch(*words, **named)  # type: ignore[misc]
+
+    def test_on_batch(self, *words: Setting, **named: Setting) -> Setting:
+        """As Keras does, the batch split."""
+        self._take_from_template()
+        return super().test_on_batch(*words, **named)  # type: ignore[misc]
+
+    def predict_on_batch(self, *words: Setting, **named: Setting) -> Setting:
+        """As Keras does, the batch split."""
+        self._take_from_template()
+        return super().predict_on_batch(*words, **named)  # type: ignore[misc]
 
     def set_weights(self, weights: Setting) -> None:
         """As Keras does, and in the template."""

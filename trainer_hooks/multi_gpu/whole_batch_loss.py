@@ -41,17 +41,29 @@ class WholeBatchLoss(keras.losses.Loss):  # type: ignore[misc]  # Keras has no t
     """``inner``, such that its values times each replica's part add up to the whole batch's.
 
     Args:
-        inner: Setting loss of Keras, or a subclass.
+        inner: A loss of Keras, or a subclass.
         part: Tells this replica's part of the batch.
     """
 
     def __init__(self, inner: Setting, part: PartWeight) -> None:
         super().__init__(name=inner.name, reduction=inner.reduction, dtype=inner.dtype)
-        self._inner = inner
+        # Of the same class and settings, but watched; copy.copy would go by its configuration.
+        self._inner = object.__new__(type(inner))
+        self._inner.__dict__.update(inner.__dict__, call=self._watched(inner.call))
         self._part = part
+        self._told_one_number = True
+
+    def _watched(self, call: Setting) -> Setting:
+        def watched(y_true: Tensor, y_pred: Tensor) -> Tensor:
+            values = call(y_true, y_pred)
+            self._told_one_number = len(values.shape) == 0
+            return values
+
+        return watched
 
     def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> Tensor:
         """As ``inner`` does, times what corrects its divisor."""
+        self._told_one_number = True  # a ``__call__`` of its own tells one
         value = self._inner(y_true, y_pred, sample_weight)
         if self._part.value is None:
             return value
@@ -61,7 +73,10 @@ class WholeBatchLoss(keras.losses.Loss):  # type: ignore[misc]  # Keras has no t
         part = self._part.value
         if self.reduction == "sum":
             return keras_scale() * tf.math.divide_no_nan(1.0, part)
-        counted = self._divisor(getattr(y_pred, "_keras_mask", None), sample_weight)
+        mask = getattr(y_pred, "_keras_mask", None)
+        if self._told_one_number and mask is None and sample_weight is None:
+            return keras_scale()  # Keras averages nothing then, and scales nothing
+        counted = self._divisor(mask, sample_weight)
         if counted is None:
             return 1.0
         counted = tf.where(part > 0, counted, 0.0)  # a borrowed sample is not in the batch
@@ -80,6 +95,18 @@ class WholeBatchLoss(keras.losses.Loss):  # type: ignore[misc]  # Keras has no t
             missing = len(kept.shape) - len(weights.shape)
             kept *= tf.reshape(weights, tf.concat([tf.shape(weights), [1] * missing], 0))
         return tf.reduce_sum(kept)
+
+
+def added_loss(value: Tensor, part: Tensor) -> Tensor:
+    """A loss that a layer added, such that it times each replica's part is the whole batch's.
+
+    Args:
+        value: A scalar is taken for a mean over samples; of a tensor Keras takes the sum.
+        part: This replica's part of the batch, float32 scalar, 0 to 1.
+    """
+    if len(value.shape) == 0:
+        return value
+    return tf.reduce_sum(value) * tf.cast(tf.math.divide_no_nan(1.0, part), value.dtype)
 
 
 def keras_scale() -> Tensor:

@@ -1,0 +1,114 @@
+"""What layers keep, add, freeze or draw is what they would on one device; so are odd losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.multi_gpu.later import b, keras, kinds, multi_gpu, tf
+from tests.multi_gpu.test_equals_one_device import held_to
+
+pytestmark = pytest.mark.multi_gpu
+
+
+class TestTraining:
+    def test_keeps_statistics_counters_and_metrics_of_layers(self) -> None:
+        held_to(b.Training(build=kinds.keeping, predicts=True))
+
+    def test_takes_losses_that_are_one_number_or_one_for_each_sample(self) -> None:
+        compiled = {"loss": kinds.one_number}
+        held_to(b.Training(build=kinds.adding, compiled=compiled), within=2e-6)
+
+    def test_gives_one_loss_to_outputs_that_nobody_was_told_of(self) -> None:
+        compiled = {"loss": "mse", "metrics": None}
+        held_to(b.Training(kinds.two_heads, compiled, data=kinds.rows_for_two_heads))
+
+    def test_takes_an_optimizer_that_no_configuration_describes(self) -> None:
+        held_to(b.Training(compiled={"optimizer": kinds.sparing_scaled, "metrics": None}))
+
+    def test_may_have_no_loss_but_that_of_layers_and_nothing_to_train(self) -> None:
+        x, _, _ = b.rows()
+        one, several = kinds.frozen(), b.parallel(kinds.frozen())
+        several.set_weights(one.get_weights())
+
+        losses = []
+        for model in (one, several):
+            model.compile("sgd")
+            losses.append(model.train_on_batch(x))
+
+        assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+        assert losses[0] > 0
+
+    def test_goes_on_with_what_an_optimizer_of_the_template_has_learned(self) -> None:
+        x, y, _ = b.rows(20)
+        one, template = b.dense(), b.dense()
+        for model in (one, template):
+            model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+            model.train_on_batch(x, y)
+        several = b.parallel(template)
+        several.compile(template.optimizer, "sparse_categorical_crossentropy")
+
+        for model in (one, several):
+            model.train_on_batch(x, y)
+
+        assert int(several.optimizer.iterations.numpy()) == 2
+        assert_near(several.get_weights(), one.get_weights())
+
+
+class TestOtherCalls:
+    def test_find_the_weights_that_the_template_was_given_since(self) -> None:
+        x, y, _ = b.rows(20)
+        one, template = b.dense(), b.dense()
+        several = b.parallel(template)
+        for model in (one, several):
+            model.compile("sgd", "sparse_categorical_crossentropy")
+        ways: tuple[Callable[[Any], Any], ...] = (
+            lambda model: model(x),
+            lambda model: model.predict_on_batch(x),
+            lambda model: model.test_on_batch(x, y),
+            lambda model: model.train_on_batch(x, y),
+        )
+        for at, way in enumerate(ways):
+            for model in (one, template):
+                model.set_weights([np.full_like(w, 0.1 * (at + 1)) for w in one.get_weights()])
+            assert_near([way(several)], [way(one)])
+        assert_near(several.template.get_weights(), one.get_weights())
+
+    def test_draw_anew_in_each_prediction(self) -> None:
+        model = b.parallel(kinds.drawing())
+        zeros = np.zeros((9, b.FEATURES), "float32")
+
+        drawn = [model.predict(zeros, verbose=0), model.predict(zeros, verbose=0), model(zeros)]
+
+        assert len(np.unique(np.concatenate(drawn).round(6), axis=0)) == 27
+
+    def test_predict_every_row_of_models_that_make_several_and_know_words(self) -> None:
+        words = tf.constant([["a b"], ["b c d"], ["c"], ["d"], ["a"]])
+        template = kinds.of_words()
+
+        predicted = b.parallel(template).predict(words, verbose=0)
+
+        assert predicted.shape == (20, 2)
+        assert_near([predicted], [template.predict(words, verbose=0)])
+
+    def test_of_a_template_that_predicted_before_it_was_moved_to_the_host(self) -> None:
+        x, y, _ = b.rows(20)
+        template = b.dense()
+        before = template.predict(x, verbose=0)
+        model = multi_gpu.multi_gpu_model(template, gpus=["CPU:1", "CPU:2"], cpu_relocation=True)
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        callbacks = keras.callbacks.CallbackList([keras.callbacks.History()], model=model)
+
+        model.fit(x, y, verbose=0, callbacks=callbacks)
+
+        assert_near([template.predict(x, verbose=0)], [model.predict(x, verbose=0)])
+        assert np.abs(template.predict(x, verbose=0) - before).max() > 1e-4
+        assert len(callbacks.callbacks) == 1
+
+
+def assert_near(some: Any, others: Any) -> None:
+    for one, other in zip(some, others, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
