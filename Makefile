@@ -49,7 +49,7 @@ test: tools .venv/.dev ## all tests; fetches the tools they need
 		elif [ -n "$$CI" ]; then exit 1; \
 		else echo "SKIPPED: the tests marked keras_$$framework, for .venv-$$framework could not be made."; fi; \
 	done
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 	@$(BIN)/python -m pytest -m alone $(ARGS) || [ $$? = 5 ]  # 5: none of them was asked for
 
 $(FRAMEWORKS:%=test-%): test-%: .venv-%/.dev ## the tests that train with one framework
