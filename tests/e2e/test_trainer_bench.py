@@ -272,11 +272,14 @@ def test_the_command_runs_as_a_module_without_a_framework() -> None:
     assert done.stderr == ""
 
 
+NOT_FOR_THE_BENCH = {"KERAS_BACKEND": "jax", "GPUMON_STAND_IN_GPUS": "many"}
+
 REAL = """
 import json, sys
-import tensorflow as tf
 from trainer_hooks.trainer_bench import keras_engine
 from trainer_hooks.trainer_bench.main import main
+
+tf = keras_engine._tensorflow()
 
 on_cpus = ["--gpus", "CPU:1", "CPU:2", "--model", "small", "--json"]
 trained_once = keras_engine.KerasEngine._train_once
@@ -294,6 +297,7 @@ codes.append(main([*on_one, "--find-batch", "--batches", "50", "--seconds", "0.0
 print("---")
 codes.append(main([*on_cpus, "--batches", "60", "60"]))
 codes.append(main(["--gpus", "GPU:0", "--batches", "64"]))
+codes.append(main(["--gpus", "CPU:1", "GPU:0", "--batches", "8", "8"]))
 print(json.dumps(codes))
 """
 
@@ -303,7 +307,7 @@ def real() -> tuple[list[str], str]:
     done = subprocess.run(
         [sys.executable, "-c", REAL],
         cwd=ROOT, capture_output=True, text=True, timeout=180, check=True,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **NOT_FOR_THE_BENCH},
     )  # fmt: skip
     return done.stdout.split("---\n"), done.stderr
 
@@ -332,6 +336,7 @@ class TestTheRealEngine:
     def test_says_what_failed_and_where_no_gpu_is(self, real: tuple[list[str], str]) -> None:
         out, err = real
 
-        assert json.loads(out[2]) == [0, 0, 1, 3]
+        assert json.loads(out[2]) == [0, 0, 1, 3, 3]
         assert "trainer-bench: out of memory with 60 + 60 samples on CPU:1 CPU:2" in err
         assert "trainer-bench: no GPU can be seen; --simulate needs none" in err
+        assert "trainer-bench: GPU:0 is not here; --simulate needs none" in err

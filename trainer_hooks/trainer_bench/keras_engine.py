@@ -57,8 +57,9 @@ class KerasEngine:
             for device in self._tf.config.list_logical_devices()
         ]
         missing = [gpu for gpu in gpus if gpu not in self._logical]
-        if not self._cpus and (missing or not self.gpus()):
-            what = f"{missing[0]} is not here" if self.gpus() and missing else "no GPU can be seen"
+        has_any = bool(self._cpus or self.gpus())
+        if missing or not has_any:
+            what = f"{missing[0]} is not here" if has_any else "no GPU can be seen"
             raise SourceUnavailableError(
                 f"{what}; --simulate needs none, and --gpus CPU:1 CPU:2 --model small trains "
                 "on the CPU"
@@ -155,7 +156,9 @@ def _noise(samples: int) -> tuple[Any, Any]:
 
 
 def _tensorflow() -> Any:  # noqa: ANN401 (TensorFlow has no types)
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    # Only TensorFlow splits batches in ratios, and nothing stands in for a GPU that is timed.
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    os.environ.pop("GPUMON_STAND_IN_GPUS", None)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         import tensorflow
