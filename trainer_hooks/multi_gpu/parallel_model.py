@@ -111,6 +111,11 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
         names: list[str] = self.replicas.output_names
         return names
 
+    @property
+    def metrics(self) -> list[keras.Metric]:
+        """As Keras has it, with those that the template keeps itself."""
+        return [*super().metrics, *self.replicas._metrics]
+
     def compile(  # noqa: PLR0913 (Keras' own words)
         self,
         optimizer: Setting = "rmsprop",
@@ -245,7 +250,9 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
         def build() -> None:
             x, y, _ = keras.tree.map_structure(lambda make: make(), made, none_is_leaf=False)
             with self._parts.strategy.scope():
-                self.replicas.compute_loss(x, y, self.replicas(x, training=False))
+                with keras.StatelessScope():  # no metric of a layer counts this sample
+                    y_pred = self.replicas(x, training=False)
+                self.replicas.compute_loss(x, y, y_pred)
 
         made = keras.tree.map_structure(one_sample, batch, none_is_leaf=False)
         # A thread of its own is in no graph and in the context of no other strategy.

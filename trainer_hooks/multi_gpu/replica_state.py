@@ -118,6 +118,5 @@ def _own_value(variable: Setting, replica: Tensor) -> Tensor:
 
 def _metric_variables(model: keras.Model) -> list[Setting]:
     """Of the metrics that layers keep, not of those that ``compile`` was given."""
-    layers = [part for part in model._flatten_layers() if not isinstance(part, keras.Model)]
-    found = {id(v): v for layer in layers for metric in layer.metrics for v in metric.variables}
-    return list(found.values())
+    metrics = [metric for part in model._flatten_layers() for metric in part._metrics]
+    return list({id(v): v for metric in metrics for v in metric.variables}.values())

@@ -126,7 +126,8 @@ def over_whole_batch(loss: Setting, part: PartWeight) -> Setting:
             return None
         found = keras.losses.get(given)
         if not isinstance(found, keras.losses.Loss):
-            found = _FunctionLoss(found, name=getattr(found, "__name__", None))
+            name = getattr(found, "__name__", "")  # that of a lambda names no scope
+            found = _FunctionLoss(found, name=name if name.isidentifier() else None)
         if found.reduction in (None, "none"):
             raise ValueError(
                 f"the loss {found.name!r} has no reduction, and then nothing says how the losses "
