@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +13,15 @@ from typing import Any
 import pytest
 
 from tests.imported_later import ImportedLater
+from tests.patience import wait_until
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+INTERRUPTIBLE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+from trainer_hooks.examples.unequal_gpus import main
+raise SystemExit(main())
+"""
 
 example: Any = ImportedLater("trainer_hooks.examples.unequal_gpus")
 
@@ -68,3 +81,21 @@ class TestTheExample:
 
         assert ended.value.code == 2
         assert says in capsys.readouterr().err
+
+    def test_tells_what_the_gpus_did_when_it_is_interrupted(self, tmp_path: Path) -> None:
+        spans = tmp_path / "busy.jsonl"
+        training = subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTIBLE, "--spans", str(spans), "--steps", "1000"],
+            cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            wait_until(lambda: spans.is_file() and spans.stat().st_size > 500, 60)
+            training.send_signal(signal.SIGINT)
+            out, _ = training.communicate(timeout=60)
+        finally:
+            training.kill()
+
+        told = json.loads(out.splitlines()[-1])
+        assert training.returncode == 130
+        assert told["steps"] > 0
+        assert min(told["busy_seconds"]) > 0

@@ -45,6 +45,9 @@ class EpochShape:
     drop_last: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("batch_size", "micro_batches"):
+            if not hasattr(getattr(self, name), "__index__"):
+                raise ValueError(f"{name} must be a whole number, got {getattr(self, name)!r}")
         if self.micro_batches < 1:
             raise ValueError(f"micro_batches must be at least 1, got {self.micro_batches}")
         if self.batch_size < self.world_size * self.micro_batches:

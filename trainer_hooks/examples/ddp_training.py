@@ -15,7 +15,6 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from trainer_hooks import phase, step, timed
 from trainer_hooks.ddp import RatioSampler, global_mean
 from trainer_hooks.examples.busy_spans import BusySpans
-from trainer_hooks.examples.command_line import duration, positive
+from trainer_hooks.examples.command_line import duration, positive, writable
 
 FEATURES, CLASSES, SAMPLES = 16, 4, 480
 
@@ -86,7 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--spans", type=Path, required=True, help="file for the true busy spans")
+    parser.add_argument(
+        "--spans", type=writable, required=True, help="file for the true busy spans"
+    )
     parser.add_argument(
         "--sample-ms", type=duration, nargs="+", default=[1.0, 2.0], help="of each rank's GPU"
     )
@@ -100,6 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "RANK" not in os.environ:
             parser.error("start it with torchrun, which says how many ranks there are")
         distributed.init_process_group("gloo")
+    if args.ratios and len(args.ratios) != distributed.get_world_size():
+        parser.error(f"--ratios {args.ratios} for {distributed.get_world_size()} ranks")
     rank = distributed.get_rank()
     os.environ.setdefault("GPUMON_GPUS", str(rank))
     with BusySpans(args.spans, rank) as spans:

@@ -123,7 +123,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     tf.config.threading.set_inter_op_parallelism_threads(count + 4)
     spans = [BusySpans(args.spans, args.first_gpu + number) for number in range(count)]
     print(_what_to_do(args.spans, args.speeds, ratios), flush=True)
-    _train(args, ratios, spans)
+    try:
+        _train(args, ratios, spans)
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 
@@ -162,7 +165,11 @@ def _train(args: argparse.Namespace, ratios: Sequence[float], spans: Sequence[Bu
     # Not after ``fit``: TensorFlow may take seconds more to let go of batches that nobody wants.
     at_the_end = keras.callbacks.LambdaCallback(on_train_end=say)
     callbacks = [tagger, TypedRatios(typed), at_the_end]
-    model.fit(data, epochs=args.epochs, verbose=0, callbacks=callbacks)
+    try:
+        model.fit(data, epochs=args.epochs, verbose=0, callbacks=callbacks)
+    except KeyboardInterrupt:
+        say()
+        raise
 
 
 def _truth(

@@ -164,6 +164,8 @@ class TestMisuse:
         [
             ({"batch_size": 2}, "2 are too few for 3 ranks$"),
             ({"batch_size": 5, "micro_batches": 2}, "5 are too few for 3 ranks and 2 micro"),
+            ({"batch_size": "ten"}, "batch_size must be a whole number, got 'ten'"),
+            ({"micro_batches": 1.5}, "micro_batches must be a whole number, got 1.5"),
             ({"micro_batches": 0}, "micro_batches must be at least 1, got 0"),
             ({"samples": 0}, "there are 0 samples$"),
             ({"samples": 8, "drop_last": True}, "8 samples: fewer than a batch of 9, with drop"),
