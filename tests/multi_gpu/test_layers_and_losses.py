@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,18 @@ class TestTraining:
 
         assert int(several.optimizer.iterations.numpy()) == 2
         assert_near(several.get_weights(), one.get_weights())
+
+    def test_is_stored_though_no_configuration_names_the_loss(self, tmp_path: Path) -> None:
+        x, y, _ = b.rows(20)
+        model = b.parallel(b.dense())
+        model.compile("adam", lambda y_true, y_pred: kinds.one_number(y_true, y_pred))
+        model.train_on_batch(x, y)
+
+        model.save(tmp_path / "stored.keras")
+
+        loaded = keras.models.load_model(tmp_path / "stored.keras", safe_mode=False)
+        assert_near(loaded.optimizer.variables, model.optimizer.variables)
+        assert_near(loaded.get_weights(), model.get_weights())
 
 
 class TestOtherCalls:

@@ -162,12 +162,15 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
             # Now, because a step is traced outside the scope, and its variables made there.
             self.replicas.optimizer.build(self.replicas.trainable_variables)
             carry_trained(optimizer, self.replicas.optimizer, template, self.replicas)
+        told = {
+            "loss": loss,
+            "loss_weights": loss_weights,
+            "metrics": metrics,
+            "weighted_metrics": weighted_metrics,
+        }
         super().compile(
             optimizer=self.replicas.optimizer,
-            loss=loss,
-            loss_weights=loss_weights,
-            metrics=metrics,
-            weighted_metrics=weighted_metrics,
+            **told,
             run_eagerly=run_eagerly,
             jit_compile=False,
             auto_scale_loss=False,
@@ -176,7 +179,7 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
         several_outputs = len(getattr(self.replicas, "outputs", None) or [None]) > 1
         parts.has_several_outputs = several_losses or several_outputs
         parts.has_metrics = metrics is not None or weighted_metrics is not None
-        parts.template.forget_compiled()
+        parts.template.forget_compiled(told)
 
     def train_step(self, data: Tensors) -> Tensors:
         """Split the batch, train every replica on its part, update all alike."""

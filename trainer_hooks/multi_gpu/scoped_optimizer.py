@@ -31,7 +31,7 @@ def scoped_optimizer(
     """
     given = keras.optimizers.get(optimizer)
     try:
-        made = _made_again(given)
+        made = made_again(given)
     except Exception as error:  # whatever an optimizer's own get_config or from_config raises
         raise ValueError(
             f"{type(given).__name__} cannot be made again on several GPUs: its get_config() or "
@@ -61,11 +61,12 @@ def carry_trained(given: Setting, made: Setting, *models: keras.Model) -> None:
         carry(source, target)
 
 
-def _made_again(given: Setting) -> Setting:
+def made_again(given: Setting) -> Setting:
+    """Another optimizer of the class and settings of ``given``, not built."""
     inner = getattr(given, "inner_optimizer", None)
     if inner is not None:
         growth = given.dynamic_growth_steps
-        return type(given)(_made_again(inner), given.initial_scale, growth, name=given.name)
+        return type(given)(made_again(inner), given.initial_scale, growth, name=given.name)
     schedule = getattr(given, "_learning_rate", None)
     if not callable(schedule):
         return type(given).from_config(given.get_config())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 
 from trainer_hooks.multi_gpu.run_shares import tell_shares_of
+from trainer_hooks.multi_gpu.scoped_optimizer import made_again
 from trainer_hooks.multi_gpu.template_copy import carry, carry_adapted, differ
 from trainer_hooks.multi_gpu.tensors import Setting
 
@@ -15,10 +16,16 @@ class Template:
     def __init__(self, model: keras.Model) -> None:
         self.model = model
         self.is_behind = False
+        self.compiled_with: dict[str, Setting] = {}
         self._compiled_here = False
 
-    def forget_compiled(self) -> None:
-        """The parallel model was compiled anew: what the template has of it is outdated."""
+    def forget_compiled(self, compiled_with: dict[str, Setting]) -> None:
+        """The parallel model was compiled anew: what the template has of it is outdated.
+
+        Args:
+            compiled_with: What ``compile`` was told of losses and metrics.
+        """
+        self.compiled_with = compiled_with
         if self._compiled_here:
             self.model.compiled = False
             self._compiled_here = False
@@ -27,8 +34,13 @@ class Template:
         """Compile it as ``parallel`` is, unless its owner compiled it otherwise or nobody can."""
         if self.model.compiled or not parallel.compiled:
             return
-        config = parallel.get_compile_config()
-        self.model.compile_from_config({**config, "jit_compile": "auto"})
+        try:
+            config = parallel.get_compile_config()
+            self.model.compile_from_config({**config, "jit_compile": "auto"})
+        except (AttributeError, NotImplementedError, TypeError, ValueError):
+            # There is a lambda, or another function that no configuration can name.
+            self.model.compile(made_again(parallel.optimizer), **self.compiled_with)
+            self.model.optimizer.build(self.model.trainable_variables)
         self._compiled_here = bool(self.model.compiled)
 
     def carry_optimizer(self, source: Setting, target: Setting) -> None:
