@@ -86,12 +86,19 @@ class TestTheHookOfKerasWithoutKeras:
         assert "run on tensorflow, and that is not there (set KERAS_BACKEND" in said
         assert "trainer_hooks.huggingface have taggers of their own" in said
 
+    @pytest.mark.parametrize("name", ["multi_gpu_model", "RatioBalancer"])
+    def test_is_told_at_once_what_splits_batches_in_ratios(self, name: str) -> None:
+        said = refusal_without("keras", ROOT, name=name)
 
-def refusal_without(missing: str, *found_in: Path) -> str:
+        assert said.startswith(f"{name} needs Keras on TensorFlow, and keras is not there")
+        assert "on PyTorch see trainer_hooks.ddp" in said
+
+
+def refusal_without(missing: str, *found_in: Path, name: str = "PhaseTagger") -> str:
     """What is said to somebody who asks for the hook of Keras."""
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"
-        "try: from trainer_hooks import PhaseTagger\n"
+        f"try: from trainer_hooks import {name}\n"
         "except ModuleNotFoundError as error: print(error)\n"
     )
     done = subprocess.run(

@@ -79,6 +79,12 @@ def __getattr__(name: str) -> object:
         what_to_do = _MENDS.get(error.name or "")
         if what_to_do is None:
             raise
+        if _ROOMS[name] == "multi_gpu":
+            raise ModuleNotFoundError(
+                f"{name} needs Keras on TensorFlow, and {error.name} is not there (`pip install "
+                "tensorflow`); for the same ratios on PyTorch see trainer_hooks.ddp",
+                name=error.name,
+            ) from None
         raise ModuleNotFoundError(
             f"{name} is for Keras 3, {what_to_do}; phase, timed and step need "
             "no framework, and trainer_hooks.lightning and trainer_hooks.huggingface have "
