@@ -109,6 +109,7 @@ class TestWrongWords:
         ("words", "said"),
         [
             (["--batches", "0"], "'0' is no whole number"),
+            (["--batches", "9" * 12], "999999999999 is too large"),
             (["--batches", "sixty"], "'sixty' is no whole number"),
             (["--batches", "64", "--gpus", "TPU:0"], "'TPU:0' is no GPU"),
             (["--batches", "64", "64", "--gpus", "0", "0"], "names a GPU twice"),
@@ -155,6 +156,7 @@ class TestWrongWords:
         code, _, err = bench("--batches", "64")
 
         assert code == 3
+        assert "TensorFlow is not installed here (`pip install tensorflow`)" in err
         assert "--simulate needs neither" in err
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from trainer_hooks.multi_gpu.run_shares import gpu_names
+from trainer_hooks.ring.gpu_shares import gpu_names
 from trainer_hooks.ring.process_ring import ring_so_far
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from gpumon.core.runtime_paths import STATE_FILE
 from trainer_hooks.keras_fit.daemon_counters import fresh_state, state_folders
-from trainer_hooks.multi_gpu.run_shares import gpu_names
+from trainer_hooks.ring.gpu_shares import gpu_names
 from trainer_hooks.ring.process_ring import ring_so_far
 from trainer_hooks.ring.run_facts import read_run_facts
 

@@ -13,13 +13,13 @@ import tensorflow as tf
 from trainer_hooks.multi_gpu.batch_split import BatchSplit, Slices, merged, parts_of
 from trainer_hooks.multi_gpu.replica_step import ReplicaStep
 from trainer_hooks.multi_gpu.replica_times import ReplicaTimes, TimedStep
-from trainer_hooks.multi_gpu.run_shares import tell_shares_of
 from trainer_hooks.multi_gpu.scoped_optimizer import carry_trained, scoped_optimizer
 from trainer_hooks.multi_gpu.strategies import strategy_over
 from trainer_hooks.multi_gpu.template_copy import carry_trainable, mirrored_copy
 from trainer_hooks.multi_gpu.template_keeping import KeepsTemplate, Template
 from trainer_hooks.multi_gpu.tensors import Setting, Tensor, Tensors
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, over_whole_batch
+from trainer_hooks.ring.gpu_shares import tell_shares_of
 
 HOST = "CPU:0"
 

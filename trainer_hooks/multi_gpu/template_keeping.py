@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import keras
 
-from trainer_hooks.multi_gpu.run_shares import tell_shares_of
 from trainer_hooks.multi_gpu.scoped_optimizer import made_again
 from trainer_hooks.multi_gpu.template_copy import carry, carry_adapted, differ
 from trainer_hooks.multi_gpu.tensors import Setting
+from trainer_hooks.ring.gpu_shares import tell_shares_of
 
 
 class Template:

@@ -164,7 +164,7 @@ def _tensorflow() -> Any:  # noqa: ANN401 (TensorFlow has no types)
         import tensorflow
     except ModuleNotFoundError as error:
         raise SourceUnavailableError(
-            "TensorFlow is not installed (`pip install 'gpumon-starvation[tensorflow]'`); "
+            "TensorFlow is not installed here (`pip install tensorflow`); "
             "--simulate needs neither it nor a GPU"
         ) from error
     return tensorflow

@@ -229,7 +229,9 @@ def _say_nothing(line: str) -> None:
 
 
 def _count(word: str) -> int:
-    if not word.isascii() or not word.isdigit() or not 1 <= int(word) <= 1 << 30:
+    if word.isascii() and word.isdigit() and int(word) > 1 << 30:
+        raise argparse.ArgumentTypeError(f"{word} is too large")
+    if not word.isascii() or not word.isdigit() or int(word) < 1:
         raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 1 or more")
     return int(word)
 
