@@ -16,6 +16,8 @@ FRAMEWORKS := jax tensorflow torch
 # ... and the oldest Keras that is supported, on the JAX of its time.
 ENVIRONMENTS := $(FRAMEWORKS) oldest-keras
 TORCH ?= $(CI)
+# Where the tests are that need one: to collect the others takes longer than some of them.
+TRAINING_TESTS := tests/keras tests/loops tests/truth tests/e2e tests/test_docstring_examples.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -50,16 +52,19 @@ test: tools .venv/.dev ## all tests; fetches the tools they need
 		else echo "SKIPPED: the tests marked keras_$$framework, for .venv-$$framework could not be made."; fi; \
 	done
 	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
-	@$(BIN)/python -m pytest -m alone $(ARGS) || [ $$? = 5 ]  # 5: none of them was asked for
+	@$(BIN)/python -m pytest -m 'alone and not multi_gpu' $(ARGS) || [ $$? = 5 ]  # 5: none was asked for
 
 $(FRAMEWORKS:%=test-%): test-%: .venv-%/.dev ## the tests that train with one framework
-	@KERAS_BACKEND=$* GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-$*/bin/python -m pytest -m keras_$* $(ARGS)
+	@KERAS_BACKEND=$* GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-$*/bin/python -m pytest \
+		-m keras_$* $(TRAINING_TESTS) $(ARGS)
 
 # A process of its own, because TensorFlow's devices are settled once for each.
 test-tensorflow: test-multi-gpu
 test-multi-gpu: .venv-tensorflow/.dev
 	@KERAS_BACKEND=tensorflow GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-tensorflow/bin/python -m pytest \
-		-m multi_gpu $(ARGS)
+		-n 2 --dist loadfile -m multi_gpu tests/multi_gpu $(ARGS)
+	@KERAS_BACKEND=tensorflow GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-tensorflow/bin/python -m pytest \
+		-m 'multi_gpu and alone' tests/multi_gpu tests/e2e $(ARGS) || [ $$? = 5 ]
 
 test-oldest-keras: .venv-oldest-keras/.dev
 	@KERAS_BACKEND=jax GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-oldest-keras/bin/python -m pytest \

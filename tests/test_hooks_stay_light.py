@@ -103,7 +103,11 @@ def refusal_without(missing: str, *found_in: Path, name: str = "PhaseTagger") ->
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, found_in))},
+        env={
+            **os.environ,
+            "KERAS_BACKEND": "tensorflow",  # other rooms of tests choose another
+            "PYTHONPATH": os.pathsep.join(map(str, found_in)),
+        },
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     return done.stdout

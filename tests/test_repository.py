@@ -174,3 +174,18 @@ def test_the_help_of_each_command_ends_with_an_example(command: str) -> None:
 
     assert shown.returncode == 0, shown.stderr
     assert re.search(r"(?im)^\s*examples?:", shown.stdout)
+
+
+class TestATestThatNeedsAFramework:
+    def test_lies_where_make_looks_for_it(self) -> None:
+        (rooms,) = re.findall(r"^TRAINING_TESTS := (.*)$", (ROOT / "Makefile").read_text(), re.M)
+        looked_at = (*rooms.split(), "tests/multi_gpu", "tests/gpu", "tests/test_repository.py")
+
+        marked = [
+            named(path)
+            for path in PYTHON_FILES
+            if re.search(r"mark\.(keras_|multi_gpu)", path.read_text(encoding="utf-8"))
+        ]
+
+        assert len(marked) > 20
+        assert [path for path in marked if not path.startswith(looked_at)] == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.multi_gpu
+pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))

@@ -23,7 +23,7 @@ from tests.patience import wait_until
 from tests.trainings import read, reader_of
 from trainer_hooks.examples.busy_spans import imbalance_seconds
 
-pytestmark = pytest.mark.multi_gpu
+pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
 
 PATIENCE_S = 120.0
 UUIDS = ("GPU-followed-0", "GPU-followed-1")

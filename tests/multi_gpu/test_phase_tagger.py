@@ -19,7 +19,7 @@ from trainer_hooks.ring.process_ring import process_ring
 
 simulated: Any = ImportedLater("trainer_hooks.examples.measured_replicas")
 
-pytestmark = pytest.mark.multi_gpu
+pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
 
 MS = 1_000_000
 DEVICES, RATIOS = ("CPU:1", "CPU:2"), (3, 2)

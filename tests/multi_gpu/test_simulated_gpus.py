@@ -15,7 +15,7 @@ from trainer_hooks.examples.busy_spans import unoccupied_seconds
 ran: Any = ImportedLater("tests.multi_gpu.operations_run")
 simulated: Any = ImportedLater("trainer_hooks.examples.measured_replicas")
 
-pytestmark = pytest.mark.multi_gpu
+pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
 
 
 class Board:
