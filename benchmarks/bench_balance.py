@@ -12,6 +12,7 @@ equal parts would have given stands beside it. The article's pair comes first.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from random import Random
 from statistics import median
@@ -71,7 +72,11 @@ def show_both(name: str, rows: Rows, *, may_miss: float = 0.0) -> bool:
 
 def main() -> int:
     """Print the table; 1 where a goal is missed."""
-    machines = int(sys.argv[1]) if len(sys.argv) > 1 else MACHINES
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("machines", type=int, nargs="?", default=MACHINES, help="of each kind")
+    machines = parser.parse_args().machines
     print(f"{'':<28}{'runs':>6}{'of best':>9}{'worst':>9}{'< 98 %':>8}", end="")
     print(f"{'changes':>9}{'most':>6}{'equal':>8}")
     article: Rows = ([], [], [])

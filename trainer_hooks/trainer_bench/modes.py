@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpumon.core.shares import simple_ratios
 from gpumon.errors import GpumonError, UsageError
-from trainer_hooks.trainer_bench.batch_search import Try, find_batch
+from trainer_hooks.trainer_bench.batch_search import LARGEST, Try, find_batch
 from trainer_hooks.trainer_bench.engine import BatchTooLargeError
 from trainer_hooks.trainer_bench.measuring import DEFAULT_GPU, Measured, runs_of
 from trainer_hooks.trainer_bench.ratio_search import RatioFound, RatioSearch
@@ -18,6 +18,9 @@ RUNS_OF_THE_AUTHOR = 8
 
 BATCH_OF_EACH = 512
 """Samples of each GPU, on average, where ``--balance`` is given no batch."""
+
+MOST_ON_CPU = 4096
+"""The memory of a CPU is the machine's, and others live there: no search is to fill it up."""
 
 _SPEED = "samples a second"
 
@@ -160,10 +163,12 @@ def largest_batches(session: Session, margin: float) -> Outcome:
             return speed
 
         session.say(f"\nThe largest batch that {gpu} holds")
-        found = find_batch(trained, first=first, margin=margin)
+        most = MOST_ON_CPU if gpu.startswith("CPU") else LARGEST
+        found = find_batch(trained, first=first, margin=margin, most=most)
         if found is None:
             raise GpumonError(f"{gpu} does not hold a single sample: is its memory in use?")
-        session.say(f"{gpu}: {found.fits} fit; {found.advised} with a margin of {margin:.0%}")
+        end = ", where the search ends" if found.fits == most else ""
+        session.say(f"{gpu}: {found.fits} fit{end}; {found.advised} with a margin of {margin:.0%}")
         session.notice_of(found.advised)
         rows.append(
             {"gpu": gpu, "fits": found.fits, "advised": found.advised,
