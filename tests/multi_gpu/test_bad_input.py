@@ -17,7 +17,7 @@ pytestmark = pytest.mark.multi_gpu
 TWO = ["CPU:1", "CPU:2"]
 
 
-def refused(match: str, *, model: Any = None, **words: Any) -> None:
+def assert_refused(match: str, *, model: Any = None, **words: Any) -> None:
     with pytest.raises(ValueError, match=match):
         multi_gpu.multi_gpu_model(b.dense() if model is None else model, **words)
 
@@ -25,30 +25,34 @@ def refused(match: str, *, model: Any = None, **words: Any) -> None:
 class TestGpus:
     def test_that_are_not_there_at_all(self) -> None:
         for words in ({}, {"gpus": 2}, {"gpus": [0, 1]}):
-            refused(r"sees no GPU here; to try without one .* gpus=\['CPU:0', 'CPU:1'\]", **words)
+            assert_refused(
+                r"sees no GPU here; to try without one .* gpus=\['CPU:0', 'CPU:1'\]", **words
+            )
 
     def test_by_a_name_that_is_no_device(self) -> None:
-        refused("there is no device GPU:7 here; TensorFlow sees CPU:0, CPU:1", gpus=["GPU:7"])
+        assert_refused(
+            "there is no device GPU:7 here; TensorFlow sees CPU:0, CPU:1", gpus=["GPU:7"]
+        )
 
     def test_named_twice(self) -> None:
-        refused("gpus names CPU:1 twice", gpus=["CPU:1", "/device:cpu:1"])
+        assert_refused("gpus names CPU:1 twice", gpus=["CPU:1", "/device:cpu:1"])
 
     @pytest.mark.parametrize("gpus", [True, 1.5, "CPU:1", {"CPU:1"}, [None], ["gpu one"], [1.0]])
     def test_that_name_nothing(self, gpus: Any) -> None:
-        refused("neither", gpus=gpus)
+        assert_refused("neither", gpus=gpus)
 
     def test_in_an_empty_list(self) -> None:
-        refused("gpus is an empty list", gpus=[])
+        assert_refused("gpus is an empty list", gpus=[])
 
 
 class TestRatios:
     @pytest.mark.parametrize("ratios", [[1], [1, 2, 3]])
     def test_of_another_number(self, ratios: list[int]) -> None:
-        refused(f"{len(ratios)} for 2 GPUs were given", gpus=TWO, ratios=ratios)
+        assert_refused(f"{len(ratios)} for 2 GPUs were given", gpus=TWO, ratios=ratios)
 
     @pytest.mark.parametrize("ratio", [0, -1, float("nan"), float("inf"), "3", None])
     def test_that_are_no_positive_finite_numbers(self, ratio: Any) -> None:
-        refused("ratios must be positive, finite numbers", gpus=TWO, ratios=[1, ratio])
+        assert_refused("ratios must be positive, finite numbers", gpus=TWO, ratios=[1, ratio])
 
 
 class TestTooFewSamples:
@@ -66,29 +70,35 @@ class TestAModel:
     def test_that_is_parallel_already(self) -> None:
         parallel = b.parallel(b.dense())
 
-        refused("is parallel already; change the split by model.ratios", model=parallel, gpus=TWO)
+        assert_refused(
+            "is parallel already; change the split by model.ratios", model=parallel, gpus=TWO
+        )
 
     def test_that_is_none(self) -> None:
-        refused("takes a Keras model, not str", model="dense", gpus=TWO)
+        assert_refused("takes a Keras model, not str", model="dense", gpus=TWO)
 
     def test_without_weights_yet(self) -> None:
-        refused("has no weights yet", model=keras.Sequential([keras.layers.Dense(1)]), gpus=TWO)
+        assert_refused(
+            "has no weights yet", model=keras.Sequential([keras.layers.Dense(1)]), gpus=TWO
+        )
 
     def test_with_a_step_or_a_loss_of_its_own(self) -> None:
-        refused("has a train_step of its own", model=b.with_own(b.OwnStep), gpus=TWO)
-        refused("has a compute_loss of its own", model=b.with_own(b.OwnLoss), gpus=TWO)
+        assert_refused("has a train_step of its own", model=b.with_own(b.OwnStep), gpus=TWO)
+        assert_refused("has a compute_loss of its own", model=b.with_own(b.OwnLoss), gpus=TWO)
 
     def test_that_remembers_the_rows_of_the_batch_before(self) -> None:
-        refused("keeps a state for each row of a batch", model=kinds.stateful(), gpus=TWO)
+        assert_refused("keeps a state for each row of a batch", model=kinds.stateful(), gpus=TWO)
 
     def test_made_in_the_scope_of_a_strategy(self) -> None:
         with tf.distribute.MirroredStrategy(TWO).scope():
             model = b.dense()
-            refused("outside of any strategy.scope", model=model, gpus=TWO)
-        refused("outside of any strategy.scope", model=model, gpus=TWO)
+            assert_refused("outside of any strategy.scope", model=model, gpus=TWO)
+        assert_refused("outside of any strategy.scope", model=model, gpus=TWO)
 
     def test_that_cannot_be_made_again(self) -> None:
-        refused("cannot be copied to several GPUs: .* raised", model=b.not_made_again(), gpus=TWO)
+        assert_refused(
+            "cannot be copied to several GPUs: .* raised", model=b.not_made_again(), gpus=TWO
+        )
 
     def test_is_not_serialized_where_nothing_is_parallel(self) -> None:
         with pytest.raises(ValueError, match="is not a parallel model"):

@@ -18,7 +18,7 @@ def crossentropy(reduction: str) -> Any:
     return keras.losses.SparseCategoricalCrossentropy(reduction=reduction)
 
 
-def held_to(training: Any, within: float = SINGLE_PRECISION) -> None:
+def assert_trains_alike(training: Any, within: float = SINGLE_PRECISION) -> None:
     """Fit, evaluate and predict agree, and so do the weights and the steps taken."""
     one, several = training.on_one_and_on_several()
 
@@ -43,21 +43,23 @@ OPTIMIZERS = {
 class TestWithoutBatchNormOrDropout:
     @pytest.mark.parametrize("name", OPTIMIZERS)
     def test_any_optimizer_takes_the_same_steps(self, name: str) -> None:
-        held_to(b.Training(compiled={"optimizer": OPTIMIZERS[name]}, predicts="Adam with" in name))
+        assert_trains_alike(
+            b.Training(compiled={"optimizer": OPTIMIZERS[name]}, predicts="Adam with" in name)
+        )
 
     @pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum", "mean_with_sample_weight"])
     def test_a_loss_may_be_reduced_in_any_way_over_weighted_samples(self, reduction: str) -> None:
         compiled = {"loss": crossentropy(reduction), "weighted_metrics": ["accuracy"]}
         slow = {"optimizer": lambda: keras.optimizers.SGD(0.002)}
 
-        held_to(b.Training(weighted=True, compiled={**compiled, **slow}), within=4e-6)
+        assert_trains_alike(b.Training(weighted=True, compiled={**compiled, **slow}), within=4e-6)
 
     def test_classes_may_be_weighted(self) -> None:
-        held_to(b.Training(fitted={"class_weight": {0: 1.0, 1: 0.2, 2: 3.0}}))
+        assert_trains_alike(b.Training(fitted={"class_weight": {0: 1.0, 1: 0.2, 2: 3.0}}))
 
     def test_layers_may_add_to_the_loss(self) -> None:
-        held_to(b.Training(build=lambda: b.dense(regularized=True)))
-        held_to(
+        assert_trains_alike(b.Training(build=lambda: b.dense(regularized=True)))
+        assert_trains_alike(
             b.Training(
                 build=lambda: b.dense(regularized=True),
                 weighted=True,
@@ -66,7 +68,7 @@ class TestWithoutBatchNormOrDropout:
         )
 
     def test_it_may_run_eagerly(self) -> None:
-        held_to(b.Training(compiled={"run_eagerly": True}))
+        assert_trains_alike(b.Training(compiled={"run_eagerly": True}))
 
     def test_callbacks_may_change_the_learning_rate_and_restore_weights(self) -> None:
         def with_callbacks() -> Any:
@@ -77,10 +79,10 @@ class TestWithoutBatchNormOrDropout:
                 ]
             }
 
-        held_to(b.Training(fitted=with_callbacks()))
+        assert_trains_alike(b.Training(fitted=with_callbacks()))
 
     def test_several_inputs_and_outputs_go_by_name(self) -> None:
-        held_to(
+        assert_trains_alike(
             b.Training(
                 build=b.of_two_inputs_and_outputs,
                 data=b.named_rows,
@@ -94,10 +96,12 @@ class TestWithoutBatchNormOrDropout:
         )
 
     def test_what_a_mask_leaves_out_counts_for_nothing(self) -> None:
-        held_to(b.Training(build=b.masked, data=b.sentences, compiled={"metrics": None}))
+        assert_trains_alike(
+            b.Training(build=b.masked, data=b.sentences, compiled={"metrics": None})
+        )
 
     def test_a_subclass_is_copied_by_its_configuration(self) -> None:
-        held_to(b.Training(build=b.subclassed))
+        assert_trains_alike(b.Training(build=b.subclassed))
 
 
 class TestMixedPrecision:
