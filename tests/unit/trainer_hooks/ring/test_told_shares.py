@@ -105,5 +105,9 @@ class TestSharesThatAreTold:
         assert facts_told(writer).shares == {"0": 0.5, "1": 0.5}
         assert writer.enabled
 
-    def test_are_told_to_nobody_where_there_is_no_ring(self) -> None:
-        process_ring.ProcessRing(None).tell_shares({"0": 1.0})
+    def test_are_told_to_nobody_where_there_is_no_ring(self, writer: RingWriter) -> None:
+        ringless = process_ring.ProcessRing(None)
+
+        ringless.tell_shares({"0": 1.0})
+
+        assert facts_told(writer).shares == {}
