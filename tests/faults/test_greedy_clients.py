@@ -78,8 +78,8 @@ class TestClientsThatHoldOn:
             serving(monitor_state(), limits=QUICK) as server,
             held(dial(server, b"GET / HT") for _ in range(200)),
         ):
-            assert until(lambda: threads_of(server) == 0)
-            assert ask(server, "/metrics").status == 200
+            # Connections are taken in the order they came: whoever asks now stands behind all 200.
+            assert until(lambda: ask(server, "/metrics").status == 200)
 
     @pytest.mark.parametrize(
         "sent",
