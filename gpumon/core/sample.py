@@ -58,10 +58,81 @@ class ProcessSample(NamedTuple):
     Attributes:
         pid: Process id as this host sees it.
         memory_used_bytes: Device memory the process holds, in bytes.
+        sm_ratio: Share of the time since the list was read before, 0 to 1, in
+            which the process kept streaming multiprocessors busy.
+        name: Its name, only where names were asked for.
+        user: Who runs it, only where names were asked for.
     """
 
     pid: int
     memory_used_bytes: int | None
+    sm_ratio: float | None = None
+    name: str | None = None
+    user: str | None = None
+
+
+class ActivitySample(NamedTuple):
+    """How much of a GPU worked while it was busy, over a stretch of time (NVML's GPM, Hopper on).
+
+    Attributes:
+        start_ns: Where the covered time begins.
+        end_ns: Where it ends.
+        graphics_ratio: Share of the time in which any engine computed, 0 to 1.
+        sm_active_ratio: Share of the streaming multiprocessors that had a
+            warp, over the time, 0 to 1.
+        sm_occupancy_ratio: Warps resident, of those that could be, 0 to 1.
+        tensor_active_ratio: Share of the time the tensor cores worked, 0 to 1.
+        memory_bandwidth_ratio: DRAM bandwidth in use, of the most there is, 0 to 1.
+    """
+
+    start_ns: int
+    end_ns: int
+    graphics_ratio: float | None = None
+    sm_active_ratio: float | None = None
+    sm_occupancy_ratio: float | None = None
+    tensor_active_ratio: float | None = None
+    memory_bandwidth_ratio: float | None = None
+
+
+class GpuDetails(NamedTuple):
+    """What a board says every few seconds. The same object comes until it is read again.
+
+    Attributes:
+        read_at_ns: CLOCK_MONOTONIC of the reading.
+        power_limit_watts: The limit that is enforced, in watts.
+        sm_clock_max_hertz: The highest clock of the streaming multiprocessors.
+        memory_clock_hertz: Clock of the device memory.
+        performance_state: P-state, 0 (fastest) to 15.
+        throttle_reasons: Why the clocks are held down now, by NVML's names in
+            ``core/throttle_reasons``; empty: they are not.
+        ecc_corrected_errors: Corrected memory errors since the driver was loaded.
+        ecc_uncorrected_errors: Uncorrected ones.
+        persistence_mode: Whether the driver stays loaded without a client.
+        fan_speed_ratio: Fan speed of the most there is, 0 to 1 (opt-in).
+        encoder_ratio: Share of the time the video encoder worked (opt-in).
+        decoder_ratio: The same of the decoder (opt-in).
+        pcie_transmitted_bytes_per_second: From the GPU to the host (opt-in).
+        pcie_received_bytes_per_second: From the host to the GPU (opt-in).
+        nvlink_transmitted_bytes_per_second: Over all NVLinks, since the reading before (opt-in).
+        nvlink_received_bytes_per_second: The same, the other way (opt-in).
+    """
+
+    read_at_ns: int
+    power_limit_watts: float | None = None
+    sm_clock_max_hertz: float | None = None
+    memory_clock_hertz: float | None = None
+    performance_state: int | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    ecc_corrected_errors: int | None = None
+    ecc_uncorrected_errors: int | None = None
+    persistence_mode: bool | None = None
+    fan_speed_ratio: float | None = None
+    encoder_ratio: float | None = None
+    decoder_ratio: float | None = None
+    pcie_transmitted_bytes_per_second: float | None = None
+    pcie_received_bytes_per_second: float | None = None
+    nvlink_transmitted_bytes_per_second: float | None = None
+    nvlink_received_bytes_per_second: float | None = None
 
 
 class GpuSample(NamedTuple):
@@ -76,11 +147,18 @@ class GpuSample(NamedTuple):
         power_watts: Board power draw, in watts.
         temperature_celsius: Core temperature.
         sm_clock_hertz: Clock of the streaming multiprocessors.
-        energy_joules: Energy since the driver was loaded, in joules.
+        energy_joules: Energy in joules since the driver was loaded; it goes
+            on where a reset sets the board's own counter back.
         processes: Who holds memory on the GPU; ``None`` where the list is
             not to be had, empty where nobody does.
         error: Why the GPU could not be read in this tick, as a sentence;
             ``None`` where it could.
+        details: What it says every few seconds; ``None`` before the first
+            reading, and of sources that do not know.
+        activity: How much of it worked, over the newest stretch that GPM
+            covers; the same object until there is a newer one.
+        xid_errors: How many errors of each XID the driver reported since the
+            source was opened, as pairs of XID and count, by XID.
     """
 
     device: Device
@@ -93,6 +171,9 @@ class GpuSample(NamedTuple):
     energy_joules: float | None = None
     processes: tuple[ProcessSample, ...] | None = None
     error: str | None = None
+    details: GpuDetails | None = None
+    activity: ActivitySample | None = None
+    xid_errors: tuple[tuple[int, int], ...] = ()
 
 
 class Frame(NamedTuple):
