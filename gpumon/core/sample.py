@@ -187,6 +187,7 @@ class Frame(NamedTuple):
         call_seconds: Cumulative seconds spent inside each driver function.
         trouble: What its user should know although it was read, as a
             sentence; ``None``: nothing.
+        call_counts: How often each driver function was called.
     """
 
     taken_at_ns: int
@@ -194,3 +195,4 @@ class Frame(NamedTuple):
     rejected: int = 0
     call_seconds: tuple[tuple[str, float], ...] = ()
     trouble: str | None = None
+    call_counts: tuple[tuple[str, int], ...] = ()

@@ -148,6 +148,7 @@ class MonitorState(NamedTuple):
         samples_total: Ticks that brought a frame.
         missed_total: Ticks that brought none: late, hanging or failed.
         call_seconds: Cumulative seconds spent in each driver function.
+        call_counts: How often each driver function was called.
     """
 
     taken_at_ns: int
@@ -163,3 +164,4 @@ class MonitorState(NamedTuple):
     samples_total: int = 0
     missed_total: int = 0
     call_seconds: tuple[tuple[str, float], ...] = ()
+    call_counts: tuple[tuple[str, int], ...] = ()

@@ -56,6 +56,7 @@ class Monitor:
         self._source_message: str | None = None
         self._source_trouble: str | None = None
         self._call_seconds: tuple[tuple[str, float], ...] = ()
+        self._call_counts: tuple[tuple[str, int], ...] = ()
 
     def advance(
         self,
@@ -113,12 +114,13 @@ class Monitor:
                 self._samples_total,
                 self._missed_total,
                 self._call_seconds,
+                self._call_counts,
             ),
         )
 
     def _hear(self, frame: Frame) -> None:
         self._rejected += frame.rejected
-        self._call_seconds = frame.call_seconds
+        self._call_seconds, self._call_counts = frame.call_seconds, frame.call_counts
         if frame.trouble is not None:
             self._source_trouble = frame.trouble
         moved, no_runs = False, not self._has_runs

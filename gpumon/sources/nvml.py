@@ -11,6 +11,7 @@ from gpumon.core.sample import Frame
 from gpumon.core.units import NS_PER_S, nanoseconds
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml_binding import GENERAL, UNINITIALIZED, NvmlLibrary, unavailable
+from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
 from gpumon.sources.nvml_clock import US, StampClock
 from gpumon.sources.nvml_fast import FastRound
 from gpumon.sources.nvml_gpu import NvmlGpu, describe
@@ -42,24 +43,29 @@ class NvmlSource:
         self,
         clock: Clock,
         *,
-        slow_period_s: float = 5.0,
+        options: NvmlOptions = DEFAULT_OPTIONS,
+        slow_period_s: float = SLOW_PERIOD_S,
         read_clock_ns: Callable[[int], int] = time.clock_gettime_ns,
     ) -> None:
         """Open NVML and take the inventory.
 
         Args:
             clock: The monotonic clock.
+            options: Which fields are read.
             slow_period_s: How often slow values are read, in seconds.
             read_clock_ns: Reads a clock by its id, as ``time.clock_gettime_ns``.
         """
         self._monotonic_ns = clock.monotonic_ns
+        self._options = options
         self._stamps = StampClock(clock, read_clock_ns)
         self._pace = _Pace()
         self._slow_ns = nanoseconds(slow_period_s)
         self._gpus: list[NvmlGpu] = []
         self._library: NvmlLibrary | None = None
         self._spent_before: dict[str, float] = {}
+        self._called_before: dict[str, int] = {}
         self._call_seconds: tuple[tuple[str, float], ...] = ()
+        self._call_counts: tuple[tuple[str, int], ...] = ()
         self._rejected = 0
         self._inventory_at_ns = 0
         self._refresh_at_ns = 0
@@ -72,8 +78,9 @@ class NvmlSource:
     def close(self) -> None:
         """Let go of the driver. Safe to call twice."""
         if self._library is not None:
-            for name, spent_s in self._library.call_seconds():
-                self._spent_before[name] = self._spent_before.get(name, 0.0) + spent_s
+            self._add_up_calls(self._library)
+            self._spent_before = dict(self._call_seconds)
+            self._called_before = dict(self._call_counts)
             self._library.close()
             self._library = None
 
@@ -110,7 +117,8 @@ class NvmlSource:
             self._arrange(library)
         rejected = self._newly_rejected() if fast.took_care else 0
         # In the order of its fields; its own constructor would be one function more.
-        return _new(Frame, (self._monotonic_ns(), samples, rejected, self._call_seconds, None))
+        told = (samples, rejected, self._call_seconds, None, self._call_counts)
+        return _new(Frame, (self._monotonic_ns(), *told))
 
     def _arrange(self, library: NvmlLibrary) -> None:
         self._gpus.sort(key=lambda gpu: gpu.device.index)
@@ -122,11 +130,13 @@ class NvmlSource:
         fresh, self._rejected = total - self._rejected, total
         return fresh
 
-    def _add_up_call_seconds(self, library: NvmlLibrary) -> None:
-        total = dict(self._spent_before)
-        for name, spent_s in library.call_seconds():
-            total[name] = total.get(name, 0.0) + spent_s
-        self._call_seconds = tuple(total.items())
+    def _add_up_calls(self, library: NvmlLibrary) -> None:
+        spent_s, calls = dict(self._spent_before), dict(self._called_before)
+        for name, more_s in library.call_seconds():
+            spent_s[name] = spent_s.get(name, 0.0) + more_s
+        for name, more in library.call_counts():
+            calls[name] = calls.get(name, 0) + more
+        self._call_seconds, self._call_counts = tuple(spent_s.items()), tuple(calls.items())
 
     # -- opening, and opening again -------------------------------------------
 
@@ -187,7 +197,7 @@ class NvmlSource:
                 continue  # lost before it was known: looked for again at the next inventory
             gpu = known.get(device.uuid)
             if gpu is None:
-                gpu = NvmlGpu(library, handle, device)
+                gpu = NvmlGpu(library, handle, device, self._options)
                 self._gpus.append(gpu)
             elif gpu.handle != handle or gpu.library is not library:
                 gpu.attach(library, handle, device)
@@ -211,7 +221,7 @@ class NvmlSource:
         if now_ns >= self._inventory_at_ns:
             self._inventory_at_ns = now_ns + self._slow_ns
             self._look_for_changes(library)
-        self._add_up_call_seconds(library)
+        self._add_up_calls(library)
         due_ns = [gpu.refresh_at_ns for gpu in self._gpus]
         self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + NS_PER_S // 2)
 

@@ -10,8 +10,9 @@ never exceptions; a library that cannot be opened is a
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from time import perf_counter_ns
 from typing import Final
 
 import pynvml
@@ -25,6 +26,8 @@ NOT_FOUND: Final = 6
 INSUFFICIENT_SIZE: Final = 7
 FUNCTION_NOT_FOUND: Final = 13
 GPU_IS_LOST: Final = 15
+RESET_REQUIRED: Final = 16
+VERSION_MISMATCH: Final = 18
 
 PERMANENT: Final = frozenset({3, 4, FUNCTION_NOT_FOUND, 25, 26})
 """Not supported, not permitted, not in this driver: asked once, not again."""
@@ -36,11 +39,17 @@ _ADVICE: Final = {
     12: "libnvidia-ml.so.1 was not found: install the NVIDIA driver, or give this container its "
     "GPUs (--gpus all); `gpumon demo` needs none",
     13: "this NVIDIA driver is too old for gpumon: install version 470 or newer",
-    4: "this user may not use the NVIDIA driver: give it read and write access to /dev/nvidiactl",
+    1: "the NVIDIA driver went away and is being opened again: read `dmesg` if it stays away",
+    4: "this user may not use the NVIDIA driver: give it read and write access to /dev/nvidiactl "
+    "and /dev/nvidia0, 1, ...",
     9: "the NVIDIA driver is not loaded: run `modprobe nvidia`, and read `dmesg` if that fails",
-    17: "the operating system blocks the GPUs: let the service or container use /dev/nvidia*",
+    15: "every GPU is lost: look for Xid 79 in `dmesg`, then reset the GPUs or reboot",
+    16: "every GPU needs a reset: end what uses them, gpumon too, then `nvidia-smi --gpu-reset`, "
+    "or reboot",
+    17: "the operating system blocks the GPUs: create a container that had them anew, since "
+    "`systemctl daemon-reload` can take them away; let a service use /dev/nvidia*",
     18: "libnvidia-ml.so.1 and the loaded driver are of different versions: reboot or reload the "
-    "driver, then start gpumon again",
+    "driver",
     999: "NVML answers with an unknown error: read `dmesg`, and in a container create it anew, "
     "since `systemctl daemon-reload` can take its GPUs away",
 }
@@ -50,10 +59,24 @@ _MOST_PARTS: Final = 64
 NvmlCall = Callable[..., int]
 
 
-def unavailable(code: int) -> SourceUnavailableError:
+class NvmlUnavailableError(SourceUnavailableError):
+    """NVML as a whole answers with a failure.
+
+    Attributes:
+        code: Which one.
+    """
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def unavailable(code: int) -> NvmlUnavailableError:
     """What to tell the user when NVML as a whole answers ``code``."""
-    text = _ADVICE.get(code) or f"NVML cannot be used: it answers {code_name(code)}"
-    return SourceUnavailableError(text)
+    text = _ADVICE.get(code) or (
+        f"NVML cannot be used, it answers {code_name(code)}: see what `nvidia-smi` and `dmesg` say"
+    )
+    return NvmlUnavailableError(text, code)
 
 
 def code_name(code: int) -> str:
@@ -69,7 +92,7 @@ class NvmlLibrary:
     """
 
     def __init__(self) -> None:
-        self._spent_ns: dict[str, list[int]] = {}
+        self._stopwatches: dict[str, list[int]] = {}
         self._calls: dict[str, NvmlCall] = {}
         try:
             pynvml.nvmlInit()
@@ -102,13 +125,30 @@ class NvmlLibrary:
             self._calls[name] = call
         return call
 
+    def ask(self, name: str, types: Sequence[object], *arguments: object) -> int:
+        """One call of the C function of that name, with its time taken.
+
+        Returns:
+            NVML's code.
+        """
+        call, stopwatch = self.function(name, *types), self.stopwatch(name)
+        started_ns = perf_counter_ns()
+        code = call(*arguments)
+        stopwatch[0] += perf_counter_ns() - started_ns
+        stopwatch[1] += 1
+        return code
+
     def stopwatch(self, name: str) -> list[int]:
-        """The one number in which nanoseconds spent in that function add up."""
-        return self._spent_ns.setdefault(name, [0])
+        """What that function cost: two numbers that add up, nanoseconds in it and calls of it."""
+        return self._stopwatches.setdefault(name, [0, 0])
 
     def call_seconds(self) -> tuple[tuple[str, float], ...]:
         """Seconds spent inside each function since the library was opened."""
-        return tuple((name, seconds(spent[0])) for name, spent in self._spent_ns.items())
+        return tuple((name, seconds(spent)) for name, (spent, _) in self._stopwatches.items())
+
+    def call_counts(self) -> tuple[tuple[str, int], ...]:
+        """How often each function was called since the library was opened."""
+        return tuple((name, calls) for name, (_, calls) in self._stopwatches.items())
 
     def device_count(self) -> int:
         """How many GPUs NVML lists.
@@ -117,8 +157,7 @@ class NvmlLibrary:
             SourceUnavailableError: It does not say.
         """
         count = ctypes.c_uint()
-        call = self.function("nvmlDeviceGetCount_v2", ctypes.c_void_p)
-        code = call(ctypes.addressof(count))
+        code = self.ask("nvmlDeviceGetCount_v2", (ctypes.c_void_p,), ctypes.addressof(count))
         if code != SUCCESS:
             raise unavailable(code)
         return count.value
@@ -126,14 +165,15 @@ class NvmlLibrary:
     def handle_by_index(self, index: int) -> int | None:
         """A GPU's handle; ``None`` if NVML gives none, as for a lost GPU."""
         handle = ctypes.c_void_p()
-        call = self.function("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint, ctypes.c_void_p)
-        return handle.value if call(index, ctypes.addressof(handle)) == SUCCESS else None
+        types, where = (ctypes.c_uint, ctypes.c_void_p), ctypes.addressof(handle)
+        code = self.ask("nvmlDeviceGetHandleByIndex_v2", types, index, where)
+        return handle.value if code == SUCCESS else None
 
     def handle_by_uuid(self, uuid: str) -> int | None:
         """A GPU's handle; ``None`` if NVML gives none."""
         handle = ctypes.c_void_p()
-        call = self.function("nvmlDeviceGetHandleByUUID", ctypes.c_char_p, ctypes.c_void_p)
-        code = call(uuid.encode(errors="replace"), ctypes.addressof(handle))
+        types, where = (ctypes.c_char_p, ctypes.c_void_p), ctypes.addressof(handle)
+        code = self.ask("nvmlDeviceGetHandleByUUID", types, uuid.encode(errors="replace"), where)
         return handle.value if code == SUCCESS else None
 
     def memory_capacity_bytes(self, handle: int) -> int | None:

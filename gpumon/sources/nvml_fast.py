@@ -67,6 +67,7 @@ class FastRound:
         started_ns = perf_counter_ns()
         codes = power.codes = list(map(power.call, *power.columns))
         power.stopwatch[0] += perf_counter_ns() - started_ns
+        power.stopwatch[1] += len(codes)
         self._milliwatts = [*power.milliwatts.tolist(), None]
         self.has_codes = any(rings.codes) or any(codes)
         return now_ns

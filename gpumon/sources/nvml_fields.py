@@ -53,7 +53,9 @@ class Field:
             return False
         started_ns = perf_counter_ns()
         code = self.code = self._call()
-        self._stopwatch[0] += perf_counter_ns() - started_ns
+        stopwatch = self._stopwatch
+        stopwatch[0] += perf_counter_ns() - started_ns
+        stopwatch[1] += 1
         if code == SUCCESS:
             return True
         self.supported = code not in PERMANENT

@@ -11,6 +11,7 @@ from gpumon.core.sample import BusySample, GpuSample, ProcessSample
 from gpumon.core.units import NS_PER_S
 from gpumon.sources.nvml_binding import GPU_IS_LOST, SUCCESS, NvmlLibrary, code_name
 from gpumon.sources.nvml_busy import BusyTrack
+from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NvmlOptions
 from gpumon.sources.nvml_clock import Entry, StampClock
 from gpumon.sources.nvml_fields import MemoryField, NumberField, PairField, ProcessField
 from gpumon.sources.nvml_sweep import RingSweep
@@ -63,6 +64,7 @@ class NvmlGpu:
 
     Attributes:
         device: Who it is.
+        options: Which fields are read.
         track: Its utilisation up to now.
         failure: The code that made this tick's reading impossible; 0 if none.
         has_ring: Whether the driver keeps utilisation samples of it.
@@ -72,7 +74,14 @@ class NvmlGpu:
         refresh_at_ns: When the slow values are due again; 0 before the first.
     """
 
-    def __init__(self, library: NvmlLibrary, handle: int, device: Device) -> None:
+    def __init__(
+        self,
+        library: NvmlLibrary,
+        handle: int,
+        device: Device,
+        options: NvmlOptions = DEFAULT_OPTIONS,
+    ) -> None:
+        self.options = options
         self.track = BusyTrack()
         self._failed_at_ns = 0
         self.attach(library, handle, device)

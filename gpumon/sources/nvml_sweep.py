@@ -47,7 +47,8 @@ class PowerSweep:
         columns: Its arguments, a column each.
         milliwatts: What each GPU answered; it means something where its code is 0.
         codes: The codes of the last calls.
-        stopwatch: The one number in which the time of all calls adds up, in nanoseconds.
+        stopwatch: The two numbers in which the time of all calls, in nanoseconds, and
+            their number add up.
     """
 
     def __init__(self, library: NvmlLibrary, handles: Sequence[int]) -> None:
@@ -113,6 +114,7 @@ class RingSweep:
         self.codes = list(map(self._call, *self._columns))
         counts = self.counts = self._rooms.tolist()
         self._stopwatch[0] += perf_counter_ns() - started_ns
+        self._stopwatch[1] += len(counts)
         if any(self.codes):
             counts = self._discount_failures()
         if self._capacity in counts and self._capacity < _LARGEST_CAPACITY:

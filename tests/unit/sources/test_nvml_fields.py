@@ -69,7 +69,7 @@ class TestANumber:
 
         assert field.read() == 310_500
 
-    def test_adds_its_time_to_the_seconds_of_its_function(
+    def test_adds_its_time_and_itself_to_those_of_its_function(
         self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
     ) -> None:
         fake_nvml.delay(POWER, 20_000)
@@ -78,6 +78,7 @@ class TestANumber:
         NumberField(library, POWER, library.handle_by_index(1) or 0).read()
 
         assert 0.04 <= dict(library.call_seconds())[POWER] < 1.0
+        assert dict(library.call_counts())[POWER] == fake_nvml.calls(POWER) == 2
 
 
 class TestAPairOfNumbers:

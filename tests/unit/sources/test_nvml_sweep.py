@@ -130,3 +130,17 @@ def test_the_time_of_every_call_is_added_up(fake_nvml: FakeNvml, function: str) 
     frame = source.read()
 
     assert 0.06 <= dict(frame.call_seconds)[function] <= time.monotonic() - started_s
+
+
+def test_every_call_of_the_driver_is_counted(fake_nvml: FakeNvml) -> None:
+    source = NvmlSource(SystemClock())
+    for _ in range(5):
+        source.read()
+    source.close()
+
+    counted, called = dict(source.read().call_counts), fake_nvml.all_calls()
+    source.close()
+
+    assert counted[DRAIN] == called[DRAIN]
+    assert counted["nvmlDeviceGetPowerUsage"] == called["nvmlDeviceGetPowerUsage"]
+    assert counted["nvmlDeviceGetHandleByIndex_v2"] == 2 * 2
