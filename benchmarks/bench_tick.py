@@ -27,8 +27,8 @@ from pathlib import Path
 from benchmarks.bench_nvml_read import bare_pynvml, gpumon_source
 from benchmarks.cpu_spent import spaced_cpu_us
 from gpumon.core.ring_events import RingsReading
+from gpumon.core.tick import Tick
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.sampler import Tick
 from tests.fakenvml.build import build_fake, fake_env
 from tests.fakenvml.control import FakeNvml
 

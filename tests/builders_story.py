@@ -16,8 +16,8 @@ from gpumon.core.ring_events import (
 )
 from gpumon.core.sample import BusySample, Frame, GpuSample, ProcessSample
 from gpumon.core.state import GpuState, MonitorState
+from gpumon.core.tick import Tick
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.sampler import Tick
 from tests.builders_time import s
 
 BEGAN_NS = s(1000)

@@ -11,8 +11,8 @@ from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReadi
 from gpumon.core.sample import BusySample, Frame, GpuSample
 from gpumon.core.shares import shares_of
 from gpumon.core.state import MonitorState
+from gpumon.core.tick import Tick
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.sampler import Tick
 from tests.builders_time import s
 
 BEGAN_NS = s(1000)

@@ -8,10 +8,10 @@ from gpumon.core.ring_events import RingsReading
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.core.settings import DetectorSettings
 from gpumon.core.state import CollectorState, GpuState, MonitorState
+from gpumon.core.tick import Tick
 from gpumon.core.units import NS_PER_S
 from gpumon.pipeline.gpu_tracker import GpuTracker
 from gpumon.pipeline.runs import RunRegistry
-from gpumon.pipeline.sampler import Tick
 
 _new = tuple.__new__
 """Makes a named tuple from its fields in order, in half the time of its own constructor."""

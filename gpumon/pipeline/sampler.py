@@ -2,34 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from gpumon.core.clock import Clock
-from gpumon.core.sample import Frame
+from gpumon.core.tick import Tick
 from gpumon.core.units import NS_PER_S
 from gpumon.pipeline.source_thread import SourceThread
-
-
-class Tick(NamedTuple):
-    """What one tick brought.
-
-    Attributes:
-        at_ns: CLOCK_MONOTONIC of the tick.
-        late_ns: By how much it was later than its deadline.
-        frames: Frames that arrived: normally one; none while the source
-            hangs; two when a late one arrives beside a fresh one.
-        missed_count: Deadlines for which no frame was there in time, those
-            skipped because a tick before took too long included.
-        error: Why the source cannot be read; ``None`` where it can.
-        duration_seconds: How long the newest read took.
-    """
-
-    at_ns: int
-    late_ns: int
-    frames: tuple[Frame, ...]
-    missed_count: int
-    error: str | None
-    duration_seconds: float
 
 
 def next_deadline_ns(previous_ns: int, now_ns: int, period_ns: int) -> int:

@@ -8,10 +8,10 @@ from gpumon.core.device import Device
 from gpumon.core.ring_events import RingsReading
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.core.state import CollectorState, MonitorState, refusal_note
+from gpumon.core.tick import Tick
 from gpumon.core.units import NS_PER_S
 from gpumon.pipeline.live_report import report_of
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.sampler import Tick
 
 MISSING = "/data/busy.jsonl is not there"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpumon.core.device import Device
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.core.state import RunState
-from gpumon.pipeline.sampler import Tick
+from gpumon.core.tick import Tick
 from gpumon.sources.phase_rings import PhaseRingReader
 from tests.builders_ring import (
     BOOT_ID,
