@@ -6,6 +6,7 @@
     ├── UsageError                exit code 2: the caller asked for something impossible
     │   └── InvalidSampleError    a sample that no device can have meant
     ├── SourceUnavailableError    exit code 3: no GPU source can be read
+    │   └── RestartNeededError    and only a new process can read it again
     ├── NoDaemonError             exit code 4: no daemon, or its state is stale
     ├── UnreadableLogError        a log that cannot be understood
     └── RingError                 a phase ring that cannot be written or trusted
@@ -37,6 +38,14 @@ class SourceUnavailableError(GpumonError):
     """No GPU source can be read: no driver, wrong driver, unknown source."""
 
     exit_code = 3
+
+
+class RestartNeededError(SourceUnavailableError):
+    """Only a new process can read the source again, so this one should end.
+
+    Raised only where a new process has what this one lacks: whoever restarts
+    it cannot be caught in a loop.
+    """
 
 
 class NoDaemonError(GpumonError):

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from gpumon.core.clock import Clock
 from gpumon.core.sample import Frame
 from gpumon.core.units import NS_PER_S, nanoseconds
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml_binding import GENERAL, UNINITIALIZED, NvmlLibrary, unavailable
+from gpumon.sources.nvml_binding import GPU_IS_LOST, NvmlLibrary, unavailable
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
 from gpumon.sources.nvml_clock import US, StampClock
 from gpumon.sources.nvml_fast import FastRound
 from gpumon.sources.nvml_gpu import NvmlGpu, describe
+from gpumon.sources.nvml_trouble import Reopening, no_gpu
 
 _new: Final = tuple.__new__
 
-_FIRST_WAIT_NS: Final = NS_PER_S // 2
-_LONGEST_WAIT_NS: Final = 4 * NS_PER_S
 _NO_STOP_NS: Final = 3 * NS_PER_S // 2
 """NVML's own reading looks back up to 1 s, so a shorter silence is no stop."""
 
@@ -70,9 +70,7 @@ class NvmlSource:
         self._inventory_at_ns = 0
         self._refresh_at_ns = 0
         self._fast_is_old = False
-        self._retry_at_ns = 0
-        self._retry_wait_ns = _FIRST_WAIT_NS
-        self._trouble: SourceUnavailableError | None = None
+        self._reopening = Reopening(clock.monotonic_ns)
         self._open()
 
     def close(self) -> None:
@@ -91,6 +89,8 @@ class NvmlSource:
         at most every 4 s.
 
         Raises:
+            RestartNeededError: The driver was replaced by one to which only a
+                new process can speak.
             SourceUnavailableError: NVML as a whole cannot be read.
         """
         library = self._library or self._open_again()
@@ -108,8 +108,7 @@ class NvmlSource:
         if fast.has_codes:
             self._fast_is_old |= fast.sort_failures()
             if fast.failed:
-                self._give_up_if_all_failed()
-        self._retry_wait_ns = _FIRST_WAIT_NS
+                self._give_up_if_all_failed(fast, now_ns)
         if now_ns >= self._refresh_at_ns:
             self._refresh(library, now_ns)
         samples = fast.samples(stamps, pace.steady_since_ns, now_ns)
@@ -141,49 +140,38 @@ class NvmlSource:
     # -- opening, and opening again -------------------------------------------
 
     def _open(self) -> None:
-        library = NvmlLibrary()
-        self._library = library
+        """Open NVML, for the first time or again.
+
+        Raises:
+            RestartNeededError: This process cannot.
+            SourceUnavailableError: It cannot be opened now.
+        """
         try:
+            library = self._library = NvmlLibrary()
             self._take_inventory(library)
-            if not self._gpus:
-                raise SourceUnavailableError(
-                    "the NVIDIA driver lists no GPU that can be read: look into `dmesg`, and in a "
-                    "container give it its GPUs (--gpus all)"
-                )
-            self._arrange(library)
-        except SourceUnavailableError:
+            if all(gpu.gone for gpu in self._gpus):
+                raise no_gpu([gpu.gone for gpu in self._gpus] or library.refusals)
+        except SourceUnavailableError as error:
             self.close()
-            raise
+            trouble = self._reopening.failed(error)
+            raise trouble from error.__cause__
+        self._arrange(library)
+        self._reopening.opened()
 
     def _open_again(self) -> NvmlLibrary:
         """Open NVML again, but not at every tick: init takes long on real drivers."""
-        if self._trouble is not None and self._monotonic_ns() < self._retry_at_ns:
-            raise self._trouble
-        try:
-            self._open()
-        except SourceUnavailableError as error:
-            self._wait_before_retry(error)
-            raise
+        self._reopening.check()
+        self._open()
         assert self._library is not None
-        self._trouble = None
         return self._library
 
-    def _wait_before_retry(self, trouble: SourceUnavailableError) -> None:
-        self._trouble = trouble
-        self._retry_at_ns = self._monotonic_ns() + self._retry_wait_ns
-        self._retry_wait_ns = min(2 * self._retry_wait_ns, _LONGEST_WAIT_NS)
-
-    def _give_up_if_all_failed(self) -> None:
-        """A driver that is gone shows as the same failure on every GPU."""
+    def _give_up_if_all_failed(self, fast: FastRound, now_ns: int) -> None:
+        """A driver that is gone shows as a failure of every GPU."""
         failures = [gpu.failure for gpu in self._gpus if gpu.failure]
-        if not failures:
-            return
-        all_failed = len(failures) == len(self._gpus) and GENERAL.issuperset(failures)
-        if all_failed or UNINITIALIZED in failures:
+        code = self._reopening.code_to_give_up_for(failures, fast.asked, now_ns)
+        if code is not None:
             self.close()
-            trouble = unavailable(failures[0])
-            self._wait_before_retry(trouble)
-            raise trouble
+            raise self._reopening.failed(unavailable(code))
 
     # -- the inventory, and what changes slowly -------------------------------
 
@@ -202,6 +190,9 @@ class NvmlSource:
             elif gpu.handle != handle or gpu.library is not library:
                 gpu.attach(library, handle, device)
             gpu.device = device
+        for gpu in self._gpus:
+            if gpu.library is not library:  # its handle died with NVML as it was open before
+                gpu.gone = library.refusals[0] if library.refusals else GPU_IS_LOST
         self._refresh_at_ns = 0
         self._fast_is_old = True
 
@@ -214,13 +205,15 @@ class NvmlSource:
             share = (place + 1) / len(self._gpus) if first else 1.0
             gpu.refresh_at_ns = now_ns + int(self._slow_ns * share)
             if gpu.failure:
-                self._fast_is_old |= gpu.renew_handle()
+                self._fast_is_old |= gpu.renew_handle(library)
             else:
-                gpu.refresh()
+                gpu.refresh(now_ns)
                 self._fast_is_old |= gpu.notice_parts()
         if now_ns >= self._inventory_at_ns:
             self._inventory_at_ns = now_ns + self._slow_ns
             self._look_for_changes(library)
+        if not self._fast.failed:
+            self._reopening.was_read()
         self._add_up_calls(library)
         due_ns = [gpu.refresh_at_ns for gpu in self._gpus]
         self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + NS_PER_S // 2)
@@ -229,8 +222,10 @@ class NvmlSource:
         moved = any(
             gpu.current_index() != gpu.device.index for gpu in self._gpus if not gpu.failure
         )
-        if moved or library.device_count() != len(self._gpus):
-            self._take_inventory(library)
+        # What cannot be counted now is counted later: whether GPUs can be read, a tick tells.
+        with suppress(SourceUnavailableError):
+            if moved or library.device_count() != len(self._gpus):
+                self._take_inventory(library)
 
 
 class _Pace:

@@ -87,6 +87,10 @@ def code_name(code: int) -> str:
 class NvmlLibrary:
     """NVML, opened. Use it on one thread.
 
+    Attributes:
+        driver_version: Such as ``"580.95.05"``.
+        refusals: Codes with which handles were refused since GPUs were last counted.
+
     Raises:
         SourceUnavailableError: The library is missing, or refuses to start.
     """
@@ -94,6 +98,7 @@ class NvmlLibrary:
     def __init__(self) -> None:
         self._stopwatches: dict[str, list[int]] = {}
         self._calls: dict[str, NvmlCall] = {}
+        self.refusals: list[int] = []
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
@@ -124,6 +129,10 @@ class NvmlLibrary:
                 call = found
             self._calls[name] = call
         return call
+
+    def has(self, name: str) -> bool:
+        """Whether the driver has a function of that name."""
+        return hasattr(self._library, name)
 
     def ask(self, name: str, types: Sequence[object], *arguments: object) -> int:
         """One call of the C function of that name, with its time taken.
@@ -156,6 +165,7 @@ class NvmlLibrary:
         Raises:
             SourceUnavailableError: It does not say.
         """
+        self.refusals.clear()
         count = ctypes.c_uint()
         code = self.ask("nvmlDeviceGetCount_v2", (ctypes.c_void_p,), ctypes.addressof(count))
         if code != SUCCESS:
@@ -167,7 +177,10 @@ class NvmlLibrary:
         handle = ctypes.c_void_p()
         types, where = (ctypes.c_uint, ctypes.c_void_p), ctypes.addressof(handle)
         code = self.ask("nvmlDeviceGetHandleByIndex_v2", types, index, where)
-        return handle.value if code == SUCCESS else None
+        if code == SUCCESS:
+            return handle.value
+        self.refusals.append(code)
+        return None
 
     def handle_by_uuid(self, uuid: str) -> int | None:
         """A GPU's handle; ``None`` if NVML gives none."""

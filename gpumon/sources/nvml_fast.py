@@ -20,6 +20,7 @@ class FastRound:
     """Asks each GPU what it can be asked at every tick; made anew when that changes.
 
     Attributes:
+        asked: How many GPUs it asks something.
         has_codes: Whether a call answered with anything but success in this tick.
         failed: Whether a GPU could not be read in this tick.
         took_care: Whether a ring did not just continue in this tick.
@@ -27,8 +28,10 @@ class FastRound:
 
     def __init__(self, library: NvmlLibrary, gpus: Sequence[NvmlGpu]) -> None:
         self._gpus = list(gpus)
-        self._with_ring = [gpu for gpu in gpus if gpu.has_ring and not gpu.in_parts]
-        self._with_power = [gpu for gpu in gpus if gpu.has_power]
+        reachable = [gpu for gpu in gpus if not gpu.gone]
+        self._with_ring = [gpu for gpu in reachable if gpu.has_ring and not gpu.in_parts]
+        self._with_power = [gpu for gpu in reachable if gpu.has_power]
+        self.asked = len({id(gpu) for gpu in (*self._with_ring, *self._with_power)})
         self._rings = RingSweep(library, [gpu.handle for gpu in self._with_ring])
         self._power = PowerSweep(library, [gpu.handle for gpu in self._with_power])
         ring_of = {id(gpu): place for place, gpu in enumerate(self._with_ring)}
@@ -41,6 +44,12 @@ class FastRound:
         self._fresh: list[Iterable[Entry]] = []
         self._milliwatts: list[int | None] = []
         self.has_codes = self.failed = self.took_care = False
+        self._forget_failures()
+
+    def _forget_failures(self) -> None:
+        for gpu in self._gpus:
+            gpu.failure = gpu.gone
+            self.failed |= gpu.gone != SUCCESS
 
     def ask(self, back_us: int, monotonic_ns: Callable[[], int]) -> int:
         """Fetch what is new in the rings, and the power: it changes as fast as the work does.
@@ -54,8 +63,7 @@ class FastRound:
         """
         if self.failed:
             self.failed = False
-            for gpu in self._gpus:
-                gpu.failure = SUCCESS
+            self._forget_failures()
         positions_us = []
         for track in self._tracks:  # a comprehension would be a function of its own
             positions_us.append(track.position_us)  # noqa: PERF401

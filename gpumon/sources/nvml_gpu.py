@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.core.device import Device
-from gpumon.core.sample import BusySample, GpuSample, ProcessSample
+from gpumon.core.sample import ActivitySample, BusySample, GpuSample, ProcessSample
 from gpumon.core.units import NS_PER_S
-from gpumon.sources.nvml_binding import GPU_IS_LOST, SUCCESS, NvmlLibrary, code_name
+from gpumon.sources.nvml_binding import SUCCESS, NvmlLibrary
 from gpumon.sources.nvml_busy import BusyTrack
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NvmlOptions
 from gpumon.sources.nvml_clock import Entry, StampClock
-from gpumon.sources.nvml_fields import MemoryField, NumberField, PairField, ProcessField
+from gpumon.sources.nvml_fields import MemoryField, NumberField, PairField
+from gpumon.sources.nvml_processes import ProcessField, process_field
+from gpumon.sources.nvml_gpm import GpmTrack
 from gpumon.sources.nvml_sweep import RingSweep
+from gpumon.sources.nvml_trouble import gpu_trouble
 
 _TEMPERATURE_GPU: Final = 0
 _CLOCK_SM: Final = 1
@@ -22,8 +25,6 @@ _HERTZ_PER_MEGAHERTZ: Final = 1_000_000
 _LOOK_AGAIN_NS: Final = 10 * NS_PER_S
 
 _new: Final = tuple.__new__
-
-_LOST: Final = "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`, then reset the GPU or reboot"
 
 EntriesOf = Callable[[], Iterable[Entry]]
 """Gives what is new in a GPU's ring, oldest first."""
@@ -67,12 +68,19 @@ class NvmlGpu:
         options: Which fields are read.
         track: Its utilisation up to now.
         failure: The code that made this tick's reading impossible; 0 if none.
+        gone: The code with which it was refused when NVML was opened again: it
+            has no handle now, and nothing of it may be asked; 0 if none.
         has_ring: Whether the driver keeps utilisation samples of it.
         has_power: Whether its power draw can be asked.
         in_parts: Whether it is cut into MIG parts: then its utilisation is
             unknown, which is not idle.
         refresh_at_ns: When the slow values are due again; 0 before the first.
+        gpm: Tells its activity; ``None`` where nobody wants to know.
+        activity: How much of it worked, over the newest stretch that is known.
     """
+
+    gpm: GpmTrack | None = None
+    activity: ActivitySample | None = None
 
     def __init__(
         self,
@@ -90,6 +98,7 @@ class NvmlGpu:
         """Use this handle from now on; the position in the ring is set anew."""
         self.device = device
         self.library, self.handle = library, handle
+        self.use_gpm(None)
         self._rates = PairField(library, "nvmlDeviceGetUtilizationRates", handle, apart=False)
         self._mig = PairField(library, "nvmlDeviceGetMigMode", handle, apart=True)
         self._temperature = NumberField(
@@ -101,8 +110,8 @@ class NvmlGpu:
         )
         self._index = NumberField(library, "nvmlDeviceGetIndex", handle)
         self._memory = MemoryField(library, handle)
-        self._processes = ProcessField(library, handle)
-        self.failure = SUCCESS
+        self._processes: ProcessField | None = process_field(library, handle, self.options)
+        self.failure = self.gone = SUCCESS
         self.has_ring = self.has_power = True
         self.in_parts = False
         self.refresh_at_ns = 0
@@ -114,13 +123,19 @@ class NvmlGpu:
         self._process_samples: tuple[ProcessSample, ...] | None = None
         self.track.forget_position()
 
-    def renew_handle(self) -> bool:
+    def renew_handle(self, library: NvmlLibrary) -> bool:
         """Look the GPU up again by its UUID: a reset can have made the handle void."""
-        handle = self.library.handle_by_uuid(self.device.uuid)
-        if handle is None or handle == self.handle:
+        handle = library.handle_by_uuid(self.device.uuid)
+        if handle is None or (handle == self.handle and library is self.library):
             return False
-        self.attach(self.library, handle, self.device)
+        self.attach(library, handle, self.device)
         return True
+
+    def use_gpm(self, gpm: GpmTrack | None) -> None:
+        """Read the activity there from now on, if anywhere."""
+        if self.gpm is not None:
+            self.gpm.close()
+        self.gpm, self.activity = gpm, None
 
     # -- each tick -----------------------------------------------------------
 
@@ -140,12 +155,17 @@ class NvmlGpu:
                 self._energy_joules,
                 self._process_samples,
                 None,
+                None,
+                self.activity,
+                (),
             ),
         )
 
     def failed_sample(self, now_ns: int) -> GpuSample:
         """What is said of it in a tick in which it could not be read."""
         self._failed_at_ns = now_ns
+        if self.gpm is not None:
+            self.gpm.restart()  # whatever happened to it, its counters may have begun anew
         return GpuSample(device=self.device, error=self._failure_text())
 
     def busy_with_care(self, moment: Moment, entries: EntriesOf | None) -> Sequence[BusySample]:
@@ -198,13 +218,11 @@ class NvmlGpu:
             track.start(ring.entries(0), None, now_ns)
 
     def _failure_text(self) -> str:
-        if self.failure == GPU_IS_LOST:
-            return _LOST
-        return f"NVML could not read the GPU: it answers {code_name(self.failure)}"
+        return gpu_trouble(self.failure)
 
     # -- now and then ----------------------------------------------------------
 
-    def refresh(self) -> None:
+    def refresh(self, now_ns: int) -> None:
         """Read what changes slowly: some of these calls take milliseconds on real boards."""
         memory = self._memory.read()
         self._memory_used_bytes = memory[0] if memory else None
@@ -213,7 +231,8 @@ class NvmlGpu:
         self._sm_clock_hertz = None if megahertz is None else megahertz * _HERTZ_PER_MEGAHERTZ
         millijoules = self._energy.read()
         self._energy_joules = None if millijoules is None else millijoules / 1000
-        self._process_samples = self._processes.read()
+        processes = self._processes
+        self._process_samples = None if processes is None else processes.read(now_ns)
 
     def notice_parts(self) -> bool:
         """Ask for the MIG mode; say whether it changed."""
