@@ -1,0 +1,218 @@
+"""Asks a driver everything that gpumon could ever ask it, a few times, and notes what it cost.
+
+One thread, one GPU after the other, within a budget of time: what is slow is
+asked once. It changes nothing on the board.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+from typing import Final
+
+from gpumon.core.clock import Clock
+from gpumon.core.units import seconds
+from gpumon.sources.nvml_answers import (
+    ProbedDriver,
+    ProbedField,
+    ProbedGpu,
+    ProbedRing,
+)
+from gpumon.sources.nvml_binding import PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NVML_FIELDS, NvmlField, NvmlOptions
+from gpumon.sources.nvml_clock import US, StampClock
+from gpumon.sources.nvml_codes import meaning_of
+from gpumon.sources.nvml_gpm import Gpm
+from gpumon.sources.nvml_probe_parts import CallLog, ask_for_activity, ask_for_events, event_types
+from gpumon.sources.nvml_probe_rings import (
+    SAMPLE_KINDS,
+    RingTap,
+    answer_of,
+    cadence_s,
+    value_type_name,
+)
+from gpumon.sources.nvml_questions import question
+
+_UTILIZATION: Final = 1
+_ASKED_ONCE_US: Final = 1_000.0
+"""What takes this long is not asked again: it holds a lock that trainings want, too."""
+_LOST: Final = 15
+
+Beat = Callable[[str], None]
+"""Is told, before each call, what is asked now."""
+
+
+class NvmlProbe:
+    """NVML, opened to be asked everything.
+
+    Raises:
+        SourceUnavailableError: The library is missing, or refuses to start.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        options: NvmlOptions = DEFAULT_OPTIONS,
+        times: int = 5,
+        budget_s: float = 5.0,
+        beat: Beat = lambda what: None,
+    ) -> None:
+        """Open the library.
+
+        Args:
+            clock: The monotonic clock, against which stamps are held.
+            options: Which fields are wanted; opt-in ones are asked only if they are.
+            times: How often each function is asked of each GPU, unless it is slow.
+            budget_s: After so many seconds each function is asked once only.
+            beat: Told what is asked next.
+        """
+        self._clock, self._options, self._times, self._beat = clock, options, times, beat
+        self._stamps = StampClock(clock)
+        beat("nvmlInit")
+        started_ns = perf_counter_ns()
+        self.library = NvmlLibrary()
+        self._init_s = seconds(perf_counter_ns() - started_ns)
+        self._until_ns = clock.monotonic_ns() + round(budget_s * 1e9)
+
+    def close(self) -> None:
+        """Let go of the driver. Safe to call twice."""
+        self.library.close()
+
+    def ask_all(self) -> ProbedDriver:
+        """Ask everything of every GPU.
+
+        Raises:
+            SourceUnavailableError: The driver does not even say how many there are.
+        """
+        library = self.library
+        gpus = tuple(self._ask_gpu(index) for index in range(library.device_count()))
+        domain = self._stamps.domain
+        return ProbedDriver(
+            driver_version=library.driver_version,
+            nvml_version=library.text("nvmlSystemGetNVMLVersion"),
+            cuda_version=self._cuda_version(),
+            stamp_clock=None if domain is None else domain.value,
+            init_s=self._init_s,
+            gpus=gpus,
+        )
+
+    def _cuda_version(self) -> str | None:
+        number = ctypes.c_int()
+        for name in ("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"):
+            call = self.library.function(name, ctypes.c_void_p)
+            if call(ctypes.addressof(number)) == SUCCESS:
+                return f"{number.value // 1000}.{number.value % 1000 // 10}"
+        return None
+
+    def _ask_gpu(self, index: int) -> ProbedGpu:
+        library = self.library
+        self._beat(f"GPU {index}")
+        handle = library.handle_by_index(index)
+        if handle is None:
+            return ProbedGpu(index, lost="NVML gives no handle of it")
+        is_cut = library.is_cut(handle)
+        rings = self._ask_rings(index, handle)
+        return ProbedGpu(
+            index=index,
+            uuid=library.text("nvmlDeviceGetUUID", handle),
+            name=library.text("nvmlDeviceGetName", handle),
+            pci_bus_id=library.pci_bus_id(handle),
+            lost=self._why_lost(handle),
+            fields=tuple(self._ask_field(index, handle, field, rings) for field in NVML_FIELDS),
+            rings=rings,
+            has_gpm=Gpm(library, self._clock.monotonic_ns).supports(handle),
+            mig_enabled=self._mig_enabled(handle, is_cut=is_cut),
+            mig_instances=len(library.mig_parts(handle)) if is_cut else 0,
+            persistence_mode=self._persistence_mode(handle),
+            event_types=event_types(library, handle),
+        )
+
+    def _why_lost(self, handle: int) -> str | None:
+        number = ctypes.c_uint()
+        call = self.library.function("nvmlDeviceGetIndex", *[ctypes.c_void_p] * 2)
+        code = call(handle, ctypes.addressof(number))
+        return meaning_of(code) if code == _LOST else None
+
+    def _mig_enabled(self, handle: int, *, is_cut: bool) -> bool | None:
+        mode = (ctypes.c_uint * 2)()
+        where = ctypes.addressof(mode)
+        call = self.library.function("nvmlDeviceGetMigMode", *[ctypes.c_void_p] * 3)
+        return is_cut if call(handle, where, where + 4) == SUCCESS else None
+
+    def _persistence_mode(self, handle: int) -> bool | None:
+        mode = self.library.number("nvmlDeviceGetPersistenceMode", handle)
+        return None if mode is None else bool(mode)
+
+    # -- a field ---------------------------------------------------------------
+
+    def _ask_field(
+        self, index: int, handle: int, field: NvmlField, rings: Sequence[ProbedRing]
+    ) -> ProbedField:
+        wanted = field.name in self._options.fields
+        if field.opt_in and not wanted:
+            return ProbedField(field, wanted=False)
+        log = CallLog(lambda function: self._beat(f"GPU {index}: {function}"))
+        if field.name == "activity":
+            ask_for_activity(self.library, self._clock, handle, log)
+        elif field.name == "events":
+            ask_for_events(self.library, handle, log)
+        else:
+            for function in field.functions:
+                self._ask_function(handle, function, log, rings)
+        return ProbedField(field, wanted, tuple(log.call(name) for name in field.functions))
+
+    def _ask_function(
+        self, handle: int, function: str, log: CallLog, rings: Sequence[ProbedRing]
+    ) -> None:
+        if function == "nvmlDeviceGetSamples":
+            tap = RingTap(self.library, handle, _UTILIZATION)
+            newest_us = max((entry.stamp_us for entry in tap.drain().entries), default=0)
+            self._repeat(log, function, lambda: tap.drain(newest_us).code)
+            ring = rings[_UTILIZATION]
+            if ring.cadence_s is not None:
+                log.values[function] = f"{ring.count} samples of {ring.cadence_s * 1000:.0f} ms"
+            return
+        asked = question(self.library, handle, function)
+        if asked is not None:
+            self._repeat(log, function, asked.ask)
+            if log.codes[function] == SUCCESS:
+                log.values[function] = asked.say()
+
+    def _repeat(self, log: CallLog, function: str, ask: Callable[[], int]) -> None:
+        for _ in range(self._times):
+            code = log.timed(function, ask)
+            slow = log.durations_us[function][-1] > _ASKED_ONCE_US
+            if slow or code in PERMANENT or self._clock.monotonic_ns() > self._until_ns:
+                return
+
+    # -- the rings -------------------------------------------------------------
+
+    def _ask_rings(self, index: int, handle: int) -> tuple[ProbedRing, ...]:
+        return tuple(self._ask_ring(index, handle, kind) for kind in range(len(SAMPLE_KINDS)))
+
+    def _ask_ring(self, index: int, handle: int, kind: int) -> ProbedRing:
+        name = SAMPLE_KINDS[kind]
+        self._beat(f"GPU {index}: samples of {name}")
+        self._stamps.tick()
+        drained = RingTap(self.library, handle, kind).drain()
+        now_ns = self._clock.monotonic_ns()
+        stamps_us = [entry.stamp_us for entry in drained.entries]
+        if stamps_us:
+            self._stamps.learn([stamps_us[-1]], now_ns)
+        offset_ns = self._stamps.offset_ns
+        has_age = bool(stamps_us) and offset_ns is not None
+        age_s = seconds(now_ns - (stamps_us[-1] * US - (offset_ns or 0))) if has_age else None
+        return ProbedRing(
+            kind=kind,
+            name=name,
+            code=drained.code,
+            answer=answer_of(drained.code),
+            count=len(stamps_us),
+            cadence_s=cadence_s(stamps_us),
+            span_s=(stamps_us[-1] - stamps_us[0]) / 1e6 if len(stamps_us) > 1 else None,
+            value_type=value_type_name(drained.value_type) if stamps_us else None,
+            newest_age_s=age_s,
+            call_us=drained.call_ns / 1000,
+        )
