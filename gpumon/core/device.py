@@ -23,6 +23,9 @@ class Device:
             ``None`` for a GPU.
         mig_index: Which of its parent's instances, counted from 0; ``None``
             for a GPU.
+        gpu_instance: Number of the GPU instance that a MIG instance lies in.
+        compute_instance: Its number in that: ``MIG-<uuid of the GPU>/<gpu
+            instance>/<compute instance>`` is how older drivers call it.
     """
 
     uuid: str
@@ -34,6 +37,8 @@ class Device:
     mig_enabled: bool = False
     parent_uuid: str | None = None
     mig_index: int | None = None
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
 
     @property
     def label(self) -> str:
