@@ -78,3 +78,56 @@ class DetectorSettings:
 
 
 DEFAULT_SETTINGS: Final = DetectorSettings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FillSettings:
+    """Thresholds of "busy, but under-filled". Ratios 0 to 1, times in nanoseconds.
+
+    All lean to silence: a GPU that is called under-filled wrongly costs its
+    user a day, one that is not called so costs nothing new.
+
+    Attributes:
+        busy_above: A stretch above it counts as busy all through. It is
+            ``DetectorSettings.high_above``: where the GPU also idled, the
+            verdicts have their say.
+        sm_active_below: Fewer multiprocessors than that at work, on average,
+            is little. NVIDIA's guide to DCGM's profiling metrics takes a
+            value below 0.5 for a likely sign of ineffective use, and 0.8 as
+            necessary for an effective one.
+        memory_bound_from: From this share of the memory's bandwidth on the
+            memory is the limit, and more multiprocessors would wait for it.
+            Ours: kernels that do nothing but copy reach about 0.8 to 0.9, so
+            that half is more than small kernels come to by chance.
+        power_below: Less of the power limit than that, at full clock, suggests
+            that little works. Ours: kernels that only move data draw half
+            of the limit or more on boards for training, a multiplication of
+            matrices nearly all of it. Not yet checked on hardware.
+        full_clock_from: Share of the highest clock that is a full clock.
+            Ours: boards step down by a few percent as they grow warm.
+        min_busy_ns: Busy time that is looked at before anything is said.
+        held_share: From this share of the busy time on, clocks held down by
+            heat or power are the finding, and nothing is said of filling.
+    """
+
+    busy_above: float = 0.90
+    sm_active_below: float = 0.50
+    memory_bound_from: float = 0.50
+    power_below: float = 0.50
+    full_clock_from: float = 0.90
+    min_busy_ns: int = 60 * NS_PER_S
+    held_share: float = 0.50
+
+    def __post_init__(self) -> None:
+        ratios = (
+            "busy_above", "sm_active_below", "memory_bound_from", "power_below",
+            "full_clock_from", "held_share",
+        )  # fmt: skip
+        for name in ratios:
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise UsageError(f"{name} must be within 0..1, got {getattr(self, name)!r}")
+        if self.min_busy_ns <= 0:
+            raise UsageError(f"min_busy_ns must be positive, got {self.min_busy_ns!r}")
+
+
+DEFAULT_FILL_SETTINGS: Final = FillSettings()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gpumon.core.device import Device
+from gpumon.core.fill import GpuFill
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.sample import GpuSample
 from gpumon.core.totals import GpuTotals
@@ -30,6 +31,9 @@ class GpuState(NamedTuple):
         resolution_ns: Length of the newest utilisation sample: shorter pauses
             cannot be seen as such.
         error: Why the device cannot be read; ``None`` where it can.
+        fill: How much of it worked while it was busy; ``None`` where nothing tells.
+        under_filled_now: Whether little of it worked in its last minute or two of
+            busy time, which are not long ago.
     """
 
     device: Device
@@ -40,6 +44,8 @@ class GpuState(NamedTuple):
     last_sample_at_ns: int | None = None
     resolution_ns: int | None = None
     error: str | None = None
+    fill: GpuFill | None = None
+    under_filled_now: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from gpumon.core.fill_ledger import FillLedger
 from gpumon.core.ledger import GpuLedger
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, GpuSample
@@ -28,16 +29,18 @@ class GpuTracker:
     Attributes:
         newest: What the GPU said last.
         ledger: Its time, settled.
+        fill: How much of it works while it is busy.
     """
 
     __slots__ = (
         "_answered_at_ns", "_excess", "_had_runs", "_has_peers", "_recent", "_settings",
-        "_unplaced_ns", "ledger", "newest",
+        "_unplaced_ns", "fill", "ledger", "newest",
     )  # fmt: skip
 
     def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
         self._settings = settings
         self.ledger = GpuLedger(settings)
+        self.fill = FillLedger()
         self.newest = first
         self._answered_at_ns: int | None = None
         self._had_runs = False
@@ -51,6 +54,7 @@ class GpuTracker:
         self.newest = sample
         if sample.error is None:
             self._answered_at_ns = at_ns
+        self.fill.observe(sample)
         if self._has_peers:
             self._recent.extend(sample.busy)
 
@@ -63,6 +67,7 @@ class GpuTracker:
         if self._had_runs:
             self._had_runs = self._has_peers = False
             ledger.run_waits(False)
+        self.fill.observe(sample)
         if sample.busy:
             ledger.observe(sample.busy)
         if not (processes and ledger.job_named_process):  # else it is known already
@@ -131,6 +136,8 @@ class GpuTracker:
                 last_ns if last_ns >= 0 else None,
                 ledger.resolution_ns or None,
                 newest.error,
+                self.fill.snapshot(),
+                self.fill.is_under_filled_now(now_ns),
             ),
         )
 

@@ -137,7 +137,7 @@ class Monitor:
             else:
                 tracker.hear(sample, frame.taken_at_ns)
         if moved:
-            self._gpus = dict(sorted(self._gpus.items(), key=_index))
+            self._gpus = dict(sorted(self._gpus.items(), key=_place))
 
     def _settle(self, frame: Frame) -> None:
         """Settle a frame of which every GPU was heard: a peer's work counts too."""
@@ -188,7 +188,7 @@ class Monitor:
             self._source_errors += 1
             self._source_message = tick.error
         if failed is not None:
-            self._source_message = f"GPU {failed.device.index}: {failed.error}"
+            self._source_message = f"GPU {failed.device.label}: {failed.error}"
         if self._source_trouble is not None:
             self._source_message = self._source_trouble
         success = tick.error is None and failed is None and self._source_trouble is None
@@ -197,5 +197,5 @@ class Monitor:
         return tuple(states), _new(CollectorState, (name, success, took_s, errors_total, message))
 
 
-def _index(known: tuple[str, GpuTracker]) -> int:
-    return known[1].newest.device.index
+def _place(known: tuple[str, GpuTracker]) -> tuple[int, int]:
+    return known[1].newest.device.place
