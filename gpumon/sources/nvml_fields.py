@@ -10,19 +10,10 @@ from __future__ import annotations
 import ctypes
 from functools import partial
 from time import perf_counter_ns
-from typing import Final
 
 import pynvml
 
-from gpumon.core.sample import ProcessSample
-from gpumon.sources.nvml_binding import (
-    INSUFFICIENT_SIZE,
-    PERMANENT,
-    SUCCESS,
-    NvmlLibrary,
-)
-
-_NO_VALUE: Final = 0xFFFF_FFFF_FFFF_FFFF
+from gpumon.sources.nvml_binding import PERMANENT, SUCCESS, NvmlLibrary
 
 
 class Field:
@@ -138,39 +129,3 @@ class MemoryField:
             if field.supported:
                 return None
         return None
-
-
-class ProcessField:
-    """Who computes on the GPU: pid and memory, as the driver sees them."""
-
-    def __init__(self, library: NvmlLibrary, handle: int) -> None:
-        self._library, self._handle = library, handle
-        self._count = ctypes.c_uint()
-        self._make_room(64)
-
-    def _make_room(self, capacity: int) -> None:
-        self._processes = (pynvml.c_nvmlProcessInfo_v2_t * capacity)()
-        self._field = Field(
-            self._library,
-            "nvmlDeviceGetComputeRunningProcesses_v3",
-            (ctypes.c_void_p, self._handle),
-            (ctypes.c_void_p, ctypes.addressof(self._count)),
-            (ctypes.c_void_p, ctypes.addressof(self._processes)),
-        )
-
-    def read(self) -> tuple[ProcessSample, ...] | None:
-        """The processes; ``None`` where the list is not to be had."""
-        self._count.value = len(self._processes)
-        if not self._field.ask():
-            if self._field.code != INSUFFICIENT_SIZE:
-                return None
-            self._make_room(2 * self._count.value)
-            self._count.value = len(self._processes)
-            if not self._field.ask():
-                return None
-        return tuple(
-            ProcessSample(
-                process.pid, None if process.usedGpuMemory == _NO_VALUE else process.usedGpuMemory
-            )
-            for process in self._processes[: self._count.value]
-        )

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.sample import ProcessSample
 from gpumon.sources.nvml_binding import NvmlLibrary
-from gpumon.sources.nvml_fields import MemoryField, NumberField, PairField, ProcessField
+from gpumon.sources.nvml_fields import MemoryField, NumberField, PairField
 from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, FakeNvml
 
 POWER = "nvmlDeviceGetPowerUsage"
@@ -114,48 +113,6 @@ class TestMemory:
 
         assert readings == [(gpu.memory_used + gpu.memory_reserved, gpu.memory_total)] * 3
         assert fake_nvml.calls("nvmlDeviceGetMemoryInfo_v2") == 1
-
-
-class TestProcesses:
-    LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
-
-    def test_are_an_empty_list_where_nobody_computes(
-        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
-    ) -> None:
-        assert ProcessField(library, handle).read() == ()
-
-    def test_are_those_of_this_gpu(
-        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
-    ) -> None:
-        fake_nvml.run(0, 4000, memory_bytes=2 << 30)
-        fake_nvml.run(1, 4001)
-
-        assert ProcessField(library, handle).read() == (ProcessSample(4000, 2 << 30),)
-
-    def test_may_keep_their_memory_to_themselves(
-        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
-    ) -> None:
-        fake_nvml.run(0, 4000, memory_bytes=0xFFFF_FFFF_FFFF_FFFF)
-
-        assert ProcessField(library, handle).read() == (ProcessSample(4000, None),)
-
-    def test_may_be_more_than_there_was_room_for(
-        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
-    ) -> None:
-        for pid in range(100):
-            fake_nvml.run(0, pid)
-
-        found = ProcessField(library, handle).read()
-
-        assert found is not None
-        assert [process.pid for process in found] == list(range(100))
-
-    def test_are_no_answer_where_the_list_is_not_to_be_had(
-        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
-    ) -> None:
-        fake_nvml.fail(self.LIST, NOT_SUPPORTED)
-
-        assert ProcessField(library, handle).read() is None
 
 
 def test_an_old_driver_without_a_function_leaves_that_field_out(tmp_path: Path) -> None:

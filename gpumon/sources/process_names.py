@@ -1,0 +1,95 @@
+"""What a process is called and who runs it: only where the user asked for it, and never its words.
+
+A command line can hold passwords and people's names, so of what the driver
+or the kernel gives only the program's own name is kept.
+"""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from gpumon.core.label_text import label_text
+
+_INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"
+"""The kernel's own number of it: only there does /proc show the pids that the driver means."""
+
+
+class ProcessNames:
+    """Remembers names and users while their processes are on one GPU."""
+
+    def __init__(
+        self, ask_driver: Callable[[int], str | None], *, proc: Path = Path("/proc")
+    ) -> None:
+        """Take where to ask.
+
+        Args:
+            ask_driver: Gives the name the driver knows a pid by, or ``None``.
+            proc: Where the kernel shows processes.
+        """
+        self._ask_driver = ask_driver
+        self._proc = proc if _shows_all_pids(proc) else None
+        self._names: dict[int, str | None] = {}
+        self._users: dict[int, str | None] = {}
+        self._user_of: dict[int, str] = {}
+
+    def keep_only(self, pids: set[int]) -> None:
+        """Forget everybody who is not among these: a pid can come back as somebody else."""
+        self._names = {pid: name for pid, name in self._names.items() if pid in pids}
+        self._users = {pid: user for pid, user in self._users.items() if pid in pids}
+
+    def name(self, pid: int) -> str | None:
+        """The program's name: at most 128 printable characters, without its folder and words."""
+        if pid not in self._names:
+            raw = (self._ask_driver(pid) or "").strip() or self._comm(pid) or ""
+            self._names[pid] = _program(raw) or None
+        return self._names[pid]
+
+    def user(self, pid: int) -> str | None:
+        """Who runs it; the number of a user without a name; ``None`` if unknown."""
+        if pid not in self._users:
+            self._users[pid] = self._owner(pid)
+        return self._users[pid]
+
+    def _comm(self, pid: int) -> str | None:
+        if self._proc is None:
+            return None
+        try:
+            raw = (self._proc / str(pid) / "comm").read_bytes()
+        except OSError:
+            return None
+        return raw.decode("utf-8", errors="replace").strip()
+
+    def _owner(self, pid: int) -> str | None:
+        if self._proc is None:
+            return None
+        try:
+            uid = (self._proc / str(pid)).stat().st_uid
+        except OSError:
+            return None
+        if uid not in self._user_of:
+            try:
+                self._user_of[uid] = label_text(pwd.getpwuid(uid).pw_name)
+            except KeyError:
+                self._user_of[uid] = str(uid)
+        return self._user_of[uid]
+
+
+def _shows_all_pids(proc: Path) -> bool:
+    """In a container with pids of its own, a number there is another process."""
+    try:
+        return str((proc / "self/ns/pid").readlink()) == _INITIAL_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+def _program(raw: str) -> str:
+    """The name of the program in what may be a path, or a whole command line.
+
+    >>> _program("/usr/bin/python3 train.py --password=hush")
+    'python3'
+    """
+    words = raw.split(maxsplit=1)
+    return label_text(words[0].rpartition("/")[2]) if words else ""
