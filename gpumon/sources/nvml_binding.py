@@ -59,24 +59,16 @@ _MOST_PARTS: Final = 64
 NvmlCall = Callable[..., int]
 
 
-class NvmlUnavailableError(SourceUnavailableError):
-    """NVML as a whole answers with a failure.
-
-    Attributes:
-        code: Which one.
-    """
-
-    def __init__(self, text: str, code: int) -> None:
-        super().__init__(text)
-        self.code = code
+class VersionMismatchError(SourceUnavailableError):
+    """The library that is mapped cannot speak to the driver that is loaded."""
 
 
-def unavailable(code: int) -> NvmlUnavailableError:
+def unavailable(code: int) -> SourceUnavailableError:
     """What to tell the user when NVML as a whole answers ``code``."""
     text = _ADVICE.get(code) or (
         f"NVML cannot be used, it answers {code_name(code)}: see what `nvidia-smi` and `dmesg` say"
     )
-    return NvmlUnavailableError(text, code)
+    return (VersionMismatchError if code == VERSION_MISMATCH else SourceUnavailableError)(text)
 
 
 def code_name(code: int) -> str:

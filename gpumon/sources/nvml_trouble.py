@@ -17,8 +17,7 @@ from gpumon.sources.nvml_binding import (
     GENERAL,
     GPU_IS_LOST,
     RESET_REQUIRED,
-    VERSION_MISMATCH,
-    NvmlUnavailableError,
+    VersionMismatchError,
     code_name,
     unavailable,
 )
@@ -173,7 +172,7 @@ class Reopening:
         self, trouble: SourceUnavailableError, now_ns: int
     ) -> RestartNeededError | None:
         """A new process has another library, or else waits: it cannot end for this reason, too."""
-        if not isinstance(trouble, NvmlUnavailableError) or trouble.code != VERSION_MISMATCH:
+        if not isinstance(trouble, VersionMismatchError):
             self._mismatch_since_ns = None
             return None
         if self._mismatch_since_ns is None:
