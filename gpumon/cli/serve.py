@@ -17,6 +17,7 @@ from gpumon.cli.main import installed_version
 from gpumon.cli.open_source import SOURCE_HELP, check_source_word, is_simulated, open_source
 from gpumon.core.report_codec import encode_report
 from gpumon.core.state import MonitorState
+from gpumon.core.tick import Tick
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.http_routes import ReportScope
@@ -146,19 +147,23 @@ class Daemon:
         """Sample and publish until ``stop``.
 
         Raises:
+            RestartNeededError: Only a new process can read the source again.
             SourceUnavailableError: The source cannot be read, and nobody
                 asked to wait for it.
         """
         source = SourceThread(lambda: open_source(self._source_word, self._clock), self._clock)
         try:
+            self._http.start()  # first: a driver may take half a minute to start
             if not self._wait:
                 _insist_on(source)
-            self._http.start()
             self._greet()
             gc.freeze()  # what is loaded by now lives as long as the process: not worth looking at
             sampler = Sampler(source, self._clock, period_ns=self._period_ns)
             while not self._stopped:
-                self._tick(sampler)
+                tick = sampler.tick()
+                if source.restart_needed is not None:
+                    raise source.restart_needed
+                self._take(tick)
         finally:
             self._state_file.close()
             self._http.close()
@@ -166,8 +171,7 @@ class Daemon:
             source.stop(_STOP_PATIENCE_S)
             os.close(self._held)
 
-    def _tick(self, sampler: Sampler) -> None:
-        tick = sampler.tick()
+    def _take(self, tick: Tick) -> None:
         began_ns = time.perf_counter_ns()
         rings = self._rings.read(self._clock.monotonic_ns())
         state = self._monitor.advance(

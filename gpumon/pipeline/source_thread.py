@@ -8,7 +8,7 @@ from collections.abc import Callable
 from gpumon.core.clock import Clock
 from gpumon.core.sample import Frame
 from gpumon.core.units import NS_PER_S
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, RestartNeededError
 from gpumon.sources.protocols import GpuSource
 
 _LONGEST_BACK_OFF_S = 60.0
@@ -31,6 +31,7 @@ class SourceThread:
         self._lock = threading.Lock()
         self._frames: list[Frame] = []
         self._error: str | None = None
+        self._restart_needed: RestartNeededError | None = None
         self._duration_seconds = 0.0
         self._idle = True
         self._stopping = False
@@ -41,6 +42,11 @@ class SourceThread:
     def idle(self) -> bool:
         """Whether the last read has returned."""
         return self._idle
+
+    @property
+    def restart_needed(self) -> RestartNeededError | None:
+        """Why only a new process can read the source again; ``None``: this one can, or may."""
+        return self._restart_needed
 
     def ask(self) -> None:
         """Ask for a read; does nothing while one is under way."""
@@ -93,10 +99,12 @@ class SourceThread:
                 self._source = self._make_source()
                 self._back_off_s = 1.0
             return self._source.read(), None
-        except GpumonError as trouble:
+        except Exception as trouble:  # noqa: BLE001 - whatever a driver raises, sampling goes on
             if self._source is None:
                 self._retry_at_ns = now_ns + round(self._back_off_s * NS_PER_S)
                 self._back_off_s = min(self._back_off_s * 2, _LONGEST_BACK_OFF_S)
-            return None, str(trouble)
-        except Exception as trouble:  # noqa: BLE001 - whatever a driver raises, sampling goes on
+            if isinstance(trouble, RestartNeededError):
+                self._restart_needed = trouble
+            if isinstance(trouble, GpumonError):
+                return None, str(trouble)
             return None, f"{type(trouble).__name__}: {trouble}"
