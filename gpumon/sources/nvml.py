@@ -11,11 +11,13 @@ from gpumon.core.clock import Clock
 from gpumon.core.sample import Frame
 from gpumon.core.units import NS_PER_S, nanoseconds
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml_binding import GPU_IS_LOST, NvmlLibrary, unavailable
+from gpumon.sources.nvml_binding import NvmlLibrary, unavailable
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
 from gpumon.sources.nvml_clock import US, StampClock
 from gpumon.sources.nvml_fast import FastRound
-from gpumon.sources.nvml_gpu import NvmlGpu, describe
+from gpumon.sources.nvml_gpm import Gpm
+from gpumon.sources.nvml_gpu import NvmlGpu
+from gpumon.sources.nvml_inventory import NvmlInventory
 from gpumon.sources.nvml_trouble import Reopening, no_gpu
 
 _new: Final = tuple.__new__
@@ -60,8 +62,9 @@ class NvmlSource:
         self._stamps = StampClock(clock, read_clock_ns)
         self._pace = _Pace()
         self._slow_ns = nanoseconds(slow_period_s)
-        self._gpus: list[NvmlGpu] = []
+        self._inventory = NvmlInventory(options)
         self._library: NvmlLibrary | None = None
+        self._gpm: Gpm | None = None
         self._spent_before: dict[str, float] = {}
         self._called_before: dict[str, int] = {}
         self._call_seconds: tuple[tuple[str, float], ...] = ()
@@ -79,6 +82,9 @@ class NvmlSource:
             self._add_up_calls(self._library)
             self._spent_before = dict(self._call_seconds)
             self._called_before = dict(self._call_counts)
+            if self._gpm is not None:
+                self._gpm.close()
+                self._gpm = None
             self._library.close()
             self._library = None
 
@@ -99,7 +105,7 @@ class NvmlSource:
         if jump_ns:
             # Every position stays at its instant; and after a jump forward,
             # what was not fetched yet carries older stamps.
-            for gpu in self._gpus:
+            for gpu in self._inventory.gpus:
                 gpu.track.shift(jump_ns)
         pace = self._pace
         if not pace.usual_from_ns <= stamps.silence_ns <= pace.usual_to_ns:
@@ -109,23 +115,25 @@ class NvmlSource:
             self._fast_is_old |= fast.sort_failures()
             if fast.failed:
                 self._give_up_if_all_failed(fast, now_ns)
-        if now_ns >= self._refresh_at_ns:
+        is_due = now_ns >= self._refresh_at_ns
+        if is_due:
             self._refresh(library, now_ns)
         samples = fast.samples(stamps, pace.steady_since_ns, now_ns)
         if self._fast_is_old:
             self._arrange(library)
-        rejected = self._newly_rejected() if fast.took_care else 0
+        rejected = self._newly_rejected() if fast.took_care or is_due else 0
         # In the order of its fields; its own constructor would be one function more.
         told = (samples, rejected, self._call_seconds, None, self._call_counts)
         return _new(Frame, (self._monotonic_ns(), *told))
 
     def _arrange(self, library: NvmlLibrary) -> None:
-        self._gpus.sort(key=lambda gpu: gpu.device.index)
-        self._fast = FastRound(library, self._gpus)
+        self._devices = self._inventory.devices
+        self._fast = FastRound(library, self._devices)
         self._fast_is_old = False
 
     def _newly_rejected(self) -> int:
-        total = sum([gpu.track.rejected for gpu in self._gpus])
+        total = self._inventory.rejected_before
+        total += sum([one.rejected for one in self._devices])
         fresh, self._rejected = total - self._rejected, total
         return fresh
 
@@ -148,9 +156,12 @@ class NvmlSource:
         """
         try:
             library = self._library = NvmlLibrary()
+            if "activity" in self._options.fields:
+                self._gpm = Gpm(library, self._monotonic_ns)
             self._take_inventory(library)
-            if all(gpu.gone for gpu in self._gpus):
-                raise no_gpu([gpu.gone for gpu in self._gpus] or library.refusals)
+            gone = [gpu.gone for gpu in self._inventory.gpus]
+            if all(gone):
+                raise no_gpu(gone or library.refusals)
         except SourceUnavailableError as error:
             self.close()
             trouble = self._reopening.failed(error)
@@ -167,7 +178,7 @@ class NvmlSource:
 
     def _give_up_if_all_failed(self, fast: FastRound, now_ns: int) -> None:
         """A driver that is gone shows as a failure of every GPU."""
-        failures = [gpu.failure for gpu in self._gpus if gpu.failure]
+        failures = [gpu.failure for gpu in self._inventory.gpus if gpu.failure]
         code = self._reopening.code_to_give_up_for(failures, fast.asked, now_ns)
         if code is not None:
             self.close()
@@ -176,56 +187,43 @@ class NvmlSource:
     # -- the inventory, and what changes slowly -------------------------------
 
     def _take_inventory(self, library: NvmlLibrary) -> None:
-        """Match what NVML lists with what is known. Identity is the UUID."""
-        known = {gpu.device.uuid: gpu for gpu in self._gpus}
-        for index in range(library.device_count()):
-            handle = library.handle_by_index(index)
-            device = describe(library, handle, index) if handle is not None else None
-            if handle is None or device is None:
-                continue  # lost before it was known: looked for again at the next inventory
-            gpu = known.get(device.uuid)
-            if gpu is None:
-                gpu = NvmlGpu(library, handle, device, self._options)
-                self._gpus.append(gpu)
-            elif gpu.handle != handle or gpu.library is not library:
-                gpu.attach(library, handle, device)
-            gpu.device = device
-        for gpu in self._gpus:
-            if gpu.library is not library:  # its handle died with NVML as it was open before
-                gpu.gone = library.refusals[0] if library.refusals else GPU_IS_LOST
+        self._inventory.take(library, self._gpm)
         self._refresh_at_ns = 0
         self._fast_is_old = True
 
     def _refresh(self, library: NvmlLibrary, now_ns: int) -> None:
-        """Read the slow values of the GPUs whose turn it is."""
-        for place, gpu in enumerate(self._gpus):
-            if now_ns < gpu.refresh_at_ns:
+        """Read the slow values of the GPUs whose turn it is, and look for changes."""
+        inventory, changed = self._inventory, False
+        for place, one in enumerate(self._devices):
+            if now_ns < one.refresh_at_ns:
                 continue
-            first = gpu.refresh_at_ns == 0
-            share = (place + 1) / len(self._gpus) if first else 1.0
-            gpu.refresh_at_ns = now_ns + int(self._slow_ns * share)
-            if gpu.failure:
-                self._fast_is_old |= gpu.renew_handle(library)
+            first = one.refresh_at_ns == 0
+            share = (place + 1) / len(self._devices) if first else 1.0
+            one.refresh_at_ns = now_ns + int(self._slow_ns * share)
+            if one.failure:
+                one.release()
             else:
-                gpu.refresh(now_ns)
-                self._fast_is_old |= gpu.notice_parts()
+                one.refresh(now_ns)
+            if isinstance(one, NvmlGpu):
+                changed |= self._has_changed(library, one)
         if now_ns >= self._inventory_at_ns:
             self._inventory_at_ns = now_ns + self._slow_ns
-            self._look_for_changes(library)
+            changed |= inventory.is_outdated(library)
+        if changed or inventory.is_doubtful:
+            with suppress(SourceUnavailableError):  # whether GPUs can be read, a tick tells
+                self._take_inventory(library)
         if not self._fast.failed:
             self._reopening.was_read()
         self._add_up_calls(library)
-        due_ns = [gpu.refresh_at_ns for gpu in self._gpus]
+        due_ns = [one.refresh_at_ns for one in inventory.devices]
         self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + NS_PER_S // 2)
 
-    def _look_for_changes(self, library: NvmlLibrary) -> None:
-        moved = any(
-            gpu.current_index() != gpu.device.index for gpu in self._gpus if not gpu.failure
-        )
-        # What cannot be counted now is counted later: whether GPUs can be read, a tick tells.
-        with suppress(SourceUnavailableError):
-            if moved or library.device_count() != len(self._gpus):
-                self._take_inventory(library)
+    def _has_changed(self, library: NvmlLibrary, gpu: NvmlGpu) -> bool:
+        """Look closer at one GPU; whether there are others than before, or others of its parts."""
+        if gpu.failure:
+            return gpu.renew_handle(library)
+        gpu.read_activity()
+        return self._inventory.is_cut_otherwise(library, gpu)
 
 
 class _Pace:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter_ns
-from typing import Final
 
 from gpumon.core.sample import BusySample, GpuSample
-from gpumon.sources.nvml_binding import GPU_IS_LOST, NOT_FOUND, PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import GPU_IS_LOST, NOTHING_NEW, PERMANENT, SUCCESS, NvmlLibrary
 from gpumon.sources.nvml_clock import Entry, StampClock
 from gpumon.sources.nvml_gpu import EntriesOf, Moment, NvmlGpu
+from gpumon.sources.nvml_mig import MigInstance
 from gpumon.sources.nvml_sweep import PowerSweep, RingSweep
-
-_NOTHING_NEW: Final = frozenset({SUCCESS, NOT_FOUND, 21})
 
 
 class FastRound:
@@ -23,27 +21,34 @@ class FastRound:
         asked: How many GPUs it asks something.
         has_codes: Whether a call answered with anything but success in this tick.
         failed: Whether a GPU could not be read in this tick.
+        failed_late: Whether that was found out only while its sample was made.
         took_care: Whether a ring did not just continue in this tick.
     """
 
-    def __init__(self, library: NvmlLibrary, gpus: Sequence[NvmlGpu]) -> None:
-        self._gpus = list(gpus)
-        reachable = [gpu for gpu in gpus if not gpu.gone]
+    def __init__(self, library: NvmlLibrary, devices: Sequence[NvmlGpu | MigInstance]) -> None:
+        """Lay out the calls.
+
+        Args:
+            library: NVML, opened.
+            devices: In the order of the frame; an instance asks for itself.
+        """
+        self._gpus = [one for one in devices if isinstance(one, NvmlGpu)]
+        reachable = [gpu for gpu in self._gpus if not gpu.gone]
         self._with_ring = [gpu for gpu in reachable if gpu.has_ring and not gpu.in_parts]
         self._with_power = [gpu for gpu in reachable if gpu.has_power]
-        self.asked = len({id(gpu) for gpu in (*self._with_ring, *self._with_power)})
+        self.asked = sum(gpu.is_asked for gpu in reachable)
         self._rings = RingSweep(library, [gpu.handle for gpu in self._with_ring])
         self._power = PowerSweep(library, [gpu.handle for gpu in self._with_power])
         ring_of = {id(gpu): place for place, gpu in enumerate(self._with_ring)}
         power_of = {id(gpu): place for place, gpu in enumerate(self._with_power)}
         # -1, for none, is the last of each tick's rows: nothing new, no answer.
         self._places = [
-            (gpu, ring_of.get(id(gpu), -1), power_of.get(id(gpu), -1)) for gpu in self._gpus
+            (one, ring_of.get(id(one), -1), power_of.get(id(one), -1)) for one in devices
         ]
         self._tracks = [gpu.track for gpu in self._with_ring]
         self._fresh: list[Iterable[Entry]] = []
         self._milliwatts: list[int | None] = []
-        self.has_codes = self.failed = self.took_care = False
+        self.has_codes = self.failed = self.failed_late = self.took_care = False
         self._forget_failures()
 
     def _forget_failures(self) -> None:
@@ -90,7 +95,7 @@ class FastRound:
         for gpu, code in zip(self._with_ring, self._rings.codes, strict=True):
             if code in PERMANENT:
                 gpu.has_ring, changed = False, True
-            elif code not in _NOTHING_NEW:
+            elif code not in NOTHING_NEW:
                 gpu.failure, self.failed = code, True
         return self._sort_power_failures() or changed
 
@@ -102,8 +107,8 @@ class FastRound:
             self._milliwatts[place] = None
             if code in PERMANENT:
                 gpu.has_power, changed = False, True
-            elif not gpu.failure and (code == GPU_IS_LOST or gpu not in self._with_ring):
-                # Where no ring is asked, this call is the one that notices a GPU that is gone.
+            elif not gpu.failure and (code == GPU_IS_LOST or gpu.in_parts or gpu.is_dark):
+                # Where no utilisation is asked, it is this call that notices a GPU that is gone.
                 gpu.failure, self.failed = code, True
         return changed
 
@@ -118,7 +123,7 @@ class FastRound:
         if offset_ns is None or stamps.was_set:
             fresh, offset_ns = [()] * len(fresh), 0
         samples = []
-        self.took_care = False
+        self.took_care = self.failed_late = False
         for gpu, ring, power in self._places:
             busy: Sequence[BusySample] | None = gpu.track.take_regular(
                 fresh[ring], offset_ns, now_ns
@@ -133,6 +138,10 @@ class FastRound:
                     learned = True
                 moment = Moment(stamps, steady_since_ns, now_ns)
                 busy = gpu.busy_with_care(moment, self._entries_of(ring))
+                if gpu.failure:
+                    self.failed = self.failed_late = True
+                    samples.append(gpu.failed_sample(now_ns))
+                    continue
             samples.append(gpu.sample(busy, self._milliwatts[power]))
         return tuple(samples)
 

@@ -1,0 +1,140 @@
+"""Which GPUs and MIG instances there are, from look to look. Identity is the UUID."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from gpumon.core.device import Device
+from gpumon.errors import SourceUnavailableError
+from gpumon.sources.nvml_binding import GPU_IS_LOST, NvmlLibrary
+from gpumon.sources.nvml_catalog import NvmlOptions
+from gpumon.sources.nvml_gpm import Gpm
+from gpumon.sources.nvml_gpu import NvmlGpu, describe
+from gpumon.sources.nvml_mig import MigInstance, MigPlace, places_in
+
+
+class NvmlInventory:
+    """The GPUs and their MIG instances.
+
+    A GPU that is listed and cannot be read stays, and says why. One that is
+    not listed any more, where all that is listed can be read, was taken out of
+    the machine: it is not told of any more, and neither is an instance that
+    was destroyed.
+
+    Attributes:
+        gpus: Whole GPUs, in index order.
+        instances: The compute instances of those that are cut, in order.
+        rejected_before: How many values were refused of those that are gone.
+    """
+
+    def __init__(self, options: NvmlOptions) -> None:
+        self._options = options
+        self.gpus: list[NvmlGpu] = []
+        self.instances: list[MigInstance] = []
+        self.rejected_before = 0
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether an instance has just ceased to answer: it may have been destroyed."""
+        return any(one.is_doubtful for one in self.instances)
+
+    @property
+    def devices(self) -> list[NvmlGpu | MigInstance]:
+        """All of them, each GPU before its instances."""
+        everything: list[NvmlGpu | MigInstance] = [*self.gpus, *self.instances]
+        return sorted(everything, key=lambda one: one.device.place)
+
+    def take(self, library: NvmlLibrary, gpm: Gpm | None) -> None:
+        """Match what NVML lists with what is known.
+
+        Args:
+            library: NVML, opened.
+            gpm: GPM of it; ``None`` where nobody wants it.
+
+        Raises:
+            SourceUnavailableError: NVML does not say how many there are.
+        """
+        known = {gpu.device.uuid: gpu for gpu in self.gpus}
+        listed: list[NvmlGpu] = []
+        count = library.device_count()
+        for index in range(count):
+            handle = library.handle_by_index(index)
+            device = describe(library, handle, index, self._options) if handle is not None else None
+            if handle is None or device is None:
+                continue  # lost: it may be one that is known, or come back
+            gpu = known.pop(device.uuid, None)
+            if gpu is None:
+                gpu = NvmlGpu(library, handle, device, self._options)
+            elif gpu.handle != handle or gpu.library is not library:
+                gpu.attach(library, handle, device)
+            if gpu.gpm is None and gpm is not None:
+                gpu.use_gpm(gpm.track(handle))
+            gpu.notice_parts()
+            _rename(gpu, replace(device, mig_enabled=gpu.in_parts))
+            listed.append(gpu)
+        kept = self._keep(list(known.values()), library, all_were_read=len(listed) == count)
+        self.gpus = sorted([*listed, *kept], key=lambda gpu: gpu.device.place)
+        self._take_instances(library, gpm)
+
+    def _keep(
+        self, unlisted: list[NvmlGpu], library: NvmlLibrary, *, all_were_read: bool
+    ) -> list[NvmlGpu]:
+        """Those of the unlisted that are still part of the machine."""
+        kept = []
+        for gpu in unlisted:
+            if gpu.library is not library:  # its handle died with NVML as it was open before
+                gpu.gone = library.refusals[0] if library.refusals else GPU_IS_LOST
+                kept.append(gpu)
+            elif all_were_read:
+                gpu.use_gpm(None)
+                self.rejected_before += gpu.rejected
+            else:
+                kept.append(gpu)
+        return kept
+
+    def _take_instances(self, library: NvmlLibrary, gpm: Gpm | None) -> None:
+        known = {one.place: one for one in self.instances if one.library is library}
+        instances = []
+        for gpu in self.gpus:
+            if gpu.gone or not gpu.in_parts:
+                continue
+            places = places_in(library, gpu.handle)
+            for place in self._places(gpu) if places is None else places:
+                one = known.pop(place, None) or MigInstance(library, place, gpu, gpm)
+                one.is_doubtful = False
+                _rename(one, replace(one.device, index=gpu.device.index))
+                instances.append(one)
+        for one in self.instances:
+            if one not in instances:
+                one.release()
+                self.rejected_before += one.rejected
+        self.instances = instances
+
+    def _places(self, gpu: NvmlGpu) -> tuple[MigPlace, ...]:
+        return tuple(
+            one.place for one in self.instances if one.parent is gpu and one.library is gpu.library
+        )
+
+    def is_cut_otherwise(self, library: NvmlLibrary, gpu: NvmlGpu) -> bool:
+        """Whether MIG was switched on that GPU, or its instances are not those that are known."""
+        if gpu.notice_parts():
+            return True
+        if not gpu.in_parts:
+            return False
+        places = places_in(library, gpu.handle)
+        return places is not None and places != self._places(gpu)
+
+    def is_outdated(self, library: NvmlLibrary) -> bool:
+        """Whether NVML counts the GPUs otherwise, or one of them is missing now."""
+        if any(gpu.failure or gpu.current_index() != gpu.device.index for gpu in self.gpus):
+            return True
+        with suppress(SourceUnavailableError):  # then it is counted later
+            return library.device_count() != len(self.gpus)
+        return False
+
+
+def _rename(one: NvmlGpu | MigInstance, device: Device) -> None:
+    """A device stays the same object until something about it changes."""
+    if one.device != device:
+        one.device = device

@@ -1,0 +1,252 @@
+"""The parts of a GPU that MIG has cut, each a device of its own.
+
+A GPU that is cut has no utilisation, which is not idle; its power,
+temperature and energy are still those of the board. What computes are its
+compute instances. Each lies in a GPU instance, which is what GPM speaks of: so
+where a GPU instance holds several compute instances, GPM says how busy they
+were together, which is no more than an upper bound for each of them. Then
+their utilisation is unknown, like that of an instance on a board without GPM
+(before Hopper); only an instance that has its GPU instance to itself is known.
+
+The driver gives a GPU instance that is made anew the number of one that was
+destroyed. So an instance is known by its UUID alone, and a window of GPM ends
+with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from gpumon.core.device import Device
+from gpumon.core.sample import ActivitySample, BusySample, GpuSample, ProcessSample
+from gpumon.sources.nvml_binding import NOT_FOUND, PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_busy import BusyTrack
+from gpumon.sources.nvml_fields import MemoryField
+from gpumon.sources.nvml_gpm import Gpm, GpmTrack
+from gpumon.sources.nvml_gpu import EntriesOf, Moment, NvmlGpu
+from gpumon.sources.nvml_processes import process_field
+
+_MOST_PARTS: Final = 64
+_INVALID_ARGUMENT: Final = 2
+_NO_PART_THERE: Final = frozenset({NOT_FOUND, _INVALID_ARGUMENT})
+_NUMBER: Final = (ctypes.c_void_p, ctypes.c_void_p)
+_PART: Final = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p)
+
+
+class MigPlace(NamedTuple):
+    """Where one compute instance lies, as the driver lists it.
+
+    Attributes:
+        uuid: ``MIG-...``.
+        handle: Its handle.
+        parent_handle: Its GPU's.
+        mig_index: Which of its GPU's instances, counted from 0.
+        gpu_instance: Number of its GPU instance; ``None`` if the driver does not say.
+        compute_instance: Its number in that.
+        is_alone: Whether its GPU instance holds no other.
+    """
+
+    uuid: str
+    handle: int
+    parent_handle: int
+    mig_index: int
+    gpu_instance: int | None
+    compute_instance: int | None
+    is_alone: bool
+
+
+def places_in(library: NvmlLibrary, parent_handle: int) -> tuple[MigPlace, ...] | None:
+    """The compute instances of a GPU that is cut, in the driver's order.
+
+    Returns:
+        ``None`` if the driver does not tell them all just now.
+    """
+    handles = _handles(library, parent_handle)
+    if handles is None:
+        return None
+    found = []
+    for handle in handles:
+        uuid = library.text("nvmlDeviceGetUUID", handle)
+        if uuid is None:
+            return None
+        gpu_instance = library.number("nvmlDeviceGetGpuInstanceId", handle)
+        compute_instance = library.number("nvmlDeviceGetComputeInstanceId", handle)
+        found.append((uuid, handle, gpu_instance, compute_instance))
+    count_of = Counter(gpu_instance for _, _, gpu_instance, _ in found)
+    return tuple(
+        MigPlace(uuid, handle, parent_handle, at, inside, number, count_of[inside] == 1)
+        for at, (uuid, handle, inside, number) in enumerate(found)
+    )
+
+
+def _handles(library: NvmlLibrary, parent_handle: int) -> list[int] | None:
+    """Of every instance; ``None`` if one of the calls fails otherwise than for want of one."""
+    number = ctypes.c_uint()
+    where = ctypes.addressof(number)
+    code = library.ask("nvmlDeviceGetMaxMigDeviceCount", _NUMBER, parent_handle, where)
+    if code != SUCCESS:
+        return [] if code in PERMANENT else None
+    handles, part = [], ctypes.c_void_p()
+    for index in range(min(number.value, _MOST_PARTS)):
+        where = ctypes.addressof(part)
+        code = library.ask(
+            "nvmlDeviceGetMigDeviceHandleByIndex", _PART, parent_handle, index, where
+        )
+        if code == SUCCESS and part.value is not None:
+            handles.append(part.value)
+        elif code not in _NO_PART_THERE and code not in PERMANENT:
+            return None
+    return handles
+
+
+class MigInstance:
+    """What is known of one compute instance; in a round of NVML it stands beside the GPUs.
+
+    Attributes:
+        library: NVML as it was open when it was found.
+        place: Where it lies.
+        parent: Its GPU.
+        device: Who it is.
+        track: Counts its refused values; it has no ring of samples.
+        refresh_at_ns: When the slow values are due again; 0 before the first.
+        is_doubtful: Whether it ceased to answer: it may not be there any more.
+    """
+
+    def __init__(
+        self, library: NvmlLibrary, place: MigPlace, parent: NvmlGpu, gpm: Gpm | None
+    ) -> None:
+        """Begin to watch it.
+
+        Args:
+            library: NVML, opened.
+            place: Where it lies.
+            parent: Its GPU.
+            gpm: GPM of the library; ``None`` where nobody wants it.
+        """
+        self.library, self.place, self.parent = library, place, parent
+        self.track = BusyTrack()
+        self._memory = MemoryField(library, place.handle)
+        self.device = self._describe(library)
+        self._gpm: GpmTrack | None = None
+        if gpm is not None and place.is_alone and place.gpu_instance is not None:
+            self._gpm = gpm.track(place.parent_handle, gpu_instance=place.gpu_instance)
+        self._processes = _Processes(library, self)
+        self._process_samples: tuple[ProcessSample, ...] | None = None
+        self._memory_used_bytes: int | None = None
+        self._activity: ActivitySample | None = None
+        self._utilization_ratio: float | None = None
+        self._failed_at_ns = 0
+        self.refresh_at_ns = 0
+        self._answers = True
+        self.is_doubtful = False
+
+    def _describe(self, library: NvmlLibrary) -> Device:
+        place, board = self.place, self.parent.device
+        memory = self._memory.read()
+        return Device(
+            uuid=place.uuid,
+            index=board.index,
+            name=library.text("nvmlDeviceGetName", place.handle) or board.name,
+            pci_bus_id=board.pci_bus_id,
+            driver_version=board.driver_version,
+            memory_capacity_bytes=memory[1] if memory else None,
+            parent_uuid=board.uuid,
+            mig_index=place.mig_index,
+            gpu_instance=place.gpu_instance,
+            compute_instance=place.compute_instance,
+        )
+
+    @property
+    def failure(self) -> int:
+        """The code that made this tick's reading impossible: that of its GPU."""
+        return self.parent.failure
+
+    @property
+    def rejected(self) -> int:
+        """Values refused so far, because no device can have meant them."""
+        return self.track.rejected
+
+    def release(self) -> None:
+        """Free what it holds in the driver."""
+        if self._gpm is not None:
+            self._gpm.close()
+
+    # -- each tick -----------------------------------------------------------
+
+    def busy_with_care(self, moment: Moment, _entries: EntriesOf | None) -> Sequence[BusySample]:
+        """Its utilisation since the tick before, where GPM tells it.
+
+        Args:
+            moment: What the GPUs of the tick have in common.
+        """
+        gpm = self._gpm
+        if gpm is None:
+            return ()
+        activity = gpm.read(max(moment.steady_since_ns, self._failed_at_ns))
+        if gpm.code != SUCCESS:
+            self._activity = self._utilization_ratio = None
+            self.is_doubtful |= self._answers
+            self._answers = False
+            return ()
+        self._answers = True
+        if activity is None:
+            return ()
+        self.track.rejected += gpm.newly_rejected()
+        self._activity = activity
+        ratio = self._utilization_ratio = activity.graphics_ratio
+        return () if ratio is None else (BusySample(activity.start_ns, activity.end_ns, ratio),)
+
+    def sample(self, busy: Sequence[BusySample], _milliwatts: int | None) -> GpuSample:
+        """What it says in this tick."""
+        return GpuSample(
+            device=self.device,
+            busy=tuple(busy),
+            utilization_ratio=self._utilization_ratio,
+            memory_used_bytes=self._memory_used_bytes,
+            processes=self._process_samples,
+            activity=self._activity,
+        )
+
+    def failed_sample(self, now_ns: int) -> GpuSample:
+        """What is said of it in a tick in which its GPU could not be read."""
+        self._failed_at_ns = now_ns
+        self._activity = self._utilization_ratio = None
+        if self._gpm is not None:
+            self._gpm.restart()
+        return GpuSample(device=self.device, error=self.parent.failed_sample(now_ns).error)
+
+    # -- now and then ----------------------------------------------------------
+
+    def refresh(self, now_ns: int) -> None:
+        """Read its memory and its processes."""
+        memory = self._memory.read()
+        self._memory_used_bytes = memory[0] if memory else None
+        self._process_samples = self._processes.read(now_ns)
+
+
+class _Processes:
+    """Who computes on an instance: as the driver lists them, else those of its GPU that are on it.
+
+    Where its GPU instance holds others, the list of the GPU does not tell them apart.
+    """
+
+    def __init__(self, library: NvmlLibrary, instance: MigInstance) -> None:
+        place, options = instance.place, instance.parent.options
+        self._own = process_field(library, place.handle, options)
+        self._of_gpu = (
+            process_field(library, place.parent_handle, options, gpu_instance=place.gpu_instance)
+            if place.is_alone and place.gpu_instance is not None
+            else None
+        )
+
+    def read(self, now_ns: int) -> tuple[ProcessSample, ...] | None:
+        """The processes; ``None`` where no list is to be had."""
+        if self._own is None:
+            return None
+        found = self._own.read(now_ns)
+        if found is None and self._own.code in PERMANENT and self._of_gpu is not None:
+            return self._of_gpu.read(now_ns)
+        return found
