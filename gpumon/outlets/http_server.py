@@ -135,7 +135,7 @@ def _bound(host: str, port: int, limits: ServerLimits) -> BoundedServer:
 def _why_not(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
-            f"port {port} on {host} is in use{_by_whom(port)}: stop it, or take another port, "
+            f"port {port} on {host} is in use{by_whom(port)}: stop it, or take another port, "
             "try --listen 127.0.0.1:0"
         )
     if error.errno == errno.EACCES:
@@ -145,8 +145,8 @@ def _why_not(host: str, port: int, error: OSError) -> str:
     return f"cannot listen on {host}:{port}: {error.strerror or error}"
 
 
-def _by_whom(port: int) -> str:
-    """Who listens there, as far as the kernel tells this user."""
+def by_whom(port: int) -> str:
+    """Who listens there, as far as the kernel tells this user: " by pid 7 (nginx)"."""
     import psutil  # only needed for this sentence: it stays out of the daemon's memory otherwise
 
     with contextlib.suppress(psutil.Error, OSError):
