@@ -1,4 +1,4 @@
-/* Init, the inventory, memory, utilisation, power: what gpumon asks.
+/* Init, and which GPUs there are.
  * Signatures follow NVML's documented C interface. */
 #include <stdio.h>
 
@@ -30,6 +30,8 @@ EXPORT const char *nvmlErrorString(int code)
     case 4: return "Insufficient Permissions";
     case 6: return "Not Found";
     case 9: return "Driver Not Loaded";
+    case 10: return "Timeout";
+    case 13: return "Function Not Found";
     case 15: return "GPU is lost";
     case 16: return "GPU requires reset";
     case 18: return "Driver/library version mismatch";
@@ -61,15 +63,6 @@ EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *out)
     ENTER(nvmlSystemGetCudaDriverVersion_v2);
     *out = (int)fake->cuda_version;
     return NVML_SUCCESS;
-}
-
-EXPORT int nvmlSystemGetProcessName(unsigned pid, char *out, unsigned room)
-{
-    ENTER(nvmlSystemGetProcessName);
-    for (uint32_t at = 0; at < fake->process_count; at++)
-        if (fake->processes[at].pid == pid)
-            return give_text(fake->processes[at].name, out, room);
-    return NVML_NOT_FOUND;
 }
 
 /* -- finding a GPU ------------------------------------------------------- */
@@ -185,81 +178,3 @@ struct pci_info {
     }
 PCI_INFO(nvmlDeviceGetPciInfo)
 PCI_INFO(nvmlDeviceGetPciInfo_v3)
-
-/* -- memory, utilisation, power ------------------------------------------ */
-
-EXPORT int nvmlDeviceGetMemoryInfo(fake_handle handle, unsigned long long out[3])
-{
-    ENTER_GPU(nvmlDeviceGetMemoryInfo);
-    out[0] = fake_part_of(handle) ? fake_part_of(handle)->memory_total : gpu->memory_total;
-    /* The first version counts both; of a part, nothing is in use here. */
-    out[2] = fake_part_of(handle) ? 0 : gpu->memory_used + gpu->memory_reserved;
-    out[1] = out[0] - out[2];
-    return NVML_SUCCESS;
-}
-
-struct memory_v2 {
-    unsigned version;
-    unsigned long long total, reserved, free, used;
-};
-
-EXPORT int nvmlDeviceGetMemoryInfo_v2(fake_handle handle, struct memory_v2 *out)
-{
-    ENTER_GPU(nvmlDeviceGetMemoryInfo_v2);
-    out->total = gpu->memory_total;
-    out->reserved = gpu->memory_reserved;
-    out->used = gpu->memory_used;
-    out->free = out->total - out->reserved - out->used;
-    return NVML_SUCCESS;
-}
-
-EXPORT int nvmlDeviceGetBAR1MemoryInfo(fake_handle handle, unsigned long long out[3])
-{
-    ENTER_GPU(nvmlDeviceGetBAR1MemoryInfo);
-    (void)gpu;
-    out[0] = 256ULL << 20;
-    out[2] = 4ULL << 20;
-    out[1] = out[0] - out[2];
-    return NVML_SUCCESS;
-}
-
-EXPORT int nvmlDeviceGetUtilizationRates(fake_handle handle, unsigned out[2])
-{
-    ENTER_GPU(nvmlDeviceGetUtilizationRates);
-    if (gpu->mig_enabled)
-        return NVML_NOT_SUPPORTED;
-    out[0] = fake_percent(gpu);
-    out[1] = out[0] / 2;
-    return NVML_SUCCESS;
-}
-
-EXPORT int nvmlDeviceGetSamples(fake_handle handle, int kind, unsigned long long last_seen_us, int *value_type,
-                                unsigned *count, struct fake_entry *out)
-{
-    uint32_t found;
-    ENTER_GPU(nvmlDeviceGetSamples);
-    if (gpu->mig_enabled || kind != 1)
-        return NVML_NOT_SUPPORTED;
-    *value_type = (int)gpu->value_type;
-    found = fake_entries_since(gpu, last_seen_us, out, out ? *count : FAKE_MAX_RING);
-    *count = found;
-    return found ? NVML_SUCCESS : NVML_NOT_FOUND;
-}
-
-NUMBER(nvmlDeviceGetPowerUsage, unsigned, gpu->power_mw)
-NUMBER(nvmlDeviceGetPowerManagementLimit, unsigned, 700000)
-NUMBER(nvmlDeviceGetEnforcedPowerLimit, unsigned, 700000)
-NUMBER(nvmlDeviceGetTotalEnergyConsumption, unsigned long long,
-       gpu->energy_mj + (unsigned long long)((double)(fake_now_ns() - fake->origin_ns) * 1e-9 * gpu->power_mw))
-NUMBER(nvmlDeviceGetFanSpeed, unsigned, 30)
-NUMBER_OF_KIND(nvmlDeviceGetTemperature, unsigned, gpu->temperature_c)
-NUMBER_OF_KIND(nvmlDeviceGetClockInfo, unsigned, kind == 2 ? gpu->mem_clock_mhz : gpu->sm_clock_mhz)
-NUMBER_OF_KIND(nvmlDeviceGetMaxClockInfo, unsigned, kind == 2 ? 3201 : 1980)
-NUMBER_OF_KIND(nvmlDeviceGetPcieThroughput, unsigned, 1024 * (kind + 1))
-
-EXPORT int nvmlDeviceGetTemperatureV(fake_handle handle, int out[3])
-{
-    ENTER_GPU(nvmlDeviceGetTemperatureV);
-    out[2] = (int)gpu->temperature_c;
-    return NVML_SUCCESS;
-}

@@ -20,11 +20,18 @@
         if (error) \
             return error; \
     } while (0)
+#define ENTER_WHOLE_GPU(name) \
+    struct fake_gpu *gpu; \
+    do { \
+        int error = fake_enter_whole_gpu(FAKE_ID_##name, handle, &gpu); \
+        if (error) \
+            return error; \
+    } while (0)
 /* A function that hands out one number of the GPU. */
 #define NUMBER(name, type, value) \
     EXPORT int name(fake_handle handle, type *out) \
     { \
-        ENTER_GPU(name); \
+        ENTER_WHOLE_GPU(name); \
         (void)gpu; \
         *out = (type)(value); \
         return NVML_SUCCESS; \
@@ -32,10 +39,20 @@
 #define NUMBER_OF_KIND(name, type, value) \
     EXPORT int name(fake_handle handle, unsigned kind, type *out) \
     { \
-        ENTER_GPU(name); \
+        ENTER_WHOLE_GPU(name); \
         (void)gpu; \
         (void)kind; \
         *out = (type)(value); \
+        return NVML_SUCCESS; \
+    }
+
+#define TWO_NUMBERS(name, first, second) \
+    EXPORT int name(fake_handle handle, unsigned *one, unsigned *two) \
+    { \
+        ENTER_WHOLE_GPU(name); \
+        (void)gpu; \
+        *one = (first); \
+        *two = (second); \
         return NVML_SUCCESS; \
     }
 

@@ -69,6 +69,22 @@
     X(nvmlDeviceGetTotalEccErrors) \
     X(nvmlDeviceGetCudaComputeCapability) \
     X(nvmlDeviceGetCurrentClocksEventReasons) \
-    X(nvmlDeviceGetCurrentClocksThrottleReasons)
+    X(nvmlDeviceGetCurrentClocksThrottleReasons) \
+    X(nvmlDeviceGetDeviceHandleFromMigDeviceHandle) \
+    X(nvmlDeviceGetAttributes_v2) \
+    X(nvmlDeviceGetRunningProcessDetailList) \
+    X(nvmlDeviceGetProcessesUtilizationInfo) \
+    X(nvmlGpmQueryDeviceSupport) \
+    X(nvmlGpmSampleAlloc) \
+    X(nvmlGpmSampleFree) \
+    X(nvmlGpmSampleGet) \
+    X(nvmlGpmMigSampleGet) \
+    X(nvmlGpmMetricsGet) \
+    X(nvmlEventSetCreate) \
+    X(nvmlEventSetFree) \
+    X(nvmlEventSetWait) \
+    X(nvmlEventSetWait_v2) \
+    X(nvmlDeviceGetSupportedEventTypes) \
+    X(nvmlDeviceRegisterEvents)
 
 #endif

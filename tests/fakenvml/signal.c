@@ -1,49 +1,85 @@
 /* What a GPU is doing: a square wave that needs no writer, or an explicit ring. */
 #include "fake.h"
 
+#define POWER_DEPTH 119 /* as many as nvidia-smi prints of real boards */
+
+/* Samples at regular times; while idle only at every so-manieth of them. */
+struct series {
+    const struct fake_gpu *gpu;
+    uint64_t window_ns;
+    uint64_t first_ns; /* where window 1 begins */
+    uint64_t idle_stride;
+    uint32_t depth;
+    int is_power;
+};
+
 /* Busy nanoseconds of the wave from its start to `at_ns`. */
-static uint64_t busy_until(const struct fake_gpu *gpu, uint64_t at_ns)
+static uint64_t busy_until(const struct fake_wave *wave, uint64_t at_ns)
 {
-    uint64_t shifted = at_ns + gpu->phase_ns;
-    uint64_t within = shifted % gpu->period_ns;
+    uint64_t shifted = at_ns - fake->origin_ns + wave->phase_ns;
+    uint64_t within = shifted % wave->period_ns;
 
-    return shifted / gpu->period_ns * gpu->busy_ns + (within < gpu->busy_ns ? within : gpu->busy_ns);
+    return shifted / wave->period_ns * wave->busy_ns + (within < wave->busy_ns ? within : wave->busy_ns);
 }
 
-/* Percent of the window that ends `end_ns` after the origin, to the nearest. */
-static uint32_t percent_of_window(const struct fake_gpu *gpu, uint64_t end_ns)
+uint64_t fake_busy_ns(const struct fake_wave *wave, uint64_t start_ns, uint64_t end_ns)
 {
-    uint64_t busy = busy_until(gpu, end_ns) - busy_until(gpu, end_ns - gpu->window_ns);
-
-    return (uint32_t)((busy * 100 + gpu->window_ns / 2) / gpu->window_ns);
+    if (start_ns < fake->origin_ns)
+        start_ns = fake->origin_ns;
+    return end_ns > start_ns ? busy_until(wave, end_ns) - busy_until(wave, start_ns) : 0;
 }
 
-static uint64_t newest_window(const struct fake_gpu *gpu)
+static uint64_t stride(uint64_t window_ns, uint64_t idle_window_ns)
 {
-    uint64_t now = fake_now_ns();
-
-    return now < fake->origin_ns ? 0 : (now - fake->origin_ns) / gpu->window_ns;
+    return idle_window_ns > window_ns ? idle_window_ns / window_ns : 1;
 }
 
-static uint64_t stamp_of(uint64_t monotonic_ns)
+static struct series utilisation_of(const struct fake_gpu *gpu)
 {
-    int64_t offset = monotonic_ns < fake->offset_since_ns ? fake->earlier_offset_us : fake->stamp_offset_us;
-
-    return (uint64_t)((int64_t)(monotonic_ns / 1000) + offset);
+    return (struct series){gpu, gpu->window_ns, fake->origin_ns + gpu->window_phase_ns,
+                           stride(gpu->window_ns, gpu->idle_window_ns), gpu->ring_depth, 0};
 }
 
-uint32_t fake_percent(const struct fake_gpu *gpu)
+static struct series power_of(const struct fake_gpu *gpu)
 {
-    uint64_t newest = newest_window(gpu);
-
-    if (gpu->rates_percent != FAKE_NO_OVERRIDE)
-        return gpu->rates_percent;
-    if (gpu->signal == FAKE_RING)
-        return gpu->ring_count ? (uint32_t)gpu->ring[gpu->ring_count - 1].raw : 0;
-    return newest ? percent_of_window(gpu, newest * gpu->window_ns) : 0;
+    return (struct series){gpu, gpu->power_window_ns, fake->origin_ns + gpu->window_phase_ns % gpu->power_window_ns,
+                           stride(gpu->power_window_ns, gpu->idle_window_ns), POWER_DEPTH, 1};
 }
 
-static uint64_t raw_value(const struct fake_gpu *gpu, uint32_t percent)
+static uint64_t end_of(const struct series *all, uint64_t window)
+{
+    return all->first_ns + window * all->window_ns;
+}
+
+static uint64_t newest_window(const struct series *all)
+{
+    uint64_t now_ns = fake_now_ns(), known_ns = all->first_ns + all->gpu->publication_delay_ns;
+
+    return now_ns < known_ns ? 0 : (now_ns - known_ns) / all->window_ns;
+}
+
+static uint64_t busy_in(const struct series *all, uint64_t before, uint64_t window)
+{
+    return fake_busy_ns(&all->gpu->wave, end_of(all, before), end_of(all, window));
+}
+
+static int is_published(const struct series *all, uint64_t window)
+{
+    return all->idle_stride == 1 || window % all->idle_stride == 0 || busy_in(all, window - 1, window) > 0;
+}
+
+/* Percent of the time since the sample before, to the nearest. */
+static uint32_t percent_at(const struct series *all, uint64_t window)
+{
+    uint64_t before = window - 1, covered_ns;
+
+    while (before > 0 && !is_published(all, before))
+        before--;
+    covered_ns = end_of(all, window) - end_of(all, before);
+    return (uint32_t)((busy_in(all, before, window) * 100 + covered_ns / 2) / covered_ns);
+}
+
+static uint64_t raw_value(const struct fake_gpu *gpu, uint32_t number)
 {
     union {
         double real;
@@ -51,31 +87,47 @@ static uint64_t raw_value(const struct fake_gpu *gpu, uint32_t percent)
     } value = {.raw = 0};
 
     if (gpu->value_type == 0)
-        value.real = percent;
+        value.real = number;
     else
-        value.raw = percent;
+        value.raw = number;
     return value.raw;
 }
 
-static uint32_t wave_since(const struct fake_gpu *gpu, uint64_t last_seen_us, struct fake_entry *out, uint32_t room)
+/* The oldest window whose sample is still there, and newer than what was seen. */
+static uint64_t first_window(const struct series *all, uint64_t newest, uint64_t last_seen_us)
 {
-    uint64_t newest = newest_window(gpu);
-    uint64_t window = newest > gpu->ring_depth ? newest - gpu->ring_depth + 1 : 1;
+    uint64_t window = newest;
+    uint32_t kept = 0;
+
+    if (all->idle_stride == 1)
+        window = newest > all->depth ? newest - all->depth + 1 : 1;
+    else
+        for (; window > 0 && kept < all->depth && fake_stamp_us(end_of(all, window)) > last_seen_us; window--)
+            kept += (uint32_t)is_published(all, window);
+    if (!fake->offset_since_ns && newest && all->idle_stride == 1) {
+        /* Stamps rise, so what was seen can be skipped without looking at it. */
+        int64_t seen_ns = ((int64_t)last_seen_us - fake->stamp_offset_us) * 1000 - (int64_t)all->first_ns;
+        if (seen_ns > 0 && (uint64_t)seen_ns / all->window_ns > window)
+            window = (uint64_t)seen_ns / all->window_ns;
+    }
+    return window > 0 ? window : 1;
+}
+
+static uint32_t series_since(const struct series *all, uint64_t last_seen_us, struct fake_entry *out, uint32_t room)
+{
+    uint64_t newest = newest_window(all);
     uint32_t count = 0;
 
-    if (!fake->offset_since_ns && newest) {
-        /* Stamps rise, so what was seen can be skipped without looking at it. */
-        int64_t seen_ns = ((int64_t)last_seen_us - fake->stamp_offset_us) * 1000 - (int64_t)fake->origin_ns;
-        if (seen_ns > 0 && (uint64_t)seen_ns / gpu->window_ns > window)
-            window = (uint64_t)seen_ns / gpu->window_ns;
-    }
-    for (; window <= newest && count < room; window++) {
-        uint64_t stamp = stamp_of(fake->origin_ns + window * gpu->window_ns);
-        uint32_t percent = percent_of_window(gpu, window * gpu->window_ns);
-        if (stamp <= last_seen_us || (gpu->dry_when_idle && percent == 0))
+    for (uint64_t window = first_window(all, newest, last_seen_us); window <= newest && count < room; window++) {
+        uint64_t end_ns = end_of(all, window), stamp_us = fake_stamp_us(end_ns);
+        if (stamp_us <= last_seen_us || !is_published(all, window))
             continue;
-        if (out)
-            out[count] = (struct fake_entry){stamp, raw_value(gpu, percent)};
+        if (all->gpu->dry_when_idle && percent_at(all, window) == 0)
+            continue;
+        if (out && all->is_power)
+            out[count] = (struct fake_entry){stamp_us, fake_power_at_mw(all->gpu, end_ns)};
+        else if (out)
+            out[count] = (struct fake_entry){stamp_us, raw_value(all->gpu, percent_at(all, window))};
         count++;
     }
     return count;
@@ -96,9 +148,30 @@ static uint32_t ring_since(const struct fake_gpu *gpu, uint64_t last_seen_us, st
     return count;
 }
 
+uint32_t fake_percent(const struct fake_gpu *gpu)
+{
+    struct series all = utilisation_of(gpu);
+    uint64_t newest = newest_window(&all);
+
+    if (gpu->rates_percent != FAKE_NO_OVERRIDE)
+        return gpu->rates_percent;
+    if (gpu->signal == FAKE_RING)
+        return gpu->ring_count ? (uint32_t)gpu->ring[gpu->ring_count - 1].raw : 0;
+    return newest ? percent_at(&all, newest) : 0;
+}
+
 uint32_t fake_entries_since(const struct fake_gpu *gpu, uint64_t last_seen_us, struct fake_entry *out, uint32_t room)
 {
+    struct series all = utilisation_of(gpu);
+
     if (gpu->signal == FAKE_RING)
         return ring_since(gpu, last_seen_us, out, room);
-    return wave_since(gpu, last_seen_us, out, room);
+    return series_since(&all, last_seen_us, out, room);
+}
+
+uint32_t fake_power_since(const struct fake_gpu *gpu, uint64_t last_seen_us, struct fake_entry *out, uint32_t room)
+{
+    struct series all = power_of(gpu);
+
+    return series_since(&all, last_seen_us, out, room);
 }

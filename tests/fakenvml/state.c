@@ -11,12 +11,44 @@
 struct fake_control *fake;
 static uint32_t inits;
 static uint32_t generation_at_init;
+static uint64_t mappings;                 /* how many there were: another one, another test */
+static uint32_t staying;                  /* calls that wait inside, and use the mapping later */
 
-uint64_t fake_now_ns(void)
+uint64_t fake_real_now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000ULL + (uint64_t)now.tv_nsec;
+}
+
+uint64_t fake_now_ns(void)
+{
+    uint64_t virtual_now_ns = *(volatile uint64_t *)&fake->virtual_now_ns;
+
+    return virtual_now_ns ? virtual_now_ns : fake_real_now_ns();
+}
+
+uint64_t fake_stamp_us(uint64_t monotonic_ns)
+{
+    int64_t offset = monotonic_ns < fake->offset_since_ns ? fake->earlier_offset_us : fake->stamp_offset_us;
+
+    return (uint64_t)((int64_t)(monotonic_ns / 1000) + offset);
+}
+
+uint64_t fake_stay(void)
+{
+    __atomic_add_fetch(&staying, 1, __ATOMIC_ACQ_REL);
+    return __atomic_load_n(&mappings, __ATOMIC_ACQUIRE);
+}
+
+int fake_left(uint64_t init)
+{
+    return __atomic_load_n(&mappings, __ATOMIC_ACQUIRE) != init || __atomic_load_n(&inits, __ATOMIC_ACQUIRE) == 0;
+}
+
+void fake_leave(void)
+{
+    __atomic_sub_fetch(&staying, 1, __ATOMIC_ACQ_REL);
 }
 
 static struct fake_control *map_control(void)
@@ -41,48 +73,51 @@ static struct fake_control *map_control(void)
     return memory;
 }
 
-/* The latency is read again every millisecond, so that a test can end a hang. */
+/* The latency is read again every millisecond, so that a test can end a hang.
+ * The end is waited for awake: a nap takes some 60 us more than it was given. */
 static void wait_as_told(struct fake_function *record, volatile uint64_t *latency_us)
 {
-    uint64_t started = fake_now_ns();
+    uint64_t started = fake_real_now_ns();
     uint64_t wanted;
 
+    fake_stay();
     __atomic_add_fetch(&record->waiting, 1, __ATOMIC_RELAXED);
     while ((wanted = *latency_us * 1000) > 0) {
-        uint64_t passed = fake_now_ns() - started;
+        uint64_t passed = fake_real_now_ns() - started;
         uint64_t left = wanted > passed ? wanted - passed : 0;
-        struct timespec nap = {0, (long)(left < 1000000 ? left : 1000000)};
+        struct timespec nap = {0, (long)(left < 1000000 ? left - 80000 : 1000000)};
         if (left == 0)
             break;
-        nanosleep(&nap, NULL);
+        if (left > 160000)
+            nanosleep(&nap, NULL);
     }
     __atomic_sub_fetch(&record->waiting, 1, __ATOMIC_RELAXED);
+    fake_leave();
 }
 
-static int count_and_wait(enum fake_function_id id)
+static void count_and_wait(enum fake_function_id id)
 {
     struct fake_function *record = &fake->functions[id];
 
     __atomic_add_fetch(&record->calls, 1, __ATOMIC_RELAXED);
     if (record->latency_us)
         wait_as_told(record, &record->latency_us);
-    return record->error;
 }
 
 /* A process may be pointed at another control file between two inits. */
 int fake_open(enum fake_function_id id)
 {
-    int error;
-
     if (inits == 0) {
-        if (fake)
+        if (fake && __atomic_load_n(&staying, __ATOMIC_ACQUIRE) == 0)
             munmap(fake, sizeof(struct fake_control));
         fake = map_control();
+        __atomic_add_fetch(&mappings, 1, __ATOMIC_ACQ_REL);
     }
     if (!fake)
         return NVML_UNKNOWN;
-    if ((error = count_and_wait(id)))
-        return error;
+    count_and_wait(id);
+    if (fake->functions[id].error)
+        return fake->functions[id].error;
     if (generation_at_init != fake->generation)
         inits = 0;
     generation_at_init = fake->generation;
@@ -98,57 +133,40 @@ int fake_close(void)
     return NVML_SUCCESS;
 }
 
-int fake_enter(enum fake_function_id id)
+int fake_reaches_all(enum fake_function_id id)
 {
-    int error;
-
-    if (!fake || inits == 0)
-        return NVML_UNINITIALIZED;
-    if ((error = count_and_wait(id)))
-        return error;
+    if (fake->functions[id].error)
+        return fake->functions[id].error;
     if (generation_at_init != fake->generation)
         return NVML_UNINITIALIZED;
     return fake->general_error;
 }
 
-fake_handle fake_handle_of(uint32_t slot)
+int fake_enter(enum fake_function_id id)
 {
-    return (fake_handle)(uintptr_t)(((uint64_t)(fake->generation + 1) << 16) | (slot + 1));
-}
-
-/* A part's handle is its GPU's with a number in the second byte. */
-fake_handle fake_handle_of_part(uint32_t slot, uint32_t part)
-{
-    return (fake_handle)(uintptr_t)((uint64_t)(uintptr_t)fake_handle_of(slot) | (part + 1) << 8);
-}
-
-const struct fake_part *fake_part_of(fake_handle handle)
-{
-    uint64_t number = (uint64_t)(uintptr_t)handle;
-    uint32_t part = (uint32_t)(number >> 8 & 0xff);
-
-    return part ? &fake->gpus[(number & 0xff) - 1].parts[part - 1] : NULL;
-}
-
-uint32_t fake_slot_of(const struct fake_gpu *gpu)
-{
-    return (uint32_t)(gpu - fake->gpus);
+    if (!fake || inits == 0)
+        return NVML_UNINITIALIZED;
+    count_and_wait(id);
+    return fake_reaches_all(id);
 }
 
 int fake_enter_gpu(enum fake_function_id id, fake_handle handle, struct fake_gpu **gpu)
 {
-    uint64_t number = (uint64_t)(uintptr_t)handle;
-    uint32_t slot = (uint32_t)(number & 0xff) - 1;
     int error = fake_enter(id);
 
-    if (error)
+    if (error || (error = fake_find(handle, gpu)))
         return error;
-    if (slot >= FAKE_MAX_GPUS || number >> 16 != fake->generation + 1)
-        return NVML_INVALID_ARGUMENT;
-    *gpu = &fake->gpus[slot];
-    if (fake->functions[id].gpu_latency_us[slot])
-        wait_as_told(&fake->functions[id], &fake->functions[id].gpu_latency_us[slot]);
+    if (fake->functions[id].gpu_latency_us[fake_slot_of(*gpu)])
+        wait_as_told(&fake->functions[id], &fake->functions[id].gpu_latency_us[fake_slot_of(*gpu)]);
     if ((*gpu)->error)
         return (*gpu)->error;
-    return fake->functions[id].gpu_error[slot];
+    return fake->functions[id].gpu_error[fake_slot_of(*gpu)];
+}
+
+/* Most functions know no part of a GPU. */
+int fake_enter_whole_gpu(enum fake_function_id id, fake_handle handle, struct fake_gpu **gpu)
+{
+    int error = fake_enter_gpu(id, handle, gpu);
+
+    return error ? error : fake_part_of(handle) ? NVML_NOT_SUPPORTED : NVML_SUCCESS;
 }
