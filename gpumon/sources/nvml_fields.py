@@ -62,7 +62,7 @@ class NumberField(Field):
         name: str,
         handle: int,
         *,
-        kind: int | None = None,
+        kind: int | tuple[int, ...] = (),
         number: ctypes.c_uint | ctypes.c_ulonglong | None = None,
     ) -> None:
         """Bind the call.
@@ -71,12 +71,13 @@ class NumberField(Field):
             library: NVML, opened.
             name: The C function.
             handle: Which GPU.
-            kind: The enumerator between handle and answer, where there is one.
+            kind: The enumerators between handle and answer, or the only one.
             number: Room for the answer, 32 bits unless given.
         """
         self._number = ctypes.c_uint() if number is None else number
         address = (ctypes.c_void_p, ctypes.addressof(self._number))
-        which = () if kind is None else ((ctypes.c_int, kind),)
+        kinds = (kind,) if isinstance(kind, int) else kind
+        which = ((ctypes.c_int, one) for one in kinds)
         super().__init__(library, name, (ctypes.c_void_p, handle), *which, address)
 
     def read(self) -> int | None:
@@ -101,6 +102,38 @@ class PairField(Field):
     def read(self) -> int | None:
         """The first number; ``None`` where there is no answer."""
         return self._numbers[0] if self.ask() else None
+
+
+class TemperatureField(Field):
+    """The core's temperature in degrees, as newer drivers give it: signed, in a structure."""
+
+    def __init__(self, library: NvmlLibrary, handle: int) -> None:
+        self._room = pynvml.c_nvmlTemperature_v1_t()
+        self._room.version = pynvml.nvmlTemperature_v1
+        self._room.sensorType = pynvml.NVML_TEMPERATURE_GPU
+        where = (ctypes.c_void_p, ctypes.addressof(self._room))
+        super().__init__(library, "nvmlDeviceGetTemperatureV", (ctypes.c_void_p, handle), where)
+
+    def read(self) -> int | None:
+        """The degrees; ``None`` where there is no answer."""
+        return int(self._room.temperature) if self.ask() else None
+
+
+class NewestField:
+    """Several functions that tell the same: the first that the driver has is the one asked."""
+
+    def __init__(self, *fields: NumberField | TemperatureField) -> None:
+        """Take the fields, the newest first."""
+        self._fields = list(fields)
+
+    def read(self) -> int | None:
+        """The answer; ``None`` where there is none."""
+        while self._fields:
+            answer = self._fields[0].read()
+            if answer is not None or self._fields[0].supported:
+                return answer
+            del self._fields[0]
+        return None
 
 
 class MemoryField:

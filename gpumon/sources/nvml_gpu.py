@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import ctypes
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.core.device import Device
 from gpumon.core.sample import ActivitySample, BusySample, GpuSample, ProcessSample
 from gpumon.core.units import NS_PER_S
-from gpumon.sources.nvml_binding import SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NOTHING_NEW, PERMANENT, SUCCESS, NvmlLibrary
 from gpumon.sources.nvml_busy import BusyTrack
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NvmlOptions
 from gpumon.sources.nvml_clock import Entry, StampClock
 from gpumon.sources.nvml_fields import MemoryField, NumberField, PairField
-from gpumon.sources.nvml_processes import ProcessField, process_field
 from gpumon.sources.nvml_gpm import GpmTrack
+from gpumon.sources.nvml_processes import ProcessField, process_field
+from gpumon.sources.nvml_slow import SlowFields
 from gpumon.sources.nvml_sweep import RingSweep
 from gpumon.sources.nvml_trouble import gpu_trouble
 
-_TEMPERATURE_GPU: Final = 0
-_CLOCK_SM: Final = 1
-_HERTZ_PER_MEGAHERTZ: Final = 1_000_000
 _LOOK_AGAIN_NS: Final = 10 * NS_PER_S
+_ASK_AGAIN_NS: Final = 60 * NS_PER_S
+_NOT_PERMITTED: Final = 4
 
 _new: Final = tuple.__new__
 
@@ -30,12 +30,14 @@ EntriesOf = Callable[[], Iterable[Entry]]
 """Gives what is new in a GPU's ring, oldest first."""
 
 
-def describe(library: NvmlLibrary, handle: int, index: int) -> Device | None:
+def describe(
+    library: NvmlLibrary, handle: int, index: int, options: NvmlOptions = DEFAULT_OPTIONS
+) -> Device | None:
     """Who that GPU is; ``None`` if it does not even say its UUID."""
     uuid = library.text("nvmlDeviceGetUUID", handle)
     if uuid is None:
         return None
-    memory = MemoryField(library, handle).read()
+    memory = MemoryField(library, handle).read() if "memory" in options.fields else None
     return Device(
         uuid=uuid,
         index=index,
@@ -77,6 +79,7 @@ class NvmlGpu:
         refresh_at_ns: When the slow values are due again; 0 before the first.
         gpm: Tells its activity; ``None`` where nobody wants to know.
         activity: How much of it worked, over the newest stretch that is known.
+        slow: What it says every few seconds.
     """
 
     gpm: GpmTrack | None = None
@@ -88,9 +91,12 @@ class NvmlGpu:
         handle: int,
         device: Device,
         options: NvmlOptions = DEFAULT_OPTIONS,
+        *,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.options = options
         self.track = BusyTrack()
+        self.slow = SlowFields(options, monotonic_ns)
         self._failed_at_ns = 0
         self.attach(library, handle, device)
 
@@ -101,25 +107,14 @@ class NvmlGpu:
         self.use_gpm(None)
         self._rates = PairField(library, "nvmlDeviceGetUtilizationRates", handle, apart=False)
         self._mig = PairField(library, "nvmlDeviceGetMigMode", handle, apart=True)
-        self._temperature = NumberField(
-            library, "nvmlDeviceGetTemperature", handle, kind=_TEMPERATURE_GPU
-        )
-        self._clock = NumberField(library, "nvmlDeviceGetClockInfo", handle, kind=_CLOCK_SM)
-        self._energy = NumberField(
-            library, "nvmlDeviceGetTotalEnergyConsumption", handle, number=ctypes.c_ulonglong()
-        )
         self._index = NumberField(library, "nvmlDeviceGetIndex", handle)
-        self._memory = MemoryField(library, handle)
+        self.slow.bind(library, handle)
         self._processes: ProcessField | None = process_field(library, handle, self.options)
         self.failure = self.gone = SUCCESS
-        self.has_ring = self.has_power = True
+        self.has_ring, self.has_power = True, "power" in self.options.fields
         self.in_parts = False
         self.refresh_at_ns = 0
-        self._look_again_at_ns = 0
-        self._memory_used_bytes: int | None = None
-        self._temperature_celsius: float | None = None
-        self._sm_clock_hertz: float | None = None
-        self._energy_joules: float | None = None
+        self._look_again_at_ns = self._ask_again_at_ns = 0
         self._process_samples: tuple[ProcessSample, ...] | None = None
         self.track.forget_position()
 
@@ -137,25 +132,35 @@ class NvmlGpu:
             self.gpm.close()
         self.gpm, self.activity = gpm, None
 
+    def release(self) -> None:
+        """Free what it holds in the driver."""
+        if self.gpm is not None:
+            self.gpm.close()
+
+    @property
+    def rejected(self) -> int:
+        """Values refused so far, because no device can have meant them."""
+        return self.track.rejected + self.slow.rejected
+
     # -- each tick -----------------------------------------------------------
 
     def sample(self, busy: Iterable[BusySample], milliwatts: int | None) -> GpuSample:
         """What this GPU says in this tick."""
-        percent = self.track.percent
+        percent, slow = self.track.percent, self.slow
         return _new(  # in the order of its fields; its own constructor takes twice as long
             GpuSample,
             (
                 self.device,
                 tuple(busy),
                 None if percent is None else percent / 100,
-                self._memory_used_bytes,
+                slow.memory_used_bytes,
                 None if milliwatts is None else milliwatts / 1000,
-                self._temperature_celsius,
-                self._sm_clock_hertz,
-                self._energy_joules,
+                slow.temperature_celsius,
+                slow.sm_clock_hertz,
+                slow.energy_joules,
                 self._process_samples,
                 None,
-                None,
+                slow.details,
                 self.activity,
                 (),
             ),
@@ -202,6 +207,9 @@ class NvmlGpu:
         percent = self._rates.read()
         if percent is None:
             track.percent = None
+            code = self._rates.code
+            if not (self.has_ring or code in PERMANENT or code in NOTHING_NEW):
+                self.failure = code  # it is this call then that notices a GPU that is gone
             return ()
         since_ns = max(moment.steady_since_ns, self._failed_at_ns)
         return track.cover(percent, since_ns, moment.now_ns)
@@ -224,19 +232,55 @@ class NvmlGpu:
 
     def refresh(self, now_ns: int) -> None:
         """Read what changes slowly: some of these calls take milliseconds on real boards."""
-        memory = self._memory.read()
-        self._memory_used_bytes = memory[0] if memory else None
-        self._temperature_celsius = self._temperature.read()
-        megahertz = self._clock.read()
-        self._sm_clock_hertz = None if megahertz is None else megahertz * _HERTZ_PER_MEGAHERTZ
-        millijoules = self._energy.read()
-        self._energy_joules = None if millijoules is None else millijoules / 1000
+        self.slow.read(now_ns)
         processes = self._processes
         self._process_samples = None if processes is None else processes.read(now_ns)
 
+    def read_activity(self) -> None:
+        """Ask how much of it worked since it was asked before."""
+        if self.gpm is not None:
+            self.activity = None if self.in_parts else self.gpm.read()
+            self.track.rejected += self.gpm.newly_rejected()
+
+    @property
+    def is_dark(self) -> bool:
+        """Whether no call tells its utilisation."""
+        return not (self.has_ring or self._rates.supported)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a tick asks it anything."""
+        return self.has_power or not (self.in_parts or self.is_dark)
+
+    @property
+    def trouble(self) -> str | None:
+        """What its user should do to see its utilisation; ``None``: nothing would help."""
+        is_unknown = self.track.percent is None and not self.in_parts
+        forbidden = is_unknown and self._rates.code == _NOT_PERMITTED
+        return gpu_trouble(_NOT_PERMITTED) if forbidden else None
+
+    def ask_again(self, now_ns: int) -> bool:
+        """Give what every figure hangs on another chance; say whether a tick asks for more now.
+
+        A call that is not supported or not permitted may be so only for a
+        while: during a reset, or until somebody grants a right.
+        """
+        if self.has_ring and self.has_power and self._rates.supported:
+            self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
+            return False
+        if now_ns < self._ask_again_at_ns and (self.in_parts or not self.is_dark):
+            return False
+        self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
+        had_all = self.has_ring and self.has_power
+        self.has_ring = self.has_power = self._rates.supported = True
+        return not had_all
+
     def notice_parts(self) -> bool:
         """Ask for the MIG mode; say whether it changed."""
-        in_parts = self._mig.read() == 1
+        mode = self._mig.read()
+        if mode is None and self._mig.supported:
+            return False  # no answer now: what is known holds
+        in_parts = mode == 1
         if self.in_parts == in_parts:
             return False
         self.in_parts = in_parts
