@@ -50,6 +50,17 @@ class RingRecords(Sequence[RingEvent]):
         self.is_in_order = stamps_ns == sorted(stamps_ns)
         self._events: tuple[RingEvent, ...] | None = None
 
+    @classmethod
+    def of_columns(
+        cls, kinds: bytes, phases: bytes, stamps_ns: list[int], values: array[int]
+    ) -> RingRecords:
+        """Records that were kept as columns, all of one length, kinds and phases known ones."""
+        raw = bytearray(RECORD_BYTES * len(kinds))
+        raw[_KIND_BYTE::RECORD_BYTES] = kinds
+        raw[_PHASE_BYTE::RECORD_BYTES] = phases
+        raw[_MODE_BYTE::RECORD_BYTES] = bytes(value & 0xFF for value in values)
+        return cls(bytes(raw), stamps_ns, values)
+
     def __len__(self) -> int:
         return len(self.kinds)
 
