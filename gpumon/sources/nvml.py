@@ -73,6 +73,7 @@ class NvmlSource:
         self._inventory_at_ns = 0
         self._refresh_at_ns = 0
         self._fast_is_old = False
+        self._trouble: str | None = None
         self._reopening = Reopening(clock.monotonic_ns)
         self._open()
 
@@ -103,10 +104,7 @@ class NvmlSource:
         stamps, fast = self._stamps, self._fast
         jump_ns = stamps.tick()
         if jump_ns:
-            # Every position stays at its instant; and after a jump forward,
-            # what was not fetched yet carries older stamps.
-            for gpu in self._inventory.gpus:
-                gpu.track.shift(jump_ns)
+            self._shift(jump_ns)
         pace = self._pace
         if not pace.usual_from_ns <= stamps.silence_ns <= pace.usual_to_ns:
             pace.step(stamps.silence_ns, stamps.ticked_at_ns)
@@ -119,12 +117,20 @@ class NvmlSource:
         if is_due:
             self._refresh(library, now_ns)
         samples = fast.samples(stamps, pace.steady_since_ns, now_ns)
+        if fast.failed_late:
+            self._give_up_if_all_failed(fast, now_ns)
         if self._fast_is_old:
             self._arrange(library)
         rejected = self._newly_rejected() if fast.took_care or is_due else 0
         # In the order of its fields; its own constructor would be one function more.
-        told = (samples, rejected, self._call_seconds, None, self._call_counts)
+        told = (samples, rejected, self._call_seconds, self._trouble, self._call_counts)
         return _new(Frame, (self._monotonic_ns(), *told))
+
+    def _shift(self, jump_ns: int) -> None:
+        # Every position stays at its instant; and after a jump forward,
+        # what was not fetched yet carries older stamps.
+        for gpu in self._inventory.gpus:
+            gpu.track.shift(jump_ns)
 
     def _arrange(self, library: NvmlLibrary) -> None:
         self._devices = self._inventory.devices
@@ -206,6 +212,7 @@ class NvmlSource:
                 one.refresh(now_ns)
             if isinstance(one, NvmlGpu):
                 changed |= self._has_changed(library, one)
+                self._fast_is_old |= one.ask_again(now_ns)
         if now_ns >= self._inventory_at_ns:
             self._inventory_at_ns = now_ns + self._slow_ns
             changed |= inventory.is_outdated(library)
@@ -214,6 +221,8 @@ class NvmlSource:
                 self._take_inventory(library)
         if not self._fast.failed:
             self._reopening.was_read()
+        troubles = ((gpu.device.index, gpu.trouble) for gpu in inventory.gpus)
+        self._trouble = next((f"GPU {index}: {text}" for index, text in troubles if text), None)
         self._add_up_calls(library)
         due_ns = [one.refresh_at_ns for one in inventory.devices]
         self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + NS_PER_S // 2)

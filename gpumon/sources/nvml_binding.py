@@ -32,6 +32,9 @@ VERSION_MISMATCH: Final = 18
 PERMANENT: Final = frozenset({3, 4, FUNCTION_NOT_FOUND, 25, 26})
 """Not supported, not permitted, not in this driver: asked once, not again."""
 
+NOTHING_NEW: Final = frozenset({SUCCESS, NOT_FOUND, 21})
+"""The question was understood, and there is nothing to say."""
+
 GENERAL: Final = frozenset({UNINITIALIZED, 2, 9, 12, 17, 18, 999})
 """If every GPU answers one of these, it is the driver that is gone and no GPU."""
 

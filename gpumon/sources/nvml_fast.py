@@ -130,7 +130,8 @@ class FastRound:
             )
             if busy is None:
                 self.took_care = True
-                if gpu.failure:
+                failed: int = gpu.failure
+                if failed:
                     samples.append(gpu.failed_sample(now_ns))
                     continue
                 if not learned:
