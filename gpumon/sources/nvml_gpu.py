@@ -265,7 +265,8 @@ class NvmlGpu:
         A call that is not supported or not permitted may be so only for a
         while: during a reset, or until somebody grants a right.
         """
-        if self.has_ring and self.has_power and self._rates.supported:
+        has_all = self.has_ring and self.has_power and self._rates.supported
+        if has_all or not self._ask_again_at_ns:
             self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
             return False
         if now_ns < self._ask_again_at_ns and (self.in_parts or not self.is_dark):
