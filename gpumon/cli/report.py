@@ -153,7 +153,7 @@ def _judge(report: Report, limit_percent: float | None) -> int:
         print("gpumon: nothing to judge: no GPU was observed", file=sys.stderr)
         return 1
     above = [
-        f"GPU {gpu.index} ({in_percent(gpu.verdict.starved_ratio, limit_percent / 100.0)})"
+        f"GPU {gpu.label} ({in_percent(gpu.verdict.starved_ratio, limit_percent / 100.0)})"
         for gpu in report.gpus
         if gpu.verdict.starved_ratio is not None
         and 100.0 * gpu.verdict.starved_ratio > limit_percent

@@ -16,9 +16,10 @@ from gpumon.core.advice_texts import (
     within_step_text,
 )
 from gpumon.core.figures import counted, in_percent, in_seconds, listed
+from gpumon.core.fill_texts import under_filled_advice
 from gpumon.core.imbalance_texts import imbalance_bound, imbalance_text
 from gpumon.core.phase import IdleCause
-from gpumon.core.report import Advice, GpuReport, RunReport
+from gpumon.core.report import Advice, GpuReport, RunReport, judged
 from gpumon.core.totals import GpuTotals
 from gpumon.core.units import seconds
 from gpumon.core.verdict import VerdictName
@@ -35,8 +36,9 @@ Rule = Callable[[Sequence[GpuReport], Sequence[RunReport]], str]
 def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice, ...]:
     """What to change, the greatest loss first.
 
-    A healthy GPU is left alone. A GPU that was not in use loses nothing by
-    definition: the advice on it comes last.
+    A healthy GPU is left alone, unless it is busy and under-filled: that costs
+    no time, and comes after all that does. A GPU that was not in use loses
+    nothing by definition: the advice on it comes last.
 
     Args:
         gpus: The GPUs of a report.
@@ -53,8 +55,8 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         else _advice_on(cause, hit, runs)
         for cause, hit in by_loss
     ]
-    unused = _unused_gpus(gpus, runs)
-    return (*found, unused) if unused is not None else tuple(found)
+    without_loss = (under_filled_advice(gpus, runs), _unused_gpus(gpus, runs))
+    return (*found, *(advice for advice in without_loss if advice is not None))
 
 
 def speedup_upper_bound(in_use_ns: int, lost_ns: int) -> float:
@@ -118,13 +120,13 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
     worst_first = sorted(gpus, key=lambda gpu: -gpu.totals.idle_ns[cause])
     shares = [_share(cause, gpu) for gpu in worst_first]
     sentences = [f"Idle, {WORD_OF_CAUSE[cause]}: {listed(shares, most=3)}."]
-    index, worst = worst_first[0].index, worst_first[0].totals
+    label, worst = worst_first[0].label, worst_first[0].totals
     in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and worst.gaps.count
     # A GPU's pauses are of all causes: they are evidence of the greatest alone.
     if in_pauses and cause is _main_loss(worst):
         median = f", median {in_seconds(worst.gaps.p50_ns)}" if worst.gaps.p50_ns else ""
         sentences.append(
-            f"GPU {index} paused {counted(worst.gaps.count, 'time', 'times')}"
+            f"GPU {label} paused {counted(worst.gaps.count, 'time', 'times')}"
             f"{median}, longest {in_seconds(worst.gaps.longest_ns)}."
         )
     if cause is IdleCause.INPUT_WAIT and hides_much(worst):
@@ -149,18 +151,20 @@ def _share(cause: IdleCause, gpu: GpuReport) -> str:
     lost_ns, whole_ns = gpu.totals.idle_ns[cause], _working_ns(gpu, cause)
     whole = "of start-up and use" if cause is IdleCause.START_UP else "in use"
     return (
-        f"GPU {gpu.index} for {in_seconds(lost_ns)} of {in_seconds(whole_ns)} {whole} "
+        f"GPU {gpu.label} for {in_seconds(lost_ns)} of {in_seconds(whole_ns)} {whole} "
         f"({in_percent(lost_ns / whole_ns if whole_ns else None)})"
     )
 
 
 def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice | None:
     unused = [
-        gpu for gpu in gpus if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.error is None
+        gpu
+        for gpu in judged(gpus)
+        if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.error is None
     ]
     if not unused:
         return None
-    names = listed([f"GPU {gpu.index}" for gpu in unused])
+    names = listed([f"GPU {gpu.label}" for gpu in unused])
     in_use = in_seconds(max(gpu.totals.in_use_ns for gpu in unused))
     observed = in_seconds(max(gpu.totals.observed_ns for gpu in unused))
     return Advice(

@@ -119,7 +119,7 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     if runs and _most_is_outside(gpus, runs):
         return (
             "Most of this is not the time of the runs in this report: tag whatever else "
-            f"uses {listed([f'GPU {gpu.index}' for gpu in gpus])}, too."
+            f"uses {listed([f'GPU {gpu.label}' for gpu in gpus])}, too."
         )
     missing = _missing_tags(_concerned(gpus, runs))
     if missing:
@@ -204,7 +204,7 @@ def _text_for_too_short(worked: Sequence[GpuReport], runs: Sequence[RunReport]) 
 
 
 def _names_and_pronoun(gpus: Sequence[GpuReport]) -> tuple[str, str]:
-    return listed([f"GPU {gpu.index}" for gpu in gpus]), "it" if len(gpus) == 1 else "them"
+    return listed([f"GPU {gpu.label}" for gpu in gpus]), "it" if len(gpus) == 1 else "them"
 
 
 def _concerned(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> list[RunReport]:

@@ -27,7 +27,7 @@ def imbalance_text(
         gpus: All of the report.
         runs: All of the report.
     """
-    names = {gpu.uuid: gpu.index for gpu in gpus if gpu.uuid is not None}
+    names = {gpu.uuid: gpu.label for gpu in gpus if gpu.uuid is not None}
     sentences = [
         " ".join(_of_job(balance, waiting, names, [run for run in runs if run.job == job]))
         for job, balance in _concerned(waiting, runs)
@@ -58,47 +58,47 @@ def imbalance_bound(waiting: Sequence[GpuReport], runs: Sequence[RunReport]) -> 
     return max(bounds)
 
 
-def shares_text(parts: Mapping[str, float], index_of: Mapping[str, int]) -> str:
+def shares_text(parts: Mapping[str, float], label_of: Mapping[str, str]) -> str:
     """Parts of a batch, or of a time, as one reads them.
 
-    >>> shares_text({"GPU-a": 0.6, "GPU-b": 0.4}, {"GPU-a": 0, "GPU-b": 1})
+    >>> shares_text({"GPU-a": 0.6, "GPU-b": 0.4}, {"GPU-a": "0", "GPU-b": "1"})
     'GPU 0 60 % and GPU 1 40 %'
     """
-    named = [f"{_name(uuid, index_of)} {in_percent(part)}" for uuid, part in parts.items()]
+    named = [f"{_name(uuid, label_of)} {in_percent(part)}" for uuid, part in parts.items()]
     return listed(named, most=8)
 
 
 def _of_job(
     balance: JobBalance,
     waiting: Sequence[GpuReport],
-    index_of: Mapping[str, int],
+    label_of: Mapping[str, str],
     runs: Sequence[RunReport],
 ) -> Iterator[str]:
     name, busy = listed([run.run for run in runs]), balance.busy_ratios
     since = " since its ratios last changed" if any(run.ratio_changes for run in runs) else ""
     if balance.is_level:
         yield (
-            f"The GPUs of {name} are level{since}, busy {shares_text(busy, index_of)} of the time "
+            f"The GPUs of {name} are level{since}, busy {shares_text(busy, label_of)} of the time "
             "in training steps: leave the ratios as they are."
         )
         return
     slowest = max(busy, key=lambda uuid: busy[uuid])
     waits = [
-        f"GPU {gpu.index} ({in_seconds(_waited_ns(gpu))})"
+        f"GPU {gpu.label} ({in_seconds(_waited_ns(gpu))})"
         for gpu in waiting
         if gpu.uuid in busy and gpu.uuid != slowest
     ]
     if waits:
-        yield f"In {name}, {listed(waits)} waited for {_name(slowest, index_of)}."
+        yield f"In {name}, {listed(waits)} waited for {_name(slowest, label_of)}."
     yield (
-        f"Of the time in training steps{since} they were busy {shares_text(busy, index_of)} "
+        f"Of the time in training steps{since} they were busy {shares_text(busy, label_of)} "
         f"(skew {in_percent(balance.skew_ratio)})."
     )
-    yield _what_to_write(balance, index_of, runs)
+    yield _what_to_write(balance, label_of, runs)
 
 
 def _what_to_write(
-    balance: JobBalance, index_of: Mapping[str, int], runs: Sequence[RunReport]
+    balance: JobBalance, label_of: Mapping[str, str], runs: Sequence[RunReport]
 ) -> str:
     levelled = balance.levelled_ratios
     if levelled is None:
@@ -111,7 +111,7 @@ def _what_to_write(
         ratios = simple_ratios([*levelled.values()])
         return (
             f"How batches are split is not known; if evenly, {_colons(ratios)} would level them: "
-            f"{_call(ratios, levelled, index_of, runs)}."
+            f"{_call(ratios, levelled, label_of, runs)}."
         )
     ratios = simple_ratios([*levelled.values()])
     if balance.is_told and balance.shares is not None:
@@ -119,36 +119,36 @@ def _what_to_write(
         keeper = "a `RatioBalancer`" if len(runs) == 1 else "`RatioSampler.level`"
         return (
             f"Batches are split {now}; split them {_colons(ratios)}: "
-            f"{_call(ratios, levelled, index_of, runs)}, or let {keeper} find "
+            f"{_call(ratios, levelled, label_of, runs)}, or let {keeper} find "
             "and keep the ratios while it trains."
         )
     return (
         f"Batches are split evenly; split them {_colons(ratios)}: "
-        f"{_call(ratios, levelled, index_of, runs)}."
+        f"{_call(ratios, levelled, label_of, runs)}."
     )
 
 
 def _call(
     ratios: Sequence[int],
     levelled: Mapping[str, float],
-    index_of: Mapping[str, int],
+    label_of: Mapping[str, str],
     runs: Sequence[RunReport],
 ) -> str:
     """The line to write, where the training's framework has one."""
     if all(run.framework == _KERAS_ON_TENSORFLOW for run in runs) and len(runs) == 1:
-        gpus = [index_of[uuid] for uuid in levelled if uuid in index_of]
-        return f"`multi_gpu_model(model, gpus={gpus}, ratios={list(ratios)})`"
+        gpus = ", ".join(label_of[uuid] for uuid in levelled if uuid in label_of)
+        return f"`multi_gpu_model(model, gpus=[{gpus}], ratios={list(ratios)})`"
     if sorted(run.rank for run in runs) == list(range(len(ratios))):
         return f"`RatioSampler(dataset, batch_size, ratios={list(ratios)})`, ratios by rank"
-    return f"{listed([_name(uuid, index_of) for uuid in levelled])} in this order"
+    return f"{listed([_name(uuid, label_of) for uuid in levelled])} in this order"
 
 
 def _colons(ratios: Sequence[int]) -> str:
     return ":".join(map(str, ratios))
 
 
-def _name(uuid: str, index_of: Mapping[str, int]) -> str:
-    return f"GPU {index_of[uuid]}" if uuid in index_of else uuid
+def _name(uuid: str, label_of: Mapping[str, str]) -> str:
+    return f"GPU {label_of[uuid]}" if uuid in label_of else uuid
 
 
 def _concerned(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+from gpumon.core.fill import GpuFill
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.totals import GpuTotals
 from gpumon.core.verdict import Verdict
+
+UNDER_FILLED: Final = "under_filled"
+"""The cause in an ``Advice`` on GPUs of which little works while they are busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,11 +20,13 @@ class Advice:
     """One thing to change, and the most it can gain.
 
     Attributes:
-        cause: Name of the ``IdleCause`` it would remove.
-        lost_seconds: What that cause cost, over all GPUs.
+        cause: Name of the ``IdleCause`` it would remove, or ``UNDER_FILLED``.
+        lost_seconds: What that cause cost, over all GPUs; 0 of GPUs that are
+            busy and under-filled, for no time is lost.
         speedup_upper_bound: In-use time / (in-use time - lost): the run can
             become at most this many times faster. At least 1. Of ``imbalance``,
             where the shares are known, only what level GPUs would win counts.
+            Of ``UNDER_FILLED`` it is 1: nobody knows it, so nothing is promised.
         evidence: The observation it rests on, with figures.
         text: What to do.
     """
@@ -35,13 +43,17 @@ class GpuReport:
     """One GPU's part of a report.
 
     Attributes:
-        index: As the source counts.
+        index: As the source counts; of a MIG instance, its GPU's.
         uuid: ``None`` where the source does not say.
         name: Likewise.
         totals: Where its time went. Times in intervals count from the
             report's ``origin_ns``.
         verdict: What that amounts to.
         error: Why it cannot be read now; ``None`` where it can.
+        fill: How much of it worked while it was busy; ``None`` where nothing tells.
+        mig_enabled: Whether it is cut into MIG instances, and they do the work.
+        parent_uuid: The GPU that this MIG instance is a part of; ``None`` for a GPU.
+        mig_index: Which of its instances; ``None`` for a GPU.
     """
 
     index: int
@@ -50,6 +62,31 @@ class GpuReport:
     totals: GpuTotals
     verdict: Verdict
     error: str | None = None
+    fill: GpuFill | None = None
+    mig_enabled: bool = False
+    parent_uuid: str | None = None
+    mig_index: int | None = None
+
+    @property
+    def label(self) -> str:
+        """How people number it: ``"0"``, and ``"0:1"`` for a MIG instance."""
+        return str(self.index) if self.mig_index is None else f"{self.index}:{self.mig_index}"
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether MIG is on: then its instances work, and of itself nothing is to be said."""
+        return self.mig_enabled and self.error is None
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether it is a MIG instance that has not told how busy it is: unknown, not idle."""
+        is_instance = self.parent_uuid is not None
+        return is_instance and not self.totals.observed_ns and self.error is None
+
+
+def judged(gpus: Sequence[GpuReport]) -> list[GpuReport]:
+    """The GPUs that there is a verdict on: without those cut by MIG, and mute instances."""
+    return [gpu for gpu in gpus if not (gpu.is_cut or gpu.is_mute)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

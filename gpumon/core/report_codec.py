@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from gpumon.core.fill_codec import decode_fill, encode_fill
 from gpumon.core.intervals import Interval
 from gpumon.core.job_balance import JobBalance, balances
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, IdleCause, phase_named
-from gpumon.core.report import Advice, GpuReport, Report, RunReport
+from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, Report, RunReport
 from gpumon.core.totals import GapTotals, GpuTotals
 from gpumon.core.units import nanoseconds, seconds
 from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
@@ -65,6 +66,7 @@ def _encode_gpu(gpu: GpuReport, origin_ns: int) -> dict[str, Any]:
     totals, verdict = gpu.totals, gpu.verdict
     return {
         "index": gpu.index,
+        "label": gpu.label,
         "uuid": _text_or_none(gpu.uuid),
         "name": _text_or_none(gpu.name),
         "error": _text_or_none(gpu.error),
@@ -76,7 +78,8 @@ def _encode_gpu(gpu: GpuReport, origin_ns: int) -> dict[str, Any]:
         "in_use_busy_seconds": seconds(totals.in_use_busy_ns),
         # The schema promises numbers: nothing of nothing was lost, and nothing is unexplained.
         "busy_ratio": totals.busy_ns / totals.observed_ns if totals.observed_ns else 0.0,
-        "coverage_ratio": 1.0 if verdict.coverage_ratio is None else verdict.coverage_ratio,
+        # But of a GPU that is cut by MIG, and of a mute part of one, nothing is known.
+        "coverage_ratio": _coverage(gpu),
         "pattern": verdict.pattern.value,
         "verdict": verdict.name.value,
         "severity": verdict.severity.value,
@@ -102,7 +105,17 @@ def _encode_gpu(gpu: GpuReport, origin_ns: int) -> dict[str, Any]:
         "input_wait_by_reason": {
             reason: seconds(ns) for reason, ns in totals.input_wait_by_reason_ns.items()
         },
+        "fill": encode_fill(gpu.fill),
+        "mig_enabled": gpu.mig_enabled,
+        "parent_uuid": _text_or_none(gpu.parent_uuid),
+        "mig_index": gpu.mig_index,
     }
+
+
+def _coverage(gpu: GpuReport) -> float:
+    if gpu.verdict.coverage_ratio is not None:
+        return gpu.verdict.coverage_ratio
+    return 0.0 if gpu.is_cut or gpu.is_mute else 1.0
 
 
 def _encode_gaps(gaps: GapTotals) -> dict[str, Any]:
@@ -203,6 +216,10 @@ def _decode_gpu(gpu: Mapping[str, Any]) -> GpuReport:
         totals=totals,
         verdict=_decode_verdict(gpu),
         error=_text_or_none(gpu.get("error")),
+        fill=decode_fill(gpu.get("fill")),
+        mig_enabled=bool(gpu.get("mig_enabled", False)),
+        parent_uuid=_text_or_none(gpu.get("parent_uuid")),
+        mig_index=None if gpu.get("mig_index") is None else int(gpu["mig_index"]),
     )
 
 
@@ -259,12 +276,16 @@ def _decode_ratios(ratios: Mapping[str, object]) -> dict[str, float]:
 
 def _decode_advice(advice: Mapping[str, Any]) -> Advice:
     return Advice(
-        cause=IdleCause(advice["cause"]).value,
+        cause=_advice_cause(advice["cause"]),
         lost_seconds=float(advice["lost_seconds"]),
         speedup_upper_bound=float(advice["speedup_upper_bound"]),
         evidence=str(advice["evidence"]),
         text=str(advice["text"]),
     )
+
+
+def _advice_cause(name: object) -> str:
+    return UNDER_FILLED if name == UNDER_FILLED else IdleCause(name).value
 
 
 def _ns(duration_s: object) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gpumon.core.advice import advise
+from gpumon.core.fill import fill_since
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import Report
 from gpumon.core.totals import GapTotals, GpuTotals
@@ -94,11 +95,13 @@ def report_since(before: Report, after: Report) -> Report:
         before: The earlier report.
         after: The later one; its clock and its names are kept.
     """
-    earlier = {gpu.uuid: gpu.totals for gpu in before.gpus}
+    earlier = {gpu.uuid: gpu for gpu in before.gpus}
     gpus = []
     for gpu in after.gpus:
-        totals = totals_since(earlier.get(gpu.uuid, GpuTotals()), gpu.totals)
-        gpus.append(replace(gpu, totals=totals, verdict=judge(totals)))
+        was = earlier.get(gpu.uuid)
+        totals = totals_since(GpuTotals() if was is None else was.totals, gpu.totals)
+        fill = fill_since(None if was is None else was.fill, gpu.fill)
+        gpus.append(replace(gpu, totals=totals, verdict=judge(totals), fill=fill))
     known = {(run.run, run.pid): run for run in before.runs}
     runs = tuple(run for run in after.runs if known.get((run.run, run.pid)) != run)
     return replace(

@@ -11,6 +11,7 @@ import json
 import math
 from typing import Any, Final
 
+from gpumon.core.fill_codec import encode_fill
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, PHASES
 from gpumon.core.sample import GpuSample
@@ -89,6 +90,10 @@ def _gpu_document(gpu: GpuState) -> dict[str, Any]:
         "last_sample_ns": gpu.last_sample_at_ns,
         "verdict": gpu.verdict.name.value,
         "error": _text_or_none(gpu.error),
+        "label": gpu.device.label,
+        "mig_enabled": gpu.device.mig_enabled,
+        "parent_uuid": _text_or_none(gpu.device.parent_uuid),
+        "fill": None if gpu.fill is None else encode_fill(gpu.fill),
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpumon.core.advice import WORD_OF_CAUSE
 from gpumon.core.figures import in_percent, in_seconds
 from gpumon.core.phase import CAUSES, IdleCause
-from gpumon.core.report import Report
+from gpumon.core.report import UNDER_FILLED, Report
 from gpumon.core.units import seconds
 from gpumon.outlets.report_headline import main_advice, verdict_line
 from gpumon.outlets.text_style import TextStyle, wrapped
@@ -99,7 +99,7 @@ def _gain(before: Report, after: Report) -> list[str]:
         )
     advice = main_advice(before)
     # To train for longer, or to give a GPU back, promises no speed.
-    if advice is not None and advice.cause != IdleCause.NOT_IN_USE.value:
+    if advice is not None and advice.lost_seconds > 0.0:
         bound = advice.speedup_upper_bound
         text += f" The advice on {WORD_OF_CAUSE[IdleCause(advice.cause)]} said: "
         text += f"at most {bound:.2f} times; {_what_became_of(bound, measured)}."
@@ -124,7 +124,8 @@ def _verdicts(before: Report, after: Report, titles: tuple[str, str]) -> list[st
 
 def _main_cause(report: Report) -> IdleCause | None:
     advice = main_advice(report)
-    return None if advice is None else IdleCause(advice.cause)
+    is_loss = advice is not None and advice.cause != UNDER_FILLED
+    return IdleCause(advice.cause) if advice is not None and is_loss else None
 
 
 def _row(title: str, *cells: str) -> str:

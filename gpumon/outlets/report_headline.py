@@ -7,9 +7,11 @@ from typing import Final
 
 from gpumon.core.advice import WORD_OF_CAUSE
 from gpumon.core.figures import counted, in_percent, in_seconds, listed
+from gpumon.core.fill import is_under_filled
+from gpumon.core.fill_texts import fill_claim, fill_reason
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import IdleCause
-from gpumon.core.report import Advice, GpuReport, Report
+from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, Report, judged
 from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.verdict import Severity, VerdictName
 
@@ -27,20 +29,33 @@ LOSS_LIMITS: Final = (DEFAULT_SETTINGS.lost_share, DEFAULT_SETTINGS.high_share)
 
 
 def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
-    """The GPU that the headline speaks of: the one that lost most in the gravest way."""
-    if not gpus:
-        return None
-    readable = [gpu for gpu in gpus if gpu.error is None]
-    return min(readable or gpus, key=lambda gpu: (_is_well(gpu), -gpu.totals.lost_ns, _rank(gpu)))
+    """The GPU that the headline speaks of: the one that lost most in the gravest way.
+
+    Where none lost enough for a word, one that is under-filled. A GPU that is
+    cut by MIG, and an instance that does not tell how busy it is, are no part
+    of it; ``None`` where there is no other.
+    """
+    known = judged(gpus)
+    readable = [gpu for gpu in known if gpu.error is None] or known
+    return min(readable, key=_how_well, default=None)
+
+
+def _how_well(gpu: GpuReport) -> tuple[bool, bool, int, int]:
+    is_well = _is_well(gpu)
+    is_full = not (is_well and is_under_filled(gpu.fill))
+    return is_well, is_full, -gpu.totals.lost_ns, _rank(gpu)
 
 
 def verdict_line(report: Report) -> str:
     """What the report amounts to, in one sentence."""
     gpu = main_gpu(report.gpus)
     if gpu is None:
+        if report.gpus:
+            return f"unknown: {_mute(report.gpus)}."
         return f"no GPU: {_runs_of(report)} on none." if report.runs else "no GPU was observed."
-    lost = [other for other in report.gpus if other.error is not None and other is not gpu]
-    heard = [other for other in report.gpus if other not in lost]
+    known = judged(report.gpus)
+    lost = [other for other in known if other.error is not None and other is not gpu]
+    heard = [other for other in known if other not in lost]
     alike = [other for other in heard if other.verdict.name is gpu.verdict.name]
     silence = f"{_all_of(lost, 'cannot be read', 'cannot be read')}." if lost else ""
     if lost and _is_well(gpu):
@@ -52,18 +67,21 @@ def why_line(report: Report) -> str:
     """What the verdict rests on, with figures."""
     gpu = main_gpu(report.gpus)
     if gpu is None:
+        if report.gpus:
+            return "a board tells that of MIG instances by GPM, which comes with Hopper."
         if report.runs:
             return "none that is watched was seen at work for it."
         return "the source named none."
     totals, verdict = gpu.totals, gpu.verdict
-    who = f"GPU {gpu.index} was " if len(report.gpus) > 1 else "it was "
+    who = f"GPU {gpu.label} was " if len(judged(report.gpus)) > 1 else "it was "
     if verdict.name is VerdictName.NOT_IN_USE:
         return (
             f"{who}in use for {in_seconds(totals.in_use_ns)} "
             f"of {in_seconds(totals.observed_ns)} observed."
         )
     lost = f"{who}idle for {in_seconds(totals.lost_ns)} of {in_seconds(totals.in_use_ns)} in use"
-    return lost + _reason(gpu)
+    said = lost + _reason(gpu)
+    return f"{said} {fill_reason(gpu)}".rstrip() if _is_well(gpu) else said
 
 
 def next_line(report: Report) -> str:
@@ -83,7 +101,9 @@ def next_line(report: Report) -> str:
             "did next to nothing there."
         )
     if advice is None:
-        return "nothing needs to change." if gpu else "see `gpumon doctor`."
+        return (
+            "nothing needs to change." if gpu else "run `gpumon doctor`: it says what can be read."
+        )
     if advice.lost_seconds <= 0.0:
         return advice.text
     return f"{advice.text} {gain_sentence(advice)}".strip()
@@ -100,8 +120,11 @@ def gain_sentence(advice: Advice) -> str:
 def main_advice(report: Report) -> Advice | None:
     """The advice on the main cause; else the first there is."""
     gpu = main_gpu(report.gpus)
-    if gpu is None or gpu.verdict.name is VerdictName.HEALTHY:
+    if gpu is None:
         return None
+    if gpu.verdict.name is VerdictName.HEALTHY:
+        # Nothing was lost: it stays healthy, and there may be something to gain all the same.
+        return next((one for one in report.advice if one.cause == UNDER_FILLED), None)
     cause = gpu.verdict.main_cause
     fitting = [advice for advice in report.advice if cause and advice.cause == cause.value]
     return next(iter(fitting or report.advice), None)
@@ -122,6 +145,8 @@ def _rank(gpu: GpuReport) -> int:
 
 def _title(gpu: GpuReport) -> str:
     word = gpu.verdict.name.value.replace("_", " ")
+    if gpu.verdict.name is VerdictName.HEALTHY and is_under_filled(gpu.fill):
+        return f"{word}, but under-filled"
     if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.totals.in_use_ns:
         return "too short to judge"
     if gpu.verdict.severity is Severity.NONE or _is_well(gpu):
@@ -130,7 +155,7 @@ def _title(gpu: GpuReport) -> str:
 
 
 def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
-    name = f"GPU {gpu.index}"
+    name = f"GPU {gpu.label}"
     share = in_percent(gpu.verdict.starved_ratio, *LOSS_LIMITS)
     lost = in_percent(gpu.verdict.lost_ratio, *LOSS_LIMITS)
     match gpu.verdict.name:
@@ -146,11 +171,27 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
             rest = "tags explain too little of it" if _has_tags(gpu) else "nothing tells why"
             return f"{name} is idle {lost} of its time in use, and {rest}."
         case VerdictName.HEALTHY:
-            return _all_of(alike, "works well", "work well") + "."
+            return _work_well(alike)
         case _:
             if any(other.totals.in_use_ns for other in alike):
                 return _all_of(alike, "was", "were") + " in use for less than 10 s."
             return _all_of(alike, "had nothing to do", "had nothing to do") + "."
+
+
+def _work_well(gpus: Sequence[GpuReport]) -> str:
+    """Of GPUs that lose nothing: which of them are under-filled, and which work well."""
+    empty = [gpu for gpu in gpus if is_under_filled(gpu.fill)]
+    full = [gpu for gpu in gpus if gpu not in empty]
+    claims = listed([f"GPU {gpu.label} is {fill_claim(gpu)}" for gpu in empty], most=3)
+    sentences = [claims, _all_of(full, "works well", "work well") if full else ""]
+    return " ".join(f"{sentence}." for sentence in sentences if sentence)
+
+
+def _mute(gpus: Sequence[GpuReport]) -> str:
+    mute = [gpu for gpu in gpus if gpu.is_mute]
+    if not mute:
+        return f"MIG is on, on {listed([f'GPU {gpu.label}' for gpu in gpus])}, without an instance"
+    return _all_of(mute, "does not tell how busy it is", "do not tell how busy they are")
 
 
 def _proved_cause(gpu: GpuReport) -> IdleCause:
@@ -164,7 +205,7 @@ def _proved_cause(gpu: GpuReport) -> IdleCause:
 
 
 def _all_of(gpus: Sequence[GpuReport], one: str, many: str) -> str:
-    names = listed([f"GPU {gpu.index}" for gpu in gpus])
+    names = listed([f"GPU {gpu.label}" for gpu in gpus])
     return f"{names} {one if len(gpus) == 1 else many}"
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from gpumon.core.advice import WORD_OF_CAUSE, hides_much
 from gpumon.core.advice_texts import slowest_callbacks
 from gpumon.core.figures import counted, in_percent, in_seconds, listed
+from gpumon.core.fill_texts import fill_figures, held_sentence
 from gpumon.core.imbalance_texts import shares_text
 from gpumon.core.job_balance import JobBalance, balances
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, IdleCause
-from gpumon.core.report import GpuReport, Report, RunReport
+from gpumon.core.report import GpuReport, Report, RunReport, judged
 from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.shares import simple_ratios
 from gpumon.core.units import seconds
@@ -43,11 +44,11 @@ def render_report(report: Report, style: TextStyle) -> str:
     """
     blocks = [_headline(report, style), _observed(report)]
     shown = report.gpus
-    if len(report.gpus) > _WHOLE_TABLES:
+    if len(judged(report.gpus)) > _WHOLE_TABLES:
         blocks.append(_overview(report))
         main = main_gpu(report.gpus)
         shown = (main,) if main is not None else ()
-    blocks += [_table(gpu, report, style) for gpu in shown]
+    blocks += [_gpu_block(gpu, report, style) for gpu in shown]
     blocks += [block for block in (_runs(report), _more_advice(report), _notes(report)) if block]
     return style.plain("\n\n".join(blocks)) + "\n"
 
@@ -75,6 +76,17 @@ def _observed(report: Report) -> str:
     return "\n".join(wrapped(f"{', '.join(facts)}.{simulated}"))
 
 
+def mig_sentence(gpu: GpuReport, gpus: Sequence[GpuReport]) -> str:
+    """What is to be said of a GPU that is cut by MIG, or of a mute part of one; else empty."""
+    if gpu.is_cut:
+        if any(other.parent_uuid == gpu.uuid for other in gpus):
+            return "MIG is on: its instances are below."
+        return "MIG is on, and no instance is made: nothing can run on it."
+    if gpu.is_mute:
+        return "this board does not tell how busy a MIG instance is (GPM comes with Hopper)."
+    return ""
+
+
 def _moment(started_at: str) -> str:
     """An ISO 8601 time as people write it; whatever else it is, as it is."""
     try:
@@ -89,9 +101,13 @@ def _overview(report: Report) -> str:
     lines = ["GPU      observed    busy    lost  starved or suspected  verdict"]
     for gpu in report.gpus:
         totals, verdict = gpu.totals, gpu.verdict
+        unknown = mig_sentence(gpu, report.gpus)
+        if unknown and not totals.observed_ns:
+            lines += wrapped(unknown, first=f"{gpu.label:<8}")
+            continue
         busy = totals.busy_ns / totals.observed_ns if totals.observed_ns else None
         lines.append(
-            f"{gpu.index:<4}{in_seconds(totals.observed_ns):>13}{in_percent(busy):>8}"
+            f"{gpu.label:<4}{in_seconds(totals.observed_ns):>13}{in_percent(busy):>8}"
             f"{_or_dash(verdict.lost_ratio, *LOSS_LIMITS):>8}"
             f"{_or_dash(verdict.starved_ratio, *LOSS_LIMITS):>22}"
             f"  {verdict.name.value.replace('_', ' ')}"
@@ -100,11 +116,23 @@ def _overview(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _table(gpu: GpuReport, report: Report, style: TextStyle) -> str:
+def _gpu_block(gpu: GpuReport, report: Report, style: TextStyle) -> str:
+    """A GPU's table; of one that only MIG is to be said of, that."""
+    said = mig_sentence(gpu, report.gpus)
+    if not said:
+        return _table(gpu, style)
+    lines = wrapped(f"{_name(gpu)}: {said}")
+    return "\n".join([*lines, *([_table(gpu, style)] if gpu.totals.observed_ns else [])])
+
+
+def _name(gpu: GpuReport) -> str:
+    return f"GPU {gpu.label}" + (f", {label_text(gpu.name, 40)}" if gpu.name else "")
+
+
+def _table(gpu: GpuReport, style: TextStyle) -> str:
     totals = gpu.totals
-    name = f", {label_text(gpu.name, 40)}" if gpu.name else ""
     in_use = f"in use for {in_seconds(totals.in_use_ns)}"
-    lines = [style.painted(f"GPU {gpu.index}{name}: {in_use}", "bold")]
+    lines = [style.painted(f"{_name(gpu)}: {in_use}", "bold")]
     # The headline's shares are of the time in use.
     lines.append(f"  of the {in_seconds(totals.observed_ns)} observed:")
     lines.append(_row("busy", totals.busy_ns, totals.observed_ns, style))
@@ -120,9 +148,18 @@ def _table(gpu: GpuReport, report: Report, style: TextStyle) -> str:
     if totals.pending_ns:
         lines.append(_row("not decided yet", totals.pending_ns, totals.observed_ns, style))
     lines.append(_sum_row(gpu))
+    lines += _fill(gpu)
     if hides_much(totals):
         lines.append(_hidden(gpu))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _fill(gpu: GpuReport) -> list[str]:
+    """How full the GPU was while it was busy, where it tells."""
+    figures = "" if gpu.fill is None else fill_figures(gpu.fill)
+    lines = wrapped(f"While it was busy: {figures}.", first="  ") if figures else []
+    held = held_sentence(gpu.fill)
+    return lines + (wrapped(held, first="  ") if held else [])
 
 
 def _causes(gpu: GpuReport) -> list[tuple[IdleCause, int]]:
@@ -178,17 +215,17 @@ def _hidden(gpu: GpuReport) -> str:
 
 
 def _runs(report: Report) -> str:
-    index_of = {gpu.uuid: gpu.index for gpu in report.gpus if gpu.uuid is not None}
-    lines = [line for run in report.runs for line in _run_lines(run, index_of)]
+    label_of = {gpu.uuid: gpu.label for gpu in report.gpus if gpu.uuid is not None}
+    lines = [line for run in report.runs for line in _run_lines(run, label_of)]
     for job, balance in balances(report.runs).items():
         names = [label_text(run.run) for run in report.runs if run.job == job]
-        lines += wrapped(f"{_balance(balance, index_of)} ({listed(names)}).")
+        lines += wrapped(f"{_balance(balance, label_of)} ({listed(names)}).")
     return "\n".join(lines)
 
 
-def _balance(balance: JobBalance, index_of: Mapping[str, int]) -> str:
+def _balance(balance: JobBalance, label_of: Mapping[str, str]) -> str:
     """How busy a job's GPUs are in its steps, and what would make them equally so."""
-    busy = shares_text(balance.busy_ratios, index_of)
+    busy = shares_text(balance.busy_ratios, label_of)
     text = f"In training steps {busy} busy: skew {in_percent(balance.skew_ratio)}"
     levelled = balance.levelled_ratios
     if levelled is None or balance.is_level:
@@ -197,7 +234,7 @@ def _balance(balance: JobBalance, index_of: Mapping[str, int]) -> str:
     return f"{text}, level at {ratios}"
 
 
-def _run_lines(run: RunReport, index_of: Mapping[str, int]) -> Iterator[str]:
+def _run_lines(run: RunReport, label_of: Mapping[str, str]) -> Iterator[str]:
     wall = in_seconds(run.wall_ns)
     text = (
         f"Run {label_text(run.run)} ({label_text(run.framework)}, pid {run.pid}): "
@@ -206,7 +243,7 @@ def _run_lines(run: RunReport, index_of: Mapping[str, int]) -> Iterator[str]:
     if not run.gpu_uuids:
         text += " It is joined to no GPU so far."
     if run.shares:
-        text += f" Of each batch, {shares_text(run.shares, index_of)}"
+        text += f" Of each batch, {shares_text(run.shares, label_of)}"
         changes = counted(run.ratio_changes, "change", "changes")
         text += f", after {changes}." if run.ratio_changes else "."
     slowest = slowest_callbacks(run)

@@ -33,6 +33,10 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = _NO_COUNTS
             totals=gpu.totals,
             verdict=gpu.verdict,
             error=gpu.error,
+            fill=gpu.fill,
+            mig_enabled=gpu.device.mig_enabled,
+            parent_uuid=gpu.device.parent_uuid,
+            mig_index=gpu.device.mig_index,
         )
         for gpu in state.gpus
     )
@@ -78,7 +82,7 @@ def _run(run: RunState, newest: RingCounts | None) -> RunReport:
 def _notes(state: MonitorState) -> Iterator[str]:
     for gpu in state.gpus:
         if gpu.error is not None:
-            yield f"GPU {gpu.device.index}: {gpu.error}"
+            yield f"GPU {gpu.device.label}: {gpu.error}"
     for collector in state.collectors:
         note = refusal_note(collector)
         if note is None and not state.gpus and not collector.success and collector.message:

@@ -104,7 +104,7 @@ class RunReports:
             most = max(self._runs_on[gpu.uuid or ""] for gpu in shared)
             names = self._names(now)
         return (
-            f"The figures of {listed([f'GPU {gpu.index}' for gpu in shared])} add up {most} runs "
+            f"The figures of {listed([f'GPU {gpu.label}' for gpu in shared])} add up {most} runs "
             f"since the daemon began. For one alone: `gpumon report --run NAME`, where NAME is "
             f"one of {listed(names, most=8)}."
         )
