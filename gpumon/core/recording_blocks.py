@@ -16,7 +16,7 @@ MAGIC: Final = b"\x1f\x8b\x08\x04\0\0\0\0\0\xff\x08\0GM\x04\0"
 """Gzip, with one extra field of 4 bytes called ``GM``: how long the member is."""
 HEAD_BYTES: Final = len(MAGIC) + 4
 MAX_PACKED_BYTES: Final = 16 << 20
-MAX_BLOCK_BYTES: Final = 8 << 20
+MAX_BLOCK_BYTES: Final = 16 << 20
 """Bytes of a block's text. A block that claims to hold more is not unpacked to its end."""
 
 _LENGTH: Final = struct.Struct("<I")

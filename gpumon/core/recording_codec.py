@@ -81,13 +81,13 @@ class RecordedBlock(NamedTuple):
     """One block, read.
 
     Attributes:
-        number: Its number, counted from 0.
+        missing: How many blocks should have come before it and did not.
         header: Of the first one.
         moments: Its ticks.
         is_end: Whether it holds the line that ends the recording.
     """
 
-    number: int
+    missing: int
     header: RecordingHeader | None
     moments: tuple[Moment, ...]
     is_end: bool
@@ -152,13 +152,13 @@ class BlockReader:
     def __init__(self) -> None:
         self._frames: FrameReader | None = None
         self._rings: RingsReader | None = None
+        self._last_number, self._last_ns = -1, -1
 
-    def read(self, raw: bytes, *, is_after_gap: bool = False) -> RecordedBlock:
+    def read(self, raw: bytes) -> RecordedBlock:
         """The whole block.
 
         Args:
             raw: Its lines.
-            is_after_gap: Whether a block before it is missing.
 
         Raises:
             OtherSchemaError: It begins a recording of another schema.
@@ -173,11 +173,16 @@ class BlockReader:
         block_number = whole(lines.pop(0)["block"])
         is_end = bool(lines) and "end" in lines[-1]
         frames = FrameReader(self._frames)
-        rings = RingsReader(self._rings, is_after_gap=is_after_gap)
+        rings = RingsReader(self._rings, is_after_gap=block_number > self._last_number + 1)
         ticks = lines[:-1] if is_end else lines
         moments = tuple([_moment(fields, frames, rings) for fields in ticks])
+        stamps_ns = [self._last_ns, *(moment.tick.at_ns for moment in moments)]
+        if block_number <= self._last_number or stamps_ns != sorted(set(stamps_ns)):
+            raise MalformedError("a block of another time")
+        missing = block_number - self._last_number - 1
+        self._last_number, self._last_ns = block_number, stamps_ns[-1]
         self._frames, self._rings = frames, rings
-        return RecordedBlock(block_number, header, moments, is_end)
+        return RecordedBlock(missing, header, moments, is_end)
 
 
 def _moment(fields: dict[str, object], frames: FrameReader, rings: RingsReader) -> Moment:
