@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from gpumon.cli.collector_log import CollectorLog
 from gpumon.cli.main import installed_version
 from gpumon.cli.open_source import SOURCE_HELP, check_source_word, is_simulated, open_source
 from gpumon.core.report_codec import encode_report
@@ -113,7 +114,7 @@ class Daemon:
         self._state: MonitorState | None = None
         self._history = ReportHistory()
         self._run_reports = RunReports()
-        self._said: dict[str, str | None] = {}
+        self._log = CollectorLog(_LOG)
         boot_id = read_boot_id()
         self._monitor = Monitor(
             MonitorFacts(
@@ -187,18 +188,7 @@ class Daemon:
             self._history.keep(report_of(state), state.taken_at_ns)
         self._state_file.write(state)
         self._http.publish(state)
-        self._say(state)
-
-    def _say(self, state: MonitorState) -> None:
-        """Log a collector's trouble once, and its end once."""
-        for collector in state.collectors:
-            trouble = None if collector.success else collector.message
-            if trouble != self._said.get(collector.name):
-                if trouble is not None:
-                    _LOG.warning("%s: %s", collector.name, trouble)
-                elif self._said.get(collector.name) is not None:
-                    _LOG.info("%s: well again", collector.name)
-                self._said[collector.name] = trouble
+        self._log.follow(state.collectors, state.taken_at_ns)
 
     def _greet(self) -> None:
         made_up = " (simulated GPUs)" if is_simulated(self._source_word) else ""
