@@ -18,6 +18,8 @@ _new = tuple.__new__
 
 _KEEP_BEHIND_NS = 5 * NS_PER_S
 _MOST_BEHIND_NS = 120 * NS_PER_S
+KEEP_UNLISTED_NS = 15 * 60 * NS_PER_S
+"""For how long a MIG instance that was destroyed is still told of: as long as a run that ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,7 @@ class Monitor:
         self._settings = settings or DetectorSettings()
         self._gpus: dict[str, GpuTracker] = {}
         self._runs = RunRegistry(simulated=facts.simulated)
-        self._has_runs = False
+        self._has_runs = self._has_unlisted = False
         self._samples_total = self._missed_total = 0
         self._source_errors = self._rejected = self._rings_rejected = 0
         self._source_message: str | None = None
@@ -138,6 +140,22 @@ class Monitor:
                 tracker.hear(sample, frame.taken_at_ns)
         if moved:
             self._gpus = dict(sorted(self._gpus.items(), key=_place))
+        if self._has_unlisted or len(frame.gpus) != len(self._gpus):
+            self._note_listed(frame)
+
+    def _note_listed(self, frame: Frame) -> None:
+        """Tell the GPUs that were taken out from those that are only silent."""
+        listed = {sample.device.uuid for sample in frame.gpus}
+        for uuid, gpu in list(self._gpus.items()):
+            gpu.note_listed(uuid in listed, frame.taken_at_ns)
+            since_ns = gpu.unlisted_since_ns
+            if since_ns is None or gpu.newest.device.parent_uuid is None:
+                continue
+            if frame.taken_at_ns - since_ns > KEEP_UNLISTED_NS:
+                # Instances are made anew all day long, each with a UUID of its own.
+                self._rejected += gpu.ledger.rejected
+                del self._gpus[uuid]
+        self._has_unlisted = len(listed) < len(self._gpus)
 
     def _settle(self, frame: Frame) -> None:
         """Settle a frame of which every GPU was heard: a peer's work counts too."""
@@ -184,13 +202,13 @@ class Monitor:
             errors_total += gpu.ledger.rejected
             if failed is None and gpu.newest.error is not None:
                 failed = gpu.newest
-        if tick.error is not None:
-            self._source_errors += 1
-            self._source_message = tick.error
         if failed is not None:
             self._source_message = f"GPU {failed.device.label}: {failed.error}"
         if self._source_trouble is not None:
             self._source_message = self._source_trouble
+        if tick.error is not None:  # then the others are what was said before
+            self._source_errors += 1
+            self._source_message = tick.error
         success = tick.error is None and failed is None and self._source_trouble is None
         errors_total += self._source_errors
         name, took_s, message = self._facts.source_kind, tick.duration_seconds, self._source_message
