@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.fakenvml.build import NoCompilerError, build_fake
 from tests.fakenvml.control import FakeNvml
+from tests.fakenvml.generations import DRIVER_GENERATIONS, PRESENT_DRIVER, DriverGeneration
+from tests.fakenvml.in_process import shown_to_this_process
 from tests.needs import missing
 
 
@@ -22,33 +23,50 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fake libnvidia-ml.so.1, compiled."""
-    try:
-        return build_fake(tmp_path_factory.mktemp("fakenvml"))
-    except NoCompilerError as error:
-        missing(str(error))
-        raise
+def library_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[DriverGeneration], Path]:
+    """Gives the fake libnvidia-ml.so.1 of a driver, compiled once."""
+    built: dict[str, Path] = {}
+
+    def library(driver: DriverGeneration) -> Path:
+        if driver.name not in built:
+            folder = tmp_path_factory.mktemp(driver.name)
+            try:
+                built[driver.name] = build_fake(folder, without=driver.lacks, soname=driver.soname)
+            except NoCompilerError as error:
+                missing(str(error))
+                raise
+        return built[driver.name]
+
+    return library
+
+
+@pytest.fixture(scope="session")
+def fake_library(library_of: Callable[[DriverGeneration], Path]) -> Path:
+    """The fake libnvidia-ml.so.1 of the present driver."""
+    return library_of(PRESENT_DRIVER)
 
 
 @pytest.fixture
-def fake_nvml(
-    fake_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[FakeNvml]:
-    """Two fake GPUs, idle, that NVML shows to this very process.
-
-    A library that is loaded already is found by its name before any folder is
-    searched: so pynvml, asking for libnvidia-ml.so.1, gets this one.
-    """
-    import pynvml
-
-    ctypes.CDLL(str(fake_library))
-    with FakeNvml(tmp_path / "gpus.control", gpus=2) as fake:
-        monkeypatch.setenv("FAKENVML_CTL", str(fake.path))
+def fake_nvml(fake_library: Path, tmp_path: Path) -> Iterator[FakeNvml]:
+    """Two fake GPUs, idle, that NVML shows to this very process."""
+    with shown_to_this_process(fake_library, tmp_path / "gpus.control", PRESENT_DRIVER) as fake:
         yield fake
-        # The next test's control file is mapped when NVML is opened afresh.
-        try:
-            while True:
-                pynvml.nvmlShutdown()
-        except pynvml.NVMLError:
-            pass
+
+
+@pytest.fixture(params=DRIVER_GENERATIONS, ids=str)
+def driver_generation(request: pytest.FixtureRequest) -> DriverGeneration:
+    """The present driver, then an old one. ``library_of(driver)`` is its library."""
+    driver: DriverGeneration = request.param
+    return driver
+
+
+@pytest.fixture
+def fake_nvml_of_both_generations(
+    library_of: Callable[[DriverGeneration], Path],
+    driver_generation: DriverGeneration,
+    tmp_path: Path,
+) -> Iterator[FakeNvml]:
+    """As ``fake_nvml``, with the present driver and then with an old one."""
+    library = library_of(driver_generation)
+    with shown_to_this_process(library, tmp_path / "gpus.control", driver_generation) as fake:
+        yield fake

@@ -15,7 +15,7 @@ SONAME = "libnvidia-ml.so.1"
 _HERE = Path(__file__).parent
 _FLAGS = (
     "-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter",
-    "-fPIC", "-fvisibility=hidden", "-shared", f"-Wl,-soname,{SONAME}",
+    "-fPIC", "-fvisibility=hidden", "-shared",
 )  # fmt: skip
 
 
@@ -23,13 +23,16 @@ class NoCompilerError(Exception):
     """There is no C compiler on this machine."""
 
 
-def build_fake(directory: Path, *, without: tuple[str, ...] = ()) -> Path:
+def build_fake(directory: Path, *, without: tuple[str, ...] = (), soname: str = SONAME) -> Path:
     """Compile the fake into ``directory``, unless it is there and newer than its sources.
 
     Args:
         directory: Where it goes; made if missing. Put it into
             ``LD_LIBRARY_PATH`` (``fake_env`` does).
-        without: Functions that the library does not export: an old driver.
+        without: Functions that the library does not export: an old driver
+            (``generations.py``).
+        soname: The name inside the file, by which a process finds it again
+            once it is loaded; the file itself is always libnvidia-ml.so.1.
 
     Returns:
         The path of the library.
@@ -47,7 +50,7 @@ def build_fake(directory: Path, *, without: tuple[str, ...] = ()) -> Path:
         return library
 
     unfinished = directory / f".{SONAME}.{os.getpid()}"
-    flags = [*_FLAGS, *_hiding(directory, without)]
+    flags = [*_FLAGS, f"-Wl,-soname,{soname}", *_hiding(directory, without)]
     units = [str(source) for source in sources if source.suffix == ".c"]
     subprocess.run([compiler, *flags, *units, "-o", str(unfinished)], check=True)
     unfinished.replace(library)  # two test processes may build at once

@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from tests.fakenvml.generations import PRESENT_DRIVER, DriverGeneration
 from tests.fakenvml.layout import MAGIC, MAX_GPUS, NO_OVERRIDE, UNSIGNED_INT, ControlFile
 from tests.fakenvml.parts import Parts
 from tests.fakenvml.signals import WINDOW_S, Signals, clock_offset_us
@@ -78,18 +79,20 @@ class FakeNvml(Signals, Troubles, Work, Parts):
     with a window of 1/6 s, and its stamps count wall-clock microseconds.
     """
 
-    def __init__(self, path: Path, *, gpus: int = 1) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, *, gpus: int = 1, driver: DriverGeneration = PRESENT_DRIVER
+    ) -> None:
+        self.path, self.driver = path, driver
         path.write_bytes(bytes(ctypes.sizeof(ControlFile)))
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), 0)
         self.control = control = ControlFile.from_buffer(self._memory)
         control.size = ctypes.sizeof(ControlFile)
         control.gpu_count = gpus
-        control.driver_version = b"580.95.05"
-        control.nvml_version = b"13.580.95.05"
-        control.cuda_version = 13_000
-        control.newest_field = 307
+        control.driver_version = driver.driver_version.encode()
+        control.nvml_version = f"{driver.cuda_version // 1000}.{driver.driver_version}".encode()
+        control.cuda_version = driver.cuda_version
+        control.newest_field = driver.newest_field
         control.process_buffer_ns = 20_000_000_000
         control.process_size_error = INSUFFICIENT_SIZE
         control.gpm_shortest_ns = 100_000_000
@@ -122,9 +125,9 @@ class FakeNvml(Signals, Troubles, Work, Parts):
     def _set_up(self, slot: int) -> None:
         gpu = self.gpu(slot)
         gpu.uuid = self.uuid(slot).encode()
-        gpu.name = b"NVIDIA H100 80GB HBM3"
+        gpu.name = self.driver.gpu_name.encode()
         gpu.bus_id = f"00000000:{0x18 + slot:02X}:00.0".encode()
-        gpu.compute_capability = 90
+        gpu.compute_capability = self.driver.compute_capability
         gpu.memory_total = 85_520_809_984
         gpu.memory_used = 20_480 << 20
         gpu.memory_reserved = 600 << 20
@@ -132,20 +135,21 @@ class FakeNvml(Signals, Troubles, Work, Parts):
         gpu.power_mw = 310_500
         gpu.power_window_ns = 20_000_000
         gpu.power_average_ns = 1_000_000_000
-        gpu.power_limit_mw = gpu.enforced_limit_mw = 700_000
+        gpu.power_limit_mw = gpu.enforced_limit_mw = self.driver.power_limit_mw
         gpu.temperature_c = 54
-        gpu.sm_clock_mhz, gpu.max_sm_clock_mhz = 1_755, 1_980
+        gpu.max_sm_clock_mhz = self.driver.sm_clock_mhz
+        gpu.sm_clock_mhz = min(1_755, gpu.max_sm_clock_mhz)
         gpu.mem_clock_mhz, gpu.max_mem_clock_mhz = 2_619, 2_619
         gpu.persistence_mode = 1
         gpu.fan_percent = 30
         gpu.pcie_tx_bytes_per_s, gpu.pcie_rx_bytes_per_s = 1 << 20, 2 << 20
-        gpu.nvlink_count = 18
+        gpu.nvlink_count = self.driver.nvlink_count
         gpu.supported_events = _ORDINARY_EVENTS
         gpu.mig_pending = NO_OVERRIDE
         gpu.value_type = UNSIGNED_INT
         gpu.ring_depth = 120
         gpu.rates_percent = NO_OVERRIDE
-        self.gpm(slot, sm=1.0, occupancy=0.5, tensor=0.4, dram=0.3)
+        self.gpm(slot, sm=1.0, occupancy=0.5, tensor=0.4, dram=0.3, supported=self.driver.has_gpm)
         self.wave(slot, period_s=1.0, busy_ratio=0.0)
 
     def uuid(self, slot: int) -> str:
