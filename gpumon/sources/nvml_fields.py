@@ -10,10 +10,13 @@ from __future__ import annotations
 import ctypes
 from functools import partial
 from time import perf_counter_ns
+from typing import Final
 
 import pynvml
 
-from gpumon.sources.nvml_binding import PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import FUNCTION_NOT_FOUND, PERMANENT, SUCCESS, NvmlLibrary
+
+_NOT_IN_THIS_DRIVER: Final = frozenset({FUNCTION_NOT_FOUND, 25, 26})
 
 
 class Field:
@@ -51,6 +54,11 @@ class Field:
             return True
         self.supported = code not in PERMANENT
         return False
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is the driver that has no such call, so that an older one may do."""
+        return self.code in _NOT_IN_THIS_DRIVER
 
 
 class NumberField(Field):

@@ -110,7 +110,7 @@ class ProcessShares:
             if call.field.supported:
                 return None
             self._call = None
-            del self._kinds[0]
+            self._kinds = self._kinds[1:] if call.field.is_missing else []
         return None
 
     def _ask(self) -> tuple[_Call, int]:

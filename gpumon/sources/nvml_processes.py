@@ -124,7 +124,7 @@ class ProcessField:
             self.code = field.code
             if answered:
                 return self._entries()
-            if field.supported:
+            if not field.is_missing:
                 return None
             self._field = None
             del self._lists[0]

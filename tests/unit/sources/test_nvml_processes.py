@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.core.sample import ProcessSample
 from gpumon.core.units import NS_PER_S
-from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_binding import FUNCTION_NOT_FOUND, NvmlLibrary
 from gpumon.sources.nvml_catalog import nvml_options
 from gpumon.sources.nvml_processes import ProcessField, process_field
 from gpumon.sources.process_names import ProcessNames
@@ -77,11 +77,11 @@ class TestTheList:
     def test_is_no_answer_where_it_is_not_to_be_had(
         self, fake_nvml: FakeNvml, field: ProcessField
     ) -> None:
-        for function in (LIST, OLDER_LIST, OLDEST_LIST):
-            fake_nvml.fail(function, NOT_SUPPORTED)
+        fake_nvml.fail(LIST, NOT_SUPPORTED)
 
         assert [field.read(0), field.read(0)] == [None, None]
         assert fake_nvml.calls(LIST) == 1
+        assert fake_nvml.calls(OLDER_LIST) == 0
 
     def test_comes_back_after_a_failure_that_passes(
         self, fake_nvml: FakeNvml, field: ProcessField
@@ -104,7 +104,7 @@ class TestTheList:
         for pid in (4000, 4001, 4002):
             fake_nvml.run(0, pid, memory_bytes=pid << 20)
         for function in missing:
-            fake_nvml.fail(function, NOT_SUPPORTED)
+            fake_nvml.fail(function, FUNCTION_NOT_FOUND)
 
         found = field.read(0)
 
@@ -279,7 +279,7 @@ class TestAShare:
     def test_comes_from_either_generation_of_the_call(
         self, fake_nvml: FakeNvml, field: ProcessField, newer: bool
     ) -> None:
-        fake_nvml.fail(OLDER_SHARES if newer else SHARES, NOT_SUPPORTED)
+        fake_nvml.fail(OLDER_SHARES if newer else SHARES, FUNCTION_NOT_FOUND)
         fake_nvml.run(0, 4000, sm=37)
         field.read(0)
 
@@ -333,13 +333,12 @@ class TestAShare:
         self, fake_nvml: FakeNvml, field: ProcessField
     ) -> None:
         fake_nvml.fail(SHARES, NOT_SUPPORTED)
-        fake_nvml.fail(OLDER_SHARES, NOT_SUPPORTED)
         fake_nvml.run(0, 4000, sm=80)
 
         told = [shares(field.read(seconds(10 * number))) for number in range(4)]
 
         assert told == [{4000: None}] * 4
-        assert fake_nvml.calls(OLDER_SHARES) == 1
+        assert (fake_nvml.calls(SHARES), fake_nvml.calls(OLDER_SHARES)) == (1, 0)
 
 
 def shares(processes: tuple[ProcessSample, ...] | None) -> dict[int, float | None]:
