@@ -24,6 +24,7 @@ _new: Final = tuple.__new__
 
 _NO_STOP_NS: Final = 3 * NS_PER_S // 2
 """NVML's own reading looks back up to 1 s, so a shorter silence is no stop."""
+_HELD_UP_NS: Final = NS_PER_S // 10
 
 
 class NvmlSource:
@@ -116,6 +117,7 @@ class NvmlSource:
         is_due = now_ns >= self._refresh_at_ns
         if is_due:
             self._refresh(library, now_ns)
+            now_ns = self._ask_again_if_held_up(fast, now_ns, max(0, jump_ns // US))
         samples = fast.samples(stamps, pace.steady_since_ns, now_ns)
         if fast.failed_late:
             self._give_up_if_all_failed(fast, now_ns)
@@ -125,6 +127,15 @@ class NvmlSource:
         # In the order of its fields; its own constructor would be one function more.
         told = (samples, rejected, self._call_seconds, self._trouble, self._call_counts)
         return _new(Frame, (self._monotonic_ns(), *told))
+
+    def _ask_again_if_held_up(self, fast: FastRound, now_ns: int, back_us: int) -> int:
+        """Where a slow field took its time, what the rings brought before it is old by now."""
+        if self._monotonic_ns() - now_ns < _HELD_UP_NS:
+            return now_ns
+        now_ns = fast.ask(back_us, self._monotonic_ns)
+        if fast.has_codes:
+            self._fast_is_old |= fast.sort_failures()
+        return now_ns
 
     def _shift(self, jump_ns: int) -> None:
         # Every position stays at its instant; and after a jump forward,
@@ -213,6 +224,7 @@ class NvmlSource:
             if isinstance(one, NvmlGpu):
                 changed |= self._has_changed(library, one)
                 self._fast_is_old |= one.ask_again(now_ns)
+        self._measure_links(now_ns)
         if now_ns >= self._inventory_at_ns:
             self._inventory_at_ns = now_ns + self._slow_ns
             changed |= inventory.is_outdated(library)
@@ -226,6 +238,18 @@ class NvmlSource:
         self._add_up_calls(library)
         due_ns = [one.refresh_at_ns for one in inventory.devices]
         self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + NS_PER_S // 2)
+
+    def _measure_links(self, now_ns: int) -> None:
+        """PCIe, where only measuring tells it: 40 ms inside the driver, so of one GPU in a tick."""
+        waiting = [
+            gpu
+            for gpu in self._inventory.gpus
+            if not gpu.failure and gpu.slow.wants_measuring and now_ns >= gpu.slow.measure_at_ns
+        ]
+        if waiting:
+            slow = min(waiting, key=lambda gpu: gpu.slow.measure_at_ns).slow
+            slow.measure_at_ns = now_ns + self._slow_ns
+            slow.measure_links()
 
     def _has_changed(self, library: NvmlLibrary, gpu: NvmlGpu) -> bool:
         """Look closer at one GPU; whether there are others than before, or others of its parts."""

@@ -72,7 +72,7 @@ NVML_FIELDS: Final = (
            "nvmlEventSetWait_v2", "nvmlDeviceRegisterEvents"),
     _field("process_names", "names and users of processes", SLOW_PERIOD_S,
            "nvmlSystemGetProcessName", opt_in=True),
-    _field("pcie", "PCIe rates: each reading blocks 40 ms a GPU", SLOW_PERIOD_S,
+    _field("pcie", "PCIe rates; drivers that do not count them block 40 ms a GPU", SLOW_PERIOD_S,
            "nvmlDeviceGetPcieThroughput", opt_in=True),
     _field("nvlink", "NVLink rates", SLOW_PERIOD_S, "nvmlDeviceGetFieldValues", opt_in=True),
     _field("fan", "fan speed", SLOW_PERIOD_S, "nvmlDeviceGetFanSpeed", opt_in=True),

@@ -2,7 +2,8 @@
 
 Newer drivers count the bytes of PCIe; an older one only measures them, for
 20 ms a direction *inside the call*, whatever it holds meanwhile. NVLink has
-counters on every driver that knows it. Not yet seen on hardware.
+counters on every driver that knows it. Not yet seen on hardware; that the
+measured rate is in KiB a second, NVML calling it KB, is assumed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from gpumon.sources.nvml_catalog import NvmlOptions
 from gpumon.sources.nvml_fields import Field, NumberField
 
 _ALL_LINKS: Final = 0xFFFF_FFFF
-_BYTES_PER_KILOBYTE: Final = 1000
 _BYTES_PER_KIBIBYTE: Final = 1024
 _MOST_BYTES_PER_SECOND: Final = 10**12
 """Of PCIe in one direction: version 7 with 16 lanes moves a quarter of it."""
@@ -221,8 +221,8 @@ class LinkRates:
     def measure(self) -> None:
         """Let the driver measure PCIe, about 40 ms: not on two GPUs in one tick."""
         for told_as, window in zip(_TOLD_OF_PCIE, self._windows, strict=True):
-            kilobytes = window.read()
-            rate = None if kilobytes is None else float(kilobytes * _BYTES_PER_KILOBYTE)
+            kibibytes = window.read()
+            rate = None if kibibytes is None else float(kibibytes * _BYTES_PER_KIBIBYTE)
             if rate is not None and rate > _MOST_BYTES_PER_SECOND:
                 self.rejected, rate = self.rejected + 1, None
             self._rates[told_as] = rate

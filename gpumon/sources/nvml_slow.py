@@ -69,6 +69,7 @@ class SlowFields:
         sm_clock_hertz: Clock of the streaming multiprocessors.
         energy_joules: What the board used, by a counter that never goes back.
         details: The rest; ``None`` before the first reading, and where none of it is wanted.
+        measure_at_ns: When ``measure_links`` is due again; 0 before the first.
     """
 
     def __init__(self, options: NvmlOptions, monotonic_ns: Callable[[], int]) -> None:
@@ -111,6 +112,7 @@ class SlowFields:
         self.sm_clock_hertz: float | None = None
         self.energy_joules: float | None = None
         self.details: GpuDetails | None = None
+        self.measure_at_ns = 0
         self._told = GpuDetails(0)
         self._turns = [_Turn(read) for read in self._readings]
         self._links.bind(library, handle)

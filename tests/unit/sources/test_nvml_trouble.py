@@ -259,12 +259,17 @@ class TestAValueThatNoDeviceCanMean:
 
 class TestAFieldThatIsNotSupported:
     @pytest.mark.parametrize(
-        ("function", "field", "calls_a_reading"),
+        ("functions", "field", "calls_a_reading"),
         [
             ("nvmlDeviceGetPowerUsage", "power_watts", 1),
             ("nvmlDeviceGetClockInfo", "sm_clock_hertz", 2),
             ("nvmlDeviceGetTotalEnergyConsumption", "energy_joules", 1),
-            ("nvmlDeviceGetComputeRunningProcesses_v3", "processes", 1),
+            (
+                "nvmlDeviceGetComputeRunningProcesses_v3 nvmlDeviceGetComputeRunningProcesses_v2 "
+                "nvmlDeviceGetComputeRunningProcesses",
+                "processes",
+                1,
+            ),
         ],
     )
     def test_is_no_answer_asked_once_and_harms_no_other(
@@ -272,11 +277,12 @@ class TestAFieldThatIsNotSupported:
         fake_nvml: FakeNvml,
         open_source: Open,
         clock: Clock,
-        function: str,
+        functions: str,
         field: str,
         calls_a_reading: int,
     ) -> None:
-        fake_nvml.fail(function, NOT_SUPPORTED, gpu=0)
+        for function in functions.split():
+            fake_nvml.fail(function, NOT_SUPPORTED, gpu=0)
         source = open_source()
         for _ in range(4):
             clock.ahead_ns += 6 * NS_PER_S
@@ -286,4 +292,4 @@ class TestAFieldThatIsNotSupported:
         assert getattr(first, field) is None
         assert getattr(second, field) is not None
         assert first.error is None
-        assert fake_nvml.calls(function) == calls_a_reading * (1 + 4)
+        assert fake_nvml.calls(functions.split()[0]) == calls_a_reading * (1 + 4)
