@@ -34,6 +34,8 @@ class GpuState(NamedTuple):
         fill: How much of it worked while it was busy; ``None`` where nothing tells.
         under_filled_now: Whether little of it worked in its last minute or two of
             busy time, which are not long ago.
+        listed: Whether the source still lists it: one that was taken out of
+            the machine, or an instance that was destroyed, is not a GPU that is lost.
     """
 
     device: Device
@@ -46,6 +48,7 @@ class GpuState(NamedTuple):
     error: str | None = None
     fill: GpuFill | None = None
     under_filled_now: bool = False
+    listed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +122,7 @@ class CollectorState(NamedTuple):
     message: str | None = None
 
 
-_READ_WHAT_OTHERS_WRITE = ("phase_rings", "follow")
+_READ_WHAT_OTHERS_WRITE = ("phase_rings", "follow", "replay")
 
 
 def refusal_note(collector: CollectorState) -> str | None:
@@ -155,6 +158,8 @@ class MonitorState(NamedTuple):
         missed_total: Ticks that brought none: late, hanging or failed.
         call_seconds: Cumulative seconds spent in each driver function.
         call_counts: How often each driver function was called.
+        replayed: Whether this is played from a recording: not what happens
+            now; every outlet says so.
     """
 
     taken_at_ns: int
@@ -171,3 +176,4 @@ class MonitorState(NamedTuple):
     missed_total: int = 0
     call_seconds: tuple[tuple[str, float], ...] = ()
     call_counts: tuple[tuple[str, int], ...] = ()
+    replayed: bool = False

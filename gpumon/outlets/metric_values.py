@@ -57,13 +57,17 @@ class MetricView:
         return age_ns > max(2 * state.period_ns, _SHORTEST_STALE_NS)
 
     def gpus_counted(self) -> Iterator[GpuState]:
-        """GPUs whose counters hold: all but those that say themselves that they are lost.
+        """GPUs whose counters hold: all but those that are lost, or not in the machine any more.
 
         A GPU that nobody could ask (the driver hangs) keeps its counters:
         they remain true, and dashboards look back over them.
         """
         if self.selection is not None:
-            yield from (gpu for gpu in self.selection.gpus if gpu.present or gpu.error is None)
+            yield from (
+                gpu
+                for gpu in self.selection.gpus
+                if gpu.listed and (gpu.present or gpu.error is None)
+            )
 
     def gpus_present(self) -> Iterator[GpuState]:
         """GPUs that answered within the last two periods."""
@@ -209,7 +213,7 @@ def _last_sample_timestamps(view: MetricView) -> Iterator[Row]:
         return
     state = view.selection.state
     for gpu in view.selection.gpus:
-        if gpu.last_sample_at_ns is not None:
+        if gpu.last_sample_at_ns is not None and gpu.listed:
             age_ns = state.taken_at_ns - gpu.last_sample_at_ns
             yield (gpu.device.uuid,), state.wall_time_s - seconds(age_ns)
 

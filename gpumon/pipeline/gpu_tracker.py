@@ -30,11 +30,12 @@ class GpuTracker:
         newest: What the GPU said last.
         ledger: Its time, settled.
         fill: How much of it works while it is busy.
+        unlisted_since_ns: Since when the source lists it no longer; ``None`` while it does.
     """
 
     __slots__ = (
         "_answered_at_ns", "_excess", "_had_runs", "_has_peers", "_recent", "_settings",
-        "_unplaced_ns", "fill", "ledger", "newest",
+        "_unplaced_ns", "fill", "ledger", "newest", "unlisted_since_ns",
     )  # fmt: skip
 
     def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
@@ -42,6 +43,7 @@ class GpuTracker:
         self.ledger = GpuLedger(settings)
         self.fill = FillLedger()
         self.newest = first
+        self.unlisted_since_ns: int | None = None
         self._answered_at_ns: int | None = None
         self._had_runs = False
         self._has_peers = False  # only then is it worth remembering samples
@@ -57,6 +59,15 @@ class GpuTracker:
         self.fill.observe(sample)
         if self._has_peers:
             self._recent.extend(sample.busy)
+
+    def note_listed(self, is_listed: bool, at_ns: int) -> None:
+        """Note whether the source still lists it: a GPU that was taken out runs no job."""
+        if is_listed:
+            self.unlisted_since_ns = None
+        elif self.unlisted_since_ns is None:
+            self.unlisted_since_ns = at_ns
+            self.newest = self.newest._replace(busy=(), error=None)
+            self.ledger.end_job()
 
     def take(self, sample: GpuSample, at_ns: int) -> None:
         """Note what the GPU said and settle it: there are no runs."""
@@ -125,6 +136,7 @@ class GpuTracker:
         """The GPU as outlets show it; silent for ``silence_ns`` means absent."""
         newest, ledger, answered_ns = self.newest, self.ledger, self._answered_at_ns
         totals, last_ns = ledger.snapshot(), ledger.last_end_ns
+        listed = self.unlisted_since_ns is None
         return _new(  # not its own constructor: half the time
             GpuState,
             (
@@ -132,12 +144,13 @@ class GpuTracker:
                 totals,
                 judge(totals, self._settings),
                 newest if newest.error is None else None,
-                answered_ns is not None and now_ns - answered_ns <= silence_ns,
+                listed and answered_ns is not None and now_ns - answered_ns <= silence_ns,
                 last_ns if last_ns >= 0 else None,
                 ledger.resolution_ns or None,
                 newest.error,
                 self.fill.snapshot(),
                 self.fill.is_under_filled_now(now_ns),
+                listed,
             ),
         )
 

@@ -33,6 +33,7 @@ class MonitorFacts:
         period_ns: Time between two ticks.
         boot_id: Kernel boot id.
         started_wall_time_s: Seconds since the epoch when observation began.
+        replayed: Whether all of this is played from a recording.
     """
 
     source: str
@@ -41,6 +42,7 @@ class MonitorFacts:
     period_ns: int
     boot_id: str
     started_wall_time_s: float
+    replayed: bool = False
 
 
 class Monitor:
@@ -117,6 +119,7 @@ class Monitor:
                 self._missed_total,
                 self._call_seconds,
                 self._call_counts,
+                facts.replayed,
             ),
         )
 
