@@ -10,7 +10,8 @@ from gpumon.sources.protocols import GpuSource
 
 SOURCE_HELP = (
     "nvml (default), simulated:SCRIPT (input-bound, healthy, checkpointing, imbalanced, flat, "
-    "idle, falls-off, eight) or follow:FILE (busy spans that another process writes)"
+    "idle, falls-off, under-filled, mig, eight) or follow:FILE (busy spans that another process "
+    "writes)"
 )
 
 

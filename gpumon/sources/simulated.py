@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpumon.core.clock import Clock
 from gpumon.core.device import Device
-from gpumon.core.sample import BusySample, Frame, GpuSample
+from gpumon.core.sample import ActivitySample, BusySample, Frame, GpuDetails, GpuSample
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import UsageError
 from gpumon.sources.driver_window import sample_of, windows_between
 
 _MEMORY_BYTES = 16 * 2**30
+_POWER_LIMIT_WATTS = 300.0
+_SM_CLOCK_HERTZ = 1.98e9
+_ACTIVITY_NS = 5 * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filling:
+    """How much of a GPU works while it is busy, as GPM would tell. Ratios 0 to 1.
+
+    Attributes:
+        sm_active_ratio: Share of the multiprocessors that have work.
+        tensor_active_ratio: Share of the time the tensor cores work.
+        memory_bandwidth_ratio: Memory bandwidth in use.
+    """
+
+    sm_active_ratio: float
+    tensor_active_ratio: float
+    memory_bandwidth_ratio: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +41,17 @@ class Rhythm:
         busy_seconds: Length of each burst.
         idle_seconds: Length of each pause.
         lost_after_seconds: When it falls off the bus; ``None``: never.
+        filling: How much of it works while it is busy; ``None``: it does not tell.
+        mig_index: Which instance of GPU 0 it is; ``None``: a GPU of its own.
+        mig_enabled: Whether it is cut into instances, and tells nothing of its own.
     """
 
     busy_seconds: float
     idle_seconds: float
     lost_after_seconds: float | None = None
+    filling: Filling | None = None
+    mig_index: int | None = None
+    mig_enabled: bool = False
 
     def busy_ns_before(self, elapsed_ns: int) -> int:
         """Busy time since the start."""
@@ -46,6 +70,9 @@ class Rhythm:
 
 
 _HEALTHY = Rhythm(busy_seconds=0.980, idle_seconds=0.020)
+_FULL = Filling(sm_active_ratio=0.94, tensor_active_ratio=0.46, memory_bandwidth_ratio=0.38)
+_QUARTER = Filling(sm_active_ratio=0.25, tensor_active_ratio=0.03, memory_bandwidth_ratio=0.12)
+_BUSY_AND_FULL = Rhythm(busy_seconds=0.970, idle_seconds=0.030, filling=_FULL)
 
 SCRIPTS: dict[str, tuple[Rhythm, ...]] = {
     "input-bound": (Rhythm(busy_seconds=1.5, idle_seconds=1.5), _HEALTHY),
@@ -55,6 +82,12 @@ SCRIPTS: dict[str, tuple[Rhythm, ...]] = {
     "flat": (Rhythm(busy_seconds=0.030, idle_seconds=0.030),),
     "idle": (Rhythm(busy_seconds=0.0, idle_seconds=1.0),),
     "falls-off": (_HEALTHY, Rhythm(busy_seconds=1.0, idle_seconds=0.0, lost_after_seconds=10.0)),
+    "under-filled": (replace(_BUSY_AND_FULL, filling=_QUARTER), _BUSY_AND_FULL),
+    "mig": (
+        Rhythm(busy_seconds=0.0, idle_seconds=1.0, mig_enabled=True),
+        replace(_BUSY_AND_FULL, mig_index=0),
+        Rhythm(busy_seconds=1.5, idle_seconds=1.5, filling=_FULL, mig_index=1),
+    ),
     "eight": (Rhythm(busy_seconds=1.5, idle_seconds=1.5),) * 4 + (_HEALTHY,) * 4,
 }
 """What ``--source simulated:SCRIPT`` knows; one rhythm for each GPU."""
@@ -78,14 +111,10 @@ class SimulatedSource:
         self._started_ns = clock.monotonic_ns()
         self._sampled_until_ns = self._started_ns
         self._devices = tuple(
-            Device(
-                uuid=f"GPU-simulated-{index}",
-                index=index,
-                name=f"Simulated GPU ({script})",
-                memory_capacity_bytes=_MEMORY_BYTES,
-            )
-            for index in range(len(self._rhythms))
+            _device(script, place, rhythm) for place, rhythm in enumerate(self._rhythms)
         )
+        self._activities: list[ActivitySample | None] = [None] * len(self._rhythms)
+        self._active_until_ns = self._started_ns
 
     @property
     def simulated(self) -> bool:
@@ -98,11 +127,17 @@ class SimulatedSource:
         windows = list(windows_between(self._sampled_until_ns, now_ns))
         if windows:
             self._sampled_until_ns = windows[-1][1]
+        if now_ns - self._active_until_ns >= _ACTIVITY_NS:
+            stretch = self._active_until_ns, now_ns
+            self._activities = [self._activity(rhythm, *stretch) for rhythm in self._rhythms]
+            self._active_until_ns = now_ns
         return Frame(
             taken_at_ns=now_ns,
             gpus=tuple(
-                self._sample(device, rhythm, windows)
-                for device, rhythm in zip(self._devices, self._rhythms, strict=True)
+                self._sample(device, rhythm, windows)._replace(activity=activity)
+                for device, rhythm, activity in zip(
+                    self._devices, self._rhythms, self._activities, strict=True
+                )
             ),
         )
 
@@ -113,18 +148,67 @@ class SimulatedSource:
         elapsed_ns = self._sampled_until_ns - self._started_ns
         if rhythm.is_lost(elapsed_ns):
             return GpuSample(device=device, error="GPU is lost: it has fallen off the bus")
+        if device.mig_enabled:
+            return GpuSample(device=device, memory_used_bytes=_MEMORY_BYTES // 2)
         busy = tuple(self._window(rhythm, *window) for window in windows)
         level = busy[-1].busy_ratio if busy else None
         return GpuSample(
             device=device,
             busy=busy,
             utilization_ratio=level,
-            memory_used_bytes=_MEMORY_BYTES // 2,
-            power_watts=None if level is None else 60.0 + 240.0 * level,
+            memory_used_bytes=(device.memory_capacity_bytes or 0) // 2,
+            power_watts=_power_watts(device, rhythm, level),
             temperature_celsius=45.0 + math.floor(20.0 * (level or 0.0)),
+            sm_clock_hertz=None if rhythm.filling is None else _SM_CLOCK_HERTZ,
+            details=None if rhythm.filling is None else _DETAILS,
+        )
+
+    def _activity(self, rhythm: Rhythm, start_ns: int, end_ns: int) -> ActivitySample | None:
+        filling = rhythm.filling
+        if filling is None:
+            return None
+        busy_ratio = self._busy_ns(rhythm, start_ns, end_ns) / (end_ns - start_ns)
+        return ActivitySample(
+            start_ns=start_ns,
+            end_ns=end_ns,
+            graphics_ratio=busy_ratio,
+            sm_active_ratio=busy_ratio * filling.sm_active_ratio,
+            sm_occupancy_ratio=busy_ratio * filling.sm_active_ratio / 2,
+            tensor_active_ratio=busy_ratio * filling.tensor_active_ratio,
+            memory_bandwidth_ratio=busy_ratio * filling.memory_bandwidth_ratio,
         )
 
     def _window(self, rhythm: Rhythm, start_ns: int, end_ns: int) -> BusySample:
+        return sample_of(start_ns, end_ns, self._busy_ns(rhythm, start_ns, end_ns))
+
+    def _busy_ns(self, rhythm: Rhythm, start_ns: int, end_ns: int) -> int:
         before_ns = rhythm.busy_ns_before(start_ns - self._started_ns)
-        after_ns = rhythm.busy_ns_before(end_ns - self._started_ns)
-        return sample_of(start_ns, end_ns, after_ns - before_ns)
+        return rhythm.busy_ns_before(end_ns - self._started_ns) - before_ns
+
+
+_DETAILS = GpuDetails(
+    read_at_ns=0,
+    power_limit_watts=_POWER_LIMIT_WATTS,
+    sm_clock_max_hertz=_SM_CLOCK_HERTZ,
+    throttle_reasons=(),
+)
+
+
+def _device(script: str, place: int, rhythm: Rhythm) -> Device:
+    is_part = rhythm.mig_index is not None
+    return Device(
+        uuid=f"MIG-simulated-{rhythm.mig_index}" if is_part else f"GPU-simulated-{place}",
+        index=0 if is_part else place,
+        name=f"Simulated {'MIG instance' if is_part else 'GPU'} ({script})",
+        memory_capacity_bytes=_MEMORY_BYTES // 2 if is_part else _MEMORY_BYTES,
+        mig_enabled=rhythm.mig_enabled,
+        parent_uuid="GPU-simulated-0" if is_part else None,
+        mig_index=rhythm.mig_index,
+    )
+
+
+def _power_watts(device: Device, rhythm: Rhythm, level: float | None) -> float | None:
+    if level is None or device.mig_index is not None:
+        return None  # power is the board's: no instance tells its own
+    full = 1.0 if rhythm.filling is None else rhythm.filling.sm_active_ratio
+    return 60.0 + 240.0 * level * full

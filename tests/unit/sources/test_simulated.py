@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from gpumon.cli.open_source import SOURCE_HELP
 from gpumon.core.sample import BusySample
 from gpumon.errors import UsageError
 from gpumon.sources.simulated import SCRIPTS, SimulatedSource
@@ -32,11 +33,16 @@ def busy_ratio(samples: list[BusySample]) -> float:
 class TestEveryScript:
     @pytest.mark.parametrize("script", sorted(SCRIPTS))
     def test_gives_samples_without_a_gap_or_an_overlap(self, script: str) -> None:
-        samples = heard(script, 9)
+        first = next(at for at, rhythm in enumerate(SCRIPTS[script]) if not rhythm.mig_enabled)
+        samples = heard(script, 9, gpu=first)
 
         assert len(samples) > 1
         assert all(a.end_ns == b.start_ns for a, b in pairwise(samples))
         assert all(0.0 <= sample.busy_ratio <= 1.0 for sample in samples)
+
+    @pytest.mark.parametrize("script", sorted(SCRIPTS))
+    def test_is_in_the_help_of_every_command(self, script: str) -> None:
+        assert f"{script}," in SOURCE_HELP or f"{script})" in SOURCE_HELP
 
     def test_is_named_when_another_is_asked_for(self) -> None:
         with pytest.raises(UsageError, match="input-bound"):
@@ -67,3 +73,47 @@ class TestFallsOff:
         assert healthy.busy
         assert lost.busy == ()
         assert "fallen off the bus" in (lost.error or "")
+
+
+class TestUnderFilled:
+    def test_has_two_gpus_that_are_equally_busy_and_only_one_of_which_is_full(self) -> None:
+        clock = HandClock()
+        source = SimulatedSource("under-filled", clock)
+        clock.pass_seconds(10.0)
+        quarter, full = source.read().gpus
+
+        assert quarter.busy == full.busy
+        assert quarter.activity is not None
+        assert full.activity is not None
+        assert quarter.activity.sm_active_ratio == pytest.approx(0.97 * 0.25)
+        assert full.activity.sm_active_ratio == pytest.approx(0.97 * 0.94)
+        assert quarter.activity.graphics_ratio == full.activity.graphics_ratio
+        assert (quarter.power_watts or 0) < 0.5 * (full.power_watts or 0)
+
+    def test_tells_activity_every_five_seconds_without_a_gap(self) -> None:
+        clock = HandClock()
+        source = SimulatedSource("under-filled", clock)
+        told = []
+        for _ in range(20):
+            clock.pass_seconds(1.0)
+            told.append(source.read().gpus[0].activity)
+        stretches = list(dict.fromkeys(activity for activity in told if activity))
+
+        assert len(stretches) == 4
+        assert all(a.end_ns == b.start_ns for a, b in pairwise(stretches))
+
+
+class TestMig:
+    def test_has_a_gpu_without_utilisation_and_its_two_instances(self) -> None:
+        clock = HandClock()
+        source = SimulatedSource("mig", clock)
+        clock.pass_seconds(10.0)
+        parent, *parts = source.read().gpus
+
+        assert parent.device.mig_enabled
+        assert parent.busy == ()
+        assert parent.utilization_ratio is None
+        assert [part.device.label for part in parts] == ["0:0", "0:1"]
+        assert {part.device.parent_uuid for part in parts} == {parent.device.uuid}
+        assert all(part.busy and part.activity for part in parts)
+        assert all(part.power_watts is None for part in parts)
