@@ -8,7 +8,8 @@ because its training waited for input; a ``?`` after it says that most of that i
 the pattern looks like it, but no training process proved it. ``-`` is *not known*.
 
 One or two GPUs are shown each, more as one ``gpu-tot``; ``-f`` shows all, ``DSTAT_GPU=0,2,total``
-the named ones. The columns are fixed when dstat starts; GPUs that are made up end in ``-sim``.
+the named ones. The columns are fixed when dstat starts; GPUs that are made up end in ``-sim``,
+those that are played from a recording in ``-rec``.
 
 Both hosts ``exec`` this file inside a function, where a module-level name is invisible to methods:
 hence imports inside methods, and helpers as base classes. Pure ASCII, and Python 3.6 or newer.
@@ -139,6 +140,7 @@ class _Layout:
     """
 
     WIDTHS = (3, 3, 4)
+    MARKS = (("replayed", "-rec"), ("simulated", "-sim"))
     MEMORY, STARVED = 1, 2
     RED_FROM_PERCENT, YELLOW_FROM_PERCENT = 20, 5
 
@@ -246,8 +248,8 @@ class dstat_plugin(_StateFile, _Shares, _Layout, _Host):  # noqa: N801 - dstat a
         return known if known and (self._host("op").full or len(known) <= 2) else ["total"]
 
     def _titles(self, state):
-        end = "-sim" if state and state.get("simulated") else ""
-        return ["gpu" + group.replace("total", "-tot") + end for group in self.vars]
+        marks = [end for field, end in self.MARKS if state and state.get(field)]
+        return ["gpu" + group.replace("total", "-tot") + "".join(marks[:1]) for group in self.vars]
 
     def check(self):
         """Say once what is missing, and let the host load the columns all the same."""

@@ -70,7 +70,8 @@ class FrameWriter:
 
     def __init__(self) -> None:
         self._gpus: dict[str, _Told] = {}
-        self._calls: dict[str, float] = {}
+        self._calls = _Sums("calls")
+        self._counts = _Sums("call_counts")
 
     def encode(self, frame: Frame, at_ns: int) -> dict[str, Any]:
         """One frame.
@@ -87,14 +88,8 @@ class FrameWriter:
             document["rejected"] = frame.rejected
         if frame.trouble is not None:
             document["trouble"] = plain(frame.trouble)
-        calls = dict(frame.call_seconds)
-        if calls.keys() == self._calls.keys():
-            changed = {name: spent for name, spent in calls.items() if spent != self._calls[name]}
-            if changed:
-                document["calls"] = changed
-        else:
-            document["all_calls"] = calls
-        self._calls = calls
+        self._calls.write(document, frame.call_seconds)
+        self._counts.write(document, frame.call_counts)
         return document
 
     def _gpu(self, sample: GpuSample, at_ns: int) -> dict[str, Any]:
@@ -127,31 +122,22 @@ class FrameReader:
 
     def __init__(self, known: FrameReader | None = None) -> None:
         self._gpus: list[_Told] = []
-        self._calls: dict[str, float] = {}
+        self._calls, self._counts = _Sums("calls"), _Sums("call_counts")
         self._known = {} if known is None else {one.sample.device.uuid: one for one in known._gpus}
 
     def decode(self, document: object, at_ns: int) -> Frame:
         """One frame, or ``MalformedError``."""
         fields = mapping(document)
-        self._take_calls(fields)
         gpus = items(fields.get("gpus"), _MOST_GPUS)
         trouble = fields.get("trouble")
         return Frame(
             taken_at_ns=at_ns + _offset(fields.get("after_ns")),
             gpus=tuple([self._gpu(mapping(gpu), at_ns) for gpu in gpus]),
             rejected=whole(fields.get("rejected", 0)),
-            call_seconds=tuple(self._calls.items()),
+            call_seconds=self._calls.read(fields, number),
             trouble=None if trouble is None else text(trouble),
+            call_counts=self._counts.read(fields, whole),
         )
-
-    def _take_calls(self, fields: Mapping[str, object]) -> None:
-        if "all_calls" in fields:
-            self._calls = {}
-        for name in ("all_calls", "calls"):
-            for function, spent in mapping(fields.get(name, {})).items():
-                self._calls[text(function)] = number(spent)
-        if len(self._calls) > _MOST_CALLS:
-            raise MalformedError("too many driver functions")
 
     def _gpu(self, fields: Mapping[str, object], at_ns: int) -> GpuSample:
         position = whole(fields.get("gpu"))
@@ -175,6 +161,36 @@ class FrameReader:
         if len(self._gpus) > _MOST_GPUS:
             raise MalformedError("too many GPUs")
         return sample
+
+
+class _Sums:
+    """Sums by name of a driver function: all of them once a block, then those that grew."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._known: dict[str, Any] = {}
+
+    def write(self, document: dict[str, Any], sums: Sequence[tuple[str, float]]) -> None:
+        told = dict(sums)
+        if told.keys() == self._known.keys():
+            grown = {name: value for name, value in told.items() if value != self._known[name]}
+            if grown:
+                document[self._name] = grown
+        else:
+            document[f"all_{self._name}"] = told
+        self._known = told
+
+    def read(
+        self, fields: Mapping[str, object], checked: Callable[[object], Any]
+    ) -> tuple[tuple[str, Any], ...]:
+        if f"all_{self._name}" in fields:
+            self._known = {}
+        for key in (f"all_{self._name}", self._name):
+            for function, value in mapping(fields.get(key, {})).items():
+                self._known[text(function)] = checked(value)
+        if len(self._known) > _MOST_CALLS:
+            raise MalformedError("too many driver functions")
+        return tuple(self._known.items())
 
 
 def _write_nested(document: dict[str, Any], before: GpuSample | None, sample: GpuSample) -> None:

@@ -132,6 +132,7 @@ class Report:
         runs: Training runs; empty for logs.
         advice: What to change first comes first.
         notes: Sentences a reader must know (assumptions, merged intervals).
+        replayed: Whether it is of a recording.
     """
 
     source: str
@@ -145,3 +146,4 @@ class Report:
     runs: tuple[RunReport, ...]
     advice: tuple[Advice, ...]
     notes: tuple[str, ...] = ()
+    replayed: bool = False

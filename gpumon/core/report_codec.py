@@ -32,6 +32,7 @@ def encode_report(report: Report) -> dict[str, Any]:
         "schema": REPORT_SCHEMA,
         "source": label_text(report.source, _MAX_TEXT),
         "simulated": report.simulated,
+        "replayed": report.replayed,
         "started_at": report.started_at,
         "observed_seconds": seconds(report.observed_ns),
         "period_seconds": seconds(report.period_ns),
@@ -171,6 +172,7 @@ def _decoded(document: Mapping[str, Any]) -> Report:
     return Report(
         source=str(document["source"]),
         simulated=bool(document.get("simulated", False)),
+        replayed=bool(document.get("replayed", False)),
         started_at=None if started_at is None else str(started_at),
         origin_ns=0,
         observed_ns=_ns(document["observed_seconds"]),

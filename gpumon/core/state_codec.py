@@ -53,6 +53,7 @@ def state_document(state: MonitorState, *, pid: int, address: str | None) -> dic
         "pid": pid,
         "source": label_text(state.source),
         "simulated": state.simulated,
+        "replayed": state.replayed,
         "address": address,
         "gpus": [_gpu_document(gpu) for gpu in state.gpus],
         "runs": [_run_document(run) for run in state.runs],

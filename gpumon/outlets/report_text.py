@@ -73,7 +73,8 @@ def _observed(report: Report) -> str:
     if report.started_at is not None:
         facts.append(f"from {_moment(report.started_at)}")
     simulated = " The GPU is simulated." if report.simulated else ""
-    return "\n".join(wrapped(f"{', '.join(facts)}.{simulated}"))
+    replayed = " This is of a recording, not of now." if report.replayed else ""
+    return "\n".join(wrapped(f"{', '.join(facts)}.{simulated}{replayed}"))
 
 
 def mig_sentence(gpu: GpuReport, gpus: Sequence[GpuReport]) -> str:

@@ -45,6 +45,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = _NO_COUNTS
     return Report(
         source=state.source,
         simulated=state.simulated,
+        replayed=state.replayed,
         started_at=started.isoformat(),
         origin_ns=state.taken_at_ns
         - nanoseconds(max(0.0, state.wall_time_s - state.started_wall_time_s)),

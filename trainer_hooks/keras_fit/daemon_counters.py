@@ -138,9 +138,10 @@ def fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
         age_ns = now_ns - state["monotonic_ns"]
         is_fresh = -_STALE_NS <= age_ns <= max(_STALE_PERIODS * state["period_ns"], _STALE_NS)
         is_ours = state["schema"] == STATE_SCHEMA and state["boot_id"] == boot_id
+        is_of_now = not state.get("replayed")  # what a recording played says is of no use here
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
-    return dict(state) if is_fresh and is_ours else None
+    return dict(state) if is_fresh and is_ours and is_of_now else None
 
 
 def _counters_of(state: Mapping[str, Any]) -> dict[str, _Counters]:

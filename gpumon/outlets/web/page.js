@@ -116,6 +116,7 @@ function connect() {
 function draw() {
   const { state } = page;
   element("simulated").hidden = !state.simulated;
+  element("replayed").hidden = !state.replayed;
   setText(element("source"), `${state.source}, every ${duration(state.period_ns)}`);
   drawVerdict();
   drawLanes();
@@ -209,7 +210,12 @@ function drawAge() {
       `Connection to the daemon lost ${since} ago. Is gpumon serve still running? ${state ? "What you see is old." : ""}`,
     );
   } else if (silent) {
-    setText(banner, `The daemon answers, but has not sampled for ${duration(sinceTickNs)}. What you see is old.`);
+    setText(
+      banner,
+      state.replayed
+        ? "The recording is over, or has a gap here: what you see is the last of it."
+        : `The daemon answers, but has not sampled for ${duration(sinceTickNs)}. What you see is old.`,
+    );
   }
 }
 

@@ -26,7 +26,7 @@ class TestTheSchema:
         assert document["schema"] == STATE_SCHEMA == "gpumon.state/1"
         assert list(document) == [
             "schema", "monotonic_ns", "wall_time_s", "boot_id", "period_ns", "pid", "source",
-            "simulated", "address", "gpus", "runs", "collectors",
+            "simulated", "replayed", "address", "gpus", "runs", "collectors",
         ]  # fmt: skip
 
     def test_names_the_fields_of_a_gpu(self) -> None:
