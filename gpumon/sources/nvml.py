@@ -81,12 +81,12 @@ class NvmlSource:
     def close(self) -> None:
         """Let go of the driver. Safe to call twice."""
         if self._library is not None:
-            self._add_up_calls(self._library)
-            self._spent_before = dict(self._call_seconds)
-            self._called_before = dict(self._call_counts)
             if self._gpm is not None:
                 self._gpm.close()
                 self._gpm = None
+            self._add_up_calls(self._library)
+            self._spent_before = dict(self._call_seconds)
+            self._called_before = dict(self._call_counts)
             self._library.close()
             self._library = None
 
