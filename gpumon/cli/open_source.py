@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gpumon.core.clock import Clock
 from gpumon.errors import UsageError
+from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NvmlOptions
 from gpumon.sources.protocols import GpuSource
 
 SOURCE_HELP = (
@@ -36,8 +37,13 @@ def check_source_word(word: str) -> None:
         raise UsageError(f"unknown source {word!r}: use nvml, simulated:SCRIPT or follow:FILE")
 
 
-def open_source(word: str, clock: Clock) -> GpuSource:
+def open_source(word: str, clock: Clock, nvml: NvmlOptions = DEFAULT_OPTIONS) -> GpuSource:
     """Open the source of that word; imports only what that one needs.
+
+    Args:
+        word: As after ``--source``.
+        clock: The monotonic clock.
+        nvml: What the driver is asked, where it is the source.
 
     Raises:
         UsageError: It names no source.
@@ -55,7 +61,7 @@ def open_source(word: str, clock: Clock) -> GpuSource:
         return FollowSource(Path(rest), clock)
     from gpumon.sources.nvml import NvmlSource
 
-    return NvmlSource(clock)
+    return NvmlSource(clock, options=nvml)
 
 
 def is_simulated(word: str) -> bool:

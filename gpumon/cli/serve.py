@@ -15,6 +15,7 @@ from pathlib import Path
 
 from gpumon.cli.collector_log import CollectorLog
 from gpumon.cli.main import installed_version
+from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
 from gpumon.cli.open_source import SOURCE_HELP, check_source_word, is_simulated, open_source
 from gpumon.core.report_codec import encode_report
 from gpumon.core.state import MonitorState
@@ -31,7 +32,9 @@ from gpumon.pipeline.report_history import ReportHistory
 from gpumon.pipeline.run_reports import RunReports
 from gpumon.pipeline.sampler import Sampler
 from gpumon.pipeline.source_thread import SourceThread
+from gpumon.sources.nvml_catalog import NvmlOptions
 from gpumon.sources.phase_rings import PhaseRingReader
+from gpumon.sources.protocols import GpuSource
 from gpumon.sources.runtime_dir import claim_runtime_dir, hold_runtime_dir, ring_folders
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
@@ -75,13 +78,18 @@ class ServeCommand:
             action="store_true",
             help="serve health and try again where the source cannot be read, instead of exit 3",
         )
+        add_nvml_arguments(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Serve until told to stop."""
         logging.basicConfig(format="gpumon: %(message)s", level=logging.INFO, stream=sys.stderr)
         check_source_word(args.source)
         daemon = Daemon(
-            args.source, listen=args.listen, period_s=args.period, wait=args.wait_for_source
+            args.source,
+            listen=args.listen,
+            period_s=args.period,
+            wait=args.wait_for_source,
+            nvml=nvml_options_of(args),
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: daemon.stop())
@@ -105,8 +113,10 @@ def seconds_argument(text: str) -> float:
 class Daemon:
     """Everything ``serve`` starts, and its loop."""
 
-    def __init__(self, source: str, *, listen: str, period_s: float, wait: bool) -> None:
-        self._source_word = source
+    def __init__(
+        self, source: str, *, listen: str, period_s: float, wait: bool, nvml: NvmlOptions
+    ) -> None:
+        self._source_word, self._nvml = source, nvml
         self._wait = wait
         self._clock = SystemClock()
         self._stopped = False
@@ -139,6 +149,9 @@ class Daemon:
         self._rings = PhaseRingReader(ring_folders(self._runtime_dir), boot_id=boot_id)
         self._state_file = StateFile(self._runtime_dir / "state.json", address=self._http.address)
 
+    def _open_source(self) -> GpuSource:
+        return open_source(self._source_word, self._clock, self._nvml)
+
     def stop(self) -> None:
         """End the loop soon. Safe in a signal handler."""
         self._stopped = True
@@ -152,7 +165,7 @@ class Daemon:
             SourceUnavailableError: The source cannot be read, and nobody
                 asked to wait for it.
         """
-        source = SourceThread(lambda: open_source(self._source_word, self._clock), self._clock)
+        source = SourceThread(self._open_source, self._clock)
         try:
             self._http.start()  # first: a driver may take half a minute to start
             if not self._wait:

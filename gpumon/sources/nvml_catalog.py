@@ -81,7 +81,8 @@ NVML_FIELDS: Final = (
 )  # fmt: skip
 """All fields, in the order in which ``gpumon doctor`` shows them."""
 
-_ALWAYS_ON: Final = "utilization"
+ALWAYS_ON: Final = "utilization"
+"""The field that cannot be switched off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +114,8 @@ def nvml_options(*, off: Iterable[str] = (), on: Iterable[str] = ()) -> NvmlOpti
     for word in sorted(without | more):
         if word not in names:
             raise UsageError(f"no NVML field called {word!r}: choose from {', '.join(names)}")
-    if _ALWAYS_ON in without:
-        raise UsageError(f"{_ALWAYS_ON} cannot be switched off: every figure is made of it")
+    if ALWAYS_ON in without:
+        raise UsageError(f"{ALWAYS_ON} cannot be switched off: every figure is made of it")
     both = sorted(without & more)
     if both:
         raise UsageError(f"{both[0]} is switched both on and off: say one of the two")
