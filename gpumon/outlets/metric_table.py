@@ -82,10 +82,16 @@ _GPU_TIME = (
 
 _GPU_NOW = (
     ("gpu_info", _GAUGE, "uuid gpu name pci_bus_id driver_version", None,
-     "Labels of a GPU that answers, to be joined by uuid; always 1."),
+     "Labels of a GPU that answers, to be joined by uuid; gpu is 0:1 for MIG instance 1 of GPU 0; "
+     "always 1."),
+    ("gpu_mig_info", _GAUGE, "uuid parent_uuid gpu_instance compute_instance", None,
+     "Labels of a MIG instance that answers, to be joined by uuid; always 1."),
     ("gpu_starved", _GAUGE, "uuid", None,
      "Whether starved and suspected time reached 5 percent of the last 60 seconds in use, "
      "until it falls below 3 percent."),
+    ("gpu_under_filled", _GAUGE, "uuid", None,
+     "Whether the GPU was busy and little of it worked over its last one to two minutes of busy "
+     "time; no series where nothing tells."),
     ("gpu_sample_resolution_seconds", _GAUGE, "uuid", "seconds",
      "Time in seconds one utilization sample covers; shorter pauses do not show as such."),
     ("gpu_utilization_ratio", _GAUGE, "uuid", "ratio",

@@ -119,7 +119,15 @@ def _gpu_info(view: MetricView) -> Iterator[Row]:
     for gpu in view.gpus_present():
         device = gpu.device
         names = (device.name, device.pci_bus_id, device.driver_version)
-        yield (device.uuid, device.index, *names), 1
+        yield (device.uuid, device.label, *names), 1
+
+
+def _mig_info(view: MetricView) -> Iterator[Row]:
+    for gpu in view.gpus_present():
+        device = gpu.device
+        if device.parent_uuid is not None:
+            numbers = (device.gpu_instance, device.compute_instance)
+            yield (device.uuid, device.parent_uuid, *numbers), 1
 
 
 def _idle_by_cause(view: MetricView) -> Iterator[Row]:
@@ -158,6 +166,12 @@ def _memory_capacity(view: MetricView) -> Iterator[Row]:
 def _starved_now(view: MetricView) -> Iterator[Row]:
     for gpu in view.gpus_present():
         yield (gpu.device.uuid,), int(gpu.totals.starved_now)
+
+
+def _under_filled(view: MetricView) -> Iterator[Row]:
+    for gpu in view.gpus_present():
+        if gpu.fill is not None and gpu.fill.evidence is not None:
+            yield (gpu.device.uuid,), int(gpu.under_filled_now)
 
 
 def _run_info(view: MetricView) -> Iterator[Row]:
@@ -231,7 +245,9 @@ READERS: Final[Mapping[str, Reader]] = MappingProxyType(
         "gpumon_gpu_starvation_episodes_total": _total(lambda totals: totals.episodes),
         "gpumon_gpu_idle_gap_seconds": _idle_gaps,
         "gpumon_gpu_info": _gpu_info,
+        "gpumon_gpu_mig_info": _mig_info,
         "gpumon_gpu_starved": _starved_now,
+        "gpumon_gpu_under_filled": _under_filled,
         "gpumon_gpu_sample_resolution_seconds": _sample_resolution,
         "gpumon_gpu_utilization_ratio": _latest(lambda sample: sample.utilization_ratio),
         "gpumon_gpu_memory_used_bytes": _latest(lambda sample: sample.memory_used_bytes),
