@@ -1,0 +1,134 @@
+"""Specification of events on the fake: a set waits until something is reported."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pynvml
+import pytest
+
+from tests.fakenvml.control import FakeNvml
+from tests.fakenvml.work import DOUBLE_BIT_ECC, SINGLE_BIT_ECC, XID
+
+
+@pytest.fixture
+def nvml(fake_nvml: FakeNvml) -> Iterator[FakeNvml]:
+    pynvml.nvmlInit()
+    yield fake_nvml
+
+
+def waiting_for(kinds: int, *indices: int) -> Any:
+    """An event set that waits for these kinds on these GPUs."""
+    event_set = pynvml.nvmlEventSetCreate()
+    for index in indices:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        pynvml.nvmlDeviceRegisterEvents(handle, kinds, event_set)
+    return event_set
+
+
+class TestAnEventSet:
+    def test_gives_what_was_reported_in_its_order(self, nvml: FakeNvml) -> None:
+        events = waiting_for(XID | DOUBLE_BIT_ECC, 0, 1)
+        nvml.report_xid(1, 79)
+        nvml.report_ecc(0, uncorrected=True)
+
+        first, second = (pynvml.nvmlEventSetWait_v2(events, 1000) for _ in range(2))
+
+        assert (first.eventType, first.eventData) == (XID, 79)
+        assert pynvml.nvmlDeviceGetUUID(first.device) == nvml.uuid(1)
+        assert second.eventType == DOUBLE_BIT_ECC
+
+    def test_says_in_which_instance_it_was(self, nvml: FakeNvml) -> None:
+        nvml.cut(0, 2)
+        events = waiting_for(XID, 0)
+        nvml.report_xid(0, 31, part=1)
+
+        event = pynvml.nvmlEventSetWait_v2(events, 1000)
+
+        part = nvml.part(0, 1)
+        assert (event.gpuInstanceId, event.computeInstanceId) == (part.gpu_instance, 0)
+
+    def test_wakes_as_soon_as_something_is_reported(self, nvml: FakeNvml) -> None:
+        events = waiting_for(XID, 0)
+        found: list[Any] = []
+        thread = threading.Thread(
+            target=lambda: found.append(pynvml.nvmlEventSetWait_v2(events, 30_000))
+        )
+
+        thread.start()
+        until_s = time.monotonic() + 5
+        while not nvml.waiting("nvmlEventSetWait_v2") and time.monotonic() < until_s:
+            time.sleep(0.005)
+        nvml.report_xid(0, 48)
+        thread.join(5)
+
+        assert [event.eventData for event in found] == [48]
+
+    def test_times_out_where_nothing_is_reported_that_it_waits_for(self, nvml: FakeNvml) -> None:
+        events = waiting_for(XID, 0)
+        nvml.report_xid(1, 79)
+        nvml.report(0, SINGLE_BIT_ECC)
+        started_s = time.monotonic()
+
+        with pytest.raises(pynvml.NVMLError_Timeout):
+            pynvml.nvmlEventSetWait_v2(events, 30)
+        assert time.monotonic() - started_s >= 0.03
+
+    def test_does_not_know_what_was_reported_before_it_was_made(self, nvml: FakeNvml) -> None:
+        nvml.report_xid(0, 79)
+
+        with pytest.raises(pynvml.NVMLError_Timeout):
+            pynvml.nvmlEventSetWait_v2(waiting_for(XID, 0), 1)
+
+    def test_refuses_kinds_that_the_board_does_not_report(self, nvml: FakeNvml) -> None:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        nvml.gpu(0).supported_events = XID
+
+        assert pynvml.nvmlDeviceGetSupportedEventTypes(handle) == XID
+        with pytest.raises(pynvml.NVMLError_NotSupported):
+            waiting_for(XID | SINGLE_BIT_ECC, 0)
+
+    def test_is_counted_until_it_is_freed(self, nvml: FakeNvml) -> None:
+        events = waiting_for(XID, 0)
+        assert nvml.event_sets_held == 1
+
+        pynvml.nvmlEventSetFree(events)
+        assert nvml.event_sets_held == 0
+        with pytest.raises(pynvml.NVMLError_InvalidArgument):
+            pynvml.nvmlEventSetWait_v2(events, 1)
+
+
+class TestAWaitThatIsCutShort:
+    def test_by_a_gpu_that_is_lost(self, nvml: FakeNvml) -> None:
+        events = waiting_for(XID, 0, 1)
+        nvml.lose(1)
+
+        with pytest.raises(pynvml.NVMLError_GpuIsLost):
+            pynvml.nvmlEventSetWait_v2(events, 30_000)
+
+    @pytest.mark.parametrize("end", ["shutdown", "reload"])
+    def test_by_a_driver_that_goes(self, nvml: FakeNvml, end: str) -> None:
+        events = waiting_for(XID, 0)
+        found: list[int] = []
+
+        def wait() -> None:
+            try:
+                pynvml.nvmlEventSetWait_v2(events, 30_000)
+            except pynvml.NVMLError as error:
+                found.append(error.value)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        until_s = time.monotonic() + 5
+        while not nvml.waiting("nvmlEventSetWait_v2") and time.monotonic() < until_s:
+            time.sleep(0.005)
+        if end == "shutdown":
+            pynvml.nvmlShutdown()
+        else:
+            nvml.reload_driver()
+        thread.join(5)
+
+        assert found == [pynvml.NVML_ERROR_UNINITIALIZED]
