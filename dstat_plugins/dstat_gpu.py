@@ -8,8 +8,9 @@ because its training waited for input; a ``?`` after it says that most of that i
 the pattern looks like it, but no training process proved it. ``-`` is *not known*.
 
 One or two GPUs are shown each, more as one ``gpu-tot``; ``-f`` shows all, ``DSTAT_GPU=0,2,total``
-the named ones. The columns are fixed when dstat starts; GPUs that are made up end in ``-sim``,
-those that are played from a recording in ``-rec``.
+the named ones. ``0:1`` is MIG instance 1 of GPU 0; a GPU that is cut by MIG has no columns of its
+own, as it has no utilisation. The columns are fixed when dstat starts; GPUs that are made up end
+in ``-sim``, those that are played from a recording in ``-rec``.
 
 Both hosts ``exec`` this file inside a function, where a module-level name is invisible to methods:
 hence imports inside methods, and helpers as base classes. Pure ASCII, and Python 3.6 or newer.
@@ -76,8 +77,16 @@ class _StateFile:
         state = json.loads(text.decode("utf-8"), parse_int=float)
         if not isinstance(state, dict) or state.get("schema") != self.SCHEMA:
             raise ValueError("it is not %s: try `gpumon dstat install`" % self.SCHEMA)
-        state["gpus"] = {"%d" % gpu["index"]: gpu for gpu in state["gpus"]}
+        # A GPU that is cut by MIG has no utilisation, and its memory is that of its instances.
+        whole = [gpu for gpu in state["gpus"] if not gpu.get("mig_enabled")]
+        state["gpus"] = {self._label(gpu): gpu for gpu in whole}
         return state
+
+    @staticmethod
+    def _label(gpu):
+        label = gpu.get("label")  # an older daemon has none
+        is_one = isinstance(label, str) and set(label[:9]) <= set("0123456789:")
+        return label if is_one and 0 < len(label) < 9 else "%d" % gpu["index"]
 
     def _is_fresh(self, state):
         import time
@@ -238,7 +247,8 @@ class dstat_plugin(_StateFile, _Shares, _Layout, _Host):  # noqa: N801 - dstat a
         chosen, unknown = [], []
         for word in filter(None, os.environ.get("DSTAT_GPU", "").replace(" ", "").split(",")):
             group = "%d" % int(word) if word.isdecimal() else word
-            exists = group == "total" or (word.isdecimal() if known is None else group in known)
+            is_label = word.replace(":", "", 1).isdecimal()
+            exists = group == "total" or (is_label if known is None else group in known)
             (chosen if exists else unknown).append(group)
         if unknown:
             words = ", ".join(unknown), ", ".join([*(known or ["indices"]), "total"])

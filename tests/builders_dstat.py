@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,11 @@ def gpu(
     memory_used_bytes: int | None = 60 * GIB,
     starved_now: bool = False,
     present: bool = True,
+    **of_device: Any,
 ) -> GpuState:
     """A GPU with 120 GiB of memory and these seconds on its counters."""
     me = device(index, f"GPU-{index}", memory_capacity_bytes=120 * GIB)
+    me = replace(me, **of_device)
     idle_s = observed_s - busy_s - starved_s - pending_s
     totals = GpuTotals(
         observed_ns=int(observed_s * S),
