@@ -14,16 +14,16 @@ from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml_binding import NvmlLibrary, unavailable
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
 from gpumon.sources.nvml_clock import US, StampClock
+from gpumon.sources.nvml_events import NvmlEvents
 from gpumon.sources.nvml_fast import FastRound
 from gpumon.sources.nvml_gpm import Gpm
 from gpumon.sources.nvml_gpu import NvmlGpu
 from gpumon.sources.nvml_inventory import NvmlInventory
+from gpumon.sources.nvml_pace import Pace
 from gpumon.sources.nvml_trouble import Reopening, no_gpu
 
 _new: Final = tuple.__new__
 
-_NO_STOP_NS: Final = 3 * NS_PER_S // 2
-"""NVML's own reading looks back up to 1 s, so a shorter silence is no stop."""
 _HELD_UP_NS: Final = NS_PER_S // 10
 
 
@@ -61,11 +61,12 @@ class NvmlSource:
         self._monotonic_ns = clock.monotonic_ns
         self._options = options
         self._stamps = StampClock(clock, read_clock_ns)
-        self._pace = _Pace()
+        self._pace = Pace()
         self._slow_ns = nanoseconds(slow_period_s)
         self._inventory = NvmlInventory(options)
         self._library: NvmlLibrary | None = None
         self._gpm: Gpm | None = None
+        self._events = NvmlEvents(wanted="events" in options.fields)
         self._spent_before: dict[str, float] = {}
         self._called_before: dict[str, int] = {}
         self._call_seconds: tuple[tuple[str, float], ...] = ()
@@ -87,7 +88,7 @@ class NvmlSource:
             self._add_up_calls(self._library)
             self._spent_before = dict(self._call_seconds)
             self._called_before = dict(self._call_counts)
-            self._library.close()
+            self._events.release(self._library)
             self._library = None
 
     def read(self) -> Frame:
@@ -114,7 +115,7 @@ class NvmlSource:
             self._fast_is_old |= fast.sort_failures()
             if fast.failed:
                 self._give_up_if_all_failed(fast, now_ns)
-        is_due = now_ns >= self._refresh_at_ns
+        is_due = now_ns >= self._refresh_at_ns or self._events.news
         if is_due:
             self._refresh(library, now_ns)
             now_ns = self._ask_again_if_held_up(fast, now_ns, max(0, jump_ns // US))
@@ -147,6 +148,23 @@ class NvmlSource:
         self._devices = self._inventory.devices
         self._fast = FastRound(library, self._devices)
         self._fast_is_old = False
+        self._note_xids()
+
+    def _note_xids(self) -> None:
+        for gpu in self._inventory.gpus:
+            gpu.xid_errors = self._events.counts(gpu.device.uuid)
+
+    def _listen(self, library: NvmlLibrary, now_ns: int) -> None:
+        """Hand out what was heard, look at memory that failed, and hear the GPUs there are."""
+        events, gpus = self._events, self._inventory.gpus
+        if events.news:
+            damaged = events.take_news()
+            self._note_xids()
+            for gpu in gpus:
+                if gpu.device.uuid in damaged:
+                    gpu.refresh_at_ns = now_ns
+        readable = [gpu for gpu in gpus if not (gpu.failure or gpu.gone)]
+        events.follow(library, [(gpu.device.uuid, gpu.handle) for gpu in readable], now_ns)
 
     def _newly_rejected(self) -> int:
         total = self._inventory.rejected_before
@@ -211,6 +229,7 @@ class NvmlSource:
     def _refresh(self, library: NvmlLibrary, now_ns: int) -> None:
         """Read the slow values of the GPUs whose turn it is, and look for changes."""
         inventory, changed = self._inventory, False
+        self._listen(library, now_ns)
         for place, one in enumerate(self._devices):
             if now_ns < one.refresh_at_ns:
                 continue
@@ -257,33 +276,3 @@ class NvmlSource:
             return gpu.renew_handle(library)
         gpu.read_activity()
         return self._inventory.is_cut_otherwise(library, gpu)
-
-
-class _Pace:
-    """Notices that the source was not read for a while, as after SIGSTOP or a hanging call.
-
-    A reading of the present must not be spread over such a stop.
-
-    Attributes:
-        steady_since_ns: Since when the reads have come regularly; CLOCK_MONOTONIC.
-        usual_from_ns: A distance of two reads from here ...
-        usual_to_ns: ... to here is as usual: there is nothing to learn from it.
-    """
-
-    def __init__(self) -> None:
-        self._usual_ns = 0
-        self.steady_since_ns = 0
-        self.usual_from_ns = self.usual_to_ns = -1
-
-    def step(self, gap_ns: int, now_ns: int) -> None:
-        """Take a distance of two reads that is not as usual; 0 is the first read's."""
-        if gap_ns == 0:
-            self.steady_since_ns = now_ns
-            return
-        if gap_ns <= max(_NO_STOP_NS, self._usual_ns * 5 // 2):
-            self._usual_ns += (gap_ns - self._usual_ns) // 4
-        else:
-            # A longer period is learnt too, but one stop is not a period.
-            self._usual_ns = min(gap_ns, 2 * max(self._usual_ns, _NO_STOP_NS))
-            self.steady_since_ns = now_ns
-        self.usual_from_ns, self.usual_to_ns = self._usual_ns * 7 // 8, self._usual_ns * 9 // 8

@@ -79,11 +79,13 @@ class NvmlGpu:
         refresh_at_ns: When the slow values are due again; 0 before the first.
         gpm: Tells its activity; ``None`` where nobody wants to know.
         activity: How much of it worked, over the newest stretch that is known.
+        xid_errors: How many errors of each XID it had since the source was opened.
         slow: What it says every few seconds.
     """
 
     gpm: GpmTrack | None = None
     activity: ActivitySample | None = None
+    xid_errors: tuple[tuple[int, int], ...] = ()
 
     def __init__(
         self,
@@ -162,7 +164,7 @@ class NvmlGpu:
                 None,
                 slow.details,
                 self.activity,
-                (),
+                self.xid_errors,
             ),
         )
 
@@ -171,7 +173,7 @@ class NvmlGpu:
         self._failed_at_ns = now_ns
         if self.gpm is not None:
             self.gpm.restart()  # whatever happened to it, its counters may have begun anew
-        return GpuSample(device=self.device, error=self._failure_text())
+        return GpuSample(device=self.device, error=self._failure_text(), xid_errors=self.xid_errors)
 
     def busy_with_care(self, moment: Moment, entries: EntriesOf | None) -> Sequence[BusySample]:
         """Its utilisation, where the ring's entries do not just continue.

@@ -1,0 +1,106 @@
+"""What the driver's error numbers (XIDs) mean for somebody who trains, and what to do."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class XidText(NamedTuple):
+    """One XID in words.
+
+    Attributes:
+        meaning: What happened.
+        advice: What to do.
+    """
+
+    meaning: str
+    advice: str
+
+
+_FIND_THE_KERNEL: Final = "run the program under compute-sanitizer to find the kernel"
+_RESET: Final = "end what uses the GPU and reset it (nvidia-smi --gpu-reset), or reboot"
+_RESET_OR_UPDATE: Final = f"{_RESET}; if it comes back, try another driver version"
+_LOOK_EARLIER: Final = (
+    "look for the XID before it; alone, after a program was ended, it is harmless"
+)
+_LINK: Final = f"{_RESET}; if it comes back, have the link's bridge or cable looked at"
+
+_TEXTS: Final = {
+    8: XidText("a kernel ran too long and was stopped", "look for an endless loop in the program"),
+    13: XidText("a kernel did something illegal, such as an index out of bounds", _FIND_THE_KERNEL),
+    31: XidText(
+        "a kernel used memory that is not its program's",
+        f"{_FIND_THE_KERNEL}; if sound programs fail on this GPU alone, suspect the board",
+    ),
+    38: XidText("the driver's firmware failed", _RESET_OR_UPDATE),
+    43: XidText("the program's work on the GPU was stopped", f"the GPU is well: {_LOOK_EARLIER}"),
+    45: XidText("what a program had queued was thrown away", _LOOK_EARLIER),
+    48: XidText(
+        "two bits of the GPU's memory flipped at once, which cannot be corrected",
+        f"do not trust that program's result; {_RESET}; if it comes back, replace the board",
+    ),
+    61: XidText("the GPU's own controller stopped at a fault", _RESET_OR_UPDATE),
+    62: XidText("the GPU's own controller halted", _RESET_OR_UPDATE),
+    63: XidText(
+        "a bad cell of the GPU's memory is to be taken out of use",
+        "reset the GPU when it is free, for the change to take effect",
+    ),
+    64: XidText(
+        "a bad cell of the GPU's memory could not be taken out of use",
+        f"{_RESET}; if it comes back, replace the board",
+    ),
+    69: XidText("the program gave the GPU an order it does not know", _FIND_THE_KERNEL),
+    74: XidText("an NVLink failed, and what it carried may be lost", _LINK),
+    79: XidText(
+        "the GPU fell off the bus: the host cannot reach it any more",
+        "reboot, or cut the machine's power; look at its temperature, power supply and seat",
+    ),
+    92: XidText(
+        "single bits of the GPU's memory flip often, each corrected so far",
+        "watch the ECC counters, and have the board tested at the next pause",
+    ),
+    94: XidText(
+        "memory was damaged in one program's part alone",
+        "start that program again from its checkpoint; reset the GPU when it is free",
+    ),
+    95: XidText(
+        "memory was damaged, and any program on the GPU may be hit",
+        f"trust none of their results since; {_RESET} before you go on",
+    ),
+    109: XidText("the GPU did not change from one program to the next in time", _RESET_OR_UPDATE),
+    119: XidText("the GPU's system processor (GSP) did not answer the driver", _RESET_OR_UPDATE),
+    120: XidText("the GPU's system processor (GSP) failed", _RESET_OR_UPDATE),
+    140: XidText(
+        "memory errors are there that were not corrected",
+        f"{_RESET}; if it comes back, replace the board",
+    ),
+    154: XidText(
+        "the driver says that this GPU needs help to go on",
+        "`nvidia-smi -q` names it under GPU Recovery Action: mostly a reset, or a reboot",
+    ),
+}
+
+_UNKNOWN: Final = XidText(
+    "the driver reported an error of this GPU",
+    "look for Xid in `dmesg`, and for its number in NVIDIA's list of XID errors",
+)
+
+
+def xid_text(xid: int) -> XidText:
+    """What that XID means and asks for; of a number that is not known here, where to look.
+
+    >>> xid_text(79).meaning
+    'the GPU fell off the bus: the host cannot reach it any more'
+    """
+    return _TEXTS.get(xid, _UNKNOWN)
+
+
+def xid_sentence(xid: int) -> str:
+    """The same in one line of a log.
+
+    >>> xid_sentence(13)
+    'XID 13: a kernel did something illegal, such as an index out of bounds. What to do: \
+run the program under compute-sanitizer to find the kernel.'
+    """
+    meaning, advice = xid_text(xid)
+    return f"XID {xid}: {meaning}. What to do: {advice}."
