@@ -31,7 +31,7 @@ uint64_t fake_busy_ns(const struct fake_wave *wave, uint64_t start_ns, uint64_t 
 
 static uint64_t stride(uint64_t window_ns, uint64_t idle_window_ns)
 {
-    return idle_window_ns > window_ns ? idle_window_ns / window_ns : 1;
+    return idle_window_ns > window_ns ? (idle_window_ns + window_ns / 2) / window_ns : 1;
 }
 
 static struct series utilisation_of(const struct fake_gpu *gpu)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pynvml
@@ -15,9 +14,9 @@ from tests.fakenvml.work import DOUBLE_BIT_ECC, SINGLE_BIT_ECC, XID
 
 
 @pytest.fixture
-def nvml(fake_nvml: FakeNvml) -> Iterator[FakeNvml]:
+def nvml(fake_nvml: FakeNvml) -> FakeNvml:
     pynvml.nvmlInit()
-    yield fake_nvml
+    return fake_nvml
 
 
 def waiting_for(kinds: int, *indices: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pynvml
@@ -14,10 +13,10 @@ GRAPHICS, SM, OCCUPANCY, TENSOR, DRAM = 1, 2, 3, 5, 10
 
 
 @pytest.fixture
-def nvml(fake_nvml: FakeNvml) -> Iterator[FakeNvml]:
+def nvml(fake_nvml: FakeNvml) -> FakeNvml:
     pynvml.nvmlInit()
     fake_nvml.stop_clock()
-    yield fake_nvml
+    return fake_nvml
 
 
 def sample_of(handle: Any, gpu_instance: int | None = None) -> Any:

@@ -1,0 +1,172 @@
+"""Specification of what a board says besides: each reading is what the test wrote."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any
+
+import pynvml
+import pytest
+
+from tests.fakenvml.control import INVALID_ARGUMENT, NOT_SUPPORTED, FakeNvml
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def nvml(fake_nvml: FakeNvml) -> FakeNvml:
+    pynvml.nvmlInit()
+    return fake_nvml
+
+
+@pytest.fixture
+def handle(nvml: FakeNvml) -> Any:
+    return pynvml.nvmlDeviceGetHandleByIndex(0)
+
+
+class TestABoard:
+    def test_says_in_which_state_it_is(self, nvml: FakeNvml, handle: Any) -> None:
+        gpu = nvml.gpu(0)
+        gpu.performance_state, gpu.persistence_mode = 8, 0
+        gpu.power_limit_mw, gpu.enforced_limit_mw = 700_000, 500_000
+        gpu.fan_percent, gpu.encoder_percent, gpu.decoder_percent = 61, 7, 9
+
+        assert pynvml.nvmlDeviceGetPerformanceState(handle) == 8
+        assert pynvml.nvmlDeviceGetPersistenceMode(handle) == 0
+        assert pynvml.nvmlDeviceGetPowerManagementLimit(handle) == 700_000
+        assert pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) == 500_000
+        assert pynvml.nvmlDeviceGetFanSpeed(handle) == 61
+        assert pynvml.nvmlDeviceGetEncoderUtilization(handle)[0] == 7
+        assert pynvml.nvmlDeviceGetDecoderUtilization(handle)[0] == 9
+
+    def test_says_why_its_clocks_are_held_down(self, nvml: FakeNvml, handle: Any) -> None:
+        reasons = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksThrottleReasonHwSlowdown
+        nvml.throttle(0, reasons)
+
+        assert pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle) == reasons
+        assert pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) == reasons
+
+    def test_counts_memory_errors_since_the_load_and_over_all(
+        self, nvml: FakeNvml, handle: Any
+    ) -> None:
+        for _ in range(3):
+            nvml.report_ecc(0, uncorrected=False)
+        nvml.report_ecc(0, uncorrected=True)
+        nvml.reset(0)
+        nvml.report_ecc(0, uncorrected=False)
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+
+        counts = [
+            pynvml.nvmlDeviceGetTotalEccErrors(handle, uncorrected, aggregate)
+            for aggregate in (0, 1)
+            for uncorrected in (0, 1)
+        ]
+        assert counts == [1, 0, 4, 1]
+
+    def test_says_its_temperature_by_the_old_call_and_the_new(
+        self, nvml: FakeNvml, handle: Any
+    ) -> None:
+        nvml.gpu(0).temperature_c = 83
+
+        assert pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU) == 83
+        assert pynvml.nvmlDeviceGetTemperatureV(handle, pynvml.NVML_TEMPERATURE_GPU) == 83
+
+    def test_that_was_reset_has_new_handles_and_no_energy_yet(
+        self, nvml: FakeNvml, handle: Any
+    ) -> None:
+        before_mj = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+        nvml.reset(0)
+
+        with pytest.raises(pynvml.NVMLError_InvalidArgument):
+            pynvml.nvmlDeviceGetPowerUsage(handle)
+        anew = pynvml.nvmlDeviceGetHandleByIndex(0)
+        assert pynvml.nvmlDeviceGetTotalEnergyConsumption(anew) < before_mj
+
+
+class TestFields:
+    def test_have_a_code_each(self, nvml: FakeNvml, handle: Any) -> None:
+        asked = [
+            pynvml.NVML_FI_DEV_POWER_INSTANT,
+            pynvml.NVML_FI_DEV_MEMORY_TEMP,
+            pynvml.NVML_FI_MAX,
+        ]
+        codes = [field.nvmlReturn for field in pynvml.nvmlDeviceGetFieldValues(handle, asked)]
+
+        assert codes == [0, NOT_SUPPORTED, INVALID_ARGUMENT]
+
+    def test_count_bytes_that_went_over_nvlink(self, nvml: FakeNvml, handle: Any) -> None:
+        nvml.gpu(0).nvlink_tx_bytes_per_s = 20 * GIB
+        sent = (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 3)
+        all_sent = (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 0xFFFFFFFF)
+        nvml.stop_clock()
+
+        before, _ = pynvml.nvmlDeviceGetFieldValues(handle, [sent, all_sent])
+        nvml.advance(2.0)
+        after, together = pynvml.nvmlDeviceGetFieldValues(handle, [sent, all_sent])
+
+        assert after.value.ullVal - before.value.ullVal == pytest.approx(40 * GIB >> 10, abs=1)
+        assert after.timestamp - before.timestamp == 2_000_000
+        assert together.value.ullVal == pytest.approx(after.value.ullVal * 18, abs=18)
+
+    def test_know_only_the_links_there_are(self, nvml: FakeNvml, handle: Any) -> None:
+        sent = (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, nvml.gpu(0).nvlink_count)
+
+        (field,) = pynvml.nvmlDeviceGetFieldValues(handle, [sent])
+
+        assert field.nvmlReturn == INVALID_ARGUMENT
+
+    def test_count_pcie_bytes_and_start_over_where_the_counter_is_full(
+        self, nvml: FakeNvml, handle: Any
+    ) -> None:
+        nvml.stop_clock()
+        nvml.gpu(0).pcie_rx_bytes_per_s = 8 * GIB
+
+        def received() -> int:
+            (field,) = pynvml.nvmlDeviceGetFieldValues(
+                handle, [pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES]
+            )
+            return int(field.value.ullVal)
+
+        before = received()
+        nvml.advance(1.0)
+        assert received() - before == pytest.approx(8 * GIB, rel=1e-9)
+        nvml.gpu(0).pcie_counter_wraps_at = 1 << 32
+        assert received() < 1 << 32
+
+    def test_may_touch_one_entry_behind_the_last(self, nvml: FakeNvml, handle: Any) -> None:
+        entries = (pynvml.c_nvmlFieldValue_t * 2)()
+        entries[0].fieldId, entries[1].nvmlReturn = pynvml.NVML_FI_DEV_POWER_INSTANT, 77
+        ask = ctypes.CDLL(None, handle=pynvml.nvmlLib._handle).nvmlDeviceGetFieldValues
+
+        ask(handle, 1, entries)
+        assert entries[1].nvmlReturn == 77
+        nvml.control.touches_one_field_more = 1
+        ask(handle, 1, entries)
+        assert entries[1].nvmlReturn == INVALID_ARGUMENT
+
+
+class TestPcieThroughput:
+    def test_takes_its_20_ms_where_the_test_says_so(self, nvml: FakeNvml, handle: Any) -> None:
+        nvml.delay("nvmlDeviceGetPcieThroughput", 20_000)
+        nvml.gpu(0).pcie_tx_bytes_per_s = 5 * GIB
+        started_s = time.monotonic()
+
+        kib_per_s = pynvml.nvmlDeviceGetPcieThroughput(handle, pynvml.NVML_PCIE_UTIL_TX_BYTES)
+
+        assert kib_per_s == 5 * GIB >> 10
+        assert time.monotonic() - started_s >= 0.02
+
+
+def test_a_delay_of_microseconds_is_that_short(nvml: FakeNvml) -> None:
+    nvml.delay("nvmlDeviceGetCount_v2", 30)
+    count = ctypes.c_uint()
+    ask = ctypes.CDLL(None, handle=pynvml.nvmlLib._handle).nvmlDeviceGetCount_v2
+    taken_ns = []
+    for _ in range(50):
+        started_ns = time.perf_counter_ns()
+        ask(ctypes.byref(count))
+        taken_ns.append(time.perf_counter_ns() - started_ns)
+
+    assert min(taken_ns) >= 30_000
+    assert min(taken_ns) < 60_000
