@@ -68,7 +68,10 @@ def why_line(report: Report) -> str:
     gpu = main_gpu(report.gpus)
     if gpu is None:
         if report.gpus:
-            return "a board tells that of MIG instances by GPM, which comes with Hopper."
+            return (
+                "a board tells that of a MIG instance by GPM, which comes with Hopper, and of one "
+                "that shares its GPU instance with no other."
+            )
         if report.runs:
             return "none that is watched was seen at work for it."
         return "the source named none."

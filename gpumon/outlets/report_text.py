@@ -84,7 +84,10 @@ def mig_sentence(gpu: GpuReport, gpus: Sequence[GpuReport]) -> str:
             return "MIG is on: its instances are below."
         return "MIG is on, and no instance is made: nothing can run on it."
     if gpu.is_mute:
-        return "this board does not tell how busy a MIG instance is (GPM comes with Hopper)."
+        return (
+            "how busy it is is not known. A board tells that of a MIG instance by GPM, which comes "
+            "with Hopper, and of one that shares its GPU instance with no other."
+        )
     return ""
 
 

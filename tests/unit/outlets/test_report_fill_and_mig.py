@@ -161,7 +161,7 @@ class TestAnInstanceThatDoesNotTell:
         said = text(one)
 
         assert "Verdict: Unknown: GPU 0:0 and GPU 0:1 do not tell how busy they are." in said
-        assert "does not tell how busy a MIG instance is (GPM comes with Hopper)" in said
+        assert "how busy it is is not known. A board tells that of a MIG instance by GPM" in said
         assert "nothing to do" not in said
         assert one.advice == ()
 
@@ -174,4 +174,4 @@ class TestAnInstanceThatDoesNotTell:
         many = [replace(gpu(97.0, index=at), uuid=f"GPU-{at}") for at in range(1, 7)]
         said = text(report(PARENT, part(0), *many))
 
-        assert "0 MIG is on: its instances are below. 0:0 this board does not tell" in said
+        assert "0 MIG is on: its instances are below. 0:0 how busy it is is not known." in said

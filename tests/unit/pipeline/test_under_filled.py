@@ -1,0 +1,144 @@
+"""Specification of the whole way from frames to a finding: GPUs equally busy, not equally full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from gpumon.core.device import Device
+from gpumon.core.report import UNDER_FILLED, Report
+from gpumon.core.ring_events import RingsReading
+from gpumon.core.sample import Frame, GpuSample
+from gpumon.core.state import MonitorState
+from gpumon.core.tick import Tick
+from gpumon.core.verdict import VerdictName
+from gpumon.outlets.report_text import render_report
+from gpumon.outlets.text_style import TextStyle
+from gpumon.pipeline.live_report import report_of
+from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.report_history import ReportHistory
+from tests.builders_fill import BEGAN_S, seconds_of
+from tests.builders_time import s
+
+HEAT = ("hw_thermal_slowdown",)
+
+
+def named(index: int) -> Device:
+    return Device(uuid=f"GPU-{index}", index=index)
+
+
+def watched(*gpus: Iterable[GpuSample]) -> list[MonitorState]:
+    """One state for each second in which these GPUs said that."""
+    facts = MonitorFacts(
+        source="nvml", source_kind="nvml", simulated=False, period_ns=s(1), boot_id="boot",
+        started_wall_time_s=0.0,
+    )  # fmt: skip
+    monitor, states = Monitor(facts), []
+    for second, samples in enumerate(zip(*gpus, strict=True), start=1):
+        at_ns = s(BEGAN_S + second)
+        tick = Tick(
+            at_ns=at_ns, late_ns=0, frames=(Frame(at_ns, samples),), missed_count=0, error=None,
+            duration_seconds=0.0,
+        )  # fmt: skip
+        states.append(monitor.advance(tick, RingsReading(rings=()), wall_time_s=float(second)))
+    return states
+
+
+def found(report: Report) -> list[str]:
+    return [one.evidence for one in report.advice if one.cause == UNDER_FILLED]
+
+
+@pytest.fixture(scope="module")
+def states() -> list[MonitorState]:
+    """Full, a quarter full, the same two without GPM, throttled, idle, at the memory's limit."""
+    return watched(
+        seconds_of(120, device=named(0), sm_active=0.95, watts=640.0),
+        seconds_of(120, device=named(1), sm_active=0.24, watts=180.0),
+        seconds_of(120, device=named(2), watts=180.0),
+        seconds_of(120, device=named(3), watts=620.0),
+        seconds_of(120, device=named(4), watts=180.0, clock=0.6, reasons=HEAT),
+        seconds_of(120, device=named(5), busy=0.0, watts=70.0, sm_active=0.0),
+        seconds_of(120, device=named(6), sm_active=0.24, memory=0.8),
+    )
+
+
+class TestGpusThatAreEquallyBusy:
+    def test_are_found_under_filled_where_they_are_and_nowhere_else(
+        self, states: list[MonitorState]
+    ) -> None:
+        report = report_of(states[-1])
+
+        (evidence,) = found(report)
+        assert evidence.startswith("GPU 1 is busy 97 %, but 24 % of its multiprocessors work")
+        assert "GPU 2 is busy 97 %, but power 180 of 700 W suggests" in evidence
+        for other in (0, 3, 4, 5, 6):
+            assert f"GPU {other} " not in evidence
+
+    def test_are_found_by_the_flag_too(self, states: list[MonitorState]) -> None:
+        assert [gpu.under_filled_now for gpu in states[-1].gpus] == [
+            False, True, True, False, False, False, False,
+        ]  # fmt: skip
+        assert not any(gpu.under_filled_now for gpu in states[50].gpus)
+
+    def test_keep_their_verdicts_and_every_second_of_their_time(
+        self, states: list[MonitorState]
+    ) -> None:
+        full, quarter, *_, idle, memory_bound = states[-1].gpus
+
+        assert quarter.verdict == full.verdict == memory_bound.verdict
+        assert quarter.totals == full.totals == memory_bound.totals
+        assert quarter.verdict.name is VerdictName.HEALTHY
+        assert idle.verdict.name is VerdictName.NOT_IN_USE
+
+    def test_are_told_apart_in_the_first_three_lines(self, states: list[MonitorState]) -> None:
+        text = " ".join(render_report(report_of(states[-1]), TextStyle()).split())
+
+        assert "Verdict: Healthy, but under-filled: GPU 1 is busy 97 %" in text
+        assert "Next: Give the GPU more to do at a time" in text
+
+    def test_are_said_to_be_throttled_where_they_are(self, states: list[MonitorState]) -> None:
+        throttled = next(gpu for gpu in report_of(states[-1]).gpus if gpu.index == 4)
+
+        assert throttled.fill is not None
+        assert throttled.fill.held_by_ns == {"hw_thermal_slowdown": s(120)}
+
+
+class TestTheLastMinutes:
+    def test_are_judged_by_what_was_said_in_them(self) -> None:
+        empty = list(seconds_of(200, sm_active=0.2))
+        full = list(seconds_of(200, sm_active=0.95, from_s=200.0))
+        history = ReportHistory()
+        states = watched([*empty, *full])
+        for state in states:
+            if history.is_due(state.taken_at_ns):
+                history.keep(report_of(state), state.taken_at_ns)
+        last = states[-1]
+
+        recent = history.since(report_of(last), last.taken_at_ns, 150.0)
+
+        assert found(recent) == []
+        assert recent.gpus[0].fill is not None
+        assert recent.gpus[0].fill.sm_active.ratio == pytest.approx(0.95)
+        early = history.since(report_of(states[199]), states[199].taken_at_ns, 100.0)
+        assert len(found(early)) == 1
+
+
+class TestMigInstances:
+    def test_are_numbered_by_their_gpu_and_sorted_behind_it(self) -> None:
+        parent = Device(uuid="GPU-0", index=0, mig_enabled=True)
+        parts = [
+            Device(uuid=f"MIG-{at}", index=0, parent_uuid="GPU-0", mig_index=at) for at in (1, 0)
+        ]
+        silent = [GpuSample(parent)] * 90
+        states = watched(
+            seconds_of(90, device=Device(uuid="GPU-1", index=1), sm_active=0.9),
+            seconds_of(90, device=parts[0], sm_active=0.2),
+            silent,
+            seconds_of(90, device=parts[1], sm_active=0.9),
+        )
+        report = report_of(states[-1])
+
+        assert [gpu.label for gpu in report.gpus] == ["0", "0:0", "0:1", "1"]
+        assert [one.cause for one in report.advice] == [UNDER_FILLED]
+        assert found(report)[0].startswith("GPU 0:1 is busy 97 %")
