@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import NamedTuple
 
 from gpumon.core.clock import Clock
 from gpumon.errors import UsageError
@@ -11,9 +13,48 @@ from gpumon.sources.protocols import GpuSource
 
 SOURCE_HELP = (
     "nvml (default), simulated:SCRIPT (input-bound, healthy, checkpointing, imbalanced, flat, "
-    "idle, falls-off, under-filled, mig, eight) or follow:FILE (busy spans that another process "
-    "writes)"
+    "idle, falls-off, under-filled, mig, eight), follow:FILE (busy spans that another process "
+    "writes) or replay:FILE[,speed=N] (what `gpumon record` wrote, at its own period)"
 )
+_SLOWEST, _FASTEST = 0.01, 10_000.0
+
+
+class Replay(NamedTuple):
+    """What ``replay:FILE,speed=N`` names.
+
+    Attributes:
+        path: The recording.
+        speed: Seconds of it to a second of the wall clock.
+    """
+
+    path: str
+    speed: float
+
+
+def replay_of(word: str) -> Replay | None:
+    """The recording that a source word names; ``None`` where it names another source.
+
+    Raises:
+        UsageError: It names no file, or no speed.
+
+    >>> replay_of("replay:night.gpumon,speed=10"), replay_of("nvml")
+    (Replay(path='night.gpumon', speed=10.0), None)
+    """
+    kind, _, rest = word.partition(":")
+    if kind != "replay":
+        return None
+    path, sign, text = rest.rpartition(",speed=")
+    if not sign:
+        path, text = rest, "1"
+    if not path:
+        raise UsageError("replay: wants a recording, as in --source replay:night.gpumon,speed=10")
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = math.nan
+    if not _SLOWEST <= speed <= _FASTEST:
+        raise UsageError(f"speed={text} is no speed: say one from {_SLOWEST:g} to {_FASTEST:g}")
+    return Replay(path, speed)
 
 
 def check_source_word(word: str) -> None:
@@ -33,8 +74,10 @@ def check_source_word(word: str) -> None:
     elif kind == "follow":
         if not rest:
             raise UsageError("follow: wants a file, as in --source follow:/tmp/busy.jsonl")
-    elif word != "nvml":
-        raise UsageError(f"unknown source {word!r}: use nvml, simulated:SCRIPT or follow:FILE")
+    elif replay_of(word) is None and word != "nvml":
+        raise UsageError(
+            f"unknown source {word!r}: use nvml, simulated:SCRIPT, follow:FILE or replay:FILE"
+        )
 
 
 def open_source(word: str, clock: Clock, nvml: NvmlOptions = DEFAULT_OPTIONS) -> GpuSource:
@@ -51,6 +94,8 @@ def open_source(word: str, clock: Clock, nvml: NvmlOptions = DEFAULT_OPTIONS) ->
     """
     check_source_word(word)
     kind, _, rest = word.partition(":")
+    if kind == "replay":
+        raise UsageError(f"{word} is a recording: it can be played, and not be asked anything")
     if kind == "simulated":
         from gpumon.sources.simulated import SimulatedSource
 

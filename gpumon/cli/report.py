@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from gpumon.cli.arguments import time_argument
 from gpumon.core.figures import in_percent, listed
 from gpumon.core.report import Report
 from gpumon.core.report_codec import decode_report, encode_report
@@ -21,7 +22,6 @@ from gpumon.sources.daemon import fetch_report, read_state
 from gpumon.sources.runtime_dir import find_state_file
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
-_SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _COMPARISON_SCHEMA = "gpumon.comparison/1"
 
 
@@ -129,20 +129,6 @@ def percent_argument(text: str) -> float:
     if not math.isfinite(percent) or not 0.0 <= percent <= 100.0:
         raise argparse.ArgumentTypeError(f"must be between 0 and 100, got {text}")
     return percent
-
-
-def time_argument(text: str) -> float:
-    """A length of time as typed, in seconds. ``argparse`` prints the sentence and exits with 2."""
-    number, unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS_OF else (text, "s")
-    try:
-        length_s = float(number) * _SECONDS_OF[unit]
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time such as 90s, 15m, 1h or 2d"
-        ) from None
-    if not math.isfinite(length_s) or length_s <= 0:
-        raise argparse.ArgumentTypeError(f"must be longer than nothing, got {text}")
-    return length_s
 
 
 def _judge(report: Report, limit_percent: float | None) -> int:

@@ -1,0 +1,36 @@
+"""Lengths of time as people type them, the same in every command."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+_SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.05, 3600.0
+_SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def period_argument(text: str) -> float:
+    """A period as typed. ``argparse`` prints the sentence and exits with 2."""
+    try:
+        period_s = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not math.isfinite(period_s) or not _SHORTEST_PERIOD_S <= period_s <= _LONGEST_PERIOD_S:
+        raise argparse.ArgumentTypeError(
+            f"must be between {_SHORTEST_PERIOD_S:g} and {_LONGEST_PERIOD_S:g} seconds, got {text}"
+        )
+    return period_s
+
+
+def time_argument(text: str) -> float:
+    """A length of time as typed, in seconds. ``argparse`` prints the sentence and exits with 2."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS_OF else (text, "s")
+    try:
+        length_s = float(number) * _SECONDS_OF[unit]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time such as 90s, 15m, 1h or 2d"
+        ) from None
+    if not math.isfinite(length_s) or length_s <= 0:
+        raise argparse.ArgumentTypeError(f"must be longer than nothing, got {text}")
+    return length_s

@@ -1,0 +1,227 @@
+"""A recording, played: at once for a report, or in its own time for a daemon.
+
+Everything inside runs on the recording's own clock, so every length of time is
+the recording's, however fast it is played. Only what outlets are shown is
+moved to the clock of this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from gpumon.core.clock import Clock
+from gpumon.core.report import Report
+from gpumon.core.ring_events import RingCounts
+from gpumon.core.state import CollectorState, MonitorState
+from gpumon.core.tick import Moment
+from gpumon.core.units import NS_PER_S, seconds
+from gpumon.errors import UnreadableLogError
+from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.report_desk import ReportDesk
+from gpumon.sources.recording import RecordingFile
+
+COLLECTOR: Final = "replay"
+_NO_COUNTS: Final[Mapping[int, RingCounts]] = MappingProxyType({})
+
+Watched = Callable[[Iterable[Moment]], Iterable[Moment]]
+
+
+def facts_of(recording: RecordingFile) -> MonitorFacts:
+    """What a monitor of that recording is told: as it was recorded, and that it is replayed."""
+    header = recording.header
+    return MonitorFacts(
+        source=f"replay:{recording.name}",
+        source_kind=header.source.partition(":")[0],
+        simulated=header.simulated,
+        period_ns=header.period_ns,
+        boot_id=header.boot_id,
+        started_wall_time_s=header.started_wall_time_s,
+        replayed=True,
+    )
+
+
+def replayed_report(
+    recording: RecordingFile,
+    watched: Watched = iter,
+    *,
+    since_s: float | None = None,
+    run: str | None = None,
+) -> Report:
+    """The report that a daemon would have given at the end of the recording.
+
+    Args:
+        recording: Opened, and not yet read.
+        watched: Lets somebody see the ticks pass.
+        since_s: Of its last so many seconds only.
+        run: Of the run with this label, or pid, only.
+
+    Raises:
+        UnreadableLogError: The disk cannot be read, or the recording holds no tick.
+        UsageError: There is no such run.
+    """
+    monitor, desk = Monitor(facts_of(recording)), ReportDesk()
+    for moment in watched(recording.moments()):
+        desk.follow(advanced(monitor, moment))
+    report = desk.report(since_s=since_s, run=run)
+    if report is None:
+        raise UnreadableLogError(f"{recording.name}: holds no reading")
+    return replace(report, notes=(*report.notes, *recording.troubles()))
+
+
+def advanced(
+    monitor: Monitor, moment: Moment, collectors: tuple[CollectorState, ...] = ()
+) -> MonitorState:
+    """The state after one more moment."""
+    return monitor.advance(
+        moment.tick,
+        moment.rings,
+        wall_time_s=moment.wall_time_s,
+        rings_seconds=moment.rings_seconds,
+        more_collectors=collectors,
+    )
+
+
+class ReplayClock:
+    """Says when it is in a recording that is played: it stands still once that is over.
+
+    Args:
+        clock: The system's.
+        speed: Seconds of the recording to a second of this machine.
+    """
+
+    def __init__(self, clock: Clock, speed: float) -> None:
+        self._clock = clock
+        self._speed = speed
+        self._began_ns = clock.monotonic_ns()
+        self._over_ns: int | None = None
+
+    def monotonic_ns(self) -> int:
+        """CLOCK_MONOTONIC of this machine when it began, and since then the recording's time."""
+        if self._over_ns is not None:
+            return self._over_ns
+        passed_ns = self._clock.monotonic_ns() - self._began_ns
+        return self._began_ns + round(passed_ns * self._speed)
+
+    def wall_time_s(self) -> float:
+        """Seconds since the epoch, now."""
+        return self._clock.wall_time_s()
+
+    def sleep_until_ns(self, deadline_ns: int) -> None:
+        """Return when that much of the recording has passed, or when somebody wakes the clock."""
+        passed_ns = (deadline_ns - self._began_ns) / self._speed
+        self._clock.sleep_until_ns(self._began_ns + round(passed_ns))
+
+    def begin(self) -> None:
+        """The recording begins now."""
+        self._began_ns = self._clock.monotonic_ns()
+
+    def stand_still(self, at_ns: int) -> None:
+        """The recording is over."""
+        self._over_ns = at_ns
+
+
+class ReplayWatch:
+    """Plays a recording tick by tick, each when it is due; then its last state stays.
+
+    Args:
+        recording: Opened, and not yet read; closed with the watch.
+        clock: The system's clock; waking it ends a wait.
+        boot_id: Of this machine.
+        speed: Seconds of the recording to a second of this machine.
+    """
+
+    def __init__(
+        self, recording: RecordingFile, clock: Clock, boot_id: str, *, speed: float = 1.0
+    ) -> None:
+        self.facts = facts_of(recording)
+        self.clock = ReplayClock(clock, speed)
+        self._recording = recording
+        self._system_clock = clock
+        self._boot_id = boot_id
+        self._moments: Iterator[Moment] = recording.moments()
+        self._ahead_ns: int | None = None  # what to add to a stamp of the recording
+        self._newest_ns = 0
+        self._failed: str | None = None
+        self._is_over = False
+
+    def insist(self) -> None:
+        """The recording could be opened: there is something to watch."""
+
+    def next_moment(self) -> Moment | None:
+        """The next tick as it was recorded, when it is due."""
+        moment = None if self._is_over else self._next()
+        if moment is None:
+            if not self._is_over:
+                self._is_over = True
+                self.clock.stand_still(self._newest_ns + (self._ahead_ns or 0))
+            now_ns = self._system_clock.monotonic_ns()
+            self._system_clock.sleep_until_ns(now_ns + min(self.facts.period_ns, NS_PER_S))
+            return None
+        at_ns = moment.tick.at_ns
+        if self._ahead_ns is None:
+            self.clock.begin()
+            self._ahead_ns = self.clock.monotonic_ns() - at_ns
+        self._newest_ns = at_ns
+        self.clock.sleep_until_ns(at_ns + self._ahead_ns)
+        return moment
+
+    def newest_counts(self) -> Mapping[int, RingCounts]:
+        """Nothing: between two ticks of a recording nobody counted."""
+        return _NO_COUNTS
+
+    def collectors(self) -> tuple[CollectorState, ...]:
+        """Whether the recording goes on, and what could not be read of it."""
+        damaged = self._recording.damaged_count
+        troubles = self._recording.troubles() if self._is_over else ()
+        return (
+            CollectorState(
+                name=COLLECTOR,
+                success=not self._is_over,
+                duration_seconds=0.0,
+                errors_total=damaged,
+                message=" ".join([*self._end(), *troubles]) or None,
+            ),
+        )
+
+    def shown(self, state: MonitorState) -> MonitorState:
+        """With stamps that begin now and keep their distances, whatever the speed."""
+        return self._moved(state, self._ahead_ns or 0)
+
+    def left(self, state: MonitorState) -> MonitorState:
+        """With stamps of which the newest is of now: their readers know no other clock."""
+        return self._moved(state, self._system_clock.monotonic_ns() - state.taken_at_ns)
+
+    def close(self) -> None:
+        """Close the recording."""
+        self._recording.close()
+
+    def _next(self) -> Moment | None:
+        try:
+            return next(self._moments, None)
+        except UnreadableLogError as error:
+            self._failed = str(error)
+            return None
+
+    def _end(self) -> tuple[str, ...]:
+        if not self._is_over:
+            return ()
+        played = f"{seconds(self._recording.read_ns):,.0f} s of it were played"
+        over = f"the recording is over: {played}, and what is shown is its last state."
+        return (over,) if self._failed is None else (over, f"{self._failed}.")
+
+    def _moved(self, state: MonitorState, by_ns: int) -> MonitorState:
+        gpus = tuple(
+            gpu
+            if gpu.last_sample_at_ns is None
+            else gpu._replace(last_sample_at_ns=gpu.last_sample_at_ns + by_ns)
+            for gpu in state.gpus
+        )
+        return state._replace(
+            taken_at_ns=state.taken_at_ns + by_ns,
+            wall_time_s=self._system_clock.wall_time_s(),
+            boot_id=self._boot_id,
+            gpus=gpus,
+        )
