@@ -43,7 +43,6 @@ class MigPlace(NamedTuple):
         uuid: ``MIG-...``.
         handle: Its handle.
         parent_handle: Its GPU's.
-        mig_index: Which of its GPU's instances, counted from 0.
         gpu_instance: Number of its GPU instance; ``None`` if the driver does not say.
         compute_instance: Its number in that.
         is_alone: Whether its GPU instance holds no other.
@@ -68,22 +67,23 @@ def places_in(library: NvmlLibrary, parent_handle: int) -> tuple[MigPlace, ...] 
     if handles is None:
         return None
     found = []
-    for handle in handles:
+    for mig_index, handle in handles:
         uuid = library.text("nvmlDeviceGetUUID", handle)
         if uuid is None:
             return None
         gpu_instance = library.number("nvmlDeviceGetGpuInstanceId", handle)
         compute_instance = library.number("nvmlDeviceGetComputeInstanceId", handle)
-        found.append((uuid, handle, gpu_instance, compute_instance))
-    count_of = Counter(gpu_instance for _, _, gpu_instance, _ in found)
-    return tuple(
-        MigPlace(uuid, handle, parent_handle, at, inside, number, count_of[inside] == 1)
-        for at, (uuid, handle, inside, number) in enumerate(found)
-    )
+        found.append((uuid, handle, parent_handle, mig_index, gpu_instance, compute_instance))
+    count_of = Counter(gpu_instance for *_, gpu_instance, _ in found)
+    return tuple(MigPlace(*facts, is_alone=count_of[facts[4]] == 1) for facts in found)
 
 
-def _handles(library: NvmlLibrary, parent_handle: int) -> list[int] | None:
-    """Of every instance; ``None`` if one of the calls fails otherwise than for want of one."""
+def _handles(library: NvmlLibrary, parent_handle: int) -> list[tuple[int, int]] | None:
+    """Index and handle of each; an index stays empty where an instance was destroyed.
+
+    Returns:
+        ``None`` if one of the calls fails otherwise than for want of an instance.
+    """
     number = ctypes.c_uint()
     where = ctypes.addressof(number)
     code = library.ask("nvmlDeviceGetMaxMigDeviceCount", _NUMBER, parent_handle, where)
@@ -96,7 +96,7 @@ def _handles(library: NvmlLibrary, parent_handle: int) -> list[int] | None:
             "nvmlDeviceGetMigDeviceHandleByIndex", _PART, parent_handle, index, where
         )
         if code == SUCCESS and part.value is not None:
-            handles.append(part.value)
+            handles.append((index, part.value))
         elif code not in _NO_PART_THERE and code not in PERMANENT:
             return None
     return handles
