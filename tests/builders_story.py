@@ -32,6 +32,7 @@ class Story:
         self.rings: dict[str, RingReading] = {}
         self.processes: dict[int, tuple[ProcessSample, ...] | None] = {0: None, 1: None}
         self.errors: dict[int, str] = {}
+        self.xid_errors: dict[int, tuple[tuple[int, int], ...]] = {0: (), 1: ()}
         self._monitor = Monitor(
             MonitorFacts(
                 source="nvml",
@@ -108,7 +109,9 @@ class Story:
     def _gpu(self, index: int, level: float | None, start_ns: int) -> GpuSample:
         device = Device(uuid=f"GPU-{index}", index=index)
         if index in self.errors:
-            return GpuSample(device=device, error=self.errors[index])
+            return GpuSample(
+                device=device, error=self.errors[index], xid_errors=self.xid_errors[index]
+            )
         busy = () if level is None else (BusySample(start_ns, self.now_ns, level),)
         return GpuSample(
             device=device, busy=busy, utilization_ratio=level, processes=self.processes[index]

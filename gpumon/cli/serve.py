@@ -15,6 +15,7 @@ from gpumon.cli.main import installed_version
 from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
 from gpumon.cli.open_source import SOURCE_HELP, check_source_word, replay_of
 from gpumon.cli.open_watch import watch_machine, watch_replay
+from gpumon.cli.xid_log import XidLog
 from gpumon.core.report_codec import encode_report
 from gpumon.core.state import MonitorState
 from gpumon.core.tick import Moment
@@ -96,7 +97,7 @@ class Daemon:
         self._clock = SystemClock()
         self._stopped = False
         self._desk = ReportDesk()
-        self._log = CollectorLog(_LOG)
+        self._log, self._xid_log = CollectorLog(_LOG), XidLog(_LOG)
         replay = replay_of(source)
         player = None if replay is None else watch_replay(replay, self._clock)
         clock = self._clock if player is None else player.clock
@@ -183,6 +184,7 @@ class Daemon:
         self._state_file.write(self._watch.left(state))
         self._http.publish(self._watch.shown(state))
         self._log.follow(state.collectors, state.taken_at_ns)
+        self._xid_log.follow(state.gpus)
 
     def _greet(self) -> None:
         facts = self._watch.facts

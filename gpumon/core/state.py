@@ -36,6 +36,8 @@ class GpuState(NamedTuple):
             busy time, which are not long ago.
         listed: Whether the source still lists it: one that was taken out of
             the machine, or an instance that was destroyed, is not a GPU that is lost.
+        xid_errors: How many errors of each XID it had, as pairs of XID and
+            count; of a lost GPU, too.
     """
 
     device: Device
@@ -49,6 +51,7 @@ class GpuState(NamedTuple):
     fill: GpuFill | None = None
     under_filled_now: bool = False
     listed: bool = True
+    xid_errors: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

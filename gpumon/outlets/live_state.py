@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 from gpumon.core.clock import Clock
+from gpumon.core.process_codec import process_documents
 from gpumon.core.state import MonitorState
 from gpumon.core.state_codec import encode_document, state_document
 from gpumon.core.units import NS_PER_S
@@ -57,7 +58,10 @@ class LiveState:
         state = self._state
         if state is None:
             return None
-        return state_document(state, pid=os.getpid(), address=self.address)
+        document = state_document(state, pid=os.getpid(), address=self.address)
+        for told, gpu in zip(document["gpus"], state.gpus, strict=True):
+            told["processes"] = process_documents(gpu)
+        return document
 
     def wait_beyond(self, tick: int, timeout_s: float) -> int | None:
         """Wait for a tick after this one.

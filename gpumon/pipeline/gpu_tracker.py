@@ -151,6 +151,7 @@ class GpuTracker:
                 self.fill.snapshot(),
                 self.fill.is_under_filled_now(now_ns),
                 listed,
+                newest.xid_errors,
             ),
         )
 

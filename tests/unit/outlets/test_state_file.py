@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.core.sample import GpuSample, ProcessSample
 from gpumon.outlets.state_file import StateFile
-from tests.builders_state import monitor_state
+from tests.builders_state import device, healthy_gpu, monitor_state
 
 
 class TestAWrittenState:
@@ -34,6 +35,18 @@ class TestAWrittenState:
             os.umask(before)
 
         assert stat.S_IMODE((tmp_path / "state.json").stat().st_mode) == 0o644
+
+    def test_says_nothing_of_who_computes(self, tmp_path: Path) -> None:
+        someone = ProcessSample(4000, 1 << 30, 0.5, "secret-project", "ada")
+        latest = GpuSample(device=device(), processes=(someone,))
+        file = StateFile(tmp_path / "state.json")
+
+        file.write(monitor_state(gpus=(healthy_gpu(latest=latest),)))
+
+        text = file.path.read_text()
+        assert "ada" not in text
+        assert "secret-project" not in text
+        assert "processes" not in text
 
     def test_leaves_no_other_file_behind(self, tmp_path: Path) -> None:
         file = StateFile(tmp_path / "state.json")

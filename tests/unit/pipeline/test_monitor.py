@@ -153,6 +153,15 @@ class TestAGpuThatIsLost:
         assert gpu(state, 1).error == "GPU is lost"
         assert gpu(state, 0).totals.observed_ns == s(5)
 
+    def test_still_shows_the_error_that_took_it(self) -> None:
+        story = Story()
+        story.pass_second(1.0, 1.0)
+        story.errors[1], story.xid_errors[1] = "GPU is lost", ((79, 1),)
+        for _ in range(4):
+            state = story.pass_second(1.0, 1.0)
+
+        assert gpu(state, 1).xid_errors == ((79, 1),)
+
     def test_is_the_same_gpu_when_it_is_back(self) -> None:
         story = Story()
         story.pass_second(1.0, 1.0)
