@@ -82,8 +82,8 @@ class ProbedField:
 
     Attributes:
         field: Which.
-        wanted: Whether the options have it read.
-        calls: Its functions; empty where none was asked.
+        wanted: Whether the options have it read; else it was not asked.
+        calls: Its functions; none where it was not asked.
     """
 
     field: NvmlField
@@ -191,7 +191,8 @@ class ProbedGpu:
         uuid: Its UUID; ``None`` where it cannot be had.
         name: Product name.
         pci_bus_id: Such as ``"00000000:3B:00.0"``.
-        lost: Why it could not be asked at all; ``None`` where it could.
+        lost: Why it could not be asked at all, as a sentence with what to do
+            after its colon; ``None`` where it could.
         fields: One for each field of the catalogue.
         rings: One for each kind of sample.
         has_gpm: Whether the board has GPM; ``None``: it does not say.

@@ -19,10 +19,9 @@ from gpumon.sources.nvml_answers import (
     ProbedGpu,
     ProbedRing,
 )
-from gpumon.sources.nvml_binding import PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import GPU_IS_LOST, PERMANENT, SUCCESS, NvmlLibrary
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NVML_FIELDS, NvmlField, NvmlOptions
 from gpumon.sources.nvml_clock import US, StampClock
-from gpumon.sources.nvml_codes import meaning_of
 from gpumon.sources.nvml_gpm import Gpm
 from gpumon.sources.nvml_probe_parts import CallLog, ask_for_activity, ask_for_events, event_types
 from gpumon.sources.nvml_probe_rings import (
@@ -33,11 +32,11 @@ from gpumon.sources.nvml_probe_rings import (
     value_type_name,
 )
 from gpumon.sources.nvml_questions import question
+from gpumon.sources.nvml_trouble import gpu_trouble
 
 _UTILIZATION: Final = 1
 _ASKED_ONCE_US: Final = 1_000.0
 """What takes this long is not asked again: it holds a lock that trainings want, too."""
-_LOST: Final = 15
 
 Beat = Callable[[str], None]
 """Is told, before each call, what is asked now."""
@@ -63,7 +62,7 @@ class NvmlProbe:
 
         Args:
             clock: The monotonic clock, against which stamps are held.
-            options: Which fields are wanted; opt-in ones are asked only if they are.
+            options: Which fields are asked.
             times: How often each function is asked of each GPU, unless it is slow.
             budget_s: After so many seconds each function is asked once only.
             beat: Told what is asked next.
@@ -111,7 +110,7 @@ class NvmlProbe:
         self._beat(f"GPU {index}")
         handle = library.handle_by_index(index)
         if handle is None:
-            return ProbedGpu(index, lost="NVML gives no handle of it")
+            return ProbedGpu(index, lost=gpu_trouble(library.refusals[-1]))
         is_cut = library.is_cut(handle)
         rings = self._ask_rings(index, handle)
         return ProbedGpu(
@@ -133,7 +132,7 @@ class NvmlProbe:
         number = ctypes.c_uint()
         call = self.library.function("nvmlDeviceGetIndex", *[ctypes.c_void_p] * 2)
         code = call(handle, ctypes.addressof(number))
-        return meaning_of(code) if code == _LOST else None
+        return gpu_trouble(code) if code == GPU_IS_LOST else None
 
     def _mig_enabled(self, handle: int, *, is_cut: bool) -> bool | None:
         mode = (ctypes.c_uint * 2)()
@@ -151,7 +150,7 @@ class NvmlProbe:
         self, index: int, handle: int, field: NvmlField, rings: Sequence[ProbedRing]
     ) -> ProbedField:
         wanted = field.name in self._options.fields
-        if field.opt_in and not wanted:
+        if not wanted:
             return ProbedField(field, wanted=False)
         log = CallLog(lambda function: self._beat(f"GPU {index}: {function}"))
         if field.name == "activity":

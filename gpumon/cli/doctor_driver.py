@@ -1,0 +1,147 @@
+"""What the doctor says of the driver: versions, clock, permissions, and what asking it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gpumon.cli.doctor_finding import BROKEN, DRIVER, MISSING, OK, Finding
+from gpumon.core.figures import counted, listed
+from gpumon.core.sample import Frame
+from gpumon.sources.driver_files import DriverFiles
+from gpumon.sources.nvml_answers import ProbedDriver
+from gpumon.sources.nvml_catalog import NvmlField
+
+_CLOCK_WORDS: Final = {
+    "realtime": "CLOCK_REALTIME: they jump with the wall clock, and are moved back",
+    "monotonic": "CLOCK_MONOTONIC",
+    "boottime": "CLOCK_BOOTTIME",
+    "estimated": "no clock of this host: their distance is estimated, some ms off",
+}
+_NO_PERMISSION: Final = 4
+_MUCH: Final = 0.01
+"""Seconds inside the driver for each second, from which on it may be felt."""
+
+
+def driver_findings(
+    files: DriverFiles, probed: ProbedDriver | None, frames: Sequence[Frame]
+) -> Iterator[Finding]:
+    """All that is to say of the driver.
+
+    Args:
+        files: What the kernel's files say.
+        probed: What the driver answered; ``None`` where it could not be asked.
+        frames: What the source said, for what its reading really cost.
+    """
+    if probed is not None:
+        yield _found("driver", _versions(probed))
+        if probed.init_s > _SLOW_INIT_S:
+            yield _found("start", f"opening NVML took {probed.init_s:.1f} s", status=MISSING)
+    yield _module(files)
+    yield _permissions(files)
+    if files.profiling_needs_root is not None:
+        yield _profiling(probed, needs_root=files.profiling_needs_root)
+    if probed is not None and probed.gpus:
+        yield _clock(probed)
+        yield _cost(probed, frames)
+
+
+_SLOW_INIT_S: Final = 1.0
+
+
+def _found(
+    name: str, detail: str, *, status: str = OK, fix: str | None = None, share: float | None = None
+) -> Finding:
+    return Finding(
+        name=name, what=name, status=status, detail=detail, fix=fix, group=DRIVER,
+        seconds_per_second=share,
+    )  # fmt: skip
+
+
+def _versions(probed: ProbedDriver) -> str:
+    known = (
+        probed.driver_version,
+        probed.nvml_version and f"NVML {probed.nvml_version}",
+        probed.cuda_version and f"CUDA up to {probed.cuda_version}",
+    )
+    return ", ".join(word for word in known if word) or "it does not say which"
+
+
+def _module(files: DriverFiles) -> Finding:
+    if files.module_version is None:
+        return _found("kernel module", "none is loaded here, as far as /proc tells", status=MISSING)
+    return _found("kernel module", files.module_version)
+
+
+def _permissions(files: DriverFiles) -> Finding:
+    name = "device files"
+    if not files.nodes:
+        return _found(name, "there is no /dev/nvidia* here", status=MISSING)
+    if files.refused:
+        return _found(
+            name,
+            f"this user may not use {listed(files.refused)}",
+            status=BROKEN,
+            fix=f"sudo chmod a+rw {' '.join(files.refused)}",
+        )
+    return _found(name, f"{listed(files.nodes)}: this user may use them")
+
+
+def _profiling(probed: ProbedDriver | None, *, needs_root: bool) -> Finding:
+    """Who may read performance counters; a matter only where GPM was refused for that."""
+    who = "root only" if needs_root else "everybody"
+    said = f"counters may be read by {who} (RmProfilingAdminOnly)"
+    fields = [gpu.field("activity") for gpu in (probed.gpus if probed else ())]
+    troubles = [one.trouble for one in fields if one is not None]
+    if not needs_root or all(one is None or one.code != _NO_PERMISSION for one in troubles):
+        return _found("profiling", said)
+    return _found(
+        "profiling",
+        said,
+        status=MISSING,
+        fix="let everybody read them: put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` "
+        "into a file of /etc/modprobe.d, then reload the driver or reboot",
+    )
+
+
+def _clock(probed: ProbedDriver) -> Finding:
+    if probed.stamp_clock is None:
+        return _found("sample stamps", "no sample told which clock they count", status=MISSING)
+    return _found("sample stamps", f"they count {_CLOCK_WORDS[probed.stamp_clock]}")
+
+
+def _cost(probed: ProbedDriver, frames: Sequence[Frame]) -> Finding:
+    """What all of it costs at the default cadences, ticks at 1 Hz."""
+    share = sum(gpu.seconds_per_second for gpu in probed.gpus)
+    gpus = counted(len(probed.gpus), "GPU", "GPUs")
+    said = f"{share * 1000:.2g} ms of each second for {gpus} at 1 Hz ({100 * share:.2g} %)"
+    spent_s = sum(one[1] for one in frames[-1].call_seconds) if frames else 0.0
+    if spent_s:
+        said += f"; {spent_s * 1000:.2g} ms in the {counted(len(frames), 'look', 'looks')} here"
+    if share <= _MUCH:
+        return _found("time in NVML", said, share=share)
+    dearest = _dearest(probed)
+    return _found(
+        "time in NVML",
+        f"{said}: trainings may feel that",
+        status=MISSING,
+        fix=None if dearest is None else _without(dearest),
+        share=share,
+    )
+
+
+def _without(field: NvmlField) -> str:
+    if field.opt_in:
+        return f"leave out what costs most: start gpumon serve without --nvml-on {field.name}"
+    return f"leave out what costs most: gpumon serve --nvml-off {field.name}"
+
+
+def _dearest(probed: ProbedDriver) -> NvmlField | None:
+    """The field that costs most, of those that can be switched off."""
+    costs: dict[NvmlField, float] = {}
+    for gpu in probed.gpus:
+        for one in gpu.fields:
+            if one.wanted and one.field.name != "utilization":
+                share = one.seconds_per_second or 0.0
+                costs[one.field] = costs.get(one.field, 0.0) + share
+    return max(costs, key=lambda field: costs[field], default=None)

@@ -1,0 +1,285 @@
+"""What the doctor says of each GPU, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from gpumon.cli.doctor_finding import BROKEN, GPUS, MISSING, OFF, OK, Finding
+from gpumon.core.figures import counted, listed
+from gpumon.core.sample import Frame, GpuSample
+from gpumon.core.units import seconds
+from gpumon.errors import GpumonError
+from gpumon.sources.nvml_answers import (
+    QUOTED_US,
+    ProbedCall,
+    ProbedDriver,
+    ProbedField,
+    ProbedGpu,
+)
+
+_LOOK: Final = "see nvidia-smi and dmesg"
+_WORDS: Final = {"utilization": "utilisation", "clocks": "sm clock"}
+"""Names that were here before the catalogue; what scripts look for stays."""
+
+_FIXES: Final = {
+    4: "give this user read and write access to /dev/nvidia*, or run gpumon as root",
+    13: "install a newer NVIDIA driver, which has more to ask",
+    15: "look for Xid 79 in `dmesg`, then reset the GPU or reboot",
+    16: "end what uses the GPU, then `nvidia-smi --gpu-reset -i` with its number, or reboot",
+    17: "let the service or container use /dev/nvidia*",
+    25: "install a newer NVIDIA driver, which has more to ask",
+    999: _LOOK,
+}
+_PERSISTENCE: Final = (
+    "sudo nvidia-smi -pm 1, or run nvidia-persistenced: else the driver is loaded anew, which "
+    "takes seconds, whenever nobody uses the GPU, and its counters begin again"
+)
+_NO_UTILISATION: Final = "with MIG on, utilisation is not to be had from the parent GPU"
+
+
+def source_broken(error: GpumonError) -> Finding:
+    """What is said where the source cannot be read at all."""
+    what, _, fix = str(error).partition(": ")
+    return Finding(
+        name="gpu source", status=BROKEN, detail=what, fix=fix or _LOOK, group=GPUS, what="source"
+    )
+
+
+def gpu_findings(
+    word: str, frames: Sequence[Frame], probed: ProbedDriver | None
+) -> Iterator[Finding]:
+    """All that is to say of the source and its GPUs.
+
+    Args:
+        word: The source's word.
+        frames: What it said in the looks, one or more.
+        probed: What the driver answered; ``None`` where the source is no driver.
+    """
+    gpus = frames[-1].gpus
+    if not gpus:
+        yield Finding(
+            name="gpu source",
+            status=BROKEN,
+            detail=f"{word} names no GPU",
+            fix="check that the container or cgroup may see the GPUs (nvidia-smi -L)",
+            group=GPUS,
+            what="source",
+        )
+        return
+    readable = sum(gpu.error is None for gpu in gpus)
+    yield Finding(
+        name="gpu source",
+        status=OK if readable else BROKEN,
+        detail=f"{word}: {counted(len(gpus), 'GPU', 'GPUs')}, {readable} can be read",
+        group=GPUS,
+        what="source",
+    )
+    yield from _troubles(frames)
+    for gpu in gpus:
+        heard = [g for frame in frames for g in frame.gpus if g.device.uuid == gpu.device.uuid]
+        asked = _probed(probed, gpu)
+        for finding in _of_one(gpu, heard, asked):
+            label = gpu.device.label
+            name = f"gpu {label}" + (f" {finding.what}" if finding.what else "")
+            yield replace(finding, name=name, group=GPUS, gpu=label)
+    yield from _never_seen(gpus, () if probed is None else probed.gpus)
+
+
+def _never_seen(gpus: Sequence[GpuSample], probed: Sequence[ProbedGpu]) -> Iterator[Finding]:
+    """GPUs that the driver lists and the source has not got, because they were lost before."""
+    known = {gpu.device.index for gpu in gpus}
+    for one in probed:
+        if one.lost is not None and one.index not in known:
+            what, _, fix = one.lost.partition(": ")
+            yield Finding(
+                name=f"gpu {one.index}",
+                status=BROKEN,
+                detail=what,
+                fix=fix or _LOOK,
+                group=GPUS,
+                gpu=str(one.index),
+            )
+
+
+def _troubles(frames: Sequence[Frame]) -> Iterator[Finding]:
+    told = [frame.trouble for frame in frames if frame.trouble is not None]
+    if told:
+        yield Finding(
+            name="busy spans",
+            status=MISSING,
+            detail=told[-1],
+            fix="let the training write its busy spans to that file, a line as each span ends",
+            group=GPUS,
+            what="busy spans",
+        )
+
+
+def _probed(probed: ProbedDriver | None, gpu: GpuSample) -> ProbedGpu | None:
+    gpus = () if probed is None else probed.gpus
+    return next((one for one in gpus if one.uuid == gpu.device.uuid), None)
+
+
+def _of_one(gpu: GpuSample, heard: list[GpuSample], asked: ProbedGpu | None) -> Iterator[Finding]:
+    yield _identity(gpu)
+    if gpu.error is not None:
+        return
+    yield _utilisation(heard, asked)
+    if asked is None:
+        yield from _told_fields(heard)
+        return
+    yield from (_field(one, asked) for one in asked.fields if one.field.name != "utilization")
+    yield _samples(asked)
+    yield _mig(asked)
+
+
+def _identity(gpu: GpuSample) -> Finding:
+    device = gpu.device
+    if gpu.error is not None:
+        what, _, fix = gpu.error.partition(": ")
+        return Finding(name="", status=BROKEN, detail=what, fix=fix or _LOOK)
+    known = (device.name, device.uuid, device.driver_version and f"driver {device.driver_version}")
+    return Finding(name="", status=OK, detail=", ".join(word for word in known if word))
+
+
+def _utilisation(heard: list[GpuSample], asked: ProbedGpu | None) -> Finding:
+    what = "utilisation"
+    field = asked and asked.field("utilization")
+    prices = _prices(field) if field else {"period_seconds": 0.0}
+    windows = [sample for one in heard for sample in one.busy]
+    if windows:
+        length_s = sorted(seconds(sample.end_ns - sample.start_ns) for sample in windows)
+        middle_s = length_s[len(length_s) // 2]
+        detail = (
+            f"{len(windows)} samples, {middle_s * 1000:.0f} ms each: shorter pauses show as a level"
+        )
+        return Finding(name="", what=what, status=OK, detail=detail, **prices)
+    if asked is not None and asked.mig_enabled:
+        said = _NO_UTILISATION
+        fix = "look at its MIG instances instead, which are GPUs of their own here"
+        return Finding(name="", what=what, status=MISSING, detail=said, fix=fix, **prices)
+    return Finding(
+        name="", what=what, status=MISSING, detail="no sample within two seconds",
+        fix=_NO_UTILISATION, **prices,
+    )  # fmt: skip
+
+
+# -- as the source tells them ----------------------------------------------------
+
+
+def _told_fields(heard: list[GpuSample]) -> Iterator[Finding]:
+    device = heard[-1].device
+    of_the_board = []
+    for what, read in _TOLD.items():
+        values = [value for one in heard if (value := read(one)) is not None]
+        if values:
+            yield Finding(name="", what=what, status=OK, detail=str(values[-1]))
+        elif device.mig_index is None:
+            yield Finding(name="", what=what, status=MISSING, detail="this source does not say")
+        else:
+            of_the_board.append(what)
+    if of_the_board:
+        said = f"{listed(of_the_board, most=9)} are of the whole board: see GPU {device.index}"
+        yield Finding(name="", what="not its own", status=OFF, detail=said)
+
+
+def _unless_none(value: float | None, text: Callable[[float], str]) -> str | None:
+    return None if value is None else text(value)
+
+
+_TOLD: Final[dict[str, Callable[[GpuSample], str | None]]] = {
+    "memory": lambda gpu: _unless_none(
+        gpu.memory_used_bytes, lambda n: f"{n / 2**30:.1f} GiB used"
+    ),
+    "power": lambda gpu: _unless_none(gpu.power_watts, lambda watts: f"{watts:.0f} W"),
+    "temperature": lambda gpu: _unless_none(gpu.temperature_celsius, lambda c: f"{c:.0f} C"),
+    "sm clock": lambda gpu: _unless_none(gpu.sm_clock_hertz, lambda hz: f"{hz / 1e6:.0f} MHz"),
+    "energy": lambda gpu: _unless_none(gpu.energy_joules, lambda joules: f"{joules:.0f} J"),
+    "activity": lambda gpu: _unless_none(
+        gpu.activity and gpu.activity.sm_active_ratio, lambda ratio: f"SM {100 * ratio:.0f} %"
+    ),
+    "processes": lambda gpu: None if gpu.processes is None else f"{len(gpu.processes)} now",
+}
+
+
+# -- as the driver answers -------------------------------------------------------
+
+
+def _prices(field: ProbedField) -> dict[str, Any]:
+    return {
+        "period_seconds": field.field.period_s,
+        "reading_microseconds": field.reading_us,
+        "seconds_per_second": field.seconds_per_second,
+    }
+
+
+def _field(field: ProbedField, gpu: ProbedGpu) -> Finding:
+    what = _WORDS.get(field.field.name, field.field.name.replace("_", " "))
+    prices = _prices(field)
+    if not field.wanted:
+        said = _opt_in(field) if field.field.opt_in else "switched off: --nvml-off names it"
+        return Finding(name="", what=what, status=OFF, detail=said, **prices)
+    if field.works:
+        status, detail, fix = OK, field.value or field.field.text, None
+        if field.field.name == "persistence_mode" and gpu.persistence_mode is False:
+            status, fix = MISSING, _PERSISTENCE
+        if field.field.name == "events" and gpu.event_types:
+            detail = ", ".join(gpu.event_types)
+        return Finding(name="", what=what, status=status, detail=detail, fix=fix, **prices)
+    call = field.trouble
+    fix = None if call is None else _fix(call, field.field.name)
+    return Finding(
+        name="", what=what, status=MISSING, detail=_refusal(field, gpu), fix=fix, **prices
+    )
+
+
+def _refusal(field: ProbedField, gpu: ProbedGpu) -> str:
+    call = field.trouble
+    if call is None or call.code is None:
+        return "it was not asked"
+    if field.field.name == "activity" and gpu.has_gpm is False and call.code == _NOT_SUPPORTED:
+        return f"no GPM on this board: Hopper and later have it ({call.answer})"
+    return f"{call.meaning}: {call.function} answers {call.answer}"
+
+
+_NOT_SUPPORTED: Final = 3
+_NO_PERMISSION: Final = 4
+
+
+def _fix(call: ProbedCall, field: str) -> str | None:
+    if call.code == _NO_PERMISSION and field == "activity":
+        return "run gpumon as root: this driver may let nobody else read performance counters"
+    return _FIXES.get(call.code or 0)
+
+
+def _opt_in(field: ProbedField) -> str:
+    name = field.field.name
+    quoted_us = QUOTED_US.get(name)
+    price = "its price is not known" if quoted_us is None else f"{_time(quoted_us)} are quoted"
+    return f"opt-in (--nvml-on {name}): {price}"
+
+
+def _time(us: float) -> str:
+    return f"{us / 1000:.0f} ms" if us >= 1000 else f"{us:.0f} us"
+
+
+def _samples(gpu: ProbedGpu) -> Finding:
+    """The rings that the driver keeps, each with its cadence and its depth."""
+    kept = [
+        f"{ring.name.replace('_', ' ')} {ring.count} of {ring.cadence_s * 1000:.0f} ms"
+        for ring in gpu.rings
+        if ring.count and ring.cadence_s is not None
+    ]
+    if not kept:
+        why = next((ring.answer for ring in gpu.rings if ring.answer), "they are empty")
+        return Finding(name="", what="samples kept", status=MISSING, detail=f"none: {why}")
+    return Finding(name="", what="samples kept", status=OK, detail="; ".join(kept))
+
+
+def _mig(gpu: ProbedGpu) -> Finding:
+    words = {None: "this board does not have it", False: "off"}
+    said = words.get(gpu.mig_enabled) or (
+        f"on, {counted(gpu.mig_instances, 'instance', 'instances')}"
+    )
+    return Finding(name="", what="mig", status=OK, detail=said)

@@ -1,0 +1,229 @@
+"""What the doctor says of the machine around the GPUs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from http.client import HTTPException
+from pathlib import Path
+from typing import Final
+
+from gpumon.cli.doctor_finding import BROKEN, MACHINE, MISSING, OFF, OK, Finding
+from gpumon.cli.dstat_hosts import Host, find_hosts
+from gpumon.cli.dstat_plugin_file import CopyState, examine
+from gpumon.core.figures import counted, in_seconds, listed
+from gpumon.core.label_text import label_text
+from gpumon.core.ring_events import RingReading
+from gpumon.core.runtime_paths import PHASES, reader_patterns, reader_words
+from gpumon.core.state import CollectorState, refusal_note
+from gpumon.errors import GpumonError
+from gpumon.outlets.http_server import DEFAULT_LISTEN, by_whom, parse_listen
+from gpumon.sources.container import container_words
+from gpumon.sources.daemon import read_state
+from gpumon.sources.installed import strangers_called_gpumon
+from gpumon.sources.path_patterns import matching_paths
+from gpumon.sources.phase_rings import PhaseRingReader
+from gpumon.sources.runtime_dir import NAME_A_FOLDER, find_state_file, runtime_dir_trouble
+from gpumon.sources.system_clock import SystemClock, read_boot_id
+
+_NEVER_NS: Final = 1 << 62
+_PATIENCE_S: Final = 1.0
+_MOST_BYTES: Final = 1 << 20
+
+
+def machine_findings(environ: Mapping[str, str] | None = None) -> Iterator[Finding]:
+    """All that is to say of the machine, without its GPUs.
+
+    Args:
+        environ: Environment variables; this process' own by default.
+    """
+    environ = os.environ if environ is None else environ
+    yield _runtime_folder(environ)
+    state = find_state_file(environ)
+    yield from _daemon(state)
+    yield _port()
+    yield from _rings(environ)
+    yield from _dstats(environ)
+    where = container_words(environ)
+    if where is not None:
+        yield _container(where, environ)
+    for place in strangers_called_gpumon():
+        yield _found(
+            "stranger",
+            f"another distribution called gpumon is installed in {place}",
+            status=BROKEN,
+            fix="pip uninstall gpumon; this tool's distribution is gpumon-starvation",
+        )
+
+
+def _found(name: str, detail: str, *, status: str = OK, fix: str | None = None) -> Finding:
+    return Finding(name=name, what=name, status=status, detail=detail, fix=fix, group=MACHINE)
+
+
+def _runtime_folder(environ: Mapping[str, str]) -> Finding:
+    trouble = runtime_dir_trouble(environ)
+    if trouble is not None:
+        return _found("runtime folder", trouble, status=BROKEN, fix=NAME_A_FOLDER)
+    return _found("runtime folder", f"usable: {reader_words(environ, os.geteuid())}")
+
+
+# -- the daemon, and its port ---------------------------------------------------
+
+
+def _daemon(state_file: Path | None) -> Iterator[Finding]:
+    clock = SystemClock()
+    if state_file is None:
+        yield _found(
+            "daemon",
+            "none is running",
+            status=MISSING,
+            fix=f"start one: gpumon serve (page and /metrics on {DEFAULT_LISTEN})",
+        )
+        return
+    try:
+        state = read_state(state_file, clock, read_boot_id())
+        age_ns = clock.monotonic_ns() - int(state["monotonic_ns"])
+        said = f"running: {state_file}, pid {state.get('pid')}, spoke {in_seconds(age_ns)} ago"
+        if state.get("address"):
+            said += f", serves {label_text(state['address'])}"
+        collectors = [CollectorState(**entry) for entry in state["collectors"]]
+    except (GpumonError, KeyError, TypeError):  # it ended this moment, or is of another version
+        yield _found("daemon", f"running: {state_file}")
+        return
+    yield _found("daemon", said)
+    yield from _refusals(collectors)
+
+
+def _refusals(collectors: list[CollectorState]) -> Iterator[Finding]:
+    """What the running daemon could not read of trainings, and why."""
+    for collector in collectors:
+        note = refusal_note(collector)
+        if note is not None:
+            name, _, detail = note.partition(": ")
+            yield _found(name.replace("_", " "), detail, status=MISSING)
+
+
+def _port() -> Finding:
+    host, port = parse_listen(DEFAULT_LISTEN)
+    name = f"port {port}"
+    try:
+        body = _metrics_of(host, port)
+    except ConnectionRefusedError:
+        return _found(name, "free")
+    except (OSError, HTTPException, ValueError):
+        body = b""
+    if b"gpumon_build_info" in body:
+        return _found(name, f"gpumon serves there{by_whom(port)}")
+    return _found(
+        name,
+        f"in use{by_whom(port)}, and it is no gpumon",
+        status=MISSING,
+        fix="gpumon serve --listen 127.0.0.1:0 takes a free port, and says which",
+    )
+
+
+def _metrics_of(host: str, port: int) -> bytes:
+    # No proxy: it is on this machine, whatever $http_proxy says.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://{host}:{port}/metrics", timeout=_PATIENCE_S) as answer:
+            body: bytes = answer.read(_MOST_BYTES)
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, OSError):
+            raise error.reason from error
+        raise
+    return body
+
+
+# -- rings ------------------------------------------------------------------------
+
+
+def _rings(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """The trainings that say what they do. Nothing is removed, whatever its age."""
+    clock = SystemClock()
+    patterns = reader_patterns(environ, os.geteuid())
+    reader = PhaseRingReader(patterns, boot_id=read_boot_id(), keep_ended_ns=_NEVER_NS)
+    try:
+        reading = reader.read(clock.monotonic_ns())
+    finally:
+        reader.close()
+    alive = [ring for ring in reading.rings if ring.alive]
+    ended = len(reading.rings) - len(alive)
+    if reading.rings:
+        said = f"{listed([_whose(ring) for ring in alive])} alive" if alive else "none alive"
+        yield _found("rings", said + (f", {ended} ended" if ended else ""))
+    else:
+        yield _found("rings", "none: no training says what it does (PhaseTagger)", status=OFF)
+    if reading.rejected:
+        refused = counted(reading.rejected, "ring is", "rings are")
+        yield _found("rings refused", f"{refused} refused: {reading.message}", status=MISSING)
+    closed = [str(folder) for folder in matching_paths(patterns) if _is_closed(folder / PHASES)]
+    if closed:
+        yield _found(
+            "rings unreadable",
+            f"this user may not look into {listed(closed)}",
+            status=MISSING,
+            fix="run gpumon as root, or as the user that trains",
+        )
+
+
+def _whose(ring: RingReading) -> str:
+    run = label_text(ring.facts.run, 40)
+    return f"{run} (pid {ring.host_pid} of user {ring.owner_uid})"
+
+
+def _is_closed(folder: Path) -> bool:
+    try:
+        return folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK)
+    except OSError:
+        return True
+
+
+# -- dstat ------------------------------------------------------------------------
+
+
+def _dstats(environ: Mapping[str, str]) -> Iterator[Finding]:
+    # dool is often installed beside gpumon, in an environment that nobody has on PATH.
+    beside = str(Path(sys.prefix) / "bin")
+    hosts = find_hosts({**environ, "PATH": f"{environ.get('PATH', '')}:{beside}"})
+    if not hosts:
+        yield _found(
+            "dstat",
+            "neither dstat nor dool is installed",
+            status=MISSING,
+            fix="apt-get install dstat, or pip install dool; then gpumon dstat install",
+        )
+        return
+    told = [_of_host(host) for host in hosts]
+    able = [finding for finding in told if finding.status == OK]
+    # One that shows the column is enough: the others are told of, and need no mending.
+    yield _found(
+        "dstat",
+        "; ".join(finding.detail for finding in told),
+        status=OK if able else MISSING,
+        fix=None if able else next((one.fix for one in told if one.fix), None),
+    )
+
+
+def _of_host(host: Host) -> Finding:
+    what = f"{host.command} is {host.flavour.value}"
+    if host.obstacle is not None:
+        why, _, instead = host.obstacle.partition("; ")
+        return _found("dstat", f"{what}: {why}", status=MISSING, fix=instead or None)
+    states = [examine(path) for path in host.plugin_paths]
+    loaded = next((state for state in states if state.is_loadable), None)
+    if loaded is CopyState.CURRENT:
+        return _found("dstat", f"{what} with the plugin")
+    said = "without the plugin" if loaded is None else f"whose plugin is {loaded.value}"
+    return _found("dstat", f"{what} {said}", status=MISSING, fix="gpumon dstat install")
+
+
+def _container(where: str, environ: Mapping[str, str]) -> Finding:
+    shown = environ.get("NVIDIA_VISIBLE_DEVICES")
+    said = f"{where}: processes on the GPU are named by the host's pids"
+    if shown is not None:
+        said += f"; NVIDIA_VISIBLE_DEVICES={label_text(shown)}"
+    return _found("container", said)

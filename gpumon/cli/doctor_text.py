@@ -1,0 +1,225 @@
+"""The doctor's findings for people: a table of each kind of board, and what to type."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from gpumon.cli.doctor_finding import BROKEN, DRIVER, GPUS, MACHINE, MISSING, OFF, OK, Finding
+from gpumon.core.figures import listed
+from gpumon.outlets.text_style import WIDTH, TextStyle
+
+_MARKS: Final = {OK: "✓", MISSING: "!", BROKEN: "✗", OFF: "·"}
+_PLAIN_MARKS: Final = {OK: "+", MISSING: "!", BROKEN: "x", OFF: "-"}
+_COLOURS: Final = {OK: "green", MISSING: "yellow", BROKEN: "red"}
+_NAME: Final = 18
+_EVERY: Final = 6
+_TAKES: Final = 7
+_SHARE: Final = 13
+_LEAST_PERCENT: Final = 0.001
+_BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=(?:ms|us|s|%|W|MHz|GiB|kJ|C)(?!\w))")
+_NO_BREAK: Final = "\N{NO-BREAK SPACE}"
+_LEGEND: Final = {OK: "works", MISSING: "less is shown", BROKEN: "broken", OFF: "not asked for"}
+
+
+def render_findings(findings: Sequence[Finding], style: TextStyle) -> Iterator[str]:
+    """The whole answer, line by line, 80 columns wide.
+
+    Args:
+        findings: What was found, in the order in which it is shown.
+        style: What the terminal can show.
+    """
+    told = [f"{_mark(status, style)} {word}" for status, word in _LEGEND.items()]
+    yield f"gpumon doctor: {'   '.join(told)}"
+    for group in (GPUS, DRIVER, MACHINE):
+        rows = [finding for finding in findings if finding.group == group]
+        if rows:
+            yield ""
+            yield style.painted(group, "bold")
+            yield from _group(rows, style)
+    yield from _fixes(findings, style)
+
+
+def _group(rows: Sequence[Finding], style: TextStyle) -> Iterator[str]:
+    for finding in rows:
+        if finding.gpu is None:
+            yield from _line(finding, style)
+    for alike in _kinds(rows):
+        yield from _board(*alike, style)
+
+
+# -- one table for each kind of board ----------------------------------------------
+
+
+def _kinds(rows: Sequence[Finding]) -> Iterator[tuple[list[Finding], list[str]]]:
+    """The findings of one GPU of each kind, and which GPUs answer alike."""
+    by_gpu: dict[str, list[Finding]] = {}
+    for finding in rows:
+        if finding.gpu is not None:
+            by_gpu.setdefault(finding.gpu, []).append(finding)
+    kinds: dict[tuple[object, ...], list[str]] = {}
+    for gpu, findings in by_gpu.items():
+        kinds.setdefault(_likeness(findings), []).append(gpu)
+    for gpus in kinds.values():
+        yield by_gpu[gpus[0]], gpus
+
+
+def _likeness(findings: Sequence[Finding]) -> tuple[object, ...]:
+    """What two GPUs must have in common to be shown as one: all but the values they give."""
+    board = findings[0].detail.partition(",")[0] if findings[0].status == OK else ""
+    return (
+        board,
+        *((one.what, one.status, one.fix, None if one.status == OK else one.detail)
+          for one in findings),
+    )  # fmt: skip
+
+
+def _board(findings: Sequence[Finding], gpus: Sequence[str], style: TextStyle) -> Iterator[str]:
+    identity, *fields = findings
+    yield ""
+    mark = "" if identity.status == OK else f"{_mark(identity.status, style)} "
+    title = f"{mark}GPU {gpus[0]}: {style.plain(identity.detail)}"
+    lines = textwrap.wrap(title, WIDTH - 2, initial_indent="  ", subsequent_indent="    ")
+    colour = "bold" if identity.status == OK else _COLOURS[identity.status]
+    yield from (style.painted(line, colour) for line in lines)
+    if len(gpus) > 1:
+        yield f"  GPU {_ranges(gpus[1:])}: the same; what follows are the values of GPU {gpus[0]}"
+    if any(one.reading_microseconds is not None for one in fields):
+        cells = (
+            "field".ljust(_NAME)
+            + "every".ljust(_EVERY)
+            + "takes".rjust(_TAKES)
+            + "of a second".rjust(_SHARE)
+        )
+        yield style.painted(f"    {cells}  what it says", "bold")
+        opt_in = [one for one in fields if one.status == OFF and one.detail.startswith("opt-in")]
+        for finding in fields:
+            if finding not in opt_in:
+                yield from _row(finding, style)
+        yield from _not_asked(opt_in, style)
+    else:
+        for finding in fields:
+            yield from _line(finding, style)
+
+
+def _row(finding: Finding, style: TextStyle) -> Iterator[str]:
+    if finding.reading_microseconds is None and finding.period_seconds is None:
+        yield from _line(finding, style)
+        return
+    cells = (
+        finding.what.ljust(_NAME)
+        + _every(finding).ljust(_EVERY)
+        + _takes(finding.reading_microseconds).rjust(_TAKES)
+        + _share(finding.seconds_per_second).rjust(_SHARE)
+    )
+    yield from _told(finding, cells, style)
+
+
+def _not_asked(fields: Sequence[Finding], style: TextStyle) -> Iterator[str]:
+    """The opt-in fields in one paragraph, each with its price where one is known."""
+    if not fields:
+        return
+    told = [f"{one.what}{_in_brackets(one.detail)}" for one in fields]
+    text = f"{'; '.join(told)}: --nvml-on FIELD,... asks them, here and in gpumon serve"
+    yield from _line(replace(fields[0], what="opt-in", detail=text), style)
+
+
+def _in_brackets(detail: str) -> str:
+    _, _, price = detail.partition(": ")
+    return f" ({price})" if price[:1].isdigit() else ""
+
+
+def _every(finding: Finding) -> str:
+    if finding.period_seconds is None:
+        return "waits"
+    return f"{finding.period_seconds:g} s" if finding.period_seconds else "tick"
+
+
+def _takes(us: float | None) -> str:
+    if us is None:
+        return "-"
+    if us >= 1000:
+        return f"{us / 1000:.3g} ms"
+    digits = 2 if us < 1 else 1 if us < 10 else 0
+    return f"{us:.{digits}f} us"
+
+
+def _share(share: float | None) -> str:
+    if share is None:
+        return "-"
+    percent = 100 * share
+    return f"{percent:.2g} %" if percent >= _LEAST_PERCENT else f"< {_LEAST_PERCENT} %"
+
+
+def _ranges(labels: Sequence[str]) -> str:
+    """Numbers in a row as one: ``1-7``."""
+    spans: list[list[str]] = []
+    for label in labels:
+        follows = spans and label.isdigit() and spans[-1][-1].isdigit()
+        if follows and int(label) == int(spans[-1][-1]) + 1:
+            spans[-1] = [spans[-1][0], label]
+        else:
+            spans.append([label])
+    return listed(["-".join(span) for span in spans], most=8)
+
+
+# -- everything else ---------------------------------------------------------------
+
+
+def _line(finding: Finding, style: TextStyle) -> Iterator[str]:
+    yield from _told(finding, finding.what.ljust(_NAME), style)
+
+
+def _told(finding: Finding, cells: str, style: TextStyle) -> Iterator[str]:
+    """A line of cells, then the detail, which goes on below itself."""
+    mark = _mark(finding.status, style)
+    indent = 4 + len(cells) + 2
+    first, *more = _wrapped(finding.detail, WIDTH - indent)
+    shown = style.painted(mark, colour) if (colour := _COLOURS.get(finding.status)) else mark
+    yield f"  {shown} {cells}  {style.plain(first)}".rstrip()
+    for line in more:
+        yield f"{' ' * indent}{style.plain(line)}"
+
+
+def _mark(status: str, style: TextStyle) -> str:
+    return (_MARKS if style.unicode else _PLAIN_MARKS)[status]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    lines = textwrap.wrap(_BEFORE_UNIT.sub(_NO_BREAK, text), width, break_on_hyphens=False)
+    return [line.replace(_NO_BREAK, " ") for line in lines] or [""]
+
+
+def _fixes(findings: Sequence[Finding], style: TextStyle) -> Iterator[str]:
+    """What to do, once each, what is broken first."""
+    names: dict[str, list[Finding]] = {}
+    for status in (BROKEN, MISSING):
+        for finding in findings:
+            if finding.status == status and finding.fix:
+                names.setdefault(finding.fix, []).append(finding)
+    if not names:
+        return
+    yield ""
+    yield style.painted("Fix", "bold")
+    for number, (fix, of) in enumerate(names.items(), start=1):
+        first = f"  {number}. "
+        lines = textwrap.wrap(
+            f"{_whose(of)}: {fix}",
+            WIDTH,
+            initial_indent=first,
+            subsequent_indent=" " * len(first),
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+        yield from (style.plain(line) for line in lines)
+
+
+def _whose(findings: Sequence[Finding]) -> str:
+    """Of how many GPUs and of which fields one remedy is."""
+    whats = list(dict.fromkeys(finding.what for finding in findings if finding.what))
+    gpus = list(dict.fromkeys(finding.gpu for finding in findings if finding.gpu is not None))
+    where = [f"GPU {_ranges(gpus)}"] if gpus else []
+    return " ".join([*where, *([listed(whats)] if whats else [])])
