@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from gpumon.core.sample import BusySample, Frame
 from gpumon.sources.nvml import NvmlSource
+from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
 from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.control import FakeNvml
 
@@ -64,3 +65,28 @@ def busy_ns(samples: list[BusySample]) -> float:
 
 def total_ns(samples: list[BusySample]) -> int:
     return sum(end - start for start, end, _ in samples)
+
+
+class DriverClock(SystemClock):
+    """The clock of a fake driver, which stands still until its ``advance`` moves it."""
+
+    def __init__(self, fake: FakeNvml) -> None:
+        super().__init__()
+        self._fake = fake
+        fake.stop_clock()
+
+    def monotonic_ns(self) -> int:
+        return self._fake.now_ns()
+
+    def read_clock_ns(self, clock_id: int) -> int:
+        return time.clock_gettime_ns(clock_id) - time.monotonic_ns() + self._fake.now_ns()
+
+
+def open_at_a_standstill(
+    fake: FakeNvml, options: NvmlOptions = DEFAULT_OPTIONS, *, slow_period_s: float = SLOW_PERIOD_S
+) -> NvmlSource:
+    """A source whose time passes only where a test says ``fake.advance(seconds)``."""
+    clock = DriverClock(fake)
+    return NvmlSource(
+        clock, options=options, slow_period_s=slow_period_s, read_clock_ns=clock.read_clock_ns
+    )

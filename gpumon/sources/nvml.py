@@ -63,7 +63,7 @@ class NvmlSource:
         self._stamps = StampClock(clock, read_clock_ns)
         self._pace = Pace()
         self._slow_ns = nanoseconds(slow_period_s)
-        self._inventory = NvmlInventory(options)
+        self._inventory = NvmlInventory(options, clock.monotonic_ns)
         self._library: NvmlLibrary | None = None
         self._gpm: Gpm | None = None
         self._events = NvmlEvents(wanted="events" in options.fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -28,8 +29,8 @@ class NvmlInventory:
         rejected_before: How many values were refused of those that are gone.
     """
 
-    def __init__(self, options: NvmlOptions) -> None:
-        self._options = options
+    def __init__(self, options: NvmlOptions, monotonic_ns: Callable[[], int]) -> None:
+        self._options, self._monotonic_ns = options, monotonic_ns
         self.gpus: list[NvmlGpu] = []
         self.instances: list[MigInstance] = []
         self.rejected_before = 0
@@ -65,7 +66,9 @@ class NvmlInventory:
                 continue  # lost: it may be one that is known, or come back
             gpu = known.pop(device.uuid, None)
             if gpu is None:
-                gpu = NvmlGpu(library, handle, device, self._options)
+                gpu = NvmlGpu(
+                    library, handle, device, self._options, monotonic_ns=self._monotonic_ns
+                )
             elif gpu.handle != handle or gpu.library is not library:
                 gpu.attach(library, handle, device)
             if gpu.gpm is None and gpm is not None:

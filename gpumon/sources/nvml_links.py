@@ -28,6 +28,8 @@ _MOST_BYTES_PER_SECOND_OF_NVLINK: Final = 10**13
 _UNSIGNED_INT: Final = 1
 _OF_64_BITS: Final = frozenset({2, 3, 4})
 _LARGEST_COUNT: Final = 1 << 63
+_HOPELESS: Final = PERMANENT | {2}
+"""An argument that is invalid now stays so: the driver does not know the field."""
 
 
 class ByteCounter:
@@ -236,7 +238,7 @@ def _is_hopeless(value: pynvml.c_nvmlFieldValue_t, counter: _Counter) -> bool:
     would be full within a second. So they have to be wide, and one that ran
     back is not believed again: the driver can measure instead.
     """
-    if value.nvmlReturn in PERMANENT:
+    if value.nvmlReturn in _HOPELESS:
         return True
     if value.nvmlReturn != SUCCESS or counter.told_as not in _TOLD_OF_PCIE:
         return False
