@@ -61,7 +61,7 @@ def without_figures(text: str) -> str:
     """What differs from run to run masked: prices and counts. Columns stay where they are."""
     price = r"(tick|\d+ s|waits)( +(?:\S+ [um]s|-) +(?:< )?(?:\S+ %|-))(?=  \S)"
     text = re.sub(price, lambda found: found[1] + "PRICE".rjust(len(found[2])), text)
-    text = re.sub(r"\b\d+ samples", "N samples", text)
+    text = re.sub(r"\d+ samples, \d+ ms each:[^✓]*", "N samples, N ms each ...\n  ", text)
     return re.sub(r"(time in NVML) [^!]*?\n\n", r"\1 ...\n\n", text)
 
 
