@@ -18,6 +18,8 @@ _COMMANDS = {
     "report": ("gpumon.cli.report", "ReportCommand"),
     "demo": ("gpumon.cli.demo", "DemoCommand"),
     "doctor": ("gpumon.cli.doctor", "DoctorCommand"),
+    "record": ("gpumon.cli.record", "RecordCommand"),
+    "replay": ("gpumon.cli.replay", "ReplayCommand"),
     "dstat": ("gpumon.cli.dstat", "DstatCommand"),
 }
 

@@ -10,13 +10,20 @@ from gpumon.pipeline.monitor import MonitorFacts
 from gpumon.pipeline.replay import ReplayWatch
 from gpumon.pipeline.watch import MachineWatch
 from gpumon.sources.nvml_catalog import NvmlOptions
-from gpumon.sources.phase_rings import PhaseRingReader
+from gpumon.sources.phase_rings import PhaseRingReader, Unlink
 from gpumon.sources.recording import RecordingFile
+from gpumon.sources.ring_opening import unlink_if_ours
 from gpumon.sources.system_clock import read_boot_id
 
 
 def watch_machine(
-    word: str, clock: Clock, nvml: NvmlOptions, *, period_ns: int, folders: Iterable[str]
+    word: str,
+    clock: Clock,
+    nvml: NvmlOptions,
+    *,
+    period_ns: int,
+    folders: Iterable[str],
+    unlink: Unlink = unlink_if_ours,
 ) -> MachineWatch:
     """This machine, through a source of that word. Nothing is opened yet.
 
@@ -26,6 +33,7 @@ def watch_machine(
         nvml: What the driver is asked, where it is the source.
         period_ns: Time between two ticks.
         folders: Where the rings of trainings lie, as shell patterns.
+        unlink: Removes the ring of a run that ended long ago.
     """
     boot_id = read_boot_id()
     facts = MonitorFacts(
@@ -36,7 +44,7 @@ def watch_machine(
         boot_id=boot_id,
         started_wall_time_s=clock.wall_time_s(),
     )
-    rings = PhaseRingReader(folders, boot_id=boot_id)
+    rings = PhaseRingReader(folders, boot_id=boot_id, unlink=unlink)
     return MachineWatch(lambda: open_source(word, clock, nvml), rings, facts, clock)
 
 

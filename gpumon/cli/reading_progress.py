@@ -6,13 +6,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import TextIO, TypeVar
+from typing import Protocol, TextIO, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-from gpumon.sources.logs.log_text import LogText
 
 _Item = TypeVar("_Item")
 _PATIENCE_S = 1.0
@@ -21,15 +19,33 @@ _LOOK_EVERY = 16_384
 """Items between two looks at the clock: a look a row would cost more than the row."""
 
 
+class Readable(Protocol):
+    """A file that tells how far it was read."""
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        ...
+
+    @property
+    def size_bytes(self) -> int | None:
+        """How large it is; ``None`` for a pipe."""
+        ...
+
+    def position_bytes(self) -> int | None:
+        """How much of it was read so far; ``None`` for a pipe."""
+        ...
+
+
 class ReadingProgress:
     """Shows how far a log is read, on a terminal only, and only if it takes over a second.
 
     Args:
-        text: The log that is being read.
+        text: The log or the recording that is being read.
         stream: Where to show it: standard error, so that a report can be piped.
     """
 
-    def __init__(self, text: LogText, stream: TextIO) -> None:
+    def __init__(self, text: Readable, stream: TextIO) -> None:
         self._text = text
         self._stream = stream
         self._began_s = monotonic()

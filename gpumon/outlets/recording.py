@@ -9,6 +9,7 @@ import os
 import stat
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 from gpumon.core.recording_blocks import pack_block
@@ -53,8 +54,23 @@ class RecordingWriter:
         self._lines: list[bytes] = []
         self._line_bytes = 0
         self._first_ns = self._block_began_ns = 0
-        self._was_there = False
+        self._was_there = self._is_full = False
         self._descriptor = self._made(replaces=replaces)
+
+    def __enter__(self) -> RecordingWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the recording; one that could not be written on stays as it is."""
+        if self._is_full:
+            self._let_go()
+        else:
+            self.close("ended" if error is None else "failed")
 
     def keep(self, moment: Moment, header: RecordingHeader) -> None:
         """Keep one tick. The first one is in the file at once, others within some seconds.
@@ -105,10 +121,10 @@ class RecordingWriter:
                 with contextlib.suppress(OSError):
                     os.fsync(self._descriptor)
         finally:
-            self.let_go()
+            self._let_go()
 
-    def let_go(self) -> None:
-        """Close the file as it is; one that nothing was written to goes. Safe to call twice."""
+    def _let_go(self) -> None:
+        """Close the file as it is; one that nothing was written to goes."""
         if self._descriptor >= 0:
             if self._blocks is None and not self._was_there:
                 with contextlib.suppress(OSError):
@@ -129,6 +145,7 @@ class RecordingWriter:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self.written_bytes)
+            self._is_full = True
             raise GpumonError(self._full(error)) from error
         self.written_bytes += len(block)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -34,6 +34,13 @@ _STAMP_GRAIN_NS: Final = 20_000_000
 _TICK_RECORDS: Final = 131_072
 """Records decoded in one tick: 0.1 s of work, however many rings somebody has filled."""
 _FAIR_RECORDS: Final = 256
+
+
+Unlink = Callable[[Place, int, int], None]
+
+
+def leave_alone(_place: Place, _owner_uid: int, _folder: int) -> None:
+    """Remove nothing."""
 
 
 @dataclass(slots=True)
@@ -71,6 +78,7 @@ class PhaseRingReader:
         boot_id: str,
         keep_ended_ns: int = KEEP_ENDED_NS,
         max_rings: int = MAX_RINGS,
+        unlink: Unlink = unlink_if_ours,
     ) -> None:
         """Read nothing yet.
 
@@ -80,11 +88,14 @@ class PhaseRingReader:
             boot_id: Of the kernel that runs; rings of another are refused.
             keep_ended_ns: How long a ring stays after its lock was freed.
             max_rings: Most rings followed at once.
+            unlink: Removes the file of a run that ended so long ago; who only
+                looks on beside a daemon leaves that to it.
         """
         self._patterns = tuple(str(directory) for directory in directories)
         self._boot_id = boot_id
         self._keep_ended_ns = keep_ended_ns
         self._max_rings = max_rings
+        self._unlink = unlink
         self._followed: dict[Place, _Followed] = {}
         self._refused: dict[Place, _Refused] = {}
         self._rejected = 0
@@ -229,7 +240,7 @@ class PhaseRingReader:
         """Be done with an ended run for good; its file goes too where it is ours."""
         owner_uid = self._followed[place].ring.owner_uid
         self._drop(place)
-        unlink_if_ours(place, owner_uid, descriptor)
+        self._unlink(place, owner_uid, descriptor)
         self._refused[place] = _Refused(0, _NEVER_NS, is_counted=True)
 
     def _refuse(self, place: Place, error: Exception, now_ns: int) -> None:

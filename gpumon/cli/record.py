@@ -1,0 +1,163 @@
+"""``gpumon record``: what the GPUs and the trainings say, kept in a file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpumon.cli.arguments import period_argument, time_argument
+from gpumon.cli.main import installed_version
+from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
+from gpumon.cli.open_source import SOURCE_HELP, check_source_word, replay_of
+from gpumon.cli.open_watch import watch_machine
+from gpumon.cli.record_progress import RecordProgress, amount
+from gpumon.core.recording_codec import RecordingHeader
+from gpumon.core.runtime_paths import reader_patterns
+from gpumon.core.units import nanoseconds
+from gpumon.errors import GpumonError, UsageError
+from gpumon.outlets.recording import RecordingWriter
+from gpumon.pipeline.watch import Watch
+from gpumon.sources.phase_rings import leave_alone
+from gpumon.sources.runtime_dir import claim_runtime_dir, ring_folders
+from gpumon.sources.system_clock import SystemClock
+
+
+class RecordCommand:
+    """Keep what the GPUs and the trainings of this machine say, to look at it later.
+
+    Writes one small file: every sample of every GPU as the driver gave it, and
+    every phase that trainings tag. `gpumon replay FILE` prints the report of it,
+    `gpumon serve --source replay:FILE` plays it: here, or on another machine.
+    Ends on Ctrl-C, SIGTERM or after --for; also what is killed stays readable,
+    up to its last few seconds. A daemon may run at the same time. The file holds
+    names of processes and trainings: only its owner may read it.
+    """
+
+    name = "record"
+    summary = "keep what GPUs and trainings say in a file, for gpumon replay"
+    example = (
+        "gpumon record night.gpumon --for 8h\n"
+        "  gpumon replay night.gpumon\n"
+        "  gpumon serve --source replay:night.gpumon,speed=10"
+    )
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare its options."""
+        parser.add_argument("file", metavar="FILE", help="the recording to make")
+        parser.add_argument("--source", metavar="SOURCE", default="nvml", help=SOURCE_HELP)
+        parser.add_argument(
+            "--period",
+            metavar="SECONDS",
+            type=period_argument,
+            default=1.0,
+            help="time between two readings (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--for",
+            metavar="TIME",
+            dest="length_s",
+            type=time_argument,
+            help="end after 90s, 10m, 8h or 2d (default: at Ctrl-C)",
+        )
+        parser.add_argument(
+            "--note", metavar="TEXT", default="", help="a word to whoever looks at it later"
+        )
+        parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
+        add_nvml_arguments(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Record until told to stop."""
+        check_source_word(args.source)
+        if replay_of(args.source) is not None:
+            raise UsageError("what is recorded already need not be recorded again: copy the file")
+        clock, nvml = SystemClock(), nvml_options_of(args)
+        with RecordingWriter(Path(args.file), replaces=args.force) as writer:
+            watch = watch_machine(
+                args.source,
+                clock,
+                nvml,
+                period_ns=nanoseconds(args.period),
+                folders=_folders(),
+                unlink=leave_alone,
+            )
+            recorder = Recorder(watch, writer, clock, note=args.note)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, lambda *_: recorder.stop())
+            recorder.run(args.length_s)
+        return _told(writer)
+
+
+class Recorder:
+    """Keeps every moment of a watch until it is stopped."""
+
+    def __init__(
+        self, watch: Watch, writer: RecordingWriter, clock: SystemClock, *, note: str
+    ) -> None:
+        self._watch, self._writer, self._clock = watch, writer, clock
+        self._stopped = False
+        facts = watch.facts
+        self._header = RecordingHeader(
+            version=installed_version(),
+            source=facts.source,
+            simulated=facts.simulated,
+            boot_id=facts.boot_id,
+            host=platform.node(),
+            started_wall_time_s=facts.started_wall_time_s,
+            started_ns=clock.monotonic_ns(),
+            period_ns=facts.period_ns,
+            note=note,
+        )
+
+    def stop(self) -> None:
+        """Take a last reading and end. Safe in a signal handler."""
+        self._stopped = True
+        self._clock.wake()
+
+    def run(self, length_s: float | None) -> None:
+        """Record until ``stop``, or for so many seconds.
+
+        Raises:
+            SourceUnavailableError: The source cannot be read.
+            GpumonError: The disk takes no more.
+        """
+        timer = None if length_s is None else threading.Timer(length_s, self.stop)
+        try:
+            self._watch.insist()
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
+            with RecordProgress(sys.stderr, self._writer) as progress:
+                while not self._stopped:
+                    moment = self._watch.next_moment()
+                    if moment is None:
+                        break
+                    self._writer.keep(moment, self._header)
+                    progress.tell(moment)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._watch.close()
+
+
+def _folders() -> Iterable[str]:
+    """Where rings may lie; a folder for them is made, as a daemon would, where that is allowed."""
+    try:
+        return ring_folders(claim_runtime_dir())
+    except GpumonError:
+        return reader_patterns(os.environ, os.geteuid())
+
+
+def _told(writer: RecordingWriter) -> int:
+    if not writer.kept_count:
+        print("gpumon: nothing was read yet, so nothing is kept", file=sys.stderr)
+        return 1
+    path = shlex.quote(str(writer.path))
+    print(f"gpumon: {path} holds {amount(writer)}\n  gpumon replay {path}    shows the report")
+    return 0
