@@ -23,6 +23,7 @@ from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.log_text import STANDARD_INPUT, LogText
+from gpumon.sources.recording import is_recording
 
 _LONGEST_PERIOD_S = 86_400.0
 
@@ -91,6 +92,10 @@ def analyse_file(path: str, options: LogOptions) -> Report:
         UnreadableLogError: It cannot be understood; says why and where.
         UsageError: ``options`` name a column the log does not have.
     """
+    if path != STANDARD_INPUT and is_recording(path):
+        raise UnreadableLogError(
+            f"{path}: is a recording of `gpumon record`, not a log: `gpumon replay {path}`"
+        )
     with LogText(path) as text:
         reader = reader_for(text.lines(), name=text.name, options=options)
         analysis = LogAnalysis(DetectorSettings(), options.period_ns)

@@ -1,4 +1,4 @@
-"""``gpumon report``: where the time went, from the running daemon or from saved reports."""
+"""``gpumon report``: where the time went: of the running daemon, a recording, or saved reports."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from gpumon.cli.arguments import time_argument
+from gpumon.cli.replay import report_of_recording
 from gpumon.core.figures import in_percent, listed
 from gpumon.core.report import Report
 from gpumon.core.report_codec import decode_report, encode_report
@@ -19,6 +20,7 @@ from gpumon.outlets.report_comparison import side_by_side, speedup
 from gpumon.outlets.report_text import render_report
 from gpumon.outlets.text_style import style_for
 from gpumon.sources.daemon import fetch_report, read_state
+from gpumon.sources.recording import is_recording
 from gpumon.sources.runtime_dir import find_state_file
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
@@ -28,30 +30,33 @@ _COMPARISON_SCHEMA = "gpumon.comparison/1"
 class ReportCommand:
     """Say where the GPU time went since the running daemon began.
 
-    Asks `gpumon serve` on this machine, or compares two reports that were
-    saved with --json. As a gate for CI, --fail-if-starved-above ends with
-    exit code 1 when a GPU waits for input more than that.
+    Asks `gpumon serve` on this machine, or reads what `gpumon record` kept, or
+    compares two recordings or reports that were saved with --json. As a gate
+    for CI, --fail-if-starved-above ends with exit code 1 when a GPU waits for
+    input more than that.
     """
 
     name = "report"
-    summary = "where the time went: from the running daemon, or of two saved reports"
+    summary = "where the time went: of the running daemon, a recording, or two of them"
     example = "gpumon report --fail-if-starved-above 5"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare its options."""
+        parser.add_argument(
+            "recording", metavar="RECORDING", nargs="?", help="of gpumon record, not the daemon"
+        )
         parser.add_argument("--json", action="store_true", help="print gpumon.report/1 JSON")
         parser.add_argument(
             "--since",
             metavar="TIME",
             type=time_argument,
-            help="only the last 90s, 15m, 1h or 2d of the running daemon",
+            help="only the last 90s, 15m, 1h or 2d of the running daemon, or of the recording",
         )
         parser.add_argument(
             "--run",
             metavar="NAME",
             dest="run_name",
-            help="only one training run of the running daemon, by the name or the pid that "
-            "the report lists",
+            help="only one training run of them, by the name or the pid that the report lists",
         )
         parser.add_argument(
             "--fail-if-starved-above",
@@ -61,10 +66,10 @@ class ReportCommand:
         )
         parser.add_argument(
             "--compare",
-            metavar=("BEFORE.json", "AFTER.json"),
+            metavar=("BEFORE", "AFTER"),
             nargs=2,
-            help="two reports saved with --json, beside each other; the limit is held "
-            "against the second",
+            help="two recordings, or reports saved with --json, beside each other; the limit is "
+            "held against the second",
         )
 
     def run(self, args: argparse.Namespace) -> int:
@@ -73,6 +78,8 @@ class ReportCommand:
         for option, given in (("--since", args.since), ("--run", args.run_name)):
             if args.compare and given is not None:
                 raise UsageError(f"{option} asks the running daemon: it does not go with --compare")
+        if args.compare and args.recording is not None:
+            raise UsageError("--compare names both of its files: leave the third one out")
         if args.run_name is not None and args.since is not None:
             raise UsageError("--run is of a whole run: it does not go with --since")
         if args.compare:
@@ -82,9 +89,7 @@ class ReportCommand:
             else:
                 print(side_by_side(before, report, style), end="")
         else:
-            looked_in = reader_words(os.environ, os.geteuid())
-            state = read_state(find_state_file(), SystemClock(), read_boot_id(), looked_in)
-            report = fetch_report(state, args.since, args.run_name)
+            report = _report_asked_for(args)
             if args.json:
                 print(json.dumps(encode_report(report), indent=2))
             else:
@@ -92,13 +97,23 @@ class ReportCommand:
         return _judge(report, args.fail_if_starved_above)
 
 
+def _report_asked_for(args: argparse.Namespace) -> Report:
+    if args.recording is not None:
+        return report_of_recording(args.recording, since_s=args.since, run=args.run_name)
+    looked_in = reader_words(os.environ, os.geteuid())
+    state = read_state(find_state_file(), SystemClock(), read_boot_id(), looked_in)
+    return fetch_report(state, args.since, args.run_name)
+
+
 def read_saved(path: str) -> Report:
-    """A report that was saved with ``--json``.
+    """A report that was saved with ``--json``, or that of a recording.
 
     Raises:
         UnreadableLogError: No such file, or no JSON in it.
         UsageError: JSON of another schema: not to be compared.
     """
+    if is_recording(path):
+        return report_of_recording(path)
     try:
         document = json.loads(Path(path).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
