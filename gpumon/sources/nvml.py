@@ -124,6 +124,9 @@ class NvmlSource:
             self._give_up_if_all_failed(fast, now_ns)
         if self._fast_is_old:
             self._arrange(library)
+            # What has just turned out not to be there any more is not told of in this tick, either.
+            listed = {one.device.uuid for one in self._devices}
+            samples = tuple(sample for sample in samples if sample.device.uuid in listed)
         rejected = self._newly_rejected() if fast.took_care or is_due else 0
         # In the order of its fields; its own constructor would be one function more.
         told = (samples, rejected, self._call_seconds, self._trouble, self._call_counts)
