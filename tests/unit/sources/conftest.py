@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from gpumon.sources.nvml import NvmlSource
+from gpumon.sources.nvml_catalog import NvmlOptions, nvml_options
 from gpumon.sources.phase_rings import PhaseRingReader
+from tests.builders_driver import DriverStory
+from tests.builders_mig import Tell
 from tests.builders_nvml import Clock, Open
 from tests.builders_ring import BOOT_ID
 from tests.fakenvml.control import FakeNvml
@@ -30,6 +33,20 @@ def open_source(fake_nvml: FakeNvml, clock: Clock) -> Iterator[Open]:
     yield open_one
     for source in opened:
         source.close()
+
+
+@pytest.fixture
+def tell(fake_nvml: FakeNvml) -> Iterator[Tell]:
+    """Begins a story on the present driver, with the default fields unless told otherwise."""
+    told: list[DriverStory] = []
+
+    def begin(options: NvmlOptions | None = None, *, period_s: float = 1.0) -> DriverStory:
+        told.append(DriverStory(fake_nvml, options=options or nvml_options(), period_s=period_s))
+        return told[-1]
+
+    yield begin
+    for story in told:
+        story.close()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -12,9 +12,10 @@ import pytest
 from gpumon.core.sample import ActivitySample
 from gpumon.core.units import NS_PER_S
 from gpumon.sources.nvml_binding import NvmlLibrary
-from gpumon.sources.nvml_catalog import NvmlOptions, nvml_options
+from gpumon.sources.nvml_catalog import nvml_options
 from gpumon.sources.nvml_gpm import SHORTEST_NS, Gpm, GpmTrack
 from tests.builders_driver import DriverStory
+from tests.builders_mig import Tell
 from tests.fakenvml.control import (
     INVALID_ARGUMENT,
     NO_PERMISSION,
@@ -25,22 +26,6 @@ from tests.fakenvml.control import (
 
 SAMPLE_GET, METRICS_GET = "nvmlGpmSampleGet", "nvmlGpmMetricsGet"
 QUERY, ALLOCATE = "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc"
-
-Tell = Callable[..., DriverStory]
-
-
-@pytest.fixture
-def tell(fake_nvml: FakeNvml) -> Iterator[Tell]:
-    """Begins a story on the present driver, with the default fields unless told otherwise."""
-    told: list[DriverStory] = []
-
-    def begin(options: NvmlOptions | None = None, *, period_s: float = 1.0) -> DriverStory:
-        told.append(DriverStory(fake_nvml, options=options or nvml_options(), period_s=period_s))
-        return told[-1]
-
-    yield begin
-    for story in told:
-        story.close()
 
 
 @pytest.fixture

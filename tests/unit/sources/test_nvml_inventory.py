@@ -1,0 +1,240 @@
+"""Specification of the inventory: GPUs and MIG instances that come, go, and move at run time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from gpumon.core.units import NS_PER_S
+from tests.builders_mig import TICK_S, Tell, busy_of, labels, seconds, uuids
+from tests.fakenvml.control import GPU_IS_LOST, UNKNOWN, FakeNvml
+
+
+class TestInstancesAtRunTime:
+    def test_appear_and_vanish_with_the_mode(self, fake_nvml: FakeNvml, tell: Tell) -> None:
+        story = tell(period_s=TICK_S)
+        seconds(story, 6)
+        before = uuids(story)
+
+        made = fake_nvml.cut(0, 2)
+        seconds(story, 6)
+        cut = uuids(story)
+        fake_nvml.uncut(0)
+        seconds(story, 6)
+
+        whole = [fake_nvml.uuid(0), fake_nvml.uuid(1)]
+        assert before == whole
+        assert cut == [fake_nvml.uuid(0), *made, fake_nvml.uuid(1)]
+        assert uuids(story) == whole
+        assert story.sample(fake_nvml.uuid(0)).utilization_ratio == 0.0
+        assert not story.sample(fake_nvml.uuid(0)).device.mig_enabled
+        assert story.message is None
+
+    def test_are_never_idle_time_of_the_gpu_they_are_cut_from(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        fake_nvml.wave(0, period_s=1.0, busy_ratio=1.0)
+        story = tell(period_s=TICK_S)
+        seconds(story, 6)
+        idle_before_ns = story.idle_ns(fake_nvml.uuid(0))
+
+        fake_nvml.cut(0, 2)
+        seconds(story, 20)
+
+        assert story.idle_ns(fake_nvml.uuid(0)) == idle_before_ns == 0
+        assert story.gpu(fake_nvml.uuid(0)).present
+
+    def test_that_are_destroyed_are_withdrawn_at_once_and_are_no_error(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        gone, stays = fake_nvml.cut(0, 2)
+        story = tell(period_s=TICK_S)
+        seconds(story, 3)
+
+        fake_nvml.destroy_part(0, 0)
+        seconds(story, 1)
+
+        assert uuids(story) == [fake_nvml.uuid(0), stays, fake_nvml.uuid(1)]
+        assert labels(story) == ["0", "0:1", "1"]
+        assert not story.gpu(gone).present
+        assert story.gpu(gone).error is None
+        assert story.message is None
+
+    def test_that_are_made_anew_in_the_same_place_are_other_devices(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        (older,) = fake_nvml.cut(0, 1)
+        fake_nvml.part_wave(0, 0, period_s=1.0, busy_ratio=1.0)
+        story = tell(period_s=TICK_S)
+        seconds(story, 3)
+        known_ns = story.gpu(older).totals.busy_ns
+
+        fake_nvml.destroy_part(0, 0)
+        newer = fake_nvml.create_part(0)
+        fake_nvml.part_wave(0, 0, period_s=1.0, busy_ratio=0.0)
+        seconds(story, 12)
+
+        assert newer != older
+        assert uuids(story) == [fake_nvml.uuid(0), newer, fake_nvml.uuid(1)]
+        assert story.gpu(older).totals.busy_ns == known_ns
+        assert story.gpu(newer).totals.busy_ns == 0
+        assert story.gpu(newer).totals.observed_ns > 5 * NS_PER_S
+
+    def test_leave_no_sample_behind_in_the_driver(self, fake_nvml: FakeNvml, tell: Tell) -> None:
+        fake_nvml.cut(0, 2)
+        story = tell(period_s=TICK_S)
+        seconds(story, 6)
+        held = fake_nvml.gpm_samples_held
+        for _ in range(5):
+            fake_nvml.destroy_part(0, 0)
+            fake_nvml.create_part(0)
+            seconds(story, 6)
+        after = fake_nvml.gpm_samples_held
+        fake_nvml.uncut(0)
+        seconds(story, 6)
+
+        assert (held, after) == (2 * 3, 2 * 3)
+        assert fake_nvml.gpm_samples_held == 2 * 2
+
+    def test_leave_the_others_as_they_were(self, fake_nvml: FakeNvml, tell: Tell) -> None:
+        first, second = fake_nvml.cut(0, 2)
+        story = tell(period_s=TICK_S)
+        seconds(story, 3)
+        fake_nvml.destroy_part(0, 0)
+        frames = seconds(story, 12)
+
+        samples = busy_of(frames, second)
+        assert all(early.end_ns == late.start_ns for early, late in pairwise(samples))
+        assert first not in uuids(story)
+
+    def test_are_not_dropped_because_the_driver_does_not_list_them_for_a_moment(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        made = fake_nvml.cut(0, 2)
+        story = tell(period_s=TICK_S)
+        seconds(story, 3)
+
+        fake_nvml.fail("nvmlDeviceGetMigDeviceHandleByIndex", UNKNOWN)
+        fake_nvml.fail("nvmlDeviceGetMigMode", UNKNOWN)
+        frames = seconds(story, 12)
+
+        assert uuids(story) == [fake_nvml.uuid(0), *made, fake_nvml.uuid(1)]
+        samples = busy_of(frames, made[0])
+        assert all(early.end_ns == late.start_ns for early, late in pairwise(samples))
+
+
+class TestTheGpuOfAnInstance:
+    def test_that_is_lost_takes_its_instances_with_it_and_says_why(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        made = fake_nvml.cut(0, 2)
+        story = tell(period_s=TICK_S)
+        seconds(story, 3)
+
+        fake_nvml.lose(0, GPU_IS_LOST)
+        lost = seconds(story, 12)
+        errors = {gpu.device.uuid: gpu.error for gpu in lost[-1]}
+        fake_nvml.find(0)
+        back_ns = fake_nvml.now_ns()
+        samples = busy_of(seconds(story, 12), made[0])
+
+        assert {errors[uuid] for uuid in made} == {errors[fake_nvml.uuid(0)]}
+        assert "lost" in (errors[made[0]] or "")
+        assert errors[fake_nvml.uuid(1)] is None
+        assert samples[0].start_ns >= back_ns
+        assert uuids(story) == [fake_nvml.uuid(0), *made, fake_nvml.uuid(1)]
+
+    def test_that_comes_to_another_index_takes_them_along(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        made = fake_nvml.cut(0, 1)
+        story = tell(period_s=TICK_S)
+        seconds(story, 3)
+
+        fake_nvml.reorder([1, 0])
+        frames = seconds(story, 12)
+
+        assert uuids(story) == [fake_nvml.uuid(1), fake_nvml.uuid(0), *made]
+        assert labels(story) == ["0", "1", "1:0"]
+        samples = busy_of(frames, made[0])
+        assert all(early.end_ns == late.start_ns for early, late in pairwise(samples))
+
+    def test_that_is_reset_keeps_its_instances_and_covers_no_time_twice(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        made = fake_nvml.cut(0, 1)
+        story = tell(period_s=TICK_S)
+        before = seconds(story, 3)
+
+        fake_nvml.reset(0)
+        reset_ns = fake_nvml.now_ns()
+        after = seconds(story, 12)
+
+        samples = busy_of(before + after, made[0])
+        assert uuids(story) == [fake_nvml.uuid(0), *made, fake_nvml.uuid(1)]
+        assert all(early.end_ns <= late.start_ns for early, late in pairwise(samples))
+        assert all(one.end_ns <= reset_ns or one.start_ns >= reset_ns for one in samples)
+        assert samples[-1].end_ns > reset_ns + 5 * NS_PER_S
+
+
+class TestAGpuThatComesAndGoes:
+    def test_is_told_of_no_more_once_it_is_unplugged(self, fake_nvml: FakeNvml, tell: Tell) -> None:
+        story = tell(period_s=TICK_S)
+        seconds(story, 3)
+        gone = fake_nvml.uuid(0)
+
+        fake_nvml.reorder([1])
+        seconds(story, 6)
+
+        assert uuids(story) == [fake_nvml.uuid(1)]
+        assert labels(story) == ["0"]
+        assert not story.gpu(gone).present
+        assert not story.gpu(gone).listed
+        assert story.message is None
+
+    def test_is_the_same_when_it_is_plugged_in_again_elsewhere(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        fake_nvml.wave(0, period_s=1.0, busy_ratio=1.0)
+        story = tell(period_s=TICK_S)
+        seconds(story, 3)
+        fake_nvml.reorder([1])
+        seconds(story, 6)
+        before_ns = story.gpu(fake_nvml.uuid(0)).totals.busy_ns
+
+        fake_nvml.reorder([1, 2, 0])
+        seconds(story, 12)
+
+        assert uuids(story) == [fake_nvml.uuid(1), fake_nvml.uuid(2), fake_nvml.uuid(0)]
+        assert story.gpu(fake_nvml.uuid(0)).device.index == 2
+        assert story.gpu(fake_nvml.uuid(0)).totals.busy_ns > before_ns + 5 * NS_PER_S
+
+    def test_lost_is_another_thing_and_comes_back_with_another_index(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        story = tell(period_s=TICK_S)
+        seconds(story, 3)
+
+        fake_nvml.lose(0)
+        seconds(story, 12)
+        listed = uuids(story)
+        fake_nvml.reorder([1, 0])
+        fake_nvml.find(0)
+        seconds(story, 12)
+
+        assert listed == [fake_nvml.uuid(0), fake_nvml.uuid(1)]
+        assert uuids(story) == [fake_nvml.uuid(1), fake_nvml.uuid(0)]
+        assert [gpu.device.index for gpu in story.state.gpus] == [0, 1]
+
+    def test_is_found_in_the_place_of_one_that_is_lost(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        story = tell(period_s=TICK_S)
+        seconds(story, 3)
+
+        fake_nvml.lose(0)
+        seconds(story, 3)
+        fake_nvml.reorder([2, 1])
+        seconds(story, 12)
+
+        assert uuids(story) == [fake_nvml.uuid(2), fake_nvml.uuid(1)]
+        assert story.message is None
