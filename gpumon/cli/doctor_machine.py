@@ -44,7 +44,7 @@ def machine_findings(environ: Mapping[str, str] | None = None) -> Iterator[Findi
     yield _runtime_folder(environ)
     state = find_state_file(environ)
     yield from _daemon(state)
-    yield _port()
+    yield port_finding()
     yield from _rings(environ)
     yield from _dstats(environ)
     where = container_words(environ)
@@ -106,8 +106,13 @@ def _refusals(collectors: list[CollectorState]) -> Iterator[Finding]:
             yield _found(name.replace("_", " "), detail, status=MISSING)
 
 
-def _port() -> Finding:
-    host, port = parse_listen(DEFAULT_LISTEN)
+def port_finding(listen: str = DEFAULT_LISTEN) -> Finding:
+    """Whether the port is free, gpumon's, or somebody else's.
+
+    Args:
+        listen: ``HOST:PORT``.
+    """
+    host, port = parse_listen(listen)
     name = f"port {port}"
     try:
         body = _metrics_of(host, port)

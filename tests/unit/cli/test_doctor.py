@@ -36,6 +36,7 @@ NO_DAEMON = Finding(
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_LOOKS", 3)
+    monkeypatch.setattr("gpumon.sources.nvml_probe_parts.GPM_APART_S", 0.101)
     monkeypatch.setattr(doctor, "_BETWEEN_LOOKS_NS", 120_000_000)
     monkeypatch.setattr(doctor, "read_driver_files", lambda: FILES)
     monkeypatch.setattr(doctor, "machine_findings", lambda: [NO_DAEMON])
