@@ -110,7 +110,7 @@ class NvmlInventory:
                 instances.append(one)
         for one in self.instances:
             if one not in instances:
-                one.release()
+                one.end()
                 self.rejected_before += one.rejected
         self.instances = instances
 

@@ -170,9 +170,14 @@ class MigInstance:
         return self.track.rejected
 
     def release(self) -> None:
-        """Free what it holds in the driver."""
+        """Free what it holds in the driver, while it cannot be read."""
         if self._gpm is not None:
             self._gpm.close()
+
+    def end(self) -> None:
+        """It is there no more: whoever still reads it in this tick borrows nothing for it."""
+        self.release()
+        self._gpm = None
 
     # -- each tick -----------------------------------------------------------
 
