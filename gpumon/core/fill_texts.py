@@ -33,7 +33,7 @@ _FEWER_KERNELS: Final = MappingProxyType(
         "huggingface": "compile the model (torch_compile=True)",
     }
 )
-_ANY_FEWER_KERNELS: Final = "fuse them: compile the step (jit, torch.compile) or use CUDA graphs"
+_ANY_FEWER_KERNELS: Final = "compile the step (jit, torch.compile), or use CUDA graphs"
 
 
 def under_filled(gpus: Sequence[GpuReport]) -> list[GpuReport]:
@@ -138,7 +138,7 @@ def _what_to_try(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
         batch += " (`trainer-bench --find-batch` finds the largest that fits)"
     ways = {_FEWER_KERNELS.get(name, _ANY_FEWER_KERNELS) for name in frameworks}
     way = ways.pop() if len(ways) == 1 else _ANY_FEWER_KERNELS
-    sentences = [f"{batch}; then fewer small kernels: {way}."]
+    sentences = [f"{batch}; then fewer and larger kernels: {way}."]
     tensors = [gpu.fill.tensor_active.ratio for gpu in gpus if gpu.fill is not None]
     if any(ratio is None or ratio < _TENSORS_IN_USE for ratio in tensors):
         sentences.append("Mixed precision puts the tensor cores to work.")

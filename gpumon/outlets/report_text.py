@@ -160,9 +160,10 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
 
 def _fill(gpu: GpuReport) -> list[str]:
     """How full the GPU was while it was busy, where it tells."""
-    figures = "" if gpu.fill is None else fill_figures(gpu.fill)
+    fill = gpu.fill
+    figures = fill_figures(fill) if fill is not None and fill.evidence is not None else ""
     lines = wrapped(f"While it was busy: {figures}.", first="  ") if figures else []
-    held = held_sentence(gpu.fill)
+    held = held_sentence(fill)
     return lines + (wrapped(held, first="  ") if held else [])
 
 

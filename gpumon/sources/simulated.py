@@ -72,7 +72,7 @@ class Rhythm:
 _HEALTHY = Rhythm(busy_seconds=0.980, idle_seconds=0.020)
 _FULL = Filling(sm_active_ratio=0.94, tensor_active_ratio=0.46, memory_bandwidth_ratio=0.38)
 _QUARTER = Filling(sm_active_ratio=0.25, tensor_active_ratio=0.03, memory_bandwidth_ratio=0.12)
-_BUSY_AND_FULL = Rhythm(busy_seconds=0.970, idle_seconds=0.030, filling=_FULL)
+_BUSY_AND_FULL = Rhythm(busy_seconds=0.097, idle_seconds=0.003, filling=_FULL)
 
 SCRIPTS: dict[str, tuple[Rhythm, ...]] = {
     "input-bound": (Rhythm(busy_seconds=1.5, idle_seconds=1.5), _HEALTHY),

@@ -2,7 +2,7 @@
 
 import { Lane, Palette, partsOf, sumOf, windowNs } from "/lanes.js";
 import { drawCauses, drawLegend, drawNotes, drawRuns } from "/tables.js";
-import { duration, gpuFigures, gpuLine, gpuName, share, verdictSentence, whyAndNext } from "/words.js";
+import { duration, gpuFigures, gpuLine, gpuName, hasTime, migSentence, share, verdictSentence, whyAndNext } from "/words.js";
 
 const MAX_POINTS = 600;
 const REPORT_EVERY_MS = 10_000;
@@ -171,13 +171,22 @@ function drawLanes() {
     if (!page.lanes.has(gpu.uuid)) page.lanes.set(gpu.uuid, makeLane(gpu.uuid));
     drawLane(page.lanes.get(gpu.uuid), gpu, width);
   }
+  // In the order of the GPUs, each before its MIG instances, whichever came first.
+  gpus.forEach((gpu, place) => {
+    const { card } = page.lanes.get(gpu.uuid);
+    const lanes = element("lanes");
+    if (lanes.children[place] !== card) lanes.insertBefore(card, lanes.children[place]);
+  });
 }
 
 function drawLane(lane, gpu, width) {
   const points = page.points.get(gpu.uuid) ?? [];
   lane.card.dataset.verdict = gpu.present ? gpu.verdict : "absent";
   setText(lane.name, gpu.name ? `${gpuName(gpu)} ${gpu.name}` : gpuName(gpu));
-  setText(lane.line, gpuLine(gpu));
+  setText(lane.line, migSentence(gpu, page.state.gpus) ?? gpuLine(gpu));
+  lane.card.classList.toggle("bare", !hasTime(gpu));
+  lane.card.classList.toggle("empty", gpu.fill?.under_filled === true);
+  lane.card.classList.toggle("part", gpu.parent_uuid != null);
   setText(lane.figures, gpu.present ? gpuFigures(gpu) : "");
   setText(lane.from, `${width / 60e9} min ago`);
   const shown = points.filter((point) => point.end_ns > page.state.monotonic_ns - width);

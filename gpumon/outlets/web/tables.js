@@ -1,7 +1,7 @@
 // The figures as tables: for eyes that want numbers, and for screen readers.
 
 import { partsOf } from "/lanes.js";
-import { LABELS, PARTS, duration, gpuName, share, verdictWord } from "/words.js";
+import { LABELS, PARTS, duration, gpuLabel, gpuName, hasTime, share, verdictWord } from "/words.js";
 
 function make(tag, { text, className, ...attributes } = {}, ...children) {
   const node = document.createElement(tag);
@@ -86,13 +86,14 @@ function causeTable(gpu) {
 }
 
 export function drawCauses(target, gpus) {
-  target.replaceChildren(...gpus.map(causeTable));
+  target.replaceChildren(...gpus.filter(hasTime).map(causeTable));
 }
 
 function runRow(run, gpus) {
   const part = (uuid) => (uuid in run.shares ? ` (${share(run.shares[uuid], 1)} of each batch)` : "");
-  const index = (uuid) => gpus.find((gpu) => gpu.uuid === uuid)?.index ?? uuid;
-  const indices = run.gpus.map((uuid) => `${index(uuid)}${part(uuid)}`);
+  const known = (uuid) => gpus.find((gpu) => gpu.uuid === uuid);
+  const label = (uuid) => (known(uuid) ? gpuLabel(known(uuid)) : uuid);
+  const indices = run.gpus.map((uuid) => `${label(uuid)}${part(uuid)}`);
   const phase = run.alive ? (run.phase ?? "unknown") : "ended";
   const now = make("td", { "data-label": "now" }, swatch(run.alive ? run.phase ?? "unknown" : "not_in_use"), phase);
   const cell = (label, text) => make("td", { "data-label": label, text });

@@ -62,12 +62,47 @@ export function share(part, whole) {
   return `${percent.toFixed(percent > 0 && percent < 9.95 ? 1 : 0)}${NBSP}%`;
 }
 
-export const gpuName = (gpu) => `GPU ${gpu.index}`;
+// "0", and "0:1" for MIG instance 1 of GPU 0.
+export const gpuLabel = (gpu) => gpu.label ?? String(gpu.index);
+export const gpuName = (gpu) => `GPU ${gpuLabel(gpu)}`;
+
+// Cut by MIG, its instances work; and an instance that does not tell how busy it is, is not idle.
+const isCut = (gpu) => gpu.present && gpu.mig_enabled === true;
+const isMute = (gpu) => gpu.present && gpu.parent_uuid != null && gpu.observed_ns === 0;
+const isJudged = (gpu) => !isCut(gpu) && !isMute(gpu);
+
+// What is to be said of such a GPU instead of figures; null: figures are to be shown.
+export function migSentence(gpu, gpus) {
+  if (isMute(gpu)) {
+    return "how busy it is is not known: a board tells that of a MIG instance by GPM, which comes with Hopper";
+  }
+  if (!isCut(gpu)) return null;
+  return gpus.some((other) => other.parent_uuid === gpu.uuid)
+    ? "MIG is on: its instances are below"
+    : "MIG is on, and no instance is made: nothing can run on it";
+}
+
+// Whether a GPU has time to show: one that was cut by MIG a while ago has.
+export const hasTime = (gpu) => isJudged(gpu) || gpu.observed_ns > 0;
+
+const isUnderFilled = (gpu) => gpu.fill?.under_filled === true;
+
+function filling(gpu) {
+  const { evidence, sm_active_ratio: active, power_watts: power, power_limit_watts: limit } = gpu.fill;
+  if (evidence === "gpm") return `${share(active, 1)} of its multiprocessors work`;
+  const watts = `${Math.round(power)} of ${Math.round(limit)}${NBSP}W`;
+  return `power ${watts} suggests that little of it works`;
+}
+
+function underFilledInWords(gpu) {
+  const busy = share(Math.min(gpu.busy_ns, gpu.in_use_ns), gpu.in_use_ns);
+  return `${gpuName(gpu)} is busy ${busy}, but ${filling(gpu)}`;
+}
 
 const waited = (gpu) => gpu.starved_ns + gpu.suspected_ns;
 
 function listed(gpus) {
-  const names = gpus.map((gpu) => gpu.index);
+  const names = gpus.map(gpuLabel);
   if (names.length === 1) return `GPU ${names[0]}`;
   if (names.length > 4) return `${names.length} GPUs`;
   return `GPUs ${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
@@ -129,10 +164,18 @@ export function verdictSentence(gpus, runs) {
 }
 
 function sentenceOfPresent(gpus) {
-  const present = gpus.filter((gpu) => gpu.present);
+  const answering = gpus.filter((gpu) => gpu.present);
+  const present = answering.filter(isJudged);
   if (gpus.length === 0) return { tone: "quiet", text: "No GPU has been found yet." };
-  if (present.length === 0) {
+  if (answering.length === 0) {
     return { tone: "bad", text: `${listed(gpus)} cannot be read now: what follows is the last known.` };
+  }
+  if (present.length === 0) {
+    const mute = answering.filter(isMute);
+    const text = mute.length > 0
+      ? `${listed(mute)} ${mute.length === 1 ? "does not tell how busy it is" : "do not tell how busy they are"}.`
+      : "MIG is on, and no instance is made: nothing can run.";
+    return { tone: "quiet", text };
   }
   const having = (name) => present.filter((gpu) => gpu.verdict === name);
   const starved = having("starved");
@@ -157,6 +200,11 @@ function sentenceOfPresent(gpus) {
     };
   }
   const healthy = having("healthy");
+  const empty = healthy.filter(isUnderFilled).sort((a, b) => emptiness(b) - emptiness(a));
+  if (empty.length > 0) {
+    const more = empty.length > 1 ? `; ${empty.length - 1} more ${empty.length === 2 ? "is" : "are"} under-filled, too` : "";
+    return { tone: "warn", text: `${underFilledInWords(empty[0])}${more}.` };
+  }
   if (healthy.length > 0) {
     return {
       tone: "good",
@@ -166,6 +214,8 @@ function sentenceOfPresent(gpus) {
   return { tone: "quiet", text: `${listed(present)} ${are(present)} not in use: nothing is lost.` };
 }
 
+const emptiness = (gpu) => 1 - (gpu.fill.sm_active_ratio ?? gpu.fill.power_ratio ?? 1);
+
 // The daemon's own advice knows more, but a GPU that does not answer goes before it.
 export function whyAndNext(gpus, allAdvice) {
   const absent = gpus.find((gpu) => !gpu.present);
@@ -173,11 +223,15 @@ export function whyAndNext(gpus, allAdvice) {
     const why = `${gpuName(absent)}: ${absent.error ?? "no sample has come of late"}.`;
     return { why, next: "Run `gpumon doctor`: it says what this machine can read, and how to mend the rest." };
   }
-  const worst = worstFirst(gpus)[0];
+  const worst = worstFirst(gpus.filter(isJudged))[0];
   const cause = worst ? mainCause(worst) : null;
   // The greatest loss comes first, but the sentence above is of this GPU and its main cause.
   const advice = allAdvice.find((one) => one.cause === cause?.[0]) ?? allAdvice[0];
   if (advice?.evidence && advice.text) return { why: advice.evidence, next: advice.text, advice };
+  if (!worst && gpus.length > 0) {
+    const why = gpus.map((gpu) => migSentence(gpu, gpus)).find((said) => said) ?? "";
+    return { why: `${why}.`, next: "Run `gpumon doctor`: it says what this machine can read." };
+  }
   if (!worst) return { why: "no GPU answers", next: "Run `gpumon doctor`." };
   const why = cause
     ? `${gpuName(worst)} was idle ${duration(cause[1])} (${share(cause[1], worst.in_use_ns)} of its time in use) by ${LABELS.get(cause[0])}.`
@@ -198,6 +252,8 @@ export function gpuLine(gpu) {
   // "starved · starved 3 s" says it twice.
   const words = gpu.verdict === "starved" && figures.length > 0 ? [] : [verdictWord(gpu.verdict)];
   words.push(...figures);
+  if (isUnderFilled(gpu)) words.push(`under-filled: ${filling(gpu)}`);
+  if (gpu.fill?.held_down) words.push(`clocks held down ${share(gpu.fill.held_ratio, 1)} of its busy time`);
   return words.join(" · ");
 }
 

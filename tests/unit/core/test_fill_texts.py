@@ -67,7 +67,9 @@ class TestTheAdvice:
     def test_begins_with_a_larger_batch(self) -> None:
         text = only(filled(gpm_fill(0.24))).text
 
-        assert text.startswith("Give the GPU more to do at a time: first a larger batch; then")
+        assert text.startswith(
+            "Give the GPU more to do at a time: first a larger batch; then fewer"
+        )
         assert "CUDA graphs" in text
         assert "Mixed precision" in text
 
