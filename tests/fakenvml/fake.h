@@ -40,6 +40,7 @@ enum nvml_code {
 
 struct fake_function {
     uint64_t calls;
+    uint64_t inside_ns;                   /* what the latencies told so far add up to */
     uint64_t latency_us;                  /* read again while waiting: 0 releases a hang */
     uint64_t gpu_latency_us[FAKE_MAX_GPUS];
     int32_t gpu_error[FAKE_MAX_GPUS];

@@ -29,6 +29,7 @@ FUNCTIONS = tuple(
 class FunctionRecord(ctypes.Structure):
     _fields_ = (
         ("calls", ctypes.c_uint64),
+        ("inside_ns", ctypes.c_uint64),
         ("latency_us", ctypes.c_uint64),
         ("gpu_latency_us", ctypes.c_uint64 * MAX_GPUS),
         ("gpu_error", ctypes.c_int32 * MAX_GPUS),

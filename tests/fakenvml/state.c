@@ -78,7 +78,7 @@ static struct fake_control *map_control(void)
 static void wait_as_told(struct fake_function *record, volatile uint64_t *latency_us)
 {
     uint64_t started = fake_real_now_ns();
-    uint64_t wanted;
+    uint64_t wanted, waited;
 
     fake_stay();
     __atomic_add_fetch(&record->waiting, 1, __ATOMIC_RELAXED);
@@ -91,6 +91,9 @@ static void wait_as_told(struct fake_function *record, volatile uint64_t *latenc
         if (left > 160000)
             nanosleep(&nap, NULL);
     }
+    waited = fake_real_now_ns() - started;
+    /* Not what a busy machine added to it. */
+    __atomic_add_fetch(&record->inside_ns, wanted && wanted < waited ? wanted : waited, __ATOMIC_RELAXED);
     __atomic_sub_fetch(&record->waiting, 1, __ATOMIC_RELAXED);
     fake_leave();
 }

@@ -53,6 +53,15 @@ class TestTheFakeDriver:
         assert (process.pid, process.usedGpuMemory) == (os.getpid(), 5 << 30)
         assert (use.pid, use.smUtil) == (os.getpid(), 42)
 
+    def test_adds_up_the_time_that_calls_were_told_to_take(self, nvml: FakeNvml) -> None:
+        nvml.delay("nvmlDeviceGetCount_v2", 100)
+        nvml.forget_calls()
+
+        for _ in range(30):
+            pynvml.nvmlDeviceGetCount()
+
+        assert nvml.seconds_inside() == {"nvmlDeviceGetCount_v2": pytest.approx(0.003)}
+
     def test_counts_every_call(self, nvml: FakeNvml) -> None:
         nvml.forget_calls()
 

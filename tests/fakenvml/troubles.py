@@ -89,10 +89,15 @@ class Troubles(ControlAccess):
         counts = {name: self.calls(name) for name in FUNCTIONS}
         return {name: count for name, count in counts.items() if count}
 
+    def seconds_inside(self) -> dict[str, float]:
+        """What the delays of each function added up to, in seconds, since ``forget_calls``."""
+        spent_s = {name: self.function(name).inside_ns / 1e9 for name in FUNCTIONS}
+        return {name: seconds for name, seconds in spent_s.items() if seconds}
+
     def forget_calls(self) -> None:
         """Set every counter to zero."""
         for name in FUNCTIONS:
-            self.function(name).calls = 0
+            self.function(name).calls = self.function(name).inside_ns = 0
 
     @property
     def gpm_samples_held(self) -> int:
