@@ -8,7 +8,7 @@ from typing import Any
 
 from gpumon.core.device import Device
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.sample import GpuSample
+from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
 from gpumon.core.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
@@ -91,6 +91,41 @@ def starved_gpu(**changes: Any) -> GpuState:
         resolution_ns=S // 6,
     )
     return known._replace(**changes)
+
+
+def detailed_gpu(**changes: Any) -> GpuState:
+    """GPU 0 as above, on a board that answers everything, and had XID 79 once and 31 twice."""
+    gpu = starved_gpu()
+    assert gpu.latest is not None
+    details = GpuDetails(
+        read_at_ns=999_000_000_000,
+        power_limit_watts=700.0,
+        sm_clock_max_hertz=1.98e9,
+        memory_clock_hertz=2.619e9,
+        performance_state=0,
+        throttle_reasons=("sw_power_cap",),
+        ecc_corrected_errors=7,
+        ecc_uncorrected_errors=0,
+        persistence_mode=True,
+        fan_speed_ratio=0.3,
+        encoder_ratio=0.0,
+        decoder_ratio=0.125,
+        pcie_transmitted_bytes_per_second=1_048_576.0,
+        pcie_received_bytes_per_second=2_097_152.0,
+        nvlink_transmitted_bytes_per_second=3.5e9,
+        nvlink_received_bytes_per_second=4.5e9,
+    )
+    activity = ActivitySample(
+        start_ns=995_000_000_000,
+        end_ns=999_000_000_000,
+        graphics_ratio=0.95,
+        sm_active_ratio=0.5,
+        sm_occupancy_ratio=0.25,
+        tensor_active_ratio=0.125,
+        memory_bandwidth_ratio=0.375,
+    )
+    latest = gpu.latest._replace(details=details, activity=activity, xid_errors=((31, 2), (79, 1)))
+    return gpu._replace(latest=latest)._replace(**changes)
 
 
 def healthy_gpu(**changes: Any) -> GpuState:
@@ -180,6 +215,7 @@ def monitor_state(**changes: Any) -> MonitorState:
         samples_total=100,
         missed_total=2,
         call_seconds=(("nvmlDeviceGetSamples", 0.125), ("nvmlDeviceGetMemoryInfo", 0.03125)),
+        call_counts=(("nvmlDeviceGetSamples", 200), ("nvmlDeviceGetMemoryInfo", 40)),
     )
     return known._replace(**changes)
 

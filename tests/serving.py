@@ -13,7 +13,8 @@ from gpumon.core.state import MonitorState
 from gpumon.outlets.bounded_server import ServerLimits
 from gpumon.outlets.http_routes import ReportReader
 from gpumon.outlets.http_server import HttpServer
-from gpumon.outlets.metric_values import READERS, Reader
+from gpumon.outlets.metric_values import READERS
+from gpumon.outlets.metric_view import Reader
 from gpumon.outlets.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock
 

@@ -15,6 +15,11 @@ MAX_RUNS: Final = 64
 MAX_OTHERS: Final = 256
 """GPUs, collectors and driver functions with series: far beyond any machine."""
 
+MAX_XIDS: Final = 64
+"""XID errors of a GPU with series of their own, the lowest first; NVIDIA lists fewer than 200."""
+
+_XIDS: Final = "gpumon_gpu_xid_errors_total"
+
 _Item = TypeVar("_Item")
 
 
@@ -48,11 +53,14 @@ class LabelBudget:
 
     def __init__(self) -> None:
         self._dropped = {"gpumon_gpu": 0, "gpumon_training": 0, "gpumon_collector": 0,
-                         "gpumon_nvml_call": 0}  # fmt: skip
+                         "gpumon_nvml_call": 0, _XIDS: 0}  # fmt: skip
 
     def select(self, state: MonitorState) -> Selection:
         """What of this state may become series."""
         runs = sorted(state.runs, key=lambda run: not run.alive)
+        for gpu in state.gpus:
+            if gpu.latest is not None and len(gpu.latest.xid_errors) > MAX_XIDS:
+                self._dropped[_XIDS] += len(gpu.latest.xid_errors) - MAX_XIDS
         return Selection(
             state=state,
             gpus=self._keep("gpumon_gpu", state.gpus, lambda gpu: gpu.device.uuid),

@@ -6,98 +6,21 @@ answer*, and gets no series.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 from gpumon.core.phase import CAUSES, PHASES
-from gpumon.core.sample import GpuSample
 from gpumon.core.settings import GAP_BUCKETS_SECONDS
-from gpumon.core.state import CollectorState, GpuState, RunState
+from gpumon.core.state import CollectorState, RunState
 from gpumon.core.totals import GpuTotals
-from gpumon.core.units import NS_PER_S, seconds
-from gpumon.outlets.metric_selection import Selection
-
-_SHORTEST_STALE_NS: Final = 2 * NS_PER_S
-
-
-class HistogramValue(NamedTuple):
-    """Cumulative counts below each bound, how many in all, and their sum in the metric's unit."""
-
-    bucket_counts: tuple[int, ...]
-    gap_count: int
-    total: float
-
-
-Row: TypeAlias = tuple[tuple[object, ...], "float | HistogramValue | None"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricView:
-    """What one scrape looks at.
-
-    Attributes:
-        selection: The newest tick; ``None`` before the first.
-        now_ns: CLOCK_MONOTONIC of the scrape.
-        version: Of gpumon.
-    """
-
-    selection: Selection | None
-    now_ns: int
-    version: str
-
-    @property
-    def stale(self) -> bool:
-        """Whether the newest tick is more than two periods old: then nothing is known of *now*."""
-        if self.selection is None:
-            return True
-        state = self.selection.state
-        age_ns = self.now_ns - state.taken_at_ns
-        return age_ns > max(2 * state.period_ns, _SHORTEST_STALE_NS)
-
-    def gpus_counted(self) -> Iterator[GpuState]:
-        """GPUs whose counters hold: all but those that are lost, or not in the machine any more.
-
-        A GPU that nobody could ask (the driver hangs) keeps its counters:
-        they remain true, and dashboards look back over them.
-        """
-        if self.selection is not None:
-            yield from (
-                gpu
-                for gpu in self.selection.gpus
-                if gpu.listed and (gpu.present or gpu.error is None)
-            )
-
-    def gpus_present(self) -> Iterator[GpuState]:
-        """GPUs that answered within the last two periods."""
-        if self.selection is not None and not self.stale:
-            yield from (gpu for gpu in self.selection.gpus if gpu.present)
-
-    def runs(self) -> Iterator[RunState]:
-        """Runs with series."""
-        if self.selection is not None:
-            yield from self.selection.runs
-
-    def runs_now(self) -> Iterator[RunState]:
-        """The same, while it is known what they are doing."""
-        if not self.stale:
-            yield from self.runs()
-
-
-Reader: TypeAlias = Callable[[MetricView], Iterable[Row]]
+from gpumon.core.units import seconds
+from gpumon.outlets.metric_details import DETAIL_READERS
+from gpumon.outlets.metric_view import HistogramValue, MetricView, Reader, Row, latest
 
 
 def _total(read: Callable[[GpuTotals], float]) -> Reader:
     return lambda view: (((gpu.device.uuid,), read(gpu.totals)) for gpu in view.gpus_counted())
-
-
-def _latest(read: Callable[[GpuSample], float | None]) -> Reader:
-    return lambda view: (
-        ((gpu.device.uuid,), read(gpu.latest))
-        for gpu in view.gpus_present()
-        if gpu.latest is not None
-    )
 
 
 def _collector(read: Callable[[CollectorState], float]) -> Reader:
@@ -212,6 +135,13 @@ def _call_seconds(view: MetricView) -> Iterator[Row]:
         yield from (((name,), spent_s) for name, spent_s in view.selection.call_seconds)
 
 
+def _calls(view: MetricView) -> Iterator[Row]:
+    if view.selection is not None:
+        told = dict(view.selection.call_seconds)  # the same functions, so that one cap is for both
+        counts = view.selection.state.call_counts
+        yield from (((name,), calls) for name, calls in counts if name in told)
+
+
 def _samples(view: MetricView) -> Iterator[Row]:
     if view.selection is not None:
         yield (), view.selection.state.samples_total
@@ -249,13 +179,14 @@ READERS: Final[Mapping[str, Reader]] = MappingProxyType(
         "gpumon_gpu_starved": _starved_now,
         "gpumon_gpu_under_filled": _under_filled,
         "gpumon_gpu_sample_resolution_seconds": _sample_resolution,
-        "gpumon_gpu_utilization_ratio": _latest(lambda sample: sample.utilization_ratio),
-        "gpumon_gpu_memory_used_bytes": _latest(lambda sample: sample.memory_used_bytes),
+        "gpumon_gpu_utilization_ratio": latest(lambda sample: sample.utilization_ratio),
+        "gpumon_gpu_memory_used_bytes": latest(lambda sample: sample.memory_used_bytes),
         "gpumon_gpu_memory_capacity_bytes": _memory_capacity,
-        "gpumon_gpu_power_watts": _latest(lambda sample: sample.power_watts),
-        "gpumon_gpu_energy_joules_total": _latest(lambda sample: sample.energy_joules),
-        "gpumon_gpu_temperature_celsius": _latest(lambda sample: sample.temperature_celsius),
-        "gpumon_gpu_sm_clock_hertz": _latest(lambda sample: sample.sm_clock_hertz),
+        "gpumon_gpu_power_watts": latest(lambda sample: sample.power_watts),
+        "gpumon_gpu_energy_joules_total": latest(lambda sample: sample.energy_joules),
+        "gpumon_gpu_temperature_celsius": latest(lambda sample: sample.temperature_celsius),
+        "gpumon_gpu_sm_clock_hertz": latest(lambda sample: sample.sm_clock_hertz),
+        **DETAIL_READERS,
         "gpumon_training_run_info": _run_info,
         "gpumon_training_phase_seconds_total": _phase_seconds,
         "gpumon_training_phase": _phase_now,
@@ -265,6 +196,7 @@ READERS: Final[Mapping[str, Reader]] = MappingProxyType(
         "gpumon_training_share_ratio": _shares,
         "gpumon_training_ratio_changes_total": _ratio_changes,
         "gpumon_nvml_call_seconds_total": _call_seconds,
+        "gpumon_nvml_calls_total": _calls,
         "gpumon_samples_total": _samples,
         "gpumon_samples_missed_total": _samples_missed,
         "gpumon_last_sample_timestamp_seconds": _last_sample_timestamps,

@@ -31,7 +31,8 @@ from gpumon.core.settings import GAP_BUCKETS_SECONDS
 from gpumon.core.state import MonitorState
 from gpumon.outlets.metric_selection import LabelBudget, Selection
 from gpumon.outlets.metric_table import METRICS, MetricKind, MetricSpec
-from gpumon.outlets.metric_values import READERS, HistogramValue, MetricView, Reader, Row
+from gpumon.outlets.metric_values import READERS
+from gpumon.outlets.metric_view import HistogramValue, MetricView, Reader, Row
 
 _LOG = logging.getLogger(__name__)
 _PLAIN_TEXT = "text/plain; version=0.0.4; charset=utf-8"

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 BASE_UNITS = {"seconds", "bytes", "joules", "watts", "celsius", "hertz", "ratio"}
 WRONG_UNITS = re.compile(
     r"(?i)percent|pct|_(ms|us|ns|milli\w*|micro\w*|nano\w*|minutes?|hours?|[kmgt]i?b|kilo\w*|"
-    r"mega\w*|giga\w*|[mg]hz|mw|mj|fahrenheit|second|byte)(_|$)"
+    r"mega\w*|giga\w*|[mg]hz|mw|mj|fahrenheit|(?<!per_)second|byte)(_|$)"
 )
 RESERVED_LABELS = {"type", "env", "service", "cluster", "instance", "le", "quantile"}
 
@@ -71,6 +71,8 @@ class TestTheLint:
             ("gpumon_gpu_power_watts", MetricKind.GAUGE, "joules"),
             ("gpu_power_watts", MetricKind.GAUGE, "watts"),
             ("gpumon_wait_second", MetricKind.GAUGE, None),
+            ("gpumon_gpu_pcie_byte_per_second", MetricKind.GAUGE, None),
+            ("gpumon_gpu_pcie_mib_per_second", MetricKind.GAUGE, None),
         ],
     )
     def test_sees_what_promtool_passes(self, name: str, kind: MetricKind, unit: str | None) -> None:

@@ -20,13 +20,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.core.totals import GpuTotals
-from gpumon.outlets.metric_values import READERS, MetricView, Reader, Row
+from gpumon.outlets.metric_values import READERS
+from gpumon.outlets.metric_view import MetricView, Reader, Row
 from gpumon.outlets.prometheus import MetricsExporter
 from tests.builders_state import (
     HEALTHY_UUID,
     STARVED_UUID,
     S,
     StoppedClock,
+    detailed_gpu,
     healthy_gpu,
     monitor_state,
     run,
@@ -36,6 +38,7 @@ from tests.needs import needed
 
 SHARES = {STARVED_UUID: 0.375, HEALTHY_UUID: 0.625}
 SHARED = run(gpu_uuids=(*SHARES,), shares=SHARES, ratio_changes=2)
+TOLD_WHOLE = monitor_state(runs=(SHARED,), gpus=(detailed_gpu(), healthy_gpu()))
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "metrics.txt"
 
 
@@ -70,7 +73,7 @@ def series(text: str, name: str) -> dict[tuple[str, ...], float]:
 
 class TestAScrape:
     def test_is_the_golden_file_to_the_byte(self) -> None:
-        body, content_type = exporter(monitor_state(runs=(SHARED,))).render()
+        body, content_type = exporter(TOLD_WHOLE).render()
         if os.environ.get("GPUMON_UPDATE_GOLDEN"):
             GOLDEN.write_bytes(body)
 
@@ -134,7 +137,7 @@ class TestAScrape:
         "accept", ["", "*/*", "text/plain;version=abc", "\r\n Set-Cookie: a=b"]
     )
     def test_answers_any_accept_header(self, accept: str) -> None:
-        body, content_type = exporter(monitor_state(runs=(SHARED,))).render(accept)
+        body, content_type = exporter(TOLD_WHOLE).render(accept)
 
         assert body == GOLDEN.read_bytes()
         assert content_type == "text/plain; version=0.0.4; charset=utf-8"
