@@ -244,8 +244,8 @@ class NvmlSource:
             else:
                 one.refresh(now_ns)
             if isinstance(one, NvmlGpu):
-                changed |= self._has_changed(library, one)
                 self._fast_is_old |= one.ask_again(now_ns)
+                changed |= self._has_changed(library, one)
         self._measure_links(now_ns)
         if now_ns >= self._inventory_at_ns:
             self._inventory_at_ns = now_ns + self._slow_ns

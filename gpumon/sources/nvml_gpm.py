@@ -19,6 +19,7 @@ from struct import Struct
 from typing import Final
 
 from gpumon.core.sample import ActivitySample
+from gpumon.core.units import NS_PER_S
 from gpumon.sources.nvml_binding import PERMANENT, SUCCESS, NvmlLibrary
 
 SHORTEST_NS: Final = 100_000_000
@@ -162,6 +163,9 @@ class GpmTrack:
     def __init__(self, gpm: Gpm, handle: int, gpu_instance: int | None) -> None:
         self._gpm, self._handle, self._gpu_instance = gpm, handle, gpu_instance
         self._supported: bool | None = None
+        # An instance has no other utilisation; of a whole GPU it is one field of many.
+        self._rests_ns = 5 * NS_PER_S if gpu_instance is not None else 60 * NS_PER_S
+        self._ask_again_at_ns = 0
         self._samples: tuple[int, int] | None = None  # the earlier, and room for the next
         self._taken_at_ns: int | None = None  # the earlier, where it holds something
         self.code = SUCCESS
@@ -213,8 +217,9 @@ class GpmTrack:
         return rejected
 
     def _borrow(self) -> tuple[int, int] | None:
-        if self._supported is None:
+        if self._supported is None or self._gpm.monotonic_ns() >= self._ask_again_at_ns:
             self._supported = self._gpm.supports(self._handle)
+            self._ask_again_at_ns = self._gpm.monotonic_ns() + self._rests_ns
         if self._supported:
             self._samples = self._gpm.lend(self)
         return self._samples

@@ -275,7 +275,7 @@ class NvmlGpu:
             return False
         self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
         had_all = self.has_ring and self.has_power
-        self.has_ring = self.has_power = self._rates.supported = True
+        self.has_ring = self.has_power = self._rates.supported = self._mig.supported = True
         return not had_all
 
     def notice_parts(self) -> bool:

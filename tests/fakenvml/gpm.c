@@ -4,7 +4,7 @@
 #define MAX_SAMPLES 4096
 
 struct sample {
-    uint32_t allocated;
+    uint32_t allocated;                   /* the driver's generation then, counted from 1 */
     uint32_t is_taken;
     uint32_t slot;
     uint32_t serial; /* of the part; 0: of the whole GPU */
@@ -17,12 +17,17 @@ struct sample {
 /* A table, so that a pointer that was freed, or never handed out, is known as such. */
 static struct sample samples[MAX_SAMPLES];
 
+static uint32_t generation(void)
+{
+    return fake ? fake->generation + 1 : 0;
+}
+
 static struct sample *known(void *pointer)
 {
     struct sample *sample = pointer;
     uint64_t offset = (uint64_t)((char *)pointer - (char *)samples);
 
-    if (offset >= sizeof samples || offset % sizeof *samples || !sample->allocated)
+    if (offset >= sizeof samples || offset % sizeof *samples || sample->allocated != generation())
         return NULL;
     return sample;
 }
@@ -43,13 +48,20 @@ EXPORT int nvmlGpmQueryDeviceSupport(fake_handle handle, struct support *out)
 EXPORT int nvmlGpmSampleAlloc(struct sample **out)
 {
     ENTER(nvmlGpmSampleAlloc);
-    for (uint32_t at = 0; at < MAX_SAMPLES; at++)
-        if (!__atomic_exchange_n(&samples[at].allocated, 1, __ATOMIC_ACQ_REL)) {
+    for (uint32_t at = 0; at < MAX_SAMPLES; at++) {
+        uint32_t held = samples[at].allocated;
+
+        /* Those of a driver that was unloaded went with it, though nobody could free them. */
+        if (held != generation() && __atomic_compare_exchange_n(&samples[at].allocated, &held, generation(), 0,
+                                                                __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+            if (held)
+                __atomic_add_fetch(&fake->gpm_freed, 1, __ATOMIC_RELAXED);
             samples[at].is_taken = 0;
             __atomic_add_fetch(&fake->gpm_allocated, 1, __ATOMIC_RELAXED);
             *out = &samples[at];
             return NVML_SUCCESS;
         }
+    }
     return NVML_MEMORY;
 }
 

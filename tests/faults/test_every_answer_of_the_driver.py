@@ -1,0 +1,220 @@
+"""Every function that gpumon calls fails with every code, on each kind of machine.
+
+Which functions those are is what the fake counted while a source read every
+field once; which codes there are is what pynvml knows, and two that nobody
+knows. The clock is the test's, so a minute takes a millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pynvml
+import pytest
+
+from gpumon.core.sample import GpuSample
+from gpumon.sources.nvml_catalog import NvmlOptions
+from tests.builders_driver import EVERY_FIELD, DriverStory
+from tests.fakenvml.control import FakeNvml
+from tests.fakenvml.generations import OLD_DRIVER, PRESENT_DRIVER, DriverGeneration
+from tests.fakenvml.in_process import shown_to_this_process
+
+CODES = sorted(
+    {
+        value
+        for name, value in vars(pynvml).items()
+        if name.startswith("NVML_ERROR_") and isinstance(value, int)
+    }
+    | {77, -1}
+)
+ONE_OF_EACH_KIND = (1, 3, 6, 7, 13, 15, 17, 77)
+"""Driver gone, not supported, nothing there, too little room, missing, lost, blocked, unknown."""
+
+PERMANENT_BY_MEANING = frozenset({3, 4, 13, 25, 26})
+"""Not supported, not permitted, not in this driver: such a field may stay away."""
+
+PERIOD_S = 2.0
+
+FAILS_FOR = 3
+"""Ticks that a fault lasts: longer than any field but the processes rests."""
+
+BACK_WITHIN = 6
+"""Ticks after which every GPU is read again."""
+
+ALL_ANSWERS_WITHIN = 6
+"""And ticks after that, in which every field had its turn."""
+
+WITHOUT_EVENTS = NvmlOptions(fields=EVERY_FIELD.fields - {"events"})
+"""They come by a thread of their own, which costs more to start than all else takes."""
+
+
+class Machine(NamedTuple):
+    """Three busy GPUs, and a driver.
+
+    Attributes:
+        name: For the id of the test.
+        driver: Which generation.
+        cut: Whether MIG is on on the last GPU, with two busy instances.
+        codes: What its functions answer.
+    """
+
+    name: str
+    driver: DriverGeneration
+    cut: bool
+    codes: Sequence[int]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+MACHINES = (
+    Machine("present-driver", PRESENT_DRIVER, False, CODES),
+    Machine("old-driver", OLD_DRIVER, False, ONE_OF_EACH_KIND),
+    Machine("with-mig", PRESENT_DRIVER, True, ONE_OF_EACH_KIND),
+)
+
+
+@contextmanager
+def started(machine: Machine, library: Path, control: Path) -> Iterator[FakeNvml]:
+    with shown_to_this_process(library, control, machine.driver, gpus=3) as fake:
+        for slot in range(3):
+            fake.wave(slot, period_s=1.0, busy_ratio=1.0)
+            fake.run(slot, 1000 + slot)
+        if machine.cut:
+            fake.cut(2, 2)
+            for part in range(2):
+                fake.part_wave(2, part, period_s=1.0, busy_ratio=1.0)
+        yield fake
+
+
+class Healthy(NamedTuple):
+    """How it goes where nothing fails.
+
+    Attributes:
+        functions: What the source calls, from its first reading on.
+        ticks: What every device says, by UUID, for each tick.
+        watched: UUIDs of what has a utilisation.
+    """
+
+    functions: tuple[str, ...]
+    ticks: tuple[dict[str, GpuSample], ...]
+    watched: tuple[str, ...]
+
+
+def healthy(fake: FakeNvml) -> Healthy:
+    fake.forget_calls()
+    story = DriverStory(fake, period_s=PERIOD_S)
+    ticks = []
+    for _ in range(len(CODES) * (FAILS_FOR + BACK_WITHIN) + ALL_ANSWERS_WITHIN):
+        story.tick()
+        assert story.frame is not None
+        ticks.append({sample.device.uuid: sample for sample in story.frame.gpus})
+    watched = tuple(uuid for uuid, sample in ticks[-1].items() if sample.busy)
+    story.close()
+    assert all(story.idle_ns(uuid) == 0 for uuid in watched)
+    return Healthy(tuple(fake.all_calls()), tuple(ticks), watched)
+
+
+def answered(sample: GpuSample) -> set[str]:
+    """The fields that have an answer."""
+    found = {name for name, value in sample._asdict().items() if value is not None}
+    if sample.details is not None:
+        found |= {name for name, value in sample.details._asdict().items() if value is not None}
+    return found - {"error"}
+
+
+def at_once(sample: GpuSample) -> tuple[object, ...]:
+    """What is read anew at each tick, and hangs on nothing but the GPU itself."""
+    return sample.busy, sample.utilization_ratio, sample.power_watts, sample.error
+
+
+class Fault(NamedTuple):
+    """One function that fails, for the first GPU or for all."""
+
+    function: str
+    gpu: int | None
+    reload: bool
+
+
+class FaultyDriver:
+    """One source, on which a function answers one code after another."""
+
+    def __init__(self, fault: Fault, fake: FakeNvml, healthy: Healthy) -> None:
+        self._fault, self._fake, self._healthy = fault, fake, healthy
+        options = EVERY_FIELD if "Event" in fault.function else WITHOUT_EVENTS
+        self._story = DriverStory(fake, options=options, period_s=PERIOD_S)
+        one = fault.gpu is not None
+        self._others = [uuid for uuid in healthy.watched if one and uuid != fake.uuid(0)]
+        self._passed = 0
+
+    def answers(self, codes: Sequence[int]) -> list[str]:
+        """What broke while it answered these, and after."""
+        code = 0
+        try:
+            for code in codes:
+                self._comes_and_goes(code)
+            if not PERMANENT_BY_MEANING.intersection(codes):
+                self._tells_all_again()
+        except Exception as error:  # noqa: BLE001 - all that broke is told at once
+            return [f"{self._fault} answers {code}: {type(error).__name__}: {error}"[:300]]
+        finally:
+            self._fail(0)
+            self._story.close()
+        return []
+
+    def _fail(self, code: int) -> None:
+        self._fake.fail(self._fault.function, code, gpu=self._fault.gpu)
+
+    def _comes_and_goes(self, code: int) -> None:
+        story, healthy = self._story, self._healthy
+        self._fail(code)
+        if self._fault.reload:
+            self._fake.reload_driver()
+        for _ in range(FAILS_FOR):
+            story.tick()
+            for uuid in self._others:
+                assert at_once(story.sample(uuid)) == at_once(healthy.ticks[self._passed][uuid])
+            self._passed += 1
+        self._fail(0)
+        took = story.ticks_until_read(healthy.watched, most=BACK_WITHIN)
+        assert took, "not read again"
+        self._passed += took
+        assert all(story.idle_ns(uuid) == 0 for uuid in healthy.watched), "busy, and idle?"
+
+    def _tells_all_again(self) -> None:
+        self._story.tick(ALL_ANSWERS_WITHIN)
+        for uuid, expected in self._healthy.ticks[-1].items():
+            gone = answered(expected) - answered(self._story.sample(uuid))
+            assert not gone, f"no answer any more: {gone}"
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+class TestAFunctionThatFails:
+    @pytest.mark.parametrize(
+        ("gpu", "reload"),
+        [(0, False), (None, False), (None, True)],
+        ids=["for-one-gpu", "for-all", "for-all-while-nvml-is-opened-anew"],
+    )
+    def test_with_any_code_makes_nobody_idle_harms_no_other_and_is_got_over(
+        self,
+        machine: Machine,
+        gpu: int | None,
+        reload: bool,
+        library_of: Callable[[DriverGeneration], Path],
+        tmp_path: Path,
+    ) -> None:
+        tried = ONE_OF_EACH_KIND if reload else machine.codes
+        lasting = [code for code in tried if code in PERMANENT_BY_MEANING]
+        passing = [code for code in tried if code not in PERMANENT_BY_MEANING]
+        broken = []
+        with started(machine, library_of(machine.driver), tmp_path / "gpus") as fake:
+            reference = healthy(fake)
+            for function in reference.functions:
+                fault = Fault(function, gpu, reload)
+                for codes in (passing, *([code] for code in lasting)):
+                    broken += FaultyDriver(fault, fake, reference).answers(codes)
+        assert len(reference.functions) >= 25
+        assert not broken, f"{len(broken)} stories:\n" + "\n".join(broken)
