@@ -38,6 +38,20 @@ def encode_fill(fill: GpuFill | None) -> dict[str, Any]:
     }
 
 
+def brief_fill(fill: GpuFill) -> dict[str, Any]:
+    """As ``encode_fill``, with no more than who looks once a second needs: this runs each tick."""
+    evidence = fill.evidence
+    return {
+        "evidence": None if evidence is None else evidence.value,
+        "sm_active_ratio": fill.sm_active.ratio,
+        "power_watts": fill.power_watts,
+        "power_limit_watts": fill.power_limit_watts,
+        "held_ratio": fill.held_ratio,
+        "under_filled": is_under_filled(fill),
+        "held_down": is_held_down(fill),
+    }
+
+
 def decode_fill(document: Mapping[str, Any] | None) -> GpuFill | None:
     """The sums behind the ratios, as far as the document tells them.
 

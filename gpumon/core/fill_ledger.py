@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -22,18 +23,17 @@ from gpumon.core.units import NS_PER_S
 
 _RECENT_SAMPLES: Final = 64
 _MIN_COVER: Final = 0.5
-_JUDGE_EVERY_NS: Final = NS_PER_S
+_SHOW_EVERY_NS: Final = NS_PER_S
 _NO_REASONS: Final[Mapping[str, int]] = MappingProxyType({})
-_new = tuple.__new__
 
 
 class FillLedger:
     """One GPU's ``GpuFill``, and whether it is under-filled just now."""
 
     __slots__ = (
-        "_activity", "_activity_until_ns", "_busy_until_ns", "_clock", "_held",
-        "_held_by_ns", "_is_now", "_judged_ns", "_marks", "_means", "_power", "_recent",
-        "_settings", "_snapshot", "_told_at_ns",
+        "_activity", "_activity_until_ns", "_board", "_busy_until_ns", "_clock", "_clock_ns",
+        "_held", "_held_by_ns", "_is_now", "_judged_ns", "_marks", "_means", "_power", "_recent",
+        "_settings", "_shown", "_shown_at_ns", "_snapshot", "_told_at_ns",
     )  # fmt: skip
 
     def __init__(self, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> None:
@@ -43,11 +43,14 @@ class FillLedger:
         self._activity_until_ns = self._busy_until_ns = self._told_at_ns = 0
         self._means = (Mean(), Mean(), Mean(), Mean())
         self._power = (0, 0, 0)
-        self._clock, self._held = Mean(), (0, 0)
-        self._held_by_ns = _NO_REASONS
+        self._clock_ns, self._clock = 0, 0
+        self._held, self._held_by_ns = (0, 0), _NO_REASONS
+        self._board = _Board(None, None)
         self._snapshot: GpuFill | None = NO_FILL
         self._marks = (NO_FILL, NO_FILL)
         self._judged_ns, self._is_now = 0, False
+        self._shown: tuple[GpuFill | None, bool] = (None, False)
+        self._shown_at_ns = -_SHOW_EVERY_NS
 
     def observe(self, sample: GpuSample) -> None:
         """Take what the GPU said in one tick; what was taken before changes nothing."""
@@ -58,12 +61,23 @@ class FillLedger:
             self._activity = activity
             self._take_activity(activity)
 
+    def shown(self, now_ns: int) -> tuple[GpuFill | None, bool]:
+        """The sums, and whether the GPU is under-filled now; made anew once a second.
+
+        Args:
+            now_ns: On the clock of the samples.
+        """
+        if now_ns - self._shown_at_ns >= _SHOW_EVERY_NS:
+            self._shown_at_ns = now_ns
+            self._shown = self.snapshot(), self.is_under_filled_now(now_ns)
+        return self._shown
+
     def snapshot(self) -> GpuFill | None:
         """The sums so far; ``None`` where nothing was ever told in busy time."""
         if self._snapshot is None:
-            self._snapshot = _new(
-                GpuFill,
-                (*self._means, *self._power, self._clock, *self._held, self._held_by_ns),
+            clock = Mean(self._clock_ns, self._clock)
+            self._snapshot = GpuFill(
+                *self._means, *self._power, clock, *self._held, self._held_by_ns
             )
         return self._snapshot if self._told_at_ns else None
 
@@ -76,8 +90,7 @@ class FillLedger:
         fill, least_ns = self.snapshot(), self._settings.min_busy_ns
         if fill is None:
             return False
-        # Less than before: what was judged by power is judged by activity from now on.
-        if abs(fill.observed_ns - self._judged_ns) >= _JUDGE_EVERY_NS:
+        if fill.observed_ns != self._judged_ns:
             self._judged_ns = fill.observed_ns
             older, newer = self._marks
             self._is_now = is_under_filled(fill_since(older, fill), self._settings)
@@ -99,23 +112,23 @@ class FillLedger:
             self._take_board(sample, sample.details, busy_ns)
 
     def _take_board(self, sample: GpuSample, details: GpuDetails, busy_ns: int) -> None:
-        holding = None
-        if details.throttle_reasons is not None:
-            holding = HOLDING_REASONS.intersection(details.throttle_reasons)
-            self._take_held(holding, busy_ns)
-        clock = _part(sample.sm_clock_hertz, details.sm_clock_max_hertz)
+        board = self._board
+        if details is not board.details or sample.sm_clock_hertz is not board.sm_clock_hertz:
+            board = self._board = _Board(details, sample.sm_clock_hertz)
+        if board.holding is not None:
+            self._take_held(board.holding, busy_ns)
+        clock, limit_mw = board.clock, board.limit_mw
         if clock is None:
             return
-        self._clock = _added(self._clock, clock, busy_ns)
+        self._clock_ns += busy_ns
+        self._clock += round(clock * busy_ns)
         self._note(self._busy_until_ns)
-        limit_watts = details.power_limit_watts
-        power = _part(sample.power_watts, limit_watts)
-        if power is None or limit_watts is None:
+        watts = sample.power_watts
+        if not limit_mw or watts is None or not 0.0 <= watts < math.inf:
             return
-        if clock >= self._settings.full_clock_from and not holding:
-            limit_mw = round(1000 * limit_watts)
+        if clock >= self._settings.full_clock_from and not board.holding:
             known_ns, drawn, limit = self._power
-            drawn += round(power * limit_mw) * busy_ns
+            drawn += min(round(1000 * watts), limit_mw) * busy_ns
             self._power = known_ns + busy_ns, drawn, limit + limit_mw * busy_ns
 
     def _take_held(self, holding: frozenset[str], busy_ns: int) -> None:
@@ -153,8 +166,29 @@ class FillLedger:
         self._note(activity.end_ns)
 
     def _note(self, at_ns: int) -> None:
-        self._told_at_ns = max(at_ns, self._told_at_ns)
+        if at_ns > self._told_at_ns:
+            self._told_at_ns = at_ns
         self._snapshot = None
+
+
+class _Board:
+    """What a board's slow values come to; they stay the same for many ticks."""
+
+    __slots__ = ("clock", "details", "holding", "limit_mw", "sm_clock_hertz")
+
+    def __init__(self, details: GpuDetails | None, sm_clock_hertz: float | None) -> None:
+        self.details, self.sm_clock_hertz = details, sm_clock_hertz
+        self.holding: frozenset[str] | None = None
+        self.clock: float | None = None
+        self.limit_mw = 0
+        if details is None:
+            return
+        if details.throttle_reasons is not None:
+            self.holding = HOLDING_REASONS.intersection(details.throttle_reasons)
+        self.clock = _part(sm_clock_hertz, details.sm_clock_max_hertz)
+        limit_watts = details.power_limit_watts
+        if limit_watts is not None and 0.0 < limit_watts < math.inf:
+            self.limit_mw = round(1000 * limit_watts)
 
 
 def _added(mean: Mean, ratio: float, length_ns: int) -> Mean:

@@ -11,7 +11,7 @@ import json
 import math
 from typing import Any, Final
 
-from gpumon.core.fill_codec import encode_fill
+from gpumon.core.fill_codec import brief_fill
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, PHASES
 from gpumon.core.sample import GpuSample
@@ -94,7 +94,7 @@ def _gpu_document(gpu: GpuState) -> dict[str, Any]:
         "label": gpu.device.label,
         "mig_enabled": gpu.device.mig_enabled,
         "parent_uuid": _text_or_none(gpu.device.parent_uuid),
-        "fill": None if gpu.fill is None else encode_fill(gpu.fill),
+        "fill": None if gpu.fill is None else brief_fill(gpu.fill),
     }
 
 

@@ -214,7 +214,7 @@ function sentenceOfPresent(gpus) {
   return { tone: "quiet", text: `${listed(present)} ${are(present)} not in use: nothing is lost.` };
 }
 
-const emptiness = (gpu) => 1 - (gpu.fill.sm_active_ratio ?? gpu.fill.power_ratio ?? 1);
+const emptiness = ({ fill }) => 1 - (fill.sm_active_ratio ?? fill.power_watts / fill.power_limit_watts);
 
 // The daemon's own advice knows more, but a GPU that does not answer goes before it.
 export function whyAndNext(gpus, allAdvice) {

@@ -10,7 +10,8 @@ import pytest
 
 from gpumon.core.state import MonitorState
 from gpumon.core.state_codec import STATE_SCHEMA, encode_document, state_document
-from tests.builders_state import S, healthy_gpu, monitor_state, run, starved_gpu
+from tests.builders_fill import gpm_fill
+from tests.builders_state import S, device, healthy_gpu, monitor_state, run, starved_gpu
 
 
 def decoded(state: MonitorState) -> dict[str, Any]:
@@ -93,6 +94,25 @@ class TestTheFigures:
 
         assert gpu["utilization_ratio"] is None
         assert gpu["last_sample_ns"] is None
+
+    def test_tell_how_full_a_busy_gpu_is(self) -> None:
+        full, silent = decoded(
+            monitor_state(gpus=(starved_gpu(fill=gpm_fill(0.24, held=0.1)), healthy_gpu()))
+        )["gpus"]
+
+        assert silent["fill"] is None
+        assert full["fill"] == {
+            "evidence": "gpm", "sm_active_ratio": 0.24, "power_watts": 180.0,
+            "power_limit_watts": 700.0, "held_ratio": 0.1, "under_filled": True,
+            "held_down": False,
+        }  # fmt: skip
+
+    def test_tell_mig_instances_from_gpus(self) -> None:
+        part = device(2, "MIG-a", parent_uuid="GPU-a", mig_index=1)
+        (told,) = decoded(monitor_state(gpus=(healthy_gpu(device=part),)))["gpus"]
+
+        assert (told["index"], told["label"], told["parent_uuid"]) == (2, "2:1", "GPU-a")
+        assert told["mig_enabled"] is False
 
     def test_tell_of_an_ended_run_that_it_is_in_no_phase(self) -> None:
         ended = run(alive=False, phase=None, epoch=None)
