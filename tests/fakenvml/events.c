@@ -96,22 +96,19 @@ static int look(struct set *set, struct event_v2 *out)
 static int wait_for(enum fake_function_id id, void *pointer, struct event_v2 *out, unsigned timeout_ms)
 {
     uint64_t until_ns = fake_real_now_ns() + timeout_ms * 1000000ULL, init = fake_stay();
+    struct fake_function *record = &fake->functions[id];
     int code;
 
-    __atomic_add_fetch(&fake->functions[id].waiting, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&record->waiting, 1, __ATOMIC_RELAXED);
     while ((code = known(pointer) ? look(pointer, out) : NVML_INVALID_ARGUMENT) == NVML_TIMEOUT) {
         struct timespec nap = {0, 1000000};
         if (fake_real_now_ns() >= until_ns)
             break;
         nanosleep(&nap, NULL);
-        if (fake_left(init)) {
-            fake_leave();
-            return NVML_UNINITIALIZED;
-        }
-        if ((code = fake_reaches_all(id)))
+        if ((code = fake_left(init) ? NVML_UNINITIALIZED : fake_reaches_all(id)))
             break;
     }
-    __atomic_sub_fetch(&fake->functions[id].waiting, 1, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&record->waiting, 1, __ATOMIC_RELAXED);
     fake_leave();
     return code;
 }

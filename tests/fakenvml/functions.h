@@ -85,6 +85,7 @@
     X(nvmlEventSetWait) \
     X(nvmlEventSetWait_v2) \
     X(nvmlDeviceGetSupportedEventTypes) \
-    X(nvmlDeviceRegisterEvents)
+    X(nvmlDeviceRegisterEvents) \
+    X(nvmlDeviceGetConfComputeMemSizeInfo)
 
 #endif

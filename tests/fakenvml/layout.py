@@ -200,7 +200,7 @@ class ControlFile(ctypes.Structure):
         ("newest_field", ctypes.c_uint32),
         ("touches_one_field_more", ctypes.c_uint32),
         ("process_size_error", ctypes.c_int32),
-        ("reserved", ctypes.c_uint32),
+        ("wide_processes", ctypes.c_uint32),
         ("slot_of_index", ctypes.c_uint32 * MAX_GPUS),
         ("driver_version", ctypes.c_char * 80),
         ("nvml_version", ctypes.c_char * 80),

@@ -68,19 +68,22 @@ static int give_processes(const struct fake_gpu *gpu, const struct fake_part *pa
     return NVML_SUCCESS;
 }
 
-#define PROCESSES(name, graphics, type) \
-    EXPORT int name(fake_handle handle, unsigned *room, type *out) \
+#define SIZE_V1 sizeof(struct process_v1)
+#define SIZE_V2 sizeof(struct process_v2)
+#define SIZE_V3 (fake->wide_processes ? sizeof(struct process_detail) : sizeof(struct process_v2))
+#define PROCESSES(name, graphics, size) \
+    EXPORT int name(fake_handle handle, unsigned *room, void *out) \
     { \
         ENTER_GPU(name); \
-        return give_processes(gpu, fake_part_of(handle), graphics, room, out, sizeof *out); \
+        return give_processes(gpu, fake_part_of(handle), graphics, room, out, size); \
     }
-PROCESSES(nvmlDeviceGetComputeRunningProcesses, 0, struct process_v1)
-PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, 0, struct process_v2)
-PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, 0, struct process_v2)
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses, 1, struct process_v1)
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, 1, struct process_v2)
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, 1, struct process_v2)
-PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, 2, struct process_v2)
+PROCESSES(nvmlDeviceGetComputeRunningProcesses, 0, SIZE_V1)
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, 0, SIZE_V2)
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, 0, SIZE_V3)
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses, 1, SIZE_V1)
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, 1, SIZE_V2)
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, 1, SIZE_V3)
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, 2, SIZE_V3)
 
 struct process_details {
     unsigned version, graphics, count;

@@ -44,6 +44,15 @@ EXPORT int nvmlDeviceGetBAR1MemoryInfo(fake_handle handle, unsigned long long ou
     return NVML_SUCCESS;
 }
 
+/* Nothing of it is protected; that this function is there tells a driver's age. */
+EXPORT int nvmlDeviceGetConfComputeMemSizeInfo(fake_handle handle, unsigned long long out[2])
+{
+    ENTER_WHOLE_GPU(nvmlDeviceGetConfComputeMemSizeInfo);
+    out[0] = 0;
+    out[1] = gpu->memory_total >> 10;
+    return NVML_SUCCESS;
+}
+
 /* -- utilisation ------------------------------------------------------------- */
 
 EXPORT int nvmlDeviceGetUtilizationRates(fake_handle handle, unsigned out[2])

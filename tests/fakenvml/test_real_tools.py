@@ -7,6 +7,7 @@ ways of their own, and each falls back in its own way on an old driver.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.e2e.prometheus_server import free_port
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
-from tests.fakenvml.generations import DRIVER_GENERATIONS, DriverGeneration
+from tests.fakenvml.generations import DRIVER_GENERATIONS, MIDDLE_DRIVER, DriverGeneration
 
 BIN = Path(sys.executable).parent
 MIB, GIB = 1 << 20, 1 << 30
@@ -199,6 +200,21 @@ class TestNvitop:
         rows = re.findall(rf"\| +(\d) +{machine.pid} C +\S+ +(\S+) +(\d+) +(\d+) ", nvitop)
 
         assert rows == [("0", "7168MiB", "64", "10"), ("1", "3072MiB", "5", "10")]
+
+    def test_tells_a_driver_with_longer_process_records_from_the_others(
+        self, library_of: Callable[[DriverGeneration], Path], tmp_path: Path
+    ) -> None:
+        library = library_of(MIDDLE_DRIVER)
+        with FakeNvml(tmp_path / "control", driver=MIDDLE_DRIVER) as fake:
+            pids = os.getpid(), os.getppid()
+            for gib, pid in enumerate(pids, start=1):
+                fake.run(0, pid, memory_bytes=gib * GIB)
+            machine = Machine(fake, fake_env(fake.path, library.parent), pids[0], ())
+
+            printed = machine.output_of("nvitop", "--once", "--ascii")
+
+        found = re.findall(r"\| +0 +(\d+) C +\S+ +(\S+) ", printed)
+        assert sorted(found) == sorted([(str(pids[0]), "1024MiB"), (str(pids[1]), "2048MiB")])
 
 
 class TestNvitopExporter:
