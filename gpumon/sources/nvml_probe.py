@@ -35,8 +35,8 @@ from gpumon.sources.nvml_questions import question
 from gpumon.sources.nvml_trouble import gpu_trouble
 
 _UTILIZATION: Final = 1
-_ASKED_ONCE_US: Final = 1_000.0
-"""What takes this long is not asked again: it holds a lock that trainings want, too."""
+_LONGEST_US: Final = 1_000.0
+"""After so much time a function is not asked again: it holds a lock that trainings want, too."""
 
 Beat = Callable[[str], None]
 """Is told, before each call, what is asked now."""
@@ -55,6 +55,7 @@ class NvmlProbe:
         *,
         options: NvmlOptions = DEFAULT_OPTIONS,
         times: int = 5,
+        longest_us: float = _LONGEST_US,
         budget_s: float = 5.0,
         beat: Beat = lambda what: None,
     ) -> None:
@@ -64,10 +65,12 @@ class NvmlProbe:
             clock: The monotonic clock, against which stamps are held.
             options: Which fields are asked.
             times: How often each function is asked of each GPU, unless it is slow.
+            longest_us: When its calls have taken so long, it is not asked again.
             budget_s: After so many seconds each function is asked once only.
             beat: Told what is asked next.
         """
-        self._clock, self._options, self._times, self._beat = clock, options, times, beat
+        self._clock, self._options, self._beat = clock, options, beat
+        self._times, self._longest_us = times, longest_us
         self._stamps = StampClock(clock)
         beat("nvmlInit")
         started_ns = perf_counter_ns()
@@ -86,7 +89,7 @@ class NvmlProbe:
             SourceUnavailableError: The driver does not even say how many there are.
         """
         library = self.library
-        gpus = tuple(self._ask_gpu(index) for index in range(library.device_count()))
+        gpus = tuple(self.ask_gpu(index) for index in range(library.device_count()))
         domain = self._stamps.domain
         return ProbedDriver(
             driver_version=library.driver_version,
@@ -105,7 +108,8 @@ class NvmlProbe:
                 return f"{number.value // 1000}.{number.value % 1000 // 10}"
         return None
 
-    def _ask_gpu(self, index: int) -> ProbedGpu:
+    def ask_gpu(self, index: int) -> ProbedGpu:
+        """Ask everything of one GPU, by NVML's number of it."""
         library = self.library
         self._beat(f"GPU {index}")
         handle = library.handle_by_index(index)
@@ -182,7 +186,7 @@ class NvmlProbe:
     def _repeat(self, log: CallLog, function: str, ask: Callable[[], int]) -> None:
         for _ in range(self._times):
             code = log.timed(function, ask)
-            slow = log.durations_us[function][-1] > _ASKED_ONCE_US
+            slow = sum(log.durations_us[function]) > self._longest_us
             if slow or code in PERMANENT or self._clock.monotonic_ns() > self._until_ns:
                 return
 
