@@ -5,6 +5,7 @@ A field that is added to a record is written and read without a word here.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -41,6 +42,10 @@ class FlatCodec(Generic[Record]):
         hints = {n: h for n, h in get_type_hints(kind).items() if n not in left_out}
         self._kind = kind
         self._readers = {name: _reader_of(hint) for name, hint in hints.items()}
+        needed = _without_default(kind)
+        self._unsaid = {
+            name: None for name, hint in hints.items() if name in needed and None in _kinds(hint)
+        }
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -58,9 +63,9 @@ class FlatCodec(Generic[Record]):
         Raises:
             MalformedError: A field is missing or of another type.
         """
-        values = {n: v for n, v in self.values(mapping(document)).items() if v is not None}
+        told = {n: v for n, v in self.values(mapping(document)).items() if v is not None}
         try:
-            return self._kind(**values)
+            return self._kind(**{**self._unsaid, **told})
         except TypeError as error:
             raise MalformedError(f"no whole {self._kind.__name__}") from error
 
@@ -145,9 +150,26 @@ _READERS: Final[Mapping[object, _Reader]] = {
 }
 
 
-def _reader_of(hint: object) -> _Reader:
+def _without_default(kind: type) -> frozenset[str]:
+    """The fields that must be given when one is made."""
+    if dataclasses.is_dataclass(kind):
+        told = dataclasses.fields(kind)
+        missing = dataclasses.MISSING
+        return frozenset(
+            one.name for one in told if one.default is missing and one.default_factory is missing
+        )
+    names: Iterable[str] = getattr(kind, "_fields", ())
+    return frozenset(names) - frozenset(getattr(kind, "_field_defaults", ()))
+
+
+def _kinds(hint: object) -> tuple[object, ...]:
+    """What a field may be; ``None`` for *no answer*."""
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    kinds = tuple(kind for kind in kinds if kind is not type(None))
+    return tuple(None if kind is type(None) else kind for kind in kinds)
+
+
+def _reader_of(hint: object) -> _Reader:
+    kinds = [kind for kind in _kinds(hint) if kind is not None]
     if len(kinds) != 1 or kinds[0] not in _READERS:
         raise TypeError(f"no way to write a field of type {hint!r}")
     return _READERS[kinds[0]]

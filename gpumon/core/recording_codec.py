@@ -39,7 +39,7 @@ _LATEST_S: Final = 32_503_680_000.0
 """The year 3000: no wall clock is beyond it."""
 _MOST_FRAMES: Final = 1_024
 _MOST_DEVICES: Final = 1_024
-_MOST_DIGITS: Final = 20
+_MOST_DIGITS: Final = 21
 _SHORTEST_PERIOD_NS: Final = NS_PER_S // 1_000
 _LONGEST_PERIOD_NS: Final = 86_400 * NS_PER_S
 
