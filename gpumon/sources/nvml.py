@@ -229,6 +229,13 @@ class NvmlSource:
         self._refresh_at_ns = 0
         self._fast_is_old = True
 
+    def _look_again(self, library: NvmlLibrary) -> None:
+        with suppress(SourceUnavailableError):  # whether GPUs can be read, a tick tells
+            self._take_inventory(library)
+        if not self._inventory.gpus:
+            self.close()
+            raise self._reopening.failed(no_gpu(library.refusals))
+
     def _refresh(self, library: NvmlLibrary, now_ns: int) -> None:
         """Read the slow values of the GPUs whose turn it is, and look for changes."""
         inventory, changed = self._inventory, False
@@ -251,8 +258,7 @@ class NvmlSource:
             self._inventory_at_ns = now_ns + self._slow_ns
             changed |= inventory.is_outdated(library)
         if changed or inventory.is_doubtful:
-            with suppress(SourceUnavailableError):  # whether GPUs can be read, a tick tells
-                self._take_inventory(library)
+            self._look_again(library)
         if not self._fast.failed:
             self._reopening.was_read()
         troubles = ((gpu.device.index, gpu.trouble) for gpu in inventory.gpus)

@@ -90,9 +90,9 @@ def library_was_replaced(maps: str) -> bool:
         maps: As ``/proc/self/maps`` has it.
     """
     for line in maps.splitlines():
-        *_, path = line.split(maxsplit=5)
-        if _LIBRARY not in path:
+        if _LIBRARY not in line:
             continue
+        *_, path = line.split(maxsplit=5)
         if path.endswith(" (deleted)"):
             return True
         # By name, not by inode: on an overlay the two need not agree.
