@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from gpumon.core.state import CollectorState, MonitorState
-from gpumon.core.state_codec import encode_document, state_document
+from gpumon.core.state_codec import StateTexts
 
 _LOG = logging.getLogger(__name__)
 _MODE = 0o644
@@ -29,6 +29,7 @@ class StateFile:
         self.path = path
         self.errors_total = 0
         self._address = address
+        self._texts = StateTexts()
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         self._inode: int | None = None
         self._failing: str | None = None
@@ -36,7 +37,7 @@ class StateFile:
 
     def write(self, state: MonitorState) -> None:
         """Replace the file with this state. Never raises for anything the disk does."""
-        body = encode_document(state_document(state, pid=os.getpid(), address=self._address))
+        body = self._texts.encode(state, pid=os.getpid(), address=self._address)
         try:
             self._inode = _write_whole(self._temporary, body)
             self._temporary.replace(self.path)
