@@ -103,11 +103,14 @@ class Gpm:
 
     def supports(self, handle: int) -> bool | None:
         """Whether that GPU has GPM; ``None``: it cannot be said just now."""
+        code, is_supported = self.query(handle)
+        return None if code != SUCCESS and code not in PERMANENT else is_supported
+
+    def query(self, handle: int) -> tuple[int, bool]:
+        """The driver's code, and, where that is success, whether that GPU has GPM."""
         answer = _Support(version=_VERSION)
         code = self._ask("nvmlGpmQueryDeviceSupport", _POINTERS, handle, ctypes.addressof(answer))
-        if code != SUCCESS:
-            return False if code in PERMANENT else None
-        return bool(answer.is_supported)
+        return code, code == SUCCESS and answer.is_supported != 0
 
     def lend(self, track: GpmTrack) -> tuple[int, int] | None:
         """Two samples for that GPU, which lie in the driver; ``None`` if there are none."""
@@ -138,18 +141,20 @@ class Gpm:
             return self._ask("nvmlGpmSampleGet", _POINTERS, handle, sample)
         return self._ask("nvmlGpmMigSampleGet", _OF_A_PART, handle, gpu_instance, sample)
 
-    def between(self, earlier: int, later: int) -> list[float | None]:
-        """Percentages of the time between two samples, in the order of ``_METRICS``.
+    def between(self, earlier: int, later: int) -> tuple[int, list[float | None]]:
+        """What happened between two samples.
 
         Returns:
-            ``None`` for what the driver does not answer.
+            The driver's code, and, where that is success, percentages of the
+            time in the order of ``_METRICS``, ``None`` for what it does not answer.
         """
         self._room.earlier, self._room.later = earlier, later
-        if self._ask("nvmlGpmMetricsGet", _POINTER, self._room_at) != SUCCESS:
-            return [None] * len(_METRICS)
-        return [
-            value if code == SUCCESS else None
-            for _, code, value in _METRIC.iter_unpack(self._answers)
+        code = self._ask("nvmlGpmMetricsGet", _POINTER, self._room_at)
+        if code != SUCCESS:
+            return code, []
+        return code, [
+            value if its_code == SUCCESS else None
+            for _, its_code, value in _METRIC.iter_unpack(self._answers)
         ]
 
 
@@ -157,15 +162,14 @@ class GpmTrack:
     """The activity of one GPU, or of one GPU instance, from reading to reading.
 
     Attributes:
-        code: What the driver answered when a sample was taken last.
+        code: What the driver answered last, when a sample was taken or compared.
     """
 
     def __init__(self, gpm: Gpm, handle: int, gpu_instance: int | None) -> None:
         self._gpm, self._handle, self._gpu_instance = gpm, handle, gpu_instance
-        self._supported: bool | None = None
         # An instance has no other utilisation; of a whole GPU it is one field of many.
         self._rests_ns = 5 * NS_PER_S if gpu_instance is not None else 60 * NS_PER_S
-        self._ask_again_at_ns = 0
+        self._ask_again_at_ns: int | None = 0
         self._samples: tuple[int, int] | None = None  # the earlier, and room for the next
         self._taken_at_ns: int | None = None  # the earlier, where it holds something
         self.code = SUCCESS
@@ -192,14 +196,17 @@ class GpmTrack:
         earlier, later = samples
         self.code = gpm.take(self._handle, self._gpu_instance, later)
         if self.code != SUCCESS:
-            self._fail()
+            self.restart()
+            self._rest_if_refused()
             return None
         # The counters were copied somewhere within the call.
         taken_at_ns = began_ns + (gpm.monotonic_ns() - began_ns) // 2
         self._samples, self._taken_at_ns = (later, earlier), taken_at_ns
         if earlier_ns is None or earlier_ns < since_ns:
             return None
-        return self._sample(earlier_ns, taken_at_ns, gpm.between(earlier, later))
+        self.code, percents = gpm.between(earlier, later)
+        self._rest_if_refused()
+        return self._sample(earlier_ns, taken_at_ns, percents)
 
     def restart(self) -> None:
         """Begin with a new sample: time up to it is not covered."""
@@ -217,17 +224,22 @@ class GpmTrack:
         return rejected
 
     def _borrow(self) -> tuple[int, int] | None:
-        if self._supported is None or self._gpm.monotonic_ns() >= self._ask_again_at_ns:
-            self._supported = self._gpm.supports(self._handle)
-            self._ask_again_at_ns = self._gpm.monotonic_ns() + self._rests_ns
-        if self._supported:
+        """Two samples, where the GPU has GPM and it may be asked for now."""
+        if self._ask_again_at_ns is None or self._gpm.monotonic_ns() < self._ask_again_at_ns:
+            return None
+        self.code, supported = self._gpm.query(self._handle)
+        if supported:
             self._samples = self._gpm.lend(self)
+        elif self.code == SUCCESS:
+            self._ask_again_at_ns = None  # a board that has none will have none
+        else:
+            self._rest_if_refused()
         return self._samples
 
-    def _fail(self) -> None:
-        self.restart()
+    def _rest_if_refused(self) -> None:
+        """What is not supported or not permitted may be so only for a while."""
         if self.code in PERMANENT:
-            self._supported = False
+            self._ask_again_at_ns = self._gpm.monotonic_ns() + self._rests_ns
             self.close()
 
     def _sample(

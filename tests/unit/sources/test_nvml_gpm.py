@@ -115,7 +115,7 @@ class TestABoardThatHasNoGpm:
         assert story.sample(fake_nvml.uuid(1)).activity is not None
 
     @pytest.mark.parametrize("code", [NO_PERMISSION, NOT_SUPPORTED])
-    @pytest.mark.parametrize("function", [QUERY, SAMPLE_GET])
+    @pytest.mark.parametrize("function", [QUERY, SAMPLE_GET, METRICS_GET])
     def test_may_refuse_it_to_this_user(
         self, fake_nvml: FakeNvml, tell: Tell, function: str, code: int
     ) -> None:
@@ -128,6 +128,7 @@ class TestABoardThatHasNoGpm:
         assert story.message is None
         assert fake_nvml.gpm_samples_held == 2
         assert fake_nvml.calls(QUERY) == 2
+        assert fake_nvml.calls(function) <= 2 + 5
 
     def test_shows_as_one_on_either_driver(self, fake_nvml_of_both_generations: FakeNvml) -> None:
         fake = fake_nvml_of_both_generations
@@ -180,7 +181,7 @@ class TestAValueOfGpm:
 
         gpm = Gpm(Driver(), lambda: 0)  # type: ignore[arg-type]
 
-        assert gpm.between(1, 2) == [80.0, None, 0.0, None, 5.0]
+        assert gpm.between(1, 2) == (0, [80.0, None, 0.0, None, 5.0])
 
     def test_is_none_where_all_of_them_fail(self, fake_nvml: FakeNvml, tell: Tell) -> None:
         fake_nvml.fail(METRICS_GET, UNKNOWN)

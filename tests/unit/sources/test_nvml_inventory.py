@@ -71,8 +71,11 @@ class TestInstancesAtRunTime:
         fake_nvml.destroy_part(0, 0)
         newer = fake_nvml.create_part(0)
         fake_nvml.part_wave(0, 0, period_s=1.0, busy_ratio=0.0)
-        seconds(story, 12)
+        seconds(story, 3 * TICK_S)
+        noticed = newer in uuids(story)
+        seconds(story, 11)
 
+        assert noticed
         assert newer != older
         assert uuids(story) == [fake_nvml.uuid(0), newer, fake_nvml.uuid(1)]
         assert story.gpu(older).totals.busy_ns == known_ns
