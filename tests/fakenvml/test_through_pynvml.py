@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from tests.fakenvml import layout
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.layout import FUNCTIONS
@@ -76,6 +78,31 @@ class TestTheFakeDriver:
         library = ctypes.CDLL(str(fake_library))
 
         assert [name for name in FUNCTIONS if not hasattr(library, name)] == []
+
+
+class TestTheControlFile:
+    def test_has_the_members_of_the_header_in_their_order(self) -> None:
+        header = Path(layout.__file__).with_name("fake.h").read_text(encoding="utf-8")
+        structs = re.findall(r"^struct fake_(\w+) \{(.*?)^\};", header, re.DOTALL | re.MULTILINE)
+        members = {
+            name: tuple(re.findall(r"^    [\w ]+ (\w+)(?:\[\w+\])?;", body, re.MULTILINE))
+            for name, body in structs
+        }
+
+        mirrored = {
+            "gpu": layout.GpuRecord,
+            "part": layout.PartRecord,
+            "process": layout.ProcessRecord,
+            "function": layout.FunctionRecord,
+            "event": layout.EventRecord,
+            "entry": layout.EntryRecord,
+            "wave": layout.WaveRecord,
+            "activity": layout.ActivityRecord,
+            "control": layout.ControlFile,
+        }
+        assert members == {
+            name: tuple(field for field, *_ in record._fields_) for name, record in mirrored.items()
+        }
 
 
 class TestASignal:
