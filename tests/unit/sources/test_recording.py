@@ -1,0 +1,225 @@
+"""Specification of a recording as a file: whatever became of it, what is whole is read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.recording_blocks import HEAD_BYTES, MAGIC, pack_block, packed_length
+from gpumon.core.tick import Moment
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.recording import RecordingFile, is_recording
+from tests.builders_recording import header, plain_moments, record, training_moments
+
+MOMENTS = plain_moments(26)
+"""The first one in a block of its own, then five blocks of five seconds each."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return record(tmp_path / "night.gpumon", MOMENTS)
+
+
+def read(path: Path) -> tuple[list[Moment], tuple[str, ...]]:
+    """Its moments, and what is to be known of it."""
+    with RecordingFile(path) as recording:
+        return list(recording.moments()), recording.troubles()
+
+
+def blocks_of(raw: bytes) -> list[bytes]:
+    """The members of the file."""
+    blocks = []
+    while raw:
+        length = packed_length(raw[:HEAD_BYTES])
+        assert length is not None
+        blocks.append(raw[:length])
+        raw = raw[length:]
+    return blocks
+
+
+class TestAWholeRecording:
+    def test_is_read_to_its_end_without_a_word(self, path: Path) -> None:
+        assert read(path) == (MOMENTS, ())
+
+    def test_says_who_was_recorded_before_anything_is_read(self, path: Path) -> None:
+        with RecordingFile(path) as recording:
+            assert recording.header.boot_id == header().boot_id
+            assert [device.uuid for device in recording.header.devices] == ["GPU-aaaa"]
+            assert recording.read_count == 0
+
+    def test_is_what_zcat_and_jq_read(self, path: Path) -> None:
+        lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+        assert lines[0]["schema"] == "gpumon.recording/1"
+        assert sum("at_ns" in line for line in lines) == len(MOMENTS)
+        assert lines[-1] == {"end": "ended"}
+
+    def test_is_known_by_its_first_bytes(self, path: Path, tmp_path: Path) -> None:
+        (tmp_path / "log.csv.gz").write_bytes(gzip.compress(b"index, utilization.gpu\n"))
+
+        assert is_recording(path)
+        assert not is_recording(tmp_path / "log.csv.gz")
+        assert not is_recording(tmp_path)
+        assert not is_recording(tmp_path / "none")
+
+    def test_tells_how_far_it_was_read(self, path: Path) -> None:
+        with RecordingFile(path) as recording:
+            moments = recording.moments()
+            next(moments)
+            assert 0 < (recording.position_bytes() or 0) < recording.size_bytes
+            list(moments)
+            assert recording.position_bytes() == recording.size_bytes
+
+
+class TestOneThatWasCutOff:
+    def test_loses_the_block_that_it_was_cut_in_and_no_other(self, path: Path) -> None:
+        raw, blocks = path.read_bytes(), blocks_of(path.read_bytes())
+        ends = [sum(map(len, blocks[: n + 1])) for n in range(len(blocks))]
+        whole = [1, 6, 11, 16, 21, 26]
+        assert len(blocks) == len(whole)
+
+        for size in range(ends[0], len(raw)):
+            path.write_bytes(raw[:size])
+            kept = max(count for end, count in zip(ends, whole, strict=True) if end <= size)
+            moments, (trouble,) = read(path)
+            assert moments == MOMENTS[:kept]
+            assert f"{kept} readings of {kept - 1} s were read" in trouble
+
+    def test_before_its_first_block_was_whole_is_refused_in_a_sentence(self, path: Path) -> None:
+        raw = path.read_bytes()
+        for size in range(1, len(blocks_of(raw)[0])):
+            path.write_bytes(raw[:size])
+            with pytest.raises(UnreadableLogError, match=r"cut off or damaged|is no recording"):
+                RecordingFile(path)
+
+    def test_says_so_also_where_only_its_last_line_is_missing(self, tmp_path: Path) -> None:
+        _, (trouble,) = read(record(tmp_path / "killed", MOMENTS[:6], why=None))
+
+        assert "was cut off, or is still being written: 1 readings of 0 s" in trouble
+
+    def test_may_end_in_zeros_as_a_machine_without_power_leaves_them(self, path: Path) -> None:
+        raw = b"".join(blocks_of(path.read_bytes())[:-1])
+        path.write_bytes(raw + bytes(100_000))
+
+        moments, (trouble,) = read(path)
+
+        assert moments == MOMENTS[:21]
+        assert "in the middle of a block of 100,000 bytes" in trouble
+
+
+class TestOneThatIsDamaged:
+    @pytest.mark.parametrize("offset", [0, 5, 17, 18, HEAD_BYTES + 3, -3])
+    def test_loses_the_block_that_is_damaged_and_no_other(self, path: Path, offset: int) -> None:
+        blocks = blocks_of(path.read_bytes())
+        hurt = bytearray(blocks[2])
+        hurt[offset] ^= 0xFF
+        path.write_bytes(b"".join([*blocks[:2], bytes(hurt), *blocks[3:]]))
+
+        moments, troubles = read(path)
+
+        assert moments == MOMENTS[:6] + MOMENTS[11:]
+        assert troubles == (
+            f"1 block is damaged or missing in {path}: that time counts as not observed.",
+        )
+
+    def test_counts_what_was_cut_out_of_it(self, path: Path) -> None:
+        blocks = blocks_of(path.read_bytes())
+        path.write_bytes(b"".join([*blocks[:1], *blocks[3:]]))
+
+        moments, (trouble,) = read(path)
+
+        assert moments == MOMENTS[:1] + MOMENTS[11:]
+        assert trouble.startswith("2 blocks are damaged or missing")
+
+    def test_may_have_anything_between_two_blocks(self, path: Path) -> None:
+        blocks = blocks_of(path.read_bytes())
+        path.write_bytes(b"".join([*blocks[:3], os.urandom(3_000_000), MAGIC, *blocks[3:]]))
+
+        assert read(path) == (MOMENTS, ())
+
+    def test_at_its_beginning_is_refused(self, path: Path) -> None:
+        raw = bytearray(path.read_bytes())
+        raw[HEAD_BYTES + 10] ^= 0xFF
+        path.write_bytes(raw)
+
+        with pytest.raises(UnreadableLogError, match="its beginning is cut off or damaged"):
+            RecordingFile(path)
+
+    def test_by_a_second_one_behind_it_is_read_to_its_own_end(self, path: Path) -> None:
+        path.write_bytes(path.read_bytes() * 2)
+
+        assert read(path) == (MOMENTS, ())
+
+    def test_by_nothing_but_false_beginnings_is_given_up(self, path: Path) -> None:
+        false = MAGIC + (1 << 20).to_bytes(4, "little")
+        path.write_bytes(blocks_of(path.read_bytes())[0] + false * 50_000)
+
+        moments, (trouble,) = read(path)
+
+        assert moments == MOMENTS[:1]
+        assert "was cut off" in trouble
+
+    def test_by_a_block_of_a_liar_is_read_beside_it(self, path: Path) -> None:
+        blocks = blocks_of(path.read_bytes())
+        lie = pack_block(b'{"block":2}\n{"at_ns":"soon"}\n')
+        path.write_bytes(b"".join([*blocks[:2], lie, *blocks[3:]]))
+
+        moments, (trouble,) = read(path)
+
+        assert moments == MOMENTS[:6] + MOMENTS[11:]
+        assert "1 block is damaged" in trouble
+
+
+class TestWhatIsNoRecording:
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (b"", "is empty: its recording ended before the first reading"),
+            (b"index, utilization.gpu [%]\n0, 97 %\n", "is no recording of `gpumon record`"),
+            (gzip.compress(b"index\n"), "is no recording of `gpumon record`"),
+            (bytes(range(256)) * 40, "is no recording of `gpumon record`"),
+            (MAGIC, "its beginning is cut off"),
+            (pack_block(b'{"block":0}\n'), "has no header"),
+            (pack_block(b'{"schema":"gpumon.recording/7"}\n'), r"schema gpumon\.recording/7"),
+            (pack_block(b'{"schema":"gpumon.report/1"}\n'), "a header of something else"),
+        ],
+        ids=["empty", "log", "packed log", "binary", "magic", "headless", "newer", "report"],
+    )
+    def test_is_refused_in_a_sentence(self, tmp_path: Path, content: bytes, said: str) -> None:
+        path = tmp_path / "some.gpumon"
+        path.write_bytes(content)
+
+        with pytest.raises(UnreadableLogError, match=said) as refusal:
+            RecordingFile(path)
+        assert str(refusal.value).startswith(str(path))
+
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("none.gpumon", "No such file"),
+            (".", "is a directory"),
+            ("pipe", "is no regular file"),
+            ("bad\0name", "null byte"),
+        ],
+    )
+    def test_is_no_file_that_can_be_read(self, tmp_path: Path, name: str, said: str) -> None:
+        os.mkfifo(tmp_path / "pipe")
+
+        with pytest.raises(UnreadableLogError, match=said):
+            RecordingFile(f"{tmp_path}/{name}")
+
+    def test_has_no_training_that_a_gap_does_not_keep(self, tmp_path: Path) -> None:
+        told = list(training_moments(seed=5, seconds=30))
+        path = record(tmp_path / "training", told)
+        blocks = blocks_of(path.read_bytes())
+        path.write_bytes(b"".join([*blocks[:2], *blocks[3:]]))
+
+        moments, _ = read(path)
+
+        assert {ring.key for one in moments for ring in one.rings.rings} == {
+            ring.key for one in told for ring in one.rings.rings
+        }
