@@ -139,7 +139,8 @@ class RecordingFile:
                 f"{blocks} damaged or missing in {self.name}: that time counts as not observed."
             )
         if not self._is_ended:
-            read = f"{self.read_count:,} readings of {seconds(self.read_ns):,.0f} s were read"
+            count = "1 reading" if self.read_count == 1 else f"{self.read_count:,} readings"
+            read = f"{count} of {seconds(self.read_ns):,.0f} s could be read"
             tail = f" in the middle of a block of {self._torn_bytes:,} bytes" * bool(
                 self._torn_bytes
             )

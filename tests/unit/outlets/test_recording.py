@@ -1,0 +1,204 @@
+"""Specification of the recorder's pen: what it has written is whole, whatever happens next."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.tick import Moment
+from gpumon.errors import GpumonError, UsageError
+from gpumon.outlets.recording import RecordingWriter
+from gpumon.sources.recording import RecordingFile
+from tests.builders_recording import header, moment, plain_moments, record, training_moments
+
+MOMENTS = plain_moments(12)
+
+
+def read(path: Path) -> list[Moment]:
+    with RecordingFile(path) as recording:
+        return list(recording.moments())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "night.gpumon"
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[RecordingWriter]:
+    with RecordingWriter(path) as writer:
+        yield writer
+
+
+class TestWhatIsKept:
+    def test_is_in_the_file_from_the_first_tick_on(
+        self, path: Path, writer: RecordingWriter
+    ) -> None:
+        writer.keep(MOMENTS[0], header())
+
+        assert read(path) == MOMENTS[:1]
+
+    def test_is_in_the_file_five_seconds_later(self, path: Path, writer: RecordingWriter) -> None:
+        for one in MOMENTS[:7]:
+            writer.keep(one, header())
+
+        assert read(path) == MOMENTS[:6]
+        assert writer.written_bytes == path.stat().st_size
+
+    def test_is_all_there_once_it_is_closed(self, path: Path) -> None:
+        record(path, MOMENTS)
+
+        assert read(path) == MOMENTS
+
+    def test_is_a_block_a_tick_where_ticks_are_far_apart(
+        self, path: Path, writer: RecordingWriter
+    ) -> None:
+        slow = [moment(60.0 * n) for n in range(1, 5)]
+        for one in slow:
+            writer.keep(one, header(period_s=60.0))
+
+        assert read(path) == slow[:3]
+
+    def test_names_the_boards_of_the_first_frame(self, path: Path) -> None:
+        record(path, MOMENTS)
+
+        with RecordingFile(path) as recording:
+            assert [device.name for device in recording.header.devices] == ["NVIDIA H100"]
+
+    def test_is_its_owners_alone(self, path: Path) -> None:
+        record(path, MOMENTS)
+
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    def test_of_nothing_leaves_no_file(self, path: Path) -> None:
+        with RecordingWriter(path):
+            assert path.exists()
+
+        assert not path.exists()
+
+    def test_without_what_rings_overflow_with(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gpumon.outlets.recording._MOST_EVENTS", 3)
+        (told,) = training_moments(seed=2, seconds=1)
+        record(path, [told])
+
+        for ring, kept in zip(told.rings.rings, read(path)[0].rings.rings, strict=True):
+            assert (kept.events, kept.phase_ns) == ((), ring.phase_ns)
+            assert kept.lost_events == ring.lost_events + len(ring.events)
+
+    def test_takes_no_more_memory_the_longer_it_is(self, tmp_path: Path) -> None:
+        def keep(writer: RecordingWriter, first: int, last: int) -> int:
+            for second in range(first, last):
+                writer.keep(moment(second), header())
+            return tracemalloc.get_traced_memory()[0]
+
+        with RecordingWriter(tmp_path / "long") as writer:
+            tracemalloc.start()
+            early = keep(writer, 1, 300)
+            late = keep(writer, 300, 3_600)
+            tracemalloc.stop()
+
+        assert late - early < 20_000
+
+
+class TestAFileThatIsThere:
+    def test_is_left_alone(self, path: Path) -> None:
+        path.write_text("dear diary")
+
+        with pytest.raises(GpumonError, match=r"is there already: .* --force"):
+            RecordingWriter(path)
+        assert path.read_text() == "dear diary"
+
+    def test_is_replaced_where_that_is_wished(self, path: Path) -> None:
+        record(path, MOMENTS)
+        with RecordingWriter(path, replaces=True) as writer:
+            writer.keep(MOMENTS[3], header())
+
+        assert read(path) == [MOMENTS[3]]
+
+    def test_is_not_replaced_by_a_recording_of_nothing(self, path: Path) -> None:
+        record(path, MOMENTS)
+        with RecordingWriter(path, replaces=True):
+            pass
+
+        assert read(path) == MOMENTS
+
+    def test_is_not_replaced_while_another_writes_it(
+        self, path: Path, writer: RecordingWriter
+    ) -> None:
+        writer.keep(MOMENTS[0], header())
+
+        with pytest.raises(GpumonError, match="is being written by another gpumon"):
+            RecordingWriter(path, replaces=True)
+        assert read(path) == MOMENTS[:1]
+
+
+class TestAPlaceThatIsNone:
+    @pytest.mark.parametrize("replaces", [False, True])
+    def test_is_refused_in_a_sentence(self, tmp_path: Path, replaces: bool) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        (tmp_path / "file").touch()
+        places = {
+            tmp_path: "is a folder: name a file in it",
+            tmp_path / "none" / "file": f"there is no folder {tmp_path / 'none'}",
+            tmp_path / "file" / "below": "Not a directory",
+            tmp_path / ("x" * 300): "File name too long",
+        }
+        if replaces:
+            places |= {tmp_path / "pipe": "no regular file", Path("/dev/null"): "no regular file"}
+
+        for place, said in places.items():
+            with pytest.raises(GpumonError, match=said):
+                RecordingWriter(place, replaces=replaces)
+
+    def test_is_the_standard_output(self) -> None:
+        with pytest.raises(UsageError, match="name a file"):
+            RecordingWriter(Path("-"))
+
+
+class TestADiskThatIsFull:
+    def test_keeps_what_was_written_whole(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real_write = os.write
+        room = 900
+
+        def write(descriptor: int, data: bytes | memoryview) -> int:
+            nonlocal room
+            if room == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            taken = real_write(descriptor, bytes(data)[:room])
+            room -= taken
+            return taken
+
+        monkeypatch.setattr(os, "write", write)
+        many = plain_moments(60)
+        told = r"No space left on device: [\d,]+ bytes of it are whole, .* `gpumon replay"
+        with pytest.raises(GpumonError, match=told):
+            record(path, many)
+        monkeypatch.undo()
+
+        kept = read(path)
+        assert 1 < len(kept) < 60
+        assert kept == many[: len(kept)]
+        assert path.stat().st_size <= 900
+
+    def test_at_the_very_end_is_told_too(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(descriptor: int, data: bytes) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        writer = RecordingWriter(path)
+        writer.keep(MOMENTS[0], header())
+        writer.keep(MOMENTS[1], header())
+        monkeypatch.setattr(os, "write", refuse)
+
+        with pytest.raises(GpumonError, match="No space left"):
+            writer.close("ended")
+        assert read(path) == MOMENTS[:1]

@@ -1,0 +1,192 @@
+"""Specification of a replay: what was recorded, figure for figure, and never said to be now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.report import Report
+from gpumon.core.state import MonitorState
+from gpumon.core.tick import Moment
+from gpumon.core.units import NS_PER_S
+from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.pipeline.monitor import Monitor
+from gpumon.pipeline.replay import ReplayWatch, advanced, replayed_report
+from gpumon.pipeline.report_desk import ReportDesk
+from gpumon.sources.recording import RecordingFile
+from tests.builders_clock import HandClock
+from tests.builders_recording import BEGAN_NS, facts, plain_moments, record, training_moments
+
+HERE = "boot-of-this-machine"
+
+
+def live_desk(seed: int) -> ReportDesk:
+    """What a daemon knew that ran while it was recorded."""
+    monitor, desk = Monitor(facts()), ReportDesk()
+    for moment in training_moments(seed):
+        desk.follow(advanced(monitor, moment))
+    return desk
+
+
+def as_live(report: Report) -> Report:
+    """Without the two marks that tell a replay from the live report."""
+    assert report.replayed
+    assert report.source.startswith("replay:")
+    return replace(report, source=facts().source, replayed=False)
+
+
+class TestTheReportOfARecording:
+    @pytest.mark.parametrize("seed", range(6))
+    def test_is_the_live_one_to_the_last_digit(self, tmp_path: Path, seed: int) -> None:
+        path = record(tmp_path / "night", list(training_moments(seed)))
+
+        with RecordingFile(path) as recording:
+            replayed = replayed_report(recording)
+
+        live = live_desk(seed).report()
+        assert live is not None
+        assert sum(gpu.totals.starved_ns for gpu in live.gpus) > 0
+        assert live.runs
+        assert as_live(replayed) == live
+
+    @pytest.mark.parametrize("asked", [{"since_s": 30.0}, {"run": "resnet-1"}])
+    def test_of_a_part_is_the_live_one_of_that_part(
+        self, tmp_path: Path, asked: dict[str, float | str]
+    ) -> None:
+        path = record(tmp_path / "night", list(training_moments(1)))
+
+        with RecordingFile(path) as recording:
+            replayed = replayed_report(recording, **asked)  # type: ignore[arg-type]
+
+        assert as_live(replayed) == live_desk(1).report(**asked)  # type: ignore[arg-type]
+
+    def test_of_a_run_that_is_none_names_those_there_are(self, tmp_path: Path) -> None:
+        path = record(tmp_path / "night", list(training_moments(1)))
+
+        with RecordingFile(path) as recording, pytest.raises(UsageError, match="resnet-1"):
+            replayed_report(recording, run="alexnet")
+
+    def test_notes_what_could_not_be_read(self, tmp_path: Path) -> None:
+        path = record(tmp_path / "night", plain_moments(9), why=None)
+
+        with RecordingFile(path) as recording:
+            report = replayed_report(recording)
+
+        assert report.gpus[0].totals.observed_ns == 6 * NS_PER_S
+        assert "is still being written: 6 readings of 5 s could be read" in report.notes[-1]
+
+    def test_lets_somebody_see_how_far_it_is(self, tmp_path: Path) -> None:
+        path = record(tmp_path / "night", plain_moments(9))
+        seen = []
+
+        def watched(moments: Iterable[Moment]) -> Iterator[Moment]:
+            for one in moments:
+                seen.append(one)
+                yield one
+
+        with RecordingFile(path) as recording:
+            replayed_report(recording, watched)
+
+        assert seen == plain_moments(9)
+
+    def test_is_none_without_a_tick(self, tmp_path: Path) -> None:
+        path = record(tmp_path / "night", plain_moments(1))
+
+        with (
+            RecordingFile(path) as recording,
+            pytest.raises(UnreadableLogError, match="no reading"),
+        ):
+            replayed_report(recording, lambda _: iter(()))
+
+
+class Player:
+    """A recording of ten seconds that is played on a clock of the test's own."""
+
+    def __init__(self, path: Path, *, speed: float = 1.0) -> None:
+        self.clock = HandClock()
+        self.began_ns = self.clock.now_ns
+        self.watch = ReplayWatch(RecordingFile(path), self.clock, HERE, speed=speed)
+        self._monitor = Monitor(self.watch.facts)
+
+    def states(self) -> Iterator[MonitorState]:
+        """One after the other, until there are no more."""
+        while (moment := self.watch.next_moment()) is not None:
+            yield advanced(self._monitor, moment, self.watch.collectors())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return record(tmp_path / "night", plain_moments(10))
+
+
+class TestARecordingThatIsPlayed:
+    @pytest.mark.parametrize("speed", [0.5, 1.0, 10.0])
+    def test_takes_its_own_time_divided_by_the_speed(self, path: Path, speed: float) -> None:
+        player = Player(path, speed=speed)
+
+        passed = [player.clock.now_ns - player.began_ns for _ in player.states()]
+
+        assert passed == [round(second * NS_PER_S / speed) for second in range(10)]
+
+    def test_keeps_every_length_of_time_whatever_the_speed(self, path: Path) -> None:
+        slow, fast = ([*Player(path, speed=speed).states()][-1] for speed in (1.0, 100.0))
+
+        assert fast == slow
+        assert fast.gpus[0].totals.busy_ns == 5 * NS_PER_S
+
+    def test_is_shown_with_stamps_that_begin_now(self, path: Path) -> None:
+        player = Player(path, speed=10.0)
+        shown = [player.watch.shown(state) for state in player.states()]
+
+        assert [one.taken_at_ns - player.began_ns for one in shown] == [
+            second * NS_PER_S for second in range(10)
+        ]
+        assert {one.boot_id for one in shown} == {HERE}
+        assert all(one.replayed for one in shown)
+        assert [one.taken_at_ns - (one.gpus[0].last_sample_at_ns or 0) for one in shown] == [0] * 10
+
+    def test_is_left_for_other_processes_as_of_now(self, path: Path) -> None:
+        player = Player(path, speed=10.0)
+        for state in player.states():
+            left = player.watch.left(state)
+            assert left.taken_at_ns == left.gpus[0].last_sample_at_ns == player.clock.now_ns
+
+    def test_has_a_clock_on_which_what_is_shown_is_of_now(self, path: Path) -> None:
+        player = Player(path, speed=4.0)
+        for state in player.states():
+            assert player.watch.clock.monotonic_ns() == player.watch.shown(state).taken_at_ns
+
+    def test_says_once_it_is_over_that_it_is(self, path: Path) -> None:
+        player = Player(path)
+        *_, last = player.states()
+        (before,) = [one for one in last.collectors if one.name == "replay"]
+        over_ns = player.watch.clock.monotonic_ns()
+        player.clock.pass_seconds(60)
+
+        (after,) = player.watch.collectors()
+        assert (before.success, before.message) == (True, None)
+        assert not after.success
+        assert after.message is not None
+        assert after.message.startswith("the recording is over: 9 s of it were played")
+        assert player.watch.next_moment() is None
+        assert player.watch.clock.monotonic_ns() == over_ns
+
+    def test_says_what_it_had_to_leave_out(self, tmp_path: Path) -> None:
+        player = Player(record(tmp_path / "cut", plain_moments(9), why=None))
+        list(player.states())
+
+        (collector,) = player.watch.collectors()
+        assert collector.message is not None
+        assert "is still being written" in collector.message
+
+    def test_counts_nothing_between_two_ticks(self, path: Path) -> None:
+        assert not Player(path).watch.newest_counts()
+
+    def test_is_of_another_machine_and_keeps_its_stamps_inside(self, path: Path) -> None:
+        first = next(Player(path).states())
+
+        assert (first.boot_id, first.taken_at_ns) == (facts().boot_id, BEGAN_NS + NS_PER_S)
+        assert first.source == f"replay:{path}"
