@@ -14,7 +14,7 @@ from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 
-from grafana import panels, queries
+from grafana import fill_panels, panels, queries
 
 TARGET: Final = Path(__file__).parent / "dashboards" / "gpu-starvation.json"
 PANELS: Final = (
@@ -24,6 +24,12 @@ PANELS: Final = (
     panels.causes,
     panels.gaps,
     panels.per_gpu,
+)
+FILL_PANELS: Final = (
+    fill_panels.filling,
+    fill_panels.power,
+    fill_panels.held_down,
+    fill_panels.xid_errors,
 )
 
 
@@ -73,6 +79,9 @@ def dashboard() -> build.Dashboard:
     )
     for make in PANELS:
         whole = whole.with_panel(make())
+    whole = whole.with_row(build.Row("How full the GPUs are, and what holds them back").id(11))
+    for make_more in FILL_PANELS:
+        whole = whole.with_panel(make_more())
     return whole
 
 

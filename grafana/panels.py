@@ -1,4 +1,4 @@
-"""The six panels of the dashboard."""
+"""The panels on lost time: the first six of the dashboard."""
 
 from __future__ import annotations
 
@@ -34,16 +34,18 @@ NO_PAUSE: Final = model.SpecialValueMap(
 )
 
 
-def _query(expr: str, legend: str, ref: str) -> prometheus.Dataquery:
+def query(expr: str, legend: str, ref: str) -> prometheus.Dataquery:
+    """A query over the time shown."""
     return prometheus.Dataquery().expr(expr).legend_format(legend).ref_id(ref).datasource(SOURCE)
 
 
 def _moment(expr: str, legend: str, ref: str) -> prometheus.Dataquery:
     """A query for one value over the whole time shown."""
-    return _query(expr, legend, ref).instant()
+    return query(expr, legend, ref).instant()
 
 
-def _thresholds(*steps: tuple[float | None, str]) -> build.ThresholdsConfig:
+def thresholds(*steps: tuple[float | None, str]) -> build.ThresholdsConfig:
+    """Colours from a value on; ``None`` is minus infinity."""
     return (
         build.ThresholdsConfig()
         .mode(model.ThresholdsMode.ABSOLUTE)
@@ -53,14 +55,15 @@ def _thresholds(*steps: tuple[float | None, str]) -> build.ThresholdsConfig:
 
 def _loss_thresholds() -> build.ThresholdsConfig:
     """The steps of the verdict: 5 % is moderate, 20 % is high."""
-    return _thresholds((None, "green"), (0.05, "orange"), (0.2, "red"))
+    return thresholds((None, "green"), (0.05, "orange"), (0.2, "red"))
 
 
 def _property(key: str, value: object) -> model.DynamicConfigValue:
     return model.DynamicConfigValue(id_val=key, value=value)
 
 
-def _fixed(colour: str) -> model.DynamicConfigValue:
+def fixed(colour: str) -> model.DynamicConfigValue:
+    """One colour, whatever the value."""
     return _property("color", {"mode": "fixed", "fixedColor": colour})
 
 
@@ -104,7 +107,7 @@ def lost_share() -> stat.Panel:
         .with_target(_moment(queries.STARVED_SHARE, "starved", "B"))
         .with_target(_moment(queries.SUSPECTED_SHARE, "suspected", "C"))
         .with_target(_moment(queries.LOST_SECONDS, "GPU time", "D"))
-        .override_by_name("GPU time", [_property("unit", "s"), _fixed("text")])
+        .override_by_name("GPU time", [_property("unit", "s"), fixed("text")])
     )
 
 
@@ -121,7 +124,7 @@ def culprit() -> stat.Panel:
         .height(8)
         .span(8)
         .unit("s")
-        .thresholds(_thresholds((None, "text")))
+        .thresholds(thresholds((None, "text")))
         .graph_mode(common.BigValueGraphMode.NONE)
         .text_mode(common.BigValueTextMode.VALUE_AND_NAME)
         .reduce_options(_newest())
@@ -129,7 +132,8 @@ def culprit() -> stat.Panel:
     )
 
 
-def _curves(panel_id: int, title: str, unit: str) -> timeseries.Panel:
+def curves(panel_id: int, title: str, unit: str) -> timeseries.Panel:
+    """Lines over the time shown, half the dashboard wide."""
     return (
         timeseries.Panel()
         .id(panel_id)
@@ -153,7 +157,7 @@ def _stacked(panel: timeseries.Panel) -> timeseries.Panel:
 
 def use_of_time() -> timeseries.Panel:
     """Busy, idle and starved, adding up to the whole."""
-    panel = _stacked(_curves(3, "Where the GPU time went", "percentunit")).description(
+    panel = _stacked(curves(3, "Where the GPU time went", "percentunit")).description(
         "Share of GPU time, all chosen GPUs together; the bands add up to 100 %. Built on time "
         "counters, so that no rhythm of scraping hides a pause. An idle time whose cause is not "
         "decided yet appears once it is."
@@ -166,8 +170,8 @@ def use_of_time() -> timeseries.Panel:
         (queries.NOT_IN_USE_BAND, "not in use"),
     )
     for ref, (expr, name) in zip("ABCDE", bands, strict=True):
-        panel = panel.with_target(_query(expr, name, ref)).override_by_name(
-            name, [_fixed(BAND_COLOURS[name])]
+        panel = panel.with_target(query(expr, name, ref)).override_by_name(
+            name, [fixed(BAND_COLOURS[name])]
         )
     return panel.max(1)
 
@@ -175,30 +179,30 @@ def use_of_time() -> timeseries.Panel:
 def causes() -> timeseries.Panel:
     """What the lost time went to."""
     return (
-        _stacked(_curves(4, "What the lost time went to", "none"))
+        _stacked(curves(4, "What the lost time went to", "none"))
         .description(
             "GPUs lost to each cause: 1 is one whole GPU standing idle, summed over the chosen "
             "ones. Time before the first work of a job and after its last is left out."
         )
         .decimals(2)
-        .with_target(_query(queries.CAUSES, "{{cause}}", "A"))
-        .override_by_name("input_wait", [_fixed("red")])
-        .override_by_name("unknown", [_fixed("orange")])
+        .with_target(query(queries.CAUSES, "{{cause}}", "A"))
+        .override_by_name("input_wait", [fixed("red")])
+        .override_by_name("unknown", [fixed("orange")])
     )
 
 
 def gaps() -> timeseries.Panel:
     """How long the pauses are: the shape of the trouble."""
     return (
-        _curves(5, "Length of the pauses", "s")
+        curves(5, "Length of the pauses", "s")
         .span(WIDE)
         .description(
             "Median and 95th percentile of the pauses between two bursts of work, in seconds, "
             "counted when a pause ends. Pauses shorter than the driver's sample (1/6 to 1 s) do "
             "not show as such; they lower the busy share instead. No line: no pause ended."
         )
-        .with_target(_query(queries.GAP_MEDIAN, "GPU {{gpu}} {{name}} median", "A"))
-        .with_target(_query(queries.GAP_P95, "GPU {{gpu}} {{name}} 95 %", "B"))
+        .with_target(query(queries.GAP_MEDIAN, "GPU {{gpu}} {{name}} median", "A"))
+        .with_target(query(queries.GAP_P95, "GPU {{gpu}} {{name}} 95 %", "B"))
     )
 
 

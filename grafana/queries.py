@@ -110,6 +110,41 @@ TABLE: Final = {
 }
 """One row for each GPU over the time shown; all but ``info`` carry the same three labels."""
 
+FILLING: Final = {
+    what: _named(f"gpumon_gpu_{name}_ratio{{{GPU}}}")
+    for what, name in (
+        ("multiprocessors", "sm_active"),
+        ("tensor cores", "tensor_active"),
+        ("memory bandwidth", "memory_bandwidth"),
+    )
+}
+"""What works of a GPU while it is busy: gauges, each over the stretch since it was read before."""
+
+POWER_SHARE: Final = _named(
+    f"(gpumon_gpu_power_watts{{{GPU}}} / on({ONE_GPU}) gpumon_gpu_power_limit_watts{{{GPU}}})"
+)
+
+
+def _held(by: str) -> str:
+    return f'gpumon_gpu_throttled{{{GPU},reason=~"{by}"}}'
+
+
+_BOARD: Final = "hw_slowdown|hw_power_brake_slowdown"
+_HEAT: Final = "sw_thermal_slowdown|hw_thermal_slowdown"
+_POWER_LIMIT: Final = "sw_power_cap"
+_SET: Final = "applications_clocks_setting|sync_boost|display_clock_setting"
+
+HELD_DOWN: Final = _named(
+    f"max by ({ONE_GPU}) (4 * {_held(_BOARD)} or 3 * {_held(_HEAT)}"
+    f" or 2 * {_held(_POWER_LIMIT)} or {_held(_SET)})"
+)
+"""The gravest reason of each GPU: 0 none, 1 set so, 2 power limit, 3 heat, 4 the board itself."""
+
+XID_ERRORS: Final = (
+    _named(f"sum by ({ONE_GPU}, xid) (gpumon_gpu_xid_errors_total{{{GPU}}})")
+    + f' or label_replace(gpumon_gpu_info{{{GPU}}} * 0, "xid", "none", "", "")'
+)
+
 GPU_CHOICES: Final = (
     'query_result(label_join(gpumon_gpu_info{job=~"$job",instance=~"$instance"}, '
     '"card", " ", "gpu", "name", "instance"))'

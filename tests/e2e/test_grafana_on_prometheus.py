@@ -1,6 +1,7 @@
 """Every panel of the dashboard, asked of a real Prometheus that scraped a real daemon.
 
-The GPU is simulated: GPU 0 works 1.5 s and waits 1.5 s, GPU 1 is healthy.
+The GPU is simulated: GPU 0 works 1.5 s and waits 1.5 s, GPU 1 is healthy. A second daemon
+watches two that are equally busy, and one of them a quarter full.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RHYTHM_SECONDS = 3
 SLOW_JOBS = [f"slow-{number}" for number in range(6)]
 """They scrape in the rhythm of GPU 0, each at another moment of it."""
+FILLED_JOB = "filled"
 WATCHED_SECONDS = 42
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
@@ -33,8 +36,19 @@ pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def daemon_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    runtime = tmp_path_factory.mktemp("runtime")
-    words = ["serve", "--source", "simulated:input-bound", "--listen", "127.0.0.1:0"]
+    with serving("input-bound", tmp_path_factory.mktemp("runtime")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def filled_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving("under-filled", tmp_path_factory.mktemp("runtime")) as address:
+        yield address
+
+
+@contextmanager
+def serving(script: str, runtime: Path) -> Iterator[str]:
+    words = ["serve", "--source", f"simulated:{script}", "--listen", "127.0.0.1:0"]
     process = subprocess.Popen(
         [sys.executable, "-m", "gpumon", *words],
         cwd=ROOT,
@@ -57,15 +71,17 @@ def daemon_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def prometheus(
-    daemon_address: str, tmp_path_factory: pytest.TempPathFactory
+    daemon_address: str, filled_address: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Prometheus]:
-    jobs = [("gpumon", 1), *((name, RHYTHM_SECONDS) for name in SLOW_JOBS)]
+    jobs = [("gpumon", 1), (FILLED_JOB, 1), *((name, RHYTHM_SECONDS) for name in SLOW_JOBS)]
     scraped = [
         {
             "job_name": name,
             "scrape_interval": f"{seconds}s",
             "scrape_timeout": "1s",
-            "static_configs": [{"targets": [daemon_address]}],
+            "static_configs": [
+                {"targets": [filled_address if name == FILLED_JOB else daemon_address]}
+            ],
         }
         for name, seconds in jobs
     ]
@@ -130,6 +146,33 @@ class TestEveryPanel:
 
         assert {one["gpu"] for one in labels} == {"0", "1"}
         assert all(one["name"] for one in labels)
+
+
+class TestThePanelsOnFilling:
+    def asked(self, prometheus: Prometheus, title: str, ref: str = "A") -> dict[str, float]:
+        """Value by GPU, of the daemon whose GPUs tell."""
+        target = next(one for one in targets() if (one.panel, one.ref) == (title, ref))
+        answer = prometheus.now(as_grafana_sends_it(target.expr))
+        return {
+            one["metric"]["gpu"]: float(one["value"][1])
+            for one in answer
+            if one["metric"]["job"] == FILLED_JOB
+        }
+
+    def test_tell_the_full_gpu_from_the_one_that_is_a_quarter_full(
+        self, prometheus: Prometheus
+    ) -> None:
+        active = self.asked(prometheus, "How full the GPUs are")
+        power = self.asked(prometheus, "Power against its limit")
+
+        assert active == {"0": pytest.approx(0.24, abs=0.02), "1": pytest.approx(0.91, abs=0.02)}
+        assert power["0"] < 0.45 < 0.7 < power["1"]
+
+    def test_say_that_nothing_holds_the_clocks_down_and_that_no_error_came(
+        self, prometheus: Prometheus
+    ) -> None:
+        assert self.asked(prometheus, "What holds the clocks down") == {"0": 0.0, "1": 0.0}
+        assert self.asked(prometheus, "XID errors") == {"0": 0.0, "1": 0.0}
 
 
 class TestTheChoices:

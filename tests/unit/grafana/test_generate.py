@@ -48,7 +48,7 @@ class TestTheFile:
 
 
 class TestThePanels:
-    def test_are_the_six_that_answer_the_question(self) -> None:
+    def test_are_the_six_that_answer_the_question_and_four_on_how_full_gpus_are(self) -> None:
         assert [titled(panel) for panel in panels()] == [
             "GPU time lost",
             "Main culprit",
@@ -56,6 +56,10 @@ class TestThePanels:
             "What the lost time went to",
             "Length of the pauses",
             "Each GPU",
+            "How full the GPUs are",
+            "Power against its limit",
+            "What holds the clocks down",
+            "XID errors",
         ]
 
     @pytest.mark.parametrize("panel", panels(), ids=titled)
@@ -88,11 +92,21 @@ class TestThePanels:
         assert all(cells(panel).isdisjoint(taken) for taken in others)
         assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
 
-    def test_name_gpus_as_people_do(self) -> None:
-        gaps = next(panel for panel in panels() if titled(panel) == "Length of the pauses")
+    @pytest.mark.parametrize(
+        "title",
+        [
+            "Length of the pauses",
+            "How full the GPUs are",
+            "Power against its limit",
+            "What holds the clocks down",
+            "XID errors",
+        ],
+    )
+    def test_name_gpus_as_people_do(self, title: str) -> None:
+        panel = next(panel for panel in panels() if titled(panel) == title)
 
-        assert gaps["targets"]
-        for target in gaps["targets"]:
+        assert panel["targets"]
+        for target in panel["targets"]:
             assert "{{gpu}} {{name}}" in target["legendFormat"]
             assert "group_left(gpu, name) gpumon_gpu_info" in target["expr"]
 
