@@ -101,9 +101,10 @@ class DriverStory:
     def ticks_until_read(self, uuids: Sequence[str], *, most: int) -> int | None:
         """How many ticks pass until all of these are observed again; ``None``: more than that."""
         for number in range(1, most + 1):
-            before = {uuid: self.gpu(uuid).totals.observed_ns for uuid in uuids}
+            before_ns = [self.observed_ns(uuid) for uuid in uuids]
             self.tick()
-            if all(self.gpu(uuid).totals.observed_ns > before[uuid] for uuid in uuids):
+            after_ns = [self.observed_ns(uuid) for uuid in uuids]
+            if all(after > before for before, after in zip(before_ns, after_ns, strict=True)):
                 return number
         return None
 
@@ -116,10 +117,19 @@ class DriverStory:
         assert self.frame is not None, self.trouble
         return next(gpu for gpu in self.frame.gpus if gpu.device.uuid == uuid)
 
+    def observed_ns(self, uuid: str) -> int:
+        """How much of its time is known; 0 also of a GPU of which nobody ever heard."""
+        return sum(gpu.totals.observed_ns for gpu in self.state.gpus if gpu.device.uuid == uuid)
+
     def idle_ns(self, uuid: str) -> int:
         """Its idle time, decided or not."""
         totals = self.gpu(uuid).totals
         return totals.observed_ns - totals.busy_ns
+
+    @property
+    def seconds_passed(self) -> float:
+        """Since the first reading."""
+        return (self.fake.now_ns() - _BEGAN_NS) / NS_PER_S
 
     @property
     def message(self) -> str | None:

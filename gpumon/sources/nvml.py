@@ -261,8 +261,7 @@ class NvmlSource:
             self._look_again(library)
         if not self._fast.failed:
             self._reopening.was_read()
-        troubles = ((gpu.device.index, gpu.trouble) for gpu in inventory.gpus)
-        self._trouble = next((f"GPU {index}: {text}" for index, text in troubles if text), None)
+        self._trouble = next(inventory.troubles(library), None)
         self._add_up_calls(library)
         due_ns = [one.refresh_at_ns for one in inventory.devices]
         self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + NS_PER_S // 2)

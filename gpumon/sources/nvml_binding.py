@@ -22,6 +22,7 @@ from gpumon.errors import SourceUnavailableError
 
 SUCCESS: Final = 0
 UNINITIALIZED: Final = 1
+NO_PERMISSION: Final = 4
 NOT_FOUND: Final = 6
 INSUFFICIENT_SIZE: Final = 7
 FUNCTION_NOT_FOUND: Final = 13
@@ -84,7 +85,8 @@ class NvmlLibrary:
 
     Attributes:
         driver_version: Such as ``"580.95.05"``.
-        refusals: Codes with which handles were refused since GPUs were last counted.
+        refused: The code with which a handle was refused, by index, since GPUs were last
+            counted.
 
     Raises:
         SourceUnavailableError: The library is missing, or refuses to start.
@@ -93,7 +95,7 @@ class NvmlLibrary:
     def __init__(self) -> None:
         self._stopwatches: dict[str, list[int]] = {}
         self._calls: dict[str, NvmlCall] = {}
-        self.refusals: list[int] = []
+        self.refused: dict[int, int] = {}
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
@@ -154,13 +156,18 @@ class NvmlLibrary:
         """How often each function was called since the library was opened."""
         return tuple((name, calls) for name, (_, calls) in self._stopwatches.items())
 
+    @property
+    def refusals(self) -> list[int]:
+        """Codes with which handles were refused."""
+        return list(self.refused.values())
+
     def device_count(self) -> int:
         """How many GPUs NVML lists.
 
         Raises:
             SourceUnavailableError: It does not say.
         """
-        self.refusals.clear()
+        self.refused.clear()
         count = ctypes.c_uint()
         code = self.ask("nvmlDeviceGetCount_v2", (ctypes.c_void_p,), ctypes.addressof(count))
         if code != SUCCESS:
@@ -174,7 +181,7 @@ class NvmlLibrary:
         code = self.ask("nvmlDeviceGetHandleByIndex_v2", types, index, where)
         if code == SUCCESS:
             return handle.value
-        self.refusals.append(code)
+        self.refused[index] = code
         return None
 
     def handle_by_uuid(self, uuid: str) -> int | None:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.core.device import Device
 from gpumon.core.sample import ActivitySample, BusySample, GpuSample, ProcessSample
 from gpumon.core.units import NS_PER_S
-from gpumon.sources.nvml_binding import NOTHING_NEW, PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NO_PERMISSION, NOTHING_NEW, PERMANENT, SUCCESS, NvmlLibrary
 from gpumon.sources.nvml_busy import BusyTrack
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NvmlOptions
 from gpumon.sources.nvml_clock import Entry, StampClock
@@ -22,7 +22,6 @@ from gpumon.sources.nvml_trouble import gpu_trouble
 
 _LOOK_AGAIN_NS: Final = 10 * NS_PER_S
 _ASK_AGAIN_NS: Final = 60 * NS_PER_S
-_NOT_PERMITTED: Final = 4
 
 _new: Final = tuple.__new__
 
@@ -258,8 +257,8 @@ class NvmlGpu:
     def trouble(self) -> str | None:
         """What its user should do to see its utilisation; ``None``: nothing would help."""
         is_unknown = self.track.percent is None and not self.in_parts
-        forbidden = is_unknown and self._rates.code == _NOT_PERMITTED
-        return gpu_trouble(_NOT_PERMITTED) if forbidden else None
+        forbidden = is_unknown and self._rates.code == NO_PERMISSION
+        return gpu_trouble(NO_PERMISSION) if forbidden else None
 
     def ask_again(self, now_ns: int) -> bool:
         """Give what every figure hangs on another chance; say whether a tick asks for more now.

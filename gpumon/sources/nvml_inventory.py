@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
 from gpumon.core.device import Device
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml_binding import GPU_IS_LOST, NvmlLibrary
+from gpumon.sources.nvml_binding import GPU_IS_LOST, NO_PERMISSION, NvmlLibrary
 from gpumon.sources.nvml_catalog import NvmlOptions
 from gpumon.sources.nvml_gpm import Gpm
 from gpumon.sources.nvml_gpu import NvmlGpu, describe
 from gpumon.sources.nvml_mig import MigInstance, MigPlace, places_in
+from gpumon.sources.nvml_trouble import gpu_trouble
 
 
 class NvmlInventory:
@@ -118,6 +119,15 @@ class NvmlInventory:
         return tuple(
             one.place for one in self.instances if one.parent is gpu and one.library is gpu.library
         )
+
+    def troubles(self, library: NvmlLibrary) -> Iterator[str]:
+        """What the user should know of GPUs that no sample tells of, a sentence each."""
+        for gpu in self.gpus:
+            if gpu.trouble is not None:
+                yield f"GPU {gpu.device.index}: {gpu.trouble}"
+        for index, code in library.refused.items():
+            if code != NO_PERMISSION:  # which is how a container is kept from the GPUs of others
+                yield f"GPU {index}: {gpu_trouble(code)}"
 
     def is_cut_otherwise(self, library: NvmlLibrary, gpu: NvmlGpu) -> bool:
         """Whether MIG was switched on that GPU, or its instances are not those that are known."""
