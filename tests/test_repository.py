@@ -35,7 +35,7 @@ LONGEST_FILE_LINES = 320
 LONGEST_TEST_LINES = 420
 NAMES_THAT_SAY_NOTHING = {"utils.py", "helpers.py", "common.py", "misc.py"}
 LATER = re.compile(r"\b(TODO|FIXME|XXX)\b")
-COMMANDS = ("serve", "analyze", "report", "doctor", "demo", "dstat")
+COMMANDS = ("serve", "analyze", "report", "record", "replay", "doctor", "demo", "dstat")
 
 
 def repository_files() -> list[Path]:
