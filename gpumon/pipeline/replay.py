@@ -68,7 +68,9 @@ def replayed_report(
     report = desk.report(since_s=since_s, run=run)
     if report is None:
         raise UnreadableLogError(f"{recording.name}: holds no reading")
-    return replace(report, notes=(*report.notes, *recording.troubles()))
+    note = recording.header.note
+    said = (f"Whoever recorded it says: {note}",) if note else ()
+    return replace(report, notes=(*report.notes, *said, *recording.troubles()))
 
 
 def advanced(

@@ -1,0 +1,95 @@
+"""What must be true of every board that was ever recorded, and what is known of some."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.phase import IdleCause
+from gpumon.core.report import Report
+from gpumon.core.units import NS_PER_S
+from gpumon.core.verdict import VerdictName
+from gpumon.pipeline.monitor import Monitor
+from gpumon.pipeline.replay import advanced, facts_of, replayed_report
+from gpumon.sources.recording import RecordingFile
+
+FOLDER = Path(__file__).parent
+RECORDINGS = sorted(FOLDER.glob("*.gpumon"))
+
+
+def report_of(path: Path) -> Report:
+    with RecordingFile(path) as recording:
+        return replayed_report(recording)
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
+class TestEveryRecording:
+    def test_is_read_whole(self, path: Path) -> None:
+        with RecordingFile(path) as recording:
+            assert sum(1 for _ in recording.moments()) > 5
+            assert recording.troubles() == ()
+
+    def test_has_sums_that_close_after_every_tick(self, path: Path) -> None:
+        with RecordingFile(path) as recording:
+            monitor = Monitor(facts_of(recording))
+            for moment in recording.moments():
+                for gpu in advanced(monitor, moment).gpus:
+                    totals = gpu.totals
+                    idle_ns = sum(totals.idle_ns.values())
+                    assert totals.busy_ns + idle_ns + totals.pending_ns == totals.observed_ns
+                    assert 0 <= totals.busy_ns <= totals.observed_ns
+
+    def test_has_no_sample_that_is_refused(self, path: Path) -> None:
+        with RecordingFile(path) as recording:
+            monitor = Monitor(facts_of(recording))
+            states = [advanced(monitor, moment) for moment in recording.moments()]
+
+        assert {one.name: one.errors_total for one in states[-1].collectors} == {
+            facts_of(recording).source_kind: 0,
+            "phase_rings": 0,
+        }
+
+    def test_was_observed_for_about_as_long_as_it_is(self, path: Path) -> None:
+        with RecordingFile(path) as recording:
+            report = replayed_report(recording)
+
+        period_ns = recording.header.period_ns
+        for gpu in report.gpus:
+            if gpu.error is None and not gpu.is_cut and not gpu.is_mute:
+                assert abs(gpu.totals.observed_ns - recording.read_ns) <= 2 * period_ns
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    """Of the fake boards."""
+    return report_of(FOLDER / "fake_boards.gpumon")
+
+
+class TestTheFakeBoards:
+    def test_say_that_they_are_none(self, report: Report) -> None:
+        assert report.simulated
+        assert "not of any hardware" in report.notes[-1]
+
+    def test_waited_for_input_in_every_other_second(self, report: Report) -> None:
+        gpu = report.gpus[0]
+
+        assert gpu.totals.busy_ns == pytest.approx(30 * NS_PER_S, rel=1e-6)
+        assert gpu.totals.idle_ns[IdleCause.INPUT_WAIT] == pytest.approx(
+            29.833 * NS_PER_S, rel=1e-3
+        )
+        assert gpu.verdict.name is VerdictName.STARVED
+        assert gpu.verdict.coverage_ratio == 1.0
+        assert gpu.totals.gaps.count == 29  # pauses between its thirty bursts
+
+    def test_worked_all_the_time_beside_it(self, report: Report) -> None:
+        gpu = report.gpus[1]
+
+        assert gpu.totals.busy_ns == gpu.totals.observed_ns
+        assert gpu.verdict.name is VerdictName.HEALTHY
+
+    def test_had_one_training_of_thirty_steps(self, report: Report) -> None:
+        (run,) = report.runs
+
+        assert (run.run, run.pid, run.steps) == ("resnet", 4_242, 30)
+        assert run.gpu_uuids == (report.gpus[0].uuid,)
