@@ -86,8 +86,13 @@ static int handle_of_text(const char *wanted, int by_bus, fake_handle *out)
         if (by_bus ? !strcmp(known + strlen(known) - compared, wanted + strlen(wanted) - compared)
                    : !strcmp(known, wanted)) {
             *out = fake_handle_of(slot);
-            return NVML_SUCCESS;
+            return fake->gpus[slot].error;
         }
+        for (uint32_t part = 0; !by_bus && part < FAKE_MAX_PARTS; part++)
+            if (fake->gpus[slot].parts[part].exists && !strcmp(fake->gpus[slot].parts[part].uuid, wanted)) {
+                *out = fake_handle_of_part(slot, part);
+                return fake->gpus[slot].error;
+            }
     }
     return NVML_NOT_FOUND;
 }

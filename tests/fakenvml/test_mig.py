@@ -83,6 +83,14 @@ class TestAGpuThatIsCut:
 
 
 class TestAPart:
+    def test_is_found_by_its_uuid(self, nvml: FakeNvml) -> None:
+        _, second = nvml.cut(0, 2)
+
+        assert pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByUUID(second)) == second
+        nvml.destroy_part(0, 1)
+        with pytest.raises(pynvml.NVMLError_NotFound):
+            pynvml.nvmlDeviceGetHandleByUUID(second)
+
     def test_has_memory_and_slices_of_its_own(self, nvml: FakeNvml) -> None:
         nvml.cut(0, 0)
         nvml.create_part(0, slices=3)

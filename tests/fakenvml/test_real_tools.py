@@ -75,6 +75,7 @@ def machine(
             fake.run(1, worker.pid, memory_bytes=3 * GIB, sm=5)
             parts = fake.cut(2, 2)
             fake.part(2, 1).memory_used = 5 * GIB
+            fake.run(2, worker.pid, memory_bytes=2 * GIB, part=1)
             environment = {**fake_env(fake.path, library_of(driver).parent), "COLUMNS": "100"}
             yield Machine(fake, environment, worker.pid, parts)
     finally:
@@ -157,7 +158,7 @@ class TestGpustat:
             for gpu in gpustat
         ]
 
-        assert holds == [[(machine.pid, 7 * 1024)], [(machine.pid, 3 * 1024)], []]
+        assert holds == [[(machine.pid, gib * 1024)] for gib in (7, 3, 2)]
 
     def test_prints_the_same_for_people(self, machine: Machine) -> None:
         printed = machine.output_of("gpustat", "--no-color", "--show-pid", "--show-power")
@@ -197,9 +198,10 @@ class TestNvitop:
     def test_shows_the_process_and_its_share_of_the_sms(
         self, machine: Machine, nvitop: str
     ) -> None:
-        rows = re.findall(rf"\| +(\d) +{machine.pid} C +\S+ +(\S+) +(\d+) +(\d+) ", nvitop)
+        rows = re.findall(rf"\| +([\d:]+) +{machine.pid} C +\S+ +(\S+) +(\S+) +(\S+) ", nvitop)
 
-        assert rows == [("0", "7168MiB", "64", "10"), ("1", "3072MiB", "5", "10")]
+        assert rows[:2] == [("0", "7168MiB", "64", "10"), ("1", "3072MiB", "5", "10")]
+        assert rows[2][:2] == ("2:1", "2048MiB")
 
     def test_tells_a_driver_with_longer_process_records_from_the_others(
         self, library_of: Callable[[DriverGeneration], Path], tmp_path: Path
