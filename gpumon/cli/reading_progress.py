@@ -16,7 +16,7 @@ _Item = TypeVar("_Item")
 _PATIENCE_S = 1.0
 _NAME_LENGTH = 24
 _LOOK_EVERY = 16_384
-"""Items between two looks at the clock: a look a row would cost more than the row."""
+"""Rows between two looks at the clock: a look a row would cost more than the row."""
 
 
 class Readable(Protocol):
@@ -43,9 +43,11 @@ class ReadingProgress:
     Args:
         text: The log or the recording that is being read.
         stream: Where to show it: standard error, so that a report can be piped.
+        look_every: Items between two looks at the clock.
     """
 
-    def __init__(self, text: Readable, stream: TextIO) -> None:
+    def __init__(self, text: Readable, stream: TextIO, *, look_every: int = _LOOK_EVERY) -> None:
+        self._look_every = look_every
         self._text = text
         self._stream = stream
         self._began_s = monotonic()
@@ -70,7 +72,7 @@ class ReadingProgress:
             yield from items
             return
         for count, item in enumerate(items):
-            if count % _LOOK_EVERY == 0:
+            if count % self._look_every == 0:
                 self._look()
             yield item
 

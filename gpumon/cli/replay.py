@@ -15,6 +15,9 @@ from gpumon.outlets.text_style import style_for
 from gpumon.pipeline.replay import replayed_report
 from gpumon.sources.recording import RecordingFile
 
+_LOOK_EVERY = 256
+"""Ticks between two looks at the clock: a tenth of a second at most."""
+
 
 class ReplayCommand:
     """Print the report of a recording that `gpumon record` made.
@@ -57,5 +60,8 @@ def report_of_recording(
         UnreadableLogError: It is no recording, or cannot be read.
         UsageError: There is no such run in it.
     """
-    with RecordingFile(path) as recording, ReadingProgress(recording, sys.stderr) as progress:
+    with (
+        RecordingFile(path) as recording,
+        ReadingProgress(recording, sys.stderr, look_every=_LOOK_EVERY) as progress,
+    ):
         return replayed_report(recording, progress.watched, since_s=since_s, run=run)

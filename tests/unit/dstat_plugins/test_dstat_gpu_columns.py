@@ -52,6 +52,12 @@ class TestTheGroups:
 
         assert Table().plugin.name == ["gpu0-sim"]
 
+    @pytest.mark.parametrize("simulated", [False, True])
+    def test_end_in_rec_where_a_recording_is_played(self, runtime: Path, simulated: bool) -> None:
+        publish(runtime, gpu(0), simulated=simulated, replayed=True)
+
+        assert Table().plugin.name == ["gpu0-rec"]
+
     def test_in_total_weigh_each_gpu_by_its_observed_time(self, runtime: Path) -> None:
         publish(
             runtime,

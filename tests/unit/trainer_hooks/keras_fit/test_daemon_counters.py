@@ -133,6 +133,29 @@ class TestTheGpusOfARun:
         assert world.epoch(BUSIER, healthy_gpu(), facts=named, runs=())["gpu_busy_ratio"] == 0.4
 
 
+class TestTheRatiosOfAMigInstance:
+    def test_are_its_own_and_not_those_of_every_instance_of_its_gpu(self, world: World) -> None:
+        me = replace(starved_gpu().device, uuid="MIG-a", parent_uuid="GPU-a", mig_index=1)
+        other = replace(
+            healthy_gpu().device, index=0, uuid="MIG-b", parent_uuid="GPU-a", mig_index=0
+        )
+        world.writes(starved_gpu(device=me), healthy_gpu(device=other))
+        after = (
+            BUSIER._replace(device=me),
+            later(healthy_gpu(device=other), observed_s=10, busy_s=10),
+        )
+        named = replace(OURS, gpus=("0:1",))
+
+        assert world.epoch(*after, facts=named, runs=())["gpu_busy_ratio"] == 0.4
+
+    def test_are_not_those_of_a_gpu_that_is_named(self, world: World) -> None:
+        part = replace(starved_gpu().device, uuid="MIG-a", parent_uuid="GPU-a", mig_index=1)
+        world.writes(starved_gpu(device=part))
+        named = replace(OURS, gpus=("0",))
+
+        assert world.epoch(BUSIER._replace(device=part), facts=named, runs=()) == {}
+
+
 class TestThereIsNoRatio:
     def test_without_a_daemon(self, tmp_path: Path) -> None:
         ratios = GpuRatios([tmp_path / "none"], BOOT_ID)
@@ -152,6 +175,9 @@ class TestThereIsNoRatio:
 
     def test_from_a_state_of_another_boot(self, world: World) -> None:
         assert world.epoch(BUSIER, boot_id="another") == {}
+
+    def test_from_a_recording_that_is_played(self, world: World) -> None:
+        assert world.epoch(BUSIER, replayed=True) == {}
 
     def test_of_time_in_which_no_gpu_was_in_use(self, world: World) -> None:
         found = world.epoch(later(starved_gpu(), observed_s=10))
