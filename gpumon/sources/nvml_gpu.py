@@ -266,15 +266,17 @@ class NvmlGpu:
         A call that is not supported or not permitted may be so only for a
         while: during a reset, or until somebody grants a right.
         """
-        has_all = self.has_ring and self.has_power and self._rates.supported
+        power = "power" in self.options.fields
+        has_all = self.has_ring and self.has_power == power and self._rates.supported
         if has_all or not self._ask_again_at_ns:
             self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
             return False
         if now_ns < self._ask_again_at_ns and (self.in_parts or not self.is_dark):
             return False
         self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
-        had_all = self.has_ring and self.has_power
-        self.has_ring = self.has_power = self._rates.supported = self._mig.supported = True
+        had_all = self.has_ring and self.has_power == power
+        self.has_ring = self._rates.supported = self._mig.supported = True
+        self.has_power = power
         return not had_all
 
     def notice_parts(self) -> bool:

@@ -35,6 +35,7 @@ class NvmlInventory:
         self.gpus: list[NvmlGpu] = []
         self.instances: list[MigInstance] = []
         self.rejected_before = 0
+        self._taken_out: dict[str, NvmlGpu] = {}
 
     @property
     def is_doubtful(self) -> bool:
@@ -65,12 +66,12 @@ class NvmlInventory:
             device = describe(library, handle, index, self._options) if handle is not None else None
             if handle is None or device is None:
                 continue  # lost: it may be one that is known, or come back
-            gpu = known.pop(device.uuid, None)
+            gpu = known.pop(device.uuid, None) or self._put_back(device.uuid)
             if gpu is None:
                 gpu = NvmlGpu(
                     library, handle, device, self._options, monotonic_ns=self._monotonic_ns
                 )
-            elif gpu.handle != handle or gpu.library is not library:
+            elif gpu.gone or gpu.handle != handle or gpu.library is not library:
                 gpu.attach(library, handle, device)
             if gpu.gpm is None and gpm is not None:
                 gpu.use_gpm(gpm.track(handle))
@@ -80,6 +81,14 @@ class NvmlInventory:
         kept = self._keep(list(known.values()), library, all_were_read=len(listed) == count)
         self.gpus = sorted([*listed, *kept], key=lambda gpu: gpu.device.place)
         self._take_instances(library, gpm)
+
+    def _put_back(self, uuid: str) -> NvmlGpu | None:
+        """A GPU that was taken out: what it counts goes on where it was."""
+        gpu = self._taken_out.pop(uuid, None)
+        if gpu is not None:
+            gpu.gone = GPU_IS_LOST  # until it has the handle that it was listed with
+            self.rejected_before -= gpu.rejected
+        return gpu
 
     def _keep(
         self, unlisted: list[NvmlGpu], library: NvmlLibrary, *, all_were_read: bool
@@ -92,6 +101,7 @@ class NvmlInventory:
                 kept.append(gpu)
             elif all_were_read:
                 gpu.use_gpm(None)
+                self._taken_out[gpu.device.uuid] = gpu
                 self.rejected_before += gpu.rejected
             else:
                 kept.append(gpu)

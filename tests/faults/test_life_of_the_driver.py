@@ -349,6 +349,16 @@ class TestOneOfTwoGpus:
 
         is_back_within(story, 2)
 
+    def test_counts_its_energy_on_where_it_was_reset_outside(self, story: DriverStory) -> None:
+        story.fake.reorder([SECOND])
+        story.tick(10)
+        story.fake.reset(FIRST)
+        story.fake.reorder([FIRST, SECOND])
+
+        story.tick(20)  # that it never falls is among the laws
+
+        assert story.sample(story.fake.uuid(FIRST)).energy_joules is not None
+
     def test_that_was_lost_from_the_start_is_told_of_and_appears_when_it_is_back(
         self, fake: FakeNvml
     ) -> None:

@@ -1,0 +1,185 @@
+"""Whatever a driver does, in whatever order: the figures stay true, and all is well in the end.
+
+The GPUs are busy all the time, so not one idle second may ever be counted.
+The laws of ``DriverStory`` hold at each tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from gpumon.sources.nvml_catalog import NvmlOptions
+from tests.builders_driver import EVERY_FIELD, DriverStory
+from tests.fakenvml.generations import DriverGeneration
+from tests.fakenvml.in_process import shown_to_this_process
+from tests.fakenvml.layout import FUNCTIONS
+
+GPUS = 3
+CODES = st.sampled_from([1, 2, 3, 4, 6, 7, 9, 10, 13, 15, 16, 17, 18, 21, 77, 999])
+SLOTS = st.integers(0, GPUS - 1)
+WITHOUT_EVENTS = NvmlOptions(fields=EVERY_FIELD.fields - {"events"})
+"""Their thread is started at each opening and costs more than all else."""
+
+Open = Callable[[], tuple[DriverStory, Callable[[], None]]]
+
+
+class DriverInTrouble(RuleBasedStateMachine):
+    """What may happen to a driver and its GPUs."""
+
+    open_story: Open
+    functions: tuple[str, ...]
+
+    @initialize()
+    def starts_well(self) -> None:
+        self.story, self.end = self.open_story()
+        self.fake = self.story.fake
+        self.listed = list(range(GPUS))
+        self.was_cut = [False] * GPUS
+
+    @rule(data=st.data(), code=CODES, gpu=st.none() | SLOTS)
+    def a_function_fails(self, data: st.DataObject, code: int, gpu: int | None) -> None:
+        self.fake.fail(data.draw(st.sampled_from(self.functions), "function"), code, gpu=gpu)
+
+    @rule()
+    def functions_work_again(self) -> None:
+        for function in self.functions:
+            self.fake.fail(function, 0)
+            for slot in range(GPUS):
+                self.fake.fail(function, 0, gpu=slot)
+
+    @rule(slot=SLOTS, code=st.sampled_from([15, 16, 999]))
+    def a_gpu_is_lost(self, slot: int, code: int) -> None:
+        self.fake.lose(slot, code)
+
+    @rule(slot=SLOTS)
+    def a_gpu_is_found(self, slot: int) -> None:
+        self.fake.find(slot)
+
+    @rule(slot=SLOTS)
+    def a_gpu_is_reset(self, slot: int) -> None:
+        self.fake.reset(slot)
+
+    @rule()
+    def the_driver_is_reloaded(self) -> None:
+        self.fake.reload_driver()
+
+    @rule(code=st.sampled_from([0, 0, 9, 17, 18, 999]))
+    def the_driver_goes_and_comes(self, code: int) -> None:
+        self.fake.fail_everything(code)
+
+    @rule(order=st.permutations(range(GPUS)), plugged=st.integers(0, GPUS))
+    def gpus_change_places(self, order: list[int], plugged: int) -> None:
+        self.listed = order[:plugged]
+        self.fake.reorder(self.listed)
+
+    @rule(slot=SLOTS, parts=st.integers(1, 3))
+    def a_gpu_is_cut(self, slot: int, parts: int) -> None:
+        self.fake.cut(slot, parts)
+        self.was_cut[slot] = True
+        for part in range(parts):
+            self.fake.part_wave(slot, part, period_s=1.0, busy_ratio=1.0)
+
+    @rule(slot=SLOTS)
+    def a_gpu_is_whole_again(self, slot: int) -> None:
+        self.fake.uncut(slot)
+        self.was_cut[slot] = False
+
+    @rule(count=st.sampled_from([1, 1, 2, 6]))
+    def time_passes(self, count: int) -> None:
+        self.story.tick(count)
+
+    @rule(seconds=st.sampled_from([0.01, 3.0, 40.0]))
+    def nobody_asks_for_a_while(self, seconds: float) -> None:
+        self.fake.advance(seconds)
+        self.story.tick()
+
+    @invariant()
+    def nobody_was_idle(self) -> None:
+        for gpu in self.story.state.gpus:
+            assert gpu.totals.observed_ns == gpu.totals.busy_ns, gpu.device
+
+    def teardown(self) -> None:
+        if not hasattr(self, "story"):
+            return
+        try:
+            self._ends_well()
+        finally:
+            self.end()
+
+    def _ends_well(self) -> None:
+        self.functions_work_again()
+        self.fake.fail_everything(0)
+        for slot in range(GPUS):
+            self.fake.find(slot)
+        self.listed = list(range(GPUS))
+        self.fake.reorder(self.listed)
+        self.story.tick(20)
+        before_ns = {slot: self._observed_ns(slot) for slot in range(GPUS)}
+        self.story.tick(20)
+        for slot in range(GPUS):
+            gained_s = (self._observed_ns(slot) - before_ns[slot]) / 1e9
+            if not self.was_cut[slot]:
+                assert gained_s == pytest.approx(20, abs=1), (slot, self.story.message)
+        assert self.story.message is None
+        self.nobody_was_idle()
+
+    def _observed_ns(self, slot: int) -> int:
+        return self.story.observed_ns(self.fake.uuid(slot))
+
+
+@pytest.fixture
+def open_story(
+    library_of: Callable[[DriverGeneration], Path],
+    driver_generation: DriverGeneration,
+    tmp_path: Path,
+) -> Open:
+    """Starts a story on three busy GPUs."""
+    library = library_of(driver_generation)
+
+    def opened() -> tuple[DriverStory, Callable[[], None]]:
+        stack = ExitStack()
+        fake = stack.enter_context(
+            shown_to_this_process(library, tmp_path / "gpus", driver_generation, gpus=GPUS)
+        )
+        for slot in range(GPUS):
+            fake.wave(slot, period_s=1.0, busy_ratio=1.0)
+            fake.run(slot, 1000 + slot)
+        story = DriverStory(fake, options=WITHOUT_EVENTS)
+        stack.callback(story.close)
+        return story, stack.close
+
+    return opened
+
+
+class TestADriverInTrouble:
+    def test_never_makes_a_busy_gpu_idle_and_is_read_again_when_it_is_over(
+        self, open_story: Open
+    ) -> None:
+        story, end = open_story()
+        story.tick(12)
+        called = tuple(name for name in story.fake.all_calls() if name in FUNCTIONS)
+        end()
+        DriverInTrouble.open_story, DriverInTrouble.functions = staticmethod(open_story), called
+
+        run_state_machine_as_test(
+            DriverInTrouble,
+            settings=settings(
+                max_examples=60,
+                stateful_step_count=20,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
