@@ -135,9 +135,10 @@ def _call(
     runs: Sequence[RunReport],
 ) -> str:
     """The line to write, where the training's framework has one."""
-    if all(run.framework == _KERAS_ON_TENSORFLOW for run in runs) and len(runs) == 1:
-        gpus = ", ".join(label_of[uuid] for uuid in levelled if uuid in label_of)
-        return f"`multi_gpu_model(model, gpus=[{gpus}], ratios={list(ratios)})`"
+    gpus = [label_of[uuid] for uuid in levelled if uuid in label_of]
+    is_keras = all(run.framework == _KERAS_ON_TENSORFLOW for run in runs) and len(runs) == 1
+    if is_keras and all(label.isdecimal() for label in gpus):  # not a MIG instance, "0:1"
+        return f"`multi_gpu_model(model, gpus=[{', '.join(gpus)}], ratios={list(ratios)})`"
     if sorted(run.rank for run in runs) == list(range(len(ratios))):
         return f"`RatioSampler(dataset, batch_size, ratios={list(ratios)})`, ratios by rank"
     return f"{listed([_name(uuid, label_of) for uuid in levelled])} in this order"

@@ -130,6 +130,7 @@ def _gpu_document(gpu: GpuState) -> dict[str, Any]:
         "uuid": label_text(gpu.device.uuid),
         "name": _text_or_none(gpu.device.name),
         "present": gpu.present,
+        "listed": gpu.listed,
         "observed_ns": totals.observed_ns,
         "busy_ns": totals.busy_ns,
         "starved_ns": totals.starved_ns,

@@ -88,7 +88,8 @@ def _memory_capacity(view: MetricView) -> Iterator[Row]:
 
 def _starved_now(view: MetricView) -> Iterator[Row]:
     for gpu in view.gpus_present():
-        yield (gpu.device.uuid,), int(gpu.totals.starved_now)
+        if not gpu.device.mig_enabled:
+            yield (gpu.device.uuid,), int(gpu.totals.starved_now)
 
 
 def _under_filled(view: MetricView) -> Iterator[Row]:

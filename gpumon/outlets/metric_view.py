@@ -52,14 +52,14 @@ class MetricView:
         """GPUs whose counters hold: all but those that are lost, or not in the machine any more.
 
         A GPU that nobody could ask (the driver hangs) keeps its counters:
-        they remain true, and dashboards look back over them.
+        they remain true, and dashboards look back over them. One that is cut
+        by MIG has no time to count, but what it had before.
         """
         if self.selection is not None:
-            yield from (
-                gpu
-                for gpu in self.selection.gpus
-                if gpu.listed and (gpu.present or gpu.error is None)
-            )
+            for gpu in self.selection.gpus:
+                is_cut = gpu.device.mig_enabled and not gpu.totals.observed_ns
+                if gpu.listed and not is_cut and (gpu.present or gpu.error is None):
+                    yield gpu
 
     def gpus_present(self) -> Iterator[GpuState]:
         """GPUs that answered within the last two periods."""

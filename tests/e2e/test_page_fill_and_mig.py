@@ -95,3 +95,11 @@ class TestAGpuCutByMig:
             assert "by GPM, which comes with Hopper" in page.text(".gpu-line >> nth=1")
             assert page.page.locator("#causes table").count() == 0
             assert page.faults == []
+
+    def test_has_an_instance_taken_away_without_an_alarm(self, visit: Any) -> None:
+        gone = part(1, healthy_gpu())._replace(present=False, listed=False)
+        with watching(parent(), part(0, healthy_gpu()), gone) as server:
+            page = visit(server)
+            page.until("#sentence", "^GPU 0:0 is kept busy")
+
+            assert page.text(".gpu-line >> nth=2") == "no longer there"

@@ -164,7 +164,7 @@ def _gpus_of(state: Mapping[str, Any], facts: RunFacts) -> list[str]:
     """UUIDs of this run's GPUs: as the daemon joined them, else as the run named them."""
     try:
         return _joined(state, facts) or _named(state, facts)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, AttributeError):
         return []
 
 
@@ -181,7 +181,9 @@ def _named(state: Mapping[str, Any], facts: RunFacts) -> list[str]:
         str(gpu["uuid"])
         for gpu in state["gpus"]
         if any(
-            name == str(gpu["index"]) or (not name.isdigit() and str(gpu["uuid"]).startswith(name))
+            # "0:1" for a MIG instance; "0" is the GPU alone, and not its instances as well.
+            name == str(gpu.get("label", gpu["index"]))
+            or (not name.isdigit() and str(gpu["uuid"]).startswith(name))
             for name in facts.gpus or ()
             if name
         )

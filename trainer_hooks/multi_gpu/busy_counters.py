@@ -106,11 +106,11 @@ def _reading_of(state: Mapping[str, Any], names: Sequence[str], step: int) -> _R
             tuple(int(gpu["observed_ns"]) for gpu in gpus),
             tuple(int(gpu["busy_ns"]) for gpu in gpus),
         )
-    except (KeyError, TypeError, ValueError, StopIteration):
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration):
         return None
 
 
 def _is_named(gpu: Mapping[str, Any], name: str) -> bool:
-    if name.isdigit():
-        return name == str(gpu["index"])
-    return bool(name) and str(gpu["uuid"]).startswith(name)
+    if name == str(gpu.get("label", gpu["index"])):  # "0", and "0:1" for a MIG instance
+        return True
+    return bool(name) and not name.isdigit() and str(gpu["uuid"]).startswith(name)

@@ -69,6 +69,8 @@ export const gpuName = (gpu) => `GPU ${gpuLabel(gpu)}`;
 // Cut by MIG, its instances work; and an instance that does not tell how busy it is, is not idle.
 const isCut = (gpu) => gpu.present && gpu.mig_enabled === true;
 const isMute = (gpu) => gpu.present && gpu.parent_uuid != null && gpu.observed_ns === 0;
+// Out of the machine, or an instance that a scheduler has destroyed: nothing fails.
+const isTakenAway = (gpu) => gpu.listed === false;
 const isJudged = (gpu) => !isCut(gpu) && !isMute(gpu);
 
 // What is to be said of such a GPU instead of figures; null: figures are to be shown.
@@ -153,12 +155,13 @@ export function mainCause(gpu) {
 // The sentence of the whole machine, with a tone for its colour. A GPU that is gone comes first:
 // no other loss is as large.
 export function verdictSentence(gpus, runs) {
-  const absent = gpus.filter((gpu) => !gpu.present);
+  const all = gpus.filter((gpu) => !isTakenAway(gpu));
+  const absent = all.filter((gpu) => !gpu.present);
   const { tone, text: sentence } = sentenceOfPresent(gpus);
   // The figures are of all the daemon's life: they stay when the trainings are over.
   const over = runs.length > 0 && runs.every((run) => !run.alive);
   const text = over ? `${sentence} No tagged training runs now.` : sentence;
-  if (absent.length === 0 || absent.length === gpus.length) return { tone, text };
+  if (absent.length === 0 || absent.length === all.length) return { tone, text };
   const verb = absent.length === 1 ? "does" : "do";
   return { tone: "bad", text: `${listed(absent)} ${verb} not answer. ${text}` };
 }
@@ -218,7 +221,7 @@ const emptiness = ({ fill }) => 1 - (fill.sm_active_ratio ?? fill.power_watts / 
 
 // The daemon's own advice knows more, but a GPU that does not answer goes before it.
 export function whyAndNext(gpus, allAdvice) {
-  const absent = gpus.find((gpu) => !gpu.present);
+  const absent = gpus.find((gpu) => !gpu.present && !isTakenAway(gpu));
   if (absent) {
     const why = `${gpuName(absent)}: ${absent.error ?? "no sample has come of late"}.`;
     return { why, next: "Run `gpumon doctor`: it says what this machine can read, and how to mend the rest." };
@@ -241,6 +244,7 @@ export function whyAndNext(gpus, allAdvice) {
 
 // What a GPU's title says after its name.
 export function gpuLine(gpu) {
+  if (isTakenAway(gpu)) return "no longer there";
   if (!gpu.present) return gpu.error ? `not answering: ${gpu.error}` : "not answering";
   const figures = [];
   if (gpu.starved_ns > 0) {

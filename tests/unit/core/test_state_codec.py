@@ -36,7 +36,8 @@ class TestTheSchema:
             "suspected_ns", "pending_ns", "idle_ns", "in_use_ns", "energy_joules",
             "utilization_ratio", "memory_used_bytes", "memory_capacity_bytes", "power_watts",
             "temperature_celsius", "starved_now", "last_sample_ns", "verdict", "error",
-            "label", "mig_enabled", "parent_uuid", "fill", "details", "activity", "xid_errors",
+            "label", "mig_enabled", "parent_uuid", "fill", "listed", "details", "activity",
+            "xid_errors",
         }  # fmt: skip
 
     def test_names_the_fields_of_a_run_and_of_a_collector(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpumon.core.state import GpuState
+from gpumon.core.totals import GpuTotals
 from tests.builders_fill import gpm_fill, power_fill
 from tests.builders_state import device, healthy_gpu, monitor_state
 from tests.unit.outlets.test_prometheus import series, text_of
@@ -40,3 +41,17 @@ class TestAMigInstance:
 
     def test_is_told_apart_from_a_gpu_by_that(self) -> None:
         assert told(healthy_gpu(), "gpumon_gpu_mig_info") == {}
+
+
+class TestAGpuCutByMig:
+    def test_has_no_time_that_it_did_not_have_and_is_neither_starved_nor_not(self) -> None:
+        parent = healthy_gpu(device=device(0, "GPU-a", mig_enabled=True), totals=GpuTotals())
+
+        assert told(parent, "gpumon_gpu_observed_seconds_total") == {}
+        assert told(parent, "gpumon_gpu_starved") == {}
+        assert list(told(parent, "gpumon_gpu_info")) != []
+
+    def test_keeps_the_time_it_had_before(self) -> None:
+        earlier = healthy_gpu(device=device(0, "GPU-a", mig_enabled=True))
+
+        assert list(told(earlier, "gpumon_gpu_observed_seconds_total").values()) == [100.0]

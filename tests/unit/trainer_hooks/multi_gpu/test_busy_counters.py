@@ -55,6 +55,25 @@ class TestBusySecondsOfAStep:
 
         assert world.passes(10, 0.4, 0.9) == pytest.approx((0.04, 0.09))
 
+    def test_are_told_of_a_mig_instance_by_its_label(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("GPUMON_GPUS", "0:1,GPU-b")
+        for seconds, ratio in ((1, 0.5), (10, 0.4)):
+            world.now_s += seconds
+            world.step += 10 * seconds
+            for at, uuid in enumerate(UUIDS):
+                world.busy_s[at] += ratio * seconds
+                world.daemon.counts(at, uuid, observed_s=world.now_s, busy_s=world.busy_s[at])
+            gpus = world.daemon.document["gpus"]
+            parent = {**gpus[0], "uuid": "GPU-cut", "label": "0", "busy_ns": 0}
+            world.daemon.document["gpus"] = [parent, {**gpus[0], "label": "0:1"}, *gpus[1:]]
+            world.writes()
+            told = world.counters.busy_seconds(world.step)
+            world.daemon.document["gpus"] = gpus
+
+        assert told == pytest.approx((0.04, 0.04))
+
     def test_go_on_from_what_was_told_last(self, world: World) -> None:
         world.passes(1, 0.5, 0.5)
         world.passes(10, 0.4, 0.9)
