@@ -59,7 +59,7 @@ class NvmlSource:
             read_clock_ns: Reads a clock by its id, as ``time.clock_gettime_ns``.
         """
         self._monotonic_ns = clock.monotonic_ns
-        self._options = options
+        self._options, self._may_measure = options, "pcie" in options.fields
         self._stamps = StampClock(clock, read_clock_ns)
         self._pace = Pace()
         self._slow_ns = nanoseconds(slow_period_s)
@@ -67,8 +67,7 @@ class NvmlSource:
         self._library: NvmlLibrary | None = None
         self._gpm: Gpm | None = None
         self._events = NvmlEvents(wanted="events" in options.fields)
-        self._spent_before: dict[str, float] = {}
-        self._called_before: dict[str, int] = {}
+        self._stopwatches: dict[str, list[int]] = {}
         self._call_seconds: tuple[tuple[str, float], ...] = ()
         self._call_counts: tuple[tuple[str, int], ...] = ()
         self._rejected = 0
@@ -85,9 +84,6 @@ class NvmlSource:
             if self._gpm is not None:
                 self._gpm.close()
                 self._gpm = None
-            self._add_up_calls(self._library)
-            self._spent_before = dict(self._call_seconds)
-            self._called_before = dict(self._call_counts)
             self._events.release(self._library)
             self._library = None
 
@@ -175,14 +171,6 @@ class NvmlSource:
         fresh, self._rejected = total - self._rejected, total
         return fresh
 
-    def _add_up_calls(self, library: NvmlLibrary) -> None:
-        spent_s, calls = dict(self._spent_before), dict(self._called_before)
-        for name, more_s in library.call_seconds():
-            spent_s[name] = spent_s.get(name, 0.0) + more_s
-        for name, more in library.call_counts():
-            calls[name] = calls.get(name, 0) + more
-        self._call_seconds, self._call_counts = tuple(spent_s.items()), tuple(calls.items())
-
     # -- opening, and opening again -------------------------------------------
 
     def _open(self) -> None:
@@ -193,7 +181,7 @@ class NvmlSource:
             SourceUnavailableError: It cannot be opened now.
         """
         try:
-            library = self._library = NvmlLibrary()
+            library = self._library = NvmlLibrary(self._stopwatches)
             if "activity" in self._options.fields:
                 self._gpm = Gpm(library, self._monotonic_ns)
             self._take_inventory(library)
@@ -262,12 +250,14 @@ class NvmlSource:
         if not self._fast.failed:
             self._reopening.was_read()
         self._trouble = next(inventory.troubles(library), None)
-        self._add_up_calls(library)
+        self._call_seconds, self._call_counts = library.call_seconds(), library.call_counts()
         due_ns = [one.refresh_at_ns for one in inventory.devices]
         self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + NS_PER_S // 2)
 
     def _measure_links(self, now_ns: int) -> None:
         """PCIe, where only measuring tells it: 40 ms inside the driver, so of one GPU in a tick."""
+        if not self._may_measure:
+            return
         waiting = [
             gpu
             for gpu in self._inventory.gpus
@@ -276,7 +266,7 @@ class NvmlSource:
         if waiting:
             slow = min(waiting, key=lambda gpu: gpu.slow.measure_at_ns).slow
             slow.measure_at_ns = now_ns + self._slow_ns
-            slow.measure_links()
+            slow.measure_links(now_ns)
 
     def _has_changed(self, library: NvmlLibrary, gpu: NvmlGpu) -> bool:
         """Look closer at one GPU; whether there are others than before, or others of its parts."""

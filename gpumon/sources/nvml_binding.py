@@ -17,7 +17,7 @@ from typing import Final
 
 import pynvml
 
-from gpumon.core.units import seconds
+from gpumon.core.units import NS_PER_S
 from gpumon.errors import SourceUnavailableError
 
 SUCCESS: Final = 0
@@ -92,8 +92,13 @@ class NvmlLibrary:
         SourceUnavailableError: The library is missing, or refuses to start.
     """
 
-    def __init__(self) -> None:
-        self._stopwatches: dict[str, list[int]] = {}
+    def __init__(self, stopwatches: dict[str, list[int]] | None = None) -> None:
+        """Open it.
+
+        Args:
+            stopwatches: Those of the library as it was open before, to go on from.
+        """
+        self._stopwatches = {} if stopwatches is None else stopwatches
         self._calls: dict[str, NvmlCall] = {}
         self.refused: dict[int, int] = {}
         try:
@@ -148,13 +153,16 @@ class NvmlLibrary:
         """What that function cost: two numbers that add up, nanoseconds in it and calls of it."""
         return self._stopwatches.setdefault(name, [0, 0])
 
+    def _clocked(self) -> list[tuple[str, list[int]]]:
+        return list(self._stopwatches.items())  # at once: another thread may add one meanwhile
+
     def call_seconds(self) -> tuple[tuple[str, float], ...]:
-        """Seconds spent inside each function since the library was opened."""
-        return tuple((name, seconds(spent)) for name, (spent, _) in self._stopwatches.items())
+        """Seconds spent inside each function so far."""
+        return tuple([(name, spent / NS_PER_S) for name, (spent, _) in self._clocked()])
 
     def call_counts(self) -> tuple[tuple[str, int], ...]:
-        """How often each function was called since the library was opened."""
-        return tuple((name, calls) for name, (_, calls) in self._stopwatches.items())
+        """How often each function was called so far."""
+        return tuple([(name, calls) for name, (_, calls) in self._clocked()])
 
     @property
     def refusals(self) -> list[int]:

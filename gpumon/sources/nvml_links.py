@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 import pynvml
 
-from gpumon.core.sample import GpuDetails
 from gpumon.core.units import NS_PER_S
 from gpumon.sources.nvml_binding import PERMANENT, SUCCESS, NvmlLibrary
 from gpumon.sources.nvml_catalog import NvmlOptions
@@ -180,15 +179,13 @@ class LinkRates:
             (ctypes.c_void_p, ctypes.addressof(self._values)),
         )
 
-    def told_with(self, details: GpuDetails) -> GpuDetails:
-        """Those details with these rates."""
+    @property
+    def rates(self) -> tuple[float | None, float | None, float | None, float | None]:
+        """Bytes a second from the GPU and to it over PCIe, and then over NVLink."""
         rate = self._rates.get
-        return details._replace(
-            pcie_transmitted_bytes_per_second=rate(_TOLD_OF_PCIE[0]),
-            pcie_received_bytes_per_second=rate(_TOLD_OF_PCIE[1]),
-            nvlink_transmitted_bytes_per_second=rate(_TOLD_OF_NVLINK[0]),
-            nvlink_received_bytes_per_second=rate(_TOLD_OF_NVLINK[1]),
-        )
+        sent, received = _TOLD_OF_PCIE
+        sent_to_peers, received_from_peers = _TOLD_OF_NVLINK
+        return rate(sent), rate(received), rate(sent_to_peers), rate(received_from_peers)
 
     def read_counters(self) -> None:
         """Ask for all counters in one call, which measures nothing and so waits for nothing."""

@@ -44,17 +44,8 @@ class _Turn:
     """One field's reading. One that is slow is asked less often, and its last answer stays."""
 
     def __init__(self, read: Callable[[int], None]) -> None:
-        self._read = read
-        self._rests_until_ns = 0
-
-    def take(self, now_ns: int) -> None:
-        """Read it, unless it rests."""
-        if now_ns < self._rests_until_ns:
-            return
-        started_ns = perf_counter_ns()
-        self._read(now_ns)
-        took_ns = perf_counter_ns() - started_ns
-        self._rests_until_ns = now_ns + min(_RESTED_TIMES * took_ns, _LONGEST_REST_NS)
+        self.read = read
+        self.rests_until_ns = 0
 
 
 class SlowFields:
@@ -113,7 +104,17 @@ class SlowFields:
         self.energy_joules: float | None = None
         self.details: GpuDetails | None = None
         self.measure_at_ns = 0
-        self._told = GpuDetails(0)
+        self._power_limit_watts: float | None = None
+        self._sm_clock_max_hertz: float | None = None
+        self._memory_clock_hertz: float | None = None
+        self._performance_state: int | None = None
+        self._throttle_reasons: tuple[str, ...] | None = None
+        self._ecc_corrected_errors: int | None = None
+        self._ecc_uncorrected_errors: int | None = None
+        self._persistence_mode: bool | None = None
+        self._fan_speed_ratio: float | None = None
+        self._encoder_ratio: float | None = None
+        self._decoder_ratio: float | None = None
         self._turns = [_Turn(read) for read in self._readings]
         self._links.bind(library, handle)
         self._bind_calls(library, handle)
@@ -164,15 +165,42 @@ class SlowFields:
         Args:
             now_ns: CLOCK_MONOTONIC.
         """
+        started_ns = perf_counter_ns()
         for turn in self._turns:
-            turn.take(now_ns)
-        if self._has_details:
-            self.details = self._told = self._told._replace(read_at_ns=now_ns)
+            if now_ns >= turn.rests_until_ns:
+                turn.read(now_ns)
+                done_ns = perf_counter_ns()
+                rest_ns = _RESTED_TIMES * (done_ns - started_ns)
+                turn.rests_until_ns = now_ns + min(rest_ns, _LONGEST_REST_NS)
+                started_ns = done_ns
+        self._tell(now_ns)
 
-    def measure_links(self) -> None:
-        """Let the driver measure PCIe, about 40 ms: not on two GPUs in one tick."""
+    def _tell(self, now_ns: int) -> None:
+        if self._has_details:
+            self.details = GpuDetails(
+                now_ns,
+                self._power_limit_watts,
+                self._sm_clock_max_hertz,
+                self._memory_clock_hertz,
+                self._performance_state,
+                self._throttle_reasons,
+                self._ecc_corrected_errors,
+                self._ecc_uncorrected_errors,
+                self._persistence_mode,
+                self._fan_speed_ratio,
+                self._encoder_ratio,
+                self._decoder_ratio,
+                *self._links.rates,
+            )
+
+    def measure_links(self, now_ns: int) -> None:
+        """Let the driver measure PCIe, about 40 ms: not on two GPUs in one tick.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+        """
         self._links.measure()
-        self.details = self._told = self._links.told_with(self._told)
+        self._tell(now_ns)
 
     # -- field by field ----------------------------------------------------------
 
@@ -201,17 +229,13 @@ class SlowFields:
 
     def _read_clocks(self, _now_ns: int) -> None:
         self.sm_clock_hertz = self._hertz(self._sm_clock)
-        highest = self._told.sm_clock_max_hertz
-        if highest is None:  # a board's highest clock stays: once it is known, it is not asked for
-            highest = self._hertz(self._sm_clock_max, lowest_megahertz=1)
-        self._told = self._told._replace(
-            sm_clock_max_hertz=highest, memory_clock_hertz=self._hertz(self._memory_clock)
-        )
+        self._memory_clock_hertz = self._hertz(self._memory_clock)
+        if self._sm_clock_max_hertz is None:  # it stays: once it is known, it is not asked for
+            self._sm_clock_max_hertz = self._hertz(self._sm_clock_max, lowest_megahertz=1)
 
     def _read_throttle_reasons(self, _now_ns: int) -> None:
         bits = self._believed(self._reasons.read(), 0, _EVERY_BIT - 1)
-        reasons = None if bits is None else throttle_reasons(bits)
-        self._told = self._told._replace(throttle_reasons=reasons)
+        self._throttle_reasons = None if bits is None else throttle_reasons(bits)
 
     def _read_energy(self, now_ns: int) -> None:
         rejected = self._counter.rejected
@@ -220,8 +244,7 @@ class SlowFields:
 
     def _read_power_limit(self, _now_ns: int) -> None:
         milliwatts = self._believed(self._power_limit.read(), 1, _MOST_MILLIWATTS)
-        watts = None if milliwatts is None else milliwatts / 1000
-        self._told = self._told._replace(power_limit_watts=watts)
+        self._power_limit_watts = None if milliwatts is None else milliwatts / 1000
 
     def _read_performance_state(self, _now_ns: int) -> None:
         state = self._p_state.read()
@@ -229,29 +252,26 @@ class SlowFields:
             state = self._believed(state, 0, _SLOWEST_P_STATE)
         else:
             state = None
-        self._told = self._told._replace(performance_state=state)
+        self._performance_state = state
 
     def _read_ecc(self, _now_ns: int) -> None:
-        self._told = self._told._replace(
-            ecc_corrected_errors=self._believed(self._corrected.read(), 0, _LARGEST_COUNT),
-            ecc_uncorrected_errors=self._believed(self._uncorrected.read(), 0, _LARGEST_COUNT),
-        )
+        corrected, uncorrected = self._corrected.read(), self._uncorrected.read()
+        self._ecc_corrected_errors = self._believed(corrected, 0, _LARGEST_COUNT)
+        self._ecc_uncorrected_errors = self._believed(uncorrected, 0, _LARGEST_COUNT)
 
     def _read_persistence_mode(self, _now_ns: int) -> None:
         mode = self._believed(self._persistence.read(), 0, 1)
-        self._told = self._told._replace(persistence_mode=None if mode is None else mode == 1)
+        self._persistence_mode = None if mode is None else mode == 1
 
     def _read_fan(self, _now_ns: int) -> None:
-        self._told = self._told._replace(fan_speed_ratio=self._ratio(self._fan))
+        self._fan_speed_ratio = self._ratio(self._fan)
 
     def _read_encoder(self, _now_ns: int) -> None:
-        self._told = self._told._replace(
-            encoder_ratio=self._ratio(self._encoder), decoder_ratio=self._ratio(self._decoder)
-        )
+        self._encoder_ratio = self._ratio(self._encoder)
+        self._decoder_ratio = self._ratio(self._decoder)
 
     def _read_links(self, _now_ns: int) -> None:
         self._links.read_counters()
-        self._told = self._links.told_with(self._told)
 
 
 _FIELDS_OF_DETAILS: Final = frozenset({
