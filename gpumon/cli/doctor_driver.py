@@ -12,10 +12,11 @@ from gpumon.sources.driver_files import DriverFiles
 from gpumon.sources.nvml_answers import ProbedDriver
 from gpumon.sources.nvml_catalog import NvmlField
 
+_SINCE_BOOT: Final = "time since boot (CLOCK_MONOTONIC, or CLOCK_BOOTTIME, which counts sleep)"
 _CLOCK_WORDS: Final = {
     "realtime": "CLOCK_REALTIME: they jump with the wall clock, and are moved back",
-    "monotonic": "CLOCK_MONOTONIC",
-    "boottime": "CLOCK_BOOTTIME",
+    "monotonic": _SINCE_BOOT,
+    "boottime": _SINCE_BOOT,
     "estimated": "no clock of this host: their distance is estimated, some ms off",
 }
 _NO_PERMISSION: Final = 4

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Final
 
@@ -35,11 +36,29 @@ from gpumon.sources.nvml_questions import question
 from gpumon.sources.nvml_trouble import gpu_trouble
 
 _UTILIZATION: Final = 1
-_LONGEST_US: Final = 1_000.0
-"""After so much time a function is not asked again: it holds a lock that trainings want, too."""
-
 Beat = Callable[[str], None]
 """Is told, before each call, what is asked now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeLimits:
+    """How often a function is asked of each GPU.
+
+    Attributes:
+        times: Usually.
+        longest_us: When its calls have taken so long, it is not asked again:
+            it holds a lock that trainings want, too.
+        gpm_times: How often GPM is read; each time takes 0.12 s.
+        budget_s: After so many seconds each function is asked once only.
+    """
+
+    times: int = 5
+    longest_us: float = 1_000.0
+    gpm_times: int = 1
+    budget_s: float = 5.0
+
+
+_DEFAULT_LIMITS: Final = ProbeLimits()
 
 
 class NvmlProbe:
@@ -54,9 +73,7 @@ class NvmlProbe:
         clock: Clock,
         *,
         options: NvmlOptions = DEFAULT_OPTIONS,
-        times: int = 5,
-        longest_us: float = _LONGEST_US,
-        budget_s: float = 5.0,
+        limits: ProbeLimits = _DEFAULT_LIMITS,
         beat: Beat = lambda what: None,
     ) -> None:
         """Open the library.
@@ -64,19 +81,16 @@ class NvmlProbe:
         Args:
             clock: The monotonic clock, against which stamps are held.
             options: Which fields are asked.
-            times: How often each function is asked of each GPU, unless it is slow.
-            longest_us: When its calls have taken so long, it is not asked again.
-            budget_s: After so many seconds each function is asked once only.
+            limits: How often, and for how long.
             beat: Told what is asked next.
         """
-        self._clock, self._options, self._beat = clock, options, beat
-        self._times, self._longest_us = times, longest_us
+        self._clock, self._options, self._limits, self._beat = clock, options, limits, beat
         self._stamps = StampClock(clock)
         beat("nvmlInit")
         started_ns = perf_counter_ns()
         self.library = NvmlLibrary()
         self._init_s = seconds(perf_counter_ns() - started_ns)
-        self._until_ns = clock.monotonic_ns() + round(budget_s * 1e9)
+        self._until_ns = clock.monotonic_ns() + round(limits.budget_s * 1e9)
 
     def close(self) -> None:
         """Let go of the driver. Safe to call twice."""
@@ -156,11 +170,12 @@ class NvmlProbe:
         wanted = field.name in self._options.fields
         if not wanted:
             return ProbedField(field, wanted=False)
+        limits = self._limits
         log = CallLog(lambda function: self._beat(f"GPU {index}: {function}"))
         if field.name == "activity":
-            ask_for_activity(self.library, self._clock, handle, log)
+            ask_for_activity(self.library, self._clock, handle, log, limits.gpm_times)
         elif field.name == "events":
-            ask_for_events(self.library, handle, log)
+            ask_for_events(self.library, handle, log, limits.times)
         else:
             for function in field.functions:
                 self._ask_function(handle, function, log, rings)
@@ -184,9 +199,9 @@ class NvmlProbe:
                 log.values[function] = asked.say()
 
     def _repeat(self, log: CallLog, function: str, ask: Callable[[], int]) -> None:
-        for _ in range(self._times):
+        for _ in range(self._limits.times):
             code = log.timed(function, ask)
-            slow = sum(log.durations_us[function]) > self._longest_us
+            slow = sum(log.durations_us[function]) > self._limits.longest_us
             if slow or code in PERMANENT or self._clock.monotonic_ns() > self._until_ns:
                 return
 

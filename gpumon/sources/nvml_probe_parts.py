@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Final
@@ -109,8 +108,8 @@ def _bits_of(bits: int) -> Iterator[int]:
     return (1 << at for at in range(bits.bit_length()) if bits >> at & 1)
 
 
-def ask_for_events(library: NvmlLibrary, handle: int, log: CallLog) -> None:
-    """Register for what the GPU can report, wait no time at all, and let go."""
+def ask_for_events(library: NvmlLibrary, handle: int, log: CallLog, times: int) -> None:
+    """Register for what the GPU can report, wait ``times`` times for no time, and let go."""
     wanted = _event_bits(library, handle) or 0
     pointer = ctypes.c_void_p
     events = pointer()
@@ -124,13 +123,16 @@ def ask_for_events(library: NvmlLibrary, handle: int, log: CallLog) -> None:
     try:
         log.timed("nvmlDeviceRegisterEvents", lambda: register(handle, wanted, events.value))
         data = pynvml.c_nvmlEventData_t()
-        log.timed("nvmlEventSetWait_v2", lambda: wait(events.value, ctypes.addressof(data), 0))
+        for _ in range(times):
+            log.timed("nvmlEventSetWait_v2", lambda: wait(events.value, ctypes.addressof(data), 0))
     finally:
         library.function("nvmlEventSetFree", pointer)(events.value)
 
 
-def ask_for_activity(library: NvmlLibrary, clock: Clock, handle: int, log: CallLog) -> None:
-    """Two samples of GPM, and what lies between them."""
+def ask_for_activity(
+    library: NvmlLibrary, clock: Clock, handle: int, log: CallLog, times: int
+) -> None:
+    """A sample of GPM, then ``times`` more, and what lies between the last two."""
     gpm = Gpm(library, clock.monotonic_ns)
     if not gpm.supports(handle):
         # A board without GPM answers that question well; only then it refuses the sample.
@@ -142,10 +144,11 @@ def ask_for_activity(library: NvmlLibrary, clock: Clock, handle: int, log: CallL
         _read(library, track, log)
         if track.code != SUCCESS:
             return
-        time.sleep(GPM_APART_S)
-        activity = _read(library, track, log)
-        if activity is not None:
-            log.values[_METRICS_GET] = _said(activity)
+        for _ in range(times):
+            clock.sleep_until_ns(clock.monotonic_ns() + round(GPM_APART_S * 1e9))
+            activity = _read(library, track, log)
+            if activity is not None:
+                log.values[_METRICS_GET] = _said(activity)
     finally:
         gpm.close()
 

@@ -1,4 +1,4 @@
-"""The page that ``make gpu-multi`` leaves in ``docs/measured``: what was measured, on what.
+"""The pages in ``docs/measured``: their names, and the one that ``make gpu-multi`` writes.
 
 Standard library only, as ``run_gpu_tests``, which writes it.
 """
@@ -35,7 +35,16 @@ class Machine:
     @property
     def page_name(self) -> str:
         """Such as ``2-x-nvidia-l4-multi.md``."""
-        return re.sub(r"[^a-z0-9]+", "-", str(self).lower()).strip("-") + "-multi.md"
+        return f"{_in_letters(str(self))}-multi.md"
+
+    @property
+    def board_page_name(self) -> str:
+        """Of the page about its first board alone, such as ``nvidia-l4.md``."""
+        return f"{_in_letters(self.boards[0])}.md"
+
+
+def _in_letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 @dataclass

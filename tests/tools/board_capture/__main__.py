@@ -1,0 +1,146 @@
+"""Captures what one NVIDIA board really does, and writes it down (``make gpu`` runs this).
+
+    python -m tests.tools.board_capture [--quick | --limit SECONDS] [--into FOLDER]
+
+Takes a few minutes, changes no setting of the board, and writes what it has after each part:
+``docs/measured/<board>.md``, and last a recording, ``tests/recordings/<board>.gpumon``. What needs
+load runs a child process with PyTorch or JAX; where neither can compute, its parts are marked as
+not measured. Exit codes: 0; 3 where there is no GPU to measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from gpumon.core.clock import Clock
+from gpumon.errors import SourceUnavailableError
+from gpumon.sources.nvml_answers import ProbedDriver, ProbedGpu
+from gpumon.sources.nvml_probe import NvmlProbe
+from gpumon.sources.system_clock import SystemClock
+from tests.tools.board_capture.capture import (
+    EVERYTHING,
+    NOMINAL_S,
+    RECORD_S,
+    Session,
+    capture,
+)
+from tests.tools.board_capture.load import ChildLoad
+from tests.tools.board_capture.page import board_page
+from tests.tools.board_capture.results import Results
+from tests.tools.measured_page import Machine
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+NO_GPU: Final = 3
+WHOLE_S: Final = 420.0
+QUICK_S: Final = 100.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Capture the first GPU that is whole; the exit code."""
+    args = _arguments(argv)
+    clock = SystemClock()
+    began_ns = clock.monotonic_ns()
+    try:
+        driver = _asked_once(clock)
+    except SourceUnavailableError as error:
+        print(f"make gpu: nothing was captured: {error}", file=sys.stderr)
+        return NO_GPU
+    gpu = next((one for one in driver.gpus if not one.mig_enabled and one.lost is None), None)
+    if gpu is None:
+        print("make gpu: nothing was captured: no GPU is whole (MIG, or lost)", file=sys.stderr)
+        return NO_GPU
+    limit_s = QUICK_S if args.quick else args.limit
+    results = _results(driver, gpu, sys.argv[1:] if argv is None else argv)
+    if "FAKENVML_CTL" in os.environ and ROOT in (args.into / "x").parents:
+        print("make gpu: the GPUs are the tests' own: --into another folder", file=sys.stderr)
+        return NO_GPU
+    page = args.into / Machine((results.board,), "").board_page_name
+    page.parent.mkdir(parents=True, exist_ok=True)
+    session = Session(
+        clock=clock,
+        read_clock_ns=time.clock_gettime_ns,
+        index=gpu.index,
+        pace=min(1.0, max(0.02, (limit_s - 10.0) / NOMINAL_S)),
+        until_ns=began_ns + round(limit_s * 1e9),
+        open_load=lambda found: ChildLoad(gpu_uuid=found.uuid),
+    )
+
+    def keep(so_far: Results) -> None:
+        page.write_text(board_page(so_far), encoding="utf-8")
+
+    capture(session, results, keep)
+    _record(results, args.recordings / page.with_suffix(".gpumon").name, session.pace)
+    keep(results)
+    print(f"make gpu: what was measured is in {page}", flush=True)
+    return 0
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="board_capture")
+    parser.add_argument("--quick", action="store_true", help=f"about {QUICK_S:.0f} s")
+    parser.add_argument("--limit", type=float, default=WHOLE_S, metavar="SECONDS")
+    parser.add_argument("--into", type=Path, default=ROOT / "docs" / "measured", metavar="FOLDER")
+    parser.add_argument(
+        "--recordings", type=Path, default=ROOT / "tests" / "recordings", metavar="FOLDER"
+    )
+    return parser.parse_args(argv)
+
+
+def _asked_once(clock: Clock) -> ProbedDriver:
+    probe = NvmlProbe(clock, options=EVERYTHING)
+    try:
+        return probe.ask_all()
+    finally:
+        probe.close()
+
+
+def _results(driver: ProbedDriver, gpu: ProbedGpu, words: Sequence[str]) -> Results:
+    more = f" ARGS='{' '.join(words)}'" if words else ""
+    return Results(
+        board=gpu.name or "a GPU without a name",
+        driver=driver,
+        gpu=gpu,
+        command=f"make gpu{more}",
+        date=datetime.now(timezone.utc).date().isoformat(),
+        python=", ".join(_versions()),
+    )
+
+
+def _versions() -> Iterator[str]:
+    yield f"Python {sys.version.split()[0]}"
+    for name in ("torch", "jax", "nvidia-ml-py"):
+        found = _version(name)
+        if found is not None:
+            yield f"{name} {found}"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _record(results: Results, path: Path, pace: float) -> None:
+    """A short recording, as ``gpumon record`` makes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    words: list[Any] = [sys.executable, "-m", "gpumon", "record", path, "--force"]
+    words += ["--for", f"{max(2, round(RECORD_S * pace))}s", "--note", f"make gpu, {results.date}"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        results.recording = path.name
+    else:
+        results.missing["recording"] = done.stderr.strip() or f"exit code {done.returncode}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

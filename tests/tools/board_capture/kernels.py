@@ -1,0 +1,193 @@
+"""What the load computes: a kernel that fills the board, and one that hardly touches it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from tests.tools.board_capture.profile_trace import MARK, kernel_spans
+
+FULL_SIDE: Final = 8192
+"""Of the matrices that fill the board: 1.1 TFLOP a product."""
+CPU_SIDE: Final = 256
+SMALL_SIDE: Final = 64
+_SMALL_IN_A_LAUNCH: Final = 200
+_SMALL_IN_A_STEP: Final = 50
+
+Wait = Callable[[], None]
+"""Returns when the device is done with what was launched."""
+
+
+class Profile(Protocol):
+    """What a profiler saw."""
+
+    def kernel_spans(self) -> list[tuple[int, int]]:
+        """When kernels ran, merged, in CLOCK_MONOTONIC nanoseconds."""
+        ...
+
+
+class Kernels(Protocol):
+    """A framework on one device.
+
+    Attributes:
+        name: Framework, device and sizes, for people.
+        can_profile: Whether ``profiled`` can tell when kernels ran.
+    """
+
+    name: str
+    can_profile: bool
+
+    def launch(self, kind: str) -> Wait:
+        """Launch ``"full"`` or ``"small"`` work, some ms of it."""
+        ...
+
+    def step(self) -> None:
+        """One step of a training whose kernels are small, waited for."""
+        ...
+
+    def profiled(self) -> AbstractContextManager[Profile]:
+        """Watch kernels meanwhile."""
+        ...
+
+
+def find_kernels(device: str) -> tuple[Kernels | None, list[str]]:
+    """The first framework that can compute on that device.
+
+    Args:
+        device: ``"cuda"``, or ``"cpu"`` to try the program without a GPU.
+
+    Returns:
+        The kernels, or ``None`` and the reasons, one for each framework.
+    """
+    makers: dict[str, Callable[[str], Kernels]] = {"torch": TorchKernels, "jax": JaxKernels}
+    reasons = []
+    for name, make in makers.items():
+        made = _made(make, device)
+        if not isinstance(made, str):
+            return made, []
+        reasons.append(f"{name}: {made}")
+    return None, reasons
+
+
+def _made(make: Callable[[str], Kernels], device: str) -> Kernels | str:
+    try:
+        return make(device)
+    except Exception as error:  # noqa: BLE001 (not installed, or it does not see the board)
+        return f"{type(error).__name__}: {error}"
+
+
+class TorchKernels:
+    """PyTorch."""
+
+    def __init__(self, device: str) -> None:
+        import torch
+
+        self._torch, self._device = torch, device
+        self.can_profile = device == "cuda"
+        side = FULL_SIDE if device == "cuda" else CPU_SIDE
+        kind = torch.bfloat16 if device == "cuda" else torch.float32
+        self._full = torch.rand(side, side, dtype=kind, device=device)
+        self._small = torch.rand(SMALL_SIDE, SMALL_SIDE, device=device)
+        self._out = torch.empty_like(self._full)
+        told = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
+        words = str(kind).removeprefix("torch.")
+        self.name = f"torch {torch.__version__} on {told}, {side} x {side} products in {words}"
+        for kernel in ("full", "small"):
+            self.launch(kernel)()
+
+    def launch(self, kind: str) -> Wait:
+        torch = self._torch
+        if kind == "full":
+            torch.matmul(self._full, self._full, out=self._out)
+        else:
+            for _ in range(_SMALL_IN_A_LAUNCH):
+                self._small.add_(1.0)
+        if self._device != "cuda":
+            return lambda: None
+        done = torch.cuda.Event()
+        done.record()
+        return lambda: done.synchronize()
+
+    def step(self) -> None:
+        for _ in range(_SMALL_IN_A_STEP):
+            self._small.add_(1.0)
+        if self._device == "cuda":
+            self._torch.cuda.synchronize()
+
+    @contextmanager
+    def profiled(self) -> Iterator[Profile]:
+        from torch.profiler import ProfilerActivity, profile, record_function
+
+        kinds = [ProfilerActivity.CPU]
+        if self._device == "cuda":
+            kinds.append(ProfilerActivity.CUDA)
+        found = _TorchProfile()
+        with profile(activities=kinds) as profiler:
+            _marks(record_function)
+            yield found
+            _marks(record_function)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(path))
+            found.spans = kernel_spans(path.read_text(encoding="utf-8"))
+
+
+class _TorchProfile:
+    def __init__(self) -> None:
+        self.spans: list[tuple[int, int]] = []
+
+    def kernel_spans(self) -> list[tuple[int, int]]:
+        return self.spans
+
+
+def _marks(record_function: Callable[[str], Any]) -> None:
+    """Regions that are named after the clock: they tie the profiler's clock to ours."""
+    for _ in range(20):
+        with record_function(f"{MARK}{time.monotonic_ns()}"):
+            pass
+
+
+class JaxKernels:
+    """JAX."""
+
+    can_profile = False
+
+    def __init__(self, device: str) -> None:
+        import jax
+        import jax.numpy as jnp
+
+        (where, *_) = jax.devices("gpu" if device == "cuda" else "cpu")
+        side = FULL_SIDE if device == "cuda" else CPU_SIDE
+        kind = jnp.bfloat16 if device == "cuda" else jnp.float32
+        self._full = jax.device_put(jnp.ones((side, side), kind) / side, where)
+        self._small = jax.device_put(jnp.ones((SMALL_SIDE, SMALL_SIDE)), where)
+        self._product = jax.jit(lambda a: a @ a)
+        self._add = jax.jit(lambda a: a + 1.0)
+        self.name = (
+            f"jax {jax.__version__} on {where.device_kind}, {side} x {side} products in "
+            f"{jnp.dtype(kind).name}"
+        )
+        for kernel in ("full", "small"):
+            self.launch(kernel)()
+
+    def launch(self, kind: str) -> Wait:
+        if kind == "full":
+            out = self._product(self._full)
+        else:
+            out = self._small
+            for _ in range(_SMALL_IN_A_LAUNCH):
+                out = self._add(out)
+        return lambda: out.block_until_ready()
+
+    def step(self) -> None:
+        out = self._small
+        for _ in range(_SMALL_IN_A_STEP):
+            out = self._add(out)
+        out.block_until_ready()
+
+    def profiled(self) -> AbstractContextManager[Profile]:
+        raise NotImplementedError("when kernels ran is taken from torch's profiler only")

@@ -1,0 +1,133 @@
+"""The load, as the capture sees it: a child process that computes, or says why it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+_PROGRAM: Final = Path(__file__).with_name("load_program.py")
+_START_S: Final = 120.0
+"""The first product on a fresh machine compiles, and reads gigabytes of libraries."""
+_SLACK_S: Final = 60.0
+
+
+class LoadError(Exception):
+    """Why the load cannot do what it was told, as a sentence."""
+
+
+class Load(Protocol):
+    """Something that keeps one GPU busy as it is told.
+
+    Attributes:
+        name: What computes, for people.
+        can_profile: Whether it can tell when each kernel ran.
+    """
+
+    name: str
+    can_profile: bool
+
+    def run(self, kind: str) -> None:
+        """Keep it busy with ``"full"`` or ``"small"`` kernels until ``stop``."""
+        ...
+
+    def stop(self) -> None:
+        """Be idle."""
+        ...
+
+    def begin(self, command: dict[str, Any]) -> None:
+        """Start something that ends by itself; ``result`` gives what came of it."""
+        ...
+
+    def result(self) -> dict[str, Any]:
+        """What the last ``begin`` brought; waits for its end."""
+        ...
+
+    def close(self) -> None:
+        """End for good."""
+        ...
+
+
+class ChildLoad:
+    """A process of its own, which computes with PyTorch or JAX.
+
+    Raises:
+        LoadError: Neither can compute on that GPU.
+    """
+
+    def __init__(self, *, gpu_uuid: str | None, device: str = "cuda") -> None:
+        """Start it, and wait until it has computed once.
+
+        Args:
+            gpu_uuid: The only GPU that it sees; ``None``: whichever it finds.
+            device: ``"cuda"``, or ``"cpu"`` to try the program without a GPU.
+        """
+        environ = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        if gpu_uuid is not None:
+            environ["CUDA_VISIBLE_DEVICES"] = gpu_uuid
+        self._child = subprocess.Popen(
+            [sys.executable, str(_PROGRAM), "--device", device],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ,
+        )  # fmt: skip
+        self._rest, self._seconds = b"", 0.0
+        try:
+            ready = self._answer(_START_S)
+        except LoadError:
+            self.close()
+            raise
+        self.name, self.can_profile = ready["ready"], bool(ready["profiles"])
+
+    def run(self, kind: str) -> None:
+        self.begin({"do": "run", "kind": kind})
+
+    def stop(self) -> None:
+        self._tell({"do": "nothing"})
+        self._answer(_SLACK_S)  # of what ran
+        self._answer(_SLACK_S)
+
+    def begin(self, command: dict[str, Any]) -> None:
+        self._seconds = float(command.get("seconds", 0.0))
+        self._tell(command)
+
+    def result(self) -> dict[str, Any]:
+        return self._answer(self._seconds + _SLACK_S)
+
+    def close(self) -> None:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.close()
+        try:
+            self._child.wait(10)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._child.stdout.close()
+
+    def _tell(self, command: dict[str, Any]) -> None:
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(json.dumps(command).encode() + b"\n")
+            self._child.stdin.flush()
+        except BrokenPipeError as error:
+            raise LoadError("the process that computes has ended") from error
+
+    def _answer(self, patience_s: float) -> dict[str, Any]:
+        assert self._child.stdout is not None
+        descriptor, until_s = self._child.stdout.fileno(), time.monotonic() + patience_s
+        while b"\n" not in self._rest:
+            if not select.select([descriptor], [], [], max(0.0, until_s - time.monotonic()))[0]:
+                raise LoadError(f"the process that computes was silent for {patience_s:.0f} s")
+            more = os.read(descriptor, 1 << 16)
+            if not more:
+                raise LoadError("the process that computes has ended")
+            self._rest += more
+        line, _, self._rest = self._rest.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise LoadError(str(answer["error"]))
+        return answer

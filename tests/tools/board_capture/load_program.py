@@ -1,0 +1,159 @@
+"""A process that keeps a GPU busy as it is told, and says when it really did.
+
+    python3 tests/tools/board_capture/load_program.py [--device cpu]
+
+Commands come as JSON lines on standard input, answers go out the same way; what libraries
+print goes to standard error. Needs PyTorch or JAX, and nothing of ours.
+
+    {"do": "run", "kind": "small"}                       until the next line
+    {"do": "wave", "busy_s": 0.7, "idle_s": 0.3, "seconds": 20}
+    {"do": "steps", "seconds": 10}
+    {"do": "profile", "busy_s": 0.3, "idle_s": 0.2, "seconds": 3}
+
+All times are CLOCK_MONOTONIC nanoseconds: a span begins before its first kernel is launched
+and ends when the device has said that its last one is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # this is run by its path
+
+from tests.tools.board_capture.kernels import Kernels, find_kernels
+
+_QUEUED: Final = 3
+"""Launches that are under way at once: the device always has the next one waiting."""
+
+
+class LoadProgram:
+    """Obeys one command after the other, until its input ends."""
+
+    def __init__(self, kernels: Kernels, tell: Callable[[dict[str, Any]], None]) -> None:
+        self._kernels, self._tell = kernels, tell
+        self._lines = _Lines()
+
+    def serve(self) -> None:
+        """Obey until nobody asks any more."""
+        self._tell({"ready": self._kernels.name, "profiles": self._kernels.can_profile})
+        while (command := self._lines.next()) is not None:
+            self._tell(self._answer(command))
+
+    def _answer(self, command: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._obey(command)
+        except Exception as error:  # noqa: BLE001 (whatever a framework raises is the answer)
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def _obey(self, command: dict[str, Any]) -> dict[str, Any]:
+        what = command["do"]
+        if what == "run":
+            self._busy(command["kind"], self._lines.waits)
+        elif what == "wave":
+            return {"spans": self._wave(command)}
+        elif what == "steps":
+            return self._steps(command["seconds"])
+        elif what == "profile":
+            return self._profile(command)
+        return {"done": what}
+
+    def _busy(self, kind: str, is_over: Callable[[], bool]) -> None:
+        """Launch until it is over, then wait for the device."""
+        under_way: deque[Callable[[], None]] = deque()
+        while not is_over():
+            under_way.append(self._kernels.launch(kind))
+            if len(under_way) >= _QUEUED:
+                under_way.popleft()()
+        while under_way:
+            under_way.popleft()()
+
+    def _wave(self, command: dict[str, Any]) -> list[tuple[int, int]]:
+        busy_ns, idle_ns = (round(command[key] * 1e9) for key in ("busy_s", "idle_s"))
+        until_ns = time.monotonic_ns() + round(command["seconds"] * 1e9)
+        spans = []
+        while (start_ns := time.monotonic_ns()) < until_ns:
+            self._busy("full", partial(_is_past, start_ns + busy_ns))
+            end_ns = time.monotonic_ns()
+            spans.append((start_ns, end_ns))
+            time.sleep(max(0, end_ns + idle_ns - time.monotonic_ns()) / 1e9)
+        return spans
+
+    def _steps(self, seconds: float) -> dict[str, Any]:
+        """Steps of many small launches and a wait: what a stalled submission hurts first."""
+        began_ns = before_ns = time.monotonic_ns()
+        until_ns, took_ms = began_ns + round(seconds * 1e9), []
+        while before_ns < until_ns:
+            self._kernels.step()
+            now_ns = time.monotonic_ns()
+            took_ms.append((now_ns - before_ns) / 1e6)
+            before_ns = now_ns
+        took_ms.sort()
+        return {
+            "steps": len(took_ms),
+            "seconds": (before_ns - began_ns) / 1e9,
+            "median_ms": statistics.median(took_ms),
+            "p99_ms": took_ms[int(0.99 * (len(took_ms) - 1))],
+            "worst_ms": took_ms[-1],
+        }
+
+    def _profile(self, command: dict[str, Any]) -> dict[str, Any]:
+        with self._kernels.profiled() as profile:
+            spans = self._wave(command)
+        return {"spans": spans, "kernels": profile.kernel_spans()}
+
+
+def _is_past(moment_ns: int) -> bool:
+    return time.monotonic_ns() >= moment_ns
+
+
+class _Lines:
+    """JSON lines of standard input, one after the other, and whether one waits."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def waits(self) -> bool:
+        """Whether there is a line, or the end."""
+        return b"\n" in self._rest or bool(select.select([0], [], [], 0)[0])
+
+    def next(self) -> dict[str, Any] | None:
+        """The next line, waited for; ``None`` at the end."""
+        while b"\n" not in self._rest:
+            more = os.read(0, 1 << 16)
+            if not more:
+                return None
+            self._rest += more
+        line, _, self._rest = self._rest.partition(b"\n")
+        command: dict[str, Any] = json.loads(line)
+        return command
+
+
+def main() -> int:
+    """Obey until standard input ends; 1 where there is nothing to compute with."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)  # what libraries print is no answer
+
+    def tell(answer: dict[str, Any]) -> None:
+        answers.write(json.dumps(answer) + "\n")
+
+    device = "cpu" if sys.argv[1:] == ["--device", "cpu"] else "cuda"
+    kernels, reasons = find_kernels(device)
+    if kernels is None:
+        tell({"error": "; ".join(reasons)})
+        return 1
+    LoadProgram(kernels, tell).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
