@@ -1,0 +1,205 @@
+"""A real recorder: killed, run beside a daemon and a training, and what it kept, played again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gpumon.sources.recording import RecordingFile
+from tests.daemon import RunningDaemon
+from tests.patience import wait_until
+
+STEPS = 10
+TRAINING = f"""
+import json, sys, time
+from trainer_hooks import phase, step
+spans, waited_ns = open(sys.argv[1], "a", buffering=1), 0
+for _ in range({STEPS}):
+    began_ns = time.monotonic_ns()
+    with phase("input_wait"):
+        time.sleep(0.25)
+    start_ns = time.monotonic_ns()
+    waited_ns += start_ns - began_ns
+    with phase("train_step"):
+        time.sleep(0.15)
+    spans.write(json.dumps(dict(gpu=0, start_ns=start_ns, end_ns=time.monotonic_ns())) + "\\n")
+    step(samples=8)
+print(waited_ns / 1e9)
+"""
+
+
+def gpumon(*words: str, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gpumon", *words],
+        env=environ, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def recorder(path: Path, *words: str, environ: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gpumon", "record", str(path), *words],
+        env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def whole_members(raw: bytes) -> list[bytes]:
+    """What any gzip reader finds before the first member that is not whole."""
+    members = []
+    while raw:
+        unpacker = zlib.decompressobj(31)
+        text = unpacker.decompress(raw)
+        if not unpacker.eof:
+            break
+        members.append(text)
+        raw = unpacker.unused_data
+    return members
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {**os.environ, "GPUMON_RUNTIME_DIR": str(tmp_path / "run")}
+
+
+class TestARecorderThatIsKilled:
+    def test_leaves_every_block_that_it_has_written(
+        self, tmp_path: Path, environ: dict[str, str]
+    ) -> None:
+        moments_s = (0.0, 1.5, 5.6)  # after the first block, within the second, behind it
+        paths = [tmp_path / f"killed-after-{after_s}.gpumon" for after_s in moments_s]
+        words = ("--source", "simulated:eight", "--period", "0.05")
+        running = [recorder(path, *words, environ=environ) for path in paths]
+        try:
+            wait_until(lambda: all(path.exists() and path.stat().st_size for path in paths))
+            began_s = time.monotonic()
+            for after_s, process in zip(moments_s, running, strict=True):
+                time.sleep(max(0.0, began_s + after_s - time.monotonic()))
+                process.send_signal(signal.SIGKILL)
+                process.communicate(timeout=10)
+        finally:
+            for process in running:
+                if process.poll() is None:
+                    process.kill()
+                    process.communicate(timeout=10)
+
+        for path in paths:
+            members = whole_members(path.read_bytes())
+            written = b"".join(members).count(b'{"at_ns":')
+            with RecordingFile(path) as recording:
+                assert len(list(recording.moments())) == written > 0
+                (trouble,) = recording.troubles()
+                assert "is still being written" in trouble
+        assert len(whole_members(paths[-1].read_bytes())) >= 2
+        told = gpumon("replay", str(paths[-1]), environ=environ)
+        assert told.returncode == 0, told.stderr
+        assert "is still being written" in told.stdout.replace("\n      ", " ")
+
+
+class Played(NamedTuple):
+    """One training as it was recorded, as a daemon saw it live, and as it was played again."""
+
+    waited_s: float
+    live: dict[str, Any]
+    recorded: dict[str, Any]
+    told: str
+    daemon: RunningDaemon
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+    folder = tmp_path_factory.mktemp("recorded")
+    spans, path = folder / "busy.jsonl", folder / "training.gpumon"
+    words = ("--source", f"follow:{spans}", "--period", "0.5")
+    with RunningDaemon(folder, *words) as daemon:
+        recording = recorder(path, *words, environ=daemon.environ)
+        try:
+            wait_until(lambda: path.exists() and path.stat().st_size > 0)
+            environ = {**daemon.environ, "GPUMON_GPUS": "0", "GPUMON_RUN": "resnet"}
+            said = subprocess.run(
+                [sys.executable, "-c", TRAINING, str(spans)],
+                env=environ, capture_output=True, text=True, timeout=60, check=True,
+            )  # fmt: skip
+            live = daemon.settled_report()
+        finally:
+            recording.send_signal(signal.SIGTERM)
+            told, _ = recording.communicate(timeout=10)
+        assert recording.returncode == 0, told
+    recorded = gpumon("replay", str(path), "--json", environ=daemon.environ)
+    assert recorded.returncode == 0, recorded.stderr
+    # In the same runtime folder: the ring of the training is still there, and is of no concern.
+    assert list((folder / "run" / "phases").glob("*.ring"))
+    with RunningDaemon(folder, "--source", f"replay:{path},speed=20") as player:
+        wait_until(lambda: "the recording is over" in player.log())
+        yield Played(float(said.stdout), live, json.loads(recorded.stdout), told, player)
+
+
+class TestATrainingThatIsRecordedBesideADaemon:
+    def test_is_told_of_at_the_end_with_what_to_do_next(self, played: Played) -> None:
+        assert "gpumon replay" in played.told
+        assert "training.gpumon holds" in played.told
+
+    def test_waited_for_input_as_long_as_it_says_itself(self, played: Played) -> None:
+        (gpu,) = played.recorded["gpus"]
+
+        waited_s = gpu["idle_by_cause"]["input_wait"]
+        assert waited_s == pytest.approx(played.waited_s, rel=0.25)
+        assert waited_s == pytest.approx(
+            played.live["gpus"][0]["idle_by_cause"]["input_wait"], abs=0.4
+        )
+
+    def test_is_the_run_that_the_daemon_saw(self, played: Played) -> None:
+        ((live,), (recorded,)) = played.live["runs"], played.recorded["runs"]
+
+        assert recorded["steps"] == STEPS
+        assert {name: recorded[name] for name in ("run", "pid", "steps", "framework", "gpus")} == {
+            name: live[name] for name in ("run", "pid", "steps", "framework", "gpus")
+        }
+
+    def test_is_recorded_whole(self, played: Played) -> None:
+        assert not any("cut off" in note for note in played.recorded["notes"])
+
+
+class TestADaemonThatPlaysIt:
+    def test_ends_with_the_figures_of_the_recording(self, played: Played) -> None:
+        document = played.daemon.report()
+
+        assert document["gpus"] == played.recorded["gpus"]
+        assert document["runs"] == played.recorded["runs"]
+        assert document["started_at"] == played.recorded["started_at"]
+
+    def test_says_everywhere_that_it_is_no_daemon_of_now(self, played: Played) -> None:
+        assert played.daemon.state()["replayed"] is True
+        assert played.daemon.report()["replayed"] is True
+        assert "(a recording: not what happens now)" in played.daemon.log()
+        assert played.daemon.metrics()['gpumon_collector_success{collector="replay"}'] == 0.0
+
+    def test_keeps_its_last_state_and_keeps_it_fresh(self, played: Played) -> None:
+        before = played.daemon.state()
+
+        after = played.daemon.wait_for(
+            lambda state: state["monotonic_ns"] > before["monotonic_ns"] + 500_000_000
+        )
+
+        assert after["gpus"][0]["busy_ns"] == before["gpus"][0]["busy_ns"] > 0
+        assert after["gpus"][0]["present"]
+        assert abs(time.monotonic_ns() - after["monotonic_ns"]) < 3_000_000_000
+
+    def test_counts_the_seconds_of_the_recording_not_its_own(self, played: Played) -> None:
+        busy_s = played.daemon.metrics()['gpumon_gpu_busy_seconds_total{uuid="GPU-followed-0"}']
+
+        assert busy_s == pytest.approx(played.recorded["gpus"][0]["busy_seconds"], abs=1e-9)
+
+    def test_is_what_gpumon_report_asks(self, played: Played) -> None:
+        told = gpumon("report", environ=played.daemon.environ)
+
+        assert told.returncode == 0, told.stderr
+        assert "the recording is over" in told.stdout.replace("\n      ", " ")
