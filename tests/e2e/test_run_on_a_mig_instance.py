@@ -1,0 +1,106 @@
+"""A training on one MIG instance beside a real daemon: starved there, and nowhere else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon import RunningDaemon
+from tests.fakenvml.build import fake_env
+from tests.fakenvml.control import FakeNvml
+from tests.patience import wait_until
+
+ROUND_S, BUSY_RATIO = 1.0, 0.6
+TRAINED_S = 6.0
+
+TRAINING = """
+import sys, time
+from trainer_hooks import phase, step
+
+origin_s, round_s, busy_s, until_s = map(float, sys.argv[1:])
+while (now_s := time.monotonic()) < until_s:
+    at_s = (now_s - origin_s) % round_s
+    with phase("train_step" if at_s < busy_s else "input_wait"):
+        time.sleep(busy_s - at_s if at_s < busy_s else round_s - at_s)
+    step(samples=1)
+"""
+"""Computes while the instance is busy, waits for its input while it is idle: as the wave has it."""
+
+
+class Trained:
+    """What was said of a machine on which one of two instances was trained on."""
+
+    def __init__(self, folder: Path, library: Path) -> None:
+        self.folder = folder
+        self.fake = fake = FakeNvml(folder / "gpus", gpus=2)
+        self.whole, self.cut = fake.uuid(1), fake.uuid(0)
+        self.beside, self.used = fake.cut(0, 2)
+        for part in (0, 1):
+            fake.part_wave(0, part, period_s=ROUND_S, busy_ratio=BUSY_RATIO)
+        environ = fake_env(folder / "gpus", library)
+        # It is there before the daemon: whatever lists processes names it from the start.
+        training = self._start_training(environ)
+        with RunningDaemon(folder, "--period", "0.5", environ=environ) as daemon:
+            self.began_s = time.monotonic()
+            assert training.wait(60) == 0
+            self.ended_s = time.monotonic()
+            fake.end(training.pid)
+            wait_until(lambda: self.gpu(daemon.report(), self.used)["pending_seconds"] == 0.0)
+            self.report, self.metrics = daemon.report(), daemon.metrics()
+        fake.close()
+
+    def _start_training(self, environ: dict[str, str]) -> subprocess.Popen[bytes]:
+        until_s = time.monotonic() + TRAINED_S
+        numbers = (self.fake.control.origin_ns / 1e9, ROUND_S, ROUND_S * BUSY_RATIO, until_s)
+        training = subprocess.Popen(
+            [sys.executable, "-c", TRAINING, *map(repr, numbers)],
+            env={**environ, "GPUMON_RUN": "train", "GPUMON_RUNTIME_DIR": str(self.folder / "run")},
+        )
+        self.fake.run(0, training.pid, part=1)
+        return training
+
+    @staticmethod
+    def gpu(report: dict[str, Any], uuid: str) -> dict[str, Any]:
+        found: dict[str, Any] = next(gpu for gpu in report["gpus"] if gpu["uuid"] == uuid)
+        return found
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, fake_library: Path) -> Trained:
+    return Trained(tmp_path_factory.mktemp("mig"), fake_library.parent)
+
+
+class TestATrainingOnAnInstance:
+    def test_counts_for_that_instance_alone(self, trained: Trained) -> None:
+        (run,) = trained.report["runs"]
+
+        assert run["gpus"] == [trained.used]
+
+    def test_lost_there_what_it_waited_for_its_input(self, trained: Trained) -> None:
+        used = trained.gpu(trained.report, trained.used)
+
+        watched_s = trained.ended_s - trained.began_s
+        waited_s = (1 - BUSY_RATIO) * watched_s
+        assert used["idle_by_cause"]["input_wait"] == pytest.approx(waited_s, abs=0.8)
+        assert used["starved_seconds"] == pytest.approx(waited_s, abs=0.8)
+        assert used["busy_seconds"] / used["observed_seconds"] == pytest.approx(BUSY_RATIO, abs=0.1)
+
+    def test_says_nothing_of_the_instance_beside_it(self, trained: Trained) -> None:
+        beside = trained.gpu(trained.report, trained.beside)
+
+        assert beside["busy_seconds"] > 1.0
+        assert beside["starved_seconds"] == beside["suspected_seconds"] == 0.0
+        assert beside["idle_by_cause"].get("input_wait", 0.0) == 0.0
+
+    def test_leaves_the_gpu_that_is_cut_unknown(self, trained: Trained) -> None:
+        cut = trained.gpu(trained.report, trained.cut)
+
+        assert cut["observed_seconds"] == cut["idle_seconds"] == 0.0
+        assert f'gpumon_gpu_power_watts{{uuid="{trained.cut}"}}' in trained.metrics
+        assert f'gpumon_gpu_utilization_ratio{{uuid="{trained.cut}"}}' not in trained.metrics
+        assert f'gpumon_gpu_utilization_ratio{{uuid="{trained.used}"}}' in trained.metrics
