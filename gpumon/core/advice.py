@@ -160,7 +160,7 @@ def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice
     unused = [
         gpu
         for gpu in judged(gpus)
-        if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.error is None
+        if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.error is None and gpu.listed
     ]
     if not unused:
         return None

@@ -54,6 +54,7 @@ class GpuReport:
         mig_enabled: Whether it is cut into MIG instances, and they do the work.
         parent_uuid: The GPU that this MIG instance is a part of; ``None`` for a GPU.
         mig_index: Which of its instances; ``None`` for a GPU.
+        listed: Whether it is still there: a GPU may be taken out, an instance destroyed.
     """
 
     index: int
@@ -66,6 +67,7 @@ class GpuReport:
     mig_enabled: bool = False
     parent_uuid: str | None = None
     mig_index: int | None = None
+    listed: bool = True
 
     @property
     def label(self) -> str:

@@ -110,6 +110,7 @@ def _encode_gpu(gpu: GpuReport, origin_ns: int) -> dict[str, Any]:
         "mig_enabled": gpu.mig_enabled,
         "parent_uuid": _text_or_none(gpu.parent_uuid),
         "mig_index": gpu.mig_index,
+        "listed": gpu.listed,
     }
 
 
@@ -222,6 +223,7 @@ def _decode_gpu(gpu: Mapping[str, Any]) -> GpuReport:
         mig_enabled=bool(gpu.get("mig_enabled", False)),
         parent_uuid=_text_or_none(gpu.get("parent_uuid")),
         mig_index=None if gpu.get("mig_index") is None else int(gpu["mig_index"]),
+        listed=bool(gpu.get("listed", True)),
     )
 
 

@@ -37,6 +37,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = _NO_COUNTS
             mig_enabled=gpu.device.mig_enabled,
             parent_uuid=gpu.device.parent_uuid,
             mig_index=gpu.device.mig_index,
+            listed=gpu.listed,
         )
         for gpu in state.gpus
     )
@@ -84,6 +85,8 @@ def _notes(state: MonitorState) -> Iterator[str]:
     for gpu in state.gpus:
         if gpu.error is not None:
             yield f"GPU {gpu.device.label}: {gpu.error}"
+        elif not gpu.listed:
+            yield f"GPU {gpu.device.label} ({gpu.device.uuid}) is no longer there."
     for collector in state.collectors:
         note = refusal_note(collector)
         if note is None and not state.gpus and not collector.success and collector.message:

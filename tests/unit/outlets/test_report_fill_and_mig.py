@@ -155,6 +155,19 @@ class TestAGpuCutByMig:
         assert "MIG is on: its instances are below. GPU 0, NVIDIA A40: in use for 50.0 s" in said
 
 
+class TestAnInstanceThatIsNoLongerThere:
+    def test_keeps_its_time_and_is_not_offered_work(self) -> None:
+        gone = replace(part(0, 97.0), listed=False)
+        unused = replace(part(1, 5.0), listed=False)
+        one = report(PARENT, gone, unused)
+
+        assert one.advice == ()
+        assert "GPU 0:0, NVIDIA A40: in use for 97.0 s" in text(one)
+        assert [gpu.listed for gpu in decode_report(encode_report(one)).gpus] == [
+            True, False, False,
+        ]  # fmt: skip
+
+
 class TestAnInstanceThatDoesNotTell:
     def test_is_unknown_and_not_idle(self) -> None:
         one = report(PARENT, part(0), part(1))

@@ -142,3 +142,13 @@ class TestMigInstances:
         assert [gpu.label for gpu in report.gpus] == ["0", "0:0", "0:1", "1"]
         assert [one.cause for one in report.advice] == [UNDER_FILLED]
         assert found(report)[0].startswith("GPU 0:1 is busy 97 %")
+
+    def test_are_said_to_be_gone_where_they_are(self) -> None:
+        parent = Device(uuid="GPU-0", index=0, mig_enabled=True)
+        part = Device(uuid="MIG-0", index=0, parent_uuid="GPU-0", mig_index=0)
+        before = watched([GpuSample(parent)] * 5, seconds_of(5, device=part, sm_active=0.9))
+        gone = before[-1].gpus[1]._replace(listed=False, present=False)
+
+        report = report_of(before[-1]._replace(gpus=(before[-1].gpus[0], gone)))
+
+        assert report.notes == ("GPU 0:0 (MIG-0) is no longer there.",)
