@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gpumon.cli import serve
@@ -11,6 +13,8 @@ from gpumon.cli.open_source import open_source
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NVML_FIELDS, NvmlOptions, nvml_options
 from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.control import FakeNvml
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def options_of(*words: str) -> NvmlOptions:
@@ -52,6 +56,16 @@ class TestTheOptions:
         for field in NVML_FIELDS:
             listed = on if field.opt_in else off
             assert (field.name in listed) == (field.name != "utilization")
+
+    def test_are_documented_field_by_field(self) -> None:
+        document = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+        rows = [line for line in document.splitlines() if line.startswith("| `")]
+
+        for field in NVML_FIELDS:
+            (row,) = [row for row in rows if f"`{field.name}`" in row.split("|")[1]]
+            assert ("only with `--nvml-on`" in row) == field.opt_in
+            every = {0.0: "each tick", None: "as they happen"}.get(field.period_s)
+            assert (every or f"{field.period_s:g} s") in row
 
 
 class TestWordsThatMakeNoSense:
