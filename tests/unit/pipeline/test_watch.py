@@ -1,0 +1,128 @@
+"""Specification of a watch on this machine: each tick, and what the rings said after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
+from gpumon.core.recording_codec import RecordingHeader
+from gpumon.core.units import NS_PER_S
+from gpumon.errors import SourceUnavailableError
+from gpumon.outlets.recording import RecordingWriter
+from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.replay import advanced, replayed_report
+from gpumon.pipeline.report_desk import ReportDesk
+from gpumon.pipeline.watch import MachineWatch
+from gpumon.sources.phase_rings import PhaseRingReader, leave_alone
+from gpumon.sources.protocols import GpuSource
+from gpumon.sources.recording import RecordingFile
+from gpumon.sources.simulated import SimulatedSource
+from gpumon.sources.system_clock import SystemClock
+from tests.builders_ring import BOOT_ID, WrittenRing, held_by_a_process, now, run_facts
+
+PERIOD_NS = NS_PER_S // 10
+WAIT, STEP = (PHASE_NUMBER[p] for p in (TrainingPhase.INPUT_WAIT, TrainingPhase.TRAIN_STEP))
+
+
+def facts() -> MonitorFacts:
+    return MonitorFacts(
+        source="simulated:flat",
+        source_kind="simulated",
+        simulated=True,
+        period_ns=PERIOD_NS,
+        boot_id=BOOT_ID,
+        started_wall_time_s=1_700_000_000.0,
+    )
+
+
+def flat() -> GpuSource:
+    return SimulatedSource("flat", SystemClock())
+
+
+def no_driver() -> GpuSource:
+    raise SourceUnavailableError("libnvidia-ml.so.1 was not found")
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[MachineWatch]:
+    rings = PhaseRingReader([tmp_path], boot_id=BOOT_ID)
+    watch = MachineWatch(flat, rings, facts(), SystemClock())
+    yield watch
+    watch.close()
+
+
+class TestAWatchOnTheMachine:
+    def test_reads_the_rings_after_the_source(self, tmp_path: Path, watch: MachineWatch) -> None:
+        WrittenRing(tmp_path)
+
+        moment = watch.next_moment()
+
+        (ring,) = moment.rings.rings
+        assert moment.tick.frames[0].taken_at_ns < ring.read_at_ns
+
+    def test_shows_its_states_as_they_are(self, watch: MachineWatch) -> None:
+        state = advanced(Monitor(watch.facts), watch.next_moment())
+
+        assert watch.shown(state) is watch.left(state) is state
+        assert watch.collectors() == ()
+
+    def test_insists_on_a_source(self, tmp_path: Path) -> None:
+        rings = PhaseRingReader([tmp_path], boot_id=BOOT_ID)
+        watch = MachineWatch(no_driver, rings, facts(), SystemClock())
+
+        with pytest.raises(SourceUnavailableError, match="was not found"):
+            watch.insist()
+        watch.close()
+
+    def test_asks_living_runs_for_their_newest_counts(
+        self, tmp_path: Path, watch: MachineWatch
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        with held_by_a_process(ring.path) as pid:
+            watch.next_moment()
+            ring.writer.step(steps=3)
+            assert watch.newest_counts()[pid].steps == 3
+
+
+class TestARecordingOfARealRing:
+    def test_gives_the_live_report_to_the_last_digit(
+        self, tmp_path: Path, watch: MachineWatch
+    ) -> None:
+        ring = WrittenRing(tmp_path, replace(run_facts(), gpus=("0",)))
+        monitor, desk = Monitor(watch.facts), ReportDesk()
+        header = RecordingHeader(
+            version="0.1.0", source=watch.facts.source, simulated=True, boot_id=BOOT_ID,
+            started_wall_time_s=watch.facts.started_wall_time_s, started_ns=now(),
+            period_ns=PERIOD_NS,
+        )  # fmt: skip
+        path = tmp_path / "training.gpumon"
+        with held_by_a_process(ring.path), RecordingWriter(path) as writer:
+            for _ in range(7):
+                for phase in (WAIT, STEP) * 20:
+                    ring.writer.enter(phase)
+                ring.writer.step(samples=32)
+                moment = watch.next_moment()
+                writer.keep(moment, header)
+                desk.follow(advanced(monitor, moment))
+
+        with RecordingFile(path) as recording:
+            replayed = replayed_report(recording)
+
+        live = desk.report()
+        assert live is not None
+        assert (live.runs[0].steps, len(live.gpus[0].totals.idle_ns) > 0) == (7, True)
+        assert replace(replayed, source=live.source, replayed=False) == live
+
+
+class TestARingThatEndedLongAgo:
+    def test_is_left_to_the_daemon_by_who_only_looks_on(self, tmp_path: Path) -> None:
+        ring = WrittenRing(tmp_path)
+        reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID, keep_ended_ns=0, unlink=leave_alone)
+
+        assert reader.read(now()).rings == ()
+        assert ring.path.exists()
+        assert reader.read(now()).rejected == 0
