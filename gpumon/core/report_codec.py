@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final
 
 from gpumon.core.fill_codec import decode_fill, encode_fill
 from gpumon.core.intervals import Interval
-from gpumon.core.job_balance import JobBalance, balances
+from gpumon.core.job_balance import balances
 from gpumon.core.label_text import label_text
-from gpumon.core.phase import CAUSES, IdleCause, phase_named
-from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, Report, RunReport
+from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, Report
+from gpumon.core.run_report_codec import decode_run, encode_run, read_ns, read_ratio
 from gpumon.core.totals import GapTotals, GpuTotals
-from gpumon.core.units import nanoseconds, seconds
+from gpumon.core.units import seconds
 from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
 from gpumon.errors import UsageError
 
@@ -39,7 +39,7 @@ def encode_report(report: Report) -> dict[str, Any]:
         "skipped_lines": report.skipped_lines,
         "notes": [label_text(note, _MAX_TEXT) for note in report.notes],
         "gpus": [_encode_gpu(gpu, report.origin_ns) for gpu in report.gpus],
-        "runs": [_encode_run(run, job_balances.get(run.job)) for run in report.runs],
+        "runs": [encode_run(run, job_balances.get(run.job)) for run in report.runs],
         "advice": [_encode_advice(advice) for advice in report.advice],
     }
 
@@ -130,34 +130,6 @@ def _encode_gaps(gaps: GapTotals) -> dict[str, Any]:
     }
 
 
-def _encode_run(run: RunReport, balance: JobBalance | None) -> dict[str, Any]:
-    return {
-        "run": label_text(run.run),
-        "job": label_text(run.job),
-        "rank": run.rank,
-        "pid": run.pid,
-        "framework": label_text(run.framework),
-        "steps": run.steps,
-        "gpus": [label_text(uuid) for uuid in run.gpu_uuids],
-        "wall_seconds": seconds(run.wall_ns),
-        "phase_seconds": {phase.value: seconds(ns) for phase, ns in run.phase_ns.items()},
-        "loader": {label_text(name): _plain(fact) for name, fact in run.loader.items()},
-        "callback_seconds": {label_text(name): seconds(ns) for name, ns in run.callback_ns.items()},
-        "step_seconds": None if run.step_ns is None else seconds(run.step_ns),
-        "shares": _encode_ratios(run.shares),
-        "ratio_changes": run.ratio_changes,
-        "step_busy_ratios": _encode_ratios(run.step_busy_ratios),
-        # Of all GPUs of its job, since the ratios last changed; not read back, for they follow.
-        "skew_ratio": None if balance is None else balance.skew_ratio,
-        "levelled_ratios": _encode_ratios(balance.levelled_ratios or {}) if balance else {},
-        "alive": run.alive,
-    }
-
-
-def _encode_ratios(ratios: Mapping[str, float]) -> dict[str, float]:
-    return {label_text(uuid): ratio for uuid, ratio in ratios.items()}
-
-
 def _encode_advice(advice: Advice) -> dict[str, Any]:
     return {
         "cause": advice.cause,
@@ -176,37 +148,37 @@ def _decoded(document: Mapping[str, Any]) -> Report:
         replayed=bool(document.get("replayed", False)),
         started_at=None if started_at is None else str(started_at),
         origin_ns=0,
-        observed_ns=_ns(document["observed_seconds"]),
-        period_ns=_ns(document["period_seconds"]),
+        observed_ns=read_ns(document["observed_seconds"]),
+        period_ns=read_ns(document["period_seconds"]),
         skipped_lines=int(document["skipped_lines"]),
         gpus=tuple(_decode_gpu(gpu) for gpu in document["gpus"]),
-        runs=tuple(_decode_run(run) for run in document["runs"]),
+        runs=tuple(decode_run(run) for run in document["runs"]),
         advice=tuple(_decode_advice(advice) for advice in document["advice"]),
         notes=tuple(str(note) for note in document.get("notes", ())),
     )
 
 
 def _decode_gpu(gpu: Mapping[str, Any]) -> GpuReport:
-    causes = {IdleCause(name): _ns(value) for name, value in gpu["idle_by_cause"].items()}
+    causes = {IdleCause(name): read_ns(value) for name, value in gpu["idle_by_cause"].items()}
     totals = GpuTotals(
-        observed_ns=_ns(gpu["observed_seconds"]),
-        busy_ns=_ns(gpu["busy_seconds"]),
+        observed_ns=read_ns(gpu["observed_seconds"]),
+        busy_ns=read_ns(gpu["busy_seconds"]),
         idle_ns={cause: idle_ns for cause, idle_ns in causes.items() if idle_ns},
-        pending_ns=_ns(gpu["pending_seconds"]),
-        in_use_ns=_ns(gpu["in_use_seconds"]),
-        in_use_busy_ns=_ns(gpu["in_use_busy_seconds"]),
-        suspected_ns=_ns(gpu["suspected_seconds"]),
-        resolved_ns=_ns(gpu["resolved_seconds"]),
-        inferred_ns=_ns(gpu["inferred_seconds"]),
+        pending_ns=read_ns(gpu["pending_seconds"]),
+        in_use_ns=read_ns(gpu["in_use_seconds"]),
+        in_use_busy_ns=read_ns(gpu["in_use_busy_seconds"]),
+        suspected_ns=read_ns(gpu["suspected_seconds"]),
+        resolved_ns=read_ns(gpu["resolved_seconds"]),
+        inferred_ns=read_ns(gpu["inferred_seconds"]),
         input_wait_by_reason_ns={
-            str(reason): _ns(value) for reason, value in gpu["input_wait_by_reason"].items()
+            str(reason): read_ns(value) for reason, value in gpu["input_wait_by_reason"].items()
         },
-        hidden_input_wait_ns=_ns(gpu.get("hidden_input_wait_seconds", 0.0)),
-        low_ns=_ns(gpu.get("low_seconds", 0.0)),
-        high_ns=_ns(gpu.get("high_seconds", 0.0)),
+        hidden_input_wait_ns=read_ns(gpu.get("hidden_input_wait_seconds", 0.0)),
+        low_ns=read_ns(gpu.get("low_seconds", 0.0)),
+        high_ns=read_ns(gpu.get("high_seconds", 0.0)),
         gaps=_decode_gaps(gpu["gaps"]),
         starved_intervals=tuple(
-            Interval(_ns(start), _ns(end)) for start, end in gpu["starved_intervals"]
+            Interval(read_ns(start), read_ns(end)) for start, end in gpu["starved_intervals"]
         ),
         merged_intervals=int(gpu.get("merged_intervals", 0)),
         episodes=int(gpu.get("episodes", 0)),
@@ -234,9 +206,9 @@ def _decode_verdict(gpu: Mapping[str, Any]) -> Verdict:
         severity=Severity(gpu["severity"]),
         pattern=Pattern(gpu["pattern"]),
         main_cause=None if main_cause is None else IdleCause(main_cause),
-        lost_ratio=_ratio(gpu.get("lost_ratio", 0.0)) if in_use else None,
-        starved_ratio=_ratio(gpu["starved_ratio"]) if in_use else None,
-        coverage_ratio=_ratio(gpu["coverage_ratio"]) if in_use else None,
+        lost_ratio=read_ratio(gpu.get("lost_ratio", 0.0)) if in_use else None,
+        starved_ratio=read_ratio(gpu["starved_ratio"]) if in_use else None,
+        coverage_ratio=read_ratio(gpu["coverage_ratio"]) if in_use else None,
     )
 
 
@@ -244,38 +216,11 @@ def _decode_gaps(gaps: Mapping[str, Any]) -> GapTotals:
     count = int(gaps["count"])
     return GapTotals(
         count=count,
-        total_ns=_ns(gaps["total_seconds"]),
-        longest_ns=_ns(gaps["longest_seconds"]),
-        p50_ns=_ns(gaps["p50_seconds"]) if count else None,
-        p95_ns=_ns(gaps["p95_seconds"]) if count else None,
+        total_ns=read_ns(gaps["total_seconds"]),
+        longest_ns=read_ns(gaps["longest_seconds"]),
+        p50_ns=read_ns(gaps["p50_seconds"]) if count else None,
+        p95_ns=read_ns(gaps["p95_seconds"]) if count else None,
     )
-
-
-def _decode_run(run: Mapping[str, Any]) -> RunReport:
-    return RunReport(
-        run=str(run["run"]),
-        job=str(run["job"]),
-        rank=int(run["rank"]),
-        pid=int(run["pid"]),
-        framework=str(run["framework"]),
-        steps=int(run["steps"]),
-        gpu_uuids=tuple(str(uuid) for uuid in run["gpus"]),
-        wall_ns=_ns(run["wall_seconds"]),
-        phase_ns={phase_named(name): _ns(value) for name, value in run["phase_seconds"].items()},
-        loader=dict(run.get("loader", {})),
-        callback_ns={
-            str(name): _ns(value) for name, value in run.get("callback_seconds", {}).items()
-        },
-        step_ns=None if run.get("step_seconds") is None else _ns(run["step_seconds"]),
-        shares=_decode_ratios(run.get("shares", {})),
-        ratio_changes=int(run.get("ratio_changes", 0)),
-        step_busy_ratios=_decode_ratios(run.get("step_busy_ratios", {})),
-        alive=None if run.get("alive") is None else bool(run["alive"]),
-    )
-
-
-def _decode_ratios(ratios: Mapping[str, object]) -> dict[str, float]:
-    return {str(uuid): _ratio(ratio) for uuid, ratio in ratios.items()}
 
 
 def _decode_advice(advice: Mapping[str, Any]) -> Advice:
@@ -292,23 +237,5 @@ def _advice_cause(name: object) -> str:
     return UNDER_FILLED if name == UNDER_FILLED else IdleCause(name).value
 
 
-def _ns(duration_s: object) -> int:
-    if isinstance(duration_s, bool) or not isinstance(duration_s, (int, float)):
-        raise TypeError(f"{duration_s!r} is not a number of seconds")
-    return nanoseconds(float(duration_s))
-
-
-def _ratio(raw: object) -> float:
-    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not math.isfinite(raw):
-        raise ValueError(f"{raw!r} is not a ratio")
-    return float(raw)
-
-
 def _text_or_none(raw: str | None) -> str | None:
     return None if raw is None else label_text(raw)
-
-
-def _plain(fact: object) -> str | int | float | bool | None:
-    if isinstance(fact, float):
-        return fact if math.isfinite(fact) else None
-    return fact if isinstance(fact, (bool, int)) or fact is None else label_text(fact)
