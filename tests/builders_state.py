@@ -124,8 +124,8 @@ def detailed_gpu(**changes: Any) -> GpuState:
         tensor_active_ratio=0.125,
         memory_bandwidth_ratio=0.375,
     )
-    latest = gpu.latest._replace(details=details, activity=activity, xid_errors=((31, 2), (79, 1)))
-    return gpu._replace(latest=latest)._replace(**changes)
+    latest = gpu.latest._replace(details=details, activity=activity)
+    return gpu._replace(latest=latest, xid_errors=((31, 2), (79, 1)))._replace(**changes)
 
 
 def healthy_gpu(**changes: Any) -> GpuState:

@@ -18,12 +18,10 @@ def board_document(gpu: GpuState) -> dict[str, Any]:
         answer any more; how many errors there were by XID, as text.
     """
     latest = gpu.latest if gpu.present else None
-    if latest is None:
-        return {"details": None, "activity": None, "xid_errors": {}}
     return {
-        "details": _fields_of(latest.details),
-        "activity": _fields_of(latest.activity),
-        "xid_errors": {str(xid): count for xid, count in latest.xid_errors},
+        "details": None if latest is None else _fields_of(latest.details),
+        "activity": None if latest is None else _fields_of(latest.activity),
+        "xid_errors": {str(xid): count for xid, count in gpu.xid_errors},
     }
 
 

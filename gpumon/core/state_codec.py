@@ -24,9 +24,6 @@ STATE_SCHEMA: Final = "gpumon.state/1"
 # Looking an enumeration's value up costs more than a dictionary does, and this runs in each tick.
 _CAUSE_NAMES: Final = {cause: cause.value for cause in CAUSES}
 _PHASE_NAMES: Final = {phase: phase.value for phase in PHASES}
-_DETAILS: Final = GpuSample._fields.index("details")
-"""From here on a sample has what a board says every few seconds, and what it counts."""
-
 _MARK: Final = "\x01"
 _MARK_IN_TEXT: Final = '"\\u0001":0'
 """No text from outside has control characters left, so it stands nowhere else."""
@@ -86,7 +83,11 @@ class StateTexts:
 
     def _board(self, gpu: GpuState) -> str:
         latest = gpu.latest if gpu.present else None
-        told = (None, None, ()) if latest is None else latest[_DETAILS:]
+        told = (
+            (None, None, gpu.xid_errors)
+            if latest is None
+            else (latest.details, latest.activity, gpu.xid_errors)
+        )
         kept = self._boards.get(gpu.device.uuid)
         if kept is not None and told == kept[0]:  # tuples look for identity first
             return kept[1]

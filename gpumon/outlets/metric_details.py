@@ -1,7 +1,7 @@
 """Readers of what a board says every few seconds, of its activity, and of its errors.
 
-All of it is of *now*: it goes with the GPU, and there is none of a field that
-the board does not answer.
+All of it but the errors is of *now*: it goes with the GPU, and there is none of
+a field that the board does not answer.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ def _ecc_errors(view: MetricView) -> Iterator[Row]:
 
 
 def _xid_errors(view: MetricView) -> Iterator[Row]:
-    for gpu in view.gpus_present():
-        if gpu.latest is not None:
-            errors = gpu.latest.xid_errors[:MAX_XIDS]
+    # Of a lost GPU, too: its last error is often why it is lost.
+    for gpu in () if view.selection is None else view.selection.gpus:
+        if gpu.listed:
+            errors = gpu.xid_errors[:MAX_XIDS]
             yield from (((gpu.device.uuid, xid), count) for xid, count in errors)
 
 

@@ -59,8 +59,8 @@ class LabelBudget:
         """What of this state may become series."""
         runs = sorted(state.runs, key=lambda run: not run.alive)
         for gpu in state.gpus:
-            if gpu.latest is not None and len(gpu.latest.xid_errors) > MAX_XIDS:
-                self._dropped[_XIDS] += len(gpu.latest.xid_errors) - MAX_XIDS
+            if len(gpu.xid_errors) > MAX_XIDS:
+                self._dropped[_XIDS] += len(gpu.xid_errors) - MAX_XIDS
         return Selection(
             state=state,
             gpus=self._keep("gpumon_gpu", state.gpus, lambda gpu: gpu.device.uuid),

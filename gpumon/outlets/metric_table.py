@@ -214,8 +214,9 @@ between 0 and 1, and whatever accumulates is a counter that the daemon integrate
 `rate()` on the counters, never an average of the gauges.
 
 A field that a device cannot answer has no series. When a GPU stops answering, its series are
-withdrawn within two periods; only `gpumon_last_sample_timestamp_seconds` stays. While the driver
-as a whole hangs, the counters stay as they are and the gauges go.
+withdrawn within two periods; only `gpumon_last_sample_timestamp_seconds` stays, and
+`gpumon_gpu_xid_errors_total`, whose last error is often why. While the driver as a whole hangs, the
+counters stay as they are and the gauges go.
 
 At every instant `busy + sum(idle by cause) + pending = observed`. The GPU key is `uuid`; names come
 from `gpumon_gpu_info`:

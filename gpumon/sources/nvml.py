@@ -251,7 +251,8 @@ class NvmlSource:
             self._reopening.was_read()
         self._trouble = next(inventory.troubles(library), None)
         self._call_seconds, self._call_counts = library.call_seconds(), library.call_counts()
-        due_ns = [one.refresh_at_ns for one in (*inventory.gpus, *inventory.instances)]
+        due_ns = [gpu.refresh_at_ns for gpu in inventory.gpus]
+        due_ns += [instance.refresh_at_ns for instance in inventory.instances]
         self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + NS_PER_S // 2)
 
     def _measure_links(self, now_ns: int) -> None:

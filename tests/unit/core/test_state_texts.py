@@ -43,12 +43,15 @@ class TestABoard:
         [
             starved_gpu(),
             starved_gpu(latest=None),
-            detailed_gpu(present=False, error="GPU is lost"),
+            detailed_gpu(present=False, error="GPU is lost", xid_errors=()),
         ],
         ids=["does not know", "was never read", "is gone"],
     )
     def test_has_neither_details_nor_activity_where_it(self, gpu: GpuState) -> None:
         assert told_of(gpu) == {"details": None, "activity": None, "xid_errors": {}}
+
+    def test_keeps_its_errors_when_it_is_gone(self) -> None:
+        assert told_of(detailed_gpu(present=False))["xid_errors"] == {"31": 2, "79": 1}
 
     def test_that_says_what_is_no_number_says_nothing_there(self) -> None:
         latest = detailed_gpu().latest
@@ -108,7 +111,7 @@ class TestTheTexts:
     def test_follow_what_a_board_says_anew(self) -> None:
         texts = StateTexts()
         texts.encode(DETAILED, pid=1, address=None)
-        newer = monitor_state(gpus=(with_latest(xid_errors=((79, 9),)), healthy_gpu()))
+        newer = monitor_state(gpus=(detailed_gpu(xid_errors=((79, 9),)), healthy_gpu()))
 
         told = json.loads(texts.encode(newer, pid=1, address=None))["gpus"][0]
 

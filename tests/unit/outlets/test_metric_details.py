@@ -64,26 +64,6 @@ class TestThrottling:
         assert of(self.NAME, scraped(monitor_state(gpus=(silent,)))) == {}
 
 
-class TestDetails:
-    def test_of_a_board_that_answers_none_have_no_series(self) -> None:
-        silent = with_latest(
-            details=GpuDetails(read_at_ns=1), activity=ActivitySample(1, 2), xid_errors=()
-        )
-        for gpu in (silent, healthy_gpu()):
-            lines = scraped(monitor_state(gpus=(gpu,)))
-
-            assert [name for name in DETAIL_READERS if of(name, lines)] == []
-
-    @pytest.mark.parametrize("name", sorted(DETAIL_READERS))
-    def test_go_with_the_gpu(self, name: str) -> None:
-        well = monitor_state(gpus=(detailed_gpu(),))
-        lost = monitor_state(gpus=(detailed_gpu(present=False, error="GPU is lost"),))
-
-        assert of(name, scraped(well)) != {}
-        assert of(name, scraped(lost)) == {}
-        assert of(name, scraped(well, later_s=3)) == {}
-
-
 class TestXidErrors:
     NAME = "gpumon_gpu_xid_errors_total"
 
@@ -96,13 +76,39 @@ class TestXidErrors:
         }
 
     def test_are_capped_and_those_left_out_counted_once_a_tick(self) -> None:
-        many = with_latest(xid_errors=tuple((xid, 1) for xid in range(MAX_XIDS + 5)))
+        many = detailed_gpu(xid_errors=tuple((xid, 1) for xid in range(MAX_XIDS + 5)))
 
         lines = scraped(monitor_state(gpus=(many,)), ticks=3)
 
         assert len(of(self.NAME, lines)) == MAX_XIDS
         dropped = of("gpumon_label_sets_dropped_total", lines)
         assert dropped[f'{{family="{self.NAME}"}}'] == 3 * 5
+
+    def test_stay_where_the_gpu_is_lost_and_go_where_it_was_taken_out(self) -> None:
+        lost = detailed_gpu(present=False, error="GPU is lost")
+
+        assert len(of(self.NAME, scraped(monitor_state(gpus=(lost,))))) == 2
+        taken_out = monitor_state(gpus=(lost._replace(listed=False),))
+        assert of(self.NAME, scraped(taken_out)) == {}
+
+
+class TestDetails:
+    def test_of_a_board_that_answers_none_have_no_series(self) -> None:
+        silent = with_latest(details=GpuDetails(read_at_ns=1), activity=ActivitySample(1, 2))
+        silent = silent._replace(xid_errors=())
+        for gpu in (silent, healthy_gpu()):
+            lines = scraped(monitor_state(gpus=(gpu,)))
+
+            assert [name for name in DETAIL_READERS if of(name, lines)] == []
+
+    @pytest.mark.parametrize("name", sorted(set(DETAIL_READERS) - {TestXidErrors.NAME}))
+    def test_go_with_the_gpu(self, name: str) -> None:
+        well = monitor_state(gpus=(detailed_gpu(),))
+        lost = monitor_state(gpus=(detailed_gpu(present=False, error="GPU is lost"),))
+
+        assert of(name, scraped(well)) != {}
+        assert of(name, scraped(lost)) == {}
+        assert of(name, scraped(well, later_s=3)) == {}
 
 
 class TestCallsOfTheDriver:
