@@ -219,8 +219,6 @@ class MigInstance:
         """What is said of it in a tick in which its GPU could not be read."""
         self._failed_at_ns = now_ns
         self._activity = self._utilization_ratio = None
-        if self._gpm is not None:
-            self._gpm.restart()
         return GpuSample(device=self.device, error=self.parent.failed_sample(now_ns).error)
 
     # -- now and then ----------------------------------------------------------
