@@ -103,6 +103,18 @@ class TestAnInstanceThatIsDestroyed:
         assert [one.device.uuid for one in kept.gpus] == ["GPU-0", "MIG-a", "GPU-1"]
         assert [one.device.uuid for one in machine.second(WHOLE, OTHER).gpus] == ["GPU-0", "GPU-1"]
 
+    def test_takes_no_error_back_when_it_is_forgotten(self) -> None:
+        machine = Machine()
+        machine.second(WHOLE, PART)
+        refused = machine.second(WHOLE, PART, level=1.5).collectors[0].errors_total
+        machine.second(WHOLE)
+        machine.now_ns += KEEP_UNLISTED_NS
+
+        state = machine.second(WHOLE)
+
+        assert [one.device.uuid for one in state.gpus] == ["GPU-0"]
+        assert state.collectors[0].errors_total == refused == 1
+
     def test_leaves_nothing_behind_however_often_others_are_made_in_its_place(self) -> None:
         machine = Machine()
         for number in range(200):

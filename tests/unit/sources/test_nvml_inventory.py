@@ -98,6 +98,24 @@ class TestInstancesAtRunTime:
         assert (held, after) == (2 * 3, 2 * 3)
         assert fake_nvml.gpm_samples_held == 2 * 2
 
+    def test_take_no_refused_value_back_with_them(self, fake_nvml: FakeNvml, tell: Tell) -> None:
+        fake_nvml.cut(0, 1)
+        fake_nvml.part_wave(0, 0, period_s=1.0, busy_ratio=1.0)
+        fake_nvml.gpm(0, part=0, sm=1.5)
+        story = tell(period_s=TICK_S)
+        rejected = []
+        for _ in range(6):
+            story.tick()
+            rejected.append(story.frame.rejected if story.frame else 0)
+
+        fake_nvml.uncut(0)
+        for _ in range(20):
+            story.tick()
+            rejected.append(story.frame.rejected if story.frame else 0)
+
+        assert min(rejected) == 0
+        assert sum(rejected) == 6
+
     def test_leave_the_others_as_they_were(self, fake_nvml: FakeNvml, tell: Tell) -> None:
         first, second = fake_nvml.cut(0, 2)
         story = tell(period_s=TICK_S)
