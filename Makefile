@@ -4,6 +4,7 @@
 #   PYTHON=/usr/bin/python3 make test     another interpreter, for a .venv that is yet to be made
 #   make test ARGS='-k settling -x'       words for pytest (or for `gpumon demo`)
 #   make gpu GPU_PYTHON=/path/to/python3  the interpreter whose torch is to be used
+#   make gpu ARGS=--quick WHEELS=folder   only the capture, in two minutes, and pip asks nobody
 
 PYTHON ?= python3
 ARGS ?=
@@ -94,11 +95,11 @@ bench-hooks: tools .venv/.dev .venv-rivals/.dev ## what the hooks cost and see b
 soak: .venv/.dev ## minutes of load, with memory and descriptors watched
 	$(BIN)/python -m pytest -s -m soak $(ARGS)
 
-gpu: ## the tests that need an NVIDIA GPU, with the torch of GPU_PYTHON, .venv-torch or python3
-	@GPU_PYTHON="$(GPU_PYTHON)" $(PYTHON) tests/tools/run_gpu_tests.py $(ARGS)
+gpu: ## the tests that need an NVIDIA GPU, and a capture of what it does (torch or JAX of GPU_PYTHON)
+	@GPU_PYTHON="$(GPU_PYTHON)" WHEELS="$(WHEELS)" $(PYTHON) tests/tools/run_gpu_tests.py $(ARGS)
 
 gpu-multi: ## those that need two GPUs or more, with the TensorFlow and torch of GPU_PYTHON ("A B")
-	@GPU_PYTHON="$(GPU_PYTHON)" $(PYTHON) tests/tools/run_gpu_tests.py --multi $(ARGS)
+	@GPU_PYTHON="$(GPU_PYTHON)" WHEELS="$(WHEELS)" $(PYTHON) tests/tools/run_gpu_tests.py --multi $(ARGS)
 
 golden: .venv/.dev ## renew the golden files and the dashboard; read the diff before you commit it
 	$(BIN)/python -m grafana.generate

@@ -123,6 +123,69 @@ class TestTheInterpreter:
         assert run_gpu_tests.chosen_python() == str(python)
 
 
+class TestTheCapture:
+    def test_writes_what_one_board_does_and_why_the_rest_was_not_measured(
+        self, tmp_path: Path, with_gpus: dict[str, str]
+    ) -> None:
+        stubs = modules(tmp_path / "stubs", "torch", "keras")
+        words = ["--capture", "--limit", "12", "--into", str(tmp_path)]
+        words += ["--recordings", str(tmp_path)]
+
+        done = run(with_gpus, *words, GPU_PYTHON=sys.executable, PYTHONPATH=stubs)
+
+        assert done.returncode == 0, done.stdout + done.stderr
+        page = (tmp_path / "nvidia-h100-80gb-hbm3.md").read_text(encoding="utf-8")
+        assert "driver 580.95.05" in page
+        assert "| gpu_utilization | idle | 120 |" in page
+        assert "## Does reading slow a training down\n\nNot measured: there is no load" in page
+        assert (tmp_path / "nvidia-h100-80gb-hbm3.gpumon").stat().st_size > 100
+
+    def test_leaves_no_page_of_the_tests_own_gpus_among_the_measured_ones(
+        self, tmp_path: Path, with_gpus: dict[str, str]
+    ) -> None:
+        stubs = modules(tmp_path / "stubs", "torch", "keras")
+
+        done = run(with_gpus, "--quick", GPU_PYTHON=sys.executable, PYTHONPATH=stubs)
+
+        assert done.returncode == 3
+        assert "the GPUs are the tests' own" in done.stderr
+
+    def test_is_made_where_the_tests_cannot_be_run(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def refuse(python: str, frameworks: tuple[str, ...]) -> str:
+            raise run_gpu_tests.CannotRunError(".venv-gpu could not be made")
+
+        monkeypatch.setenv("PYTHONPATH", modules(tmp_path / "stubs", "torch"))
+        monkeypatch.setenv("GPU_PYTHON", sys.executable)
+        monkeypatch.setattr(run_gpu_tests, "with_all_needs", refuse)
+        asked: list[list[str]] = []
+
+        def capture(python: str, words: list[str], began_s: float) -> int:
+            asked.append(words)
+            return 0
+
+        monkeypatch.setattr(run_gpu_tests, "_capture", capture)
+
+        assert run_gpu_tests.run_single(["--into", "here"]) == 0
+        assert asked == [["--into", "here"]]
+        assert "its tests are left out" in capsys.readouterr().err
+        with pytest.raises(run_gpu_tests.CannotRunError):
+            run_gpu_tests.run_single(["-k", "settling"])
+
+
+class TestWheels:
+    def test_are_taken_from_the_folder_and_from_nowhere_else(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("WHEELS", raising=False)
+        usual = run_gpu_tests.install_words()
+        monkeypatch.setenv("WHEELS", str(tmp_path))
+
+        assert usual == []
+        assert run_gpu_tests.install_words() == ["--no-index", "--find-links", str(tmp_path)]
+
+
 class TestWhatTheInterpreterLacks:
     def test_is_installed_into_an_environment_that_sees_its_packages(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

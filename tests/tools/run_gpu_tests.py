@@ -1,11 +1,19 @@
 """Runs the tests that need an NVIDIA GPU (``make gpu``), with whichever torch is at hand.
 
-    python3 tests/tools/run_gpu_tests.py [--multi] [WORDS FOR PYTEST]
+    python3 tests/tools/run_gpu_tests.py [--quick | --capture] [--into FOLDER] [WORDS FOR PYTEST]
+    python3 tests/tools/run_gpu_tests.py --multi [WORDS FOR PYTEST]
+
+Then it captures what the first board really does (``board_capture``) into a page of
+``docs/measured`` and a recording, within ten minutes in all. ``--quick`` captures alone, in two
+minutes, ``--capture`` alone at full length; words for pytest mean that only tests are wanted.
 
 The interpreter is ``$GPU_PYTHON`` where that is set, else that of ``.venv-torch`` where
 it was made, else this one; it must have a torch for CUDA, which is not installed here:
 it has to suit the driver. What else the tests need and it lacks goes into ``.venv-gpu``,
-an environment that sees all packages of that interpreter.
+an environment that sees all packages of that interpreter; ``$WHEELS`` may name a folder of
+wheels, from which it is installed then, without any network. Where that cannot be had, the tests
+are left out and the capture is made all the same: it needs NVML's Python binding, and PyTorch or
+JAX for what is measured under load.
 
 ``--multi`` (``make gpu-multi``) runs those that need several GPUs, with TensorFlow or torch or
 both: ``$GPU_PYTHON`` may name several interpreters, one for each; without it those of
@@ -24,6 +32,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
@@ -56,6 +65,13 @@ NEEDS: Final = {
 """Modules that the tests import, and what pip calls them."""
 
 FRAMEWORKS: Final = ("tensorflow", "torch")
+COMPUTE: Final = ("torch", "jax")
+"""What the board is kept busy with; one is enough."""
+
+ALL_S: Final = 600.0
+"""What the tests and the capture may take together."""
+SPARE_S: Final = 30.0
+LONGEST_CAPTURE_S: Final = 420.0
 
 _LOOK: Final = """
 import json, sys
@@ -157,10 +173,16 @@ def _environment_around(python: str, folders: list[str], suffix: str) -> str:
         wanted = [NEEDS[name] for name in NEEDS if name in lacking]
         if wanted:
             print(f"Installing {', '.join(wanted)} into {environment.name} ...", flush=True)
-            _run(str(inside), "-m", "pip", "install", "-q", *wanted)
+            _run(str(inside), "-m", "pip", "install", "-q", *install_words(), *wanted)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         raise CannotRunError(f"{environment.name} could not be made: {error}") from error
     return str(inside)
+
+
+def install_words() -> list[str]:
+    """What makes pip take the wheels of ``$WHEELS``, and ask nobody."""
+    wheels = os.environ.get("WHEELS")
+    return ["--no-index", "--find-links", str(Path(wheels).absolute())] if wheels else []
 
 
 def _run(*words: str) -> None:
@@ -197,11 +219,50 @@ def _say(sentence: str, exit_code: int) -> int:
 
 
 def run_single(words: list[str]) -> int:
-    """The tests of one GPU; pytest's exit code."""
-    python = with_all_needs(chosen_python())
-    print(f"make gpu: with {python}", flush=True)
-    os.environ.setdefault("KERAS_BACKEND", "torch")
-    command = [python, "-m", "pytest", "-m", "gpu", "tests/gpu", *words]
+    """The tests of one GPU, then the capture; the worst exit code."""
+    began_s = time.monotonic()
+    ours, for_pytest = _sorted_words(words)
+    python = chosen_python()
+    lacking, _ = look_into(python, COMPUTE)
+    if lacking.issuperset(COMPUTE):
+        raise CannotRunError(
+            f"there is no torch in {python}, and no jax: name a Python that has one of them for "
+            "CUDA, as in make gpu GPU_PYTHON=/path/to/python3"
+        )
+    framework = "jax" if "torch" in lacking else "torch"
+    try:
+        python = with_all_needs(python, (framework,))
+    except CannotRunError as error:
+        if for_pytest or "pynvml" in lacking:
+            raise
+        print(f"make gpu: {error}: its tests are left out", file=sys.stderr, flush=True)
+        return _capture(python, ours, began_s)
+    code = 0
+    if not {"--quick", "--capture"}.intersection(ours):
+        print(f"make gpu: with {python}", flush=True)
+        os.environ.setdefault("KERAS_BACKEND", framework)
+        command = [python, "-m", "pytest", "-m", "gpu", "tests/gpu", *for_pytest]
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    return code if for_pytest else max(code, _capture(python, ours, began_s))
+
+
+def _sorted_words(words: list[str]) -> tuple[list[str], list[str]]:
+    """Those for the capture, and those for pytest."""
+    ours, rest = [], list(words)
+    while rest and rest[0] in ("--quick", "--capture", "--into", "--recordings", "--limit"):
+        count = 1 if rest[0] in ("--quick", "--capture") else 2
+        ours += rest[:count]
+        rest = rest[count:]
+    return ours, rest
+
+
+def _capture(python: str, words: list[str], began_s: float) -> int:
+    """What the first board does, with what is left of the time; the exit code."""
+    left_s = ALL_S - SPARE_S - (time.monotonic() - began_s)
+    told = [word for word in words if word != "--capture"]
+    if "--limit" not in told and "--quick" not in told:
+        told = ["--limit", f"{min(LONGEST_CAPTURE_S, left_s):.0f}", *told]
+    command = [python, "-m", "tests.tools.board_capture", *told]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 

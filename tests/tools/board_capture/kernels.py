@@ -12,8 +12,10 @@ from typing import Any, Final, Protocol
 from tests.tools.board_capture.profile_trace import MARK, kernel_spans
 
 FULL_SIDE: Final = 8192
-"""Of the matrices that fill the board: 1.1 TFLOP a product."""
+"""Of the matrices that fill the board: 1.1 TFLOP a product. Halved for a board that is slow."""
 CPU_SIDE: Final = 256
+_LONGEST_S: Final = 0.01
+"""A product takes no longer: a wave ends only when what is under way is done."""
 SMALL_SIDE: Final = 64
 _SMALL_IN_A_LAUNCH: Final = 200
 _SMALL_IN_A_STEP: Final = 50
@@ -80,6 +82,21 @@ def _made(make: Callable[[str], Kernels], device: str) -> Kernels | str:
         return f"{type(error).__name__}: {error}"
 
 
+def fitting_side(time_of: Callable[[int], float]) -> int:
+    """The longest side with which a product takes no longer than it may.
+
+    Args:
+        time_of: Makes matrices of that side, and times one product, in seconds.
+
+    >>> fitting_side(lambda side: 0.03 * (side / 8192) ** 3)
+    4096
+    """
+    side = FULL_SIDE
+    while side > CPU_SIDE and time_of(side) > _LONGEST_S:
+        side //= 2
+    return side
+
+
 class TorchKernels:
     """PyTorch."""
 
@@ -88,16 +105,30 @@ class TorchKernels:
 
         self._torch, self._device = torch, device
         self.can_profile = device == "cuda"
-        side = FULL_SIDE if device == "cuda" else CPU_SIDE
-        kind = torch.bfloat16 if device == "cuda" else torch.float32
-        self._full = torch.rand(side, side, dtype=kind, device=device)
+        is_old = device == "cuda" and torch.cuda.get_device_capability() < (8, 0)
+        self._kind = torch.float16 if is_old else torch.bfloat16
+        if device != "cuda":
+            self._kind = torch.float32
         self._small = torch.rand(SMALL_SIDE, SMALL_SIDE, device=device)
-        self._out = torch.empty_like(self._full)
+        side = fitting_side(self._time_of) if device == "cuda" else CPU_SIDE
+        self._make(side)
         told = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
-        words = str(kind).removeprefix("torch.")
+        words = str(self._kind).removeprefix("torch.")
         self.name = f"torch {torch.__version__} on {told}, {side} x {side} products in {words}"
         for kernel in ("full", "small"):
             self.launch(kernel)()
+
+    def _make(self, side: int) -> None:
+        torch = self._torch
+        self._full = torch.rand(side, side, device=self._device).to(self._kind)
+        self._out = torch.empty_like(self._full)
+
+    def _time_of(self, side: int) -> float:
+        self._make(side)
+        self.launch("full")()
+        began_s = time.monotonic()
+        self.launch("full")()
+        return time.monotonic() - began_s
 
     def launch(self, kind: str) -> Wait:
         torch = self._torch
@@ -161,18 +192,28 @@ class JaxKernels:
         import jax.numpy as jnp
 
         (where, *_) = jax.devices("gpu" if device == "cuda" else "cpu")
-        side = FULL_SIDE if device == "cuda" else CPU_SIDE
         kind = jnp.bfloat16 if device == "cuda" else jnp.float32
-        self._full = jax.device_put(jnp.ones((side, side), kind) / side, where)
+        self._make: Callable[[int], Any] = lambda side: jax.device_put(
+            jnp.ones((side, side), kind) / side, where
+        )
         self._small = jax.device_put(jnp.ones((SMALL_SIDE, SMALL_SIDE)), where)
         self._product = jax.jit(lambda a: a @ a)
         self._add = jax.jit(lambda a: a + 1.0)
+        side = fitting_side(self._time_of) if device == "cuda" else CPU_SIDE
+        self._full = self._make(side)
         self.name = (
             f"jax {jax.__version__} on {where.device_kind}, {side} x {side} products in "
             f"{jnp.dtype(kind).name}"
         )
         for kernel in ("full", "small"):
             self.launch(kernel)()
+
+    def _time_of(self, side: int) -> float:
+        self._full = self._make(side)
+        self.launch("full")()
+        began_s = time.monotonic()
+        self.launch("full")()
+        return time.monotonic() - began_s
 
     def launch(self, kind: str) -> Wait:
         if kind == "full":

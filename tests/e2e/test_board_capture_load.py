@@ -1,0 +1,65 @@
+"""The process that keeps a board busy, tried on the CPU: what it says is what it did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from tests.tools.board_capture.load import ChildLoad, LoadError
+
+pytestmark = pytest.mark.keras_torch
+
+
+@pytest.fixture(scope="module")
+def load() -> Iterator[ChildLoad]:
+    child = ChildLoad(gpu_uuid=None, device="cpu")
+    yield child
+    child.close()
+
+
+class TestTheLoad:
+    def test_says_what_computes(self, load: ChildLoad) -> None:
+        assert load.name.startswith("torch ")
+        assert load.name.endswith("on the CPU, 256 x 256 products in float32")
+
+    def test_tells_spans_that_lie_within_the_time_it_was_asked_for(self, load: ChildLoad) -> None:
+        before_ns = time.monotonic_ns()
+        load.begin({"do": "wave", "busy_s": 0.1, "idle_s": 0.1, "seconds": 0.8})
+        spans = load.result()["spans"]
+        after_ns = time.monotonic_ns()
+
+        assert before_ns <= spans[0][0]
+        assert spans[-1][1] <= after_ns
+        assert all(end - start >= 100_000_000 for start, end in spans)
+        assert all(b[0] - a[1] >= 99_000_000 for a, b in pairwise(spans))
+
+    def test_computes_until_it_is_told_to_stop(self, load: ChildLoad) -> None:
+        load.run("full")
+        time.sleep(0.2)
+        load.stop()
+        load.run("small")
+        load.stop()
+
+        load.begin({"do": "steps", "seconds": 0.3})
+        said = load.result()
+
+        assert said["seconds"] >= 0.3
+        assert said["steps"] * said["median_ms"] / 2 <= 1000 * said["seconds"]
+        assert said["median_ms"] <= said["p99_ms"] <= said["worst_ms"]
+
+    def test_profiles_with_marks_that_tie_the_clocks(self, load: ChildLoad) -> None:
+        load.begin({"do": "profile", "busy_s": 0.05, "idle_s": 0.05, "seconds": 0.2})
+
+        said = load.result()
+
+        assert said["spans"]
+        assert said["kernels"] == []  # the CPU has none
+
+    def test_answers_what_it_does_not_know_with_an_error(self, load: ChildLoad) -> None:
+        load.begin({"do": "wave"})
+
+        with pytest.raises(LoadError, match="KeyError"):
+            load.result()

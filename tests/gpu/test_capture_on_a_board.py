@@ -1,0 +1,57 @@
+"""The capture's load on a real board: what it says it did, the board says, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+
+from gpumon.errors import SourceUnavailableError
+from gpumon.sources.nvml_answers import ProbedGpu
+from gpumon.sources.nvml_probe import NvmlProbe, ProbeLimits
+from gpumon.sources.system_clock import SystemClock
+from tests.tools.board_capture.accuracy import WaveWatcher
+from tests.tools.board_capture.load import ChildLoad, LoadError
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def gpu() -> ProbedGpu:
+    try:
+        probe = NvmlProbe(SystemClock(), limits=ProbeLimits(times=1))
+    except SourceUnavailableError as error:
+        pytest.skip(f"no GPU here: {error}")
+    found = probe.ask_gpu(0)
+    probe.close()
+    if found.mig_enabled:
+        pytest.skip("GPU 0 is cut by MIG: it has no utilisation")
+    return found
+
+
+@pytest.fixture(scope="module")
+def load(gpu: ProbedGpu) -> Iterator[ChildLoad]:
+    if find_spec("torch") is None and find_spec("jax") is None:
+        pytest.skip("neither torch nor JAX is installed here")
+    try:
+        child = ChildLoad(gpu_uuid=gpu.uuid)
+    except LoadError as error:
+        pytest.skip(f"nothing computes on this GPU: {error}")
+    yield child
+    child.close()
+
+
+class TestARealBoard:
+    def test_answers_what_every_training_box_answers(self, gpu: ProbedGpu) -> None:
+        works = {one.field.name for one in gpu.fields if one.works}
+
+        assert {"utilization", "memory", "temperature", "clocks"} <= works
+
+    def test_is_as_busy_as_the_load_says(self, gpu: ProbedGpu, load: ChildLoad) -> None:
+        command = {"do": "wave", "busy_s": 1.5, "idle_s": 1.5, "seconds": 15.0}
+
+        (found,) = WaveWatcher(SystemClock(), str(gpu.uuid)).watch(load, command)
+
+        assert found.seen_busy_ratio == pytest.approx(found.true_busy_ratio, abs=0.1)
+        assert found.true_pauses > 0
