@@ -78,8 +78,8 @@ class _StateFile:
         if not isinstance(state, dict) or state.get("schema") != self.SCHEMA:
             raise ValueError("it is not %s: try `gpumon dstat install`" % self.SCHEMA)
         # A GPU that is cut by MIG has no utilisation, and its memory is that of its instances.
-        whole = [gpu for gpu in state["gpus"] if not gpu.get("mig_enabled")]
-        state["gpus"] = {self._label(gpu): gpu for gpu in whole}
+        there = [gpu for gpu in state["gpus"] if gpu.get("listed", True)]
+        state["gpus"] = {self._label(gpu): gpu for gpu in there if not gpu.get("mig_enabled")}
         return state
 
     @staticmethod

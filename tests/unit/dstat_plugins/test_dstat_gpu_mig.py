@@ -18,7 +18,7 @@ def part(number: int, **of_device: Any) -> GpuState:
     """An instance of GPU 0."""
     return gpu(
         0, observed_s=100, busy_s=25 + 50 * number,
-        uuid=f"MIG-{number}", parent_uuid="GPU-0", mig_index=number, **of_device,
+        **{"uuid": f"MIG-{number}", "parent_uuid": "GPU-0", "mig_index": number, **of_device},
     )  # fmt: skip
 
 
@@ -61,6 +61,15 @@ class TestTheColumns:
 
         assert table.plugin.name == ["gpu-tot"]
         assert table.plugin.val["total"][1] == pytest.approx(100 * 180 / 240)
+
+    def test_are_not_of_an_instance_that_was_there_before(self, runtime: Path) -> None:
+        gone = part(1)._replace(present=False, listed=False)
+        publish(runtime, parent(), part(0), part(1, uuid="MIG-new"), gone)
+        table = Table()
+        table.row()
+
+        assert table.plugin.name == ["gpu0:0", "gpu0:1"]
+        assert table.plugin.val["0:1"][0] == 75
 
     def test_of_an_instance_that_does_not_tell_are_not_known(self, runtime: Path) -> None:
         mute = gpu(0, observed_s=0, uuid="MIG-0", parent_uuid="GPU-0", mig_index=0)
