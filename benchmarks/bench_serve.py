@@ -76,7 +76,7 @@ def watch(peers: dict[str, tuple[subprocess.Popen[bytes], int]], seconds: float)
     }
 
 
-def _memory_folder() -> str | None:
+def memory_folder() -> str | None:
     """Where files live in memory, as /run does on every Linux with systemd."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
@@ -84,7 +84,7 @@ def _memory_folder() -> str | None:
 def main() -> int:
     """Print the table; 1 where a goal is missed."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
-    with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         library = build_fake(Path(folder))
         with FakeNvml(Path(folder) / "control", gpus=GPUS) as fake:
             for slot in range(GPUS):

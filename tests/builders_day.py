@@ -1,0 +1,210 @@
+"""A daemon's day on a clock that is moved by hand: source, pipeline and outlets, no sleeping."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from time import CLOCK_REALTIME
+from typing import Final
+
+from gpumon.core.phase import TrainingMode, TrainingPhase
+from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
+from gpumon.core.state import MonitorState
+from gpumon.core.tick import Tick
+from gpumon.core.units import NS_PER_S, seconds
+from gpumon.outlets.live_state import LiveState
+from gpumon.outlets.prometheus import MetricsExporter
+from gpumon.outlets.state_file import StateFile
+from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.report_desk import ReportDesk
+from gpumon.sources.nvml import NvmlSource
+from tests.fakenvml.control import FakeNvml
+
+EPOCH_AHEAD_NS: Final = 1_700_000_000 * NS_PER_S
+_SCRAPE_EVERY_S: Final = 60.0
+_REPORT_EVERY_S: Final = 300.0
+_PID: Final = 4000
+
+
+class DriverClock:
+    """The fake driver's own clock, which stands still between two ticks."""
+
+    def __init__(self, fake: FakeNvml) -> None:
+        self._fake = fake
+
+    def monotonic_ns(self) -> int:
+        return self._fake.now_ns()
+
+    def wall_time_s(self) -> float:
+        return seconds(self.read_ns(CLOCK_REALTIME))
+
+    def read_ns(self, clock_id: int) -> int:
+        """As ``time.clock_gettime_ns``."""
+        return self._fake.now_ns() + (EPOCH_AHEAD_NS if clock_id == CLOCK_REALTIME else 0)
+
+    def sleep_until_ns(self, deadline_ns: int) -> None:
+        raise AssertionError(f"nobody sleeps on this clock (until {deadline_ns})")
+
+
+class Day:
+    """What ``gpumon serve`` does in each tick, and what reads from it now and then.
+
+    GPUs in rhythms of their own, all at work for one training after the
+    other, each with its ring; an error of the driver with each training.
+
+    Attributes:
+        ticks: How many there were.
+        state: As of the newest.
+    """
+
+    def __init__(self, fake: FakeNvml, folder: Path, *, period_s: float, run_s: float) -> None:
+        self._fake, self._clock = fake, DriverClock(fake)
+        self._period_s, self._period_ns = period_s, round(period_s * NS_PER_S)
+        fake.stop_clock()
+        fake.stamps_count(EPOCH_AHEAD_NS // 1000)
+        for slot in range(fake.control.gpu_count):
+            fake.wave(slot, period_s=1.0 + 0.37 * slot, busy_ratio=0.7)
+            fake.run(slot, _PID)
+        self.source = NvmlSource(self._clock, read_clock_ns=self._clock.read_ns)
+        self._monitor = Monitor(
+            MonitorFacts(
+                source="nvml", source_kind="nvml", simulated=False, period_ns=self._period_ns,
+                boot_id="boot", started_wall_time_s=self._clock.wall_time_s(),
+            )
+        )  # fmt: skip
+        self._trainings = Trainings(run_s)
+        self._desk = ReportDesk()
+        self._live = LiveState(self._clock)
+        self._exporter = MetricsExporter(clock=self._clock, version="0")
+        self._file = StateFile(folder / "state.json")
+        self._every = {
+            self._scrape: round(_SCRAPE_EVERY_S / period_s),
+            self._report: round(_REPORT_EVERY_S / period_s),
+            self._break: round(run_s / period_s),
+        }
+        self.ticks = 0
+        self.state: MonitorState | None = None
+
+    def pass_seconds(self, duration_s: float) -> None:
+        """So much of the day."""
+        for _ in range(round(duration_s / self._period_s)):
+            self._fake.advance(self._period_s)
+            self._tick()
+
+    def close(self) -> None:
+        """Let go of the driver and the file."""
+        self.source.close()
+        self._file.close()
+
+    def _tick(self) -> None:
+        frame, now_ns = self.source.read(), self._clock.monotonic_ns()
+        tick = Tick(now_ns, 0, (frame,), 0, None, 0.0)
+        state = self.state = self._monitor.advance(
+            tick,
+            self._trainings.read(now_ns, self._period_ns),
+            wall_time_s=self._clock.wall_time_s(),
+            more_collectors=(self._file.collector_state(),),
+        )
+        self._desk.follow(state)
+        self._file.write(state)
+        self._exporter.publish(state)
+        self._live.publish(state)
+        self.ticks += 1
+        for act, every in self._every.items():
+            if self.ticks % every == 0:
+                act()
+
+    def _scrape(self) -> None:
+        assert b"gpumon_gpu_busy_seconds_total" in self._exporter.render()[0]
+        assert self._live.event()
+        assert self._live.history.encode()
+
+    def _report(self) -> None:
+        assert self._desk.report() is not None
+        assert self._desk.report(since_s=600.0) is not None
+
+    def _break(self) -> None:
+        """The processes change, and the driver reports an error."""
+        for process in self._fake.control.processes[: self._fake.control.process_count]:
+            process.pid += 1
+        self._fake.report_xid(0, 13 + self.ticks % 300)
+
+
+class Trainings:
+    """The rings of one training after the other; each stays a while after its end."""
+
+    def __init__(self, run_s: float) -> None:
+        self._run_ns = round(run_s * NS_PER_S)
+        self._ring_stays_ns = round(min(15 * 60, 3 * run_s) * NS_PER_S)
+        self._number = self._ends_ns = 0
+        self._rings: dict[str, RingReading] = {}
+
+    def read(self, now_ns: int, period_ns: int) -> RingsReading:
+        """What the rings say of the last period: half of it waiting, half at work."""
+        if now_ns >= self._ends_ns:
+            self._begin(now_ns)
+        key, since_ns = str(self._number), now_ns - period_ns
+        ring = self._rings[key]
+        self._rings[key] = replace(
+            ring,
+            read_at_ns=now_ns,
+            events=(
+                _enter(since_ns + 1, TrainingPhase.INPUT_WAIT),
+                _enter(since_ns + period_ns // 2, TrainingPhase.TRAIN_STEP),
+            ),
+            steps=ring.steps + 1,
+            samples=ring.samples + 32,
+        )
+        return RingsReading(rings=tuple(self._rings.values()))
+
+    def _begin(self, now_ns: int) -> None:
+        for key, ring in [*self._rings.items()]:
+            ended_ns = ring.ended_ns or now_ns
+            self._rings[key] = replace(ring, alive=False, ended_ns=ended_ns, events=())
+            if now_ns - ended_ns > self._ring_stays_ns:
+                del self._rings[key]
+        self._number += 1
+        self._ends_ns = now_ns + self._run_ns
+        key = str(self._number)
+        facts = RunFacts(
+            run=f"run-{key}", job=key, pid=_PID + self._number, boot_id="boot",
+            started_ns=now_ns, gpus=("0",),
+        )  # fmt: skip
+        self._rings[key] = RingReading(
+            key=key, facts=facts, alive=True, host_pid=facts.pid, owner_uid=0, read_at_ns=now_ns,
+            ended_ns=None, events=(), lost_events=0, phase_ns={}, steps=0, samples=0, epoch=0,
+        )  # fmt: skip
+
+
+@contextmanager
+def day(fake: FakeNvml, folder: Path, *, period_s: float, run_s: float) -> Iterator[Day]:
+    """A day that is over at the end of the block.
+
+    Args:
+        fake: The driver; its clock is stopped.
+        folder: Where the state file goes.
+        period_s: Time between two ticks, in seconds.
+        run_s: How long a training lasts, in seconds.
+    """
+    one = Day(fake, folder, period_s=period_s, run_s=run_s)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def descriptors() -> int:
+    """File descriptors that this process holds."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def threads() -> int:
+    """Threads of this process."""
+    return threading.active_count()
+
+
+def _enter(at_ns: int, phase: TrainingPhase) -> RingEvent:
+    return RingEvent(RingKind.ENTER, at_ns, phase, TrainingMode.TRAIN)
