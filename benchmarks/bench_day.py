@@ -31,6 +31,7 @@ RUN_S: Final = 300.0
 HOUR_S: Final = 3600.0
 WARM_UP_HOURS: Final = 6
 GOAL_KIB_AN_HOUR: Final = 64.0
+HEAD: Final = ("hour", "resident KiB", "blocks", "fds", "threads", "us/tick")
 
 
 def resident_kib() -> int:
@@ -48,9 +49,7 @@ def main() -> int:
         ctypes.CDLL(str(build_fake(folder)))
         os.environ["FAKENVML_CTL"] = str(folder / "control")
         with FakeNvml(folder / "control", gpus=GPUS) as fake:
-            print(
-                f"{'hour':>4}{'resident KiB':>14}{'blocks':>9}{'fds':>5}{'threads':>9}{'us/tick':>9}"
-            )
+            print(f"{HEAD[0]:>4}{HEAD[1]:>14}{HEAD[2]:>9}{HEAD[3]:>5}{HEAD[4]:>9}{HEAD[5]:>9}")
             with day(fake, folder, period_s=PERIOD_S, run_s=RUN_S) as one:
                 for hour in range(1, hours + 1):
                     began_ns, ticks = time.process_time_ns(), one.ticks
