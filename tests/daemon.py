@@ -81,6 +81,10 @@ class RunningDaemon:
         address: str = self.state()["address"]
         return address
 
+    def thread_count(self) -> int:
+        """How many threads it has now."""
+        return len(list(Path(f"/proc/{self.process.pid}/task").iterdir()))
+
     def log(self) -> str:
         """All that it has printed so far."""
         return (self.folder / "daemon.log").read_text()

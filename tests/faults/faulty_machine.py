@@ -10,6 +10,7 @@ from typing import Any
 from tests.daemon import RunningDaemon
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
+from tests.fakenvml.generations import PRESENT_DRIVER, DriverGeneration
 
 DRAIN = "nvmlDeviceGetSamples"
 """What the sampler asks of each GPU at each tick."""
@@ -18,9 +19,11 @@ DRAIN = "nvmlDeviceGetSamples"
 class Machine:
     """A machine with two fake GPUs on which gpumon can be started."""
 
-    def __init__(self, folder: Path, library: Path) -> None:
+    def __init__(
+        self, folder: Path, library: Path, driver: DriverGeneration = PRESENT_DRIVER
+    ) -> None:
         self.folder = folder
-        self.fake = FakeNvml(folder / "gpus", gpus=2)
+        self.fake = FakeNvml(folder / "gpus", gpus=2, driver=driver)
         for slot in (0, 1):
             self.fake.wave(slot, period_s=1.0, busy_ratio=0.7)
         self.environ = fake_env(folder / "gpus", library)

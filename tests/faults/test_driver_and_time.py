@@ -103,7 +103,7 @@ class TestFault11TheDaemonIsStopped:
 
 class TestFault12TheSamplerIsTooSlowForItsPeriod:
     def test_deadlines_are_missed_and_counted_and_never_made_up_for(self, machine: Machine) -> None:
-        machine.fake.delay(DRAIN, 100_000)
+        machine.fake.delay(DRAIN, 150_000)
         with machine.serve("--period", "0.1") as daemon:
             daemon.wait_for(lambda state: gpu(state)["observed_ns"] > 1_000_000_000)
             machine.fake.forget_calls()
@@ -113,9 +113,11 @@ class TestFault12TheSamplerIsTooSlowForItsPeriod:
             calls = machine.fake.calls(DRAIN)
             metrics = daemon.metrics()
 
-            # Two GPUs at 100 ms each leave room for five reads a second.
-            assert calls <= 2 * 5 * 4.5 + 2
+            # Two GPUs at 150 ms each leave room for 3.3 reads a second.
+            assert calls <= 2 * 3.4 * 4.5 + 2
             assert metrics["gpumon_samples_missed_total"] > 5
             observed_ns = gpu(last)["observed_ns"] - gpu(first)["observed_ns"]
             elapsed_ns = last["monotonic_ns"] - first["monotonic_ns"]
             assert observed_ns == pytest.approx(elapsed_ns, rel=0.15)
+            assert daemon.log().count("nvml: ") <= 1
+            assert "well again" not in daemon.log()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import time
 
 import pytest
@@ -98,3 +100,47 @@ class TestADoctor:
         assert found["gpu 1 utilisation"]["status"] == "ok"
         assert "167 ms" in found["gpu 1 utilisation"]["detail"]
         assert found["gpu 0 processes"]["status"] == "ok"
+
+
+class TestFaults04And08OnOneMachine:
+    """A GPU that is cut, one that is lost and two that change places, as Prometheus sees them."""
+
+    def test_say_nothing_that_is_not_so(self, machine_of_both_generations: Machine) -> None:
+        fake = machine_of_both_generations.fake
+        for slot in (0, 1):
+            fake.wave(slot, period_s=1.0, busy_ratio=1.0)
+        with machine_of_both_generations.serve() as daemon:
+            daemon.wait_for(lambda state: gpu(state, 1)["observed_ns"] > 0)
+            cut, whole = fake.uuid(0), fake.uuid(1)
+
+            instances = fake.cut(0, 2)
+            series = [f'gpumon_gpu_memory_used_bytes{{uuid="{uuid}"}}' for uuid in instances]
+            wait_until(lambda: set(series) <= daemon.metrics().keys())
+            metrics = daemon.metrics()
+            assert f'gpumon_gpu_utilization_ratio{{uuid="{cut}"}}' not in metrics
+            assert f'gpumon_gpu_power_watts{{uuid="{cut}"}}' in metrics
+
+            fake.reorder([1, 0])
+            wait_until(lambda: _number_of(daemon.metrics(), whole) == "0")
+            assert _number_of(daemon.metrics(), cut) == "1"
+
+            fake.lose(1)
+            gone = f'gpumon_gpu_utilization_ratio{{uuid="{whole}"}}'
+            wait_until(lambda: gone not in daemon.metrics())
+            metrics = daemon.metrics()
+
+        assert metrics['gpumon_collector_success{collector="nvml"}'] == 0.0
+        for uuid in (cut, whole):
+            idle = "gpumon_gpu_idle_seconds_total", f'uuid="{uuid}"'
+            assert not any(metrics[name] for name in metrics if all(part in name for part in idle))
+        assert not any(math.isnan(value) for value in metrics.values())
+        assert "GPU 0: the GPU is lost" in daemon.log()
+
+
+def _number_of(metrics: dict[str, float], uuid: str) -> str | None:
+    """The index by which ``/metrics`` calls a GPU."""
+    for name in metrics:
+        if name.startswith("gpumon_gpu_info{") and f'uuid="{uuid}"' in name:
+            found = re.search(r'gpu="(\d+)"', name)
+            return found[1] if found else None
+    return None
