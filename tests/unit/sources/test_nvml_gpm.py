@@ -238,6 +238,22 @@ class TestASampleThatFails:
         assert activity is not None
         assert activity.start_ns == again_ns
 
+    def test_is_not_the_only_thing_that_ends_a_window(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        story = tell()
+        story.tick(4)
+
+        fake_nvml.lose(0)
+        failed_at_ns = fake_nvml.now_ns()
+        story.tick()
+        fake_nvml.find(0)
+        found = activities(story, 20)
+
+        ended = [one for one in found if one.end_ns > failed_at_ns]
+        assert ended[0].start_ns > failed_at_ns
+        assert ended == found[-len(ended) :]
+
     def test_leaves_no_old_activity_standing(self, fake_nvml: FakeNvml, tell: Tell) -> None:
         story = tell()
         assert activities(story, 12)
