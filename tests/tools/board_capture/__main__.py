@@ -14,6 +14,7 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
@@ -135,7 +136,12 @@ def _record(results: Results, path: Path, pace: float) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     words: list[Any] = [sys.executable, "-m", "gpumon", "record", path, "--force"]
     words += ["--for", f"{max(2, round(RECORD_S * pace))}s", "--note", f"make gpu, {results.date}"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    # A runtime folder of its own: trainings that others run on this machine are nobody's business.
+    with tempfile.TemporaryDirectory() as folder:
+        environ = {**os.environ, "GPUMON_RUNTIME_DIR": folder}
+        done = subprocess.run(
+            words, cwd=ROOT, env=environ, capture_output=True, text=True, check=False
+        )
     if done.returncode == 0:
         results.recording = path.name
     else:
