@@ -97,7 +97,7 @@ class FillSettings:
             necessary for an effective one.
         memory_bound_from: From this share of the memory's bandwidth on the
             memory is the limit, and more multiprocessors would wait for it.
-            Ours: kernels that do nothing but copy reach about 0.8 to 0.9, so
+            Ours: copying alone reaches about 0.8 in practice, so
             that half is more than small kernels come to by chance.
         power_below: Less of the power limit than that, at full clock, suggests
             that little works. Ours: kernels that only move data draw half
