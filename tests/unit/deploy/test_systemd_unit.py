@@ -49,8 +49,19 @@ def test_it_exposes_less_than_its_neighbours() -> None:
 
 
 def test_the_gpus_can_be_reached() -> None:
-    assert value_of("DeviceAllow") == "char-nvidia* rw"
+    assert "DeviceAllow=char-nvidia* rw" in TEXT.splitlines()
     assert "PrivateDevices=yes" not in TEXT
+
+
+def test_the_gpus_of_a_driver_that_is_loaded_later_can_be_reached() -> None:
+    allowed = re.findall(r"^DeviceAllow=/dev/char/195:(\d+) rw$", TEXT, re.MULTILINE)
+
+    assert sorted(map(int, allowed)) == [*range(16), 255]
+
+
+def test_a_daemon_that_needs_a_new_process_gets_one_and_without_a_driver_it_waits() -> None:
+    assert value_of("Restart") == "on-failure"
+    assert value_of("ExecStart").endswith(" serve --wait-for-source")
 
 
 def test_trainings_of_any_user_find_a_folder_to_write_to() -> None:

@@ -12,6 +12,7 @@ from gpumon.sources.nvml_trouble import Reopening, gpu_trouble, library_was_repl
 from tests.builders_time import s
 
 LOST, RESET_REQUIRED, BLOCKED, MISMATCH, UNKNOWN, TIMEOUT = 15, 16, 17, 18, 999, 10
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "driver-trouble.md"
 MAPPED = "7f00-7f01 r-xp 00000000 08:01 4711    {}\n"
 
 
@@ -168,3 +169,22 @@ class TestWhatIsSaid:
 
     def test_of_no_gpu_at_all_looks_at_the_container(self) -> None:
         assert "--gpus all" in str(no_gpu([]))
+
+    @pytest.mark.parametrize("code", [4, 9, 12, 13, 15, 16, 17, 18, 999])
+    def test_is_looked_up_on_the_page_for_it(self, code: int) -> None:
+        page = " ".join(PAGE.read_text(encoding="utf-8").split())
+
+        assert f'"{str(unavailable(code)).partition(":")[0]}"' in page
+
+    @pytest.mark.parametrize("code", [4, 15, 16, 17, 999])
+    def test_of_one_gpu_is_looked_up_there_too(self, code: int) -> None:
+        page = " ".join(PAGE.read_text(encoding="utf-8").split())
+
+        assert f'"{gpu_trouble(code).partition(" (NVML")[0]}"' in page
+
+    def test_of_a_replaced_driver_is_looked_up_there_too(self) -> None:
+        driver = Driver(MAPPED.format("/usr/lib/libnvidia-ml.so.580.95 (deleted)"))
+
+        sentence = str(driver.fails(MISMATCH)).partition(":")[0]
+
+        assert f'"{sentence}"' in PAGE.read_text(encoding="utf-8")
