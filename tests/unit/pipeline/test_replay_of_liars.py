@@ -1,0 +1,98 @@
+"""Specification of a recording that somebody made up: refused, or shown, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from random import Random
+from typing import Any
+
+import pytest
+
+from gpumon.core.flat_codec import MalformedError
+from gpumon.core.recording_codec import BlockReader, BlockWriter, RecordedBlock
+from gpumon.core.report_codec import encode_report
+from gpumon.core.state_codec import encode_document, state_document
+from gpumon.outlets.history import History
+from gpumon.outlets.prometheus import MetricsExporter
+from gpumon.outlets.report_text import render_report
+from gpumon.outlets.text_style import TextStyle
+from gpumon.pipeline.monitor import Monitor
+from gpumon.pipeline.replay import advanced
+from gpumon.pipeline.report_desk import ReportDesk
+from tests.builders_clock import HandClock
+from tests.builders_recording import facts, header, training_moments
+
+JUNK: tuple[Any, ...] = (
+    None, True, 0, -1, 1, 7, 2**62 - 1, 2**63, -(2**62), 1e308, -0.5, 0.999, "", "x" * 4_000,
+    "\x1b[31m", "\ud800", [], {}, [[]], {"": None}, [0, 1, 0.5], [[0, 1, 1.0]], {"input_wait": 9},
+)  # fmt: skip
+SEEDS = range(12)
+EACH = 40
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every container and key in a document."""
+    keys = value if isinstance(value, dict) else range(len(value))
+    for key in list(keys):
+        yield value, key
+        if isinstance(value[key], (dict, list)):
+            yield from places(value[key])
+
+
+def block_with_lies(random: Random, told: list[bytes]) -> bytes:
+    lines = [json.loads(line) for line in told]
+    for _ in range(random.choice([1, 1, 1, 2, 5])):
+        found = list(places(lines[1:]))
+        container, key = random.choice(found)
+        if random.random() < 0.2 and isinstance(container, dict):
+            del container[key]
+        else:
+            container[key] = deepcopy(random.choice(JUNK))
+    return b"\n".join(json.dumps(line).encode() for line in lines)
+
+
+def read_or_refused(raw: bytes) -> RecordedBlock | None:
+    try:
+        return BlockReader().read(raw)
+    except MalformedError:
+        return None
+
+
+def shown_everywhere(block: RecordedBlock) -> None:
+    """All that a replay does with what it has read."""
+    monitor, desk, history = Monitor(facts()), ReportDesk(), History()
+    exporter = MetricsExporter(clock=HandClock(), version="0.1.0")
+    for moment in block.moments:
+        state = advanced(monitor, moment)
+        desk.follow(state)
+        history.append(state)
+        exporter.publish(state)
+        for gpu in state.gpus:
+            totals = gpu.totals
+            idle_ns = sum(totals.idle_ns.values())
+            assert totals.busy_ns + idle_ns + totals.pending_ns == totals.observed_ns
+        encode_document(state_document(state, pid=1, address=None))
+    body, _ = exporter.render()
+    assert b'gpumon_collector_success{collector="metrics_gpu_time"} 1.0' in body
+    history.encode()
+    report = desk.report()
+    if report is not None:
+        json.dumps(encode_report(report), allow_nan=False)
+        render_report(report, TextStyle(colour=False, unicode=False))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_lie_in_a_block_is_refused_or_shown(seed: int) -> None:
+    random = Random(seed)
+    writer = BlockWriter(header())
+    moments = list(training_moments(seed, seconds=12))
+    told = [*writer.begin_block(), *map(writer.line, moments)]
+    blocks = [block_with_lies(random, told) for _ in range(EACH)]
+
+    read = [block for block in map(read_or_refused, blocks) if block is not None]
+    for block in read:
+        shown_everywhere(block)
+
+    assert 0 < len(read) < EACH
