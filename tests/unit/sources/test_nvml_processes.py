@@ -316,18 +316,24 @@ class TestAShare:
 
         assert told[-1] == {4000: 0.8}
 
-    def test_of_many_processes_needs_more_room_than_at_first(
-        self, fake_nvml: FakeNvml, field: ProcessField
+    @pytest.mark.parametrize("newer", [True, False])
+    def test_of_many_processes_takes_more_room_than_at_first(
+        self,
+        fake_nvml: FakeNvml,
+        field: ProcessField,
+        monkeypatch: pytest.MonkeyPatch,
+        newer: bool,
     ) -> None:
-        """The fake holds no more than 128: so the room is made smaller than they are."""
-        for pid in range(4000, 4128):
+        monkeypatch.setattr("gpumon.sources.nvml_process_shares._FIRST_ROOM", 16)
+        fake_nvml.fail(OLDER_SHARES if newer else SHARES, FUNCTION_NOT_FOUND)
+        for pid in range(4000, 4100):
             fake_nvml.run(0, pid, sm=25)
         field.read(0)
 
         told = shares(field.read(seconds(10)))
 
         assert set(told.values()) == {0.25}
-        assert len(told) == 128
+        assert len(told) == 100
 
     def test_is_unknown_where_the_board_does_not_tell(
         self, fake_nvml: FakeNvml, field: ProcessField
