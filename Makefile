@@ -82,7 +82,7 @@ truth: .venv/.dev ## accuracy against worlds whose truth is known
 	$(BIN)/python -m tests.truth.phases_table
 
 bench: tools .venv/.bench ## the benchmarks, each against a peer in the same run
-	@missed=0; for file in $$(grep -l __main__ benchmarks/*.py); do \
+	@missed=0; for file in $$(grep -l __main__ benchmarks/*.py | grep -v bench_day); do \
 		question=benchmarks.$$(basename "$$file" .py); \
 		echo "== python -m $$question"; $(BIN)/python -m "$$question" $(ARGS) || missed=1; \
 	done; [ $$missed = 0 ] || { echo "A goal was missed; docs/performance.md says which are known."; exit 1; }
@@ -92,8 +92,9 @@ bench-hooks: tools .venv/.dev .venv-rivals/.dev ## what the hooks cost and see b
 		$(BIN)/python -m benchmarks.$$question $(ARGS) || missed=1; \
 	done; [ $$missed = 0 ] || { echo "A goal was missed; docs/performance.md says which are known."; exit 1; }
 
-soak: .venv/.dev ## minutes of load, with memory and descriptors watched
+soak: .venv/.dev ## minutes of load, then a simulated day, with memory and descriptors watched
 	$(BIN)/python -m pytest -s -m soak $(ARGS)
+	$(BIN)/python -m benchmarks.bench_day
 
 gpu: ## the tests that need an NVIDIA GPU, and a capture of what it does (torch or JAX of GPU_PYTHON)
 	@GPU_PYTHON="$(GPU_PYTHON)" WHEELS="$(WHEELS)" $(PYTHON) tests/tools/run_gpu_tests.py $(ARGS)
