@@ -23,6 +23,8 @@ _LOOK: Final = "see nvidia-smi and dmesg"
 _WORDS: Final = {"utilization": "utilisation", "clocks": "sm clock"}
 """Names that were here before the catalogue; what scripts look for stays."""
 
+_NOT_SUPPORTED: Final = 3
+_NO_PERMISSION: Final = 4
 _FIXES: Final = {
     4: "give this user read and write access to /dev/nvidia*, or run gpumon as root",
     13: "install a newer NVIDIA driver, which has more to ask",
@@ -76,7 +78,7 @@ def gpu_findings(
         group=GPUS,
         what="source",
     )
-    yield from _troubles(frames)
+    yield from _troubles(word, frames)
     for gpu in gpus:
         heard = [g for frame in frames for g in frame.gpus if g.device.uuid == gpu.device.uuid]
         asked = _probed(probed, gpu)
@@ -93,19 +95,20 @@ def _never_seen(gpus: Sequence[GpuSample], probed: Sequence[ProbedGpu]) -> Itera
     for one in probed:
         if one.lost is not None and one.index not in known:
             what, _, fix = one.lost.partition(": ")
+            # A container is kept from the GPUs of others in this way: that breaks nothing.
+            status = MISSING if one.lost_code == _NO_PERMISSION else BROKEN
+            label = str(one.index)
             yield Finding(
-                name=f"gpu {one.index}",
-                status=BROKEN,
-                detail=what,
-                fix=fix or _LOOK,
-                group=GPUS,
-                gpu=str(one.index),
-            )
+                name=f"gpu {label}", status=status, detail=what, fix=fix or _LOOK, group=GPUS,
+                gpu=label,
+            )  # fmt: skip
 
 
-def _troubles(frames: Sequence[Frame]) -> Iterator[Finding]:
+def _troubles(word: str, frames: Sequence[Frame]) -> Iterator[Finding]:
     told = [frame.trouble for frame in frames if frame.trouble is not None]
-    if told:
+    if not told:
+        return
+    if word.startswith("follow:"):
         yield Finding(
             name="busy spans",
             status=MISSING,
@@ -114,6 +117,16 @@ def _troubles(frames: Sequence[Frame]) -> Iterator[Finding]:
             group=GPUS,
             what="busy spans",
         )
+        return
+    # "GPU 2: the GPU is lost: reset it". Who cannot be read has a line of its own.
+    whose, _, trouble = told[-1].partition(": ")
+    readable = {f"GPU {gpu.device.label}" for gpu in frames[-1].gpus if gpu.error is None}
+    if whose in readable or not whose.startswith("GPU "):
+        what, _, fix = trouble.partition(": ")
+        yield Finding(
+            name="trouble", what="trouble", status=MISSING, detail=f"{whose}: {what}",
+            fix=fix or None, group=GPUS,
+        )  # fmt: skip
 
 
 def _probed(probed: ProbedDriver | None, gpu: GpuSample) -> ProbedGpu | None:
@@ -241,10 +254,6 @@ def _refusal(field: ProbedField, gpu: ProbedGpu) -> str:
     if field.field.name == "activity" and gpu.has_gpm is False and call.code == _NOT_SUPPORTED:
         return f"no GPM on this board: Hopper and later have it ({call.answer})"
     return f"{call.meaning}: {call.function} answers {call.answer}"
-
-
-_NOT_SUPPORTED: Final = 3
-_NO_PERMISSION: Final = 4
 
 
 def _fix(call: ProbedCall, field: str) -> str | None:

@@ -193,6 +193,7 @@ class ProbedGpu:
         pci_bus_id: Such as ``"00000000:3B:00.0"``.
         lost: Why it could not be asked at all, as a sentence with what to do
             after its colon; ``None`` where it could.
+        lost_code: NVML's code that says so.
         fields: One for each field of the catalogue.
         rings: One for each kind of sample.
         has_gpm: Whether the board has GPM; ``None``: it does not say.
@@ -207,6 +208,7 @@ class ProbedGpu:
     name: str | None = None
     pci_bus_id: str | None = None
     lost: str | None = None
+    lost_code: int = 0
     fields: tuple[ProbedField, ...] = ()
     rings: tuple[ProbedRing, ...] = ()
     has_gpm: bool | None = None

@@ -135,7 +135,7 @@ def _record(results: Results, path: Path, pace: float) -> None:
     """A short recording, as ``gpumon record`` makes it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     words: list[Any] = [sys.executable, "-m", "gpumon", "record", path, "--force"]
-    words += ["--for", f"{max(2, round(RECORD_S * pace))}s", "--note", f"make gpu, {results.date}"]
+    words += ["--for", f"{max(1, round(RECORD_S * pace))}s", "--note", f"make gpu, {results.date}"]
     # A runtime folder of its own: trainings that others run on this machine are nobody's business.
     with tempfile.TemporaryDirectory() as folder:
         environ = {**os.environ, "GPUMON_RUNTIME_DIR": folder}

@@ -35,9 +35,9 @@ NO_DAEMON = Finding(
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_LOOKS", 3)
+    monkeypatch.setattr(doctor, "_LOOKS", 2)
     monkeypatch.setattr("gpumon.sources.nvml_probe_parts.GPM_APART_S", 0.101)
-    monkeypatch.setattr(doctor, "_BETWEEN_LOOKS_NS", 120_000_000)
+    monkeypatch.setattr(doctor, "_BETWEEN_LOOKS_NS", 180_000_000)
     monkeypatch.setattr(doctor, "read_driver_files", lambda: FILES)
     monkeypatch.setattr(doctor, "machine_findings", lambda: [NO_DAEMON])
     monkeypatch.setenv("NO_COLOR", "1")
@@ -189,6 +189,27 @@ class TestTheFixes:
         assert "NVreg_RestrictProfilingToAdminUsers=0" in found["profiling"]["fix"]
 
 
+class TestAGpuThatIsListedAndCannotBeRead:
+    def test_is_broken_where_it_was_lost(
+        self, fake_nvml: FakeNvml, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        fake_nvml.lose(1)
+
+        found = findings_of(capsys, "--nvml-off", "activity")["gpu 1"]
+
+        assert (found["status"], found["detail"]) == ("broken", "the GPU is lost (NVML 15)")
+
+    def test_is_only_missing_where_it_is_somebody_elses(
+        self, fake_nvml: FakeNvml, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        fake_nvml.lose(1, NO_PERMISSION)
+
+        found = findings_of(capsys, "--nvml-off", "activity")
+
+        assert found["gpu 1"]["status"] == "missing"
+        assert "trouble" not in found
+
+
 class TestForScripts:
     def test_the_schema_keeps_what_it_had(
         self, fake_nvml: FakeNvml, capsys: pytest.CaptureFixture[str]
@@ -223,6 +244,14 @@ class TestForScripts:
 
 
 class TestASourceThatIsNoDriver:
+    def test_without_its_file_is_told_with_who_has_to_write_it(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        found = findings_of(capsys, "--source", f"follow:{tmp_path / 'busy.jsonl'}")
+
+        assert "is not there" in found["busy spans"]["detail"]
+        assert "let the training write" in found["busy spans"]["fix"]
+
     def test_is_told_of_without_prices(self, capsys: pytest.CaptureFixture[str]) -> None:
         text = text_of(capsys, "--source", "simulated:healthy")
 
