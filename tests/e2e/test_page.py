@@ -105,6 +105,16 @@ class TestVerdictsInWords:
             page.until("#sentence", sentence)
 
             assert page.page.locator("#simulated").is_hidden()
+            assert page.page.locator("#replayed").is_hidden()
+            assert page.faults == []
+
+    def test_says_that_a_recording_is_not_now(self, visit: Any) -> None:
+        state = monitor_state(gpus=(healthy_gpu(),), simulated=False, replayed=True)
+        with showing(recent(state)) as server:
+            page = visit(server)
+            page.until("#replayed", "replay of a recording: not now")
+
+            assert page.page.locator("#simulated").is_hidden()
             assert page.faults == []
 
     @pytest.mark.parametrize("alive", [True, False])
