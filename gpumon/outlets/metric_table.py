@@ -218,8 +218,8 @@ withdrawn within two periods; only `gpumon_last_sample_timestamp_seconds` stays,
 `gpumon_gpu_xid_errors_total`, whose last error is often why. While the driver as a whole hangs, the
 counters stay as they are and the gauges go.
 
-A GPU that is cut by MIG has no time of its own: its instances have, each with a `uuid` of its own, and
-`gpumon_gpu_mig_info` names the GPU they are a part of.
+A GPU that is cut by MIG has no time of its own: its instances have, each with a `uuid` of its own,
+and `gpumon_gpu_mig_info` names the GPU they are a part of.
 
 At every instant `busy + sum(idle by cause) + pending = observed`. The GPU key is `uuid`; names come
 from `gpumon_gpu_info`:
