@@ -21,7 +21,7 @@ from gpumon.cli.record_progress import RecordProgress, amount
 from gpumon.core.recording_codec import RecordingHeader
 from gpumon.core.runtime_paths import reader_patterns
 from gpumon.core.units import nanoseconds
-from gpumon.errors import GpumonError, UsageError
+from gpumon.errors import GpumonError, RestartNeededError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.watch import Watch
 from gpumon.sources.phase_rings import leave_alone
@@ -88,9 +88,13 @@ class RecordCommand:
                 unlink=leave_alone,
             )
             recorder = Recorder(watch, writer, clock, note=args.note)
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(number, lambda *_: recorder.stop())
-            recorder.run(args.length_s)
+            _end_on_signals(recorder)
+            try:
+                recorder.run(args.length_s)
+            except RestartNeededError:
+                writer.close("the driver has gone")
+                _told(writer)
+                raise
         return _told(writer)
 
 
@@ -152,6 +156,13 @@ def _folders() -> Iterable[str]:
         return ring_folders(claim_runtime_dir())
     except GpumonError:
         return reader_patterns(os.environ, os.geteuid())
+
+
+def _end_on_signals(recorder: Recorder) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # Under nohup the terminal may go.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda *_: recorder.stop())
 
 
 def _told(writer: RecordingWriter) -> int:

@@ -36,6 +36,8 @@ _MOST_LOOKS: Final = 1_000
 def is_recording(path: str | Path) -> bool:
     """Whether a file begins as a recording does. Never raises, never waits."""
     try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            return False  # whoever writes to a pipe must not meet a reader that goes again
         descriptor = _opened(path)
     except (OSError, ValueError):
         return False

@@ -17,12 +17,13 @@ from gpumon.cli.main import main
 from gpumon.cli.open_source import Replay, replay_of
 from gpumon.cli.record_progress import RecordProgress
 from gpumon.core.report_codec import encode_report
-from gpumon.core.sample import GpuSample
-from gpumon.errors import SourceUnavailableError, UsageError
+from gpumon.core.sample import Frame, GpuSample
+from gpumon.errors import RestartNeededError, SourceUnavailableError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.replay import replayed_report
 from gpumon.sources.phase_rings import leave_alone
 from gpumon.sources.recording import RecordingFile
+from gpumon.sources.simulated import SimulatedSource
 from tests import builders_recording as built
 from tests.patience import wait_until
 
@@ -82,6 +83,36 @@ class TestRecord:
         with RecordingFile(path) as recording:
             assert len(list(recording.moments())) == 2
             assert recording.read_ns < 30e9
+
+    @pytest.mark.usefixtures("signals")
+    def test_goes_on_under_nohup_when_the_terminal_goes(self, path: Path) -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+        assert main(["record", str(path), *SHORTLY]) == 0
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+    @pytest.mark.usefixtures("signals")
+    def test_keeps_what_it_has_where_only_a_new_process_can_go_on(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        class Reloaded(SimulatedSource):
+            """The driver is reloaded under it."""
+
+            def read(self) -> Frame:
+                if path.stat().st_size:
+                    raise RestartNeededError("the driver was reloaded: start gpumon again")
+                return super().read()
+
+        monkeypatch.setattr(
+            "gpumon.cli.open_watch.open_source", lambda _, clock, __: Reloaded("flat", clock)
+        )
+
+        assert main(["record", str(path), *SHORTLY]) == RestartNeededError.exit_code
+        told = capsys.readouterr()
+        assert "the driver was reloaded" in told.err
+        assert f"{path} holds 1 reading of" in told.out
+        with RecordingFile(path) as recording:
+            assert (len(list(recording.moments())), recording.troubles()) == (1, ())
 
     @pytest.mark.parametrize(
         ("words", "code", "said"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,19 @@ class TestAWholeRecording:
         assert not is_recording(tmp_path / "log.csv.gz")
         assert not is_recording(tmp_path)
         assert not is_recording(tmp_path / "none")
+
+    def test_is_not_looked_for_in_a_pipe_whose_writer_would_miss_its_reader(
+        self, tmp_path: Path
+    ) -> None:
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        with ThreadPoolExecutor() as pool:
+            written = pool.submit(pipe.write_text, "index, utilization.gpu\n")
+            assert not any(is_recording(pipe) for _ in range(100))
+            reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+            assert written.result(timeout=5) > 0
+            assert os.read(reader, 100) == b"index, utilization.gpu\n"
+            os.close(reader)
 
     def test_tells_how_far_it_was_read(self, path: Path) -> None:
         with RecordingFile(path) as recording:
