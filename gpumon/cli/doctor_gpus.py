@@ -266,6 +266,8 @@ def _opt_in(field: ProbedField) -> str:
     name = field.field.name
     quoted_us = QUOTED_US.get(name)
     price = "its price is not known" if quoted_us is None else f"{_time(quoted_us)} are quoted"
+    if name == "pcie":
+        price += " where the driver does not count bytes"
     return f"opt-in (--nvml-on {name}): {price}"
 
 

@@ -35,7 +35,7 @@ TICK_S: Final = 1.0
 QUOTED_US: Final = {"pcie": 40_000.0, "fan": 137.0, "processes": 4_491.0}
 """What others measured for one reading of a field, in microseconds; not measured here.
 
-Two windows of 20 ms inside the driver for PCIe rates; the other two were seen
+Two windows of 20 ms inside older drivers for PCIe rates; the other two were seen
 on one RTX 4090.
 """
 

@@ -73,7 +73,7 @@ NVML_FIELDS: Final = (
     _field("process_names", "names and users of processes", SLOW_PERIOD_S,
            "nvmlSystemGetProcessName", opt_in=True),
     _field("pcie", "PCIe rates; drivers that do not count them block 40 ms a GPU", SLOW_PERIOD_S,
-           "nvmlDeviceGetPcieThroughput", opt_in=True),
+           "nvmlDeviceGetFieldValues", "nvmlDeviceGetPcieThroughput", opt_in=True),
     _field("nvlink", "NVLink rates", SLOW_PERIOD_S, "nvmlDeviceGetFieldValues", opt_in=True),
     _field("fan", "fan speed", SLOW_PERIOD_S, "nvmlDeviceGetFanSpeed", opt_in=True),
     _field("encoder", "video encoder and decoder", SLOW_PERIOD_S,

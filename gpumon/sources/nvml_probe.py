@@ -36,6 +36,7 @@ from gpumon.sources.nvml_questions import question
 from gpumon.sources.nvml_trouble import gpu_trouble
 
 _UTILIZATION: Final = 1
+_DEAR: Final = frozenset({"nvmlDeviceGetPcieThroughput"})
 Beat = Callable[[str], None]
 """Is told, before each call, what is asked now."""
 
@@ -50,12 +51,14 @@ class ProbeLimits:
             it holds a lock that trainings want, too.
         gpm_times: How often GPM is read; each time takes 0.12 s.
         budget_s: After so many seconds each function is asked once only.
+        dear_too: Whether functions that block for long are asked where others give the same.
     """
 
     times: int = 5
     longest_us: float = 1_000.0
     gpm_times: int = 1
     budget_s: float = 5.0
+    dear_too: bool = False
 
 
 _DEFAULT_LIMITS: Final = ProbeLimits()
@@ -179,11 +182,16 @@ class NvmlProbe:
             ask_for_events(self.library, handle, log, limits.times)
         else:
             for function in field.functions:
-                self._ask_function(handle, function, log, rings)
+                if not self._is_needless(function, log):
+                    self._ask_function(handle, field.name, function, log, rings)
         return ProbedField(field, wanted, tuple(log.call(name) for name in field.functions))
 
+    def _is_needless(self, function: str, log: CallLog) -> bool:
+        """A function that blocks for long is not tried where another gives the same."""
+        return function in _DEAR and not self._limits.dear_too and SUCCESS in log.codes.values()
+
     def _ask_function(
-        self, handle: int, function: str, log: CallLog, rings: Sequence[ProbedRing]
+        self, handle: int, field: str, function: str, log: CallLog, rings: Sequence[ProbedRing]
     ) -> None:
         if function == "nvmlDeviceGetSamples":
             tap = RingTap(self.library, handle, _UTILIZATION)
@@ -193,7 +201,7 @@ class NvmlProbe:
             if ring.cadence_s is not None:
                 log.values[function] = f"{ring.count} samples of {ring.cadence_s * 1000:.0f} ms"
             return
-        asked = question(self.library, handle, function)
+        asked = question(self.library, handle, function, field)
         if asked is not None:
             self._repeat(log, function, asked.ask)
             if log.codes[function] == SUCCESS:

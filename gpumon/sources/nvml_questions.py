@@ -13,7 +13,6 @@ from gpumon.core.throttle_reasons import throttle_reasons
 from gpumon.sources.nvml_binding import NvmlLibrary
 
 _MOST_PROCESSES: Final = 256
-_MIB: Final = 1 << 20
 
 
 class Question(NamedTuple):
@@ -28,8 +27,14 @@ class Question(NamedTuple):
     say: Callable[[], str]
 
 
-def question(library: NvmlLibrary, handle: int, function: str) -> Question | None:
+def question(library: NvmlLibrary, handle: int, function: str, field: str = "") -> Question | None:
     """How that function is asked of that GPU; ``None`` where it is not known here.
+
+    Args:
+        library: NVML, opened.
+        handle: The GPU.
+        function: The driver's name of it.
+        field: The field of the catalogue that it is asked for.
 
     Those of GPM, of events and of the samples' rings are not: they take more
     than one call (``nvml_probe``).
@@ -40,6 +45,8 @@ def question(library: NvmlLibrary, handle: int, function: str) -> Question | Non
     if function in _KINDS:
         kinds, say = _KINDS[function]
         return asker.number_of_kind(kinds, say)
+    if function == "nvmlDeviceGetFieldValues":
+        return asker.byte_counters(*(_OF_PCIE if field == "pcie" else _OF_LINKS))
     make = _OTHERS.get(function)
     return None if make is None else make(asker)
 
@@ -187,18 +194,28 @@ class _Asker:
         pid = os.getpid()
         return Question(lambda: call(pid, room, ctypes.sizeof(room)), lambda: "names")
 
-    def nvlink_fields(self) -> Question:
+    def byte_counters(self, *numbers: int) -> Question:
         # One entry more than is asked for: drivers were seen to write one past the end.
-        values = (pynvml.c_nvmlFieldValue_t * 3)()
-        values[0].fieldId = pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
-        values[1].fieldId = pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
-        values[0].scopeId = values[1].scopeId = 0xFFFF_FFFF  # of all links together
-        call = self._bound((ctypes.c_int, 2), _place(values))
+        values = (pynvml.c_nvmlFieldValue_t * (len(numbers) + 1))()
+        for value, number in zip(values, numbers, strict=False):
+            value.fieldId, value.scopeId = number, _ALL_LINKS if number in _OF_LINKS else 0
+        call = self._bound((ctypes.c_int, len(numbers)), _place(values))
 
         def ask() -> int:
             return call() or int(values[0].nvmlReturn)
 
-        return Question(ask, lambda: f"{values[0].value.ullVal * 1024 / _MIB:,.0f} MiB out so far")
+        return Question(ask, lambda: "counted")
+
+
+_OF_LINKS: Final = (
+    pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
+    pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
+)
+_OF_PCIE: Final = (
+    pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
+    pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES,
+)
+_ALL_LINKS: Final = 0xFFFF_FFFF
 
 
 _OTHERS: Final[dict[str, Callable[[_Asker], Question]]] = {
@@ -215,7 +232,6 @@ _OTHERS: Final[dict[str, Callable[[_Asker], Question]]] = {
     "nvmlDeviceGetProcessesUtilizationInfo": _Asker.process_use_info,
     "nvmlDeviceGetProcessUtilization": _Asker.process_use,
     "nvmlSystemGetProcessName": _Asker.process_name,
-    "nvmlDeviceGetFieldValues": _Asker.nvlink_fields,
 }
 
 

@@ -180,6 +180,7 @@ class _Opened:
             longest_us=longest_us,
             gpm_times=max(1, round(20 * session.pace)),
             budget_s=60.0,
+            dear_too=True,
         )
         self._probe = NvmlProbe(session.clock, options=EVERYTHING, limits=limits)
 

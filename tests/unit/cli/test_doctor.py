@@ -115,7 +115,7 @@ class TestTheTable:
     ) -> None:
         text = " ".join(text_of(capsys).split())
 
-        assert "pcie (40 ms are quoted)" in text
+        assert "pcie (40 ms are quoted where the driver does not count bytes)" in text
         assert "--nvml-on FIELD,..." in text
 
     def test_uses_ascii_where_the_terminal_has_no_more(
@@ -143,6 +143,7 @@ class TestPrices:
     def test_of_an_opt_in_field_are_measured_where_it_is_asked_for(
         self, fake_nvml: FakeNvml, capsys: pytest.CaptureFixture[str]
     ) -> None:
+        fake_nvml.fail("nvmlDeviceGetFieldValues", NOT_SUPPORTED)
         fake_nvml.delay("nvmlDeviceGetPcieThroughput", 20_000)
 
         found = findings_of(capsys, "--nvml-on", "pcie,fan")

@@ -214,12 +214,24 @@ class TestThePrice:
         assert field.seconds_per_second == pytest.approx(field.reading_us / 1e6 / 5.0)
 
     def test_of_two_directions_is_that_of_two_calls(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.fail("nvmlDeviceGetFieldValues", NOT_SUPPORTED)
         fake_nvml.delay("nvmlDeviceGetPcieThroughput", 20_000)
 
         field = field_of(asked(nvml_options(on=["pcie"], off=["activity"])).gpus[0], "pcie")
 
         assert field.reading_us is not None
         assert 40_000 <= field.reading_us < 200_000
+
+    def test_of_pcie_is_not_a_window_of_20_ms_where_the_driver_counts_bytes(
+        self, fake_nvml: FakeNvml
+    ) -> None:
+        fake_nvml.delay("nvmlDeviceGetPcieThroughput", 20_000)
+        fake_nvml.forget_calls()
+
+        field = field_of(asked(nvml_options(on=["pcie"], off=["activity"])).gpus[0], "pcie")
+
+        assert field.used[0].function == "nvmlDeviceGetFieldValues"
+        assert fake_nvml.calls("nvmlDeviceGetPcieThroughput") == 0
 
     def test_is_paid_once_where_it_is_high(self, fake_nvml: FakeNvml) -> None:
         fake_nvml.delay("nvmlDeviceGetComputeRunningProcesses_v3", 5_000)
