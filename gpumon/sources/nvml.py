@@ -125,8 +125,8 @@ class NvmlSource:
             samples = tuple(sample for sample in samples if sample.device.uuid in listed)
         rejected = self._newly_rejected() if fast.took_care or is_due else 0
         # In the order of its fields; its own constructor would be one function more.
-        told = (samples, rejected, self._call_seconds, self._trouble, self._call_counts)
-        return _new(Frame, (self._monotonic_ns(), *told))
+        spent, calls = self._call_seconds, self._call_counts
+        return _new(Frame, (self._monotonic_ns(), samples, rejected, spent, self._trouble, calls))
 
     def _ask_again_if_held_up(self, fast: FastRound, now_ns: int, back_us: int) -> int:
         """Where a slow field took its time, what the rings brought before it is old by now."""
@@ -151,7 +151,7 @@ class NvmlSource:
 
     def _note_xids(self) -> None:
         for gpu in self._inventory.gpus:
-            gpu.xid_errors = self._events.counts(gpu.device.uuid)
+            gpu.note_xids(self._events.counts(gpu.device.uuid))
 
     def _listen(self, library: NvmlLibrary, now_ns: int) -> None:
         """Hand out what was heard, look at memory that failed, and hear the GPUs there are."""
@@ -265,9 +265,9 @@ class NvmlSource:
             if not gpu.failure and gpu.slow.wants_measuring and now_ns >= gpu.slow.measure_at_ns
         ]
         if waiting:
-            slow = min(waiting, key=lambda gpu: gpu.slow.measure_at_ns).slow
-            slow.measure_at_ns = now_ns + self._slow_ns
-            slow.measure_links(now_ns)
+            gpu = min(waiting, key=lambda gpu: gpu.slow.measure_at_ns)
+            gpu.slow.measure_at_ns = now_ns + self._slow_ns
+            gpu.measure_links(now_ns)
 
     def _has_changed(self, library: NvmlLibrary, gpu: NvmlGpu) -> bool:
         """Look closer at one GPU; whether there are others than before, or others of its parts."""

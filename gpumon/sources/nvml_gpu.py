@@ -105,18 +105,18 @@ class NvmlGpu:
         """Use this handle from now on; the position in the ring is set anew."""
         self.device = device
         self.library, self.handle = library, handle
+        self._process_samples: tuple[ProcessSample, ...] | None = None
+        self.slow.bind(library, handle)
         self.use_gpm(None)
         self._rates = PairField(library, "nvmlDeviceGetUtilizationRates", handle, apart=False)
         self._mig = PairField(library, "nvmlDeviceGetMigMode", handle, apart=True)
         self._index = NumberField(library, "nvmlDeviceGetIndex", handle)
-        self.slow.bind(library, handle)
         self._processes: ProcessField | None = process_field(library, handle, self.options)
         self.failure = self.gone = SUCCESS
         self.has_ring, self.has_power = True, "power" in self.options.fields
         self.in_parts = False
         self.refresh_at_ns = 0
         self._look_again_at_ns = self._ask_again_at_ns = 0
-        self._process_samples: tuple[ProcessSample, ...] | None = None
         self.track.forget_position()
 
     def renew_handle(self, library: NvmlLibrary) -> bool:
@@ -132,6 +132,7 @@ class NvmlGpu:
         if self.gpm is not None:
             self.gpm.close()
         self.gpm, self.activity = gpm, None
+        self._put_together()
 
     def release(self) -> None:
         """Free what it holds in the driver."""
@@ -147,24 +148,32 @@ class NvmlGpu:
 
     def sample(self, busy: Iterable[BusySample], milliwatts: int | None) -> GpuSample:
         """What this GPU says in this tick."""
-        percent, slow = self.track.percent, self.slow
+        percent = self.track.percent
         return _new(  # in the order of its fields; its own constructor takes twice as long
             GpuSample,
             (
                 self.device,
                 tuple(busy),
                 None if percent is None else percent / 100,
-                slow.memory_used_bytes,
+                self._memory_used_bytes,
                 None if milliwatts is None else milliwatts / 1000,
-                slow.temperature_celsius,
-                slow.sm_clock_hertz,
-                slow.energy_joules,
-                self._process_samples,
-                None,
-                slow.details,
-                self.activity,
-                self.xid_errors,
+                *self._repeated,
             ),
+        )
+
+    def _put_together(self) -> None:
+        """Keep as a whole what each sample repeats until something of it changes."""
+        slow = self.slow
+        self._memory_used_bytes = slow.memory_used_bytes
+        self._repeated = (
+            slow.temperature_celsius,
+            slow.sm_clock_hertz,
+            slow.energy_joules,
+            self._process_samples,
+            None,
+            slow.details,
+            self.activity,
+            self.xid_errors,
         )
 
     def failed_sample(self, now_ns: int) -> GpuSample:
@@ -236,12 +245,24 @@ class NvmlGpu:
         self.slow.read(now_ns)
         processes = self._processes
         self._process_samples = None if processes is None else processes.read(now_ns)
+        self._put_together()
+
+    def measure_links(self, now_ns: int) -> None:
+        """Let the driver measure PCIe, about 40 ms: not on two GPUs in one tick."""
+        self.slow.measure_links(now_ns)
+        self._put_together()
+
+    def note_xids(self, counts: tuple[tuple[int, int], ...]) -> None:
+        """Take how many errors of each XID it had since the source was opened."""
+        self.xid_errors = counts
+        self._put_together()
 
     def read_activity(self) -> None:
         """Ask how much of it worked since it was asked before."""
         if self.gpm is not None:
             self.activity = None if self.in_parts else self.gpm.read()
             self.track.rejected += self.gpm.newly_rejected()
+            self._put_together()
 
     @property
     def is_dark(self) -> bool:
