@@ -23,11 +23,14 @@ _ALL_OF_THEM: Final = frozenset({"clocks", "activity", "processes", "events", "e
 """Fields that have several parts; all others take the first function that answers."""
 
 _CALLS_A_READING: Final = {
-    "nvmlDeviceGetClockInfo": 2,
-    "nvmlDeviceGetTotalEccErrors": 2,
-    "nvmlDeviceGetPcieThroughput": 2,
+    "nvmlDeviceGetClockInfo": 2.0,
+    "nvmlDeviceGetMaxClockInfo": 0.0,
+    "nvmlDeviceGetTotalEccErrors": 2.0,
+    "nvmlDeviceGetPcieThroughput": 2.0,
+    "nvmlDeviceGetProcessesUtilizationInfo": 0.5,
+    "nvmlDeviceGetProcessUtilization": 0.5,
 }
-"""Functions that are called once for each kind: both clocks, both directions ..."""
+"""Functions that are not called once a reading: for each kind, once for good, every second time."""
 
 TICK_S: Final = 1.0
 """The period that is reckoned with where a field is read in each tick."""
@@ -116,7 +119,7 @@ class ProbedField:
     def reading_us(self) -> float | None:
         """What one reading costs: the medians of its calls, in microseconds."""
         medians = [
-            (call.median_us or 0.0) * _CALLS_A_READING.get(call.function, 1) for call in self.used
+            (call.median_us or 0.0) * _CALLS_A_READING.get(call.function, 1.0) for call in self.used
         ]
         return sum(medians) if medians else None
 

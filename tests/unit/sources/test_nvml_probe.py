@@ -13,6 +13,7 @@ from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NVML_FIELDS, NvmlOption
 from gpumon.sources.nvml_probe import NvmlProbe, ProbeLimits
 from gpumon.sources.nvml_questions import question
 from gpumon.sources.system_clock import SystemClock
+from tests.builders_nvml import open_at_a_standstill
 from tests.fakenvml.control import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
@@ -256,6 +257,24 @@ class TestThePrice:
         without = asked(nvml_options(off=["energy", "activity"])).gpus[0].seconds_per_second
 
         assert with_it - without > 0.003
+
+    def test_is_what_gpumon_then_really_spends(self, fake_nvml: FakeNvml) -> None:
+        for function in (
+            "nvmlDeviceGetSamples", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetClockInfo",
+            "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetTotalEccErrors",
+        ):  # fmt: skip
+            fake_nvml.delay(function, 2_000)
+
+        promised = sum(gpu.seconds_per_second for gpu in asked().gpus)
+        source = open_at_a_standstill(fake_nvml, AT_ONCE)
+        before_s = after_s = 0.0
+        for number in range(26):
+            fake_nvml.advance(1.0)
+            after_s = sum(spent_s for _, spent_s in source.read().call_seconds)
+            before_s = after_s if number == 5 else before_s
+        source.close()
+
+        assert (after_s - before_s) / 20 == pytest.approx(promised, rel=0.4)
 
 
 class TestTheRings:
