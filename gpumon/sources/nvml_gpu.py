@@ -13,7 +13,7 @@ from gpumon.sources.nvml_binding import NO_PERMISSION, NOTHING_NEW, PERMANENT, S
 from gpumon.sources.nvml_busy import BusyTrack
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NvmlOptions
 from gpumon.sources.nvml_clock import Entry, StampClock
-from gpumon.sources.nvml_fields import MemoryField, NumberField, PairField
+from gpumon.sources.nvml_fields import NumberField, PairField
 from gpumon.sources.nvml_gpm import GpmTrack
 from gpumon.sources.nvml_processes import ProcessField, process_field
 from gpumon.sources.nvml_slow import SlowFields
@@ -27,24 +27,6 @@ _new: Final = tuple.__new__
 
 EntriesOf = Callable[[], Iterable[Entry]]
 """Gives what is new in a GPU's ring, oldest first."""
-
-
-def describe(
-    library: NvmlLibrary, handle: int, index: int, options: NvmlOptions = DEFAULT_OPTIONS
-) -> Device | None:
-    """Who that GPU is; ``None`` if it does not even say its UUID."""
-    uuid = library.text("nvmlDeviceGetUUID", handle)
-    if uuid is None:
-        return None
-    memory = MemoryField(library, handle).read() if "memory" in options.fields else None
-    return Device(
-        uuid=uuid,
-        index=index,
-        name=library.text("nvmlDeviceGetName", handle),
-        pci_bus_id=library.pci_bus_id(handle),
-        driver_version=library.driver_version,
-        memory_capacity_bytes=memory[1] if memory else None,
-    )
 
 
 class Moment(NamedTuple):

@@ -10,8 +10,9 @@ from gpumon.core.device import Device
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml_binding import GPU_IS_LOST, NO_PERMISSION, NvmlLibrary
 from gpumon.sources.nvml_catalog import NvmlOptions
+from gpumon.sources.nvml_fields import MemoryField
 from gpumon.sources.nvml_gpm import Gpm
-from gpumon.sources.nvml_gpu import NvmlGpu, describe
+from gpumon.sources.nvml_gpu import NvmlGpu
 from gpumon.sources.nvml_mig import MigInstance, MigPlace, places_in
 from gpumon.sources.nvml_trouble import gpu_trouble
 
@@ -63,7 +64,9 @@ class NvmlInventory:
         count = library.device_count()
         for index in range(count):
             handle = library.handle_by_index(index)
-            device = describe(library, handle, index, self._options) if handle is not None else None
+            device = (
+                _describe(library, handle, index, self._options) if handle is not None else None
+            )
             if handle is None or device is None:
                 continue  # lost: it may be one that is known, or come back
             gpu = known.pop(device.uuid, None) or self._put_back(device.uuid)
@@ -161,3 +164,19 @@ def _rename(one: NvmlGpu | MigInstance, device: Device) -> None:
     """A device stays the same object until something about it changes."""
     if one.device != device:
         one.device = device
+
+
+def _describe(library: NvmlLibrary, handle: int, index: int, options: NvmlOptions) -> Device | None:
+    """Who that GPU is; ``None`` if it does not even say its UUID."""
+    uuid = library.text("nvmlDeviceGetUUID", handle)
+    if uuid is None:
+        return None
+    memory = MemoryField(library, handle).read() if "memory" in options.fields else None
+    return Device(
+        uuid=uuid,
+        index=index,
+        name=library.text("nvmlDeviceGetName", handle),
+        pci_bus_id=library.pci_bus_id(handle),
+        driver_version=library.driver_version,
+        memory_capacity_bytes=memory[1] if memory else None,
+    )
