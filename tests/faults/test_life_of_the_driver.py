@@ -17,6 +17,7 @@ from gpumon.errors import RestartNeededError, SourceUnavailableError
 from tests.builders_driver import DriverStory
 from tests.fakenvml.control import (
     DRIVER_NOT_LOADED,
+    GPU_IS_LOST,
     NO_PERMISSION,
     NOT_SUPPORTED,
     OPERATING_SYSTEM,
@@ -92,6 +93,8 @@ class TestADriverThatIsReloadedInMidRun:
         story.fake.fail(INIT, 0)
 
         is_back_within(story, 6)
+        # Not even of what its ring may still hold: that could be of any time.
+        assert observed_s(story, FIRST) - before_s <= story.seconds_passed - 10 - 60
 
     def test_costs_no_more_than_a_second_where_it_is_there_at_once(
         self, story: DriverStory
@@ -125,6 +128,21 @@ class TestADriverThatIsReloadedInMidRun:
         assert observed_s(story, FIRST) > 15
         story.fake.find(SECOND)
         is_back_within(story, 12)
+
+    def test_is_asked_nothing_by_handles_of_before(self, story: DriverStory) -> None:
+        story.fake.lose(SECOND)
+        story.fake.fail("nvmlDeviceGetHandleByUUID", GPU_IS_LOST)
+        story.fake.reload_driver()
+        story.tick(10)
+        story.fake.forget_calls()
+
+        story.tick(10)
+
+        assert story.fake.calls(DRAIN) == 10
+        assert "the GPU is lost" in (story.message or "")
+        story.fake.fail("nvmlDeviceGetHandleByUUID", 0)
+        story.fake.find(SECOND)
+        is_back_within(story, 8)
 
 
 class TestAGpuThatIsReset:

@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.core.units import NS_PER_S
 from tests.builders_driver import DriverStory
-from tests.fakenvml.control import NOT_SUPPORTED, FakeNvml
+from tests.fakenvml.control import NOT_SUPPORTED, TIMEOUT, UNKNOWN, FakeNvml
 from tests.fakenvml.layout import DOUBLE, SIGNED_INT, SIGNED_LONG_LONG, UNSIGNED_INT
 
 DRAIN = "nvmlDeviceGetSamples"
@@ -167,6 +167,19 @@ class TestFault08AGpuThatIsCutInMidRun:
         gained_ns = story.observed_ns(story.fake.uuid(FIRST)) - before_ns
         assert gained_ns > 12 * NS_PER_S
         assert story.idle_ns(story.fake.uuid(FIRST)) == 0
+
+    @pytest.mark.parametrize("code", [TIMEOUT, UNKNOWN])
+    def test_keeps_its_instances_while_its_mode_cannot_be_asked(
+        self, story: DriverStory, code: int
+    ) -> None:
+        instances = story.fake.cut(FIRST, 2)
+        story.tick(10)
+        story.fake.fail("nvmlDeviceGetMigMode", code)
+
+        for _ in range(20):
+            story.tick()
+            assert story.frame is not None
+            assert {gpu.device.uuid for gpu in story.frame.gpus} >= set(instances)
 
     def test_costs_its_neighbour_nothing(self, story: DriverStory) -> None:
         story.fake.cut(FIRST, 3)
