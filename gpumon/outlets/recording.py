@@ -53,7 +53,7 @@ class RecordingWriter:
         self._blocks: BlockWriter | None = None
         self._lines: list[bytes] = []
         self._line_bytes = 0
-        self._first_ns = self._block_began_ns = 0
+        self._first_ns = self._block_began_ns = self._whole_ns = 0
         self._was_there = self._is_full = False
         self._descriptor = self._made(replaces=replaces)
 
@@ -148,6 +148,7 @@ class RecordingWriter:
             self._is_full = True
             raise GpumonError(self._full(error)) from error
         self.written_bytes += len(block)
+        self._whole_ns = self.elapsed_ns
 
     def _full(self, error: OSError) -> str:
         kept = f"{self.written_bytes:,} bytes of it are whole"
@@ -155,7 +156,7 @@ class RecordingWriter:
             return f"cannot write {self.path}: {error.strerror}"
         return (
             f"cannot write any more to {self.path}: {error.strerror}: {kept}, about "
-            f"{seconds(self.elapsed_ns):,.0f} s: `gpumon replay {self.path}` shows them"
+            f"{seconds(self._whole_ns):,.0f} s: `gpumon replay {self.path}` shows them"
         )
 
     def _made(self, *, replaces: bool) -> int:

@@ -181,13 +181,14 @@ class TestADiskThatIsFull:
         monkeypatch.setattr(os, "write", write)
         many = plain_moments(60)
         told = r"No space left on device: [\d,]+ bytes of it are whole, .* `gpumon replay"
-        with pytest.raises(GpumonError, match=told):
+        with pytest.raises(GpumonError, match=told) as refusal:
             record(path, many)
         monkeypatch.undo()
 
         kept = read(path)
         assert 1 < len(kept) < 60
         assert kept == many[: len(kept)]
+        assert f"about {len(kept) - 1} s: " in str(refusal.value)
         assert path.stat().st_size <= 900
 
     def test_at_the_very_end_is_told_too(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
