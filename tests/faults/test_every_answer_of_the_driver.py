@@ -104,11 +104,11 @@ class Healthy(NamedTuple):
     watched: tuple[str, ...]
 
 
-def healthy(fake: FakeNvml) -> Healthy:
+def healthy(fake: FakeNvml, codes: Sequence[int]) -> Healthy:
     fake.forget_calls()
     story = DriverStory(fake, period_s=PERIOD_S)
     ticks = []
-    for _ in range(len(CODES) * (FAILS_FOR + BACK_WITHIN) + ALL_ANSWERS_WITHIN):
+    for _ in range(len(codes) * (FAILS_FOR + BACK_WITHIN) + ALL_ANSWERS_WITHIN):
         story.tick()
         assert story.frame is not None
         ticks.append({sample.device.uuid: sample for sample in story.frame.gpus})
@@ -211,7 +211,7 @@ class TestAFunctionThatFails:
         passing = [code for code in tried if code not in PERMANENT_BY_MEANING]
         broken = []
         with started(machine, library_of(machine.driver), tmp_path / "gpus") as fake:
-            reference = healthy(fake)
+            reference = healthy(fake, tried)
             for function in reference.functions:
                 fault = Fault(function, gpu, reload)
                 for codes in (passing, *([code] for code in lasting)):
