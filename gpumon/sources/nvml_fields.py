@@ -15,6 +15,7 @@ from typing import Final
 import pynvml
 
 from gpumon.sources.nvml_binding import FUNCTION_NOT_FOUND, PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_newer import TEMPERATURE_V1, TemperatureV1
 
 _NOT_IN_THIS_DRIVER: Final = frozenset({FUNCTION_NOT_FOUND, 25, 26})
 
@@ -116,8 +117,8 @@ class TemperatureField(Field):
     """The core's temperature in degrees, as newer drivers give it: signed, in a structure."""
 
     def __init__(self, library: NvmlLibrary, handle: int) -> None:
-        self._room = pynvml.c_nvmlTemperature_v1_t()
-        self._room.version = pynvml.nvmlTemperature_v1
+        self._room = TemperatureV1()
+        self._room.version = TEMPERATURE_V1
         self._room.sensorType = pynvml.NVML_TEMPERATURE_GPU
         where = (ctypes.c_void_p, ctypes.addressof(self._room))
         super().__init__(library, "nvmlDeviceGetTemperatureV", (ctypes.c_void_p, handle), where)

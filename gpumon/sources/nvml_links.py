@@ -18,6 +18,7 @@ from gpumon.core.units import NS_PER_S
 from gpumon.sources.nvml_binding import PERMANENT, SUCCESS, NvmlLibrary
 from gpumon.sources.nvml_catalog import NvmlOptions
 from gpumon.sources.nvml_fields import Field, NumberField
+from gpumon.sources.nvml_newer import PCIE_COUNT_RX_BYTES, PCIE_COUNT_TX_BYTES
 
 _ALL_LINKS: Final = 0xFFFF_FFFF
 _BYTES_PER_KIBIBYTE: Final = 1024
@@ -99,8 +100,8 @@ class _Counter(NamedTuple):
 _TOLD_OF_PCIE: Final = ("from the GPU over PCIe", "to the GPU over PCIe")
 _TOLD_OF_NVLINK: Final = ("from the GPU over NVLink", "to the GPU over NVLink")
 _FIELDS_OF_PCIE: Final = (
-    pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
-    pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES,
+    PCIE_COUNT_TX_BYTES,
+    PCIE_COUNT_RX_BYTES,
 )
 _FIELDS_OF_NVLINK: Final = (
     pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,

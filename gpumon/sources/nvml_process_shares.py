@@ -9,6 +9,11 @@ import pynvml
 
 from gpumon.sources.nvml_binding import INSUFFICIENT_SIZE, NOT_FOUND, SUCCESS, NvmlLibrary
 from gpumon.sources.nvml_fields import Field
+from gpumon.sources.nvml_newer import (
+    PROCESSES_UTILIZATION_V1,
+    ProcessesUtilizationInfoV1,
+    ProcessUtilizationInfoV1,
+)
 
 _FIRST_ROOM, _MOST_ROOM = 128, 4096
 _US_OF_A_RESTART: Final = 60_000_000
@@ -39,9 +44,9 @@ class _NewerCall:
     """``nvmlDeviceGetProcessesUtilizationInfo``: one structure with everything in it."""
 
     def __init__(self, library: NvmlLibrary, handle: int, capacity: int) -> None:
-        self._records = (pynvml.c_nvmlProcessUtilizationInfo_v1_t * capacity)()
-        self._request = pynvml.c_nvmlProcessesUtilizationInfo_v1_t()
-        self._request.version = pynvml.ProcessesUtilizationInfo_v1
+        self._records = (ProcessUtilizationInfoV1 * capacity)()
+        self._request = ProcessesUtilizationInfoV1()
+        self._request.version = PROCESSES_UTILIZATION_V1
         self._request.procUtilArray = self._records
         self.field = Field(
             library,

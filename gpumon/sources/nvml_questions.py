@@ -11,6 +11,15 @@ import pynvml
 
 from gpumon.core.throttle_reasons import throttle_reasons
 from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_newer import (
+    PCIE_COUNT_RX_BYTES,
+    PCIE_COUNT_TX_BYTES,
+    PROCESSES_UTILIZATION_V1,
+    TEMPERATURE_V1,
+    ProcessesUtilizationInfoV1,
+    ProcessUtilizationInfoV1,
+    TemperatureV1,
+)
 
 _MOST_PROCESSES: Final = 256
 
@@ -147,10 +156,8 @@ class _Asker:
         return Question(self._bound(_place(room)), say)
 
     def temperature_v(self) -> Question:
-        room = (ctypes.c_uint * 2)(0x0100_000C, 0)  # its version and the sensor; then the answer
-        whole = (ctypes.c_int * 3)()
-        ctypes.memmove(whole, room, ctypes.sizeof(room))
-        return Question(self._bound(_place(whole)), lambda: f"{whole[2]} C")
+        room = TemperatureV1(version=TEMPERATURE_V1)
+        return Question(self._bound(_place(room)), lambda: f"{room.temperature} C")
 
     def processes(self) -> Question:
         count = ctypes.c_uint()
@@ -176,9 +183,9 @@ class _Asker:
         return Question(ask, lambda: f"SM share of {count.value}")
 
     def process_use_info(self) -> Question:
-        records = (pynvml.c_nvmlProcessUtilizationInfo_v1_t * _MOST_PROCESSES)()
-        request = pynvml.c_nvmlProcessesUtilizationInfo_v1_t()
-        request.version = pynvml.ProcessesUtilizationInfo_v1
+        records = (ProcessUtilizationInfoV1 * _MOST_PROCESSES)()
+        request = ProcessesUtilizationInfoV1()
+        request.version = PROCESSES_UTILIZATION_V1
         request.procUtilArray = records
         call = self._bound(_place(request))
 
@@ -212,8 +219,8 @@ _OF_LINKS: Final = (
     pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
 )
 _OF_PCIE: Final = (
-    pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
-    pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES,
+    PCIE_COUNT_TX_BYTES,
+    PCIE_COUNT_RX_BYTES,
 )
 _ALL_LINKS: Final = 0xFFFF_FFFF
 
