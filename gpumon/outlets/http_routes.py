@@ -159,7 +159,9 @@ class Routes:
     def _ready(self) -> Response:
         if self._live.ready:
             return sentence(200, "ready")
-        return sentence(503, "not ready: no GPU has been read yet")
+        # Beyond loopback, no sentence that may name a file.
+        trouble = self._live.source_trouble if self._local else None
+        return sentence(503, f"not ready: {trouble or 'no GPU has been read yet'}")
 
     def _reported(self, query: str) -> Response:
         scope = _scope(query)

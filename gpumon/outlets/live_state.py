@@ -53,6 +53,14 @@ class LiveState:
         state = self._state
         return state is not None and state.samples_total > 0
 
+    @property
+    def source_trouble(self) -> str | None:
+        """Why the GPUs cannot be read now, as a sentence; ``None``: they can."""
+        state = self._state
+        if state is None or not state.collectors or state.collectors[0].success:
+            return None
+        return state.collectors[0].message
+
     def document(self) -> dict[str, Any] | None:
         """The newest state as ``/api/v1/state`` shows it; ``None`` before the first tick."""
         state = self._state

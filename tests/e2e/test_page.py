@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import IdleCause
-from gpumon.core.state import GpuState
+from gpumon.core.state import CollectorState, GpuState
 from gpumon.core.verdict import VerdictName
 from tests.builders_state import (
     HEALTHY_UUID,
@@ -146,6 +146,18 @@ class TestVerdictsInWords:
             page.until("#next", LEVEL["text"])
 
             assert page.text("#why") == LEVEL["evidence"]
+
+    @pytest.mark.parametrize("gpus", [(), (healthy_gpu(present=False),)], ids=["none", "gone"])
+    def test_of_a_driver_that_is_gone_say_what_to_do(
+        self, visit: Any, gpus: tuple[Any, ...]
+    ) -> None:
+        broken = CollectorState("nvml", False, 0.0, 1, "the driver is not loaded: run `modprobe`")
+        with showing(recent(monitor_state(gpus=gpus, collectors=(broken,)))) as server:
+            page = visit(server)
+            page.until("#next", "Run `modprobe`\\.")
+
+            assert page.text("#why") == "The driver is not loaded."
+            assert page.faults == []
 
     def test_a_lost_gpu_beside_a_healthy_one_is_named_with_its_reason(self, visit: Any) -> None:
         lost = starved_gpu(present=False, error="GPU is lost: reboot")

@@ -128,7 +128,7 @@ function draw() {
 
 function drawVerdict() {
   const { tone, text } = verdictSentence(page.state.gpus, page.state.runs);
-  const { why, next, advice } = whyAndNext(page.state.gpus, page.advice ?? []);
+  const { why, next, advice } = whyAndNext(page.state.gpus, page.advice ?? [], page.state.collectors);
   element("verdict").dataset.tone = tone;
   setText(element("sentence"), text);
   setText(element("why"), why);

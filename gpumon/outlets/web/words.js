@@ -219,8 +219,19 @@ function sentenceOfPresent(gpus) {
 
 const emptiness = ({ fill }) => 1 - (fill.sm_active_ratio ?? fill.power_watts / fill.power_limit_watts);
 
+// What is wrong with the driver as a whole, and what to do, as its source says: "what: what to do".
+function driverTrouble(gpus, collectors) {
+  const source = collectors[0];
+  if (!source || source.success || !source.message || gpus.some((gpu) => gpu.present)) return null;
+  const [, what, todo] = /^(.+?): (.+)$/s.exec(source.message) ?? [];
+  if (!todo || /^GPU [\d:]+$/.test(what)) return null; // that one says it itself
+  return { why: `${what[0].toUpperCase()}${what.slice(1)}.`, next: `${todo[0].toUpperCase()}${todo.slice(1)}.` };
+}
+
 // The daemon's own advice knows more, but a GPU that does not answer goes before it.
-export function whyAndNext(gpus, allAdvice) {
+export function whyAndNext(gpus, allAdvice, collectors = []) {
+  const trouble = driverTrouble(gpus, collectors);
+  if (trouble) return trouble;
   const absent = gpus.find((gpu) => !gpu.present && !isTakenAway(gpu));
   if (absent) {
     const why = `${gpuName(absent)}: ${absent.error ?? "no sample has come of late"}.`;

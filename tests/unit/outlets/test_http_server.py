@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from gpumon.core.state import CollectorState
 from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http_server import HttpServer, parse_listen
 from gpumon.outlets.prometheus import MetricsExporter
@@ -38,6 +39,17 @@ class TestEachAddress:
             after = ask(server, "/-/ready").status
 
         assert (before, no_source, after) == ([200, 503], 503, 200)
+
+    def test_ready_says_what_is_missing_and_to_strangers_only_that_something_is(self) -> None:
+        broken = CollectorState("nvml", False, 0.0, 1, "no driver: load one")
+        state = monitor_state(samples_total=0, collectors=(broken,))
+        with serving(state) as server:
+            here = ask(server, "/-/ready").text
+        with serving(state, listen="0.0.0.0:0") as server:
+            elsewhere = ask(server, "/-/ready").text
+
+        assert here.strip() == "not ready: no driver: load one"
+        assert elsewhere.strip() == "not ready: no GPU has been read yet"
 
     def test_state_is_the_document_of_the_state_file(self) -> None:
         with serving(monitor_state()) as server:
