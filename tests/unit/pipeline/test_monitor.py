@@ -196,6 +196,18 @@ class TestASourceThatHangs:
         assert gpu(state).totals.observed_ns == s(2)
 
 
+class TestADriverThatIsGone:
+    def test_is_told_of_and_not_the_gpu_that_was_lost_before(self) -> None:
+        story = Story()
+        story.pass_second(1.0, 1.0)
+        story.errors[1] = "GPU is lost"
+        lost = story.pass_second(1.0, 1.0)
+        gone = story.miss("the driver is not loaded")
+
+        assert lost.collectors[0].message == "GPU 1: GPU is lost"
+        assert gone.collectors[0].message == "the driver is not loaded"
+
+
 class TestRejectedValues:
     def test_are_counted_and_never_integrated(self) -> None:
         story = Story()

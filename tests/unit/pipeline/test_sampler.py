@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from gpumon.core.sample import Frame
-from gpumon.errors import SourceUnavailableError
+from gpumon.errors import RestartNeededError, SourceUnavailableError
 from gpumon.pipeline.sampler import Sampler, next_deadline_ns
 from gpumon.pipeline.source_thread import SourceThread
 from gpumon.sources.system_clock import SystemClock
@@ -181,13 +181,14 @@ class TestASourceThatCannotBeRead:
         assert ticks[-1].error is None
         assert ticks[-1].frames
 
-    def test_is_tried_again_at_longer_and_longer_intervals(self) -> None:
+    @pytest.mark.parametrize("trouble", [SourceUnavailableError("no driver"), OSError("a bug")])
+    def test_is_tried_again_at_longer_and_longer_intervals(self, trouble: Exception) -> None:
         clock = GridClock()
         tries: list[int] = []
 
         def make() -> ScriptedSource:
             tries.append(clock.now_ns)
-            raise SourceUnavailableError("no driver")
+            raise trouble
 
         thread = SourceThread(make, clock)
         sampler = Sampler(thread, clock, period_ns=s(1))
@@ -198,6 +199,27 @@ class TestASourceThatCannotBeRead:
         waits = [(after - before) / s(1) for before, after in pairwise(tries)]
         assert waits[:6] == [1, 2, 4, 8, 16, 32]
         assert set(waits[6:]) == {60}
+
+    @pytest.mark.parametrize("made", [True, False], ids=["when-read", "when-made"])
+    def test_by_this_process_any_more_says_that_a_new_one_is_needed(self, made: bool) -> None:
+        clock = GridClock()
+        trouble = RestartNeededError("start gpumon again")
+
+        def fail() -> None:
+            raise trouble
+
+        def make() -> ScriptedSource:
+            if not made:
+                fail()
+            return ScriptedSource(clock, fail)
+
+        thread = SourceThread(make, clock)
+        assert thread.restart_needed is None
+        tick = Sampler(thread, clock, period_ns=s(1)).tick()
+        thread.stop(1.0)
+
+        assert tick.error == "start gpumon again"
+        assert thread.restart_needed is trouble
 
     def test_never_ends_the_thread_whatever_it_raises(self) -> None:
         clock = GridClock()
