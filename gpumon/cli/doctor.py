@@ -20,7 +20,7 @@ from gpumon.cli.main import installed_version
 from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
 from gpumon.cli.open_source import SOURCE_HELP, check_source_word, open_source
 from gpumon.core.sample import Frame
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.text_style import style_for
 from gpumon.sources.driver_files import read_driver_files
 from gpumon.sources.nvml_answers import ProbedDriver
@@ -75,6 +75,8 @@ def _look(word: str, options: NvmlOptions) -> tuple[list[Finding], ProbedDriver 
         if is_nvml:
             probed = patiently(lambda beat: _probe(options, beat))
             found = list(gpu_findings(word, frames, probed))
+    except UsageError:  # a recording, for one: there is nothing to look at
+        raise
     except GpumonError as error:
         found = [source_broken(error)]
     if is_nvml:

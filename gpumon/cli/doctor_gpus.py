@@ -38,7 +38,8 @@ _PERSISTENCE: Final = (
     "sudo nvidia-smi -pm 1, or run nvidia-persistenced: else the driver is loaded anew, which "
     "takes seconds, whenever nobody uses the GPU, and its counters begin again"
 )
-_NO_UTILISATION: Final = "with MIG on, utilisation is not to be had from the parent GPU"
+_OF_THE_BOARD: Final = frozenset({"power", "temperature", "sm clock", "energy"})
+"""What a MIG instance shares with the rest of its GPU."""
 
 
 def source_broken(error: GpumonError) -> Finding:
@@ -158,7 +159,7 @@ def _identity(gpu: GpuSample) -> Finding:
 
 def _utilisation(heard: list[GpuSample], asked: ProbedGpu | None) -> Finding:
     what = "utilisation"
-    field = asked and asked.field("utilization")
+    field = None if asked is None else asked.field("utilization")
     prices = _prices(field) if field else {"period_seconds": 0.0}
     windows = [sample for one in heard for sample in one.busy]
     if windows:
@@ -168,14 +169,14 @@ def _utilisation(heard: list[GpuSample], asked: ProbedGpu | None) -> Finding:
             f"{len(windows)} samples, {middle_s * 1000:.0f} ms each: shorter pauses show as a level"
         )
         return Finding(name="", what=what, status=OK, detail=detail, **prices)
-    if asked is not None and asked.mig_enabled:
-        said = _NO_UTILISATION
-        fix = "look at its MIG instances instead, which are GPUs of their own here"
-        return Finding(name="", what=what, status=MISSING, detail=said, fix=fix, **prices)
-    return Finding(
-        name="", what=what, status=MISSING, detail="no sample within two seconds",
-        fix=_NO_UTILISATION, **prices,
-    )  # fmt: skip
+    fix = None
+    if heard[-1].device.mig_enabled or (asked is not None and asked.mig_enabled):
+        detail = "with MIG on, only its instances have one"
+    elif asked is not None and field is not None and field.trouble is not None:
+        detail, fix = _refusal(field, asked), _fix(field.trouble, "utilization")
+    else:
+        detail = "no sample within two seconds"
+    return Finding(name="", what=what, status=MISSING, detail=detail, fix=fix, **prices)
 
 
 # -- as the source tells them ----------------------------------------------------
@@ -188,12 +189,12 @@ def _told_fields(heard: list[GpuSample]) -> Iterator[Finding]:
         values = [value for one in heard if (value := read(one)) is not None]
         if values:
             yield Finding(name="", what=what, status=OK, detail=str(values[-1]))
-        elif device.mig_index is None:
+        elif device.mig_index is None or what not in _OF_THE_BOARD:
             yield Finding(name="", what=what, status=MISSING, detail="this source does not say")
         else:
             of_the_board.append(what)
     if of_the_board:
-        said = f"{listed(of_the_board, most=9)} are of the whole board: see GPU {device.index}"
+        said = f"{listed(of_the_board)}: of the whole board, see GPU {device.index}"
         yield Finding(name="", what="not its own", status=OFF, detail=said)
 
 

@@ -70,8 +70,8 @@ COMPUTE: Final = ("torch", "jax")
 
 ALL_S: Final = 600.0
 """What the tests and the capture may take together."""
-SPARE_S: Final = 30.0
-LONGEST_CAPTURE_S: Final = 420.0
+SPARE_S: Final = 60.0
+LONGEST_CAPTURE_S: Final = 400.0
 
 _LOOK: Final = """
 import json, sys

@@ -41,7 +41,7 @@ from tests.tools.measured_page import Machine
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 NO_GPU: Final = 3
-WHOLE_S: Final = 420.0
+WHOLE_S: Final = 400.0
 QUICK_S: Final = 100.0
 
 

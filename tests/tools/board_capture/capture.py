@@ -131,7 +131,9 @@ def _with_load(session: Session, results: Results, load: Load) -> Iterator[Part]
 
     def stalls() -> None:
         watcher = StallWatcher(session.clock, session.read_clock_ns)
-        results.stalls = watcher.watch(load, _TURN_S * session.pace)
+        left_s = (session.until_ns - session.clock.monotonic_ns()) / 1e9
+        turn_s = min(_TURN_S * session.pace, left_s / (ROUNDS * len(RATES_HZ)))
+        results.stalls = watcher.watch(load, turn_s)
 
     yield "stalls", stalls
 

@@ -211,6 +211,35 @@ class TestAGpuThatIsListedAndCannotBeRead:
         assert "trouble" not in found
 
 
+class TestMig:
+    def test_leaves_utilisation_to_the_instances_and_says_so(
+        self, fake_nvml: FakeNvml, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        fake_nvml.cut(0, 2)
+
+        found = findings_of(capsys, "--nvml-off", "activity")
+
+        assert found["gpu 0 utilisation"]["detail"] == "with MIG on, only its instances have one"
+        assert found["gpu 0 utilisation"]["fix"] is None
+        assert found["gpu 0 mig"]["detail"] == "on, 2 instances"
+        assert "memory" in found["gpu 0:1 memory"]["what"]
+        assert "see GPU 0" in found["gpu 0:1 not its own"]["detail"]
+
+
+class TestUtilisation:
+    def test_that_nothing_tells_is_told_with_what_the_driver_answers(
+        self, fake_nvml: FakeNvml, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        fake_nvml.fail("nvmlDeviceGetSamples", NO_PERMISSION, gpu=0)
+        fake_nvml.fail("nvmlDeviceGetUtilizationRates", NO_PERMISSION, gpu=0)
+
+        found = findings_of(capsys, "--nvml-off", "activity")["gpu 0 utilisation"]
+
+        assert found["status"] == "missing"
+        assert "not permitted for this user: nvmlDeviceGetSamples" in found["detail"]
+        assert "/dev/nvidia*" in found["fix"]
+
+
 class TestForScripts:
     def test_the_schema_keeps_what_it_had(
         self, fake_nvml: FakeNvml, capsys: pytest.CaptureFixture[str]
@@ -259,6 +288,12 @@ class TestASourceThatIsNoDriver:
         assert "the GPUs of simulated:healthy are made up" in text
         assert "takes" not in text
         assert "kernel module" not in text
+
+    def test_and_is_a_recording_is_refused_as_a_usage(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["doctor", "--source", "replay:night.gpumon"]) == 2
+        assert "is a recording" in capsys.readouterr().err
 
 
 class TestASourceThatCannotBeRead:
