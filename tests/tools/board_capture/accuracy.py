@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from gpumon.core.clock import Clock
@@ -57,8 +58,12 @@ class WaveWatcher:
         finally:
             source.close()
         truths = {"kernels": "the profiler's kernels", "spans": "stamps around the kernels"}
+        device_s = [one for one in said.get("device_s", ()) if one is not None]
         return [
-            _held(samples, BusyTruth([(a, b) for a, b in said[key]]), command, truth)
+            replace(
+                _held(samples, BusyTruth([(a, b) for a, b in said[key]]), command, truth),
+                device_span_s=_mean(device_s),
+            )
             for key, truth in truths.items()
             if said.get(key)
         ]
@@ -107,6 +112,8 @@ def _held(
             [(one.end_ns, one.busy_ratio) for one in held],
             length_s[len(length_s) // 2],
         ),
+        span_s=_mean([(end - start) / _NS_PER_S for start, end in truth.spans]),
+        device_span_s=None,
     )
 
 

@@ -24,6 +24,35 @@ Wait = Callable[[], None]
 """Returns when the device is done with what was launched."""
 
 
+class DeviceTimer(Protocol):
+    """How long the device itself says that it worked."""
+
+    def begin(self) -> None:
+        """Before the first launch."""
+        ...
+
+    def end(self) -> None:
+        """After the last."""
+        ...
+
+    def seconds(self) -> float | None:
+        """Between the two, once the device is done; ``None`` where it does not say."""
+        ...
+
+
+class NoTimer:
+    """Of a device that does not say."""
+
+    def begin(self) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def seconds(self) -> float | None:
+        return None
+
+
 class Profile(Protocol):
     """What a profiler saw."""
 
@@ -49,6 +78,10 @@ class Kernels(Protocol):
 
     def step(self) -> None:
         """One step of a training whose kernels are small, waited for."""
+        ...
+
+    def timer(self) -> DeviceTimer:
+        """A stopwatch of the device's own."""
         ...
 
     def profiled(self) -> AbstractContextManager[Profile]:
@@ -149,6 +182,9 @@ class TorchKernels:
         if self._device == "cuda":
             self._torch.cuda.synchronize()
 
+    def timer(self) -> DeviceTimer:
+        return _TorchTimer(self._torch) if self._device == "cuda" else NoTimer()
+
     @contextmanager
     def profiled(self) -> Iterator[Profile]:
         from torch.profiler import ProfilerActivity, profile, record_function
@@ -165,6 +201,23 @@ class TorchKernels:
             path = Path(folder) / "trace.json"
             profiler.export_chrome_trace(str(path))
             found.spans = kernel_spans(path.read_text(encoding="utf-8"))
+
+
+class _TorchTimer:
+    """Two CUDA events."""
+
+    def __init__(self, torch: Any) -> None:
+        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+
+    def begin(self) -> None:
+        self._events[0].record()
+
+    def end(self) -> None:
+        self._events[1].record()
+
+    def seconds(self) -> float | None:
+        self._events[1].synchronize()
+        return float(self._events[0].elapsed_time(self._events[1])) / 1000
 
 
 class _TorchProfile:
@@ -229,6 +282,9 @@ class JaxKernels:
         for _ in range(_SMALL_IN_A_STEP):
             out = self._add(out)
         out.block_until_ready()
+
+    def timer(self) -> DeviceTimer:
+        return NoTimer()
 
     def profiled(self) -> AbstractContextManager[Profile]:
         raise NotImplementedError("when kernels ran is taken from torch's profiler only")

@@ -30,7 +30,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # this is run by its path
 
-from tests.tools.board_capture.kernels import Kernels, find_kernels
+from tests.tools.board_capture.kernels import DeviceTimer, Kernels, NoTimer, find_kernels
 
 _QUEUED: Final = 3
 """Launches that are under way at once: the device always has the next one waiting."""
@@ -58,35 +58,39 @@ class LoadProgram:
     def _obey(self, command: dict[str, Any]) -> dict[str, Any]:
         what = command["do"]
         if what == "run":
-            self._busy(command["kind"], self._lines.waits)
+            self._busy(command["kind"], self._lines.waits, NoTimer())
         elif what == "wave":
-            return {"spans": self._wave(command)}
+            return self._wave(command)
         elif what == "steps":
             return self._steps(command["seconds"])
         elif what == "profile":
             return self._profile(command)
         return {"done": what}
 
-    def _busy(self, kind: str, is_over: Callable[[], bool]) -> None:
+    def _busy(self, kind: str, is_over: Callable[[], bool], timer: DeviceTimer) -> None:
         """Launch until it is over, then wait for the device."""
+        timer.begin()
         under_way: deque[Callable[[], None]] = deque()
         while not is_over():
             under_way.append(self._kernels.launch(kind))
             if len(under_way) >= _QUEUED:
                 under_way.popleft()()
+        timer.end()
         while under_way:
             under_way.popleft()()
 
-    def _wave(self, command: dict[str, Any]) -> list[tuple[int, int]]:
+    def _wave(self, command: dict[str, Any]) -> dict[str, Any]:
         busy_ns, idle_ns = (round(command[key] * 1e9) for key in ("busy_s", "idle_s"))
         until_ns = time.monotonic_ns() + round(command["seconds"] * 1e9)
-        spans = []
+        spans, device_s = [], []
         while (start_ns := time.monotonic_ns()) < until_ns:
-            self._busy("full", partial(_is_past, start_ns + busy_ns))
+            timer = self._kernels.timer()
+            self._busy("full", partial(_is_past, start_ns + busy_ns), timer)
             end_ns = time.monotonic_ns()
+            device_s.append(timer.seconds())
             spans.append((start_ns, end_ns))
             time.sleep(max(0, end_ns + idle_ns - time.monotonic_ns()) / 1e9)
-        return spans
+        return {"spans": spans, "device_s": device_s}
 
     def _steps(self, seconds: float) -> dict[str, Any]:
         """Steps of many small launches and a wait: what a stalled submission hurts first."""
@@ -108,8 +112,8 @@ class LoadProgram:
 
     def _profile(self, command: dict[str, Any]) -> dict[str, Any]:
         with self._kernels.profiled() as profile:
-            spans = self._wave(command)
-        return {"spans": spans, "kernels": profile.kernel_spans()}
+            said = self._wave(command)
+        return {**said, "kernels": profile.kernel_spans()}
 
 
 def _is_past(moment_ns: int) -> bool:

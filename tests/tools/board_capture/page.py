@@ -158,10 +158,12 @@ def _fits(waves: Sequence[WaveAccuracy]) -> str:
 
 def _waves(waves: Sequence[WaveAccuracy]) -> str:
     return _table(
-        ("wave", "truth", "busy, truth", "busy, gpumon", "error of a sample", "pauses, truth",
-         "pauses seen", "pause, truth, ms", "pause seen, ms"),
+        ("wave", "truth", "a span, ms", "by device events, ms", "busy, truth", "busy, gpumon",
+         "error of a sample", "pauses, truth", "pauses seen", "pause, truth, ms",
+         "pause seen, ms"),
         (
-            (_wave(one), one.truth, _percent(one.true_busy_ratio), _percent(one.seen_busy_ratio),
+            (_wave(one), one.truth, _ms(one.span_s), _ms(one.device_span_s),
+             _percent(one.true_busy_ratio), _percent(one.seen_busy_ratio),
              _percent(one.error_ratio), str(one.true_pauses), str(one.seen_pauses),
              _ms(one.true_pause_s), _ms(one.seen_pause_s))
             for one in waves

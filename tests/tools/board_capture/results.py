@@ -100,6 +100,8 @@ class WaveAccuracy:
         true_pause_s: Their mean length.
         seen_pause_s: Their mean idle time as samples tell it, both edges counted.
         fit: Which stretch the samples speak for.
+        span_s: Mean length of a busy span of the truth.
+        device_span_s: The same by the device's own events; ``None`` where it has none.
     """
 
     busy_s: float
@@ -113,6 +115,8 @@ class WaveAccuracy:
     true_pause_s: float | None
     seen_pause_s: float | None
     fit: WindowFit | None
+    span_s: float | None
+    device_span_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

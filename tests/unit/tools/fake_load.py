@@ -64,7 +64,8 @@ class FakeLoad:
         rounds = range(self._began_ns, self._began_ns + round(seconds * 1e9), period_ns)
         spans = [(start_ns, start_ns + busy_ns) for start_ns in rounds]
         self.stop()
-        return {"spans": spans} if command["do"] == "wave" else {"spans": spans, "kernels": spans}
+        said = {"spans": spans, "device_s": [command["busy_s"] - 0.001] * len(spans)}
+        return said if command["do"] == "wave" else {**said, "kernels": spans}
 
     def close(self) -> None:
         self.stop()

@@ -137,6 +137,7 @@ class TestAWave:
         assert 0.6 < by_stamps.true_busy_ratio < 0.7  # not of whole rounds
         assert by_stamps.seen_busy_ratio == pytest.approx(by_stamps.true_busy_ratio, abs=0.005)
         assert by_stamps.error_ratio < 0.006  # NVML's percents are whole
+        assert (by_stamps.span_s, by_stamps.device_span_s) == pytest.approx((1.3, 1.299))
         assert by_stamps.seen_pauses == by_stamps.true_pauses == 7
         assert by_stamps.seen_pause_s == pytest.approx(0.7, abs=0.02)
 
