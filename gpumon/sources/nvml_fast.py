@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter_ns
+from typing import Final
 
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.sources.nvml_binding import GPU_IS_LOST, NOTHING_NEW, PERMANENT, SUCCESS, NvmlLibrary
@@ -12,6 +13,8 @@ from gpumon.sources.nvml_clock import Entry, StampClock
 from gpumon.sources.nvml_gpu import EntriesOf, Moment, NvmlGpu
 from gpumon.sources.nvml_mig import MigInstance
 from gpumon.sources.nvml_sweep import PowerSweep, RingSweep
+
+_MOST_MILLIWATTS: Final = 100_000_000
 
 
 class FastRound:
@@ -81,9 +84,19 @@ class FastRound:
         codes = power.codes = list(map(power.call, *power.columns))
         power.stopwatch[0] += perf_counter_ns() - started_ns
         power.stopwatch[1] += len(codes)
-        self._milliwatts = [*power.milliwatts.tolist(), None]
+        milliwatts = self._milliwatts = [*power.milliwatts.tolist(), None]
+        if max(power.milliwatts, default=0) > _MOST_MILLIWATTS:
+            self._refuse(milliwatts)
         self.has_codes = any(rings.codes) or any(codes)
         return now_ns
+
+    def _refuse(self, milliwatts: list[int | None]) -> None:
+        """Take away what no board can draw; it counts where it was an answer."""
+        for place, gpu in enumerate(self._with_power):
+            drawn = milliwatts[place]
+            if drawn is not None and drawn > _MOST_MILLIWATTS:
+                milliwatts[place] = None
+                gpu.track.rejected += self._power.codes[place] == SUCCESS
 
     def sort_failures(self) -> bool:
         """Note on each GPU what went wrong with it, where there are codes.

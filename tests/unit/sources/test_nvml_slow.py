@@ -192,6 +192,7 @@ INSANE: list[tuple[str, int, str]] = [
     ("encoder_percent", 101, "encoder_ratio"),
     ("decoder_percent", 0xFFFF_FFFF, "decoder_ratio"),
     ("memory_used", 1 << 50, "memory_used_bytes"),
+    ("power_mw", 0xFFFF_FFFF, "power_watts"),
 ]
 
 
