@@ -12,9 +12,12 @@ from tests.tools.board_capture.results import (
     Spread,
     StallRow,
     WaveAccuracy,
+    WindowFit,
 )
 
 NOT_MEASURED = "not measured"
+_FITS_WITHIN = 0.1
+"""A stretch that leaves samples farther from the truth than that explains nothing."""
 
 
 def board_page(results: Results) -> str:
@@ -148,12 +151,18 @@ def _fits(waves: Sequence[WaveAccuracy]) -> str:
     return _table(
         ("wave", "truth", "window, ms", "ends before its stamp, ms", "mean error then", "samples"),
         (
-            (_wave(one), one.truth, _ms(one.fit.window_s), _ms(one.fit.lag_s),
-             _percent(one.fit.error_ratio), str(one.fit.samples))
+            (_wave(one), one.truth, *_stretch(one.fit), _percent(one.fit.error_ratio),
+             str(one.fit.samples))
             for one in waves
             if one.fit is not None
         ),
     )  # fmt: skip
+
+
+def _stretch(fit: WindowFit) -> tuple[str, str]:
+    if fit.error_ratio > _FITS_WITHIN:
+        return "none fits", "-"
+    return _ms(fit.window_s), _ms(fit.lag_s)
 
 
 def _waves(waves: Sequence[WaveAccuracy]) -> str:

@@ -11,6 +11,7 @@ from tests.tools.board_capture.results import Span, WindowFit
 _NS_PER_S: Final = 1_000_000_000
 _COARSE: Final = 24
 _FINEST_NS: Final = 200_000
+_SHORTEST_NS: Final = 5_000_000
 
 
 class BusyTruth:
@@ -85,7 +86,7 @@ def fit_window(
             (near_ns + a * step_ns, far_ns + b * step_ns)
             for a in (-1, 0, 1)
             for b in (-1, 0, 1)
-            if near_ns + a * step_ns < far_ns + b * step_ns
+            if near_ns + a * step_ns + _SHORTEST_NS <= far_ns + b * step_ns
         ]
         better = min((error(*one), *one) for one in around)
         if better < best:

@@ -160,6 +160,25 @@ class TestAWindow:
         assert fit_window(BusyTruth([(0, S)]), [], cadence_s=0.2) is None
 
 
+class TestAWaveThatTheBoardDidNotSee:
+    def test_has_no_window_in_the_page(self, fake_nvml: FakeNvml) -> None:
+        class Elsewhere(FakeLoad):
+            """Computes on another board than the one that is watched."""
+
+            def _wave(self, period_s: float, busy_ratio: float, phase_s: float = 0.0) -> None:
+                fake_nvml.wave(0, period_s=0.9, busy_ratio=0.4)
+
+        session, results = a_session(fake_nvml, lambda gpu: Elsewhere(fake_nvml))
+        clock = session.clock
+        assert isinstance(clock, BoardClock)
+        watcher = WaveWatcher(clock, fake_nvml.uuid(0), clock.read_clock_ns)
+        command = {"do": "wave", "busy_s": 0.7, "idle_s": 0.43, "seconds": 16.0}
+
+        results.waves += watcher.watch(Elsewhere(fake_nvml), command)
+
+        assert "| none fits | - |" in board_page(results)
+
+
 class TestActivity:
     def test_of_a_small_and_a_full_kernel_differs_where_utilisation_does_not(
         self, fake_nvml: FakeNvml, library: NvmlLibrary
