@@ -59,6 +59,7 @@ _ADVICE: Final = {
 }
 
 _MOST_PARTS: Final = 64
+_MOST_GPUS: Final = 1024
 
 NvmlCall = Callable[..., int]
 
@@ -180,7 +181,7 @@ class NvmlLibrary:
         code = self.ask("nvmlDeviceGetCount_v2", (ctypes.c_void_p,), ctypes.addressof(count))
         if code != SUCCESS:
             raise unavailable(code)
-        return count.value
+        return min(count.value, _MOST_GPUS)
 
     def handle_by_index(self, index: int) -> int | None:
         """A GPU's handle; ``None`` if NVML gives none, as for a lost GPU."""

@@ -10,8 +10,9 @@ from typing import Final
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.sources.nvml_binding import GPU_IS_LOST, NOTHING_NEW, PERMANENT, SUCCESS, NvmlLibrary
 from gpumon.sources.nvml_clock import Entry, StampClock
-from gpumon.sources.nvml_gpu import EntriesOf, Moment, NvmlGpu
+from gpumon.sources.nvml_gpu import NvmlGpu
 from gpumon.sources.nvml_mig import MigInstance
+from gpumon.sources.nvml_moment import EntriesOf, Moment
 from gpumon.sources.nvml_sweep import PowerSweep, RingSweep
 
 _MOST_MILLIWATTS: Final = 100_000_000
@@ -108,7 +109,11 @@ class FastRound:
         for gpu, code in zip(self._with_ring, self._rings.codes, strict=True):
             if code in PERMANENT:
                 gpu.has_ring, changed = False, True
-            elif code not in NOTHING_NEW:
+            elif code in NOTHING_NEW:
+                continue
+            elif gpu.tells_without_ring(code):
+                changed = True
+            else:
                 gpu.failure, self.failed = code, True
         return self._sort_power_failures() or changed
 

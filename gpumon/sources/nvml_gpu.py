@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpumon.core.device import Device
 from gpumon.core.sample import ActivitySample, BusySample, GpuSample, ProcessSample
@@ -12,35 +12,18 @@ from gpumon.core.units import NS_PER_S
 from gpumon.sources.nvml_binding import NO_PERMISSION, NOTHING_NEW, PERMANENT, SUCCESS, NvmlLibrary
 from gpumon.sources.nvml_busy import BusyTrack
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NvmlOptions
-from gpumon.sources.nvml_clock import Entry, StampClock
 from gpumon.sources.nvml_fields import NumberField, PairField
 from gpumon.sources.nvml_gpm import GpmTrack
+from gpumon.sources.nvml_moment import EntriesOf, Moment
 from gpumon.sources.nvml_processes import ProcessField, process_field
 from gpumon.sources.nvml_slow import SlowFields
 from gpumon.sources.nvml_sweep import RingSweep
-from gpumon.sources.nvml_trouble import gpu_trouble
+from gpumon.sources.nvml_trouble import GPU_IS_GONE, gpu_trouble
 
 _LOOK_AGAIN_NS: Final = 10 * NS_PER_S
 _ASK_AGAIN_NS: Final = 60 * NS_PER_S
 
 _new: Final = tuple.__new__
-
-EntriesOf = Callable[[], Iterable[Entry]]
-"""Gives what is new in a GPU's ring, oldest first."""
-
-
-class Moment(NamedTuple):
-    """What the GPUs of one tick have in common.
-
-    Attributes:
-        stamps: Where the driver's stamps lie on the monotonic clock.
-        steady_since_ns: Since when the source was read without a stop.
-        now_ns: CLOCK_MONOTONIC just after the rings were drained.
-    """
-
-    stamps: StampClock
-    steady_since_ns: int
-    now_ns: int
 
 
 class NvmlGpu:
@@ -96,7 +79,7 @@ class NvmlGpu:
         self._processes: ProcessField | None = process_field(library, handle, self.options)
         self.failure = self.gone = SUCCESS
         self.has_ring, self.has_power = True, "power" in self.options.fields
-        self.in_parts = False
+        self.in_parts = self._ring_failed = False
         self.refresh_at_ns = 0
         self._look_again_at_ns = self._ask_again_at_ns = 0
         self.track.forget_position()
@@ -263,6 +246,16 @@ class NvmlGpu:
         forbidden = is_unknown and self._rates.code == NO_PERMISSION
         return gpu_trouble(NO_PERMISSION) if forbidden else None
 
+    def tells_without_ring(self, code: int) -> bool:
+        """Whether its utilisation can be had although its ring answers ``code``.
+
+        Where only the ring fails, the GPU is there: it is left out for a while.
+        """
+        if code in GPU_IS_GONE or self._rates.read() is None:
+            return False
+        self.has_ring, self._ring_failed = False, True
+        return True
+
     def ask_again(self, now_ns: int) -> bool:
         """Give what every figure hangs on another chance; say whether a tick asks for more now.
 
@@ -274,9 +267,11 @@ class NvmlGpu:
         if has_all or not self._ask_again_at_ns:
             self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
             return False
-        if now_ns < self._ask_again_at_ns and (self.in_parts or not self.is_dark):
+        is_urgent = self._ring_failed or (self.is_dark and not self.in_parts)
+        if now_ns < self._ask_again_at_ns and not is_urgent:
             return False
         self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
+        self._ring_failed = False
         had_all = self.has_ring and self.has_power == power
         self.has_ring = self._rates.supported = self._mig.supported = True
         self.has_power = power

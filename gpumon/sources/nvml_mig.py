@@ -26,7 +26,8 @@ from gpumon.sources.nvml_binding import NOT_FOUND, PERMANENT, SUCCESS, NvmlLibra
 from gpumon.sources.nvml_busy import BusyTrack
 from gpumon.sources.nvml_fields import MemoryField
 from gpumon.sources.nvml_gpm import Gpm, GpmTrack
-from gpumon.sources.nvml_gpu import EntriesOf, Moment, NvmlGpu
+from gpumon.sources.nvml_gpu import NvmlGpu
+from gpumon.sources.nvml_moment import EntriesOf, Moment
 from gpumon.sources.nvml_processes import process_field
 
 _MOST_PARTS: Final = 64

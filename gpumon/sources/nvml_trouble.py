@@ -17,6 +17,7 @@ from gpumon.sources.nvml_binding import (
     GENERAL,
     GPU_IS_LOST,
     RESET_REQUIRED,
+    UNINITIALIZED,
     VersionMismatchError,
     code_name,
     unavailable,
@@ -26,6 +27,9 @@ _FIRST_WAIT_NS: Final = NS_PER_S // 2
 _LONGEST_WAIT_NS: Final = 4 * NS_PER_S
 _MISMATCH_PATIENCE_NS: Final = 5 * NS_PER_S
 """An upgrade takes a while; what restarts gpumon meanwhile would find it half done."""
+
+GPU_IS_GONE: Final = frozenset({UNINITIALIZED, GPU_IS_LOST, RESET_REQUIRED})
+"""After one of these no other question to the GPU is worth asking."""
 
 _SILENCE_NS: Final = 10 * NS_PER_S
 _OF_ONE_GPU: Final = frozenset({GPU_IS_LOST, RESET_REQUIRED})

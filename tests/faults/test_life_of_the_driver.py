@@ -306,6 +306,20 @@ class TestACallThatIsNotSupportedForAWhile:
         assert story.fake.calls(DRAIN) == 2 * 5
         assert story.fake.calls(POWER) == 2 * 5
 
+    @pytest.mark.parametrize("code", [2, TIMEOUT, UNKNOWN, 77])
+    def test_leaves_a_gpu_that_tells_otherwise_alone(self, story: DriverStory, code: int) -> None:
+        story.fake.fail(DRAIN, code)
+        story.fake.forget_calls()
+        story.tick(30)
+
+        assert story.message is None
+        assert story.fake.calls(INIT) == 0
+        for slot in (FIRST, SECOND):
+            assert observed_s(story, slot) == pytest.approx(story.seconds_passed, abs=1.5)
+        assert story.fake.calls(DRAIN) < 2 * 12  # at each look at the slow fields, not at each tick
+        story.fake.fail(DRAIN, 0)
+        is_back_within(story, 7)
+
     def test_notices_a_lost_gpu_by_what_is_left(self, story: DriverStory) -> None:
         for function in (DRAIN, POWER):
             story.fake.fail(function, NOT_SUPPORTED)
