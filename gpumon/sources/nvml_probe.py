@@ -131,7 +131,7 @@ class NvmlProbe:
         self._beat(f"GPU {index}")
         handle = library.handle_by_index(index)
         if handle is None:
-            code = library.refusals[-1]
+            code = library.refused.get(index, 999)
             return ProbedGpu(index, lost=gpu_trouble(code), lost_code=code)
         is_cut = library.is_cut(handle)
         rings = self._ask_rings(index, handle)
