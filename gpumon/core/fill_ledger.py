@@ -24,6 +24,7 @@ from gpumon.core.units import NS_PER_S
 _RECENT_SAMPLES: Final = 64
 _MIN_COVER: Final = 0.5
 _SHOW_EVERY_NS: Final = NS_PER_S
+_MOST_WAITING: Final = 32
 _NO_REASONS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -33,7 +34,7 @@ class FillLedger:
     __slots__ = (
         "_activity", "_activity_until_ns", "_board", "_busy_until_ns", "_clock", "_clock_ns",
         "_held", "_held_by_ns", "_is_now", "_judged_ns", "_marks", "_means", "_power", "_recent",
-        "_settings", "_shown", "_shown_at_ns", "_snapshot", "_told_at_ns",
+        "_settings", "_shown", "_shown_at_ns", "_snapshot", "_told_at_ns", "_waiting",
     )  # fmt: skip
 
     def __init__(self, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> None:
@@ -51,15 +52,25 @@ class FillLedger:
         self._judged_ns, self._is_now = 0, False
         self._shown: tuple[GpuFill | None, bool] = (None, False)
         self._shown_at_ns = -_SHOW_EVERY_NS
+        self._waiting: list[GpuSample] = []
 
     def observe(self, sample: GpuSample) -> None:
         """Take what the GPU said in one tick; what was taken before changes nothing."""
-        if sample.busy:
-            self._take_busy(sample)
-        activity = sample.activity
-        if activity is not None and activity is not self._activity:
-            self._activity = activity
-            self._take_activity(activity)
+        # Added up when somebody asks: several ticks at once cost little more than one.
+        waiting = self._waiting
+        waiting.append(sample)
+        if len(waiting) >= _MOST_WAITING:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for sample in waiting:
+            if sample.busy:
+                self._take_busy(sample)
+            activity = sample.activity
+            if activity is not None and activity is not self._activity:
+                self._activity = activity
+                self._take_activity(activity)
 
     def shown(self, now_ns: int) -> tuple[GpuFill | None, bool]:
         """The sums, and whether the GPU is under-filled now; made anew once a second.
@@ -74,6 +85,8 @@ class FillLedger:
 
     def snapshot(self) -> GpuFill | None:
         """The sums so far; ``None`` where nothing was ever told in busy time."""
+        if self._waiting:
+            self._catch_up()
         if self._snapshot is None:
             clock = Mean(self._clock_ns, self._clock)
             self._snapshot = GpuFill(
