@@ -88,7 +88,8 @@ class FastRound:
         milliwatts = self._milliwatts = [*power.milliwatts.tolist(), None]
         if max(power.milliwatts, default=0) > _MOST_MILLIWATTS:
             self._refuse(milliwatts)
-        self.has_codes = any(rings.codes) or any(codes)
+        # A GPU without a handle counts: where there is no other, nothing else tells of it.
+        self.has_codes = self.failed or any(rings.codes) or any(codes)
         return now_ns
 
     def _refuse(self, milliwatts: list[int | None]) -> None:

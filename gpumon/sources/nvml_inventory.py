@@ -99,15 +99,14 @@ class NvmlInventory:
         """Those of the unlisted that are still part of the machine."""
         kept = []
         for gpu in unlisted:
-            if gpu.library is not library:  # its handle died with NVML as it was open before
-                gpu.gone = library.refusals[0] if library.refusals else GPU_IS_LOST
-                kept.append(gpu)
-            elif all_were_read:
+            if all_were_read:
                 gpu.use_gpm(None)
                 self._taken_out[gpu.device.uuid] = gpu
                 self.rejected_before += gpu.rejected
-            else:
-                kept.append(gpu)
+                continue
+            if gpu.library is not library:  # its handle died with NVML as it was open before
+                gpu.gone = library.refusals[0] if library.refusals else GPU_IS_LOST
+            kept.append(gpu)
         return kept
 
     def _take_instances(self, library: NvmlLibrary, gpm: Gpm | None) -> None:

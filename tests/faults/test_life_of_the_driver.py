@@ -145,6 +145,22 @@ class TestADriverThatIsReloadedInMidRun:
         is_back_within(story, 8)
 
 
+    def test_may_come_back_with_none_but_a_lost_one_and_come_back_again(
+        self, story: DriverStory
+    ) -> None:
+        story.fake.lose(FIRST)
+        story.fake.reload_driver()
+        story.tick(2)
+        story.fake.reorder([FIRST])
+        story.tick(6)
+
+        story.fake.reload_driver()
+        story.fake.reorder([FIRST, SECOND])
+        story.fake.find(FIRST)
+
+        is_back_within(story, 20)
+
+
 class TestAGpuThatIsReset:
     def test_says_what_to_do_and_goes_on_where_it_was(self, story: DriverStory) -> None:
         uuid = story.fake.uuid(FIRST)
