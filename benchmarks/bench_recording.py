@@ -28,7 +28,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from gpumon.core.phase import PHASES
-from gpumon.core.recording_codec import RecordingHeader
+from gpumon.core.recording.codec import RecordingHeader
 from gpumon.core.ring_events import RingKind, RingReading, RingsReading, RunFacts
 from gpumon.core.ring_records import RingRecords
 from gpumon.core.sample import BusySample, GpuSample

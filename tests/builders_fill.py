@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpumon.core.device import Device
-from gpumon.core.fill import GpuFill, Mean
+from gpumon.core.fill.gpu_fill import GpuFill, Mean
 from gpumon.core.sample import ActivitySample, BusySample, GpuDetails, GpuSample
 from tests.builders_time import s
 

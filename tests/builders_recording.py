@@ -9,7 +9,7 @@ from random import Random
 
 from gpumon.core.device import Device
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.recording_codec import RecordingHeader
+from gpumon.core.recording.codec import RecordingHeader
 from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
 from gpumon.core.ring_records import RingRecords
 from gpumon.core.sample import (

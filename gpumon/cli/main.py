@@ -17,7 +17,7 @@ _COMMANDS = {
     "analyze": ("gpumon.cli.analyze", "AnalyzeCommand"),
     "report": ("gpumon.cli.report", "ReportCommand"),
     "demo": ("gpumon.cli.demo", "DemoCommand"),
-    "doctor": ("gpumon.cli.doctor", "DoctorCommand"),
+    "doctor": ("gpumon.cli.doctor.command", "DoctorCommand"),
     "record": ("gpumon.cli.record", "RecordCommand"),
     "replay": ("gpumon.cli.replay", "ReplayCommand"),
     "dstat": ("gpumon.cli.dstat", "DstatCommand"),

@@ -18,7 +18,7 @@ from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
 from gpumon.cli.open_source import SOURCE_HELP, check_source_word, replay_of
 from gpumon.cli.open_watch import watch_machine
 from gpumon.cli.record_progress import RecordProgress, amount
-from gpumon.core.recording_codec import RecordingHeader
+from gpumon.core.recording.codec import RecordingHeader
 from gpumon.core.runtime_paths import reader_patterns
 from gpumon.core.units import nanoseconds
 from gpumon.errors import GpumonError, RestartNeededError, UsageError

@@ -16,7 +16,7 @@ from gpumon.core.advice_texts import (
     within_step_text,
 )
 from gpumon.core.figures import counted, in_percent, in_seconds, listed
-from gpumon.core.fill_texts import under_filled_advice
+from gpumon.core.fill.texts import under_filled_advice
 from gpumon.core.imbalance_texts import imbalance_bound, imbalance_text
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import Advice, GpuReport, RunReport, judged

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumon.core.fill import GpuFill
+from gpumon.core.fill.gpu_fill import GpuFill
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.totals import GpuTotals
 from gpumon.core.verdict import Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpumon.core.fill_codec import decode_fill, encode_fill
+from gpumon.core.fill.codec import decode_fill, encode_fill
 from gpumon.core.intervals import Interval
 from gpumon.core.job_balance import balances
 from gpumon.core.label_text import label_text

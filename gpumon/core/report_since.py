@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gpumon.core.advice import advise
-from gpumon.core.fill import fill_since
+from gpumon.core.fill.gpu_fill import fill_since
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import Report
 from gpumon.core.totals import GapTotals, GpuTotals

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gpumon.core.device import Device
-from gpumon.core.fill import GpuFill
+from gpumon.core.fill.gpu_fill import GpuFill
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.sample import GpuSample
 from gpumon.core.totals import GpuTotals

@@ -12,7 +12,7 @@ import math
 from typing import Any, Final
 
 from gpumon.core.detail_codec import board_document
-from gpumon.core.fill_codec import brief_fill
+from gpumon.core.fill.codec import brief_fill
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, PHASES
 from gpumon.core.sample import GpuSample

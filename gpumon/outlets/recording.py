@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from gpumon.core.recording_blocks import pack_block
-from gpumon.core.recording_codec import BlockWriter, RecordingHeader, devices_of
+from gpumon.core.recording.blocks import pack_block
+from gpumon.core.recording.codec import BlockWriter, RecordingHeader, devices_of
 from gpumon.core.tick import Moment
 from gpumon.core.units import NS_PER_S, seconds
 from gpumon.errors import GpumonError, UsageError

@@ -7,8 +7,8 @@ from typing import Final
 
 from gpumon.core.advice import WORD_OF_CAUSE
 from gpumon.core.figures import counted, in_percent, in_seconds, listed
-from gpumon.core.fill import is_under_filled
-from gpumon.core.fill_texts import fill_claim, fill_reason
+from gpumon.core.fill.gpu_fill import is_under_filled
+from gpumon.core.fill.texts import fill_claim, fill_reason
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, Report, judged

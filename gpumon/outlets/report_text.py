@@ -9,7 +9,7 @@ from typing import Final
 from gpumon.core.advice import WORD_OF_CAUSE, hides_much
 from gpumon.core.advice_texts import slowest_callbacks
 from gpumon.core.figures import counted, in_percent, in_seconds, listed
-from gpumon.core.fill_texts import fill_figures, held_sentence
+from gpumon.core.fill.texts import fill_figures, held_sentence
 from gpumon.core.imbalance_texts import shares_text
 from gpumon.core.job_balance import JobBalance, balances
 from gpumon.core.label_text import label_text

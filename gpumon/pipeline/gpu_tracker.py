@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from gpumon.core.fill_ledger import FillLedger
+from gpumon.core.fill.ledger import FillLedger
 from gpumon.core.ledger import GpuLedger
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, GpuSample

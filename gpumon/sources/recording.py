@@ -9,21 +9,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from gpumon.core.flat_codec import MalformedError
-from gpumon.core.recording_blocks import (
+from gpumon.core.recording.blocks import (
     HEAD_BYTES,
     MAGIC,
     DamagedBlockError,
     packed_length,
     unpack_block,
 )
-from gpumon.core.recording_codec import (
+from gpumon.core.recording.codec import (
     RECORDING_SCHEMA,
     BlockReader,
     OtherSchemaError,
     RecordedBlock,
     RecordingHeader,
 )
+from gpumon.core.recording.flat_codec import MalformedError
 from gpumon.core.tick import Moment
 from gpumon.core.units import seconds
 from gpumon.errors import UnreadableLogError

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.recording_codec import RecordingHeader
+from gpumon.core.recording.codec import RecordingHeader
 from gpumon.core.ring_events import RingKind, RingReading, RingsReading, RunFacts
 from gpumon.core.ring_records import RingRecords
 from gpumon.core.tick import Moment, Tick

@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from gpumon.core.clock import Clock
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml_answers import ProbedDriver, ProbedGpu
-from gpumon.sources.nvml_probe import NvmlProbe
+from gpumon.sources.nvml_probe.answers import ProbedDriver, ProbedGpu
+from gpumon.sources.nvml_probe.probe import NvmlProbe
 from gpumon.sources.system_clock import SystemClock
 from tests.tools.board_capture.capture import (
     EVERYTHING,

@@ -11,7 +11,7 @@ from typing import Final
 from gpumon.core.clock import Clock
 from gpumon.sources.nvml_binding import NOT_FOUND, SUCCESS, NvmlLibrary
 from gpumon.sources.nvml_clock import US, StampClock
-from gpumon.sources.nvml_probe_rings import (
+from gpumon.sources.nvml_probe.rings import (
     SAMPLE_KINDS,
     RingDrain,
     RingTap,

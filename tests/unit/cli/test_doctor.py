@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from gpumon.cli import doctor, doctor_look
-from gpumon.cli.doctor_finding import MACHINE, MISSING, Finding
+from gpumon.cli.doctor import command as doctor
+from gpumon.cli.doctor import look
+from gpumon.cli.doctor.finding import MACHINE, MISSING, Finding
 from gpumon.cli.main import main
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.text_style import style_for
@@ -36,7 +37,7 @@ NO_DAEMON = Finding(
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_LOOKS", 2)
-    monkeypatch.setattr("gpumon.sources.nvml_probe_parts.GPM_APART_S", 0.101)
+    monkeypatch.setattr("gpumon.sources.nvml_probe.parts.GPM_APART_S", 0.101)
     monkeypatch.setattr(doctor, "_BETWEEN_LOOKS_NS", 180_000_000)
     monkeypatch.setattr(doctor, "read_driver_files", lambda: FILES)
     monkeypatch.setattr(doctor, "machine_findings", lambda: [NO_DAEMON])
@@ -326,11 +327,11 @@ class TestASourceThatCannotBeRead:
     def test_is_given_up_when_it_does_not_answer(self) -> None:
         never = threading.Event()
 
-        def hang(beat: doctor_look.Beat) -> int:
+        def hang(beat: look.Beat) -> int:
             beat("GPU 3: nvmlDeviceGetPowerUsage")
             never.wait(30)
             return 0
 
         with pytest.raises(SourceUnavailableError, match="GPU 3: nvmlDeviceGetPowerUsage"):
-            doctor_look.patiently(hang, patience_s=0.3)
+            look.patiently(hang, patience_s=0.3)
         never.set()

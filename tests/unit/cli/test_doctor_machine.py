@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cli.doctor_driver import driver_findings
-from gpumon.cli.doctor_finding import Finding
-from gpumon.cli.doctor_machine import machine_findings, port_finding
+from gpumon.cli.doctor.driver import driver_findings
+from gpumon.cli.doctor.finding import Finding
+from gpumon.cli.doctor.machine import machine_findings, port_finding
 from gpumon.sources.container import container_words
 from gpumon.sources.driver_files import read_driver_files
 from gpumon.sources.system_clock import read_boot_id

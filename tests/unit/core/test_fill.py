@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.fill import NO_FILL, Evidence, GpuFill, fill_since, is_held_down, is_under_filled
+from gpumon.core.fill.gpu_fill import (
+    NO_FILL,
+    Evidence,
+    GpuFill,
+    fill_since,
+    is_held_down,
+    is_under_filled,
+)
 from gpumon.core.settings import FillSettings
 from gpumon.errors import UsageError
 from tests.builders_fill import gpm_fill, mean, power_fill

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpumon.core.advice import advise
-from gpumon.core.fill import GpuFill
-from gpumon.core.fill_texts import fill_claim, fill_figures, fill_reason, held_sentence
+from gpumon.core.fill.gpu_fill import GpuFill
+from gpumon.core.fill.texts import fill_claim, fill_figures, fill_reason, held_sentence
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import UNDER_FILLED, Advice, GpuReport
 from tests.builders_fill import gpm_fill, mean, power_fill

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.recording_blocks import (
+from gpumon.core.recording.blocks import (
     HEAD_BYTES,
     MAGIC,
     MAX_BLOCK_BYTES,

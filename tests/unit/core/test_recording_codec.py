@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.flat_codec import FlatCodec, MalformedError
 from gpumon.core.phase import PHASES
-from gpumon.core.recording_codec import (
+from gpumon.core.recording.codec import (
     RECORDING_SCHEMA,
     BlockReader,
     BlockWriter,
     OtherSchemaError,
     RecordingHeader,
 )
+from gpumon.core.recording.flat_codec import FlatCodec, MalformedError
 from gpumon.core.ring_events import RingEvent, RingKind, RingsReading
 from gpumon.core.ring_records import RingRecords
 from gpumon.core.sample import Frame, GpuSample

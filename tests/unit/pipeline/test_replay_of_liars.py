@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.flat_codec import MalformedError
-from gpumon.core.recording_codec import BlockReader, BlockWriter, RecordedBlock
+from gpumon.core.recording.codec import BlockReader, BlockWriter, RecordedBlock
+from gpumon.core.recording.flat_codec import MalformedError
 from gpumon.core.report_codec import encode_report
 from gpumon.core.state_codec import encode_document, state_document
 from gpumon.outlets.history import History

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
-from gpumon.core.recording_codec import RecordingHeader
+from gpumon.core.recording.codec import RecordingHeader
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.recording import RecordingWriter

@@ -28,7 +28,7 @@ for name in {NOT_YET_DECLARED}:
     delattr(pynvml, name)
 from gpumon.sources.nvml import NvmlSource
 from gpumon.sources.nvml_catalog import NVML_FIELDS, nvml_options
-from gpumon.sources.nvml_probe import NvmlProbe
+from gpumon.sources.nvml_probe.probe import NvmlProbe
 from gpumon.sources.system_clock import SystemClock
 
 options = nvml_options(on=[field.name for field in NVML_FIELDS if field.opt_in])

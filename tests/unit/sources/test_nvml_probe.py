@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from gpumon.sources.nvml_answers import ProbedCall, ProbedDriver, ProbedField, ProbedGpu
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NVML_FIELDS, NvmlOptions, nvml_options
-from gpumon.sources.nvml_probe import NvmlProbe, ProbeLimits
-from gpumon.sources.nvml_questions import question
+from gpumon.sources.nvml_probe.answers import ProbedCall, ProbedDriver, ProbedField, ProbedGpu
+from gpumon.sources.nvml_probe.probe import NvmlProbe, ProbeLimits
+from gpumon.sources.nvml_probe.questions import question
 from gpumon.sources.system_clock import SystemClock
 from tests.builders_nvml import open_at_a_standstill
 from tests.fakenvml.control import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.recording_blocks import HEAD_BYTES, MAGIC, pack_block, packed_length
+from gpumon.core.recording.blocks import HEAD_BYTES, MAGIC, pack_block, packed_length
 from gpumon.core.tick import Moment
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.recording import RecordingFile, is_recording

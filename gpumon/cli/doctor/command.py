@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-from gpumon.cli.doctor_driver import driver_findings
-from gpumon.cli.doctor_finding import DRIVER, OFF, OK, Finding
-from gpumon.cli.doctor_gpus import gpu_findings, source_broken
-from gpumon.cli.doctor_look import Beat, patiently
-from gpumon.cli.doctor_machine import machine_findings
-from gpumon.cli.doctor_text import render_findings
+from gpumon.cli.doctor.driver import driver_findings
+from gpumon.cli.doctor.finding import DRIVER, OFF, OK, Finding
+from gpumon.cli.doctor.gpus import gpu_findings, source_broken
+from gpumon.cli.doctor.look import Beat, patiently
+from gpumon.cli.doctor.machine import machine_findings
+from gpumon.cli.doctor.text import render_findings
 from gpumon.cli.main import installed_version
 from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
 from gpumon.cli.open_source import SOURCE_HELP, check_source_word, open_source
@@ -23,8 +23,8 @@ from gpumon.core.sample import Frame
 from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.text_style import style_for
 from gpumon.sources.driver_files import read_driver_files
-from gpumon.sources.nvml_answers import ProbedDriver
 from gpumon.sources.nvml_catalog import NvmlOptions
+from gpumon.sources.nvml_probe.answers import ProbedDriver
 from gpumon.sources.system_clock import SystemClock
 
 _LOOKS: Final = 6
@@ -103,7 +103,7 @@ def _frames(word: str, beat: Beat) -> list[Frame]:
 
 
 def _probe(options: NvmlOptions, beat: Beat) -> ProbedDriver:
-    from gpumon.sources.nvml_probe import NvmlProbe
+    from gpumon.sources.nvml_probe.probe import NvmlProbe
 
     probe = NvmlProbe(SystemClock(), options=options, beat=beat)
     try:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from gpumon.cli.doctor_finding import BROKEN, GPUS, MISSING, OFF, OK, Finding
+from gpumon.cli.doctor.finding import BROKEN, GPUS, MISSING, OFF, OK, Finding
 from gpumon.core.figures import counted, listed
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.core.units import seconds
 from gpumon.errors import GpumonError
-from gpumon.sources.nvml_answers import (
+from gpumon.sources.nvml_probe.answers import (
     QUOTED_US,
     ProbedCall,
     ProbedDriver,

@@ -14,25 +14,25 @@ from typing import Final
 
 from gpumon.core.clock import Clock
 from gpumon.core.units import seconds
-from gpumon.sources.nvml_answers import (
+from gpumon.sources.nvml_binding import GPU_IS_LOST, PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NVML_FIELDS, NvmlField, NvmlOptions
+from gpumon.sources.nvml_clock import US, StampClock
+from gpumon.sources.nvml_gpm import Gpm
+from gpumon.sources.nvml_probe.answers import (
     ProbedDriver,
     ProbedField,
     ProbedGpu,
     ProbedRing,
 )
-from gpumon.sources.nvml_binding import GPU_IS_LOST, PERMANENT, SUCCESS, NvmlLibrary
-from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NVML_FIELDS, NvmlField, NvmlOptions
-from gpumon.sources.nvml_clock import US, StampClock
-from gpumon.sources.nvml_gpm import Gpm
-from gpumon.sources.nvml_probe_parts import CallLog, ask_for_activity, ask_for_events, event_types
-from gpumon.sources.nvml_probe_rings import (
+from gpumon.sources.nvml_probe.parts import CallLog, ask_for_activity, ask_for_events, event_types
+from gpumon.sources.nvml_probe.questions import question
+from gpumon.sources.nvml_probe.rings import (
     SAMPLE_KINDS,
     RingTap,
     answer_of,
     cadence_s,
     value_type_name,
 )
-from gpumon.sources.nvml_questions import question
 from gpumon.sources.nvml_trouble import gpu_trouble
 
 _UTILIZATION: Final = 1

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from gpumon.core.device import Device
-from gpumon.core.flat_codec import (
+from gpumon.core.recording.flat_codec import (
     FlatCodec,
     MalformedError,
     items,

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpumon.core.fill import NO_FILL, GpuFill, Mean, is_held_down, is_under_filled, known_ratio
+from gpumon.core.fill.gpu_fill import (
+    NO_FILL,
+    GpuFill,
+    Mean,
+    is_held_down,
+    is_under_filled,
+    known_ratio,
+)
 from gpumon.core.units import nanoseconds, seconds
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn
 
 from gpumon.core.device import Device
-from gpumon.core.flat_codec import (
+from gpumon.core.recording.flat_codec import (
     FlatCodec,
     MalformedError,
     flag,
@@ -25,8 +25,8 @@ from gpumon.core.flat_codec import (
     text,
     whole,
 )
-from gpumon.core.recorded_frames import FrameReader, FrameWriter, decode_device, encode_device
-from gpumon.core.recorded_rings import RingsReader, RingsWriter
+from gpumon.core.recording.frames import FrameReader, FrameWriter, decode_device, encode_device
+from gpumon.core.recording.rings import RingsReader, RingsWriter
 from gpumon.core.ring_events import RingEvent
 from gpumon.core.state_codec import encode_document
 from gpumon.core.tick import Moment, Tick

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gpumon.cli.doctor_finding import BROKEN, DRIVER, GPUS, MACHINE, MISSING, OFF, OK, Finding
+from gpumon.cli.doctor.finding import BROKEN, DRIVER, GPUS, MACHINE, MISSING, OFF, OK, Finding
 from gpumon.core.figures import listed
 from gpumon.outlets.text_style import WIDTH, TextStyle
 

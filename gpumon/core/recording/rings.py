@@ -13,8 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpumon.core.flat_codec import FlatCodec, MalformedError, items, mapping, plain, text, whole
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase, phase_named
+from gpumon.core.recording.flat_codec import (
+    FlatCodec,
+    MalformedError,
+    items,
+    mapping,
+    plain,
+    text,
+    whole,
+)
 from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
 from gpumon.core.ring_facts import encode_facts, parse_facts
 from gpumon.core.ring_records import RingRecords

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from gpumon.core.fill import (
+from gpumon.core.fill.gpu_fill import (
     HOLDING_REASONS,
     NO_FILL,
     GpuFill,

@@ -11,7 +11,6 @@ import pynvml
 
 from gpumon.core.clock import Clock
 from gpumon.core.sample import ActivitySample
-from gpumon.sources.nvml_answers import ProbedCall
 from gpumon.sources.nvml_binding import (
     FUNCTION_NOT_FOUND,
     NOT_FOUND,
@@ -19,8 +18,9 @@ from gpumon.sources.nvml_binding import (
     NvmlLibrary,
     code_name,
 )
-from gpumon.sources.nvml_codes import meaning_of
 from gpumon.sources.nvml_gpm import Gpm, GpmTrack
+from gpumon.sources.nvml_probe.answers import ProbedCall
+from gpumon.sources.nvml_probe.codes import meaning_of
 
 NOT_SUPPORTED: Final = 3
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpumon.cli.doctor_finding import BROKEN, DRIVER, MISSING, OK, Finding
+from gpumon.cli.doctor.finding import BROKEN, DRIVER, MISSING, OK, Finding
 from gpumon.core.figures import counted, listed
 from gpumon.core.sample import Frame
 from gpumon.sources.driver_files import DriverFiles
-from gpumon.sources.nvml_answers import ProbedDriver
 from gpumon.sources.nvml_catalog import NvmlField
+from gpumon.sources.nvml_probe.answers import ProbedDriver
 
 _SINCE_BOOT: Final = "time since boot (CLOCK_MONOTONIC, or CLOCK_BOOTTIME, which counts sleep)"
 _CLOCK_WORDS: Final = {

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gpumon.core.figures import in_percent, in_seconds, listed
-from gpumon.core.fill import Evidence, GpuFill, is_held_down, is_under_filled
+from gpumon.core.fill.gpu_fill import Evidence, GpuFill, is_held_down, is_under_filled
 from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, RunReport
 from gpumon.core.settings import DEFAULT_FILL_SETTINGS
 

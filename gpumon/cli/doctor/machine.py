@@ -11,7 +11,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Final
 
-from gpumon.cli.doctor_finding import BROKEN, MACHINE, MISSING, OFF, OK, Finding
+from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, OFF, OK, Finding
 from gpumon.cli.dstat_hosts import Host, find_hosts
 from gpumon.cli.dstat_plugin_file import CopyState, examine
 from gpumon.core.figures import counted, in_seconds, listed
