@@ -257,10 +257,14 @@ class TestACapture:
         capture(session, results, lambda so_far: None)
 
         for gpu in results.costs.values():
-            (fan,) = [field.calls[0] for field in gpu.fields if field.field.name == "fan"]
+            calls = {field.field.name: field.calls[0] for field in gpu.fields}
+            fan, power = calls["fan"], calls["power"]
             assert fan.median_us is not None
-            assert 2_000 <= fan.median_us < 8_000
-            assert len(fan.durations_us) > 1
+            assert power.median_us is not None
+            # How much longer a call takes than it was told to is the machine's affair.
+            assert min(fan.durations_us) >= 2_000
+            assert fan.median_us > 10 * power.median_us
+            assert len(power.durations_us) > len(fan.durations_us)
 
     def test_without_a_load_measures_the_rest_and_says_why(self, fake_nvml: FakeNvml) -> None:
         def refuse(gpu: object) -> Load:
