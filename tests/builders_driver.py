@@ -34,6 +34,12 @@ class FakeClock:
 
     def __init__(self, fake: FakeNvml) -> None:
         self._fake = fake
+        self._realtime_ahead_ns = _REALTIME_AHEAD_NS
+
+    def set_wall_clock(self, by_s: int) -> None:
+        """Somebody sets it; the driver stamps by it."""
+        self._realtime_ahead_ns += by_s * NS_PER_S
+        self._fake.stamps_jump(by_s * 1_000_000)
 
     def monotonic_ns(self) -> int:
         return self._fake.now_ns()
@@ -46,7 +52,7 @@ class FakeClock:
 
     def read_ns(self, clock_id: int) -> int:
         """A clock of the machine, by its id."""
-        ahead_ns = _REALTIME_AHEAD_NS if clock_id == time.CLOCK_REALTIME else 0
+        ahead_ns = self._realtime_ahead_ns if clock_id == time.CLOCK_REALTIME else 0
         return self._fake.now_ns() + ahead_ns
 
 

@@ -25,7 +25,7 @@ from gpumon.sources.nvml_catalog import NvmlOptions
 from tests.builders_driver import EVERY_FIELD, DriverStory
 from tests.fakenvml.generations import DriverGeneration
 from tests.fakenvml.in_process import shown_to_this_process
-from tests.fakenvml.layout import FUNCTIONS
+from tests.fakenvml.layout import FUNCTIONS, NO_OVERRIDE
 
 GPUS = 3
 CODES = st.sampled_from([1, 2, 3, 4, 6, 7, 9, 10, 13, 15, 16, 17, 18, 21, 77, 999])
@@ -96,6 +96,20 @@ class DriverInTrouble(RuleBasedStateMachine):
     def a_gpu_is_whole_again(self, slot: int) -> None:
         self.fake.uncut(slot)
         self.was_cut[slot] = False
+
+    @rule(slot=SLOTS)
+    def a_ring_runs_dry(self, slot: int) -> None:
+        self.fake.ring(slot, [])
+        self.fake.gpu(slot).rates_percent = 100
+
+    @rule(slot=SLOTS)
+    def a_ring_fills_again(self, slot: int) -> None:
+        self.fake.wave(slot, period_s=1.0, busy_ratio=1.0)
+        self.fake.gpu(slot).rates_percent = NO_OVERRIDE
+
+    @rule(by_s=st.sampled_from([-3600, -30, 30, 3600]))
+    def the_wall_clock_is_set(self, by_s: int) -> None:
+        self.story.clock.set_wall_clock(by_s)
 
     @rule(count=st.sampled_from([1, 1, 2, 6]))
     def time_passes(self, count: int) -> None:
