@@ -191,7 +191,7 @@ class TestADriverInTrouble:
         run_state_machine_as_test(
             DriverInTrouble,
             settings=settings(
-                max_examples=60,
+                max_examples=40,
                 stateful_step_count=20,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),
