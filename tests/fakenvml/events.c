@@ -5,7 +5,7 @@
 
 #define MAX_SETS 64
 /* A driver does not look again and again; where this one does, it must not show in a CPU's load. */
-#define MOST_NAP_NS 20000000ULL
+#define MOST_NAP_NS 100000000ULL
 
 struct set {
     uint32_t allocated;
