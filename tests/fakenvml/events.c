@@ -1,11 +1,14 @@
 /* Events: sets that wait until the test reports something. */
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "entry.h"
 
 #define MAX_SETS 64
-/* A driver does not look again and again; where this one does, it must not show in a CPU's load. */
-#define MOST_NAP_NS 100000000ULL
+/* Nobody wakes a wait for a GPU that is lost; and looking often would show in a CPU's load. */
+#define MOST_NAP_NS 500000000ULL
 
 struct set {
     uint32_t allocated;
@@ -107,7 +110,8 @@ static int wait_for(enum fake_function_id id, void *pointer, struct event_v2 *ou
         struct timespec nap = {0, (long)(left_ns < MOST_NAP_NS ? left_ns : MOST_NAP_NS)};
         if (left_ns == 0)
             break;
-        nanosleep(&nap, NULL);
+        /* Until somebody reports an event, and wakes whoever waits for the count to change. */
+        syscall(SYS_futex, &fake->event_count, FUTEX_WAIT, (uint32_t)((struct set *)pointer)->seen, &nap, NULL, 0);
         if ((code = fake_left(init) ? NVML_UNINITIALIZED : fake_reaches_all(id)))
             break;
     }

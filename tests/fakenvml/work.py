@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import ctypes
+import platform
+from typing import Any, Final
 
 from tests.fakenvml.control_file import ControlAccess
-from tests.fakenvml.layout import MAX_EVENTS, MAX_PROCESSES, NO_INSTANCE
+from tests.fakenvml.layout import MAX_EVENTS, MAX_PROCESSES, NO_INSTANCE, ControlFile
+
+_LIBC: Final = ctypes.CDLL(None)
+_FUTEX: Final = 98 if platform.machine() == "aarch64" else 202
+_FUTEX_WAKE, _EVERYBODY = 1, 1 << 30
 
 SINGLE_BIT_ECC = 0x1
 DOUBLE_BIT_ECC = 0x2
@@ -110,6 +116,8 @@ class Work(ControlAccess):
             event.gpu_instance = self.gpu(slot).parts[part].gpu_instance
             event.compute_instance = self.gpu(slot).parts[part].compute_instance
         self.control.event_count += 1  # last: whoever waits looks at this
+        where = ctypes.addressof(self.control) + ControlFile.event_count.offset
+        _LIBC.syscall(_FUTEX, ctypes.c_void_p(where), _FUTEX_WAKE, _EVERYBODY, None, None, 0)
 
     def report_xid(self, slot: int, xid: int, *, part: int | None = None) -> None:
         """Report an XID error."""
