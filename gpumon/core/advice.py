@@ -44,6 +44,7 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         gpus: The GPUs of a report.
         runs: The training runs that were tagged while they were observed.
     """
+    runs = [run for run in runs if not run.ended_before]
     by_cause = {cause: [gpu for gpu in gpus if _is_worth_it(gpu, cause)] for cause in _RULES}
     by_loss = sorted(
         ((cause, hit) for cause, hit in by_cause.items() if hit),

@@ -97,6 +97,8 @@ class RunReport:
 
     Attributes:
         alive: Whether it still trains; ``None`` where the document does not say.
+        ended_before: Whether it had ended before observation began, so that
+            nothing of it was observed: people are not told of it.
     """
 
     run: str
@@ -115,6 +117,7 @@ class RunReport:
     ratio_changes: int = 0
     step_busy_ratios: dict[str, float] = field(default_factory=dict)
     alive: bool | None = None
+    ended_before: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,3 +152,8 @@ class Report:
     advice: tuple[Advice, ...]
     notes: tuple[str, ...] = ()
     replayed: bool = False
+
+    @property
+    def observed_runs(self) -> tuple[RunReport, ...]:
+        """The runs of which something can have been observed."""
+        return tuple(run for run in self.runs if not run.ended_before)

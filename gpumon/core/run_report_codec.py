@@ -35,6 +35,7 @@ def encode_run(run: RunReport, balance: JobBalance | None) -> dict[str, Any]:
         "skew_ratio": None if balance is None else balance.skew_ratio,
         "levelled_ratios": _encode_ratios(balance.levelled_ratios or {}) if balance else {},
         "alive": run.alive,
+        "ended_before": run.ended_before,
     }
 
 
@@ -71,6 +72,7 @@ def decode_run(run: Mapping[str, Any]) -> RunReport:
         ratio_changes=int(run.get("ratio_changes", 0)),
         step_busy_ratios=_decode_ratios(run.get("step_busy_ratios", {})),
         alive=None if run.get("alive") is None else bool(run["alive"]),
+        ended_before=bool(run.get("ended_before", False)),
     )
 
 

@@ -83,6 +83,7 @@ class RunState:
         step_busy_ratios: The busy part, 0 to 1, of the time in training steps
             since the shares last changed, by UUID; without a GPU of which
             too little is known.
+        ended_before: Whether it had ended before observation began.
     """
 
     run: str
@@ -105,6 +106,7 @@ class RunState:
     shares: dict[str, float] = field(default_factory=dict)
     ratio_changes: int = 0
     step_busy_ratios: dict[str, float] = field(default_factory=dict)
+    ended_before: bool = False
 
 
 class CollectorState(NamedTuple):

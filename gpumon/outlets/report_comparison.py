@@ -54,7 +54,8 @@ def side_by_side(
 
 def steps_per_second(report: Report) -> float | None:
     """Training steps a second of wall time, all runs together; ``None`` without a tagged step."""
-    paces = [run.steps / seconds(run.wall_ns) for run in report.runs if run.steps and run.wall_ns]
+    runs = report.observed_runs
+    paces = [run.steps / seconds(run.wall_ns) for run in runs if run.steps and run.wall_ns]
     return sum(paces) if paces else None
 
 
@@ -66,7 +67,9 @@ def speedup(before: Report, after: Report) -> float | None:
 
 def compute_speedup(before: Report, after: Report) -> float | None:
     """By how much the compute of a step itself became faster: no advice on waiting did that."""
-    slow_steps, fast_steps = (sum(run.steps for run in one.runs) for one in (before, after))
+    slow_steps, fast_steps = (
+        sum(run.steps for run in one.observed_runs) for one in (before, after)
+    )
     slow_ns, fast_ns = _busy_ns(before), _busy_ns(after)
     if not (slow_steps and fast_steps and slow_ns and fast_ns):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -42,6 +43,7 @@ def render_report(report: Report, style: TextStyle) -> str:
         report: What to say.
         style: What the terminal can show.
     """
+    report = replace(report, runs=report.observed_runs)
     blocks = [_headline(report, style), _observed(report)]
     shown = report.gpus
     if len(judged(report.gpus)) > _WHOLE_TABLES:
@@ -246,7 +248,8 @@ def _run_lines(run: RunReport, label_of: Mapping[str, str]) -> Iterator[str]:
         f"{counted(run.steps, 'step', 'steps')} in {wall}{_pace(run)}."
     )
     if not run.gpu_uuids:
-        text += " It is joined to no GPU so far."
+        is_over = run.alive is False
+        text += " It was joined to no GPU." if is_over else " It is joined to no GPU so far."
     if run.shares:
         text += f" Of each batch, {shares_text(run.shares, label_of)}"
         changes = counted(run.ratio_changes, "change", "changes")

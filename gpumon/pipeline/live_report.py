@@ -78,6 +78,7 @@ def _run(run: RunState, newest: RingCounts | None) -> RunReport:
         ratio_changes=run.ratio_changes,
         step_busy_ratios=run.step_busy_ratios,
         alive=run.alive,
+        ended_before=run.ended_before,
     )
 
 

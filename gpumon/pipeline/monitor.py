@@ -55,6 +55,7 @@ class Monitor:
         self._gpus: dict[str, GpuTracker] = {}
         self._runs = RunRegistry(simulated=facts.simulated)
         self._has_runs = self._has_unlisted = False
+        self._began_ns: int | None = None
         self._samples_total = self._missed_total = 0
         self._source_errors = self._rejected = self._rings_rejected = 0
         self._source_message: str | None = None
@@ -82,6 +83,8 @@ class Monitor:
             more_collectors: Collectors that are not the pipeline's own.
         """
         facts = self._facts
+        if self._began_ns is None:
+            self._began_ns = tick.at_ns
         self._missed_total += tick.missed_count
         if rings.rings or self._has_runs:
             self._runs.take(rings, tick.frames[-1].gpus if tick.frames else self._newest_samples())
@@ -113,7 +116,7 @@ class Monitor:
                 facts.simulated,
                 facts.boot_id,
                 gpus,
-                self._runs.states() if self._has_runs else (),
+                self._runs.states(self._began_ns) if self._has_runs else (),
                 (source_collector, rings_collector, *more_collectors),
                 self._samples_total,
                 self._missed_total,

@@ -92,6 +92,10 @@ class RunReports:
                 namesakes = [one for one in newest_first if one != key and _name(one) == _name(key)]
                 return _beside(namesakes, self._report_of(key, now), key)
             names = list(dict.fromkeys(name for name, _ in [*self._open, *self._finished]))
+        if any(run.ended_before and label in (run.run, str(run.pid)) for run in now.runs):
+            raise UsageError(
+                f"{label!r} had ended before observation began: nothing of it was seen"
+            )
         known = f"there are {listed(names, most=8)}" if names else "there is none yet"
         raise UsageError(f"no run is called {label!r} here: {known}")
 
@@ -127,7 +131,7 @@ class RunReports:
         return _alone(opened, now, run)
 
     def _follow(self, state: MonitorState) -> None:
-        listed_now = {(run.run, run.pid): run for run in state.runs}
+        listed_now = {(run.run, run.pid): run for run in state.runs if not run.ended_before}
         self._done &= listed_now.keys()
         for key in [key for key in self._open if key not in listed_now]:
             self._finish_gone(key)  # another has taken its label

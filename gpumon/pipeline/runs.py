@@ -65,8 +65,8 @@ class Run:
             elif event.kind is RingKind.AMOUNT:
                 self._phase_from_ns += event.value  # the ring's sums hold it already
 
-    def state(self, label: str) -> RunState:
-        """The run as outlets show it."""
+    def state(self, label: str, began_ns: int = 0) -> RunState:
+        """The run as outlets show it; observation began at ``began_ns``."""
         reading, facts = self.reading, self.reading.facts
         until_ns = reading.read_at_ns if reading.ended_ns is None else reading.ended_ns
         phase_ns = dict(reading.phase_ns)
@@ -102,6 +102,7 @@ class Run:
             shares=self.shares,
             ratio_changes=facts.ratio_changes,
             step_busy_ratios=self.balance.busy_ratios,
+            ended_before=reading.ended_ns is not None and reading.ended_ns < began_ns,
         )
 
 
@@ -148,10 +149,15 @@ class RunRegistry:
             if uuid in run.wanted_uuids and uuid not in run.closed_uuids
         )
 
-    def states(self) -> tuple[RunState, ...]:
-        """Every run as outlets show it, under a label of its own, oldest first."""
+    def states(self, began_ns: int = 0) -> tuple[RunState, ...]:
+        """Every run as outlets show it, under a label of its own, oldest first.
+
+        Args:
+            began_ns: When observation began.
+        """
         labelled = [(run.started_ns, run.label, run) for run in self._runs.values() if run.label]
-        return tuple(run.state(label) for _, label, run in sorted(labelled, key=_age_and_label))
+        labelled.sort(key=_age_and_label)
+        return tuple(run.state(label, began_ns) for _, label, run in labelled)
 
     def _give_labels(self) -> None:
         """Give each new run a label, which it keeps: a counter must not change hands.

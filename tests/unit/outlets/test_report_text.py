@@ -251,3 +251,20 @@ def test_a_run_that_is_on_no_gpu_is_said_to_be() -> None:
     text = " ".join(shown(report(gpu(20, {IdleCause.UNKNOWN: 40}), runs=(adrift,))))
 
     assert "It is joined to no GPU so far." in " ".join(text.split())
+
+
+class TestARunThatHasEnded:
+    ADRIFT = replace(run(), gpu_uuids=(), alive=False)
+
+    def test_was_on_no_gpu_and_is_not_said_to_be_on_none_so_far(self) -> None:
+        text = " ".join(" ".join(shown(report(gpu(60, {}), runs=(self.ADRIFT,)))).split())
+
+        assert "It was joined to no GPU." in text
+        assert "so far" not in text
+
+    def test_is_not_spoken_of_where_it_ended_before_observation_began(self) -> None:
+        before = replace(self.ADRIFT, run="yesterday", ended_before=True)
+        idle = gpu(20, {IdleCause.UNKNOWN: 40})
+
+        assert shown(report(idle, runs=(before,))) == shown(report(idle))
+        assert shown(report(runs=(before,))) == shown(report())

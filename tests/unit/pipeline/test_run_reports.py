@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from gpumon.core.advice import advise
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report import Report
+from gpumon.core.report_codec import decode_report, encode_report
 from gpumon.errors import UsageError
 from gpumon.pipeline.live_report import report_of
 from gpumon.pipeline.run_reports import RunReports
@@ -306,3 +308,38 @@ def test_only_so_many_that_ended_are_kept() -> None:
 
     assert len(watched.reports._finished) == 64
     assert watched.of("run69").runs[0].run == "run69"
+
+
+class TestARunThatEndedBeforeObservationBegan:
+    @pytest.fixture
+    def watched(self) -> Watched:
+        watched = Watched()
+        watched.story.ring("yesterday", pid=7)
+        ring = watched.story.rings["yesterday"]
+        ended_ns = ring.facts.started_ns - s(60)
+        watched.story.rings["yesterday"] = replace(ring, alive=False, ended_ns=ended_ns)
+        watched.train("today", STEP, 3)
+        return watched
+
+    def test_is_told_from_one_that_ended_since(self, watched: Watched) -> None:
+        told = {run.run: run.ended_before for run in watched.now().runs}
+
+        assert told == {"yesterday": True, "today": False}
+
+    def test_stays_so_in_json(self, watched: Watched) -> None:
+        document = encode_report(watched.now())
+
+        assert [run.ended_before for run in decode_report(document).runs] == [False, True]
+
+    @pytest.mark.parametrize("name", ["yesterday", "7"])
+    def test_is_refused_with_the_reason_where_it_is_asked_for(
+        self, watched: Watched, name: str
+    ) -> None:
+        with pytest.raises(UsageError, match="had ended before observation began"):
+            watched.of(name)
+
+    def test_changes_no_advice(self, watched: Watched) -> None:
+        gpus = watched.now().gpus
+        (_, before) = watched.now().runs
+
+        assert advise(gpus, (before,)) == advise(gpus, ())
