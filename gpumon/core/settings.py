@@ -104,7 +104,10 @@ class FillSettings:
             of the limit or more on boards for training, a multiplication of
             matrices nearly all of it. Not yet checked on hardware.
         full_clock_from: Share of the highest clock that is a full clock.
-            Ours: boards step down by a few percent as they grow warm.
+            Ours: boards step down by a few percent as they grow warm. Below,
+            a full board draws less in a greater part than it slows down
+            (voltage falls with the clock), so its draw proves nothing: an
+            H100 at 1755 of 1980 MHz is not judged by power, but has GPM.
         min_busy_ns: Busy time that is looked at before anything is said.
         held_share: From this share of the busy time on, clocks held down by
             heat or power are the finding, and nothing is said of filling.

@@ -10,13 +10,14 @@ from typing import Final
 from gpumon.core.advice import WORD_OF_CAUSE, hides_much
 from gpumon.core.advice_texts import slowest_callbacks
 from gpumon.core.figures import counted, in_percent, in_seconds, listed
+from gpumon.core.fill.gpu_fill import GpuFill
 from gpumon.core.fill.texts import fill_figures, held_sentence
 from gpumon.core.imbalance_texts import shares_text
 from gpumon.core.job_balance import JobBalance, balances
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report import GpuReport, Report, RunReport, judged
-from gpumon.core.settings import DEFAULT_SETTINGS
+from gpumon.core.settings import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
 from gpumon.core.shares import simple_ratios
 from gpumon.core.units import seconds
 from gpumon.core.verdict import Severity, VerdictName
@@ -163,10 +164,22 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
 def _fill(gpu: GpuReport) -> list[str]:
     """How full the GPU was while it was busy, where it tells."""
     fill = gpu.fill
-    figures = fill_figures(fill) if fill is not None and fill.evidence is not None else ""
-    lines = wrapped(f"While it was busy: {figures}.", first="  ") if figures else []
+    if fill is None:
+        return []
+    figures = fill_figures(fill) if fill.evidence is not None else ""
+    lines = (
+        wrapped(f"While it was busy: {figures}.{_too_short(fill)}", first="  ") if figures else []
+    )
     held = held_sentence(fill)
     return lines + (wrapped(held, first="  ") if held else [])
+
+def _too_short(fill: GpuFill) -> str:
+    """What to say where the figures are shown and not judged yet."""
+    least_ns = DEFAULT_FILL_SETTINGS.min_busy_ns
+    if fill.observed_ns >= least_ns:
+        return ""
+    return f" Less than {seconds(least_ns):.0f} s of that is too short to judge it by."
+
 
 
 def _causes(gpu: GpuReport) -> list[tuple[IdleCause, int]]:

@@ -42,12 +42,20 @@ class TestAnUnderFilledGpu:
     def test_is_named_in_the_headline_with_its_evidence_and_what_to_try(self, visit: Any) -> None:
         with watching(healthy_gpu(fill=gpm_fill(0.24))) as server:
             page = visit(server)
-            page.until("#sentence", "GPU 1 is busy 99.%, but 24.% of its multiprocessors work")
-            page.until("#why", "Over 120.0 s of busy time: 24 % of the multiprocessors at work")
+            page.until(
+                "#sentence",
+                "GPU 1 is busy 99.%, but on average 24.% of its multiprocessors have work",
+            )
+            page.until(
+                "#why",
+                "in which it was busy more than 90 %: 24 % of the multiprocessors had work",
+            )
             page.until("#next", "first a larger batch")
 
             assert page.page.locator("#verdict").get_attribute("data-tone") == "warn"
-            assert "under-filled: 24 % of its multiprocessors work" in page.text(".gpu-line")
+            assert "under-filled: on average 24 % of its multiprocessors have work" in page.text(
+                ".gpu-line"
+            )
             assert page.text("#causes caption").endswith("healthy")
             assert not page.page.locator("#gain").is_visible()
 
@@ -62,7 +70,7 @@ class TestAnUnderFilledGpu:
             page = visit(server)
             page.until("#sentence", "waiting for input cost")
 
-            assert "under-filled: 24 %" in page.text(".gpu-line >> nth=1")
+            assert "under-filled: on average 24 %" in page.text(".gpu-line >> nth=1")
 
     def test_is_not_what_a_throttled_one_is(self, visit: Any) -> None:
         with watching(healthy_gpu(fill=power_fill(180.0, held=0.8))) as server:

@@ -13,6 +13,7 @@ from gpumon.core.settings import DEFAULT_FILL_SETTINGS
 
 _MIN_HELD: Final = 0.01
 """Clocks held down for less of the busy time than that are not spoken of."""
+_BUSY: Final = in_percent(DEFAULT_FILL_SETTINGS.busy_above)
 _TENSORS_IN_USE: Final = 0.10
 """From this share of the time on the tensor cores work: mixed precision is there already. Ours."""
 _BY_WHAT: Final = MappingProxyType(
@@ -46,7 +47,9 @@ def fill_claim(gpu: GpuReport) -> str:
     """What is so, without the GPU's name.
 
     Returns:
-        Such as ``busy 97 %, but 24 % of its multiprocessors work``.
+        Such as ``busy 97 %, but on average 24 % of its multiprocessors have work``:
+        a mean over multiprocessors and time, so it may be a quarter of them all
+        the time, or all of them a quarter of the time.
     """
     fill = gpu.fill
     busy = "busy"
@@ -55,14 +58,14 @@ def fill_claim(gpu: GpuReport) -> str:
     if fill is None or fill.evidence is Evidence.POWER:
         return f"{busy}, but power {_watts(fill)} suggests that little of it works"
     share = in_percent(fill.sm_active.ratio, DEFAULT_FILL_SETTINGS.sm_active_below)
-    return f"{busy}, but {share} of its multiprocessors work"
+    return f"{busy}, but on average {share} of its multiprocessors have work"
 
 
 def fill_figures(fill: GpuFill) -> str:
     """What is known of a GPU's busy time; empty where that is nothing."""
     told = []
     if fill.evidence is Evidence.GPM:
-        told.append(f"{in_percent(fill.sm_active.ratio)} of the multiprocessors at work")
+        told.append(f"{in_percent(fill.sm_active.ratio)} of the multiprocessors had work")
     for mean, what in (
         (fill.sm_occupancy, "occupancy"),
         (fill.tensor_active, "tensor cores"),
@@ -97,7 +100,7 @@ def fill_reason(gpu: GpuReport) -> str:
         return ""
     if not is_under_filled(fill):
         return held_sentence(fill) if is_held_down(fill) else ""
-    over = in_seconds(fill.observed_ns)
+    over = f"Over {in_seconds(fill.observed_ns)} in which it was busy more than {_BUSY}"
     if fill.evidence is Evidence.GPM:
         return f"Over {over} of busy time: {fill_figures(fill)}."
     return (

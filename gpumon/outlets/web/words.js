@@ -91,7 +91,7 @@ const isUnderFilled = (gpu) => gpu.fill?.under_filled === true;
 
 function filling(gpu) {
   const { evidence, sm_active_ratio: active, power_watts: power, power_limit_watts: limit } = gpu.fill;
-  if (evidence === "gpm") return `${share(active, 1)} of its multiprocessors work`;
+  if (evidence === "gpm") return `on average ${share(active, 1)} of its multiprocessors have work`;
   const watts = `${Math.round(power)} of ${Math.round(limit)}${NBSP}W`;
   return `power ${watts} suggests that little of it works`;
 }

@@ -30,7 +30,8 @@ def only(*gpus: GpuReport, framework: str | None = None) -> Advice:
 class TestTheClaim:
     def test_names_the_share_of_the_multiprocessors(self) -> None:
         assert (
-            fill_claim(filled(gpm_fill(0.24))) == "busy 97 %, but 24 % of its multiprocessors work"
+            fill_claim(filled(gpm_fill(0.24)))
+            == "busy 97 %, but on average 24 % of its multiprocessors have work"
         )
 
     def test_only_suggests_where_it_rests_on_power(self) -> None:
@@ -52,10 +53,10 @@ class TestTheAdvice:
 
     def test_has_its_figures(self) -> None:
         assert only(filled(gpm_fill(0.24))).evidence == (
-            "GPU 0 is busy 97 %, but 24 % of its multiprocessors work. "
-            "Over 120.0 s of busy time: 24 % of the multiprocessors at work, occupancy 12 %, "
-            "tensor cores 3.0 %, memory bandwidth 20 %, power 180 of 700 W, "
-            "clock 100 % of the highest."
+            "GPU 0 is busy 97 %, but on average 24 % of its multiprocessors have work. "
+            "Over 120.0 s in which it was busy more than 90 %: "
+            "24 % of the multiprocessors had work, occupancy 12 %, tensor cores 3.0 %, "
+            "memory bandwidth 20 %, power 180 of 700 W, clock 100 % of the highest."
         )
 
     def test_says_that_power_is_no_proof(self) -> None:
@@ -97,8 +98,8 @@ class TestTheAdvice:
     def test_names_every_gpu_that_it_is_about_and_gives_figures_of_the_emptiest(self) -> None:
         advice = only(filled(gpm_fill(0.4)), filled(gpm_fill(0.2), index=1))
 
-        assert advice.evidence.startswith("GPU 1 is busy 97 %, but 20 % of its")
-        assert "and GPU 0 is busy 97 %, but 40 % of its" in advice.evidence
+        assert advice.evidence.startswith("GPU 1 is busy 97 %, but on average 20 %")
+        assert "and GPU 0 is busy 97 %, but on average 40 %" in advice.evidence
         assert "GPU 1: Over 120.0 s" in advice.evidence
 
     def test_comes_after_every_real_loss_and_before_gpus_without_work(self) -> None:

@@ -38,17 +38,20 @@ class TestAnUnderFilledGpu:
         assert one.gpus[0].verdict.name is VerdictName.HEALTHY
         assert (
             "Verdict: Healthy, but under-filled: GPU 0 is busy 97 %, "
-            "but 24 % of its multiprocessors work." in said
+            "but on average 24 % of its multiprocessors have work." in said
         )
         assert "Why: It was idle for 3.0 s of 100.0 s in use (3.0 %)" in said
-        assert "24 % of the multiprocessors at work" in said
+        assert "24 % of the multiprocessors had work" in said
         assert "Next: Give the GPU more to do at a time: first a larger batch" in said
         assert "times as fast" not in said
 
     def test_is_named_before_gpus_that_are_full(self) -> None:
         said = text(report(filled(gpm_fill(0.9)), filled(gpm_fill(0.24), index=1)))
 
-        assert "GPU 1 is busy 97 %, but 24 % of its multiprocessors work. GPU 0 works well." in said
+        assert (
+            "GPU 1 is busy 97 %, but on average 24 % of its multiprocessors have work. "
+            "GPU 0 works well." in said
+        )
 
     def test_is_told_after_a_real_loss(self) -> None:
         starved = gpu(50, {IdleCause.INPUT_WAIT: 50}, index=1)
@@ -62,7 +65,15 @@ class TestAnUnderFilledGpu:
 
         assert "Verdict: Healthy: GPU 0 works well." in said
         assert "Next: Nothing needs to change." in said
-        assert "While it was busy: 90 % of the multiprocessors at work" in said
+        assert "While it was busy: 90 % of the multiprocessors had work" in said
+
+    def test_that_was_watched_too_shortly_is_shown_and_said_not_to_be_judged(self) -> None:
+        short, long = (text(report(filled(gpm_fill(0.24, seconds=s)))) for s in (12.0, 60.0))
+
+        assert "Verdict: Healthy: GPU 0 works well." in short
+        assert "24 % of the multiprocessors had work" in short
+        assert "Less than 60 s of that is too short to judge it by." in short
+        assert "too short to judge" not in long
 
     def test_is_not_what_a_throttled_one_is(self) -> None:
         said = text(report(filled(power_fill(180.0, held=0.8))))

@@ -70,7 +70,9 @@ class TestGpusThatAreEquallyBusy:
         report = report_of(states[-1])
 
         (evidence,) = found(report)
-        assert evidence.startswith("GPU 1 is busy 97 %, but 24 % of its multiprocessors work")
+        assert evidence.startswith(
+            "GPU 1 is busy 97 %, but on average 24 % of its multiprocessors have work"
+        )
         assert "GPU 2 is busy 97 %, but power 180 of 700 W suggests" in evidence
         for other in (0, 3, 4, 5, 6):
             assert f"GPU {other} " not in evidence

@@ -43,7 +43,9 @@ class TestABoardWithGpm:
         report = watched(tell())
 
         (evidence,) = findings(report)
-        assert evidence.startswith("GPU 1 is busy 97 %, but 24 % of its multiprocessors work.")
+        assert evidence.startswith(
+            "GPU 1 is busy 97 %, but on average 24 % of its multiprocessors have work."
+        )
         assert {gpu.verdict.name for gpu in report.gpus} == {VerdictName.HEALTHY}
         assert [gpu.totals.idle_ns for gpu in report.gpus[:1]] == [report.gpus[1].totals.idle_ns]
 
@@ -61,7 +63,9 @@ class TestABoardWithGpm:
 
         (evidence,) = findings(watched(tell()))
 
-        assert evidence.startswith("GPU 0:1 is busy 97 %, but 19 % of its multiprocessors work.")
+        assert evidence.startswith(
+            "GPU 0:1 is busy 97 %, but on average 19 % of its multiprocessors have work."
+        )
 
 
 class TestABoardWithoutGpm:
