@@ -58,7 +58,7 @@ class ProcessSample(NamedTuple):
     Attributes:
         pid: Process id as this host sees it.
         memory_used_bytes: Device memory the process holds, in bytes.
-        sm_ratio: Share of the time since the list was read before, 0 to 1, in
+        sm_ratio: Share of the time since shares were read before, 0 to 1, in
             which the process kept streaming multiprocessors busy.
         name: Its name, only where names were asked for.
         user: Who runs it, only where names were asked for.
@@ -108,7 +108,8 @@ class GpuDetails(NamedTuple):
         ecc_corrected_errors: Corrected memory errors since the driver was loaded.
         ecc_uncorrected_errors: Uncorrected ones.
         persistence_mode: Whether the driver stays loaded without a client.
-        fan_speed_ratio: Fan speed of the most there is, 0 to 1 (opt-in).
+        fan_speed_ratio: Fan speed of that at which the board is as loud as it
+            may be; it can be above 1 (opt-in).
         encoder_ratio: Share of the time the video encoder worked (opt-in).
         decoder_ratio: The same of the decoder (opt-in).
         pcie_transmitted_bytes_per_second: From the GPU to the host (opt-in).

@@ -130,7 +130,7 @@ _GPU_DETAILS = (
     ("gpu_memory_bandwidth_ratio", _GAUGE, "uuid", "ratio",
      "Device memory bandwidth in use of the most there is, over the newest stretch read by GPM."),
     ("gpu_fan_speed_ratio", _GAUGE, "uuid", "ratio",
-     "Fan speed of the most there is; only with --nvml-on fan."),
+     "Fan speed of that at which the board is as loud as it may be; only with --nvml-on fan."),
     ("gpu_encoder_ratio", _GAUGE, "uuid", "ratio",
      "Share of the time the video encoder worked; only with --nvml-on encoder."),
     ("gpu_decoder_ratio", _GAUGE, "uuid", "ratio",

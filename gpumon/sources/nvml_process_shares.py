@@ -104,8 +104,12 @@ class ProcessShares:
         """Whether it is worth asking."""
         return bool(self._kinds)
 
-    def read(self) -> dict[int, float] | None:
-        """Shares, 0 to 1, by pid; who is not in it was not busy. ``None``: no answer."""
+    def read(self) -> dict[int, float | None] | None:
+        """Shares, 0 to 1, by pid; who is not in it was not busy.
+
+        Returns:
+            ``None`` of a process whose share cannot be meant, and where there is no answer at all.
+        """
         while self._kinds:
             call, code = self._ask()
             if code == NOT_FOUND:
@@ -132,7 +136,7 @@ class ProcessShares:
         self._call = self._kinds[0](self._library, self._handle, capacity)
         return self._call
 
-    def _nobody(self) -> dict[int, float]:
+    def _nobody(self) -> dict[int, float | None]:
         """Nothing is newer than the position: the usual answer of an idle GPU.
 
         Where it comes again and again, the stamps may have begun anew, and
@@ -143,24 +147,28 @@ class ProcessShares:
             self._seen_us = 0
         return {}
 
-    def _taken(self, call: _Call) -> dict[int, float] | None:
+    def _taken(self, call: _Call) -> dict[int, float | None] | None:
         """Sort out what the buffer holds of old samples, and of garbage above 100 %."""
         said, room = call.records()
+        records = room[: min(said, len(room))]
         entries = sorted(
             (record.timeStamp, record.pid, record.smUtil)
-            for record in room[: min(said, len(room))]
+            for record in records
             if record.smUtil <= 100
         )
+        shares: dict[int, float | None]
+        shares = dict.fromkeys(record.pid for record in records if record.smUtil > 100)
         seen_us, self._silences = self._seen_us, 0
         if not entries:
-            return {} if seen_us else None
+            return shares if seen_us else None
         newest_us = entries[-1][0]
         if not seen_us or newest_us + _US_OF_A_RESTART < seen_us:
             # The first look, or the stamps began anew: only the position is learnt.
             self._seen_us = newest_us
             return None
         self._seen_us = max(seen_us, newest_us)
-        return {pid: percent / 100 for stamp_us, pid, percent in entries if stamp_us > seen_us}
+        shares.update((pid, percent / 100) for stamp, pid, percent in entries if stamp > seen_us)
+        return shares
 
 
 def _answer(call: _Call, seen_us: int) -> int:

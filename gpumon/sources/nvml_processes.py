@@ -78,7 +78,7 @@ class ProcessField:
         self._lists = usable_lists(self._library)
         self._field: Field | None = None
         self._shares = ProcessShares(self._library, self._handle)
-        self._ratios: dict[int, float] | None = None
+        self._ratios: dict[int, float | None] = {}
         self._shares_at_ns: int | None = None
 
     def read(self, now_ns: int) -> tuple[ProcessSample, ...] | None:
@@ -91,7 +91,9 @@ class ProcessField:
         if found is None:
             return None
         if found and self._shares_are_due(now_ns):
-            self._ratios, self._shares_at_ns = self._shares.read(), now_ns
+            shares, self._shares_at_ns = self._shares.read(), now_ns
+            # Who comes later was not there to be busy, or not: of them nothing is known.
+            self._ratios = {} if shares is None else {pid: shares.get(pid, 0.0) for pid, _ in found}
         ratios, names = self._ratios, self._names
         if names is not None:
             names.keep_only({pid for pid, _ in found})
@@ -99,7 +101,7 @@ class ProcessField:
             ProcessSample(
                 pid,
                 memory_bytes,
-                None if ratios is None else ratios.get(pid, 0.0),
+                ratios.get(pid),
                 None if names is None else names.name(pid),
                 None if names is None else names.user(pid),
             )

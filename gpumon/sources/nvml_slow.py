@@ -29,8 +29,9 @@ _ECC_CORRECTED, _ECC_UNCORRECTED, _ECC_VOLATILE = 0, 1, 0
 _HOTTEST_CELSIUS: Final = 254
 _FASTEST_MEGAHERTZ: Final = 100_000
 _MOST_MILLIWATTS: Final = 100_000_000
-_SLOWEST_P_STATE: Final = 14
-_UNKNOWN_P_STATES: Final = frozenset({15, 32})
+_SLOWEST_P_STATE, _UNKNOWN_P_STATE = 15, 32
+_FASTEST_FAN_PERCENT: Final = 200
+"""Of the speed at which the board is as loud as it may be: NVML says that it can be exceeded."""
 _EVERY_BIT: Final = (1 << 64) - 1
 _LARGEST_COUNT: Final = (1 << 63) - 1
 
@@ -215,8 +216,8 @@ class SlowFields:
         megahertz = self._believed(field.read(), lowest_megahertz, _FASTEST_MEGAHERTZ)
         return None if megahertz is None else float(megahertz * _HERTZ_PER_MEGAHERTZ)
 
-    def _ratio(self, field: NumberField | PairField) -> float | None:
-        percent = self._believed(field.read(), 0, 100)
+    def _ratio(self, field: NumberField | PairField, most_percent: int = 100) -> float | None:
+        percent = self._believed(field.read(), 0, most_percent)
         return None if percent is None else percent / 100
 
     def _read_memory(self, _now_ns: int) -> None:
@@ -248,11 +249,9 @@ class SlowFields:
 
     def _read_performance_state(self, _now_ns: int) -> None:
         state = self._p_state.read()
-        if state not in _UNKNOWN_P_STATES:
-            state = self._believed(state, 0, _SLOWEST_P_STATE)
-        else:
+        if state == _UNKNOWN_P_STATE:
             state = None
-        self._performance_state = state
+        self._performance_state = self._believed(state, 0, _SLOWEST_P_STATE)
 
     def _read_ecc(self, _now_ns: int) -> None:
         corrected, uncorrected = self._corrected.read(), self._uncorrected.read()
@@ -264,7 +263,7 @@ class SlowFields:
         self._persistence_mode = None if mode is None else mode == 1
 
     def _read_fan(self, _now_ns: int) -> None:
-        self._fan_speed_ratio = self._ratio(self._fan)
+        self._fan_speed_ratio = self._ratio(self._fan, _FASTEST_FAN_PERCENT)
 
     def _read_encoder(self, _now_ns: int) -> None:
         self._encoder_ratio = self._ratio(self._encoder)

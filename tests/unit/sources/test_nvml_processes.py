@@ -286,14 +286,25 @@ class TestAShare:
         assert shares(field.read(seconds(10))) == {4000: 0.37}
         assert fake_nvml.calls(SHARES if newer else OLDER_SHARES) == 2
 
-    def test_above_a_hundred_percent_is_dropped(
+    def test_above_a_hundred_percent_is_unknown_which_is_not_idle(
         self, fake_nvml: FakeNvml, field: ProcessField
     ) -> None:
         fake_nvml.run(0, 4000, sm=80)
         fake_nvml.run(0, 4001, sm=4_294_967)
         field.read(0)
 
-        assert shares(field.read(seconds(10))) == {4000: 0.8, 4001: 0.0}
+        assert shares(field.read(seconds(10))) == {4000: 0.8, 4001: None}
+
+    def test_of_a_process_that_came_after_they_were_read_is_unknown(
+        self, fake_nvml: FakeNvml, field: ProcessField
+    ) -> None:
+        fake_nvml.run(0, 4000, sm=80)
+        field.read(0)
+        field.read(seconds(10))
+        fake_nvml.run(0, 4001, sm=50)
+
+        assert shares(field.read(seconds(15))) == {4000: 0.8, 4001: None}
+        assert shares(field.read(seconds(20))) == {4000: 0.8, 4001: 0.5}
 
     def test_with_a_stamp_that_was_seen_before_is_dropped(
         self, fake_nvml: FakeNvml, field: ProcessField

@@ -188,7 +188,7 @@ INSANE: list[tuple[str, int, str]] = [
     ("ecc_corrected", ALL_ONES, "ecc_corrected_errors"),
     ("ecc_uncorrected", ALL_ONES, "ecc_uncorrected_errors"),
     ("persistence_mode", 7, "persistence_mode"),
-    ("fan_percent", 130, "fan_speed_ratio"),
+    ("fan_percent", 0xFFFF_FFFF, "fan_speed_ratio"),
     ("encoder_percent", 101, "encoder_ratio"),
     ("decoder_percent", 0xFFFF_FFFF, "decoder_ratio"),
     ("memory_used", 1 << 50, "memory_used_bytes"),
@@ -214,17 +214,22 @@ class TestAValueThatNoBoardCanMean:
         assert well is not None
         assert frame.rejected == 1
 
-    @pytest.mark.parametrize("state", [15, 32])
-    def test_is_not_an_unknown_p_state_which_is_an_answer(
-        self, fake_nvml: FakeNvml, state: int
+    @pytest.mark.parametrize(("state", "told"), [(15, 15), (32, None)])
+    def test_is_neither_the_slowest_p_state_nor_an_unknown_one(
+        self, fake_nvml: FakeNvml, state: int, told: int | None
     ) -> None:
         fake_nvml.gpu(0).performance_state = state
         source = open_at_a_standstill(fake_nvml)
         frame = source.read()
         source.close()
 
-        assert details_of(frame.gpus[0]).performance_state is None
+        assert details_of(frame.gpus[0]).performance_state == told
         assert frame.rejected == 0
+
+    def test_is_not_a_fan_that_is_louder_than_it_should_be(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.gpu(0).fan_percent = 130
+
+        assert details_of(first_sample(fake_nvml, wants=["fan"])).fan_speed_ratio == 1.3
 
     def test_is_counted_again_each_time_it_comes(self, fake_nvml: FakeNvml) -> None:
         fake_nvml.gpu(0).temperature_c = 255
