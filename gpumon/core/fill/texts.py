@@ -102,9 +102,9 @@ def fill_reason(gpu: GpuReport) -> str:
         return held_sentence(fill) if is_held_down(fill) else ""
     over = f"Over {in_seconds(fill.observed_ns)} in which it was busy more than {_BUSY}"
     if fill.evidence is Evidence.GPM:
-        return f"Over {over} of busy time: {fill_figures(fill)}."
+        return f"{over}: {fill_figures(fill)}."
     return (
-        f"Over {over} of busy time at full clock it drew {_watts(fill)} on average; this board "
+        f"{over}, at full clock, it drew {_watts(fill)} on average; this board "
         "does not tell how many of its multiprocessors work, so that is a hint and no proof."
     )
 
