@@ -140,8 +140,11 @@ HELD_DOWN: Final = _named(
 )
 """The gravest reason of each GPU: 0 none, 1 set so, 2 power limit, 3 heat, 4 the board itself."""
 
+# A GPU that is lost has no gpumon_gpu_info any more, and this tells why: its UUID names it then.
+_XIDS: Final = f"sum by ({ONE_GPU}, xid) (gpumon_gpu_xid_errors_total{{{GPU}}})"
 XID_ERRORS: Final = (
-    _named(f"sum by ({ONE_GPU}, xid) (gpumon_gpu_xid_errors_total{{{GPU}}})")
+    f"{_named(_XIDS)} or on({ONE_GPU}, xid) "
+    f'label_replace(label_join({_XIDS}, "gpu", "", "uuid"), "name", "(lost)", "", "")'
     + f' or label_replace(gpumon_gpu_info{{{GPU}}} * 0, "xid", "none", "", "")'
 )
 
