@@ -8,7 +8,7 @@ from typing import Final
 from gpumon.core.advice import WORD_OF_CAUSE
 from gpumon.core.figures import counted, in_percent, in_seconds, listed
 from gpumon.core.fill.gpu_fill import is_under_filled
-from gpumon.core.fill.texts import fill_claim, fill_reason
+from gpumon.core.fill.texts import fill_claim, fill_reason, held_remedy, held_sentence
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, Report, judged
@@ -103,13 +103,24 @@ def next_line(report: Report) -> str:
             "PhaseTagger(gpus=[0]); if that is said, it names none that is watched, or "
             "did next to nothing there."
         )
+    if advice is None and gpu is None:
+        return "run `gpumon doctor`: it says what can be read."
     if advice is None:
-        return (
-            "nothing needs to change." if gpu else "run `gpumon doctor`: it says what can be read."
-        )
+        return next(map(cooling_sentence, hot(report)), "nothing needs to change.")
     if advice.lost_seconds <= 0.0:
         return advice.text
     return f"{advice.text} {gain_sentence(advice)}".strip()
+
+
+def hot(report: Report) -> list[GpuReport]:
+    """The GPUs whose clocks are held down by what somebody can mend."""
+    return [gpu for gpu in report.gpus if held_remedy(gpu.fill)]
+
+
+def cooling_sentence(gpu: GpuReport) -> str:
+    """What holds the clocks of such a GPU down, and where to look."""
+    remedy = held_remedy(gpu.fill)
+    return f"GPU {gpu.label}: {held_sentence(gpu.fill)} {remedy[:1].upper()}{remedy[1:]}."
 
 
 def gain_sentence(advice: Advice) -> str:

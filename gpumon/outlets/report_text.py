@@ -21,9 +21,9 @@ from gpumon.core.settings import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
 from gpumon.core.shares import simple_ratios
 from gpumon.core.units import seconds
 from gpumon.core.verdict import Severity, VerdictName
+from gpumon.outlets.report_after import after_that
 from gpumon.outlets.report_headline import (
     LOSS_LIMITS,
-    main_advice,
     main_gpu,
     next_line,
     verdict_line,
@@ -52,7 +52,7 @@ def render_report(report: Report, style: TextStyle) -> str:
         main = main_gpu(report.gpus)
         shown = (main,) if main is not None else ()
     blocks += [_gpu_block(gpu, report, style) for gpu in shown]
-    blocks += [block for block in (_runs(report), _more_advice(report), _notes(report)) if block]
+    blocks += [block for block in (_runs(report), after_that(report), _notes(report)) if block]
     return style.plain("\n\n".join(blocks)) + "\n"
 
 
@@ -105,7 +105,7 @@ def _moment(started_at: str) -> str:
 
 
 def _overview(report: Report) -> str:
-    lines = ["GPU      observed    busy    lost  starved or suspected  verdict"]
+    lines = ["GPU      observed    busy       lost starved or suspected  verdict"]
     for gpu in report.gpus:
         totals, verdict = gpu.totals, gpu.verdict
         unknown = mig_sentence(gpu, report.gpus)
@@ -115,8 +115,7 @@ def _overview(report: Report) -> str:
         busy = totals.busy_ns / totals.observed_ns if totals.observed_ns else None
         lines.append(
             f"{gpu.label:<4}{in_seconds(totals.observed_ns):>13}{in_percent(busy):>8}"
-            f"{_or_dash(verdict.lost_ratio, *LOSS_LIMITS):>8}"
-            f"{_or_dash(verdict.starved_ratio, *LOSS_LIMITS):>22}"
+            f" {_loss(verdict.lost_ratio):>10} {_loss(verdict.starved_ratio):>20}"
             f"  {verdict.name.value.replace('_', ' ')}"
         )
     lines.append("busy: share of the time observed; lost and starved: of the time in use")
@@ -173,13 +172,13 @@ def _fill(gpu: GpuReport) -> list[str]:
     held = held_sentence(fill)
     return lines + (wrapped(held, first="  ") if held else [])
 
+
 def _too_short(fill: GpuFill) -> str:
     """What to say where the figures are shown and not judged yet."""
     least_ns = DEFAULT_FILL_SETTINGS.min_busy_ns
     if fill.observed_ns >= least_ns:
         return ""
     return f" Less than {seconds(least_ns):.0f} s of that is too short to judge it by."
-
 
 
 def _causes(gpu: GpuReport) -> list[tuple[IdleCause, int]]:
@@ -279,15 +278,6 @@ def _pace(run: RunReport) -> str:
     return f", median {step_ms:,.{digits}f} ms a step"
 
 
-def _more_advice(report: Report) -> str:
-    first = main_advice(report)
-    more = [advice for advice in report.advice if advice is not first and first is not None]
-    lines: list[str] = []
-    for advice in more:
-        lines += wrapped(f"{advice.evidence} {advice.text}", first="  - ")
-    return "\n".join(["After that:", *lines]) if lines else ""
-
-
 def _notes(report: Report) -> str:
     notes = list(report.notes)
     if report.skipped_lines:
@@ -306,5 +296,5 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _or_dash(ratio: float | None, *limits: float) -> str:
-    return "-" if ratio is None else in_percent(ratio, *limits)
+def _loss(ratio: float | None) -> str:
+    return "-" if ratio is None else in_percent(ratio, *LOSS_LIMITS)

@@ -54,6 +54,7 @@ def brief_fill(fill: GpuFill) -> dict[str, Any]:
         "power_watts": fill.power_watts,
         "power_limit_watts": fill.power_limit_watts,
         "held_ratio": fill.held_ratio,
+        "held_mostly_by": max(fill.held_by_ns, key=fill.held_by_ns.__getitem__, default=None),
         "under_filled": is_under_filled(fill),
         "held_down": is_held_down(fill),
     }

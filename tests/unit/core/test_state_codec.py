@@ -104,8 +104,8 @@ class TestTheFigures:
         assert silent["fill"] is None
         assert full["fill"] == {
             "evidence": "gpm", "sm_active_ratio": 0.24, "power_watts": 180.0,
-            "power_limit_watts": 700.0, "held_ratio": 0.1, "under_filled": True,
-            "held_down": False,
+            "power_limit_watts": 700.0, "held_ratio": 0.1,
+            "held_mostly_by": "hw_thermal_slowdown", "under_filled": True, "held_down": False,
         }  # fmt: skip
 
     def test_tell_mig_instances_from_gpus(self) -> None:

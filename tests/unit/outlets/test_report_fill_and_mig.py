@@ -82,6 +82,27 @@ class TestAnUnderFilledGpu:
         assert "Its clocks were held down 80 % of its busy time by heat" in said
         assert "under-filled" not in said
 
+    def test_that_is_hot_is_told_where_to_look_and_not_that_nothing_needs_to_change(self) -> None:
+        said = text(report(filled(gpm_fill(0.9, held=0.8))))
+
+        assert "Next: GPU 0: Its clocks were held down 80 % of its busy time by heat" in said
+        assert "Look at its fans and filters, and at the air it gets." in said
+        assert "After that:" not in said
+
+    def test_at_its_power_limit_is_as_it_should_be(self) -> None:
+        busy = gpm_fill(0.9, held=0.8)
+        limited = busy._replace(held_by_ns={"sw_power_cap": busy.held_ns})
+
+        assert "Next: Nothing needs to change." in text(report(filled(limited)))
+
+    def test_that_is_hot_is_told_after_a_real_loss(self) -> None:
+        starved = gpu(50, {IdleCause.INPUT_WAIT: 50}, index=1)
+        many = [replace(gpu(50), index=number) for number in range(2, 7)]
+        said = text(report(filled(gpm_fill(0.9, held=0.8)), starved, *many))
+
+        assert "After that:" in said
+        assert "- GPU 0: Its clocks were held down 80 % of its busy time by heat" in said
+
     def test_can_be_compared_with_what_it_became(self) -> None:
         before, after = report(filled(gpm_fill(0.24))), report(filled(gpm_fill(0.9)))
 

@@ -66,6 +66,24 @@ class TestWhenItBegan:
         assert said in " ".join(text.split())
 
 
+class TestTheOverviewOfManyGpus:
+    def test_keeps_its_columns_apart_where_a_share_is_next_to_a_limit(self) -> None:
+        near = gpu(9_500.1, {UNKNOWN: 499.9})
+        row = line_with(
+            "10,000.0 s    95 %", report(near, *(gpu(50, index=at) for at in range(1, 6)))
+        )
+
+        assert row.split() == ["0", "10,000.0", "s", "95", "%", "4.999", "%", "0", "%", "healthy"]
+        assert len(row) <= 80
+
+    def test_says_after_the_headline_what_to_do_about_a_gpu_that_is_lost(self) -> None:
+        lost = replace(gpu(50, index=1), error="the GPU is lost (NVML 15): look for Xid 79")
+        said = " ".join(render_report(report(*STARVED.gpus, lost), PLAIN).split())
+
+        assert "After that:" in said
+        assert "- GPU 1 cannot be read: the GPU is lost (NVML 15): look for Xid 79." in said
+
+
 class TestTheTable:
     def test_marks_the_main_cause_and_nothing_else(self) -> None:
         marked = [line for line in shown(STARVED) if "◀" in line]
