@@ -69,7 +69,9 @@ class RecordCommand:
         parser.add_argument(
             "--note", metavar="TEXT", default="", help="a word to whoever looks at it later"
         )
-        parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
+        parser.add_argument(
+            "--force", action="store_true", help="replace FILE if it is a recording already"
+        )
         add_nvml_arguments(parser)
 
     def run(self, args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from gpumon.core.recording.blocks import pack_block
+from gpumon.core.recording.blocks import MAGIC, pack_block
 from gpumon.core.recording.codec import BlockWriter, RecordingHeader, devices_of
 from gpumon.core.tick import Moment
 from gpumon.core.units import NS_PER_S, seconds
@@ -40,7 +40,8 @@ class RecordingWriter:
 
     Args:
         path: The file to make.
-        replaces: Whether one that is there may be replaced.
+        replaces: Whether a recording that is there may be replaced; what is
+            something else never is.
 
     Raises:
         UsageError: The path is no place for a recording.
@@ -162,7 +163,7 @@ class RecordingWriter:
     def _made(self, *, replaces: bool) -> int:
         if str(self.path) == "-":
             raise UsageError("a recording cannot go to the standard output: name a file")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         try:
             self._was_there = self.path.exists()
             descriptor = os.open(self.path, flags | (0 if replaces else os.O_EXCL), _MODE)
@@ -179,8 +180,11 @@ class RecordingWriter:
         return descriptor
 
     def _insist_on_file(self, descriptor: int) -> None:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise GpumonError(f"{self.path} is no regular file: a recording needs one")
+        if status.st_size and os.pread(descriptor, len(MAGIC), 0) != MAGIC:
+            raise GpumonError(f"{self.path} {_NO_RECORDING}")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -189,6 +193,9 @@ class RecordingWriter:
             os.fchmod(descriptor, _MODE)
 
 
+_NO_RECORDING: Final = (
+    "holds something else than a recording, which --force does not replace: name another file"
+)
 _TAKEN: Final = "is there already: name another file, or replace it with --force"
 
 

@@ -204,7 +204,8 @@ class RecordingFile:
                 if found is None:
                     break
                 self._position = found
-        self._torn_bytes = self.size_bytes - began
+        # A file that is still written has grown since it was opened.
+        self._torn_bytes = os.fstat(self._descriptor).st_size - began
         return None
 
     def _block_here(self) -> RecordedBlock | None:

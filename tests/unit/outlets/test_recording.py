@@ -123,6 +123,28 @@ class TestAFileThatIsThere:
 
         assert read(path) == [MOMENTS[3]]
 
+    @pytest.mark.parametrize("link", [False, True])
+    def test_is_never_replaced_where_it_is_no_recording(
+        self, path: Path, tmp_path: Path, link: bool
+    ) -> None:
+        diary = tmp_path / "train.py" if link else path
+        diary.write_text("dear diary")
+        diary.chmod(0o644)
+        if link:
+            path.symlink_to(diary)
+
+        with pytest.raises(GpumonError, match="holds something else than a recording"):
+            RecordingWriter(path, replaces=True)
+        assert diary.read_text() == "dear diary"
+        assert stat.S_IMODE(diary.stat().st_mode) == 0o644
+
+    def test_is_replaced_where_it_is_empty(self, path: Path) -> None:
+        path.touch()
+        with RecordingWriter(path, replaces=True) as writer:
+            writer.keep(MOMENTS[3], header())
+
+        assert read(path) == [MOMENTS[3]]
+
     def test_is_not_replaced_by_a_recording_of_nothing(self, path: Path) -> None:
         record(path, MOMENTS)
         with RecordingWriter(path, replaces=True):

@@ -103,6 +103,19 @@ class TestOneThatWasCutOff:
             assert moments == MOMENTS[:kept]
             assert f"of {kept - 1} s could be read" in trouble
 
+    def test_tells_how_much_is_torn_though_it_has_grown_since_it_was_opened(
+        self, path: Path
+    ) -> None:
+        blocks = blocks_of(path.read_bytes())
+        path.write_bytes(blocks[0])
+
+        with RecordingFile(path) as recording:
+            path.write_bytes(b"".join(blocks[:3]) + blocks[3][:100])
+            moments = list(recording.moments())
+
+            assert moments == MOMENTS[:11]
+            assert "in the middle of a block of 100 bytes" in recording.troubles()[0]
+
     def test_before_its_first_block_was_whole_is_refused_in_a_sentence(self, path: Path) -> None:
         raw = path.read_bytes()
         for size in range(1, len(blocks_of(raw)[0])):
