@@ -77,7 +77,12 @@ class TestAnUnderFilledGpu:
             page = visit(server)
             page.until("#sentence", "GPU 1 is kept busy")
 
-            assert "clocks held down 80 % of its busy time" in page.text(".gpu-line")
+            page.until("#why", "GPU 1: clocks held down 80.% of its busy time: hw thermal slowdown")
+            page.until("#next", "Look at its cooling")
+            assert "clocks held down 80 % of its busy time: hw thermal slowdown" in page.text(
+                ".gpu-line"
+            )
+            assert page.page.locator(".gpu.empty").count() == 1
 
 
 class TestAGpuCutByMig:

@@ -2,7 +2,7 @@
 
 import { Lane, Palette, partsOf, sumOf, windowNs } from "/lanes.js";
 import { drawCauses, drawLegend, drawNotes, drawRuns } from "/tables.js";
-import { duration, gpuFigures, gpuLine, gpuName, hasTime, migSentence, share, verdictSentence, whyAndNext } from "/words.js";
+import { duration, gpuFigures, gpuLine, gpuName, hasTime, isHot, migSentence, share, verdictSentence, whyAndNext } from "/words.js";
 
 const MAX_POINTS = 600;
 const REPORT_EVERY_MS = 10_000;
@@ -185,7 +185,7 @@ function drawLane(lane, gpu, width) {
   setText(lane.name, gpu.name ? `${gpuName(gpu)} ${gpu.name}` : gpuName(gpu));
   setText(lane.line, migSentence(gpu, page.state.gpus) ?? gpuLine(gpu));
   lane.card.classList.toggle("bare", !hasTime(gpu));
-  lane.card.classList.toggle("empty", gpu.fill?.under_filled === true);
+  lane.card.classList.toggle("empty", gpu.fill?.under_filled === true || isHot(gpu));
   lane.card.classList.toggle("part", gpu.parent_uuid != null);
   setText(lane.figures, gpu.present ? gpuFigures(gpu) : "");
   setText(lane.from, `${width / 60e9} min ago`);

@@ -217,6 +217,14 @@ function sentenceOfPresent(gpus) {
   return { tone: "quiet", text: `${listed(present)} ${are(present)} not in use: nothing is lost.` };
 }
 
+function heldInWords({ fill }) {
+  const by = fill.held_mostly_by ? `: ${fill.held_mostly_by.replaceAll("_", " ")}` : "";
+  return `clocks held down ${share(fill.held_ratio, 1)} of its busy time${by}`;
+}
+
+// Heat or a failing supply; a GPU at full load is meant to reach its power limit.
+export const isHot = ({ fill }) => fill?.held_down === true && fill.held_mostly_by !== "sw_power_cap";
+
 const emptiness = ({ fill }) => 1 - (fill.sm_active_ratio ?? fill.power_watts / fill.power_limit_watts);
 
 // What is wrong with the driver as a whole, and what to do, as its source says: "what: what to do".
@@ -247,6 +255,10 @@ export function whyAndNext(gpus, allAdvice, collectors = []) {
     return { why: `${why}.`, next: "Run `gpumon doctor`: it says what this machine can read." };
   }
   if (!worst) return { why: "no GPU answers", next: "Run `gpumon doctor`." };
+  const hot = gpus.find(isHot);
+  if (hot && worst.verdict === "healthy") {
+    return { why: `${gpuName(hot)}: ${heldInWords(hot)}.`, next: "Look at its cooling and its power supply: `gpumon report` says more." };
+  }
   const why = cause
     ? `${gpuName(worst)} was idle ${duration(cause[1])} (${share(cause[1], worst.in_use_ns)} of its time in use) by ${LABELS.get(cause[0])}.`
     : `${gpuName(worst)} lost no time.`;
@@ -268,7 +280,7 @@ export function gpuLine(gpu) {
   const words = gpu.verdict === "starved" && figures.length > 0 ? [] : [verdictWord(gpu.verdict)];
   words.push(...figures);
   if (isUnderFilled(gpu)) words.push(`under-filled: ${filling(gpu)}`);
-  if (gpu.fill?.held_down) words.push(`clocks held down ${share(gpu.fill.held_ratio, 1)} of its busy time`);
+  if (gpu.fill?.held_down) words.push(heldInWords(gpu));
   return words.join(" · ");
 }
 
