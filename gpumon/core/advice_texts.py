@@ -178,9 +178,9 @@ def _most_is_outside(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> bo
 
 def text_for_unused(unused: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """What to do about GPUs that worked for a moment, and those that did not at all."""
-    worked = [gpu for gpu in unused if gpu.totals.in_use_ns]
-    idle = [gpu for gpu in unused if not gpu.totals.in_use_ns]
-    sentences = [_text_for_too_short(worked, runs)] if worked else []
+    idle = [gpu for gpu in unused if not gpu.totals.in_use_ns and not gpu.is_hardly_observed]
+    other = [gpu for gpu in unused if gpu not in idle]
+    sentences = [_text_for_too_short(other, runs)] if other else []
     if idle:
         names, them = _names_and_pronoun(idle)
         sentences.append(f"Give {names} work, or give {them} back.")

@@ -8,6 +8,7 @@ from typing import Final
 
 from gpumon.core.fill.gpu_fill import GpuFill
 from gpumon.core.phase import TrainingPhase
+from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.totals import GpuTotals
 from gpumon.core.verdict import Verdict
 
@@ -68,6 +69,11 @@ class GpuReport:
     parent_uuid: str | None = None
     mig_index: int | None = None
     listed: bool = True
+
+    @property
+    def is_hardly_observed(self) -> bool:
+        """Whether it was watched for less than it takes to be in use at all."""
+        return self.totals.observed_ns < DEFAULT_SETTINGS.min_in_use_ns
 
     @property
     def label(self) -> str:

@@ -13,6 +13,7 @@ from gpumon.core.label_text import label_text
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, Report, judged
 from gpumon.core.settings import DEFAULT_SETTINGS
+from gpumon.core.units import seconds
 from gpumon.core.verdict import Severity, VerdictName
 
 _ORDER = (
@@ -24,6 +25,7 @@ _ORDER = (
     VerdictName.NOT_IN_USE,
 )
 
+_LEAST: Final = f"{seconds(DEFAULT_SETTINGS.min_in_use_ns):g} s"
 LOSS_LIMITS: Final = (DEFAULT_SETTINGS.lost_share, DEFAULT_SETTINGS.high_share)
 """Shares of the time in use that decide on a verdict: no loss is rounded to one of them."""
 
@@ -161,7 +163,8 @@ def _title(gpu: GpuReport) -> str:
     word = gpu.verdict.name.value.replace("_", " ")
     if gpu.verdict.name is VerdictName.HEALTHY and is_under_filled(gpu.fill):
         return f"{word}, but under-filled"
-    if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.totals.in_use_ns:
+    is_short = gpu.totals.in_use_ns or gpu.is_hardly_observed
+    if gpu.verdict.name is VerdictName.NOT_IN_USE and is_short:
         return "too short to judge"
     if gpu.verdict.severity is Severity.NONE or _is_well(gpu):
         return word
@@ -188,7 +191,9 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
             return _work_well(alike)
         case _:
             if any(other.totals.in_use_ns for other in alike):
-                return _all_of(alike, "was", "were") + " in use for less than 10 s."
+                return _all_of(alike, "was", "were") + f" in use for less than {_LEAST}."
+            if all(other.is_hardly_observed for other in alike):
+                return _all_of(alike, "was", "were") + f" watched for less than {_LEAST}."
             return _all_of(alike, "had nothing to do", "had nothing to do") + "."
 
 

@@ -103,6 +103,13 @@ class TestTheThreeLines:
         assert "Not in use: GPU 0 had nothing to do." in text
         assert "give it back" in text
 
+    def test_do_not_judge_a_gpu_that_was_watched_for_a_moment(self) -> None:
+        text = headline(report(gpu(0, {IdleCause.NOT_IN_USE: 3}), gpu(0, {}, index=1)))
+
+        assert "Too short to judge: GPU 0 and GPU 1 were watched for less than 10 s." in text
+        assert "A verdict takes 10.0 s in use: watch GPU 0 and GPU 1 for longer" in text
+        assert "nothing to do" not in text
+
     def test_do_not_judge_a_gpu_that_worked_for_a_moment(self) -> None:
         text = headline(report(gpu(1, {IdleCause.NOT_IN_USE: 59})))
 
