@@ -17,7 +17,9 @@ from tests.fakenvml.control import FakeNvml
 HOUR_S = 3600.0
 PERIOD_S = 2.5
 RUN_S = 25.0
-WARM_UP_S, WATCHED_S = HOUR_S, 1.25 * HOUR_S
+# 64 ended trainings and 256 reports are kept; these come to lie further and further apart, so
+# that for a while each has trainings of its own to remember.
+WARM_UP_S, WATCHED_S = 1.5 * HOUR_S, 1.75 * HOUR_S
 
 
 def held() -> tuple[int, int, int]:
