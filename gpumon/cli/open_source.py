@@ -11,10 +11,14 @@ from gpumon.errors import UsageError
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NvmlOptions
 from gpumon.sources.protocols import GpuSource
 
-SOURCE_HELP = (
+LIVE_SOURCE_HELP = (
     "nvml (default), simulated:SCRIPT (input-bound, healthy, checkpointing, imbalanced, flat, "
-    "idle, falls-off, under-filled, mig, eight), follow:FILE (busy spans that another process "
-    "writes) or replay:FILE[,speed=N] (what `gpumon record` wrote, at its own period)"
+    "idle, falls-off, under-filled, mig, eight) or follow:FILE (busy spans that another process "
+    "writes)"
+)
+SOURCE_HELP = (
+    f"{LIVE_SOURCE_HELP.replace(' or ', ', ')} or replay:FILE[,speed=N] (what `gpumon record` "
+    "wrote, at its own period)"
 )
 _SLOWEST, _FASTEST = 0.01, 10_000.0
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from gpumon.cli.arguments import period_argument, time_argument
 from gpumon.cli.main import installed_version
 from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
-from gpumon.cli.open_source import SOURCE_HELP, check_source_word, replay_of
+from gpumon.cli.open_source import LIVE_SOURCE_HELP, check_source_word, replay_of
 from gpumon.cli.open_watch import watch_machine
 from gpumon.cli.record_progress import RecordProgress, amount
 from gpumon.core.recording.codec import RecordingHeader
@@ -51,7 +51,7 @@ class RecordCommand:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare its options."""
         parser.add_argument("file", metavar="FILE", help="the recording to make")
-        parser.add_argument("--source", metavar="SOURCE", default="nvml", help=SOURCE_HELP)
+        parser.add_argument("--source", metavar="SOURCE", default="nvml", help=LIVE_SOURCE_HELP)
         parser.add_argument(
             "--period",
             metavar="SECONDS",

@@ -18,7 +18,7 @@ from gpumon.cli.doctor.machine import machine_findings
 from gpumon.cli.doctor.text import render_findings
 from gpumon.cli.main import installed_version
 from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
-from gpumon.cli.open_source import SOURCE_HELP, check_source_word, open_source
+from gpumon.cli.open_source import LIVE_SOURCE_HELP, check_source_word, open_source
 from gpumon.core.sample import Frame
 from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.text_style import style_for
@@ -47,7 +47,7 @@ class DoctorCommand:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare its options."""
-        parser.add_argument("--source", metavar="SOURCE", default="nvml", help=SOURCE_HELP)
+        parser.add_argument("--source", metavar="SOURCE", default="nvml", help=LIVE_SOURCE_HELP)
         add_nvml_arguments(parser)
         parser.add_argument("--json", action="store_true", help="for scripts")
 

@@ -75,7 +75,7 @@ def gpu_findings(
     yield Finding(
         name="gpu source",
         status=OK if readable else BROKEN,
-        detail=f"{word}: {counted(len(gpus), 'GPU', 'GPUs')}, {readable} can be read",
+        detail=f"{word}: {_how_many(gpus)}, {readable} can be read",
         group=GPUS,
         what="source",
     )
@@ -88,6 +88,12 @@ def gpu_findings(
             name = f"gpu {label}" + (f" {finding.what}" if finding.what else "")
             yield replace(finding, name=name, group=GPUS, gpu=label)
     yield from _never_seen(gpus, () if probed is None else probed.gpus)
+
+
+def _how_many(gpus: Sequence[GpuSample]) -> str:
+    parts = sum(gpu.device.parent_uuid is not None for gpu in gpus)
+    said = [(len(gpus) - parts, "GPU", "GPUs"), (parts, "MIG instance", "MIG instances")]
+    return " and ".join(counted(*one) for one in said if one[0])
 
 
 def _never_seen(gpus: Sequence[GpuSample], probed: Sequence[ProbedGpu]) -> Iterator[Finding]:

@@ -223,6 +223,7 @@ class TestMig:
         assert found["gpu 0 utilisation"]["detail"] == "with MIG on, only its instances have one"
         assert found["gpu 0 utilisation"]["fix"] is None
         assert found["gpu 0 mig"]["detail"] == "on, 2 instances"
+        assert found["gpu source"]["detail"] == "nvml: 2 GPUs and 2 MIG instances, 4 can be read"
         assert "memory" in found["gpu 0:1 memory"]["what"]
         assert "see GPU 0" in found["gpu 0:1 not its own"]["detail"]
 
