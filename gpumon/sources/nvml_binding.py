@@ -61,6 +61,9 @@ _ADVICE: Final = {
 _MOST_PARTS: Final = 64
 _MOST_GPUS: Final = 1024
 
+_POINTERS: Final = (ctypes.c_void_p, ctypes.c_void_p)
+_TEXT: Final = (ctypes.c_char_p, ctypes.c_uint)
+
 NvmlCall = Callable[..., int]
 
 
@@ -176,11 +179,11 @@ class NvmlLibrary:
         Raises:
             SourceUnavailableError: It does not say.
         """
-        self.refused.clear()
         count = ctypes.c_uint()
         code = self.ask("nvmlDeviceGetCount_v2", (ctypes.c_void_p,), ctypes.addressof(count))
         if code != SUCCESS:
             raise unavailable(code)
+        self.refused.clear()
         return min(count.value, _MOST_GPUS)
 
     def handle_by_index(self, index: int) -> int | None:
@@ -200,37 +203,43 @@ class NvmlLibrary:
         code = self.ask("nvmlDeviceGetHandleByUUID", types, uuid.encode(errors="replace"), where)
         return handle.value if code == SUCCESS else None
 
+    def uuid_at(self, index: int) -> str | None:
+        """Which GPU has that index; ``None`` if NVML does not say, as of a lost one."""
+        handle = self.handle_by_index(index)
+        return None if handle is None else self.text("nvmlDeviceGetUUID", handle)
+
     def memory_capacity_bytes(self, handle: int) -> int | None:
         """Memory of a GPU, or of a MIG part, in bytes."""
         sizes = (ctypes.c_ulonglong * 3)()  # total, free, used
-        call = self.function("nvmlDeviceGetMemoryInfo", ctypes.c_void_p, ctypes.c_void_p)
-        return int(sizes[0]) if call(handle, ctypes.addressof(sizes)) == SUCCESS else None
+        code = self.ask("nvmlDeviceGetMemoryInfo", _POINTERS, handle, ctypes.addressof(sizes))
+        return int(sizes[0]) if code == SUCCESS else None
 
     def is_cut(self, handle: int) -> bool:
         """Whether MIG is on: then only parts of this GPU can be used."""
         mode = (ctypes.c_uint * 2)()  # now, after a reset
-        call = self.function("nvmlDeviceGetMigMode", *[ctypes.c_void_p] * 3)
         where = ctypes.addressof(mode)
-        return call(handle, where, where + ctypes.sizeof(ctypes.c_uint)) == SUCCESS and mode[0] == 1
+        types, later = (*_POINTERS, ctypes.c_void_p), where + ctypes.sizeof(ctypes.c_uint)
+        code = self.ask("nvmlDeviceGetMigMode", types, handle, where, later)
+        return code == SUCCESS and mode[0] == 1
 
     def mig_parts(self, handle: int) -> tuple[int, ...]:
         """Handles of the compute instances of a GPU, in the driver's order."""
         most = self.number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
         types = ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p
-        call = self.function("nvmlDeviceGetMigDeviceHandleByIndex", *types)
         part = ctypes.c_void_p()
+        name, where = "nvmlDeviceGetMigDeviceHandleByIndex", ctypes.addressof(part)
         found = [
             part.value
             for index in range(min(most, _MOST_PARTS))
-            if call(handle, index, ctypes.addressof(part)) == SUCCESS
+            if self.ask(name, types, handle, index, where) == SUCCESS
         ]
         return tuple(value for value in found if value is not None)
 
     def number(self, name: str, handle: int) -> int | None:
         """A number that NVML gives of a GPU as ``unsigned int``."""
         value = ctypes.c_uint()
-        call = self.function(name, ctypes.c_void_p, ctypes.c_void_p)
-        return value.value if call(handle, ctypes.addressof(value)) == SUCCESS else None
+        code = self.ask(name, _POINTERS, handle, ctypes.addressof(value))
+        return value.value if code == SUCCESS else None
 
     def process_name(self, pid: int) -> str | None:
         """The name NVML gives a process; bytes that are no text are replaced.
@@ -239,10 +248,9 @@ class NvmlLibrary:
             At most 128 printable characters, or ``None`` if it gives none.
         """
         name = ctypes.create_string_buffer(4096)
-        call = self.function(
-            "nvmlSystemGetProcessName", ctypes.c_uint, ctypes.c_char_p, ctypes.c_uint
-        )
-        if call(pid, name, ctypes.sizeof(name)) != SUCCESS:
+        types = (ctypes.c_uint, *_TEXT)
+        code = self.ask("nvmlSystemGetProcessName", types, pid, name, ctypes.sizeof(name))
+        if code != SUCCESS:
             return None
         return _printable(name.value)[:128]
 
@@ -250,18 +258,18 @@ class NvmlLibrary:
         """A name or number that NVML gives as text, of a GPU or of the system."""
         room = ctypes.create_string_buffer(96)
         if handle is None:
-            code = self.function(name, ctypes.c_char_p, ctypes.c_uint)(room, ctypes.sizeof(room))
+            code = self.ask(name, _TEXT, room, ctypes.sizeof(room))
         else:
-            call = self.function(name, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint)
-            code = call(handle, room, ctypes.sizeof(room))
+            types = (ctypes.c_void_p, *_TEXT)
+            code = self.ask(name, types, handle, room, ctypes.sizeof(room))
         return _printable(room.value) if code == SUCCESS else None
 
     def pci_bus_id(self, handle: int) -> str | None:
         """Such as ``"00000000:3B:00.0"``."""
         # The bytes themselves: pynvml's structure decodes them, and raises on a bad one.
         room = ctypes.create_string_buffer(ctypes.sizeof(pynvml.nvmlPciInfo_t))
-        call = self.function("nvmlDeviceGetPciInfo_v3", ctypes.c_void_p, ctypes.c_char_p)
-        if call(handle, room) != SUCCESS:
+        types = (ctypes.c_void_p, ctypes.c_char_p)
+        if self.ask("nvmlDeviceGetPciInfo_v3", types, handle, room) != SUCCESS:
             return None
         at = pynvml.nvmlPciInfo_t.busId.offset
         return _printable(room.raw[at:].partition(b"\0")[0])

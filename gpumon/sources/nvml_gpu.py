@@ -146,7 +146,9 @@ class NvmlGpu:
         self._failed_at_ns = now_ns
         if self.gpm is not None:
             self.gpm.restart()  # whatever happened to it, its counters may have begun anew
-        return GpuSample(device=self.device, error=self._failure_text(), xid_errors=self.xid_errors)
+        return GpuSample(
+            device=self.device, error=gpu_trouble(self.failure), xid_errors=self.xid_errors
+        )
 
     def busy_with_care(self, moment: Moment, entries: EntriesOf | None) -> Sequence[BusySample]:
         """Its utilisation, where the ring's entries do not just continue.
@@ -199,9 +201,6 @@ class NvmlGpu:
         ring.drain([0])
         if ring.counts[0] and ring.newest_us(0) < track.position_us:
             track.start(ring.entries(0), None, now_ns)
-
-    def _failure_text(self) -> str:
-        return gpu_trouble(self.failure)
 
     # -- now and then ----------------------------------------------------------
 
@@ -287,6 +286,11 @@ class NvmlGpu:
             return False
         self.in_parts = in_parts
         self.has_ring = self._rates.supported = True
+        # What a GPU in parts does not tell, one in one piece may, and the other way round.
+        self.slow.bind(self.library, self.handle)
+        if self._processes is not None:
+            self._processes.forget()
+        self.refresh_at_ns = 0
         self.track.forget_position()
         self.track.percent = None
         return True

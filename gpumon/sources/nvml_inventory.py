@@ -37,6 +37,9 @@ class NvmlInventory:
         self.instances: list[MigInstance] = []
         self.rejected_before = 0
         self._taken_out: dict[str, NvmlGpu] = {}
+        self._count = 0
+        self._unread: frozenset[int] = frozenset()
+        self._failed: frozenset[str] = frozenset()
 
     @property
     def is_doubtful(self) -> bool:
@@ -61,14 +64,16 @@ class NvmlInventory:
         """
         known = {gpu.device.uuid: gpu for gpu in self.gpus}
         listed: list[NvmlGpu] = []
-        count = library.device_count()
-        for index in range(count):
+        unread: set[int] = set()
+        self._count = library.device_count()
+        for index in range(self._count):
             handle = library.handle_by_index(index)
             device = (
                 _describe(library, handle, index, self._options) if handle is not None else None
             )
             if handle is None or device is None:
-                continue  # lost: it may be one that is known, or come back
+                unread.add(index)  # lost: it may be one that is known, or come back
+                continue
             gpu = known.pop(device.uuid, None) or self._put_back(device.uuid)
             if gpu is None:
                 gpu = NvmlGpu(
@@ -81,8 +86,10 @@ class NvmlInventory:
             gpu.notice_parts()
             _rename(gpu, replace(device, mig_enabled=gpu.in_parts))
             listed.append(gpu)
-        kept = self._keep(list(known.values()), library, all_were_read=len(listed) == count)
+        self._unread = frozenset(unread)
+        kept = self._keep(list(known.values()), library, all_were_read=not unread)
         self.gpus = sorted([*listed, *kept], key=lambda gpu: gpu.device.place)
+        self._failed = self._failed_now()
         self._take_instances(library, gpm)
 
     def _put_back(self, uuid: str) -> NvmlGpu | None:
@@ -151,12 +158,30 @@ class NvmlInventory:
         return places is not None and places != self._places(gpu)
 
     def is_outdated(self, library: NvmlLibrary) -> bool:
-        """Whether NVML counts the GPUs otherwise, or one of them is missing now."""
-        if any(gpu.failure or gpu.current_index() != gpu.device.index for gpu in self.gpus):
+        """Whether NVML counts or numbers the GPUs otherwise, or another one fails.
+
+        What could not be read when they were taken is asked for by its index
+        alone: a container may see the GPUs of others refused all its life.
+        """
+        if self._failed_now() != self._failed:
+            return True
+        well = [gpu for gpu in self.gpus if not gpu.failure]
+        if any(gpu.current_index() != gpu.device.index for gpu in well):
             return True
         with suppress(SourceUnavailableError):  # then it is counted later
-            return library.device_count() != len(self.gpus)
+            return library.device_count() != self._count or self._is_somebody_new(library)
         return False
+
+    def _failed_now(self) -> frozenset[str]:
+        return frozenset(gpu.device.uuid for gpu in self.gpus if gpu.failure)
+
+    def _is_somebody_new(self, library: NvmlLibrary) -> bool:
+        """Whether a GPU is where none could be read, or where one is that fails."""
+        expected: dict[int, str | None]
+        expected = {gpu.device.index: gpu.device.uuid for gpu in self.gpus if gpu.failure}
+        expected.update(dict.fromkeys(self._unread))
+        found = {index: library.uuid_at(index) for index in expected}
+        return any(uuid not in (None, expected[index]) for index, uuid in found.items())
 
 
 def _rename(one: NvmlGpu | MigInstance, device: Device) -> None:

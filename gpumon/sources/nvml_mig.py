@@ -129,7 +129,8 @@ class MigInstance:
         """
         self.library, self.place, self.parent = library, place, parent
         self.track = BusyTrack()
-        self._memory = MemoryField(library, place.handle)
+        is_wanted = "memory" in parent.options.fields
+        self._memory = MemoryField(library, place.handle) if is_wanted else None
         self.device = self._describe(library)
         self._gpm: GpmTrack | None = None
         if gpm is not None and place.is_alone and place.gpu_instance is not None:
@@ -146,7 +147,7 @@ class MigInstance:
 
     def _describe(self, library: NvmlLibrary) -> Device:
         place, board = self.place, self.parent.device
-        memory = self._memory.read()
+        memory = self._memory.read() if self._memory else None
         return Device(
             uuid=place.uuid,
             index=board.index,
@@ -226,7 +227,9 @@ class MigInstance:
 
     def refresh(self, now_ns: int) -> None:
         """Read its memory and its processes."""
-        memory = self._memory.read()
+        memory = self._memory.read() if self._memory else None
+        if memory is not None and memory[0] > memory[1]:
+            self.track.rejected, memory = self.track.rejected + 1, None
         self._memory_used_bytes = memory[0] if memory else None
         self._process_samples = self._processes.read(now_ns)
 

@@ -28,6 +28,9 @@ from tests.fakenvml.control import (
     clock_offset_us,
 )
 
+NOT_THE_SOURCES = ("nvmlInitWithFlags", "nvmlEventSetWait_v2")
+AT_THE_END_OF_A_TICK = ("nvmlGpmMigSampleGet", "nvmlGpmSampleAlloc", "nvmlGpmQueryDeviceSupport")
+
 
 class TestAGpu:
     def test_says_who_it_is(self, fake_nvml: FakeNvml, open_source: Open) -> None:
@@ -145,6 +148,20 @@ class TestASquareWave:
         asked = fake_nvml.all_calls()
         del asked["nvmlEventSetWait_v2"]  # that is another thread, and holds nothing
         assert asked == {DRAIN: 2 * ticks, "nvmlDeviceGetPowerUsage": 2 * ticks}
+
+    def test_says_how_often_it_asked_each_function(
+        self, fake_nvml: FakeNvml, open_source: Open
+    ) -> None:
+        fake_nvml.cut(0, 2)
+        fake_nvml.run(1, 4000)
+        told = dict(open_source().read().call_counts)
+
+        asked = {
+            name: calls
+            for name, calls in fake_nvml.all_calls().items()
+            if name not in (*NOT_THE_SOURCES, *AT_THE_END_OF_A_TICK)
+        }
+        assert {name: told.get(name) for name in asked} == asked
 
     def test_costs_little_more_with_what_changes_slowly(
         self, fake_nvml: FakeNvml, open_source: Open, clock: Clock

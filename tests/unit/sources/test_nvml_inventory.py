@@ -5,8 +5,17 @@ from __future__ import annotations
 from itertools import pairwise
 
 from gpumon.core.units import NS_PER_S
+from gpumon.sources.nvml_catalog import SLOW_PERIOD_S, nvml_options
 from tests.builders_mig import TICK_S, Tell, busy_of, labels, seconds, uuids
-from tests.fakenvml.control import GPU_IS_LOST, UNKNOWN, FakeNvml
+from tests.fakenvml.control import (
+    GPU_IS_LOST,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    UNKNOWN,
+    FakeNvml,
+)
+
+NAME, HANDLE = "nvmlDeviceGetName", "nvmlDeviceGetHandleByIndex_v2"
 
 
 class TestInstancesAtRunTime:
@@ -196,6 +205,27 @@ class TestTheGpuOfAnInstance:
         assert all(one.end_ns <= reset_ns or one.start_ns >= reset_ns for one in samples)
         assert samples[-1].end_ns > reset_ns + 5 * NS_PER_S
 
+    def test_is_asked_again_for_what_it_did_not_tell_in_parts(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        parts_know_none = ("nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetDecoderUtilization")
+        for function in parts_know_none:
+            fake_nvml.fail(function, NOT_SUPPORTED, gpu=0)
+        fake_nvml.gpu(0).mig_enabled = 1
+        story = tell(nvml_options(on=["encoder"]), period_s=TICK_S)
+        cut = story.sample(fake_nvml.uuid(0)).details
+
+        for function in parts_know_none:
+            fake_nvml.fail(function, 0, gpu=0)
+        fake_nvml.gpu(0).mig_enabled = 0  # with the same handle
+        seconds(story, 11)
+        whole = story.sample(fake_nvml.uuid(0)).details
+
+        assert cut is not None
+        assert cut.encoder_ratio is None
+        assert whole is not None
+        assert whole.encoder_ratio == 0.0
+
 
 class TestAGpuThatComesAndGoes:
     def test_is_told_of_no_more_once_it_is_unplugged(self, fake_nvml: FakeNvml, tell: Tell) -> None:
@@ -245,6 +275,37 @@ class TestAGpuThatComesAndGoes:
         assert listed == [fake_nvml.uuid(0), fake_nvml.uuid(1)]
         assert uuids(story) == [fake_nvml.uuid(1), fake_nvml.uuid(0)]
         assert [gpu.device.index for gpu in story.state.gpus] == [0, 1]
+
+    def test_refused_is_asked_for_by_its_index_alone_until_it_is_there(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        fake_nvml.fail(HANDLE, NO_PERMISSION, gpu=1)
+        story = tell(period_s=TICK_S)
+        fake_nvml.forget_calls()
+
+        seconds(story, 60)
+        listed, named, asked = uuids(story), fake_nvml.calls(NAME), fake_nvml.calls(HANDLE)
+        fake_nvml.fail(HANDLE, 0, gpu=1)
+        seconds(story, 6)
+
+        assert listed == [fake_nvml.uuid(0)]
+        assert named == 0
+        assert asked <= 60 / SLOW_PERIOD_S + 1
+        assert uuids(story) == [fake_nvml.uuid(0), fake_nvml.uuid(1)]
+
+    def test_lost_for_long_costs_the_others_next_to_nothing(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        story = tell(period_s=TICK_S)
+        seconds(story, 6)
+        fake_nvml.lose(0)
+        seconds(story, 12)
+        fake_nvml.forget_calls()
+
+        seconds(story, 60)
+
+        assert fake_nvml.calls(NAME) == 0
+        assert "lost" in (story.message or "")
 
     def test_is_found_in_the_place_of_one_that_is_lost(
         self, fake_nvml: FakeNvml, tell: Tell

@@ -89,6 +89,19 @@ class TestAnInstance:
         assert device.memory_capacity_bytes == fake_nvml.gpu(1).memory_total // 8
         assert not device.mig_enabled
 
+    def test_tells_no_memory_where_it_is_switched_off_or_more_than_there_is(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        (uuid,) = fake_nvml.cut(0, 1)
+        silent = tell(nvml_options(off=["memory"]), period_s=TICK_S).sample(uuid)
+        fake_nvml.part(0, 0).memory_used = 1 << 50
+        odd = tell(period_s=TICK_S)
+
+        assert silent.memory_used_bytes is silent.device.memory_capacity_bytes is None
+        assert odd.sample(uuid).memory_used_bytes is None
+        assert odd.frame is not None
+        assert odd.frame.rejected == 1
+
     @pytest.mark.parametrize("period_s", [0.1, 0.04, 1.0])
     def test_is_as_busy_as_it_truly_was(
         self, fake_nvml: FakeNvml, tell: Tell, period_s: float
