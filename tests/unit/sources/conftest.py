@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.sources.nvml import NvmlSource
+from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_catalog import NvmlOptions, nvml_options
 from gpumon.sources.phase_rings import PhaseRingReader
 from tests.builders_driver import DriverStory
@@ -55,3 +56,17 @@ def reader(tmp_path: Path) -> Iterator[PhaseRingReader]:
     reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID)
     yield reader
     reader.close()
+
+
+@pytest.fixture
+def library(fake_nvml: FakeNvml) -> NvmlLibrary:
+    """NVML, opened on the fake."""
+    return NvmlLibrary()
+
+
+@pytest.fixture
+def handle(library: NvmlLibrary) -> int:
+    """Its first GPU."""
+    handle = library.handle_by_index(0)
+    assert handle is not None
+    return handle

@@ -14,18 +14,6 @@ from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, FakeNvml
 POWER = "nvmlDeviceGetPowerUsage"
 
 
-@pytest.fixture
-def library(fake_nvml: FakeNvml) -> NvmlLibrary:
-    return NvmlLibrary()
-
-
-@pytest.fixture
-def handle(library: NvmlLibrary) -> int:
-    handle = library.handle_by_index(0)
-    assert handle is not None
-    return handle
-
-
 class TestANumber:
     def test_is_what_the_driver_says(
         self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int

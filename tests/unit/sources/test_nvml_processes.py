@@ -30,18 +30,6 @@ def seconds(number: float) -> int:
 
 
 @pytest.fixture
-def library(fake_nvml: FakeNvml) -> NvmlLibrary:
-    return NvmlLibrary()
-
-
-@pytest.fixture
-def handle(library: NvmlLibrary) -> int:
-    handle = library.handle_by_index(0)
-    assert handle is not None
-    return handle
-
-
-@pytest.fixture
 def field(library: NvmlLibrary, handle: int) -> ProcessField:
     return ProcessField(library, handle)
 

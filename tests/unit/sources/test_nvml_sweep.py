@@ -17,11 +17,6 @@ from tests.fakenvml.layout import DOUBLE, SIGNED_INT, SIGNED_LONG_LONG, UNSIGNED
 DRAIN = "nvmlDeviceGetSamples"
 
 
-@pytest.fixture
-def library(fake_nvml: FakeNvml) -> NvmlLibrary:
-    return NvmlLibrary()
-
-
 def handles(library: NvmlLibrary) -> list[int]:
     found = [library.handle_by_index(index) for index in range(library.device_count())]
     return [handle for handle in found if handle is not None]
