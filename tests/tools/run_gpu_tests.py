@@ -41,6 +41,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # this is run by its path
 
 from tests.tools.measured_page import Results, machine_here, page_of, results_of  # noqa: E402
+from tests.tools.time_limit import TAKEN_DOWN_S, code_within  # noqa: E402
 
 ENVIRONMENT: Final = ROOT / ".venv-gpu"
 NO_GPU: Final = 3
@@ -72,6 +73,8 @@ ALL_S: Final = 600.0
 """What the tests and the capture may take together."""
 SPARE_S: Final = 60.0
 LONGEST_CAPTURE_S: Final = 400.0
+SHORTEST_CAPTURE_S: Final = 100.0
+"""What is left to it, however long the tests take."""
 
 _LOOK: Final = """
 import json, sys
@@ -242,7 +245,8 @@ def run_single(words: list[str]) -> int:
         print(f"make gpu: with {python}", flush=True)
         os.environ.setdefault("KERAS_BACKEND", framework)
         command = [python, "-m", "pytest", "-m", "gpu", "tests/gpu", *for_pytest]
-        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        limit_s = ALL_S - SPARE_S - SHORTEST_CAPTURE_S - (time.monotonic() - began_s)
+        code = code_within(None if for_pytest else limit_s, command, ROOT)
     return code if for_pytest else max(code, _capture(python, ours, began_s))
 
 
@@ -261,7 +265,8 @@ def _capture(python: str, words: list[str], began_s: float) -> int:
     left_s = ALL_S - SPARE_S - (time.monotonic() - began_s)
     told = [word for word in words if word != "--capture"]
     if "--limit" not in told and "--quick" not in told:
-        told = ["--limit", f"{min(LONGEST_CAPTURE_S, left_s):.0f}", *told]
+        limit_s = max(SHORTEST_CAPTURE_S - TAKEN_DOWN_S, min(LONGEST_CAPTURE_S, left_s))
+        told = ["--limit", f"{limit_s:.0f}", *told]
     command = [python, "-m", "tests.tools.board_capture", *told]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 

@@ -3,9 +3,9 @@
     python -m tests.tools.board_capture [--quick | --limit SECONDS] [--into FOLDER]
 
 Takes a few minutes, changes no setting of the board, and writes what it has after each part:
-``docs/measured/<board>.md``, and last a recording, ``tests/recordings/<board>.gpumon``. What needs
+``docs/measured/<board>.md``, and a recording, ``tests/recordings/<board>.gpumon``. What needs
 load runs a child process with PyTorch or JAX; where neither can compute, its parts are marked as
-not measured. Exit codes: 0; 3 where there is no GPU to measure.
+not measured. Exit codes: 0; 1 where nothing can be written; 3 where there is no GPU to measure.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumon.core.clock import Clock
+from gpumon.core.visible_devices import Board, visible_choices
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml_probe.answers import ProbedDriver, ProbedGpu
 from gpumon.sources.nvml_probe.probe import NvmlProbe
@@ -30,7 +31,6 @@ from gpumon.sources.system_clock import SystemClock
 from tests.tools.board_capture.capture import (
     EVERYTHING,
     NOMINAL_S,
-    RECORD_S,
     Session,
     capture,
 )
@@ -41,12 +41,18 @@ from tests.tools.measured_page import Machine
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 NO_GPU: Final = 3
+CANNOT: Final = 1
 WHOLE_S: Final = 400.0
+_RECORDER_SLACK_S: Final = 60.0
 QUICK_S: Final = 100.0
 
 
+class CaptureError(Exception):
+    """Why a part was not measured, as a sentence."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Capture the first GPU that is whole; the exit code."""
+    """Capture the first GPU that is whole, of those that CUDA may use; the exit code."""
     args = _arguments(argv)
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
@@ -55,9 +61,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SourceUnavailableError as error:
         print(f"make gpu: nothing was captured: {error}", file=sys.stderr)
         return NO_GPU
-    gpu = next((one for one in driver.gpus if not one.mig_enabled and one.lost is None), None)
+    gpu = chosen_gpu(driver.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     if gpu is None:
-        print("make gpu: nothing was captured: no GPU is whole (MIG, or lost)", file=sys.stderr)
+        print(
+            "make gpu: nothing was captured: no GPU is whole (MIG, or lost) and among those that "
+            "CUDA_VISIBLE_DEVICES leaves",
+            file=sys.stderr,
+        )
         return NO_GPU
     limit_s = QUICK_S if args.quick else args.limit
     results = _results(driver, gpu, sys.argv[1:] if argv is None else argv)
@@ -65,7 +75,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("make gpu: the GPUs are the tests' own: --into another folder", file=sys.stderr)
         return NO_GPU
     page = args.into / Machine((results.board,), "").board_page_name
-    page.parent.mkdir(parents=True, exist_ok=True)
+    recording = args.recordings / page.with_suffix(".gpumon").name
+    try:
+        for folder in (args.into, args.recordings):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+    except OSError as error:
+        print(
+            f"make gpu: nothing was captured: cannot write into {folder}: {error.strerror}: name "
+            "other folders, as in ARGS='--capture --into FOLDER --recordings FOLDER'",
+            file=sys.stderr,
+        )
+        return CANNOT
     session = Session(
         clock=clock,
         read_clock_ns=time.clock_gettime_ns,
@@ -73,16 +95,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         pace=min(1.0, max(0.02, (limit_s - 10.0) / NOMINAL_S)),
         until_ns=began_ns + round(limit_s * 1e9),
         open_load=lambda found: ChildLoad(gpu_uuid=found.uuid),
+        record=lambda seconds: _record(results, recording, seconds),
     )
 
     def keep(so_far: Results) -> None:
         page.write_text(board_page(so_far), encoding="utf-8")
 
     capture(session, results, keep)
-    _record(results, args.recordings / page.with_suffix(".gpumon").name, session.pace)
-    keep(results)
     print(f"make gpu: what was measured is in {page}", flush=True)
     return 0
+
+
+def chosen_gpu(gpus: Sequence[ProbedGpu], visible: str | None) -> ProbedGpu | None:
+    """The first that is whole; on a machine that is shared, of those that are ours to load.
+
+    Args:
+        gpus: As the driver lists them.
+        visible: ``$CUDA_VISIBLE_DEVICES``.
+    """
+    boards = [Board(gpu.uuid, is_cut=bool(gpu.mig_enabled)) for gpu in gpus]
+    ours = (gpus[choice.board] for choice in visible_choices(visible, boards))
+    return next((gpu for gpu in ours if not gpu.mig_enabled and gpu.lost is None), None)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -131,21 +164,24 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _record(results: Results, path: Path, pace: float) -> None:
-    """A short recording, as ``gpumon record`` makes it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _record(results: Results, path: Path, seconds: float) -> None:
+    """A short recording, as ``gpumon record`` makes it.
+
+    Raises:
+        CaptureError: It could not be made; says why.
+    """
     words: list[Any] = [sys.executable, "-m", "gpumon", "record", path, "--force"]
-    words += ["--for", f"{max(1, round(RECORD_S * pace))}s", "--note", f"make gpu, {results.date}"]
+    words += ["--for", f"{max(1, round(seconds))}s", "--note", f"make gpu, {results.date}"]
     # A runtime folder of its own: trainings that others run on this machine are nobody's business.
     with tempfile.TemporaryDirectory() as folder:
         environ = {**os.environ, "GPUMON_RUNTIME_DIR": folder}
         done = subprocess.run(
-            words, cwd=ROOT, env=environ, capture_output=True, text=True, check=False
-        )
-    if done.returncode == 0:
-        results.recording = path.name
-    else:
-        results.missing["recording"] = done.stderr.strip() or f"exit code {done.returncode}"
+            words, cwd=ROOT, env=environ, capture_output=True, text=True, check=False,
+            timeout=seconds + _RECORDER_SLACK_S,
+        )  # fmt: skip
+    if done.returncode != 0:
+        raise CaptureError(done.stderr.strip() or f"exit code {done.returncode}")
+    results.recording = path.name
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ class WaveWatcher:
                 self._clock.sleep_until_ns(now_ns + _PERIOD_NS)
             samples += self._read(source)
             said = load.result()
+            samples += self._read(source)  # a profiler takes seconds to begin
         finally:
             source.close()
         truths = {"kernels": "the profiler's kernels", "spans": "stamps around the kernels"}

@@ -22,11 +22,14 @@ EVERYTHING: Final = nvml_options(on=[field.name for field in NVML_FIELDS if fiel
 _WAVES: Final = ((1.0, 0.3), (0.3, 0.7), (0.2, 0.2), (2.4, 0.6))
 """Busy and idle seconds of each round."""
 
-_RINGS_S, _ACTIVITY_S, _WAVE_S, _PROFILE_S, _TURN_S, RECORD_S = 20.0, 6.0, 24.0, 6.0, 8.0, 15.0
+_RINGS_S, _ACTIVITY_S, _WAVE_S, _PROFILE_S, _TURN_S, _RECORD_S = 20.0, 6.0, 24.0, 6.0, 8.0, 15.0
+_RECORDED_WAVE: Final = (1.5, 1.0)
+_STARTS_S: Final = 2.0
+"""What `gpumon record` takes to begin."""
 _COST_US: Final = 400_000.0
 NOMINAL_S: Final = (
     2 * _RINGS_S + 3 * _ACTIVITY_S + len(_WAVES) * _WAVE_S + _PROFILE_S
-    + ROUNDS * len(RATES_HZ) * _TURN_S + RECORD_S + 60.0
+    + ROUNDS * len(RATES_HZ) * _TURN_S + _RECORD_S + 60.0
 )  # fmt: skip
 """What all parts take at full length, with a minute for calls and for the load to start."""
 
@@ -42,6 +45,7 @@ class Session:
         pace: What part of its full length each part may take, 0 to 1.
         until_ns: When no part is begun any more.
         open_load: Starts the load; raises ``LoadError``.
+        record: Makes the recording, for so many seconds; raises what says why not.
     """
 
     clock: Clock
@@ -50,6 +54,7 @@ class Session:
     pace: float
     until_ns: int
     open_load: Callable[[ProbedGpu], Load]
+    record: Callable[[float], None]
 
 
 def capture(session: Session, results: Results, keep: Callable[[Results], None]) -> None:
@@ -66,7 +71,7 @@ def capture(session: Session, results: Results, keep: Callable[[Results], None])
     except LoadError as error:
         for name in ("rings under load", "costs under load", "waves", "activity", "stalls"):
             results.missing[name] = f"there is no load: {error}"
-        keep(results)
+        _parts(session, results, keep, iter([("recording", lambda: _recording(session, None))]))
         return
     results.load = load.name
     try:
@@ -129,6 +134,8 @@ def _with_load(session: Session, results: Results, load: Load) -> Iterator[Part]
     else:
         results.missing["waves by the profiler"] = f"{load.name}: no profiler that is known here"
 
+    yield "recording", lambda: _recording(session, load)
+
     def stalls() -> None:
         watcher = StallWatcher(session.clock, session.read_clock_ns)
         left_s = (session.until_ns - session.clock.monotonic_ns()) / 1e9
@@ -136,6 +143,18 @@ def _with_load(session: Session, results: Results, load: Load) -> Iterator[Part]
         results.stalls = watcher.watch(load, turn_s)
 
     yield "stalls", stalls
+
+
+def _recording(session: Session, load: Load | None) -> None:
+    """A recording of a board that works and pauses, where there is a load."""
+    seconds = max(1.0, _RECORD_S * session.pace)
+    busy_s, idle_s = _RECORDED_WAVE
+    if load is not None:
+        wave = {"do": "wave", "busy_s": busy_s, "idle_s": idle_s, "seconds": seconds + _STARTS_S}
+        load.begin(wave)
+    session.record(seconds)
+    if load is not None:
+        load.result()
 
 
 def _running(load: Load, kind: str, measure: Callable[[], None]) -> Callable[[], None]:

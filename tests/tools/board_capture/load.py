@@ -33,7 +33,7 @@ class Load(Protocol):
     can_profile: bool
 
     def run(self, kind: str) -> None:
-        """Keep it busy with ``"full"`` or ``"small"`` kernels until ``stop``."""
+        """Keep it busy with ``"full"`` or ``"small"`` kernels, from now on until ``stop``."""
         ...
 
     def stop(self) -> None:
@@ -74,7 +74,7 @@ class ChildLoad:
             [sys.executable, str(_PROGRAM), "--device", device],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ,
         )  # fmt: skip
-        self._rest, self._seconds = b"", 0.0
+        self._rest, self._seconds, self._number = b"", 0.0, 0
         try:
             ready = self._answer(_START_S)
         except LoadError:
@@ -84,11 +84,12 @@ class ChildLoad:
 
     def run(self, kind: str) -> None:
         self.begin({"do": "run", "kind": kind})
+        self._answer(_SLACK_S)  # it has begun
 
     def stop(self) -> None:
+        ran = self._number
         self._tell({"do": "nothing"})
-        self._answer(_SLACK_S)  # of what ran
-        self._answer(_SLACK_S)
+        self._answer(_SLACK_S, since=ran)
 
     def begin(self, command: dict[str, Any]) -> None:
         self._seconds = float(command.get("seconds", 0.0))
@@ -110,15 +111,37 @@ class ChildLoad:
 
     def _tell(self, command: dict[str, Any]) -> None:
         assert self._child.stdin is not None
+        self._number += 1
+        line = json.dumps({**command, "number": self._number}).encode() + b"\n"
         try:
-            self._child.stdin.write(json.dumps(command).encode() + b"\n")
+            self._child.stdin.write(line)
             self._child.stdin.flush()
         except BrokenPipeError as error:
             raise LoadError("the process that computes has ended") from error
 
-    def _answer(self, patience_s: float) -> dict[str, Any]:
+    def _answer(self, patience_s: float, *, since: int | None = None) -> dict[str, Any]:
+        """The next answer to the newest command; what earlier ones left unread is passed over.
+
+        Args:
+            patience_s: How long it may take.
+            since: The number of an earlier command whose trouble counts, too.
+        """
+        until_s, trouble = time.monotonic() + patience_s, None
+        first = self._number if since is None else since
+        while True:
+            answer = self._line(until_s, patience_s)
+            number = answer.get("number", 0)
+            if number >= first and "error" in answer:
+                trouble = str(answer["error"])
+            if number == self._number:
+                break
+        if trouble is not None:
+            raise LoadError(trouble)
+        return answer
+
+    def _line(self, until_s: float, patience_s: float) -> dict[str, Any]:
         assert self._child.stdout is not None
-        descriptor, until_s = self._child.stdout.fileno(), time.monotonic() + patience_s
+        descriptor = self._child.stdout.fileno()
         while b"\n" not in self._rest:
             if not select.select([descriptor], [], [], max(0.0, until_s - time.monotonic()))[0]:
                 raise LoadError(f"the process that computes was silent for {patience_s:.0f} s")
@@ -128,6 +151,4 @@ class ChildLoad:
             self._rest += more
         line, _, self._rest = self._rest.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise LoadError(str(answer["error"]))
         return answer

@@ -5,10 +5,12 @@
 Commands come as JSON lines on standard input, answers go out the same way; what libraries
 print goes to standard error. Needs PyTorch or JAX, and nothing of ours.
 
-    {"do": "run", "kind": "small"}                       until the next line
-    {"do": "wave", "busy_s": 0.7, "idle_s": 0.3, "seconds": 20}
-    {"do": "steps", "seconds": 10}
-    {"do": "profile", "busy_s": 0.3, "idle_s": 0.2, "seconds": 3}
+    {"number": 1, "do": "run", "kind": "small"}    until the next line; says when it has begun
+    {"number": 2, "do": "wave", "busy_s": 0.7, "idle_s": 0.3, "seconds": 20}
+    {"number": 3, "do": "steps", "seconds": 10}
+    {"number": 4, "do": "profile", "busy_s": 0.3, "idle_s": 0.2, "seconds": 3}
+
+Each answer carries its command's number.
 
 All times are CLOCK_MONOTONIC nanoseconds: a span begins before its first kernel is launched
 and ends when the device has said that its last one is done.
@@ -50,14 +52,17 @@ class LoadProgram:
             self._tell(self._answer(command))
 
     def _answer(self, command: dict[str, Any]) -> dict[str, Any]:
+        number = {"number": command["number"]}
         try:
-            return self._obey(command)
+            return {**number, **self._obey(command)}
         except Exception as error:  # noqa: BLE001 (whatever a framework raises is the answer)
-            return {"error": f"{type(error).__name__}: {error}"}
+            return {**number, "error": f"{type(error).__name__}: {error}"}
 
     def _obey(self, command: dict[str, Any]) -> dict[str, Any]:
         what = command["do"]
         if what == "run":
+            self._kernels.launch(command["kind"])()
+            self._tell({"number": command["number"], "begun": what})
             self._busy(command["kind"], self._lines.waits, NoTimer())
         elif what == "wave":
             return self._wave(command)

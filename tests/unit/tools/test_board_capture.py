@@ -15,6 +15,7 @@ from gpumon.sources.nvml_probe.probe import NvmlProbe, ProbeLimits
 from tests.fakenvml.control import NOT_SUPPORTED, FakeNvml, clock_offset_us
 from tests.tools.board_capture import capture as capturing
 from tests.tools.board_capture import load as loading
+from tests.tools.board_capture.__main__ import CaptureError
 from tests.tools.board_capture.accuracy import WaveWatcher
 from tests.tools.board_capture.activity import ActivityWatcher
 from tests.tools.board_capture.capture import EVERYTHING, Session, capture
@@ -208,7 +209,11 @@ class TestStalls:
         assert quick.nvml_seconds_per_second > 0.0
 
 
-def a_session(fake: FakeNvml, open_load: Callable[[object], Load]) -> tuple[Session, Results]:
+def a_session(
+    fake: FakeNvml,
+    open_load: Callable[[object], Load],
+    record: Callable[[float], None] = lambda seconds: None,
+) -> tuple[Session, Results]:
     clock = BoardClock(fake)
     probe = NvmlProbe(clock, options=EVERYTHING, limits=ProbeLimits(times=1))
     driver = probe.ask_all()
@@ -220,6 +225,7 @@ def a_session(fake: FakeNvml, open_load: Callable[[object], Load]) -> tuple[Sess
         pace=0.2,
         until_ns=clock.monotonic_ns() + 600 * S,
         open_load=open_load,
+        record=record,
     )
     results = Results(
         board="Board",
@@ -244,7 +250,7 @@ class TestACapture:
         capture(session, results, lambda so_far: pages.append(board_page(so_far)))
 
         assert results.missing == {}
-        assert len(pages) == 13
+        assert len(pages) == 14
         assert "Not measured" in pages[0]
         assert "Not measured" not in pages[-1]
         for told in ("1 s busy, 0.3 s idle", "gpumon at 10 Hz", "small kernels", "a fake load"):
@@ -278,6 +284,42 @@ class TestACapture:
         assert "## Does reading slow a training down\n\nNot measured: there is no load" in page
         assert "torch: it sees no GPU" in page
         assert [ring.name for ring in results.rings] == ["power", "gpu_utilization"]
+
+    def test_records_a_board_that_works_and_pauses(self, fake_nvml: FakeNvml) -> None:
+        load = FakeLoad(fake_nvml)
+        seen: list[float] = []
+
+        def record(seconds: float) -> None:
+            handle, until_ns = library.handle_by_index(0), clock.monotonic_ns() + round(3e9)
+            watcher = ActivityWatcher(library, handle or 0, clock)
+            while clock.monotonic_ns() < until_ns:
+                seen.append(watcher.watch(0.1, "wave").utilisation_ratio or 0.0)
+
+        session, results = a_session(fake_nvml, lambda gpu: load, record)
+        clock, library = session.clock, NvmlLibrary()
+        capture(session, results, lambda so_far: None)
+        library.close()
+
+        assert (min(seen), max(seen)) == (0.0, 1.0)
+
+    def test_records_an_idle_board_where_there_is_no_load(self, fake_nvml: FakeNvml) -> None:
+        def refuse(gpu: object) -> Load:
+            raise LoadError("no torch")
+
+        recorded: list[float] = []
+        session, results = a_session(fake_nvml, refuse, recorded.append)
+        capture(session, results, lambda so_far: None)
+
+        assert len(recorded) == 1
+
+    def test_says_why_there_is_no_recording(self, fake_nvml: FakeNvml) -> None:
+        def record(seconds: float) -> None:
+            raise CaptureError("the disk is full")
+
+        session, results = a_session(fake_nvml, lambda gpu: FakeLoad(fake_nvml), record)
+        capture(session, results, lambda so_far: None)
+
+        assert "- recording: CaptureError: the disk is full" in board_page(results)
 
     def test_goes_on_where_a_part_fails(self, fake_nvml: FakeNvml) -> None:
         session, results = a_session(fake_nvml, lambda gpu: FakeLoad(fake_nvml))

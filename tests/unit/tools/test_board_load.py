@@ -95,3 +95,17 @@ class TestTheLoad:
 
         with pytest.raises(LoadError, match=r"torch\.profiler"):
             load.result()
+
+    def test_that_failed_answers_what_it_is_told_next_and_nothing_else(
+        self, load: ChildLoad
+    ) -> None:
+        load.begin({"do": "steps"})
+        with pytest.raises(LoadError, match="KeyError"):
+            load.stop()
+        load.begin({"do": "wave", "busy_s": 0.02, "idle_s": 0.02, "seconds": 0.1})  # never asked
+
+        load.run("full")
+        load.stop()
+        load.begin({"do": "steps", "seconds": 0.1})
+
+        assert load.result()["steps"] > 0
