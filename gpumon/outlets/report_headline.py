@@ -159,13 +159,18 @@ def _rank(gpu: GpuReport) -> int:
     return _ORDER.index(gpu.verdict.name)
 
 
-def _title(gpu: GpuReport) -> str:
-    word = gpu.verdict.name.value.replace("_", " ")
-    if gpu.verdict.name is VerdictName.HEALTHY and is_under_filled(gpu.fill):
-        return f"{word}, but under-filled"
+def verdict_word(gpu: GpuReport) -> str:
+    """Its verdict as people say it."""
     is_short = gpu.totals.in_use_ns or gpu.is_hardly_observed
     if gpu.verdict.name is VerdictName.NOT_IN_USE and is_short:
         return "too short to judge"
+    return gpu.verdict.name.value.replace("_", " ")
+
+
+def _title(gpu: GpuReport) -> str:
+    word = verdict_word(gpu)
+    if gpu.verdict.name is VerdictName.HEALTHY and is_under_filled(gpu.fill):
+        return f"{word}, but under-filled"
     if gpu.verdict.severity is Severity.NONE or _is_well(gpu):
         return word
     return f"{word} ({gpu.verdict.severity.value} loss)"

@@ -27,6 +27,7 @@ from gpumon.outlets.report_headline import (
     main_gpu,
     next_line,
     verdict_line,
+    verdict_word,
     why_line,
 )
 from gpumon.outlets.text_style import WIDTH, TextStyle, wrapped
@@ -116,7 +117,7 @@ def _overview(report: Report) -> str:
         lines.append(
             f"{gpu.label:<4}{in_seconds(totals.observed_ns):>13}{in_percent(busy):>8}"
             f" {_loss(verdict.lost_ratio):>10} {_loss(verdict.starved_ratio):>20}"
-            f"  {verdict.name.value.replace('_', ' ')}"
+            f"  {verdict_word(gpu)}"
         )
     lines.append("busy: share of the time observed; lost and starved: of the time in use")
     return "\n".join(lines)

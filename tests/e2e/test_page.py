@@ -12,7 +12,9 @@ import pytest
 
 from gpumon.core.phase import IdleCause
 from gpumon.core.state import CollectorState, GpuState
+from gpumon.core.totals import GpuTotals
 from gpumon.core.verdict import VerdictName
+from gpumon.core.verdicts import judge
 from tests.builders_state import (
     HEALTHY_UUID,
     STARVED_UUID,
@@ -158,6 +160,17 @@ class TestVerdictsInWords:
 
             assert page.text("#why") == "The driver is not loaded."
             assert page.faults == []
+
+    def test_of_a_gpu_that_has_just_begun_to_work_do_not_say_that_it_is_not_in_use(
+        self, visit: Any
+    ) -> None:
+        few = GpuTotals(observed_ns=4 * S, busy_ns=4 * S, in_use_ns=4 * S, in_use_busy_ns=4 * S)
+        new = healthy_gpu(totals=few)._replace(verdict=judge(few))
+        with showing(recent(monitor_state(gpus=(new,), runs=()))) as server:
+            page = visit(server)
+            page.until("#sentence", r"Too short to judge: GPU 1 in use for less than 10.s\.")
+
+            assert page.text(".gpu-line") == "too short to judge"
 
     def test_a_lost_gpu_beside_a_healthy_one_is_named_with_its_reason(self, visit: Any) -> None:
         lost = starved_gpu(present=False, error="GPU is lost: reboot")

@@ -78,7 +78,7 @@ function causeTable(gpu) {
   return make(
     "table",
     { className: "causes" },
-    make("caption", { text: `${name}: ${gpu.present ? verdictWord(gpu.verdict) : "not answering, last known"}` }),
+    make("caption", { text: `${name}: ${gpu.present ? verdictWord(gpu) : "not answering, last known"}` }),
     make("thead", {}, head),
     make("tbody", {}, ...rows.map(([key, ns]) => causeRow(key, ns, gpu, lost?.[0] === key))),
     make("tfoot", {}, foot),

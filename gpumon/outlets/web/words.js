@@ -45,7 +45,9 @@ const NEXT = {
   not_in_use: "Start a training; the page follows by itself.",
 };
 
-export const verdictWord = (name) => VERDICTS[name] ?? name;
+// In use, but not for as long as a verdict takes.
+const isTooShort = (gpu) => gpu.verdict === "not_in_use" && gpu.in_use_ns > 0;
+export const verdictWord = (gpu) => (isTooShort(gpu) ? "too short to judge" : VERDICTS[gpu.verdict] ?? gpu.verdict);
 
 export function duration(ns) {
   const seconds = ns / 1e9;
@@ -214,6 +216,8 @@ function sentenceOfPresent(gpus) {
       text: `${listed(healthy)} ${are(healthy)} kept busy: waiting for input cost ${lossInWords(healthy)}.`,
     };
   }
+  const short = present.filter(isTooShort);
+  if (short.length) return { tone: "quiet", text: `Too short to judge: ${listed(short)} in use for less than 10${NBSP}s.` };
   return { tone: "quiet", text: `${listed(present)} ${are(present)} not in use: nothing is lost.` };
 }
 
@@ -256,9 +260,8 @@ export function whyAndNext(gpus, allAdvice, collectors = []) {
   }
   if (!worst) return { why: "no GPU answers", next: "Run `gpumon doctor`." };
   const hot = gpus.find(isHot);
-  if (hot && worst.verdict === "healthy") {
-    return { why: `${gpuName(hot)}: ${heldInWords(hot)}.`, next: "Look at its cooling and its power supply: `gpumon report` says more." };
-  }
+  const look = "Look at its cooling and its power supply: `gpumon report` says more.";
+  if (hot && worst.verdict === "healthy") return { why: `${gpuName(hot)}: ${heldInWords(hot)}.`, next: look };
   const why = cause
     ? `${gpuName(worst)} was idle ${duration(cause[1])} (${share(cause[1], worst.in_use_ns)} of its time in use) by ${LABELS.get(cause[0])}.`
     : `${gpuName(worst)} lost no time.`;
@@ -277,7 +280,7 @@ export function gpuLine(gpu) {
     figures.push(`suspected ${duration(gpu.suspected_ns)} (${share(gpu.suspected_ns, gpu.in_use_ns)})`);
   }
   // "starved · starved 3 s" says it twice.
-  const words = gpu.verdict === "starved" && figures.length > 0 ? [] : [verdictWord(gpu.verdict)];
+  const words = gpu.verdict === "starved" && figures.length > 0 ? [] : [verdictWord(gpu)];
   words.push(...figures);
   if (isUnderFilled(gpu)) words.push(`under-filled: ${filling(gpu)}`);
   if (gpu.fill?.held_down) words.push(heldInWords(gpu));

@@ -76,6 +76,14 @@ class TestTheOverviewOfManyGpus:
         assert row.split() == ["0", "10,000.0", "s", "95", "%", "4.999", "%", "0", "%", "healthy"]
         assert len(row) <= 80
 
+    def test_calls_no_gpu_unused_that_has_just_begun_to_work(self) -> None:
+        new, idle = gpu(4), replace(gpu(0.0, {IdleCause.NOT_IN_USE: 40}), index=1)
+        many = [replace(gpu(50), index=at) for at in range(2, 7)]
+        rows = shown(report(new, idle, *many))
+
+        assert next(row for row in rows if row.startswith("0 ")).endswith("too short to judge")
+        assert next(row for row in rows if row.startswith("1 ")).endswith("not in use")
+
     def test_says_after_the_headline_what_to_do_about_a_gpu_that_is_lost(self) -> None:
         lost = replace(gpu(50, index=1), error="the GPU is lost (NVML 15): look for Xid 79")
         said = " ".join(render_report(report(*STARVED.gpus, lost), PLAIN).split())
