@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from gpumon.core.label_text import label_text
-from gpumon.core.report import Report, judged
+from gpumon.core.report import Report
 from gpumon.outlets.report_headline import cooling_sentence, hot, main_advice, main_gpu
 from gpumon.outlets.text_style import wrapped
 
 
 def after_that(report: Report) -> str:
-    """The other advice, the GPUs that cannot be read, and those that something slows down.
+    """The other advice, and the GPUs whose clocks are held down.
 
     Args:
         report: What to say; the GPU of its headline is not told of again.
@@ -21,11 +20,6 @@ def after_that(report: Report) -> str:
     more = [advice for advice in report.advice if advice is not first and first is not None]
     said = [f"{advice.evidence} {advice.text}" for advice in more]
     main = main_gpu(report.gpus)
-    said += [
-        f"GPU {gpu.label} cannot be read: {label_text(gpu.error, 400)}."
-        for gpu in judged(report.gpus)
-        if gpu.error is not None and gpu is not main
-    ]
     # Where there is no advice, the headline told of the first of them.
     rest = hot(report) if first is not None else hot(report)[1:]
     said += [cooling_sentence(gpu) for gpu in rest if gpu is not main]

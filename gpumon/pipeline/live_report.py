@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from gpumon.core.ring_events import RingCounts
 from gpumon.core.state import MonitorState, RunState, refusal_note
 from gpumon.core.units import nanoseconds
 
+_ONE_GPU = re.compile(r"(GPU [\d:]+): ")
 _NO_COUNTS: Mapping[int, RingCounts] = MappingProxyType({})
 
 
@@ -90,7 +92,16 @@ def _notes(state: MonitorState) -> Iterator[str]:
             yield f"GPU {gpu.device.label} ({gpu.device.uuid}) is no longer there."
     for collector in state.collectors:
         note = refusal_note(collector)
-        if note is None and not state.gpus and not collector.success and collector.message:
-            note = f"{collector.name}: {collector.message}"
+        if note is None and not collector.success and collector.message:
+            note = _trouble_note(collector.name, collector.message, state)
         if note is not None:
             yield note
+
+
+def _trouble_note(name: str, message: str, state: MonitorState) -> str | None:
+    """What a source says of all GPUs, or of one that was lost before it was ever read."""
+    if not state.gpus:
+        return f"{name}: {message}"
+    gpu = _ONE_GPU.match(message)
+    known = {f"GPU {gpu.device.label}" for gpu in state.gpus}
+    return message if gpu is not None and gpu[1] not in known else None

@@ -84,13 +84,6 @@ class TestTheOverviewOfManyGpus:
         assert next(row for row in rows if row.startswith("0 ")).endswith("too short to judge")
         assert next(row for row in rows if row.startswith("1 ")).endswith("not in use")
 
-    def test_says_after_the_headline_what_to_do_about_a_gpu_that_is_lost(self) -> None:
-        lost = replace(gpu(50, index=1), error="the GPU is lost (NVML 15): look for Xid 79")
-        said = " ".join(render_report(report(*STARVED.gpus, lost), PLAIN).split())
-
-        assert "After that:" in said
-        assert "- GPU 1 cannot be read: the GPU is lost (NVML 15): look for Xid 79." in said
-
 
 class TestTheTable:
     def test_marks_the_main_cause_and_nothing_else(self) -> None:

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gpumon.core.ring_events import RingCounts
+from gpumon.core.state import CollectorState
 from gpumon.pipeline.live_report import report_of
-from tests.builders_state import monitor_state
+from tests.builders_state import monitor_state, starved_gpu
 from tests.builders_state import run as run_state
 from tests.builders_story import STEP, Story
 from tests.builders_time import s
@@ -28,6 +29,25 @@ def test_a_run_says_whether_it_trains_and_how_long_its_steps_take(alive: bool) -
     (run,) = report_of(monitor_state(runs=(run_state(alive=alive, step_ns=s(0.02)),))).runs
 
     assert (run.alive, run.step_ns) == (alive, s(0.02))
+
+
+class TestAGpuThatIsLost:
+    LOST = "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`"
+
+    def test_before_the_daemon_began_is_named_in_a_note(self) -> None:
+        source = CollectorState("nvml", False, 0.0, 0, f"GPU 7: {self.LOST}")
+
+        report = report_of(monitor_state(collectors=(source,)))
+
+        assert report.notes == (f"GPU 7: {self.LOST}",)
+
+    def test_while_it_ran_is_named_once(self) -> None:
+        source = CollectorState("nvml", False, 0.0, 0, f"GPU 0: {self.LOST}")
+        lost = starved_gpu(present=False, error=self.LOST)
+
+        report = report_of(monitor_state(gpus=(lost,), collectors=(source,)))
+
+        assert report.notes == (f"GPU 0: {self.LOST}",)
 
 
 class TestTheStepsOfARun:
