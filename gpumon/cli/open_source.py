@@ -99,7 +99,11 @@ def open_source(word: str, clock: Clock, nvml: NvmlOptions = DEFAULT_OPTIONS) ->
     check_source_word(word)
     kind, _, rest = word.partition(":")
     if kind == "replay":
-        raise UsageError(f"{word} is a recording: it can be played, and not be asked anything")
+        path = rest.partition(",speed=")[0]
+        raise UsageError(
+            f"{word} is a recording, which cannot be asked anything more: `gpumon replay {path}` "
+            "shows what it holds"
+        )
     if kind == "simulated":
         from gpumon.sources.simulated import SimulatedSource
 

@@ -14,7 +14,7 @@ from gpumon.sources.nvml_probe.answers import ProbedDriver
 
 _SINCE_BOOT: Final = "time since boot (CLOCK_MONOTONIC, or CLOCK_BOOTTIME, which counts sleep)"
 _CLOCK_WORDS: Final = {
-    "realtime": "CLOCK_REALTIME: they jump with the wall clock, and are moved back",
+    "realtime": "CLOCK_REALTIME: they jump when the wall clock is set, and gpumon converts them",
     "monotonic": _SINCE_BOOT,
     "boottime": _SINCE_BOOT,
     "estimated": "no clock of this host: their distance is estimated, some ms off",
@@ -83,7 +83,8 @@ def _permissions(files: DriverFiles) -> Finding:
             name,
             f"this user may not use {listed(files.refused)}",
             status=BROKEN,
-            fix=f"sudo chmod a+rw {' '.join(files.refused)}",
+            fix="join the group that owns them, if they have one (ls -l), or sudo chmod a+rw "
+            + " ".join(files.refused),
         )
     return _found(name, f"{listed(files.nodes)}: this user may use them")
 

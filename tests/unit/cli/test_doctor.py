@@ -295,7 +295,9 @@ class TestASourceThatIsNoDriver:
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["doctor", "--source", "replay:night.gpumon"]) == 2
-        assert "is a recording" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "is a recording" in said
+        assert "`gpumon replay " in said
 
 
 class TestASourceThatCannotBeRead:

@@ -199,4 +199,7 @@ class TestTheDriversFiles:
         told = {finding.name: finding for finding in driver_findings(files, None, [])}
 
         assert told["device files"].status == "broken"
-        assert told["device files"].fix == "sudo chmod a+rw /dev/nvidiactl"
+        assert told["device files"].fix == (
+            "join the group that owns them, if they have one (ls -l), or "
+            "sudo chmod a+rw /dev/nvidiactl"
+        )
