@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -11,6 +12,7 @@ from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml_probe.answers import ProbedGpu
 from gpumon.sources.nvml_probe.probe import NvmlProbe, ProbeLimits
 from gpumon.sources.system_clock import SystemClock
+from tests.tools.board_capture.__main__ import chosen_gpu
 from tests.tools.board_capture.accuracy import WaveWatcher
 from tests.tools.board_capture.load import ChildLoad, LoadError
 
@@ -23,10 +25,12 @@ def gpu() -> ProbedGpu:
         probe = NvmlProbe(SystemClock(), limits=ProbeLimits(times=1))
     except SourceUnavailableError as error:
         pytest.skip(f"no GPU here: {error}")
-    found = probe.ask_gpu(0)
-    probe.close()
-    if found.mig_enabled:
-        pytest.skip("GPU 0 is cut by MIG: it has no utilisation")
+    try:
+        found = chosen_gpu(probe.ask_all().gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    finally:
+        probe.close()
+    if found is None:
+        pytest.skip("no GPU that CUDA may use is whole: MIG is on, or it is lost")
     return found
 
 
