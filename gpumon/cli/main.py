@@ -28,6 +28,7 @@ How much GPU time is lost, to what, and what to change first.
 
   gpumon demo                       see it work; no GPU needed
   gpumon analyze gpu.csv            a verdict on a log you already have
+  gpumon doctor                     what this machine can report, and what to mend
   gpumon serve                      watch this machine: page, /metrics, dstat --gpu
 """
 
