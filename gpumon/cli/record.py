@@ -133,7 +133,9 @@ class Recorder:
             SourceUnavailableError: The source cannot be read.
             GpumonError: The disk takes no more.
         """
-        timer = None if length_s is None else threading.Timer(length_s, self.stop)
+        timer = None
+        if length_s is not None:
+            timer = threading.Timer(min(length_s, threading.TIMEOUT_MAX), self.stop)
         try:
             self._watch.insist()
             if timer is not None:

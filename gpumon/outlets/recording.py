@@ -55,7 +55,7 @@ class RecordingWriter:
         self._lines: list[bytes] = []
         self._line_bytes = 0
         self._first_ns = self._block_began_ns = self._whole_ns = 0
-        self._was_there = self._is_full = False
+        self._was_there = self._is_broken_off = False
         self._descriptor = self._made(replaces=replaces)
 
     def __enter__(self) -> RecordingWriter:
@@ -68,7 +68,7 @@ class RecordingWriter:
         trace: TracebackType | None,
     ) -> None:
         """End the recording; one that could not be written on stays as it is."""
-        if self._is_full:
+        if self._is_broken_off:
             self._let_go()
         else:
             self.close("ended" if error is None else "failed")
@@ -82,7 +82,8 @@ class RecordingWriter:
                 tick, whose GPUs it then names.
 
         Raises:
-            GpumonError: The disk takes no more: what was written so far is whole.
+            GpumonError: The disk takes no more: what was written so far is whole. Or
+                somebody has removed the file.
         """
         at_ns = moment.tick.at_ns
         is_first = self._blocks is None
@@ -109,7 +110,8 @@ class RecordingWriter:
         Nothing is left of a recording without a tick. Safe to call twice.
 
         Raises:
-            GpumonError: The disk takes no more: what was written so far is whole.
+            GpumonError: The disk takes no more: what was written so far is whole. Or
+                somebody has removed the file.
         """
         if self._descriptor < 0:
             return
@@ -146,10 +148,15 @@ class RecordingWriter:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self.written_bytes)
-            self._is_full = True
+            self._is_broken_off = True
             raise GpumonError(self._full(error)) from error
         self.written_bytes += len(block)
         self._whole_ns = self.elapsed_ns
+        if not os.fstat(self._descriptor).st_nlink:
+            self._is_broken_off = True
+            raise GpumonError(
+                f"{self.path} was removed while it was written: nothing is left of it"
+            )
 
     def _full(self, error: OSError) -> str:
         kept = f"{self.written_bytes:,} bytes of it are whole"

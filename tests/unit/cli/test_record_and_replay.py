@@ -70,14 +70,18 @@ class TestRecord:
         assert told.err == ""
 
     @pytest.mark.usefixtures("signals")
-    def test_takes_a_last_reading_when_it_is_told_to_end(self, path: Path) -> None:
+    @pytest.mark.parametrize("length", [[], ["--for", "999999999d"]])
+    def test_takes_a_last_reading_when_it_is_told_to_end(
+        self, path: Path, length: list[str]
+    ) -> None:
         def end_it_once_it_records() -> None:
             wait_until(lambda: path.exists() and path.stat().st_size > 0)
             os.kill(os.getpid(), signal.SIGTERM)
 
         ender = threading.Thread(target=end_it_once_it_records)
         ender.start()
-        assert main(["record", str(path), "--source", "simulated:healthy", "--period", "60"]) == 0
+        words = ["--source", "simulated:healthy", "--period", "60", *length]
+        assert main(["record", str(path), *words]) == 0
         ender.join()
 
         with RecordingFile(path) as recording:

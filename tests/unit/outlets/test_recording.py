@@ -162,6 +162,19 @@ class TestAFileThatIsThere:
         assert read(path) == MOMENTS[:1]
 
 
+class TestAFileThatIsRemovedMeanwhile:
+    def test_is_noticed_with_the_next_block_and_not_in_the_morning(
+        self, path: Path, writer: RecordingWriter
+    ) -> None:
+        writer.keep(MOMENTS[0], header())
+        path.unlink()
+
+        with pytest.raises(GpumonError, match="was removed while it was written"):
+            for one in MOMENTS[1:]:
+                writer.keep(one, header())
+        assert writer.kept_count <= 7
+
+
 class TestAPlaceThatIsNone:
     @pytest.mark.parametrize("replaces", [False, True])
     def test_is_refused_in_a_sentence(self, tmp_path: Path, replaces: bool) -> None:
