@@ -26,6 +26,9 @@ _new: Final = tuple.__new__
 
 _HELD_UP_NS: Final = NS_PER_S // 10
 
+_LOOK_NS: Final = NS_PER_S
+"""So often at least it is looked what changed, and what the calls cost so far."""
+
 
 class NvmlSource:
     """All GPUs that NVML lists, one frame a call.
@@ -111,7 +114,8 @@ class NvmlSource:
             self._fast_is_old |= fast.sort_failures()
             if fast.failed:
                 self._give_up_if_all_failed(fast, now_ns)
-        is_due = now_ns >= self._refresh_at_ns or self._events.news
+        inventory = self._inventory
+        is_due = now_ns >= self._refresh_at_ns or self._events.news or inventory.is_doubtful
         if is_due:
             self._refresh(library, now_ns)
             now_ns = self._ask_again_if_held_up(fast, now_ns, max(0, jump_ns // US))
@@ -253,7 +257,7 @@ class NvmlSource:
         self._call_seconds, self._call_counts = library.call_seconds(), library.call_counts()
         due_ns = [gpu.refresh_at_ns for gpu in inventory.gpus]
         due_ns += [instance.refresh_at_ns for instance in inventory.instances]
-        self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + NS_PER_S // 2)
+        self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + _LOOK_NS)
 
     def _measure_links(self, now_ns: int) -> None:
         """PCIe, where only measuring tells it: 40 ms inside the driver, so of one GPU in a tick."""

@@ -44,7 +44,7 @@ class NvmlInventory:
     @property
     def is_doubtful(self) -> bool:
         """Whether an instance has just ceased to answer: it may have been destroyed."""
-        return any(one.is_doubtful for one in self.instances)
+        return bool(self.instances) and any(one.is_doubtful for one in self.instances)
 
     @property
     def devices(self) -> list[NvmlGpu | MigInstance]:
