@@ -155,13 +155,8 @@ class Daemon:
             os.close(self._held)
 
     def _take(self, moment: Moment) -> None:
-        state = self._monitor.advance(
-            moment.tick,
-            moment.rings,
-            wall_time_s=moment.wall_time_s,
-            rings_seconds=moment.rings_seconds,
-            more_collectors=(self._state_file.collector_state(), *self._watch.collectors()),
-        )
+        collectors = (self._state_file.collector_state(), *self._watch.collectors())
+        state = self._monitor.take(moment, collectors)
         self._desk.follow(state)
         self._publish(state)
 

@@ -8,7 +8,7 @@ from gpumon.core.ring_events import RingsReading
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.core.settings import DetectorSettings
 from gpumon.core.state import CollectorState, GpuState, MonitorState
-from gpumon.core.tick import Tick
+from gpumon.core.tick import Moment, Tick
 from gpumon.core.units import NS_PER_S
 from gpumon.pipeline.gpu_tracker import GpuTracker
 from gpumon.pipeline.runs import RunRegistry
@@ -62,6 +62,18 @@ class Monitor:
         self._source_trouble: str | None = None
         self._call_seconds: tuple[tuple[str, float], ...] = ()
         self._call_counts: tuple[tuple[str, int], ...] = ()
+
+    def take(
+        self, moment: Moment, more_collectors: tuple[CollectorState, ...] = ()
+    ) -> MonitorState:
+        """The state after one more moment, with collectors that are not the pipeline's own."""
+        return self.advance(
+            moment.tick,
+            moment.rings,
+            wall_time_s=moment.wall_time_s,
+            rings_seconds=moment.rings_seconds,
+            more_collectors=more_collectors,
+        )
 
     def advance(
         self,

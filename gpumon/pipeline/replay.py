@@ -64,26 +64,13 @@ def replayed_report(
     """
     monitor, desk = Monitor(facts_of(recording)), ReportDesk()
     for moment in watched(recording.moments()):
-        desk.follow(advanced(monitor, moment))
+        desk.follow(monitor.take(moment))
     report = desk.report(since_s=since_s, run=run)
     if report is None:
         raise UnreadableLogError(f"{recording.name}: holds no reading")
     note = recording.header.note
     said = (f"Whoever recorded it says: {note}",) if note else ()
     return replace(report, notes=(*report.notes, *said, *recording.troubles()))
-
-
-def advanced(
-    monitor: Monitor, moment: Moment, collectors: tuple[CollectorState, ...] = ()
-) -> MonitorState:
-    """The state after one more moment."""
-    return monitor.advance(
-        moment.tick,
-        moment.rings,
-        wall_time_s=moment.wall_time_s,
-        rings_seconds=moment.rings_seconds,
-        more_collectors=collectors,
-    )
 
 
 class ReplayClock:

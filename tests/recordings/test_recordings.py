@@ -11,7 +11,7 @@ from gpumon.core.report import Report
 from gpumon.core.units import NS_PER_S
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.monitor import Monitor
-from gpumon.pipeline.replay import advanced, facts_of, replayed_report
+from gpumon.pipeline.replay import facts_of, replayed_report
 from gpumon.sources.recording import RecordingFile
 
 FOLDER = Path(__file__).parent
@@ -34,7 +34,7 @@ class TestEveryRecording:
         with RecordingFile(path) as recording:
             monitor = Monitor(facts_of(recording))
             for moment in recording.moments():
-                for gpu in advanced(monitor, moment).gpus:
+                for gpu in monitor.take(moment).gpus:
                     totals = gpu.totals
                     idle_ns = sum(totals.idle_ns.values())
                     assert totals.busy_ns + idle_ns + totals.pending_ns == totals.observed_ns
@@ -43,7 +43,7 @@ class TestEveryRecording:
     def test_has_no_sample_that_is_refused(self, path: Path) -> None:
         with RecordingFile(path) as recording:
             monitor = Monitor(facts_of(recording))
-            states = [advanced(monitor, moment) for moment in recording.moments()]
+            states = [monitor.take(moment) for moment in recording.moments()]
 
         assert {one.name: one.errors_total for one in states[-1].collectors} == {
             facts_of(recording).source_kind: 0,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpumon.core.phase import IdleCause
@@ -35,6 +37,12 @@ class TestTheTable:
         after = report(gpu(30, {IdleCause.CHECKPOINT: 4}))
 
         assert "during checkpoints 0.0 s 0.0 % 4.0 s 11.8 %" in compared(after=after)
+
+    def test_counts_no_step_of_a_run_that_had_ended_before(self) -> None:
+        before = replace(run(steps=9_000, wall_s=10), ended_before=True)
+        after = replace(FAST, runs=(before, *FAST.runs))
+
+        assert compared(after=after) == compared()
 
 
 class TestTheGain:

@@ -14,7 +14,7 @@ from gpumon.core.tick import Moment
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.pipeline.monitor import Monitor
-from gpumon.pipeline.replay import ReplayWatch, advanced, replayed_report
+from gpumon.pipeline.replay import ReplayWatch, replayed_report
 from gpumon.pipeline.report_desk import ReportDesk
 from gpumon.sources.recording import RecordingFile
 from tests.builders_clock import HandClock
@@ -27,7 +27,7 @@ def live_desk(seed: int) -> ReportDesk:
     """What a daemon knew that ran while it was recorded."""
     monitor, desk = Monitor(facts()), ReportDesk()
     for moment in training_moments(seed):
-        desk.follow(advanced(monitor, moment))
+        desk.follow(monitor.take(moment))
     return desk
 
 
@@ -114,7 +114,7 @@ class Player:
     def states(self) -> Iterator[MonitorState]:
         """One after the other, until there are no more."""
         while (moment := self.watch.next_moment()) is not None:
-            yield advanced(self._monitor, moment, self.watch.collectors())
+            yield self._monitor.take(moment, self.watch.collectors())
 
 
 @pytest.fixture

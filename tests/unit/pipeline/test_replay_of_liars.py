@@ -19,7 +19,6 @@ from gpumon.outlets.prometheus import MetricsExporter
 from gpumon.outlets.report_text import render_report
 from gpumon.outlets.text_style import TextStyle
 from gpumon.pipeline.monitor import Monitor
-from gpumon.pipeline.replay import advanced
 from gpumon.pipeline.report_desk import ReportDesk
 from tests.builders_clock import HandClock
 from tests.builders_recording import facts, header, training_moments
@@ -65,7 +64,7 @@ def shown_everywhere(block: RecordedBlock) -> None:
     monitor, desk, history = Monitor(facts()), ReportDesk(), History()
     exporter = MetricsExporter(clock=HandClock(), version="0.1.0")
     for moment in block.moments:
-        state = advanced(monitor, moment)
+        state = monitor.take(moment)
         desk.follow(state)
         history.append(state)
         exporter.publish(state)

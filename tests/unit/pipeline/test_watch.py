@@ -14,7 +14,7 @@ from gpumon.core.units import NS_PER_S
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.replay import advanced, replayed_report
+from gpumon.pipeline.replay import replayed_report
 from gpumon.pipeline.report_desk import ReportDesk
 from gpumon.pipeline.watch import MachineWatch
 from gpumon.sources.phase_rings import PhaseRingReader, leave_alone
@@ -65,7 +65,7 @@ class TestAWatchOnTheMachine:
         assert moment.tick.frames[0].taken_at_ns < ring.read_at_ns
 
     def test_shows_its_states_as_they_are(self, watch: MachineWatch) -> None:
-        state = advanced(Monitor(watch.facts), watch.next_moment())
+        state = Monitor(watch.facts).take(watch.next_moment())
 
         assert watch.shown(state) is watch.left(state) is state
         assert watch.collectors() == ()
@@ -107,7 +107,7 @@ class TestARecordingOfARealRing:
                 ring.writer.step(samples=32)
                 moment = watch.next_moment()
                 writer.keep(moment, header)
-                desk.follow(advanced(monitor, moment))
+                desk.follow(monitor.take(moment))
 
         with RecordingFile(path) as recording:
             replayed = replayed_report(recording)
