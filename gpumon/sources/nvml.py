@@ -11,16 +11,17 @@ from gpumon.core.clock import Clock
 from gpumon.core.sample import Frame
 from gpumon.core.units import NS_PER_S, nanoseconds
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml_binding import NvmlLibrary, unavailable
+from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
 from gpumon.sources.nvml_clock import US, StampClock
+from gpumon.sources.nvml_codes import no_gpu, unavailable
 from gpumon.sources.nvml_events import NvmlEvents
 from gpumon.sources.nvml_fast import FastRound
 from gpumon.sources.nvml_gpm import Gpm
 from gpumon.sources.nvml_gpu import NvmlGpu
 from gpumon.sources.nvml_inventory import NvmlInventory
 from gpumon.sources.nvml_pace import Pace
-from gpumon.sources.nvml_trouble import Reopening, no_gpu
+from gpumon.sources.nvml_reopening import Reopening
 
 _new: Final = tuple.__new__
 

@@ -18,45 +18,7 @@ from typing import Final
 import pynvml
 
 from gpumon.core.units import NS_PER_S
-from gpumon.errors import SourceUnavailableError
-
-SUCCESS: Final = 0
-UNINITIALIZED: Final = 1
-NO_PERMISSION: Final = 4
-NOT_FOUND: Final = 6
-INSUFFICIENT_SIZE: Final = 7
-FUNCTION_NOT_FOUND: Final = 13
-GPU_IS_LOST: Final = 15
-RESET_REQUIRED: Final = 16
-VERSION_MISMATCH: Final = 18
-
-PERMANENT: Final = frozenset({3, 4, FUNCTION_NOT_FOUND, 25, 26})
-"""Not supported, not permitted, not in this driver: asked once, not again."""
-
-NOTHING_NEW: Final = frozenset({SUCCESS, NOT_FOUND, 21})
-"""The question was understood, and there is nothing to say."""
-
-GENERAL: Final = frozenset({UNINITIALIZED, 2, 9, 12, 17, 18, 999})
-"""If every GPU answers one of these, it is the driver that is gone and no GPU."""
-
-_ADVICE: Final = {
-    12: "libnvidia-ml.so.1 was not found: install the NVIDIA driver, or give this container its "
-    "GPUs (--gpus all); `gpumon demo` needs none",
-    13: "this NVIDIA driver is too old for gpumon: install version 470 or newer",
-    1: "the NVIDIA driver went away and is being opened again: read `dmesg` if it stays away",
-    4: "this user may not use the NVIDIA driver: give it read and write access to /dev/nvidiactl "
-    "and /dev/nvidia0, 1, ...",
-    9: "the NVIDIA driver is not loaded: run `modprobe nvidia`, and read `dmesg` if that fails",
-    15: "every GPU is lost: look for Xid 79 in `dmesg`, then reset the GPUs or reboot",
-    16: "every GPU needs a reset: end what uses them, gpumon too, then `nvidia-smi --gpu-reset`, "
-    "or reboot",
-    17: "the operating system blocks the GPUs: create a container that had them anew, since "
-    "`systemctl daemon-reload` can take them away; let a service use /dev/nvidia*",
-    18: "libnvidia-ml.so.1 and the loaded driver are of different versions: reboot or reload the "
-    "driver",
-    999: "NVML answers with an unknown error: read `dmesg`, and in a container create it anew, "
-    "since `systemctl daemon-reload` can take its GPUs away",
-}
+from gpumon.sources.nvml_codes import FUNCTION_NOT_FOUND, SUCCESS, unavailable
 
 _MOST_PARTS: Final = 64
 _MOST_GPUS: Final = 1024
@@ -65,23 +27,6 @@ _POINTERS: Final = (ctypes.c_void_p, ctypes.c_void_p)
 _TEXT: Final = (ctypes.c_char_p, ctypes.c_uint)
 
 NvmlCall = Callable[..., int]
-
-
-class VersionMismatchError(SourceUnavailableError):
-    """The library that is mapped cannot speak to the driver that is loaded."""
-
-
-def unavailable(code: int) -> SourceUnavailableError:
-    """What to tell the user when NVML as a whole answers ``code``."""
-    text = _ADVICE.get(code) or (
-        f"NVML cannot be used, it answers {code_name(code)}: see what `nvidia-smi` and `dmesg` say"
-    )
-    return (VersionMismatchError if code == VERSION_MISMATCH else SourceUnavailableError)(text)
-
-
-def code_name(code: int) -> str:
-    """Such as ``"GPU is lost (15)"``."""
-    return f"{pynvml.NVMLError(code)} ({code})"
 
 
 class NvmlLibrary:

@@ -15,7 +15,8 @@ from typing import Final
 
 import pynvml
 
-from gpumon.sources.nvml_binding import FUNCTION_NOT_FOUND, SUCCESS, UNINITIALIZED, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_codes import FUNCTION_NOT_FOUND, SUCCESS, UNINITIALIZED
 
 XID_ERROR: Final = 0x8
 DOUBLE_BIT_ERROR: Final = 0x2

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from gpumon.core.units import NS_PER_S
-from gpumon.sources.nvml_binding import PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_codes import PERMANENT, SUCCESS
 from gpumon.sources.nvml_event_set import DOUBLE_BIT_ERROR, XID_ERROR, EventSet
 from gpumon.sources.xid_counts import Counts, XidCounts
 

@@ -8,8 +8,9 @@ from time import perf_counter_ns
 from typing import Final
 
 from gpumon.core.sample import BusySample, GpuSample
-from gpumon.sources.nvml_binding import GPU_IS_LOST, NOTHING_NEW, PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_clock import Entry, StampClock
+from gpumon.sources.nvml_codes import GPU_IS_LOST, NOTHING_NEW, PERMANENT, SUCCESS
 from gpumon.sources.nvml_gpu import NvmlGpu
 from gpumon.sources.nvml_mig import MigInstance
 from gpumon.sources.nvml_moment import EntriesOf, Moment

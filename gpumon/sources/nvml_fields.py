@@ -14,7 +14,8 @@ from typing import Final
 
 import pynvml
 
-from gpumon.sources.nvml_binding import FUNCTION_NOT_FOUND, PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_codes import FUNCTION_NOT_FOUND, PERMANENT, SUCCESS
 from gpumon.sources.nvml_newer import TEMPERATURE_V1, TemperatureV1
 
 _NOT_IN_THIS_DRIVER: Final = frozenset({FUNCTION_NOT_FOUND, 25, 26})

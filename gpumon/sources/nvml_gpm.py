@@ -20,7 +20,8 @@ from typing import Final
 
 from gpumon.core.sample import ActivitySample
 from gpumon.core.units import NS_PER_S
-from gpumon.sources.nvml_binding import PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_codes import PERMANENT, SUCCESS
 
 SHORTEST_NS: Final = 100_000_000
 """Two samples that are nearer to each other say nothing: the board updates them no faster."""
@@ -35,6 +36,9 @@ driver that believed in a longer one than ours would write beyond it."""
 _VERSION: Final = 1
 _SAMPLES: Final = 2
 _METRIC: Final = Struct("@IId24x")  # id, code, value, three texts
+
+_WHOLE_PERCENT: Final = 101.0
+"""Counters that are not copied at one instant can make a little more than the whole. Assumed."""
 
 _POINTER: Final = (ctypes.c_void_p,)
 _POINTERS: Final = (ctypes.c_void_p, ctypes.c_void_p)
@@ -247,6 +251,8 @@ class GpmTrack:
     ) -> ActivitySample | None:
         ratios: list[float | None] = []
         for percent in percents:
+            if percent is not None and 100.0 < percent <= _WHOLE_PERCENT:
+                percent = 100.0
             if percent is not None and not 0.0 <= percent <= 100.0:  # NaN is not, either
                 self._rejected += 1
                 percent = None

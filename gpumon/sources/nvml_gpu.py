@@ -9,16 +9,23 @@ from typing import Final
 from gpumon.core.device import Device
 from gpumon.core.sample import ActivitySample, BusySample, GpuSample, ProcessSample
 from gpumon.core.units import NS_PER_S
-from gpumon.sources.nvml_binding import NO_PERMISSION, NOTHING_NEW, PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_busy import BusyTrack
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NvmlOptions
+from gpumon.sources.nvml_codes import (
+    GPU_IS_GONE,
+    NO_PERMISSION,
+    NOTHING_NEW,
+    PERMANENT,
+    SUCCESS,
+    gpu_trouble,
+)
 from gpumon.sources.nvml_fields import NumberField, PairField
 from gpumon.sources.nvml_gpm import GpmTrack
 from gpumon.sources.nvml_moment import EntriesOf, Moment
 from gpumon.sources.nvml_processes import ProcessField, process_field
 from gpumon.sources.nvml_slow import SlowFields
 from gpumon.sources.nvml_sweep import RingSweep
-from gpumon.sources.nvml_trouble import GPU_IS_GONE, gpu_trouble
 
 _LOOK_AGAIN_NS: Final = 10 * NS_PER_S
 _ASK_AGAIN_NS: Final = 60 * NS_PER_S
@@ -160,18 +167,8 @@ class NvmlGpu:
         if self.in_parts:
             return ()
         if entries is not None and self.track.started:
-            return self._take(moment, entries)
+            return moment.take(self.track, entries())
         return self._look_around(moment, entries)
-
-    def _take(self, moment: Moment, entries: EntriesOf) -> Sequence[BusySample]:
-        stamps = moment.stamps
-        if stamps.offset_ns is None:
-            self.track.start(entries(), None, moment.now_ns)
-            return ()
-        if stamps.was_set:
-            straight = stamps.straightened(entries(), moment.now_ns)
-            return self.track.take_with_care(straight, stamps.offset_ns, moment.now_ns)
-        return self.track.take_with_care(entries(), stamps.offset_ns, moment.now_ns)
 
     def _look_around(self, moment: Moment, entries: EntriesOf | None) -> Sequence[BusySample]:
         """The ring brought nothing, or there is none, or this is the first look at it."""

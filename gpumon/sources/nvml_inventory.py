@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from gpumon.core.device import Device
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml_binding import GPU_IS_LOST, NO_PERMISSION, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_catalog import NvmlOptions
+from gpumon.sources.nvml_codes import GPU_IS_LOST, NO_PERMISSION, gpu_trouble
 from gpumon.sources.nvml_fields import MemoryField
 from gpumon.sources.nvml_gpm import Gpm
 from gpumon.sources.nvml_gpu import NvmlGpu
 from gpumon.sources.nvml_mig import MigInstance, MigPlace, places_in
-from gpumon.sources.nvml_trouble import gpu_trouble
 
 
 class NvmlInventory:

@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 import pynvml
 
 from gpumon.core.units import NS_PER_S
-from gpumon.sources.nvml_binding import PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_catalog import NvmlOptions
+from gpumon.sources.nvml_codes import PERMANENT, SUCCESS
 from gpumon.sources.nvml_fields import Field, NumberField
 from gpumon.sources.nvml_newer import PCIE_COUNT_RX_BYTES, PCIE_COUNT_TX_BYTES
 

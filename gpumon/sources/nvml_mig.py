@@ -22,8 +22,9 @@ from typing import Final, NamedTuple
 
 from gpumon.core.device import Device
 from gpumon.core.sample import ActivitySample, BusySample, GpuSample, ProcessSample
-from gpumon.sources.nvml_binding import NOT_FOUND, PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_busy import BusyTrack
+from gpumon.sources.nvml_codes import NOT_FOUND, PERMANENT, SUCCESS
 from gpumon.sources.nvml_fields import MemoryField
 from gpumon.sources.nvml_gpm import Gpm, GpmTrack
 from gpumon.sources.nvml_gpu import NvmlGpu

@@ -1,10 +1,12 @@
-"""What the GPUs of one tick have in common."""
+"""What the GPUs of one tick have in common. Pure logic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from gpumon.core.sample import BusySample
+from gpumon.sources.nvml_busy import BusyTrack
 from gpumon.sources.nvml_clock import Entry, StampClock
 
 EntriesOf = Callable[[], Iterable[Entry]]
@@ -23,3 +25,13 @@ class Moment(NamedTuple):
     stamps: StampClock
     steady_since_ns: int
     now_ns: int
+
+    def take(self, track: BusyTrack, entries: Iterable[Entry]) -> Sequence[BusySample]:
+        """What new entries of a GPU's ring say, as far as their stamps can be placed in time."""
+        stamps = self.stamps
+        if stamps.offset_ns is None:
+            track.start(entries, None, self.now_ns)
+            return ()
+        if stamps.was_set:
+            entries = stamps.straightened(entries, self.now_ns)
+        return track.take_with_care(entries, stamps.offset_ns, self.now_ns)

@@ -7,7 +7,8 @@ from typing import Any, Final, Protocol
 
 import pynvml
 
-from gpumon.sources.nvml_binding import INSUFFICIENT_SIZE, NOT_FOUND, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_codes import INSUFFICIENT_SIZE, NOT_FOUND, SUCCESS
 from gpumon.sources.nvml_fields import Field
 from gpumon.sources.nvml_newer import (
     PROCESSES_UTILIZATION_V1,

@@ -13,8 +13,9 @@ import pynvml
 
 from gpumon.core.sample import ProcessSample
 from gpumon.core.units import nanoseconds
-from gpumon.sources.nvml_binding import INSUFFICIENT_SIZE, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_catalog import PROCESS_PERIOD_S, NvmlOptions
+from gpumon.sources.nvml_codes import INSUFFICIENT_SIZE, SUCCESS
 from gpumon.sources.nvml_fields import Field
 from gpumon.sources.nvml_process_shares import ProcessShares
 from gpumon.sources.process_names import ProcessNames

@@ -16,8 +16,9 @@ from struct import Struct
 from time import perf_counter_ns
 from typing import Any, Final
 
-from gpumon.sources.nvml_binding import INSUFFICIENT_SIZE, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_clock import Entry
+from gpumon.sources.nvml_codes import INSUFFICIENT_SIZE, SUCCESS
 
 _UTILIZATION: Final = repeat(ctypes.c_int.from_param(1))
 """NVML_GPU_UTILIZATION_SAMPLES, for as many GPUs as there are."""

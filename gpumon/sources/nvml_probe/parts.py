@@ -11,13 +11,8 @@ import pynvml
 
 from gpumon.core.clock import Clock
 from gpumon.core.sample import ActivitySample
-from gpumon.sources.nvml_binding import (
-    FUNCTION_NOT_FOUND,
-    NOT_FOUND,
-    SUCCESS,
-    NvmlLibrary,
-    code_name,
-)
+from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_codes import FUNCTION_NOT_FOUND, NOT_FOUND, SUCCESS, code_name
 from gpumon.sources.nvml_gpm import Gpm, GpmTrack
 from gpumon.sources.nvml_probe.answers import ProbedCall
 from gpumon.sources.nvml_probe.codes import meaning_of

@@ -14,9 +14,10 @@ from typing import Final
 
 from gpumon.core.clock import Clock
 from gpumon.core.units import seconds
-from gpumon.sources.nvml_binding import GPU_IS_LOST, PERMANENT, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NVML_FIELDS, NvmlField, NvmlOptions
 from gpumon.sources.nvml_clock import US, StampClock
+from gpumon.sources.nvml_codes import GPU_IS_LOST, PERMANENT, SUCCESS, gpu_trouble
 from gpumon.sources.nvml_gpm import Gpm
 from gpumon.sources.nvml_probe.answers import (
     ProbedDriver,
@@ -33,7 +34,6 @@ from gpumon.sources.nvml_probe.rings import (
     cadence_s,
     value_type_name,
 )
-from gpumon.sources.nvml_trouble import gpu_trouble
 
 _UTILIZATION: Final = 1
 _DEAR: Final = frozenset({"nvmlDeviceGetPcieThroughput"})

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 import pynvml
 
-from gpumon.sources.nvml_binding import INSUFFICIENT_SIZE, SUCCESS, NvmlLibrary, code_name
+from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_codes import INSUFFICIENT_SIZE, SUCCESS, code_name
 
 SAMPLE_KINDS: Final = (
     "power",

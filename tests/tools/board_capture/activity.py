@@ -8,7 +8,8 @@ from typing import Final
 
 from gpumon.core.clock import Clock
 from gpumon.core.sample import ActivitySample
-from gpumon.sources.nvml_binding import SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_codes import SUCCESS
 from gpumon.sources.nvml_gpm import Gpm
 from tests.tools.board_capture.results import ActivityRow
 

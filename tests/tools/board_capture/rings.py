@@ -9,8 +9,9 @@ from itertools import pairwise
 from typing import Final
 
 from gpumon.core.clock import Clock
-from gpumon.sources.nvml_binding import NOT_FOUND, SUCCESS, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_clock import US, StampClock
+from gpumon.sources.nvml_codes import NOT_FOUND, SUCCESS
 from gpumon.sources.nvml_probe.rings import (
     SAMPLE_KINDS,
     RingDrain,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml_binding import FUNCTION_NOT_FOUND, NvmlLibrary, code_name
+from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_codes import FUNCTION_NOT_FOUND, code_name
 from tests.fakenvml.build import build_fake, fake_env
 from tests.fakenvml.control import DRIVER_NOT_LOADED, UNKNOWN, VERSION_MISMATCH, FakeNvml
 

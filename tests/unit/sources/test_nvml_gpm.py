@@ -143,6 +143,14 @@ class TestABoardThatHasNoGpm:
 
 
 class TestAValueOfGpm:
+    def test_a_little_above_the_whole_is_the_whole(self, fake_nvml: FakeNvml, tell: Tell) -> None:
+        fake_nvml.wave(0, period_s=1.0, busy_ratio=1.0)
+        fake_nvml.gpm(0, sm=1.004)
+
+        found = activities(tell(), 12)
+
+        assert {one.sm_active_ratio for one in found} == {1.0}
+
     @pytest.mark.parametrize("share", [1.5, -0.5, math.nan, math.inf])
     def test_that_no_board_can_mean_is_refused_and_counted(
         self, fake_nvml: FakeNvml, tell: Tell, share: float

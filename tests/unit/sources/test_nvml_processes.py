@@ -10,8 +10,9 @@ import pytest
 
 from gpumon.core.sample import ProcessSample
 from gpumon.core.units import NS_PER_S
-from gpumon.sources.nvml_binding import FUNCTION_NOT_FOUND, NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_catalog import nvml_options
+from gpumon.sources.nvml_codes import FUNCTION_NOT_FOUND
 from gpumon.sources.nvml_processes import ProcessField, process_field
 from gpumon.sources.process_names import ProcessNames
 from tests.builders_nvml import Clock, Open

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.errors import RestartNeededError, SourceUnavailableError
-from gpumon.sources.nvml_binding import unavailable
-from gpumon.sources.nvml_trouble import Reopening, gpu_trouble, library_was_replaced, no_gpu
+from gpumon.sources.nvml_codes import gpu_trouble, no_gpu, unavailable
+from gpumon.sources.nvml_reopening import Reopening, library_was_replaced
 from tests.builders_time import s
 
 LOST, RESET_REQUIRED, BLOCKED, MISMATCH, UNKNOWN, TIMEOUT = 15, 16, 17, 18, 999, 10

@@ -1,4 +1,4 @@
-"""What a driver or a GPU that fails means: what to say, and when to open NVML again. Pure logic.
+"""When to give NVML up because of what it answers, and when to open it again.
 
 After an upgrade of the driver, the library that this process has mapped is
 the old one for as long as it lives, and nothing it can do makes the new
@@ -13,65 +13,21 @@ from typing import Final
 
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import RestartNeededError, SourceUnavailableError
-from gpumon.sources.nvml_binding import (
-    GENERAL,
-    GPU_IS_LOST,
-    RESET_REQUIRED,
-    UNINITIALIZED,
-    VersionMismatchError,
-    code_name,
-    unavailable,
-)
+from gpumon.sources.nvml_codes import GENERAL, GPU_IS_LOST, RESET_REQUIRED, VersionMismatchError
 
 _FIRST_WAIT_NS: Final = NS_PER_S // 2
 _LONGEST_WAIT_NS: Final = 4 * NS_PER_S
 _MISMATCH_PATIENCE_NS: Final = 5 * NS_PER_S
 """An upgrade takes a while; what restarts gpumon meanwhile would find it half done."""
 
-GPU_IS_GONE: Final = frozenset({UNINITIALIZED, GPU_IS_LOST, RESET_REQUIRED})
-"""After one of these no other question to the GPU is worth asking."""
-
 _SILENCE_NS: Final = 10 * NS_PER_S
 _OF_ONE_GPU: Final = frozenset({GPU_IS_LOST, RESET_REQUIRED})
 _LIBRARY: Final = "libnvidia-ml.so"
-
-_ADVICE: Final = {
-    4: "this user may not read the GPU (NVML 4): give it read and write access to /dev/nvidia*",
-    15: "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`, then reset the GPU or reboot",
-    16: "the GPU needs a reset (NVML 16): end what uses it, gpumon too, then `nvidia-smi "
-    "--gpu-reset -i` with its number, or reboot",
-    17: "the operating system blocks the GPU (NVML 17): let the service or container use its "
-    "/dev/nvidia*",
-    999: "the GPU answers with an unknown error (NVML 999): look for Xid in `dmesg`, then reset "
-    "the GPU or reboot",
-}
 
 _REPLACED: Final = (
     "the NVIDIA driver was replaced, and this process still has the library of the old one: start "
     "gpumon again, and reboot or reload the driver if that does not help"
 )
-
-
-def gpu_trouble(code: int) -> str:
-    """What to tell the user when one GPU answers ``code``, and others may be well."""
-    return _ADVICE.get(code) or (
-        f"NVML could not read the GPU, it answers {code_name(code)}: see what `nvidia-smi` and "
-        "`dmesg` say"
-    )
-
-
-def no_gpu(refusals: Sequence[int]) -> SourceUnavailableError:
-    """What to tell the user where there is a driver and no GPU that can be read.
-
-    Args:
-        refusals: What the driver answered when it was asked for each of them.
-    """
-    if refusals:
-        return unavailable(refusals[0])
-    return SourceUnavailableError(
-        "the NVIDIA driver lists no GPU that can be read: look into `dmesg`, and in a container "
-        "give it its GPUs (--gpus all)"
-    )
 
 
 def code_of_the_driver(failures: Sequence[int]) -> int | None:
