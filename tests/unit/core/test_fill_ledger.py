@@ -83,12 +83,13 @@ class TestPower:
         assert fill.power_ratio == pytest.approx(180 / 700)
         assert fill.sm_clock.ratio == 1.0
 
-    def test_does_not_count_where_the_clock_is_low(self) -> None:
-        fill = sums_of(*seconds_of(20, watts=180.0, clock=0.6))
+    @pytest.mark.parametrize("clock", [0.6, 1755 / 1980])
+    def test_does_not_count_where_the_clock_is_low(self, clock: float) -> None:
+        fill = sums_of(*seconds_of(20, watts=180.0, clock=clock))
 
         assert fill.power_ns == 0
         assert fill.evidence is None
-        assert fill.sm_clock.ratio == pytest.approx(0.6)
+        assert fill.sm_clock.ratio == pytest.approx(clock)
 
     def test_does_not_count_while_something_holds_the_clock_down(self) -> None:
         fill = sums_of(*seconds_of(90, watts=180.0, reasons=("hw_thermal_slowdown",)))
