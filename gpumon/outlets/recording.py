@@ -127,9 +127,9 @@ class RecordingWriter:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Close the file as it is; one that nothing was written to goes."""
+        """Close the file as it is; one that holds nothing whole goes."""
         if self._descriptor >= 0:
-            if self._blocks is None and not self._was_there:
+            if not self.written_bytes and not self._was_there:
                 with contextlib.suppress(OSError):
                     self.path.unlink()
             os.close(self._descriptor)

@@ -226,6 +226,18 @@ class TestADiskThatIsFull:
         assert f"about {len(kept) - 1} s: " in str(refusal.value)
         assert path.stat().st_size <= 900
 
+    def test_from_the_beginning_leaves_no_empty_file(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(descriptor: int, data: bytes) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "write", refuse)
+
+        with pytest.raises(GpumonError, match="No space left"):
+            record(path, MOMENTS)
+        assert not path.exists()
+
     def test_at_the_very_end_is_told_too(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(descriptor: int, data: bytes) -> int:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

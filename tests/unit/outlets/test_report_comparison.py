@@ -95,6 +95,13 @@ class TestTheGain:
     def test_may_be_none(self) -> None:
         assert "nothing won back" in compared(before=FAST, after=SLOW)
 
+    def test_is_none_where_a_short_run_lost_fewer_seconds_and_a_greater_share(self) -> None:
+        short = report(gpu(5, {WAIT: 20}))
+
+        assert "Lost 50 % of the time in use before, 80 % after: nothing won back." in compared(
+            after=short
+        )
+
     def test_of_several_runs_is_that_of_all_their_steps(self) -> None:
         two = report(gpu(30, {WAIT: 30}), runs=(run(steps=300), run(steps=200)))
 
