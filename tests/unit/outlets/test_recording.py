@@ -234,8 +234,8 @@ class TestADiskThatIsFull:
 
         monkeypatch.setattr(os, "write", refuse)
 
-        with pytest.raises(GpumonError, match="No space left"):
-            record(path, MOMENTS)
+        with pytest.raises(GpumonError, match="No space left"), RecordingWriter(path) as writer:
+            writer.keep(MOMENTS[0], header())
         assert not path.exists()
 
     def test_at_the_very_end_is_told_too(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
