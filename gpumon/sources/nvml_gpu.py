@@ -56,6 +56,7 @@ class NvmlGpu:
 
     gpm: GpmTrack | None = None
     activity: ActivitySample | None = None
+    _process_samples: tuple[ProcessSample, ...] | None = None
     xid_errors: tuple[tuple[int, int], ...] = ()
 
     def __init__(
@@ -77,9 +78,8 @@ class NvmlGpu:
         """Use this handle from now on; the position in the ring is set anew."""
         self.device = device
         self.library, self.handle = library, handle
-        self._process_samples: tuple[ProcessSample, ...] | None = None
-        self.slow.bind(library, handle)
-        self.use_gpm(None)
+        self.release()
+        self.gpm = None
         self._rates = PairField(library, "nvmlDeviceGetUtilizationRates", handle, apart=False)
         self._mig = PairField(library, "nvmlDeviceGetMigMode", handle, apart=True)
         self._index = NumberField(library, "nvmlDeviceGetIndex", handle)
@@ -107,9 +107,12 @@ class NvmlGpu:
         self._put_together()
 
     def release(self) -> None:
-        """Free what it holds in the driver."""
+        """Free what it holds in the driver, and forget what it said: it will be old."""
         if self.gpm is not None:
             self.gpm.close()
+        self.slow.bind(self.library, self.handle)
+        self.activity = self._process_samples = None
+        self._put_together()
 
     @property
     def rejected(self) -> int:
@@ -289,7 +292,6 @@ class NvmlGpu:
             self._processes.forget()
         self.refresh_at_ns = 0
         self.track.forget_position()
-        self.track.percent = None
         return True
 
     def current_index(self) -> int:

@@ -173,9 +173,10 @@ class MigInstance:
         return self.track.rejected
 
     def release(self) -> None:
-        """Free what it holds in the driver, while it cannot be read."""
+        """Free what it holds in the driver, and forget what it said, while it cannot be read."""
         if self._gpm is not None:
             self._gpm.close()
+        self._memory_used_bytes = self._process_samples = None
 
     def end(self) -> None:
         """It is there no more: whoever still reads it in this tick borrows nothing for it."""

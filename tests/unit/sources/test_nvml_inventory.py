@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
 from gpumon.core.units import NS_PER_S
 from gpumon.sources.nvml_catalog import SLOW_PERIOD_S, nvml_options
 from tests.builders_mig import TICK_S, Tell, busy_of, labels, seconds, uuids
@@ -306,6 +308,32 @@ class TestAGpuThatComesAndGoes:
 
         assert fake_nvml.calls(NAME) == 0
         assert "lost" in (story.message or "")
+
+    @pytest.mark.parametrize("parts", [0, 1])
+    def test_lost_says_nothing_of_before_when_it_is_back(
+        self, fake_nvml: FakeNvml, tell: Tell, parts: int
+    ) -> None:
+        uuid = fake_nvml.cut(0, 1)[0] if parts else fake_nvml.uuid(0)
+        board = fake_nvml.part(0, 0) if parts else fake_nvml.gpu(0)
+        fake_nvml.run(0, 4000, part=0 if parts else None)
+        board.memory_used = 3 << 30
+        story = tell(period_s=TICK_S)
+        seconds(story, 6)
+        before = story.sample(uuid)
+        fake_nvml.lose(0)
+        seconds(story, 12)
+
+        board.memory_used = 1 << 30
+        fake_nvml.end(4000)
+        fake_nvml.find(0)
+        told = [story.sample(uuid) for _ in range(12) if story.tick()]
+
+        assert before.processes
+        assert before.memory_used_bytes == 3 << 30
+        assert {sample.memory_used_bytes for sample in told} <= {None, 1 << 30}
+        assert told[-1].memory_used_bytes == 1 << 30
+        assert not any(sample.processes for sample in told)
+        assert told[-1].processes == ()
 
     def test_is_found_in_the_place_of_one_that_is_lost(
         self, fake_nvml: FakeNvml, tell: Tell
