@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ def replay_of(word: str) -> Replay | None:
     """The recording that a source word names; ``None`` where it names another source.
 
     Raises:
-        UsageError: It names no file, or no speed.
+        UsageError: It names no file, or no speed, or an option that there is not.
 
     >>> replay_of("replay:night.gpumon,speed=10"), replay_of("nvml")
     (Replay(path='night.gpumon', speed=10.0), None)
@@ -50,6 +51,12 @@ def replay_of(word: str) -> Replay | None:
     path, sign, text = rest.rpartition(",speed=")
     if not sign:
         path, text = rest, "1"
+        unknown = re.search(r",(\w+)=[^,/]*$", rest)
+        if unknown and not Path(rest).exists():
+            raise UsageError(
+                f"replay: has no option {unknown[1]!r}: say ,speed=N as in "
+                "--source replay:night.gpumon,speed=10"
+            )
     if not path:
         raise UsageError("replay: wants a recording, as in --source replay:night.gpumon,speed=10")
     try:

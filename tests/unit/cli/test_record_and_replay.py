@@ -299,3 +299,11 @@ class TestTheSourceWord:
     def test_is_refused_with_a_speed_that_is_none(self, speed: str) -> None:
         with pytest.raises(UsageError, match=r"is no speed: say one from 0\.01 to 10000"):
             replay_of(f"replay:a,speed={speed}")
+
+    def test_is_refused_with_an_option_that_there_is_not(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=r"has no option 'sped': say ,speed=N"):
+            replay_of("replay:a.gpumon,sped=3")
+
+        oddly_named = tmp_path / "a,sped=3"
+        oddly_named.touch()
+        assert replay_of(f"replay:{oddly_named}") == Replay(str(oddly_named), 1.0)
