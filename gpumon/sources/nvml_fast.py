@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter_ns
-from typing import Final
 
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.sources.nvml_binding import NvmlLibrary
@@ -14,9 +13,8 @@ from gpumon.sources.nvml_codes import GPU_IS_LOST, NOTHING_NEW, PERMANENT, SUCCE
 from gpumon.sources.nvml_gpu import NvmlGpu
 from gpumon.sources.nvml_mig import MigInstance
 from gpumon.sources.nvml_moment import EntriesOf, Moment
+from gpumon.sources.nvml_slow import MOST_MILLIWATTS
 from gpumon.sources.nvml_sweep import PowerSweep, RingSweep
-
-_MOST_MILLIWATTS: Final = 100_000_000
 
 
 class FastRound:
@@ -87,7 +85,7 @@ class FastRound:
         power.stopwatch[0] += perf_counter_ns() - started_ns
         power.stopwatch[1] += len(codes)
         milliwatts = self._milliwatts = [*power.milliwatts.tolist(), None]
-        if max(power.milliwatts, default=0) > _MOST_MILLIWATTS:
+        if max(power.milliwatts, default=0) > MOST_MILLIWATTS:
             self._refuse(milliwatts)
         # A GPU without a handle counts: where there is no other, nothing else tells of it.
         self.has_codes = self.failed or any(rings.codes) or any(codes)
@@ -97,7 +95,7 @@ class FastRound:
         """Take away what no board can draw; it counts where it was an answer."""
         for place, gpu in enumerate(self._with_power):
             drawn = milliwatts[place]
-            if drawn is not None and drawn > _MOST_MILLIWATTS:
+            if drawn is not None and drawn > MOST_MILLIWATTS:
                 milliwatts[place] = None
                 gpu.track.rejected += self._power.codes[place] == SUCCESS
 

@@ -28,7 +28,8 @@ _ECC_CORRECTED, _ECC_UNCORRECTED, _ECC_VOLATILE = 0, 1, 0
 
 _HOTTEST_CELSIUS: Final = 254
 _FASTEST_MEGAHERTZ: Final = 100_000
-_MOST_MILLIWATTS: Final = 100_000_000
+MOST_MILLIWATTS: Final = 100_000_000
+"""No board draws as much, and none may."""
 _SLOWEST_P_STATE, _UNKNOWN_P_STATE = 15, 32
 _FASTEST_FAN_PERCENT: Final = 200
 """Of the speed at which the board is as loud as it may be: NVML says that it can be exceeded."""
@@ -244,7 +245,7 @@ class SlowFields:
         self._rejected += self._counter.rejected - rejected
 
     def _read_power_limit(self, _now_ns: int) -> None:
-        milliwatts = self._believed(self._power_limit.read(), 1, _MOST_MILLIWATTS)
+        milliwatts = self._believed(self._power_limit.read(), 1, MOST_MILLIWATTS)
         self._power_limit_watts = None if milliwatts is None else milliwatts / 1000
 
     def _read_performance_state(self, _now_ns: int) -> None:
