@@ -147,6 +147,7 @@ class NvmlSource:
         # what was not fetched yet carries older stamps.
         for gpu in self._inventory.gpus:
             gpu.track.shift(jump_ns)
+            gpu.power.forget_position()
 
     def _arrange(self, library: NvmlLibrary) -> None:
         self._devices = self._inventory.devices

@@ -1,4 +1,4 @@
-"""The part of a tick that asks every GPU: its ring of samples, and its power."""
+"""The part of a tick that asks every GPU: its rings of utilisation and of power samples."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gpumon.sources.nvml_codes import GPU_IS_LOST, NOTHING_NEW, PERMANENT, SUCCE
 from gpumon.sources.nvml_gpu import NvmlGpu
 from gpumon.sources.nvml_mig import MigInstance
 from gpumon.sources.nvml_moment import EntriesOf, Moment
-from gpumon.sources.nvml_slow import MOST_MILLIWATTS
-from gpumon.sources.nvml_sweep import PowerSweep, RingSweep
+from gpumon.sources.nvml_power import MOST_MILLIWATTS
+from gpumon.sources.nvml_sweep import POWER_SAMPLES, PowerSweep, RingSweep
 
 
 class FastRound:
@@ -38,19 +38,25 @@ class FastRound:
         self._gpus = [one for one in devices if isinstance(one, NvmlGpu)]
         reachable = [gpu for gpu in self._gpus if not gpu.gone]
         self._with_ring = [gpu for gpu in reachable if gpu.has_ring and not gpu.in_parts]
-        self._with_power = [gpu for gpu in reachable if gpu.has_power]
+        with_power = [gpu for gpu in reachable if gpu.has_power]
+        self._with_power_ring = [gpu for gpu in with_power if gpu.power.has_ring]
+        self._with_power = [gpu for gpu in with_power if not gpu.power.has_ring]
         self.asked = sum(gpu.is_asked for gpu in reachable)
         self._rings = RingSweep(library, [gpu.handle for gpu in self._with_ring])
+        drained = [gpu.handle for gpu in self._with_power_ring]
+        self._power_rings = RingSweep(library, drained, POWER_SAMPLES)
         self._power = PowerSweep(library, [gpu.handle for gpu in self._with_power])
         ring_of = {id(gpu): place for place, gpu in enumerate(self._with_ring)}
-        power_of = {id(gpu): place for place, gpu in enumerate(self._with_power)}
+        by_power = [*self._with_power_ring, *self._with_power]
+        power_of = {id(gpu): place for place, gpu in enumerate(by_power)}
         # -1, for none, is the last of each tick's rows: nothing new, no answer.
         self._places = [
             (one, ring_of.get(id(one), -1), power_of.get(id(one), -1)) for one in devices
         ]
         self._tracks = [gpu.track for gpu in self._with_ring]
+        self._powers = [gpu.power for gpu in self._with_power_ring]
         self._fresh: list[Iterable[Entry]] = []
-        self._milliwatts: list[int | None] = []
+        self._milliwatts: list[float | None] = []
         self.has_codes = self.failed = self.failed_late = self.took_care = False
         self._forget_failures()
 
@@ -77,27 +83,31 @@ class FastRound:
             positions_us.append(track.position_us)  # noqa: PERF401
         if back_us:
             positions_us = [max(0, position_us - back_us) for position_us in positions_us]
-        rings, power = self._rings, self._power
+        rings, power_rings = self._rings, self._power_rings
         self._fresh = [*rings.drain(positions_us), ()]
         now_ns = monotonic_ns()
+        powers = self._powers
+        rows = power_rings.drain([power.position_us for power in powers])
+        drawn = [power.take(row, now_ns) for power, row in zip(powers, rows, strict=True)]
+        self._milliwatts = [*drawn, *(self._asked_power() if self._with_power else ()), None]
+        # A GPU without a handle counts: where there is no other, nothing else tells of it.
+        codes = power_rings.codes, self._power.codes
+        self.has_codes = self.failed or any(rings.codes) or any(codes[0]) or any(codes[1])
+        return now_ns
+
+    def _asked_power(self) -> list[float | None]:
+        """The draw of those GPUs of which the driver keeps no power samples."""
+        power = self._power
         started_ns = perf_counter_ns()
         codes = power.codes = list(map(power.call, *power.columns))
         power.stopwatch[0] += perf_counter_ns() - started_ns
         power.stopwatch[1] += len(codes)
-        milliwatts = self._milliwatts = [*power.milliwatts.tolist(), None]
-        if max(power.milliwatts, default=0) > MOST_MILLIWATTS:
-            self._refuse(milliwatts)
-        # A GPU without a handle counts: where there is no other, nothing else tells of it.
-        self.has_codes = self.failed or any(rings.codes) or any(codes)
-        return now_ns
-
-    def _refuse(self, milliwatts: list[int | None]) -> None:
-        """Take away what no board can draw; it counts where it was an answer."""
-        for place, gpu in enumerate(self._with_power):
-            drawn = milliwatts[place]
-            if drawn is not None and drawn > MOST_MILLIWATTS:
+        milliwatts: list[float | None] = [*power.milliwatts]
+        for place, drawn in enumerate(power.milliwatts):
+            if drawn > MOST_MILLIWATTS:  # what no board can draw counts where it was an answer
                 milliwatts[place] = None
-                gpu.track.rejected += self._power.codes[place] == SUCCESS
+                self._with_power[place].power.rejected += codes[place] == SUCCESS
+        return milliwatts
 
     def sort_failures(self) -> bool:
         """Note on each GPU what went wrong with it, where there are codes.
@@ -115,19 +125,40 @@ class FastRound:
                 changed = True
             else:
                 gpu.failure, self.failed = code, True
+        changed |= self._sort_failures_of_power_rings()
         return self._sort_power_failures() or changed
 
-    def _sort_power_failures(self) -> bool:
+    def _sort_failures_of_power_rings(self) -> bool:
         changed = False
+        codes = self._power_rings.codes
+        for place, (gpu, code) in enumerate(zip(self._with_power_ring, codes, strict=True)):
+            if code in NOTHING_NEW:
+                continue
+            # Where only the ring fails, the GPU is there, and its ring is left out for a while.
+            drawn = self._milliwatts[place] = gpu.power.ask_now()
+            refused = code if drawn is None and code in PERMANENT else gpu.power.code
+            if drawn is not None or refused in PERMANENT:
+                gpu.power.has_ring, changed = False, True
+                gpu.has_power = drawn is not None
+            else:
+                self._note_power_failure(gpu, refused or code)
+        return changed
+
+    def _note_power_failure(self, gpu: NvmlGpu, code: int) -> None:
+        if not gpu.failure and (code == GPU_IS_LOST or gpu.in_parts or gpu.is_dark):
+            # Where no utilisation is asked, it is this call that notices a GPU that is gone.
+            gpu.failure, self.failed = code, True
+
+    def _sort_power_failures(self) -> bool:
+        changed, first = False, len(self._with_power_ring)
         for place, (gpu, code) in enumerate(zip(self._with_power, self._power.codes, strict=True)):
             if code == SUCCESS:
                 continue
-            self._milliwatts[place] = None
+            self._milliwatts[first + place] = None
             if code in PERMANENT:
                 gpu.has_power, changed = False, True
-            elif not gpu.failure and (code == GPU_IS_LOST or gpu.in_parts or gpu.is_dark):
-                # Where no utilisation is asked, it is this call that notices a GPU that is gone.
-                gpu.failure, self.failed = code, True
+            else:
+                self._note_power_failure(gpu, code)
         return changed
 
     def samples(

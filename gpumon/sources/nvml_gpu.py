@@ -23,6 +23,7 @@ from gpumon.sources.nvml_codes import (
 from gpumon.sources.nvml_fields import NumberField, PairField
 from gpumon.sources.nvml_gpm import GpmTrack
 from gpumon.sources.nvml_moment import EntriesOf, Moment
+from gpumon.sources.nvml_power import PowerTrack
 from gpumon.sources.nvml_processes import ProcessField, process_field
 from gpumon.sources.nvml_slow import SlowFields
 from gpumon.sources.nvml_sweep import RingSweep
@@ -45,6 +46,7 @@ class NvmlGpu:
             has no handle now, and nothing of it may be asked; 0 if none.
         has_ring: Whether the driver keeps utilisation samples of it.
         has_power: Whether its power draw can be asked.
+        power: Its power draw up to now.
         in_parts: Whether it is cut into MIG parts: then its utilisation is
             unknown, which is not idle.
         refresh_at_ns: When the slow values are due again; 0 before the first.
@@ -83,6 +85,7 @@ class NvmlGpu:
         self._rates = PairField(library, "nvmlDeviceGetUtilizationRates", handle, apart=False)
         self._mig = PairField(library, "nvmlDeviceGetMigMode", handle, apart=True)
         self._index = NumberField(library, "nvmlDeviceGetIndex", handle)
+        self.power = PowerTrack(library, handle)
         self._processes: ProcessField | None = process_field(library, handle, self.options)
         self.failure = self.gone = SUCCESS
         self.has_ring, self.has_power = True, "power" in self.options.fields
@@ -117,11 +120,11 @@ class NvmlGpu:
     @property
     def rejected(self) -> int:
         """Values refused so far, because no device can have meant them."""
-        return self.track.rejected + self.slow.rejected
+        return self.track.rejected + self.slow.rejected + self.power.rejected
 
     # -- each tick -----------------------------------------------------------
 
-    def sample(self, busy: Iterable[BusySample], milliwatts: int | None) -> GpuSample:
+    def sample(self, busy: Iterable[BusySample], milliwatts: float | None) -> GpuSample:
         """What this GPU says in this tick."""
         percent = self.track.percent
         return _new(  # in the order of its fields; its own constructor takes twice as long
@@ -262,7 +265,8 @@ class NvmlGpu:
         while: during a reset, or until somebody grants a right.
         """
         power = "power" in self.options.fields
-        has_all = self.has_ring and self.has_power == power and self._rates.supported
+        has_power = self.has_power == power and (self.power.has_ring or not power)
+        has_all = self.has_ring and has_power and self._rates.supported
         if has_all or not self._ask_again_at_ns:
             self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
             return False
@@ -271,8 +275,8 @@ class NvmlGpu:
             return False
         self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
         self._ring_failed = False
-        had_all = self.has_ring and self.has_power == power
-        self.has_ring = self._rates.supported = self._mig.supported = True
+        had_all = self.has_ring and has_power
+        self.has_ring = self.power.has_ring = self._rates.supported = self._mig.supported = True
         self.has_power = power
         return not had_all
 

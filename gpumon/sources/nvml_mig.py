@@ -208,7 +208,7 @@ class MigInstance:
         ratio = self._utilization_ratio = activity.graphics_ratio
         return () if ratio is None else (BusySample(activity.start_ns, activity.end_ns, ratio),)
 
-    def sample(self, busy: Sequence[BusySample], _milliwatts: int | None) -> GpuSample:
+    def sample(self, busy: Sequence[BusySample], _milliwatts: float | None) -> GpuSample:
         """What it says in this tick."""
         return GpuSample(
             device=self.device,

@@ -21,6 +21,7 @@ from gpumon.sources.nvml_fields import (
     TemperatureField,
 )
 from gpumon.sources.nvml_links import LinkRates
+from gpumon.sources.nvml_power import MOST_MILLIWATTS
 
 _HERTZ_PER_MEGAHERTZ: Final = 1_000_000
 _TEMPERATURE_OF_THE_CORE, _CLOCK_SM, _CLOCK_MEMORY = 0, 1, 2
@@ -28,7 +29,6 @@ _ECC_CORRECTED, _ECC_UNCORRECTED, _ECC_VOLATILE = 0, 1, 0
 
 _HOTTEST_CELSIUS: Final = 254
 _FASTEST_MEGAHERTZ: Final = 100_000
-MOST_MILLIWATTS: Final = 100_000_000
 """No board draws as much, and none may."""
 _SLOWEST_P_STATE, _UNKNOWN_P_STATE = 15, 32
 _FASTEST_FAN_PERCENT: Final = 200

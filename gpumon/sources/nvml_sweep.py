@@ -20,8 +20,10 @@ from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_clock import Entry
 from gpumon.sources.nvml_codes import INSUFFICIENT_SIZE, SUCCESS
 
-_UTILIZATION: Final = repeat(ctypes.c_int.from_param(1))
-"""NVML_GPU_UTILIZATION_SAMPLES, for as many GPUs as there are."""
+POWER_SAMPLES: Final = 0
+UTILIZATION_SAMPLES: Final = 1
+"""Kinds of samples, as ``nvmlSamplingType_t`` numbers them."""
+
 _ENTRY_BYTES: Final = 16
 _ENTRY_FORMATS: Final = {
     0: Struct("<Qd"),
@@ -62,16 +64,19 @@ class PowerSweep:
 
 
 class RingSweep:
-    """The driver's rings of utilisation samples, of several GPUs, one call each.
+    """The driver's rings of samples of one kind, of several GPUs, one call each.
 
     Attributes:
         codes: What each GPU answered last. 6 NOT_FOUND (nothing new) is normal.
         counts: How many entries each brought.
     """
 
-    def __init__(self, library: NvmlLibrary, handles: Sequence[int]) -> None:
+    def __init__(
+        self, library: NvmlLibrary, handles: Sequence[int], kind: int = UTILIZATION_SAMPLES
+    ) -> None:
         number = len(handles)
         self._handles = _pointers(handles)
+        self._kind = repeat(ctypes.c_int.from_param(kind))
         self._kinds_in_c = (ctypes.c_int * number)()
         self._kinds = memoryview(self._kinds_in_c).cast("B").cast("i")
         self._known_kinds: list[int] = []
@@ -95,7 +100,7 @@ class RingSweep:
         self._words = self._bytes.cast("Q")
         self._columns = (
             self._handles,
-            _UTILIZATION,
+            self._kind,
             self._positions,
             _places_in(self._kinds_in_c, ctypes.sizeof(ctypes.c_int)),
             _places_in(self._rooms_in_c, ctypes.sizeof(ctypes.c_uint)),

@@ -6,7 +6,8 @@
 
 #include "entry.h"
 
-#define MAX_SETS 64
+/* A driver that died never frees its sets, and many die in one test process. */
+#define MAX_SETS 4096
 /* Nobody wakes a wait for a GPU that is lost; and looking often would show in a CPU's load. */
 #define MOST_NAP_NS 500000000ULL
 

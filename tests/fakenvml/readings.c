@@ -65,12 +65,24 @@ EXPORT int nvmlDeviceGetUtilizationRates(fake_handle handle, unsigned out[2])
     return NVML_SUCCESS;
 }
 
+/* A board without a power meter, or one that this user may not read, has no samples of it, either. */
+static int power_meter_error(const struct fake_gpu *gpu)
+{
+    const struct fake_function *meter = &fake->functions[FAKE_ID_nvmlDeviceGetPowerUsage];
+    int error = meter->error ? meter->error : meter->gpu_error[fake_slot_of(gpu)];
+
+    return error == NVML_NOT_SUPPORTED || error == NVML_NO_PERMISSION ? error : NVML_SUCCESS;
+}
+
 EXPORT int nvmlDeviceGetSamples(fake_handle handle, int kind, unsigned long long last_seen_us, int *value_type,
                                 unsigned *count, struct fake_entry *out)
 {
     uint32_t room = out ? *count : FAKE_MAX_RING, found;
     ENTER_WHOLE_GPU(nvmlDeviceGetSamples);
     if (kind == POWER_SAMPLES) {
+        int refused = power_meter_error(gpu);
+        if (refused)
+            return refused;
         *value_type = 1;
         found = fake_power_since(gpu, last_seen_us, out, room);
     } else if (kind == UTILISATION_SAMPLES && !gpu->mig_enabled) {

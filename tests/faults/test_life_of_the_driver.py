@@ -100,7 +100,7 @@ class TestADriverThatIsReloadedInMidRun:
 
         story.tick(10)
 
-        assert story.fake.calls(DRAIN) == 10
+        assert story.fake.calls(DRAIN) == 2 * 10  # utilisation and power of the other
         assert "the GPU is lost" in (story.message or "")
         story.fake.fail("nvmlDeviceGetHandleByUUID", 0)
         story.fake.find(SECOND)
