@@ -145,7 +145,8 @@ class GpuSample(NamedTuple):
             first, disjoint. Empty: the time was not observed.
         utilization_ratio: The latest utilisation, 0 to 1.
         memory_used_bytes: Device memory in use, in bytes.
-        power_watts: Board power draw, in watts.
+        power_watts: Board power draw, in watts: the mean since the tick
+            before, where the driver keeps samples of it.
         temperature_celsius: Core temperature.
         sm_clock_hertz: Clock of the streaming multiprocessors.
         energy_joules: Energy in joules since the driver was loaded; it goes
