@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import keras
@@ -102,6 +103,26 @@ def small_model(*layers: Any, **compiled: Any) -> Any:
         [keras.layers.Input((FEATURES,)), *layers, keras.layers.Dense(4), keras.layers.Dense(1)]
     )
     model.compile(optimizer="adam", loss="mse", **compiled)
+    return model
+
+
+class Notes:
+    """Spans of time, kept in memory."""
+
+    def __init__(self) -> None:
+        self.spans_ns: list[tuple[int, int]] = []
+
+    def note(self, start_ns: int, end_ns: int) -> None:
+        self.spans_ns.append((start_ns, end_ns))
+
+
+def measured_model(notes: Notes, *layers: Any) -> Any:
+    """The small model, whose steps note from inside when they ran."""
+    measured = import_module(f"trainer_hooks.examples.measured_{keras.backend.backend()}")
+    keras.utils.set_random_seed(1)
+    parts = [keras.Input((FEATURES,)), *layers, keras.layers.Dense(4), keras.layers.Dense(1)]
+    model = measured.MeasuredModel(parts, notes)
+    model.compile("adam", "mse")
     return model
 
 

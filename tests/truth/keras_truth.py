@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 
-from tests.keras.builders_keras import BATCH, FEATURES, Edges, phase_ns
+from tests.keras.builders_keras import BATCH, FEATURES, Edges, Notes, measured_model, phase_ns
 from tests.truth.numbered_batches import Batches, NumberedCompute, Span, source_of
 from trainer_hooks.examples import slow_causes as slow
 
@@ -90,16 +88,6 @@ def _delay_ns() -> int:
     return delay_ns
 
 
-class Notes:
-    """Busy spans, kept in memory."""
-
-    def __init__(self) -> None:
-        self.spans_ns: list[Span] = []
-
-    def note(self, start_ns: int, end_ns: int) -> None:
-        self.spans_ns.append((start_ns, end_ns))
-
-
 class TimedCheckpoint(slow.SlowCheckpoint):
     """Notes the writing as well as the sleep."""
 
@@ -107,23 +95,6 @@ class TimedCheckpoint(slow.SlowCheckpoint):
         began_ns = time.monotonic_ns()
         super().on_epoch_end(epoch, logs)
         self._sleeps.note("written", began_ns, time.monotonic_ns())
-
-
-def measured_model(notes: Any, compute: NumberedCompute, *layers: Any) -> Any:
-    """A model whose steps take as long as ``compute``, and note when."""
-    backend = keras.backend.backend()
-    measured = import_module(f"trainer_hooks.examples.measured_{backend}")
-    keras.utils.set_random_seed(1)
-    parts = [
-        keras.Input((FEATURES,)),
-        *layers,
-        compute,
-        keras.layers.Dense(4),
-        keras.layers.Dense(1),
-    ]
-    model = measured.MeasuredModel(parts, notes)
-    model.compile("adam", "mse")
-    return model
 
 
 class Fit(NamedTuple):
@@ -157,7 +128,7 @@ def train(fit: Fit, folder: Path, *more: Any) -> Outcome:
     notes, sleeps, edges = Notes(), slow.Sleeps(), TruthfulEdges()
     trace, compute = slow.SlowToTrace(sleeps), NumberedCompute(fit.compute_s)
     compiles = fit.cause == slow.COMPILE
-    model = measured_model(notes, compute, *([trace] if compiles else []))
+    model = measured_model(notes, *([trace] if compiles else []), compute)
     batches = Batches(fit.slow_s if fit.cause == slow.INPUT else 0.0)
     validation = _rows_and_sums(5) if fit.cause == slow.VALIDATION else None
     # Its twin compiles what a training needs besides its own step, such as the sums of an epoch.
@@ -165,15 +136,16 @@ def train(fit: Fit, folder: Path, *more: Any) -> Outcome:
     notes.spans_ns.clear()
     compute.taken.clear()
     arm = [trace.armed_by(fit.slow_s)] if compiles else []
-    model.fit(
-        source_of(fit.source, batches, fit.steps),
-        epochs=fit.epochs,
-        steps_per_epoch=fit.steps,
-        validation_data=validation,
-        validation_batch_size=BATCH,
-        verbose=0,
-        callbacks=[*more, PhaseTagger(), edges, *arm, *_callbacks(fit, sleeps, folder)],
-    )
+    with batches.noting_loads():
+        model.fit(
+            source_of(fit.source, batches, fit.steps),
+            epochs=fit.epochs,
+            steps_per_epoch=fit.steps,
+            validation_data=validation,
+            validation_batch_size=BATCH,
+            verbose=0,
+            callbacks=[*more, PhaseTagger(), edges, *arm, *_callbacks(fit, sleeps, folder)],
+        )
     return _outcome(fit, sleeps, edges, batches, Steps(notes, compute, edges))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -46,6 +47,8 @@ class Batches:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.made: list[Made | None] = []
+        self.loads_ns: list[Span] = []
+        """Calls of the framework's own loader, where it is Python's: what it adds to a batch."""
         self._rng = np.random.default_rng(7)
         self._lock = threading.Lock()
 
@@ -70,14 +73,15 @@ class Batches:
         """How long the training truly waited for its input.
 
         A batch made on the training's own thread holds it up for all of that
-        time; one made on another, from the end of the step before.
+        time, and for as long as the framework's loader takes to hand it on;
+        one made on another, from the end of the step before.
         """
         here = threading.get_ident()
         made = [one for one in self.made if one is not None]
         own_ns = sum(
-            one.end_ns - one.start_ns
-            for one in made
-            if one.thread == here and edges.began_ns <= one.start_ns < edges.ended_ns
+            end_ns - start_ns
+            for start_ns, end_ns in (self._loaded(one) for one in made if one.thread == here)
+            if edges.began_ns <= start_ns < edges.ended_ns
         )
         free_ns = edges.began_ns
         others_ns = 0
@@ -89,6 +93,41 @@ class Batches:
                 others_ns += max(0, one.end_ns - max(free_ns, one.start_ns))
             free_ns = end_ns
         return (own_ns + others_ns) / 1e9
+
+    def _loaded(self, one: Made) -> Span:
+        """From asking the loader for it to having it; where nobody noted that: its making."""
+        made_ns = one.start_ns, one.end_ns
+        return next(
+            (load for load in self.loads_ns if load[0] <= made_ns[0] and made_ns[1] <= load[1]),
+            made_ns,
+        )
+
+    @contextlib.contextmanager
+    def noting_loads(self) -> Iterator[None]:
+        """Note meanwhile when torch's loader is asked, below Keras and its hooks.
+
+        Keras puts one around every data set; converting a batch takes it half
+        a millisecond, which is no part of a step.
+        """
+        if keras.backend.backend() != "torch":
+            yield
+            return
+        from torch.utils.data import dataloader
+
+        asked: Any = dataloader._BaseDataLoaderIter.__next__
+
+        def noted(loader: Any) -> Any:
+            began_ns = time.monotonic_ns()
+            try:
+                return asked(loader)
+            finally:
+                self.loads_ns.append((began_ns, time.monotonic_ns()))
+
+        dataloader._BaseDataLoaderIter.__next__ = noted
+        try:
+            yield
+        finally:
+            dataloader._BaseDataLoaderIter.__next__ = asked
 
 
 class Store(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
