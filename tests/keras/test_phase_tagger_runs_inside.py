@@ -43,12 +43,19 @@ def does(method: str, what: Any) -> Any:
     return one
 
 
-def waited_ns(source: Any, edges: Any, aside: Any) -> int:
-    """How long the training waited: TensorFlow fetches ahead while a callback is at work."""
+def waited_ns(source: Any, edges: Any, *busy: Any) -> int:
+    """How long the training waited: TensorFlow fetches ahead while others are at work.
+
+    Args:
+        source: Of the batches.
+        edges: Of the training.
+        busy: Who noted when a callback, or a step, was at work.
+    """
     hidden_ns: int = sum(
         max(0, min(end, done) - max(start, began))
         for start, end in source.spans_ns
-        for began, done in aside.spans_ns
+        for one in busy
+        for began, done in one.spans_ns
     )
     spent_ns: int = source.spent_ns(edges)
     return spent_ns - hidden_ns
@@ -82,15 +89,15 @@ class TestAFitInsideAFit:
             b.fit(inner, b.SlowBatches(0.0), tagger, steps=4, epochs=1)
             time.sleep(max(0.0, ASIDE_S - (time.monotonic() - began_s)))
 
-        aside, edges = does("on_epoch_end", train_another), b.Edges()
+        aside, edges, steps = does("on_epoch_end", train_another), b.Edges(), b.Notes()
 
-        b.fit(b.small_model(), source, tagger, edges, aside, steps=STEPS, epochs=EPOCHS)
+        b.fit(b.measured_model(steps), source, tagger, edges, aside, steps=STEPS, epochs=EPOCHS)
 
         assert aside.times == EPOCHS
         assert int(inner.optimizer.iterations) == 4 * EPOCHS
         assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
         assert b.phase_ns()["input_wait"] == pytest.approx(
-            waited_ns(source, edges, aside), rel=0.1, abs=EPOCHS * STEPS * MS
+            waited_ns(source, edges, aside, steps), rel=0.1, abs=EPOCHS * STEPS * MS
         )
         assert b.phase_ns()["callbacks"] >= EPOCHS * ASIDE_S * 1e9
 
@@ -100,14 +107,14 @@ class TestAFitInsideAFit:
         aside = does(
             "on_epoch_end", lambda _: other.evaluate(rows, sums, verbose=0, callbacks=[tagger])
         )
-        edges = b.Edges()
+        edges, steps = b.Edges(), b.Notes()
 
-        b.fit(b.small_model(), source, tagger, edges, aside, steps=STEPS, epochs=EPOCHS)
+        b.fit(b.measured_model(steps), source, tagger, edges, aside, steps=STEPS, epochs=EPOCHS)
 
         assert aside.times == EPOCHS
         assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
         assert b.phase_ns()["input_wait"] == pytest.approx(
-            waited_ns(source, edges, aside), rel=0.1, abs=EPOCHS * STEPS * MS
+            waited_ns(source, edges, aside, steps), rel=0.1, abs=EPOCHS * STEPS * MS
         )
 
     def test_that_raised_lets_the_next_one_be_tagged(self, backend: str) -> None:
