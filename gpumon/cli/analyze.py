@@ -55,11 +55,12 @@ class AnalyzeCommand:
         )
         parser.add_argument(
             "--column",
-            metavar="NAME=N",
+            metavar="NAME=COLUMN",
             action="append",
             type=column_argument,
             default=[],
-            help="column N, counted from 1, is NAME, such as utilization.gpu=2 (repeatable)",
+            help="COLUMN, counted from 1 or as the log calls it, is NAME, such as "
+            "utilization.gpu=2 (repeatable)",
         )
         parser.add_argument(
             "--period",
@@ -104,14 +105,18 @@ def analyse_file(path: str, options: LogOptions) -> Report:
         return analysis.report(text.name, reader.facts())
 
 
-def column_argument(text: str) -> tuple[str, int]:
-    """``NAME=N`` as a name and a position from 0. ``argparse`` prints the sentence, exit 2."""
-    name, sign, number = text.rpartition("=")
-    if not sign or not name or not (number.isascii() and number.isdigit()) or int(number) < 1:
+def column_argument(text: str) -> tuple[str, int | str]:
+    """``NAME=COLUMN`` as a name and a position from 0, or what the log calls it.
+
+    ``argparse`` prints the sentence, exit 2.
+    """
+    name, sign, column = text.partition("=")
+    if not sign or not name or not column or (column.isascii() and column.strip("0") == ""):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not NAME=N with a column counted from 1, such as utilization.gpu=2"
+            f"{text!r} is not NAME=COLUMN with a column counted from 1, or its heading, such as "
+            "utilization.gpu=2"
         )
-    return name, int(number) - 1
+    return name, int(column) - 1 if column.isascii() and column.isdigit() else column
 
 
 def log_period_argument(text: str) -> float:

@@ -50,7 +50,7 @@ class LogAnalysis:
         """
         tracks = self._tracks
         zero_ns = 0
-        for gpu, stamp_ns, busy_ratio in samples:
+        for gpu, stamp_ns, busy_ratio, _ in samples:
             if self._zero_ns is None:
                 self._zero_ns = zero_ns = stamp_ns - _HEAD_ROOM_NS
             while gpu >= len(tracks):

@@ -29,7 +29,7 @@ _TICK_SHARE: Final = 0.25
 
 
 def guess_layout(
-    rows: Sequence[Sequence[str]], chosen: Mapping[str, int], source: str
+    rows: Sequence[Sequence[str]], chosen: Mapping[str, int | str], source: str
 ) -> tuple[ColumnLayout, str]:
     """The layout of a log without a header, and a sentence that says what was guessed.
 

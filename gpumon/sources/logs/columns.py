@@ -103,7 +103,7 @@ def looks_like_header(cells: Sequence[str]) -> bool:
     )
 
 
-def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int]) -> ColumnLayout | None:
+def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> ColumnLayout | None:
     """The layout a header announces; ``None`` if it has no utilisation column.
 
     Args:
@@ -128,7 +128,7 @@ def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int]) -> ColumnL
     )
 
 
-def contradicted_headings(cells: Sequence[str], chosen: Mapping[str, int]) -> list[str]:
+def contradicted_headings(cells: Sequence[str], chosen: Mapping[str, int | str]) -> list[str]:
     """A sentence for each column that the user names otherwise than the header does.
 
     >>> contradicted_headings(["time", "index"], {"utilization.gpu": 1})
@@ -145,7 +145,7 @@ def contradicted_headings(cells: Sequence[str], chosen: Mapping[str, int]) -> li
     ]
 
 
-def chosen_columns(chosen: Mapping[str, int], width: int) -> dict[Column, int]:
+def chosen_columns(chosen: Mapping[str, int | str], width: int) -> dict[Column, int]:
     """The columns the user named, as positions from 0.
 
     Raises:
@@ -157,7 +157,9 @@ def chosen_columns(chosen: Mapping[str, int], width: int) -> dict[Column, int]:
         if column is None:
             known = ", ".join(column.value for column in Column)
             raise UsageError(f"--column {name}: not a column gpumon uses; it uses {known}")
-        if not 0 <= position < width:
+        if isinstance(position, str) or not 0 <= position < width:
+            if isinstance(position, str):
+                raise UsageError(f"--column {name}={position}: is no column, counted from 1")
             raise UsageError(
                 f"--column {name}={position + 1}: the log has {width} columns, counted from 1"
             )

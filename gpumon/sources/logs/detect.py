@@ -2,54 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.formats import formats
+from gpumon.sources.logs.log_format import line_like
 from gpumon.sources.logs.log_sample import LogOptions, LogReader
-from gpumon.sources.logs.nvidia_smi_csv import NvidiaSmiCsvLog
 
-_LOOKED_AT_LINES: Final = 64
-_CSV_ADVICE: Final = (
-    "this version reads CSV: log again with "
-    "`nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
+LOOKED_AT_LINES: Final = 64
+"""Lines of a log that a format is known by."""
+_NOT_READ: Final = {
+    "the XML of nvidia-smi -q -x": line_like(r"<nvidia_smi_log\b"),
+}
+"""Known by sight, so that the sentence can say what it is and what to log instead."""
+_ADVICE: Final = (
+    "log with `nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1` instead"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LogFormat:
-    """A format gpumon knows by sight.
-
-    Attributes:
-        title: What to call it.
-        mark: What one of its first lines looks like.
-        reader: Who reads it; ``None``: nobody yet.
-    """
-
-    title: str
-    mark: re.Pattern[str]
-    reader: Callable[..., LogReader] | None = None
-
-    def marked_line(self, head: Sequence[str]) -> int | None:
-        """Number, from 1, of the first line that gives the format away."""
-        for number, line in enumerate(head, start=1):
-            if self.mark.search(line):
-                return number
-        return None
-
-
-FORMATS: Final = (
-    LogFormat("the plain table of nvidia-smi", re.compile(r"^\|\s*NVIDIA-SMI \d")),
-    LogFormat("the output of nvidia-smi pmon", re.compile(r"^#\s*gpu\s+pid\b")),
-    LogFormat("the output of nvidia-smi dmon", re.compile(r"^#\s*(Date\s+Time\s+)?gpu\s+\w")),
-    LogFormat("the output of dcgmi dmon", re.compile(r"^#\s*Entity\b")),
-    LogFormat("the XML of nvidia-smi -q -x", re.compile(r"<nvidia_smi_log\b")),
-    LogFormat("CSV", re.compile(r""), NvidiaSmiCsvLog),
-)
-"""Tried in this order. A new format is one file in this folder and one entry before CSV."""
 
 
 def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogReader:
@@ -61,17 +31,16 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogRe
         options: What the user said about it.
 
     Raises:
-        UnreadableLogError: A format that is known and cannot be read yet.
+        UnreadableLogError: A format that is known and not read.
     """
-    head = list(islice(lines, _LOOKED_AT_LINES))
-    for known in FORMATS:
-        number = known.marked_line(head)
-        if number is None:
-            continue
-        if known.reader is not None:
-            return known.reader(chain(head, lines), name=name, options=options)
-        raise UnreadableLogError(
-            f"{name}: line {number}: this is {known.title}, "
-            f"which gpumon cannot read yet; {_CSV_ADVICE}"
-        )
-    raise UnreadableLogError(f"{name}: has no lines")
+    head = list(islice(lines, LOOKED_AT_LINES))
+    if not head:
+        raise UnreadableLogError(f"{name}: has no lines")
+    for title, mark in _NOT_READ.items():
+        number = mark(head)
+        if number is not None:
+            raise UnreadableLogError(
+                f"{name}: line {number}: this is {title}, which gpumon does not read; {_ADVICE}"
+            )
+    known = next(known for known in formats() if known.mark(head) is not None)
+    return known.reader(chain(head, lines), name=name, options=options)

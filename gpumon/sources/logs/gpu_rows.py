@@ -8,10 +8,9 @@ from itertools import pairwise
 from typing import Final, Protocol
 
 from gpumon.sources.logs.columns import Column, ColumnLayout
+from gpumon.sources.logs.gpu_table import MAX_GPUS
 from gpumon.sources.logs.log_sample import LoggedGpu
 
-MAX_GPUS: Final = 1_024
-"""More different names than that are no GPUs: the column is something else."""
 _MAX_ROWS_PER_TICK: Final = 16
 _TICK_SHARE: Final = 0.25
 """Rows of one tick lie within this share of the time between two ticks."""

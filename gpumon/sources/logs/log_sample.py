@@ -18,20 +18,35 @@ class LogSample(NamedTuple):
             the order of the file: the clock may run back.
         busy_ratio: 0 to 1; ``None`` where the row gives no answer that a
             device can have meant. The time before it was then not observed.
+        memory_used_bytes: Memory of the GPU that was in use; ``None`` where
+            the row does not say.
     """
 
     gpu: int
     stamp_ns: int
     busy_ratio: float | None
+    memory_used_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedGpu:
-    """A GPU as a log knows it; ``None`` where the log does not say."""
+    """A GPU as a log knows it; ``None`` where the log does not say.
+
+    Attributes:
+        index: NVML's index; for a MIG instance that of the GPU it is a part of.
+        uuid: Of the GPU, or of the MIG instance.
+        name: The model's name.
+        memory_bytes: How much memory it has.
+        mig_index: Number of the MIG instance on its GPU; ``None``: a whole GPU.
+        mig_enabled: Whether it is a GPU that is cut into instances.
+    """
 
     index: int | None = None
     uuid: str | None = None
     name: str | None = None
+    memory_bytes: int | None = None
+    mig_index: int | None = None
+    mig_enabled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +54,12 @@ class LogOptions:
     """What the user says about a log that does not say it itself.
 
     Attributes:
-        columns: Column name, as nvidia-smi calls it, to position, from 0.
+        columns: Column name, as nvidia-smi calls it, to its position, from 0,
+            or to what the log itself calls it.
         period_ns: Time between two rows; ``None``: as the stamps say, or 1 s.
     """
 
-    columns: Mapping[str, int] = field(default_factory=dict)
+    columns: Mapping[str, int | str] = field(default_factory=dict)
     period_ns: int | None = None
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Final
 
-from gpumon.core.units import NS_PER_S, seconds
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.column_guess import guess_layout
 from gpumon.sources.logs.columns import (
@@ -18,7 +17,9 @@ from gpumon.sources.logs.columns import (
     looks_like_header,
 )
 from gpumon.sources.logs.gpu_rows import GpuRows, rows_of
+from gpumon.sources.logs.log_format import LogFormat, line_like
 from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
+from gpumon.sources.logs.row_clock import RowClock
 from gpumon.sources.logs.stamps import NO_CLOCK, StampParser, parser_for
 from gpumon.sources.logs.utilization_cells import (
     Refusal,
@@ -54,7 +55,7 @@ class NvidiaSmiCsvLog:
         self._notes: list[str] = []
         self._separator = ","
         self._stamps: StampParser | None = None
-        self._row_counts: list[int] = []
+        self._row_clock = RowClock(options.period_ns)
         self._usable_rows = 0
         self._announced: ColumnLayout | None = None
 
@@ -88,13 +89,9 @@ class NvidiaSmiCsvLog:
             clock=self._stamps.clock if self._stamps else NO_CLOCK,
             gpus=tuple(self._rows.gpus),
             skipped_lines=self._skipped.count,
-            period_ns=None if self._stamps else self._row_period_ns,
+            period_ns=None if self._stamps else self._row_clock.period_ns,
             notes=(*self._notes, *self._skipped.sentences()),
         )
-
-    @property
-    def _row_period_ns(self) -> int:
-        return self._options.period_ns or NS_PER_S
 
     def _sample(self, cells: Sequence[str], number: int) -> LogSample | None:
         ratio = self._cells.read(cells[self._utilization_at])
@@ -114,7 +111,7 @@ class NvidiaSmiCsvLog:
             self._refuse(Refusal.NOBODY, number, ratio)
             return None
         if stamp_ns is None:
-            stamp_ns = self._next_row_ns(gpu)
+            stamp_ns = self._row_clock.next_ns(gpu)
         if isinstance(ratio, Refusal):
             return LogSample(gpu, stamp_ns, None)
         self._usable_rows += 1
@@ -123,12 +120,6 @@ class NvidiaSmiCsvLog:
     def _refuse(self, reason: Refusal, number: int, ratio: float | Refusal) -> None:
         if not isinstance(ratio, Refusal):  # else the line is counted already
             self._skipped.add(reason, number)
-
-    def _next_row_ns(self, gpu: int) -> int:
-        while gpu >= len(self._row_counts):
-            self._row_counts.append(0)
-        self._row_counts[gpu] += 1
-        return self._row_counts[gpu] * self._row_period_ns
 
     def _odd_row(self, cells: Sequence[str], number: int) -> None:
         if not any(cell.strip() for cell in cells):
@@ -168,10 +159,7 @@ class NvidiaSmiCsvLog:
         self._stamps = self._parser_of(layout, body)
         self._rows: GpuRows = rows_of(layout, self._head_stamps(body))
         if self._stamps is None:
-            said = "--period" if self._options.period_ns else "assumed; --period changes it"
-            self._notes.append(
-                f"The log has no time stamps: {seconds(self._row_period_ns):g} s a row ({said})."
-            )
+            self._notes.append(self._row_clock.note)
 
     def _adopt(self, layout: ColumnLayout, *, is_percent: bool) -> None:
         self._width = layout.width
@@ -258,3 +246,8 @@ def _without_silent_columns(layout: ColumnLayout, body: Sequence[Sequence[str]])
 def _says_something(cell: str) -> bool:
     bare = cell.strip()
     return bool(bare) and not bare.startswith("[") and bare.upper() != "N/A"
+
+
+FORMAT: Final = LogFormat(
+    title="CSV", mark=line_like(""), reader=NvidiaSmiCsvLog, is_last_resort=True
+)
