@@ -34,3 +34,14 @@ def time_argument(text: str) -> float:
     if not math.isfinite(length_s) or length_s <= 0:
         raise argparse.ArgumentTypeError(f"must be longer than nothing, got {text}")
     return length_s
+
+
+def add_period_argument(parser: argparse.ArgumentParser) -> None:
+    """``--period``: how often a live source is read."""
+    parser.add_argument(
+        "--period",
+        metavar="SECONDS",
+        type=period_argument,
+        default=1.0,
+        help="time between two readings (default: %(default)s)",
+    )

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpumon.cli.arguments import period_argument, time_argument
+from gpumon.cli.arguments import add_period_argument, time_argument
 from gpumon.cli.main import installed_version
 from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
 from gpumon.cli.open_source import LIVE_SOURCE_HELP, check_source_word, replay_of
@@ -52,13 +52,7 @@ class RecordCommand:
         """Declare its options."""
         parser.add_argument("file", metavar="FILE", help="the recording to make")
         parser.add_argument("--source", metavar="SOURCE", default="nvml", help=LIVE_SOURCE_HELP)
-        parser.add_argument(
-            "--period",
-            metavar="SECONDS",
-            type=period_argument,
-            default=1.0,
-            help="time between two readings (default: %(default)s)",
-        )
+        add_period_argument(parser)
         parser.add_argument(
             "--for",
             metavar="TIME",

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from gpumon.cli.arguments import period_argument
+from gpumon.cli.arguments import add_period_argument
 from gpumon.cli.collector_log import CollectorLog
 from gpumon.cli.main import installed_version
 from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
@@ -56,13 +56,7 @@ class ServeCommand:
             default=DEFAULT_LISTEN,
             help="where to serve; beyond loopback only /metrics and health (default: %(default)s)",
         )
-        parser.add_argument(
-            "--period",
-            metavar="SECONDS",
-            type=period_argument,
-            default=1.0,
-            help="time between two readings (default: %(default)s)",
-        )
+        add_period_argument(parser)
         parser.add_argument(
             "--wait-for-source",
             action="store_true",

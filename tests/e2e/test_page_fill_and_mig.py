@@ -64,6 +64,7 @@ class TestAnUnderFilledGpu:
             page = visit(server)
 
             page.until("#sentence", "but power 180 of 700.W suggests that little of it works")
+            assert page.page.locator("#verdict").get_attribute("data-tone") == "warn"
 
     def test_gives_way_to_a_real_loss(self, visit: Any) -> None:
         with watching(starved_gpu(), healthy_gpu(fill=gpm_fill(0.24))) as server:

@@ -186,6 +186,7 @@ class TestADriverInTrouble:
         story.tick(12)
         called = tuple(name for name in story.fake.all_calls() if name in FUNCTIONS)
         end()
+        assert len(called) > 10, "few functions were called: little of the driver could fail"
         DriverInTrouble.open_story, DriverInTrouble.functions = staticmethod(open_story), called
 
         run_state_machine_as_test(

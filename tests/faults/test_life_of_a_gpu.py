@@ -20,7 +20,7 @@ from tests.fakenvml.control import (
     UNKNOWN,
     FakeNvml,
 )
-from tests.faults.two_busy_gpus import FIRST, SECOND, is_back_within, observed_s
+from tests.faults.two_busy_gpus import FIRST, SECOND, assert_back_within, observed_s
 
 INIT, DRAIN, RATES = "nvmlInitWithFlags", "nvmlDeviceGetSamples", "nvmlDeviceGetUtilizationRates"
 POWER = "nvmlDeviceGetPowerUsage"
@@ -37,7 +37,7 @@ class TestAGpuThatIsReset:
         story.fake.reset(FIRST)
         story.fake.find(FIRST)
 
-        is_back_within(story, 6)
+        assert_back_within(story, 6)
         assert observed_s(story, FIRST) >= before_s
         assert story.gpu(uuid).device.index == FIRST
         assert observed_s(story, SECOND) == pytest.approx(story.seconds_passed, abs=0.5)
@@ -78,7 +78,7 @@ class TestAGpuThatIsLost:
 
         story.fake.find(FIRST)
 
-        is_back_within(story, 6)
+        assert_back_within(story, 6)
 
     def test_with_an_unknown_error_does_not_blame_the_container(self, story: DriverStory) -> None:
         story.fake.lose(FIRST, UNKNOWN)
@@ -112,7 +112,7 @@ class TestAllGpusThatAreLost:
         assert "every GPU is lost" in (story.message or "")
         for slot in (FIRST, SECOND):
             story.fake.find(slot)
-        is_back_within(story, 6)
+        assert_back_within(story, 6)
 
     def test_with_a_code_of_no_meaning_are_looked_for_too(self, story: DriverStory) -> None:
         for slot in (FIRST, SECOND):
@@ -124,7 +124,7 @@ class TestAllGpusThatAreLost:
         assert story.fake.calls(INIT) >= 1
         for slot in (FIRST, SECOND):
             story.fake.find(slot)
-        is_back_within(story, 6)
+        assert_back_within(story, 6)
 
 
 class TestACallThatIsNotSupportedForAWhile:
@@ -138,7 +138,7 @@ class TestACallThatIsNotSupportedForAWhile:
         for function in functions:
             story.fake.fail(function, 0)
 
-        is_back_within(story, 7)
+        assert_back_within(story, 7)
         story.tick(60)
         story.fake.forget_calls()
         story.tick(5)
@@ -157,7 +157,7 @@ class TestACallThatIsNotSupportedForAWhile:
             assert observed_s(story, slot) == pytest.approx(story.seconds_passed, abs=1.5)
         assert story.fake.calls(DRAIN) < 4 * 12  # at each look at the slow fields, not at each tick
         story.fake.fail(DRAIN, 0)
-        is_back_within(story, 7)
+        assert_back_within(story, 7)
 
     def test_notices_a_lost_gpu_by_what_is_left(self, story: DriverStory) -> None:
         for function in (DRAIN, POWER):
@@ -201,7 +201,7 @@ class TestOneOfTwoGpus:
         story.fake.reorder([FIRST, SECOND])
         story.tick(6)
 
-        is_back_within(story, 2)
+        assert_back_within(story, 2)
 
     def test_counts_its_energy_on_where_it_was_reset_outside(self, story: DriverStory) -> None:
         story.fake.reorder([SECOND])
@@ -224,7 +224,7 @@ class TestOneOfTwoGpus:
 
         two_busy.find(FIRST)
 
-        is_back_within(story, 8)
+        assert_back_within(story, 8)
         story.close()
 
     def test_that_belongs_to_another_container_is_nobodys_trouble(self, two_busy: FakeNvml) -> None:

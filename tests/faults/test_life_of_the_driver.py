@@ -21,7 +21,7 @@ from tests.fakenvml.control import (
     VERSION_MISMATCH,
     FakeNvml,
 )
-from tests.faults.two_busy_gpus import FIRST, SECOND, is_back_within, observed_s
+from tests.faults.two_busy_gpus import FIRST, SECOND, assert_back_within, observed_s
 
 INIT, DRAIN, RATES = "nvmlInitWithFlags", "nvmlDeviceGetSamples", "nvmlDeviceGetUtilizationRates"
 POWER = "nvmlDeviceGetPowerUsage"
@@ -40,7 +40,7 @@ class TestADriverThatIsReplacedInMidRun:
         assert isinstance(story.trouble, RestartNeededError)
         assert "start gpumon again" in str(story.trouble)
         story.fake.fail(INIT, 0)
-        is_back_within(story, 6)
+        assert_back_within(story, 6)
 
 
 class TestADriverThatIsReloadedInMidRun:
@@ -54,7 +54,7 @@ class TestADriverThatIsReloadedInMidRun:
 
         story.fake.fail(INIT, 0)
 
-        is_back_within(story, 6)
+        assert_back_within(story, 6)
         # Not even of what its ring may still hold: that could be of any time.
         assert observed_s(story, FIRST) - before_s <= story.seconds_passed - 10 - 60
 
@@ -63,7 +63,7 @@ class TestADriverThatIsReloadedInMidRun:
     ) -> None:
         story.fake.reload_driver()
 
-        is_back_within(story, 3)
+        assert_back_within(story, 3)
 
     def test_is_not_asked_for_more_often_than_every_four_seconds(self, story: DriverStory) -> None:
         story.fake.reload_driver()
@@ -75,7 +75,7 @@ class TestADriverThatIsReloadedInMidRun:
 
         assert story.fake.calls(INIT) <= 150
         story.fake.fail(INIT, 0)
-        is_back_within(story, 6)
+        assert_back_within(story, 6)
 
     def test_may_come_back_without_one_of_its_gpus(self, story: DriverStory) -> None:
         story.fake.lose(SECOND)
@@ -89,7 +89,7 @@ class TestADriverThatIsReloadedInMidRun:
         assert "the GPU is lost" in (story.message or "")
         assert observed_s(story, FIRST) > 15
         story.fake.find(SECOND)
-        is_back_within(story, 12)
+        assert_back_within(story, 12)
 
     def test_is_asked_nothing_by_handles_of_before(self, story: DriverStory) -> None:
         story.fake.lose(SECOND)
@@ -104,7 +104,7 @@ class TestADriverThatIsReloadedInMidRun:
         assert "the GPU is lost" in (story.message or "")
         story.fake.fail("nvmlDeviceGetHandleByUUID", 0)
         story.fake.find(SECOND)
-        is_back_within(story, 8)
+        assert_back_within(story, 8)
 
     def test_may_lose_one_gpu_then_the_others_and_come_back_with_all(
         self, story: DriverStory
@@ -119,7 +119,7 @@ class TestADriverThatIsReloadedInMidRun:
         story.fake.reorder([FIRST, SECOND])
         story.fake.find(FIRST)
 
-        is_back_within(story, 20)
+        assert_back_within(story, 20)
 
 
 class TestAContainerThatLosesItsGpus:
@@ -134,7 +134,7 @@ class TestAContainerThatLosesItsGpus:
         assert "anew" in (story.message or "")
         story.fake.fail_everything(0)
         story.fake.fail(INIT, 0)
-        is_back_within(story, 6)
+        assert_back_within(story, 6)
 
 
 class TestAUserWhoMayNot:
@@ -160,7 +160,7 @@ class TestAUserWhoMayNot:
         for function in (DRAIN, RATES, POWER):
             story.fake.fail(function, 0, gpu=FIRST)
 
-        is_back_within(story, 7)
+        assert_back_within(story, 7)
         assert story.sample(story.fake.uuid(FIRST)).power_watts is not None
 
 
@@ -178,4 +178,4 @@ class TestADriverThatListsNoGpu:
 
         story.fake.reorder([FIRST, SECOND])
 
-        is_back_within(story, 6)
+        assert_back_within(story, 6)

@@ -14,7 +14,7 @@ def observed_s(story: DriverStory, slot: int) -> float:
     return story.observed_ns(story.fake.uuid(slot)) / NS_PER_S
 
 
-def is_back_within(story: DriverStory, seconds: int) -> None:
+def assert_back_within(story: DriverStory, seconds: int) -> None:
     """Both GPUs are observed again, and then all the time."""
     both = [story.fake.uuid(slot) for slot in (FIRST, SECOND)]
     assert story.ticks_until_read(both, most=seconds), story.message
