@@ -8,6 +8,7 @@ import io
 import sys
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final
@@ -15,6 +16,8 @@ from typing import BinaryIO, Final
 from gpumon.errors import UnreadableLogError
 
 STANDARD_INPUT: Final = "-"
+MAX_PIECE: Final = 1 << 16
+"""Characters of a line that come at once; the rest of a longer line comes in further pieces."""
 _HEAD_BYTES: Final = 4096
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _BOMS: Final = (
@@ -72,10 +75,15 @@ class LogText:
         return self._raw.tell() if self._closing and self._raw.seekable() else None
 
     def lines(self) -> Iterator[str]:
-        """Every line, its line end included: always one newline."""
+        """Every line, its line end included: always one newline.
+
+        A line of more than ``MAX_PIECE`` characters comes in pieces of that
+        many; only its last piece ends in a newline.
+        """
         number = 0
+        pieces = iter(partial(self._text.readline, MAX_PIECE), "")
         try:
-            for number, line in enumerate(self._text, start=1):  # noqa: B007  (named in the error)
+            for number, line in enumerate(pieces, start=1):  # noqa: B007  (named in the error)
                 yield line
         except (OSError, EOFError, zlib.error, UnicodeError) as error:
             raise self._damaged(error, number) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_text import LogText
+from gpumon.sources.logs.log_text import MAX_PIECE, LogText
 
 TEXT = "timestamp, utilization.gpu [%]\n2025/06/13 00:00:01.000, 45 %\n"
 LINES = TEXT.splitlines(keepends=True)
@@ -57,6 +58,46 @@ class TestTheSameLinesCome:
         data = TEXT.encode() + "Gerät\n".encode("latin-1")
 
         assert lines_of(file_with(tmp_path, data))[2] == "Ger\ufffdt\n"
+
+
+class _EndlessLine(io.RawIOBase):
+    """Digits without a line end, made up as they are read."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._left = size_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        given = min(len(buffer), self._left)
+        self._left -= given
+        buffer[:given] = b"7" * given
+        return given
+
+
+class TestALineWithoutAnEnd:
+    def test_comes_in_pieces_of_which_the_last_has_the_newline(self, tmp_path: Path) -> None:
+        line = "5" * (2 * MAX_PIECE) + "end\n"
+
+        pieces = lines_of(file_with(tmp_path, line.encode() + b"next\n"))
+
+        assert "".join(pieces[:-1]) == line
+        assert [piece.endswith("\n") for piece in pieces] == [False, False, True, True]
+        assert max(map(len, pieces)) == MAX_PIECE
+
+    def test_takes_the_memory_of_a_piece(self) -> None:
+        size_bytes = 16 << 20
+        with LogText("-", io.BufferedReader(_EndlessLine(size_bytes))) as text:
+            tracemalloc.start()
+            try:
+                read = sum(len(piece) for piece in text.lines())
+                _, peak_bytes = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+
+        assert read == size_bytes
+        assert peak_bytes < 1 << 20
 
 
 class TestOneSentenceComes:
