@@ -20,15 +20,13 @@ from gpumon.core.fill.texts import under_filled_advice
 from gpumon.core.imbalance_texts import imbalance_bound, imbalance_text
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import Advice, GpuReport, RunReport, judged
+from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.totals import GpuTotals
 from gpumon.core.units import seconds
 from gpumon.core.verdict import VerdictName
 
 _OUT_OF_USE: Final = (IdleCause.START_UP, IdleCause.NOT_IN_USE)
-MIN_SHARE: Final = 0.01
-"""A cause that costs less of a GPU's time than this is not worth a change."""
-MIN_START_UP_SHARE: Final = 0.10
-"""Start-up comes once: shorten it only where it is long beside the work."""
+_LIMITS: Final = DEFAULT_SETTINGS.advice
 
 Rule = Callable[[Sequence[GpuReport], Sequence[RunReport]], str]
 
@@ -107,7 +105,7 @@ def _is_worth_it(gpu: GpuReport, cause: IdleCause) -> bool:
     if gpu.verdict.name in (VerdictName.HEALTHY, VerdictName.NOT_IN_USE):
         return False
     lost_ns = gpu.totals.idle_ns.get(cause, 0)
-    least = MIN_START_UP_SHARE if cause is IdleCause.START_UP else MIN_SHARE
+    least = _LIMITS.min_start_up_share if cause is IdleCause.START_UP else _LIMITS.min_share
     return lost_ns > 0 and lost_ns >= least * _working_ns(gpu, cause)
 
 
@@ -140,7 +138,7 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
 
 def hides_much(totals: GpuTotals) -> bool:
     """Whether a training's wait for input behind a busy GPU is long enough to be spoken of."""
-    return totals.hidden_input_wait_ns > MIN_SHARE * totals.in_use_ns
+    return totals.hidden_input_wait_ns > _LIMITS.min_share * totals.in_use_ns
 
 
 def _main_loss(totals: GpuTotals) -> IdleCause:

@@ -17,12 +17,8 @@ TAG_THE_PHASES: Final = (
     "tag the phases under `gpumon serve`: callbacks=[PhaseTagger()] in Keras, Lightning or "
     'a Hugging Face Trainer, timed(loader) and phase("train_step") in a loop of your own'
 )
-MIN_CALLBACKS_SHARE: Final = 0.01
-"""Share of a run below which nobody need know which callbacks took it."""
 _MOST_CALLBACKS: Final = 3
-_MIN_CLASS_SHARE: Final = 0.05
-_MIN_REASON_SHARE: Final = 0.5
-"""Share of the input wait that one reason must explain before the advice follows it."""
+_LIMITS: Final = DEFAULT_SETTINGS.advice
 
 _TEXT_OF_REASON: Final = MappingProxyType(
     {
@@ -100,9 +96,9 @@ def slowest_callbacks(run: RunReport) -> str:
     spent_ns = sum(
         run.phase_ns.get(phase, 0) for phase in (TrainingPhase.CALLBACKS, TrainingPhase.CHECKPOINT)
     )
-    if spent_ns < MIN_CALLBACKS_SHARE * run.wall_ns:
+    if spent_ns < _LIMITS.min_callbacks_share * run.wall_ns:
         return ""
-    least_ns = max(1.0, _MIN_CLASS_SHARE * sum(run.callback_ns.values()))
+    least_ns = max(1.0, _LIMITS.min_class_share * sum(run.callback_ns.values()))
     slowest = sorted(run.callback_ns.items(), key=lambda item: -item[1])
     return listed(
         [f"{name} {in_seconds(ns)}" for name, ns in slowest if ns >= least_ns], most=_MOST_CALLBACKS
@@ -216,7 +212,7 @@ def _main_reason(gpus: Sequence[GpuReport]) -> InputWaitReason | None:
     waited_ns = sum(gpu.totals.starved_ns for gpu in gpus)
     for reason in InputWaitReason:
         explained_ns = sum(gpu.totals.input_wait_by_reason_ns.get(reason.value, 0) for gpu in gpus)
-        if waited_ns > 0 and explained_ns >= _MIN_REASON_SHARE * waited_ns:
+        if waited_ns > 0 and explained_ns >= _LIMITS.min_reason_share * waited_ns:
             return reason
     return None
 

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpumon.core.report import RunReport
+from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.shares import levelled_ratios
-
-LEVEL_WITHIN: Final = 0.02
-"""Skew below which GPUs count as level: a share cannot be set, nor busy time read, much finer."""
 
 _EVEN_IN_ONE_PROCESS: Final = frozenset({"keras/tensorflow", "keras/jax"})
 """Frameworks whose own way to train on several GPUs in one process splits batches evenly."""
@@ -51,7 +49,7 @@ class JobBalance:
     @property
     def is_level(self) -> bool:
         """Whether there is nothing to gain from other shares."""
-        return (self.skew_ratio or 0.0) < LEVEL_WITHIN
+        return (self.skew_ratio or 0.0) < DEFAULT_SETTINGS.advice.level_within
 
     @property
     def levelled_ratios(self) -> dict[str, float] | None:

@@ -1,12 +1,20 @@
-"""Every threshold of the detector, in one place, each with where it comes from."""
+"""Every threshold that decides what is said to a user, in one type, each with its origin."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from gpumon.core.thresholds.advice import AdviceSettings
+from gpumon.core.thresholds.fill import FillSettings
+from gpumon.core.thresholds.threshold import Unit, check_thresholds, threshold
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import UsageError
+
+__all__ = [
+    "DEFAULT_FILL_SETTINGS", "DEFAULT_SETTINGS", "GAP_BUCKETS_SECONDS", "MAX_INTERVALS",
+    "AdviceSettings", "DetectorSettings", "FillSettings",
+]  # fmt: skip
 
 GAP_BUCKETS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of ``gpumon_gpu_idle_gap_seconds``, in seconds."""
@@ -14,123 +22,125 @@ GAP_BUCKETS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 MAX_INTERVALS: Final = 1_000
 """Starved intervals kept for one GPU; then neighbours merge."""
 
+_ON_WORLDS: Final = "ours: found on generated worlds whose truth is known"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorSettings:
-    """Thresholds of the verdicts. Ratios 0 to 1, times in nanoseconds.
+    """All thresholds of verdicts, findings and advice. Shares 0 to 1, times in nanoseconds.
 
-    The values are those of the project's design, found on generated worlds
-    with known truth; ``docs/decisions`` says which are ours.
+    ``gpumon doctor --rules`` lists them with the rules that read them.
 
     Attributes:
-        active_above: A sample above it shows work: it is *active*.
-        burst_above: A sample above it is a burst; a run of samples at or
-            below it, between two bursts, is a pause.
-        low_below: A sample below it counts as idle in the pattern.
-        high_above: A sample above it counts as fully busy in the pattern.
-        min_pauses: Pauses that make a pattern.
-        min_low_share: Share of in-use samples below ``low_below`` that a
-            bursty pattern must exceed.
-        lost_share: Share of in-use time that is worth a verdict; also
-            "moderate".
-        high_share: The share from which on the loss is "high".
-        min_in_use_ns: Less in-use time than this is no use at all.
-        min_coverage: Share of in-use time that must be busy or have a known
-            cause before a cause is named.
-        idle_job_ends_after_ns: A job ends this long after its last active
-            sample where no process list says better.
-        idle_job_ends_after_samples: ... but never before this many samples:
-            at 60 s a sample, one idle sample is a pause and not an end.
-        flag_window_ns: In-use time over which ``starved_now`` looks back.
-        flag_on_share: Share of it at which the flag rises ...
-        flag_off_share: ... and below which it falls again.
+        fill: Those of "busy, but under-filled".
+        advice: Those of what is worth an advice.
     """
 
-    active_above: float = 0.05
-    burst_above: float = 0.35
-    low_below: float = 0.10
-    high_above: float = 0.90
-    min_pauses: int = 3
-    min_low_share: float = 0.05
-    lost_share: float = 0.05
-    high_share: float = 0.20
-    min_in_use_ns: int = 10 * NS_PER_S
-    min_coverage: float = 0.90
-    idle_job_ends_after_ns: int = 60 * NS_PER_S
-    idle_job_ends_after_samples: int = 3
-    flag_window_ns: int = 60 * NS_PER_S
-    flag_on_share: float = 0.05
-    flag_off_share: float = 0.03
+    active_above: float = threshold(
+        0.05,
+        Unit.SHARE,
+        "A sample above it shows work: it is active.",
+        origin=_ON_WORLDS,
+    )
+    burst_above: float = threshold(
+        0.35,
+        Unit.SHARE,
+        "A sample above it is a burst; a run of samples at or below it, between "
+        "two bursts, is a pause.",
+        origin=_ON_WORLDS,
+    )
+    low_below: float = threshold(
+        0.10,
+        Unit.SHARE,
+        "A sample below it counts as idle in the pattern.",
+        origin=_ON_WORLDS + "; SageMaker Debugger's rule of fluctuating use takes the same 10 %",
+    )
+    high_above: float = threshold(
+        0.90,
+        Unit.SHARE,
+        "A sample above it counts as fully busy in the pattern.",
+        origin=_ON_WORLDS,
+    )
+    mostly_high_share: float = threshold(
+        0.50,
+        Unit.SHARE,
+        "More of the in-use time than that, fully busy, and a single loss is no pattern.",
+        origin="ours: most of it",
+    )
+    min_pauses: int = threshold(
+        3,
+        Unit.COUNT,
+        "Pauses that make a pattern.",
+        origin=_ON_WORLDS + "; one checkpoint, or a break between two jobs, is no pattern",
+    )
+    min_low_share: float = threshold(
+        0.05,
+        Unit.SHARE,
+        "Share of in-use samples below low_below that a bursty pattern must exceed.",
+        origin=_ON_WORLDS,
+    )
+    lost_share: float = threshold(
+        0.05,
+        Unit.SHARE,
+        "Share of in-use time that is worth a verdict; also 'moderate'.",
+        origin="XProf calls a program moderately input-bound from 5 % of the step on",
+    )
+    high_share: float = threshold(
+        0.20,
+        Unit.SHARE,
+        "Share of in-use time from which on the loss is 'high'.",
+        origin="XProf calls a program highly input-bound from 20 % of the step on",
+    )
+    min_in_use_ns: int = threshold(
+        10 * NS_PER_S,
+        Unit.NANOSECONDS,
+        "Less in-use time than this is no use at all.",
+        origin=_ON_WORLDS,
+    )
+    min_coverage: float = threshold(
+        0.90,
+        Unit.SHARE,
+        "Share of in-use time that must be busy or have a known cause before a cause is named.",
+        origin="ours: what is not known may be due to any cause, so little of it may be left",
+    )
+    idle_job_ends_after_ns: int = threshold(
+        60 * NS_PER_S,
+        Unit.NANOSECONDS,
+        "A job ends this long after its last active sample where no process list says better.",
+        origin="ours: a pause of a minute may still be one, longer silence seldom is",
+    )
+    idle_job_ends_after_samples: int = threshold(
+        3,
+        Unit.COUNT,
+        "... but never before this many samples.",
+        origin="ours: at 60 s a sample, one idle sample is a pause and not an end",
+    )
+    flag_window_ns: int = threshold(
+        60 * NS_PER_S,
+        Unit.NANOSECONDS,
+        "In-use time over which 'starved now' looks back.",
+        origin="ours: a minute is soon enough to act, and long enough for a rhythm of seconds",
+    )
+    flag_on_share: float = threshold(
+        0.05,
+        Unit.SHARE,
+        "Share of it, starved or suspected, at which 'starved now' rises.",
+        origin="ours: the same as lost_share, and so XProf's",
+    )
+    flag_off_share: float = threshold(
+        0.03,
+        Unit.SHARE,
+        "Share below which 'starved now' falls again.",
+        origin="ours: far enough below flag_on_share that it does not flicker",
+    )
+    fill: FillSettings = field(default_factory=FillSettings)
+    advice: AdviceSettings = field(default_factory=AdviceSettings)
 
     def __post_init__(self) -> None:
-        ratios = (
-            "active_above", "burst_above", "low_below", "high_above", "min_low_share", "lost_share",
-            "high_share", "min_coverage", "flag_on_share", "flag_off_share",
-        )  # fmt: skip
-        for name in ratios:
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise UsageError(f"{name} must be within 0..1, got {getattr(self, name)!r}")
-        for name in ("min_in_use_ns", "idle_job_ends_after_ns", "flag_window_ns", "min_pauses"):
-            if getattr(self, name) <= 0:
-                raise UsageError(f"{name} must be positive, got {getattr(self, name)!r}")
+        check_thresholds(self)
         if self.active_above > self.burst_above:
             raise UsageError("active_above must not exceed burst_above")
 
 
 DEFAULT_SETTINGS: Final = DetectorSettings()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FillSettings:
-    """Thresholds of "busy, but under-filled". Ratios 0 to 1, times in nanoseconds.
-
-    All lean to silence: a GPU that is called under-filled wrongly costs its
-    user a day, one that is not called so costs nothing new.
-
-    Attributes:
-        busy_above: A stretch above it counts as busy all through. It is
-            ``DetectorSettings.high_above``: where the GPU also idled, the
-            verdicts have their say.
-        sm_active_below: Fewer multiprocessors than that at work, on average,
-            is little. NVIDIA's guide to DCGM's profiling metrics takes a
-            value below 0.5 for a likely sign of ineffective use, and 0.8 as
-            necessary for an effective one.
-        memory_bound_from: From this share of the memory's bandwidth on the
-            memory is the limit, and more multiprocessors would wait for it.
-            Ours: copying alone reaches about 0.8 in practice, so
-            that half is more than small kernels come to by chance.
-        power_below: Less of the power limit than that, at full clock, suggests
-            that little works. Ours: kernels that only move data draw half
-            of the limit or more on boards for training, a multiplication of
-            matrices nearly all of it. Not yet checked on hardware.
-        full_clock_from: Share of the highest clock that is a full clock.
-            Ours: boards step down by a few percent as they grow warm. Below,
-            a full board draws less in a greater part than it slows down
-            (voltage falls with the clock), so its draw proves nothing: an
-            H100 at 1755 of 1980 MHz is not judged by power, but has GPM.
-        min_busy_ns: Busy time that is looked at before anything is said.
-        held_share: From this share of the busy time on, clocks held down by
-            heat or power are the finding, and nothing is said of filling.
-    """
-
-    busy_above: float = 0.90
-    sm_active_below: float = 0.50
-    memory_bound_from: float = 0.50
-    power_below: float = 0.50
-    full_clock_from: float = 0.90
-    min_busy_ns: int = 60 * NS_PER_S
-    held_share: float = 0.50
-
-    def __post_init__(self) -> None:
-        ratios = (
-            "busy_above", "sm_active_below", "memory_bound_from", "power_below",
-            "full_clock_from", "held_share",
-        )  # fmt: skip
-        for name in ratios:
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise UsageError(f"{name} must be within 0..1, got {getattr(self, name)!r}")
-        if self.min_busy_ns <= 0:
-            raise UsageError(f"min_busy_ns must be positive, got {self.min_busy_ns!r}")
-
-
-DEFAULT_FILL_SETTINGS: Final = FillSettings()
+DEFAULT_FILL_SETTINGS: Final = DEFAULT_SETTINGS.fill

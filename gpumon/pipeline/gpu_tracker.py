@@ -41,7 +41,7 @@ class GpuTracker:
     def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
         self._settings = settings
         self.ledger = GpuLedger(settings)
-        self.fill = FillLedger()
+        self.fill = FillLedger(settings.fill)
         self.newest = first
         self.unlisted_since_ns: int | None = None
         self._answered_at_ns: int | None = None

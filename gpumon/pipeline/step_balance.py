@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from gpumon.core.ring_events import RingKind, RingReading
-from gpumon.core.units import NS_PER_S
+from gpumon.core.settings import DEFAULT_SETTINGS
 
-_LEAST_STEP_NS = NS_PER_S
-"""Less time in steps than that says nothing yet."""
+_LEAST_STEP_NS = DEFAULT_SETTINGS.advice.min_step_ns
 
 
 class StepBalance:

@@ -22,7 +22,6 @@ from gpumon.core.settings import DEFAULT_FILL_SETTINGS, FillSettings
 from gpumon.core.units import NS_PER_S
 
 _RECENT_SAMPLES: Final = 64
-_MIN_COVER: Final = 0.5
 _SHOW_EVERY_NS: Final = NS_PER_S
 _MOST_WAITING: Final = 32
 _NO_REASONS: Final[Mapping[str, int]] = MappingProxyType({})
@@ -161,7 +160,7 @@ class FillLedger:
         self._activity_until_ns = activity.end_ns
         busy_ratio = known_ratio(activity.graphics_ratio)
         if busy_ratio is None:
-            busy_ratio = _busy_ratio_within(activity, self._recent)
+            busy_ratio = _busy_ratio_within(activity, self._recent, self._settings.min_cover)
         active = known_ratio(activity.sm_active_ratio)
         if active is None or busy_ratio is None or busy_ratio <= self._settings.busy_above:
             return
@@ -215,7 +214,9 @@ def _part(value: float | None, whole: float | None) -> float | None:
     return known_ratio(value / whole)
 
 
-def _busy_ratio_within(activity: ActivitySample, samples: Iterable[BusySample]) -> float | None:
+def _busy_ratio_within(
+    activity: ActivitySample, samples: Iterable[BusySample], min_cover: float
+) -> float | None:
     """How busy the GPU was in a stretch, by its utilisation; ``None``: too little is known."""
     busy_ns = known_ns = 0.0
     for start_ns, end_ns, busy_ratio in samples:
@@ -223,5 +224,5 @@ def _busy_ratio_within(activity: ActivitySample, samples: Iterable[BusySample]) 
         if inside_ns > 0:
             busy_ns += busy_ratio * inside_ns
             known_ns += inside_ns
-    least_ns = _MIN_COVER * (activity.end_ns - activity.start_ns)
+    least_ns = min_cover * (activity.end_ns - activity.start_ns)
     return busy_ns / known_ns if known_ns and known_ns >= least_ns else None

@@ -11,11 +11,7 @@ from gpumon.core.fill.gpu_fill import Evidence, GpuFill, is_held_down, is_under_
 from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, RunReport
 from gpumon.core.settings import DEFAULT_FILL_SETTINGS
 
-_MIN_HELD: Final = 0.01
-"""Clocks held down for less of the busy time than that are not spoken of."""
 _BUSY: Final = in_percent(DEFAULT_FILL_SETTINGS.busy_above)
-_TENSORS_IN_USE: Final = 0.10
-"""From this share of the time on the tensor cores work: mixed precision is there already. Ours."""
 _BY_WHAT: Final = MappingProxyType(
     {
         "sw_power_cap": "its power limit",
@@ -92,7 +88,7 @@ def fill_figures(fill: GpuFill) -> str:
 def held_sentence(fill: GpuFill | None) -> str:
     """What held its clocks down, where that was more than a moment; else empty."""
     ratio = None if fill is None else fill.held_ratio
-    if fill is None or ratio is None or ratio < _MIN_HELD:
+    if fill is None or ratio is None or ratio < DEFAULT_FILL_SETTINGS.held_told_from:
         return ""
     by_time = sorted(fill.held_by_ns, key=lambda reason: -fill.held_by_ns[reason])
     words = list(dict.fromkeys(_BY_WHAT.get(reason, reason) for reason in by_time))
@@ -164,7 +160,8 @@ def _what_to_try(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     way = ways.pop() if len(ways) == 1 else _ANY_FEWER_KERNELS
     sentences = [f"{batch}; then fewer and larger kernels: {way}."]
     tensors = [gpu.fill.tensor_active.ratio for gpu in gpus if gpu.fill is not None]
-    if any(ratio is None or ratio < _TENSORS_IN_USE for ratio in tensors):
+    in_use_from = DEFAULT_FILL_SETTINGS.tensors_in_use_from
+    if any(ratio is None or ratio < in_use_from for ratio in tensors):
         sentences.append("Mixed precision puts the tensor cores to work.")
     sentences.append("What it gains shows in samples a second, not in utilisation.")
     return " ".join(sentences)
