@@ -8,10 +8,11 @@ from enum import Enum
 from typing import Final
 
 _NUMBER: Final = re.compile(
-    r"([-+]?(?:\d{1,9}(?:\.\d{0,17})?|nan|inf(?:inity)?))\s*(%?)", re.I | re.A
+    r"([-+]?(?:\d{1,9}(?:\.\d{0,17})?(?:e[-+]?\d{1,3})?|nan|inf(?:inity)?))\s*(%?)", re.I | re.A
 )
 _NO_ANSWER: Final = re.compile(r"\[.*\]|n/?a|none|null|-|err!?|not supported|", re.I)
 _MEMO_LIMIT: Final = 16_384
+_ROUNDING: Final = 1e-9
 
 
 class Refusal(str, Enum):
@@ -25,6 +26,13 @@ class Refusal(str, Enum):
     STAMP = "with a time that cannot be read"
     NOBODY = "of no GPU that can be told from the others"
     HEADER = "of a table without a utilisation column"
+    UNHEADED = "before a header that can be read and tells the columns"
+    CLOCK = "of a table that tells the time in another way than the first"
+    CUT_TABLE = "of a table that was cut off"
+    FOREIGN = "that are no part of such a log"
+    TOO_LONG = "too long to be a part of such a log"
+    DAMAGED_JSON = "of JSON that is cut short, damaged or no JSON at all"
+    FORM = "of another form than the rest"
 
 
 class UtilizationCells:
@@ -58,8 +66,18 @@ class UtilizationCells:
         if self._has_sign and not found[2]:
             # The last line of a killed logger: "19 %" may have become "1".
             return Refusal.CUT_SHORT
-        ratio = float(found[1]) / self._scale
-        return ratio if 0.0 <= ratio <= 1.0 else Refusal.IMPOSSIBLE
+        return possible_ratio(float(found[1]) / self._scale)
+
+
+def possible_ratio(ratio: float) -> float | Refusal:
+    """The ratio itself, or why no GPU can have it. What means have over 1 by rounding is cut off.
+
+    >>> possible_ratio(0.5), possible_ratio(1.0000000000000002)
+    (0.5, 1.0)
+    """
+    if 1.0 < ratio < 1.0 + _ROUNDING:
+        return 1.0
+    return ratio if 0.0 <= ratio <= 1.0 else Refusal.IMPOSSIBLE
 
 
 def are_ratios(cells: Sequence[str]) -> bool:

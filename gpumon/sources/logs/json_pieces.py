@@ -1,0 +1,155 @@
+"""JSON out of the pieces of a log: one document after another, however they are laid out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from json import JSONDecoder
+from typing import Any, Final
+
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, possible_ratio
+
+MAX_DOCUMENT: Final = 1 << 24
+"""Characters of one document; the largest real ones have some hundred thousand."""
+_BETWEEN: Final = " \t\r\n\f\ufeff,[]"
+"""What may lie between two documents. Brackets: somebody made them one list."""
+_FIRST_TRY: Final = 1 << 16
+_GROWTH: Final = 1.5
+
+Document = dict[str, Any]
+
+
+class JsonDocuments:
+    """The objects of a log, one after another: pretty-printed, one a line, or in one list.
+
+    An object that is not complete when another begins in a new line is left
+    out and counted: the logger was killed, and started again.
+
+    Args:
+        lines: The log, in lines or in pieces of lines.
+        name: What to call it in sentences.
+        skipped: Where to count what is no JSON.
+    """
+
+    def __init__(self, lines: Iterator[str], *, name: str, skipped: SkippedLines) -> None:
+        self._lines = lines
+        self._name = name
+        self._skipped = skipped
+        self._decode = JSONDecoder().raw_decode
+        self._pending: list[str] = []
+        self._forget()
+        self._began = 0
+
+    def __iter__(self) -> Iterator[tuple[int, Document]]:
+        """Each object with the number of the line it began in.
+
+        Raises:
+            UnreadableLogError: An object is larger than ``MAX_DOCUMENT``.
+        """
+        number, at_line_start = 0, True
+        for piece in self._lines:
+            number += at_line_start
+            if at_line_start and self._pending and piece[0] == "{":
+                yield from self._close()
+            at_line_start = piece.endswith("\n")
+            if not self._pending:
+                begun = piece.lstrip(_BETWEEN)
+                if not begun:
+                    continue
+                if begun[0] != "{":
+                    self._skipped.add(Refusal.DAMAGED_JSON, number)
+                    continue
+                piece, self._began = begun, number  # noqa: PLW2901  (what precedes it is nothing)
+            self._pending.append(piece)
+            self._size += len(piece)
+            self._depth += piece.count("{") - piece.count("}")
+            if (self._depth <= 0 or self._size >= _FIRST_TRY) and self._size >= self._next_try:
+                yield from self._open_objects()
+        yield from self._close()
+
+    def _close(self) -> Iterator[tuple[int, Document]]:
+        """Nothing more belongs to what is pending."""
+        self._next_try = 0
+        yield from self._open_objects()
+        if self._pending:
+            self._skipped.add(Refusal.DAMAGED_JSON, self._began)
+        self._forget()
+
+    def _open_objects(self) -> Iterator[tuple[int, Document]]:
+        """Every complete object of what is pending; what is left stays pending."""
+        text = "".join(self._pending)
+        while text.startswith("{"):
+            try:
+                value, end = self._decode(text)
+            except (ValueError, RecursionError):
+                self._keep(text)
+                return
+            yield self._began, value
+            self._began += text.count("\n", 0, end)
+            rest = text[end:]
+            text = rest.lstrip(_BETWEEN)
+            self._began += rest[: len(rest) - len(text)].count("\n")
+        if text:
+            self._skipped.add(Refusal.DAMAGED_JSON, self._began)
+        self._forget()
+
+    def _keep(self, text: str) -> None:
+        if len(text) > MAX_DOCUMENT:
+            raise UnreadableLogError(
+                f"{self._name}: line {self._began}: a JSON object that begins here has no end "
+                f"within {MAX_DOCUMENT >> 20} MiB"
+            )
+        self._pending = [text]
+        self._size = len(text)
+        # A brace within a string misleads the count: wait for more before the next attempt, so
+        # that all attempts together take no longer than a few times the last of them.
+        self._next_try = int(self._size * _GROWTH) if self._size >= _FIRST_TRY else self._size * 2
+        self._depth = text.count("{") - text.count("}")
+
+    def _forget(self) -> None:
+        self._pending.clear()
+        self._size = self._depth = self._next_try = 0
+
+
+def ratio_of(value: object, *, full: float) -> float | Refusal:
+    """A JSON value as a ratio, 0 to 1, or why it is none.
+
+    Args:
+        value: A number; ``null`` and ``NaN`` are no answer.
+        full: What stands for all of the time: 100 for percent.
+
+    >>> ratio_of(96, full=100), ratio_of(None, full=100).name
+    (0.96, 'NO_ANSWER')
+    """
+    if value is None:
+        return Refusal.NO_ANSWER
+    if isinstance(value, str):
+        if value.strip().lower() in {"", "nan", "n/a", "null", "none", "infinity"}:
+            return Refusal.NO_ANSWER
+        try:
+            value = float(value)
+        except ValueError:
+            return Refusal.NO_NUMBER
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return Refusal.NO_NUMBER
+    if math.isnan(value):
+        return Refusal.NO_ANSWER
+    return possible_ratio(value / full) if abs(value) < 1e9 else Refusal.IMPOSSIBLE
+
+
+def bytes_of(value: object, *, unit_bytes: float) -> int | None:
+    """A JSON value as bytes; ``None`` if it is no amount of memory.
+
+    >>> bytes_of(12_000, unit_bytes=1 << 20), bytes_of("N/A", unit_bytes=1)
+    (12582912000, None)
+    """
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    amount = value * unit_bytes
+    return round(amount) if 0 <= amount < 1e18 else None
