@@ -1,0 +1,181 @@
+"""``nvidia-smi dmon``: a row for each GPU and tick, with any ``-s`` and any ``-o``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.gpu_table import GpuTable
+from gpumon.sources.logs.log_format import LogFormat
+from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
+from gpumon.sources.logs.memory_cells import MemoryCells
+from gpumon.sources.logs.monitor_table import (
+    MonitorClock,
+    MonitorHeader,
+    header_mark,
+    header_of,
+    was_to_be_header,
+)
+from gpumon.sources.logs.same_stamps import spread_same_stamps
+from gpumon.sources.logs.stamps import NO_CLOCK
+from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
+
+_UNUSABLE: Final = -1
+_MOST_SIGNS: Final = 4_096
+"""More signs than a row of any ``-s`` has."""
+
+
+class NvidiaSmiDmonLog:
+    """One log of ``nvidia-smi dmon``, in blanks or commas.
+
+    ``sm`` is NVML's utilisation of the GPU, ``fb`` its memory in use. A
+    header may come at any time and move the columns.
+
+    Args:
+        lines: The log's text.
+        name: What to call it in sentences.
+        options: What the user said about it.
+    """
+
+    def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
+        self._lines = lines
+        self._name = name
+        self._options = options
+        self._skipped = SkippedLines()
+        self._cells = UtilizationCells(is_percent=True)
+        self._memory = MemoryCells()
+        self._table = GpuTable()
+        self._positions: dict[str, int] = {}
+        self._instances: dict[int, int] = {}
+        self._clock: MonitorClock | None = None
+        self._separator: str | None = None
+        self._width = _UNUSABLE
+        self._unusable = Refusal.UNHEADED
+        self._usable_rows = 0
+
+    def samples(self) -> Iterator[LogSample]:
+        """Every row with a GPU and a moment, in file order.
+
+        Raises:
+            UnreadableLogError: No row with a utilisation, or a stream that breaks off.
+        """
+        return spread_same_stamps(self._rows())
+
+    def facts(self) -> LogFacts:
+        """What is known so far; complete once ``samples`` is exhausted."""
+        clock = self._clock
+        return LogFacts(
+            clock=clock.clock if clock else NO_CLOCK,
+            gpus=tuple(self._table.gpus),
+            skipped_lines=self._skipped.count,
+            period_ns=clock.period_ns if clock else None,
+            notes=(*(clock.notes if clock else ()), *self._skipped.sentences()),
+        )
+
+    def _rows(self) -> Iterator[LogSample]:
+        number = 0
+        for number, line in enumerate(self._lines, start=1):
+            cells = line.split(self._separator) if len(line) < _MOST_SIGNS else ()
+            if len(cells) != self._width or "#" in cells[0]:
+                self._odd_line(line, number)
+                continue
+            sample = self._sample(cells, number)
+            if sample is not None:
+                yield sample
+        if not self._usable_rows:
+            reasons = " ".join(self._skipped.sentences())
+            raise UnreadableLogError(
+                f"{self._name}: no row with a utilisation in {number} lines; `nvidia-smi dmon` "
+                f"tells it in the column sm, with -s u. {reasons}"
+            )
+
+    def _sample(self, cells: Sequence[str], number: int) -> LogSample | None:
+        gpu = self._positions.get(cells[self._gpu_at]) if self._instance_at is None else None
+        if gpu is None:
+            gpu = self._position_of(cells)
+            if gpu is None:
+                self._skipped.add(Refusal.NOBODY, number)
+                return None
+        ratio = self._cells.read(cells[self._sm_at])
+        stamp_ns = self._stamp_ns(cells, gpu)
+        if isinstance(ratio, Refusal):
+            self._skipped.add(ratio, number)
+            return None if stamp_ns is None else LogSample(gpu, stamp_ns, None)
+        if stamp_ns is None:
+            self._skipped.add(Refusal.STAMP, number)
+            return None
+        self._usable_rows += 1
+        used = None if self._fb_at is None else self._memory.bytes_of(cells[self._fb_at])
+        return LogSample(gpu, stamp_ns, ratio, used)
+
+    def _stamp_ns(self, cells: Sequence[str], gpu: int) -> int | None:
+        if self._clock is None or self._counts_rows:
+            return self._clock.next_ns(gpu) if self._clock else None
+        return self._clock.stamp_ns(cells)
+
+    def _odd_line(self, line: str, number: int) -> None:
+        if len(line) >= _MOST_SIGNS:
+            self._skipped.add(Refusal.TOO_LONG, number)
+            return
+        bare = line.strip()
+        if bare.startswith("#"):
+            self._take_header(line)
+        elif bare:
+            is_row = bare[0].isdigit()
+            wrong = self._unusable if self._width == _UNUSABLE else Refusal.WIDTH
+            self._skipped.add(wrong if is_row else Refusal.FOREIGN, number)
+
+    def _take_header(self, line: str) -> None:
+        header = header_of(line)
+        if header is None:
+            if was_to_be_header(line):
+                self._width, self._unusable = _UNUSABLE, Refusal.UNHEADED
+            return
+        self._separator = header.separator
+        sm_at = header.at("sm")
+        if sm_at is None:
+            self._width, self._unusable = _UNUSABLE, Refusal.HEADER
+            return
+        if self._clock is None:
+            self._clock = MonitorClock(header, self._options.period_ns)
+        elif not self._clock.relayout(header):
+            self._width, self._unusable = _UNUSABLE, Refusal.CLOCK
+            return
+        self._counts_rows = self._clock.counts_rows
+        self._adopt(header, sm_at)
+
+    def _adopt(self, header: MonitorHeader, sm_at: int) -> None:
+        self._width = len(header.names)
+        self._gpu_at = header.at("gpu") or 0
+        self._sm_at = sm_at
+        self._fb_at = header.at("fb")
+        self._instance_at = header.at("gi")
+        self._compute_at = header.at("ci")
+
+    def _position_of(self, cells: Sequence[str]) -> int | None:
+        text = cells[self._gpu_at]
+        bare = text.strip()
+        if not bare.isdecimal() or len(bare) > 4:
+            return None
+        index = int(bare)
+        instance = None if self._instance_at is None else cells[self._instance_at].strip()
+        if instance is None or not instance.isdecimal():
+            position = self._table.position(index, LoggedGpu(index=index))
+            if position is not None and self._instance_at is None:
+                self._positions[text] = position
+            return position
+        compute = "" if self._compute_at is None else cells[self._compute_at].strip()
+        nth = self._instances.get(index, 0)
+        known = len(self._table.gpus)
+        position = self._table.position(
+            (index, instance, compute), LoggedGpu(index=index, mig_index=nth)
+        )
+        if len(self._table.gpus) > known:
+            self._instances[index] = nth + 1
+        return position
+
+
+FORMAT: Final = LogFormat(
+    title="nvidia-smi dmon", mark=header_mark(has_pid=False), reader=NvidiaSmiDmonLog
+)

@@ -1,0 +1,134 @@
+"""Specification by example: every sample tells one story, and each format has to hear it.
+
+The story: for 60 rows, GPU 0 works in bursts of four rows near 96 % and pauses for three at 0 %,
+while GPU 1 works at 97 % all along; both hold 12,000 MiB. A sample is called
+``<file of its format>--<variant>.<anything>``. Where it cannot tell the whole story, a file
+``<sample>.json`` beside it says what differs, in the words of ``Story``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from gpumon.cli.analyze import analyse_file
+from gpumon.core.verdict import VerdictName
+from gpumon.sources.logs.detect import LOOKED_AT_LINES, reader_for
+from gpumon.sources.logs.formats import formats
+from gpumon.sources.logs.log_format import LogFormat
+from gpumon.sources.logs.log_sample import LogOptions
+from gpumon.sources.logs.log_text import LogText
+
+FOLDER = Path(__file__).parent / "samples"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """What a sample has to say.
+
+    Attributes:
+        gpus: How many GPUs the report has.
+        rows: Rows of each GPU.
+        period_s: Time between two of them.
+        skipped: Lines that cannot be used.
+        memory_mib: Memory in use; ``None``: the format does not tell.
+        notes: A part of each note that must be there.
+        verdicts: Of the first GPUs.
+    """
+
+    gpus: int = 2
+    rows: int = 60
+    period_s: float = 1.0
+    skipped: int = 0
+    memory_mib: int | None = 12_000
+    notes: tuple[str, ...] = ()
+    verdicts: tuple[str, ...] = ("starvation_suspected", "healthy")
+
+
+def sidecar_of(sample: Path) -> Path:
+    return sample.with_name(f"{sample.name}.json")
+
+
+def samples_in(folder: Path) -> list[Path]:
+    """All samples: whatever is not the sidecar of another file."""
+    found = sorted(path for path in folder.iterdir() if path.is_file())
+    sidecars = {sidecar_of(path) for path in found}
+    return [path for path in found if path not in sidecars]
+
+
+def story_of(sample: Path) -> Story:
+    sidecar = sidecar_of(sample)
+    return Story(**json.loads(sidecar.read_text("utf-8"))) if sidecar.exists() else Story()
+
+
+def format_of(sample: Path) -> LogFormat:
+    module = import_module(f"gpumon.sources.logs.formats.{sample.name.split('--')[0]}")
+    found: LogFormat = module.FORMAT
+    return found
+
+
+SAMPLES = samples_in(FOLDER)
+
+
+@pytest.fixture(params=SAMPLES, ids=lambda path: path.name)
+def sample(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+class TestEverySample:
+    def test_is_known_as_its_format_and_as_no_other(self, sample: Path) -> None:
+        with LogText(str(sample)) as text:
+            head = list(islice(text.lines(), LOOKED_AT_LINES))
+
+        knowing = [one for one in formats() if not one.is_last_resort and one.mark(head)]
+
+        its_own = format_of(sample)
+        assert knowing == ([] if its_own.is_last_resort else [its_own])
+
+    def test_is_read_in_full(self, sample: Path) -> None:
+        story = story_of(sample)
+
+        report = analyse_file(str(sample), LogOptions())
+
+        assert report.skipped_lines == story.skipped
+        assert len(report.gpus) == story.gpus
+        for gpu in report.gpus[: len(story.verdicts)]:
+            observed_s = gpu.totals.observed_ns / 1e9
+            assert observed_s == pytest.approx(story.rows * story.period_s, rel=0.01)
+        for note in story.notes:
+            assert any(note in said for said in report.notes), report.notes
+
+    def test_is_judged_as_the_story_goes(self, sample: Path) -> None:
+        story = story_of(sample)
+
+        report = analyse_file(str(sample), LogOptions())
+
+        judged = [gpu.verdict.name for gpu in report.gpus]
+        expected = [VerdictName(name) for name in story.verdicts[: story.gpus]]
+        assert judged[: len(expected)] == expected
+
+    def test_tells_the_memory_in_use_where_its_format_has_it(self, sample: Path) -> None:
+        with LogText(str(sample)) as text:
+            reader = reader_for(text.lines(), name=text.name, options=LogOptions())
+            told = [one.memory_used_bytes for one in reader.samples() if one.busy_ratio is not None]
+
+        memory_mib = story_of(sample).memory_mib
+        if memory_mib is None:
+            assert set(told) == {None}
+        else:
+            assert None not in told
+            used_mib = [used / (1 << 20) for used in told if used is not None]
+            assert used_mib == pytest.approx([memory_mib] * len(told), rel=0.01)
+
+
+class TestTheRoomOfSamples:
+    def test_has_one_of_every_format(self) -> None:
+        shown = {format_of(path).title for path in SAMPLES}
+
+        assert {one.title for one in formats() if not one.is_last_resort} <= shown
