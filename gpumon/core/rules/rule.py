@@ -1,0 +1,42 @@
+"""What a rule is: one pure function, the thresholds it reads, and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class RuleKind(str, Enum):
+    """What becomes of a rule's word."""
+
+    VERDICT = "verdict"
+    """The one word on a GPU's time: the first of them that holds, in their order."""
+    FINDING = "finding"
+    """A fact beside the verdict, which it never changes."""
+    ADVICE = "advice"
+    """Whether something that is true is worth a word on what to change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One decision about what is said to a user.
+
+    Attributes:
+        id: Stable, in snake_case; of a verdict, its name in reports.
+        kind: What becomes of its word.
+        says: What is so where it holds, in a clause.
+        evidence: What it rests on, in a sentence.
+        thresholds: Names, as in ``thresholds_of``, of those that ``holds`` asks for.
+        measured_with: Names of those that its evidence was counted with before.
+        holds: The decision: pure, and the same for the same arguments. Of a
+            verdict it takes ``(GpuTotals, DetectorSettings)``.
+    """
+
+    id: str
+    kind: RuleKind
+    says: str
+    evidence: str
+    thresholds: tuple[str, ...]
+    measured_with: tuple[str, ...] = ()
+    holds: Callable[..., bool]

@@ -1,0 +1,149 @@
+"""The verdicts' rules, in the order in which they are tried: each may count on those before it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.core.phase import IdleCause
+from gpumon.core.rules.rule import Rule, RuleKind
+from gpumon.core.settings import DetectorSettings
+from gpumon.core.totals import GpuTotals
+
+_UNKNOWN, _NOT_IN_USE, _START_UP = IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP
+
+
+def is_not_in_use(totals: GpuTotals, settings: DetectorSettings) -> bool:
+    """Whether it worked for too short a time to say anything of it."""
+    return totals.in_use_ns < settings.min_in_use_ns
+
+
+def is_healthy(totals: GpuTotals, settings: DetectorSettings) -> bool:
+    """Whether it lost too little for a verdict, or once, unproved and in no pattern."""
+    in_use_ns = totals.in_use_ns
+    if (in_use_ns - totals.in_use_busy_ns) / in_use_ns < settings.lost_share:
+        return True
+    # One checkpoint, a break between two jobs.
+    return (
+        totals.gaps.count < settings.min_pauses
+        and is_mostly_high(totals, settings)
+        and proved_ns(totals) < settings.lost_share * in_use_ns
+    )
+
+
+def is_starved(totals: GpuTotals, settings: DetectorSettings) -> bool:
+    """Whether tags prove that it waited for input for a share worth a verdict."""
+    return (
+        totals.starved_ns >= settings.lost_share * totals.in_use_ns
+        and coverage_ratio(totals) >= settings.min_coverage
+    )
+
+
+def is_stalled(totals: GpuTotals, settings: DetectorSettings) -> bool:
+    """Whether tags prove a loss worth a verdict, of any cause: mostly others than input."""
+    return (
+        coverage_ratio(totals) >= settings.min_coverage
+        and proved_ns(totals) >= settings.lost_share * totals.in_use_ns
+    )
+
+
+def is_starvation_suspected(totals: GpuTotals, settings: DetectorSettings) -> bool:
+    """Whether pauses that nothing explains come often enough to be a pattern."""
+    return totals.suspected_ns > 0 and is_bursty(totals, settings)
+
+
+def is_partial(totals: GpuTotals, settings: DetectorSettings) -> bool:
+    """Always: what no rule before this one has a word for."""
+    return True
+
+
+# -- what totals amount to ---------------------------------------------------------
+
+
+def is_bursty(totals: GpuTotals, settings: DetectorSettings) -> bool:
+    """Whether bursts and pauses alternate: enough pauses, and low for enough of the time."""
+    return (
+        totals.gaps.count >= settings.min_pauses
+        and totals.low_ns > settings.min_low_share * totals.in_use_ns
+    )
+
+
+def is_mostly_high(totals: GpuTotals, settings: DetectorSettings) -> bool:
+    """Whether it was fully busy for most of its time in use."""
+    return totals.high_ns > settings.mostly_high_share * totals.in_use_ns
+
+
+def coverage_ratio(totals: GpuTotals) -> float:
+    """Share, 0 to 1, of in-use time that is busy or has a cause other than ``unknown``."""
+    unknown_ns, in_use_ns = totals.idle_ns.get(_UNKNOWN, 0), totals.in_use_ns
+    return 1.0 - unknown_ns / in_use_ns if unknown_ns < in_use_ns else 0.0
+
+
+def proved_ns(totals: GpuTotals) -> int:
+    """Idle time in use that a tag explains."""
+    total_ns = 0
+    for cause, ns in totals.idle_ns.items():
+        if cause is not _UNKNOWN and cause is not _NOT_IN_USE and cause is not _START_UP:
+            total_ns += ns
+    return total_ns
+
+
+VERDICT_RULES: Final = (
+    Rule(
+        id="not_in_use",
+        kind=RuleKind.VERDICT,
+        says="the GPU was not in use, or too briefly for a verdict",
+        evidence="Time from the first to the last active sample of each job, and on while a "
+        "tagged training waits.",
+        thresholds=("min_in_use_ns",),
+        measured_with=("active_above", "idle_job_ends_after_ns", "idle_job_ends_after_samples"),
+        holds=is_not_in_use,
+    ),
+    Rule(
+        id="healthy",
+        kind=RuleKind.VERDICT,
+        says="hardly any time in use is lost, or once and in no pattern",
+        evidence="Idle time in use; and where that is more: no tag proves it, there are too few "
+        "pauses for a pattern, and most samples are fully busy.",
+        thresholds=("lost_share", "min_pauses", "mostly_high_share"),
+        measured_with=("burst_above", "high_above"),
+        holds=is_healthy,
+    ),
+    Rule(
+        id="starved",
+        kind=RuleKind.VERDICT,
+        says="the GPU waits for input",
+        evidence="Idle time that a training's own tags prove to be waits for input, where nearly "
+        "all of its time is explained.",
+        thresholds=("min_coverage", "lost_share"),
+        holds=is_starved,
+    ),
+    Rule(
+        id="stalled",
+        kind=RuleKind.VERDICT,
+        says="the GPU waits mainly for something else, which is named",
+        evidence="Idle time that tags prove to be of any cause, where nearly all of its time is "
+        "explained and waits for input alone are not worth a verdict.",
+        thresholds=("min_coverage", "lost_share"),
+        holds=is_stalled,
+    ),
+    Rule(
+        id="starvation_suspected",
+        kind=RuleKind.VERDICT,
+        says="bursts and pauses alternate, as they do where batches come too late",
+        evidence="Pauses in utilisation that no tag explains, and the share of samples that are "
+        "nearly idle.",
+        thresholds=("min_pauses", "min_low_share"),
+        measured_with=("burst_above", "low_below"),
+        holds=is_starvation_suspected,
+    ),
+    Rule(
+        id="partial",
+        kind=RuleKind.VERDICT,
+        says="the GPU is busy in part, and utilisation alone cannot tell why",
+        evidence="Time in use is lost, and no rule before this one holds: a flat level, or pauses "
+        "too few for a pattern.",
+        thresholds=(),
+        holds=is_partial,
+    ),
+)
+"""In the order of ``VerdictName``."""
