@@ -60,7 +60,7 @@ class JsonDocuments:
                 if begun[0] != "{":
                     self._skipped.add(Refusal.DAMAGED_JSON, number)
                     continue
-                piece, self._began = begun, number  # noqa: PLW2901  (what precedes it is nothing)
+                piece, self._began = begun, number
             self._pending.append(piece)
             self._size += len(piece)
             self._depth += piece.count("{") - piece.count("}")

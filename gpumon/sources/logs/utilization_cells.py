@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final
 
 _NUMBER: Final = re.compile(
-    r"([-+]?(?:\d{1,9}(?:\.\d{0,17})?(?:e[-+]?\d{1,3})?|nan|inf(?:inity)?))\s*(%?)", re.I | re.A
+    r"([-+]?(?:\d{1,9}(?:\.\d{0,17})?|nan|inf(?:inity)?))\s*(%?)", re.I | re.A
 )
 _NO_ANSWER: Final = re.compile(r"\[.*\]|n/?a|none|null|-|err!?|not supported|", re.I)
 _MEMO_LIMIT: Final = 16_384
