@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpumon.core.sample import BusySample
+from gpumon.core.settings import DEFAULT_SETTINGS
 
 MOST_CELLS: Final = 2_000
 """Twice as many as a picture is wide: folding leaves half of them at worst."""
@@ -26,6 +27,8 @@ class Lane:
         cell_ns: Width of a cell.
         observed_ns: Of each cell, the time that samples cover.
         busy_ns: Of each cell, the busy time.
+        active_ns: Of each cell, the time that active samples cover. Where
+            there is none for long, the GPU was not in use.
     """
 
     start_ns: int = 0
@@ -33,6 +36,7 @@ class Lane:
     cell_ns: int = 1
     observed_ns: tuple[int, ...] = ()
     busy_ns: tuple[int, ...] = ()
+    active_ns: tuple[int, ...] = ()
 
 
 class BusyLane:
@@ -44,17 +48,25 @@ class BusyLane:
 
     Args:
         limit: Most cells kept, at least 2.
+        active_above: A sample busier than that is active, 0 to 1.
     """
 
-    __slots__ = ("_busy", "_end_ns", "_limit", "_observed", "_shift", "_start_ns")
+    __slots__ = (
+        "_active", "_active_above", "_busy", "_end_ns", "_limit", "_observed", "_shift",
+        "_start_ns",
+    )  # fmt: skip
 
-    def __init__(self, limit: int = MOST_CELLS) -> None:
+    def __init__(
+        self, limit: int = MOST_CELLS, active_above: float = DEFAULT_SETTINGS.active_above
+    ) -> None:
         self._limit = max(2, limit)
+        self._active_above = active_above
         self._shift = 0  # a cell is 2 ** shift ns wide
         self._start_ns = 0
         self._end_ns = -1
         self._observed = array("q")
         self._busy = array("q")
+        self._active = array("q")
 
     def extend(self, samples: Sequence[BusySample]) -> None:
         """Take more samples.
@@ -63,10 +75,10 @@ class BusyLane:
             samples: As ``GpuLedger.observe`` takes them; what it refuses is
                 left out here too, so both come to the same sums.
         """
-        last_ns = self._end_ns
+        last_ns, active_above = self._end_ns, self._active_above
         # The cell that is being filled, on the clock of the samples; none at first.
         cell_start_ns = cell_end_ns = -1
-        observed_ns = busy_ns = cell = 0
+        observed_ns = busy_ns = active_ns = cell = 0
         for start_ns, end_ns, busy_ratio in samples:
             if start_ns < last_ns or end_ns <= start_ns or not 0.0 <= busy_ratio <= 1.0:
                 continue
@@ -75,17 +87,17 @@ class BusyLane:
                 length_ns = end_ns - start_ns
                 observed_ns += length_ns
                 busy_ns += round(length_ns * busy_ratio)
+                if busy_ratio > active_above:
+                    active_ns += length_ns
                 continue
             if observed_ns:
-                self._observed[cell] += observed_ns
-                self._busy[cell] += busy_ns
-                observed_ns = busy_ns = 0
-            cell = self._spread(start_ns, end_ns, round((end_ns - start_ns) * busy_ratio))
+                self._add(cell, observed_ns, busy_ns, active_ns)
+                observed_ns = busy_ns = active_ns = 0
+            cell = self._spread(start_ns, end_ns, busy_ratio)
             cell_start_ns = self._start_ns + (cell << self._shift)
             cell_end_ns = cell_start_ns + (1 << self._shift)
         if observed_ns:
-            self._observed[cell] += observed_ns
-            self._busy[cell] += busy_ns
+            self._add(cell, observed_ns, busy_ns, active_ns)
         self._end_ns = last_ns
 
     def snapshot(self) -> Lane:
@@ -98,13 +110,20 @@ class BusyLane:
             cell_ns=1 << self._shift,
             observed_ns=tuple(self._observed),
             busy_ns=tuple(self._busy),
+            active_ns=tuple(self._active),
         )
 
-    def _spread(self, start_ns: int, end_ns: int, busy_ns: int) -> int:
+    def _add(self, cell: int, observed_ns: int, busy_ns: int, active_ns: int) -> None:
+        self._observed[cell] += observed_ns
+        self._busy[cell] += busy_ns
+        self._active[cell] += active_ns
+
+    def _spread(self, start_ns: int, end_ns: int, busy_ratio: float) -> int:
         """Share a sample out among the cells it lies in; return the last of them."""
         if not self._observed:
             self._start_ns = start_ns
         begin_ns, length_ns = start_ns - self._start_ns, end_ns - start_ns
+        busy_ns, is_active = round(length_ns * busy_ratio), busy_ratio > self._active_above
         while begin_ns + length_ns > self._limit << self._shift:
             self._fold()
         shift = self._shift
@@ -113,13 +132,14 @@ class BusyLane:
         if missing > 0:
             self._observed.extend([0] * missing)
             self._busy.extend([0] * missing)
+            self._active.extend([0] * missing)
         past_ns = given_ns = 0
         for cell in range(first, last + 1):
             # What is due up to here, less what was given: nothing is lost to rounding.
             until_ns = min(((cell + 1) << shift) - begin_ns, length_ns)
             due_ns = busy_ns * until_ns // length_ns
-            self._observed[cell] += until_ns - past_ns
-            self._busy[cell] += due_ns - given_ns
+            part_ns = until_ns - past_ns
+            self._add(cell, part_ns, due_ns - given_ns, part_ns if is_active else 0)
             past_ns, given_ns = until_ns, due_ns
         return last
 
@@ -127,6 +147,7 @@ class BusyLane:
         self._shift += 1
         self._observed = _pairs(self._observed)
         self._busy = _pairs(self._busy)
+        self._active = _pairs(self._active)
 
 
 def _pairs(cells: array[int]) -> array[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.busy_lane import BusyLane, Lane
@@ -53,6 +53,11 @@ class TestALane:
 
         assert lane.observed_ns == (1, 1, 0, 0, 0, 0, 1, 1)
 
+    def test_tells_a_little_work_from_none(self) -> None:
+        lane = lane_of((0, 2, 0.06), (2, 4, 0.04), (4, 8, 0.0))
+
+        assert lane.active_ns == (1, 1, 0, 0, 0, 0, 0, 0)
+
     def test_takes_a_hole_of_years(self) -> None:
         lane = lane_of((0, S, 1.0), (10**18, 10**18 + S, 1.0))
 
@@ -74,6 +79,7 @@ class TestALane:
 
         assert 1_000 <= len(lane.snapshot().observed_ns) <= 2_000
 
+    @settings(max_examples=50)
     @given(logs(), st.integers(2, 40))
     def test_sums_to_what_the_ledger_sums_to(self, samples: list[BusySample], limit: int) -> None:
         lane, ledger = BusyLane(limit), GpuLedger()
@@ -83,17 +89,22 @@ class TestALane:
         seen, totals = lane.snapshot(), ledger.snapshot()
         assert sum(seen.observed_ns) == totals.observed_ns
         assert sum(seen.busy_ns) == totals.busy_ns
+        assert sum(seen.active_ns) <= totals.in_use_ns
         assert len(seen.observed_ns) == len(seen.busy_ns) <= limit
 
+    @settings(max_examples=50)
     @given(logs())
     def test_has_no_cell_busier_than_observed_or_fuller_than_wide(
         self, samples: list[BusySample]
     ) -> None:
         lane = lane_of(*samples, limit=16)
 
-        for observed_ns, busy_ns in zip(lane.observed_ns, lane.busy_ns, strict=True):
+        cells = zip(lane.observed_ns, lane.busy_ns, lane.active_ns, strict=True)
+        for observed_ns, busy_ns, active_ns in cells:
             assert 0 <= busy_ns <= observed_ns <= lane.cell_ns
+            assert 0 <= active_ns <= observed_ns
 
+    @settings(max_examples=50)
     @given(logs(), st.data())
     def test_is_the_same_however_the_samples_are_cut_into_batches(
         self, samples: list[BusySample], data: st.DataObject
