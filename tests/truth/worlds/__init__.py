@@ -1,0 +1,41 @@
+"""Made-up machines whose truth is known, and the logs that would have been kept of them.
+
+A world models what happens, millisecond by millisecond: workers that load
+batches, a queue of finite depth, steps on a device, epochs, checkpoints.
+*Starved* is a fact of that model: the device is idle, a training asks for a
+batch and its loader's queue holds none. It is never told from how busy the
+device was. What a log says of it is then drawn: the driver's windows and the
+logger's rows.
+"""
+
+from tests.truth.worlds.catalog import (
+    DEVELOPMENT_SEEDS,
+    EVALUATION_SEEDS,
+    KINDS,
+    world,
+    worlds,
+)
+from tests.truth.worlds.csv_log import as_csv, memory_used_mib
+from tests.truth.worlds.kind import Kind
+from tests.truth.worlds.seeing import SeenLog, seen, seen_all
+from tests.truth.worlds.spans import Spans
+from tests.truth.worlds.truth import GpuTruth, Marks, PhaseMark, World
+
+__all__ = [
+    "DEVELOPMENT_SEEDS",
+    "EVALUATION_SEEDS",
+    "KINDS",
+    "GpuTruth",
+    "Kind",
+    "Marks",
+    "PhaseMark",
+    "SeenLog",
+    "Spans",
+    "World",
+    "as_csv",
+    "memory_used_mib",
+    "seen",
+    "seen_all",
+    "world",
+    "worlds",
+]

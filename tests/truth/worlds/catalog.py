@@ -1,0 +1,92 @@
+"""All kinds of worlds, and the seeds that a detector may and may not be tuned on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from tests.truth.worlds.kind import Kind, kind_of
+from tests.truth.worlds.late_loaders import (
+    augmentation,
+    cold_cache,
+    epoch_restart,
+    loader_in_training,
+    noisy_neighbour,
+    shard_fetch,
+    shared_loader,
+    short_stalls,
+    slow_storage,
+    starved_with_checkpoints,
+    worker_waves,
+)
+from tests.truth.worlds.other_pauses import (
+    checkpoints,
+    healthy_prefetch,
+    host_bound,
+    rounds,
+    throttled,
+    unequal_gpus,
+    validation,
+)
+from tests.truth.worlds.several import several_jobs, sweep
+from tests.truth.worlds.truth import World
+from tests.truth.worlds.without_training import inference_server, notebook, unused
+
+_LISTED: Final = (
+    kind_of(worker_waves, is_visible=True, is_late=True),
+    kind_of(slow_storage, is_visible=True, is_late=True),
+    kind_of(cold_cache, is_visible=True, is_late=True),
+    kind_of(epoch_restart, is_visible=True, is_late=True),
+    kind_of(augmentation, is_visible=True, is_late=True),
+    kind_of(shard_fetch, is_visible=True, is_late=True),
+    kind_of(shared_loader, is_visible=True, is_late=True),
+    kind_of(noisy_neighbour, is_visible=True, is_late=True),
+    kind_of(starved_with_checkpoints, is_visible=True, is_late=True),
+    kind_of(several_jobs, is_visible=True, is_late=True),
+    kind_of(short_stalls, is_visible=False, is_late=True),
+    kind_of(loader_in_training, is_visible=False, is_late=True),
+    kind_of(healthy_prefetch, is_visible=True, is_late=False),
+    kind_of(checkpoints, is_visible=True, is_late=False),
+    kind_of(validation, is_visible=True, is_late=False),
+    kind_of(host_bound, is_visible=False, is_late=False),
+    kind_of(unequal_gpus, is_visible=False, is_late=False),
+    kind_of(throttled, is_visible=True, is_late=False),
+    kind_of(rounds, is_visible=True, is_late=False),
+    kind_of(sweep, is_visible=True, is_late=False),
+    kind_of(inference_server, is_visible=False, is_late=False),
+    kind_of(notebook, is_visible=True, is_late=False),
+    kind_of(unused, is_visible=True, is_late=False),
+)
+
+KINDS: Final[Mapping[str, Kind]] = MappingProxyType({kind.name: kind for kind in _LISTED})
+
+DEVELOPMENT_SEEDS: Final = range(1_000)
+"""Worlds that a detector and its thresholds may be tuned on; no others."""
+
+EVALUATION_SEEDS: Final = range(100_000, 101_000)
+"""Worlds that accuracy is measured on. Nobody tunes on them, nor looks at one of them to mend a
+detector: a figure that was tuned for says nothing."""
+
+
+def world(kind: str, seed: int, hours: float = 2.0) -> World:
+    """The world of this kind and seed: the same on every machine.
+
+    Args:
+        kind: A key of ``KINDS``.
+        seed: Any whole number from 0.
+        hours: How long it is watched; the first minutes do not depend on it
+            alone, so that worlds of other lengths are other worlds.
+
+    Raises:
+        KeyError: There is no such kind.
+    """
+    return KINDS[kind].world(seed, hours)
+
+
+def worlds(kinds: Iterable[str], seeds: Iterable[int], hours: float = 2.0) -> Iterator[World]:
+    """The worlds of all these kinds with all these seeds, one at a time, kind by kind."""
+    listed = [*seeds]
+    for kind in kinds:
+        for seed in listed:
+            yield world(kind, seed, hours)

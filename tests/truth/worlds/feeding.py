@@ -1,0 +1,179 @@
+"""Workers load batches, a queue holds some of them, and steps on a device eat them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_FAIR: Final = (1.0,)
+_MINUTE_MS: Final = 60_000
+
+
+class Steps(NamedTuple):
+    """What happened in some steps, one after the other; columns in ms, shape (n,).
+
+    The training asks for a batch at ``asked``; it lay in the queue from
+    ``ready`` on; the training has it at ``taken``; the device works on it
+    from ``begun`` to ``ended`` and had ended the one before it at ``free``.
+    """
+
+    asked: NDArray[np.int64]
+    ready: NDArray[np.int64]
+    taken: NDArray[np.int64]
+    free: NDArray[np.int64]
+    begun: NDArray[np.int64]
+    ended: NDArray[np.int64]
+
+
+@dataclass
+class Loader:
+    """Workers in turns, and a queue of finite depth that keeps the order of batches.
+
+    Worker ``i % workers`` loads batch i. It may begin once it has delivered
+    its batch before and fewer than ``depth`` batches wait or are being
+    loaded, so that it works ahead while the device is busy, a checkpoint is
+    written or a validation runs. Depth 0 is a loader without workers: the
+    training loads each batch itself when it asks.
+
+    Attributes:
+        workers: How many; at least 1.
+        depth: How many batches may be under way or queued.
+        since_ms: When its workers stand ready.
+        weather: By which factor loading lasts longer, minute by minute of the
+            world; the last value goes on.
+    """
+
+    workers: int
+    depth: int
+    since_ms: int = 0
+    weather: Sequence[float] = _FAIR
+    next_turn: int = 0
+    free_ms: list[int] = field(default_factory=list)
+    taken_ms: deque[int] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.free_ms = [self.since_ms] * self.workers
+        self.taken_ms = deque([self.since_ms] * self.depth, maxlen=max(1, self.depth))
+
+    def load(self, cost_ms: int, asked_ms: int) -> int:
+        """When the next batch lies in the queue, for a training that asks for it now."""
+        worker = self.next_turn
+        self.next_turn = (worker + 1) % self.workers
+        begin_ms = self.free_ms[worker]
+        # The batch that made room for this one was taken `depth` batches ago.
+        room_ms = self.taken_ms[0] if self.depth else asked_ms
+        if room_ms > begin_ms:
+            begin_ms = room_ms
+        weather = self.weather
+        if len(weather) > 1:
+            cost_ms = int(cost_ms * weather[min(begin_ms // _MINUTE_MS, len(weather) - 1)])
+        self.free_ms[worker] = ready_ms = begin_ms + cost_ms
+        return ready_ms
+
+
+@dataclass
+class Training:
+    """The loop that asks for a batch, hands it to the device, and asks again.
+
+    Attributes:
+        at_ms: When the host is free for what comes next.
+        device_free_ms: When the device has ended all that it was given.
+        runs_ahead: Whether the host asks for the next batch while the device
+            still works (asynchronous dispatch, one step ahead), or waits for
+            each step's result.
+        asked_in_vain_ms: When it asked for the batch that the world's end
+            kept from the device; ``None``: it never came to that.
+    """
+
+    at_ms: int
+    device_free_ms: int
+    runs_ahead: bool = False
+    asked_in_vain_ms: int | None = None
+
+    def steps(
+        self,
+        loader: Loader,
+        costs_ms: NDArray[np.int64],
+        steps_ms: NDArray[np.int64],
+        host_ms: NDArray[np.int64],
+        *,
+        until_ms: int,
+    ) -> Steps:
+        """Make steps until there are no more, or one would begin after the end of the world.
+
+        Args:
+            loader: Who loads the batches.
+            costs_ms: What one worker takes for each batch.
+            steps_ms: What the device takes for it.
+            host_ms: What the host takes to hand it over, the queue being full or not.
+            until_ms: The end of the world.
+        """
+        rows: list[tuple[int, int, int, int, int, int]] = []
+        asked, free, runs_ahead = self.at_ms, self.device_free_ms, self.runs_ahead
+        took = loader.taken_ms.append
+        columns = (column.tolist() for column in (costs_ms, steps_ms, host_ms))
+        for cost, step, host in zip(*columns, strict=True):
+            ready = loader.load(cost, asked)
+            taken = ready if ready > asked else asked
+            handed = taken + host
+            begun = handed if handed > free else free
+            if begun >= until_ms:
+                self.asked_in_vain_ms = asked
+                self.at_ms = until_ms
+                break
+            took(taken)
+            ended = begun + step
+            rows.append((asked, ready, taken, free, begun, ended))
+            asked = begun if runs_ahead else ended
+            free = ended
+            self.at_ms = asked
+        self.device_free_ms = free
+        return Steps(*np.array(rows, dtype=np.int64).reshape(-1, 6).T)
+
+    def fed_steps(
+        self, steps_ms: NDArray[np.int64], host_ms: NDArray[np.int64], *, until_ms: int
+    ) -> Steps:
+        """As ``steps``, with a batch in the queue whenever it is asked for.
+
+        Args:
+            steps_ms: What the device takes for each; at least one.
+            host_ms: What the host takes to hand it over.
+            until_ms: The end of the world.
+        """
+        between = np.maximum(host_ms[1:], steps_ms[:-1])
+        if not self.runs_ahead:
+            between = host_ms[1:] + steps_ms[:-1]
+        first = max(self.at_ms + int(host_ms[0]), self.device_free_ms)
+        begun = first + np.concatenate(([0], np.cumsum(between)))
+        ended = begun + steps_ms
+        asked = np.concatenate(([self.at_ms], (begun if self.runs_ahead else ended)[:-1]))
+        free = np.concatenate(([self.device_free_ms], ended[:-1]))
+        made = Steps(
+            *(column[begun < until_ms] for column in (asked, asked, asked, free, begun, ended))
+        )
+        if made.begun.size:
+            self.device_free_ms = int(made.ended[-1])
+            self.at_ms = int((made.begun if self.runs_ahead else made.ended)[-1])
+        if made.begun.size < begun.size:
+            self.asked_in_vain_ms, self.at_ms = self.at_ms, until_ms
+        return made
+
+    def finish(self) -> int:
+        """Wait for the device, as whoever writes a checkpoint must; when it is done."""
+        self.at_ms = max(self.at_ms, self.device_free_ms)
+        return self.at_ms
+
+    def hold(self, duration_ms: int) -> None:
+        """The host does something else and asks for nothing."""
+        self.at_ms += duration_ms
+
+
+def no_steps() -> Steps:
+    """Nothing happened."""
+    none = np.empty(0, dtype=np.int64)
+    return Steps(none, none, none, none, none, none)

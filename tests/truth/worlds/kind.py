@@ -1,0 +1,57 @@
+"""What kinds of worlds there are, and how one is made from its kind and seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tests.truth.worlds.draws import Draws
+from tests.truth.worlds.truth import GpuTruth, World
+
+MS_PER_HOUR: Final = 3_600_000
+
+Make = Callable[[Draws, int], tuple[GpuTruth, ...]]
+"""From the draws and the duration in ms to what happened on each GPU."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of world.
+
+    Attributes:
+        name: Its key in ``KINDS``.
+        models: A sentence: what goes on in it.
+        is_visible: Whether its pauses are long enough for a driver's window to
+            show them; stalls of some ten ms in each step read as a flat level.
+        is_late: Whether a loader is late in it. What is lost in the others is
+            lost to something else, and nothing in them is starved.
+        make: Draws what happened; its docstring has the ranges.
+    """
+
+    name: str
+    models: str
+    is_visible: bool
+    is_late: bool
+    make: Make
+
+    def world(self, seed: int, hours: float = 2.0) -> World:
+        """The world of this seed: always the same one."""
+        return self.drawn(Draws.of(self.name, seed), seed, hours)
+
+    def world_from(self, rng: np.random.Generator, hours: float = 2.0) -> World:
+        """A world from somebody else's chance; its seed is -1."""
+        return self.drawn(Draws(rng), -1, hours)
+
+    def drawn(self, draws: Draws, seed: int, hours: float) -> World:
+        """A world from these draws."""
+        duration_ms = round(hours * MS_PER_HOUR)
+        return World(self.name, seed, duration_ms, self.make(draws, duration_ms))
+
+
+def kind_of(make: Make, *, is_visible: bool, is_late: bool) -> Kind:
+    """A kind that is called and described as its function is."""
+    sentence = (make.__doc__ or "").strip().split("\n")[0]
+    return Kind(make.__name__, sentence, is_visible, is_late, make)

@@ -1,0 +1,189 @@
+"""Kinds in which a loader is late: what is lost is starved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.truth.worlds.draws import Draws
+from tests.truth.worlds.recipes import (
+    Shards,
+    Warming,
+    healthy,
+    one_training,
+    seldom_slow,
+    skewed,
+    steady,
+    wave_of,
+    waves,
+)
+from tests.truth.worlds.truth import GpuTruth
+
+
+def worker_waves(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Workers finish together, and the device eats their batches faster than they load.
+
+    Bursts of 1.5 to 30 s, pauses of 1.5 to 20 s (5 to 93 % starved), 2 to 16
+    workers whose batches differ by 0.2 to 1.5 %, epochs of 5 to 20 min.
+    """
+    wave = wave_of(draws, draws.log_uniform(1_500, 30_000), draws.log_uniform(1_500, 20_000))
+    return one_training(draws, waves(draws, wave, spread=draws.uniform(0.002, 0.015)), duration_ms)
+
+
+def slow_storage(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Some reads take seconds to a minute: pauses without a rhythm, heavy-tailed.
+
+    Every 15 to 400 s a read of 2 s and more, up to 45 s, exponent 1.1 to 2.5;
+    batches keep their order, so that all wait for it. 1 to 40 % starved.
+    """
+    return one_training(draws, seldom_slow(draws), duration_ms)
+
+
+def cold_cache(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Starved while the data are read for the first time, then the cache is warm.
+
+    As worker_waves at first; warm after 5 to 40 min in file order, or slowly
+    where samples are drawn anew each time; 90 to 100 % of the data fit into
+    memory; warm, a loader needs 20 to 70 % of its time.
+    """
+    wave = wave_of(draws, draws.log_uniform(1_500, 15_000), draws.log_uniform(2_000, 15_000))
+    plan = waves(draws, wave, spread=0.005)
+    batches = int(draws.log_uniform(300_000, 2_400_000) / (wave.cost_ms / wave.workers))
+    costs = Warming(
+        cold_ms=wave.cost_ms,
+        warm_ms=wave.burst_ms * draws.uniform(0.2, 0.7),
+        batches=max(wave.workers, batches),
+        in_order=draws.chance(0.7),
+        kept=draws.uniform(0.9, 1.0),
+        spread=0.005,
+    )
+    return one_training(draws, replace(plan, costs_ms=costs), duration_ms)
+
+
+def short_stalls(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Each step waits some tens of milliseconds: a flat level, and no pause to see.
+
+    One worker that takes 20 to 80 ms longer than a step of 60 to 400 ms: 5 to
+    57 % starved.
+    """
+    step_ms, stall_ms = draws.log_uniform(60, 400), draws.uniform(20, 80)
+    plan = replace(
+        healthy(draws),
+        step_ms=step_ms,
+        costs_ms=steady(step_ms + stall_ms, draws.uniform(0.005, 0.03)),
+        workers=1,
+        depth=draws.integer(1, 4),
+        runs_ahead=True,
+    )
+    return one_training(draws, plan, duration_ms)
+
+
+def loader_in_training(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """No workers: the training loads each batch itself while the device has nothing to do.
+
+    60 to 500 ms for each step of 60 to 600 ms, spread 5 to 40 %: 9 to 89 %
+    starved, in stalls that one driver window mixes with work.
+    """
+    plan = replace(
+        healthy(draws),
+        step_ms=draws.log_uniform(60, 600),
+        costs_ms=skewed(draws.log_uniform(60, 500), draws.uniform(0.05, 0.4)),
+        workers=1,
+        depth=0,
+        runs_ahead=False,
+    )
+    return one_training(draws, plan, duration_ms)
+
+
+def epoch_restart(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Each epoch starts its workers anew, and the device waits for their first batch.
+
+    Epochs of 30 s to 10 min; workers stand ready after 1.5 to 20 s; no wait
+    else: 0.3 to 45 % starved.
+    """
+    plan = healthy(draws)
+    plan = replace(
+        plan,
+        steps_per_epoch=max(2, int(draws.log_uniform(30_000, 600_000) / plan.step_ms)),
+        restarts_workers=True,
+        workers_start_ms=int(draws.log_uniform(1_500, 20_000)),
+    )
+    return one_training(draws, plan, duration_ms)
+
+
+def augmentation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Heavy augmentation on too few cores: 10 to 30 % starved, in waves that differ.
+
+    Pauses of about 2 to 10 s, batches that differ by 1 to 4 %.
+    """
+    starved, pause_ms = draws.uniform(0.10, 0.30), draws.log_uniform(2_000, 10_000)
+    wave = wave_of(draws, pause_ms * (1 - starved) / starved, pause_ms)
+    return one_training(draws, waves(draws, wave, spread=draws.uniform(0.01, 0.04)), duration_ms)
+
+
+def shard_fetch(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """One reader fetches a file, gives the batches in it, and fetches the next.
+
+    A file of 10 to 120 s of training; its fetch outlasts the queue by 1.5 to
+    20 s, spread 5 to 60 %: 1 to 60 % starved.
+    """
+    plan = healthy(draws)
+    depth = draws.integer(2, 8)
+    costs = Shards(
+        batches=max(depth + 1, int(draws.log_uniform(10_000, 120_000) / plan.step_ms)),
+        fetch_ms=draws.log_uniform(1_500, 20_000) + depth * plan.step_ms,
+        fetch_spread=draws.uniform(0.05, 0.6),
+        decode_ms=plan.step_ms * draws.uniform(0.1, 0.6),
+    )
+    return one_training(draws, replace(plan, costs_ms=costs, workers=1, depth=depth), duration_ms)
+
+
+def shared_loader(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Two GPUs of one job are fed by one loader and pause together.
+
+    As worker_waves, with bursts of 1.5 to 20 s; the second GPU takes 92 to
+    100 % of the first one's time for its half.
+    """
+    wave = wave_of(draws, draws.log_uniform(1_500, 20_000), draws.log_uniform(1_500, 15_000))
+    plan = waves(draws, wave, spread=draws.uniform(0.002, 0.015))
+    plan = replace(plan, shares=(1.0, draws.uniform(0.92, 1.0)))
+    return one_training(draws, plan, duration_ms)
+
+
+def noisy_neighbour(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """A loader that keeps up, but for stretches in which others use its storage too.
+
+    2 to 50 % of the time in stretches of 3 to 20 min, in which it loses 2 to
+    10 s after each 2 to 15 s: 0 to 40 % starved.
+    """
+    wave = wave_of(draws, draws.log_uniform(2_000, 15_000), draws.log_uniform(2_000, 10_000))
+    usual_ms = wave.burst_ms * draws.uniform(0.4, 0.8)
+    plan = replace(
+        waves(draws, wave, spread=0.005),
+        costs_ms=steady(usual_ms, draws.uniform(0.005, 0.03)),
+        weather=_weather(draws, wave.cost_ms / usual_ms, duration_ms),
+    )
+    return one_training(draws, plan, duration_ms)
+
+
+def starved_with_checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Worker waves, and a checkpoint now and then: two kinds of pauses in one job.
+
+    As worker_waves with bursts of 2 to 15 s; a checkpoint of 5 to 40 s every
+    3 to 15 min, which is lost but not starved.
+    """
+    wave = wave_of(draws, draws.log_uniform(2_000, 15_000), draws.log_uniform(1_500, 12_000))
+    plan = waves(draws, wave, spread=draws.uniform(0.002, 0.015))
+    every = draws.log_uniform(180_000, 900_000) / (wave.cost_ms / wave.workers)
+    plan = replace(plan, hold_every=max(1, int(every)), hold_ms=draws.log_uniform(5_000, 40_000))
+    return one_training(draws, plan, duration_ms)
+
+
+def _weather(draws: Draws, factor: float, duration_ms: int) -> tuple[float, ...]:
+    """Minute by minute: 1, or the factor in stretches of 3 to 20 of them."""
+    bad_share = draws.log_uniform(0.02, 0.5)
+    minutes: list[float] = []
+    while len(minutes) <= duration_ms // 60_000:
+        bad = draws.integer(3, 20)
+        good = bad * (1 - bad_share) / bad_share
+        minutes += [1.0] * round(draws.uniform(0.2, 1.8) * good) + [factor] * bad
+    return tuple(minutes)

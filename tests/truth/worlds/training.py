@@ -1,0 +1,261 @@
+"""A whole training: start, epochs, checkpoints, validation, end; on one GPU or on several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
+from tests.truth.worlds.draws import Draws, Millis
+from tests.truth.worlds.feeding import Loader, Steps, Training, no_steps
+from tests.truth.worlds.spans import Spans, intersection, no_spans, spans_between, spans_of
+from tests.truth.worlds.truth import GpuTruth, Marks
+
+Costs = Callable[[Draws, int, int], Millis]
+"""What a worker takes for each batch: from the draws, the epoch (from 0) and their count; in ms."""
+
+_MOST_AT_ONCE: Final = 256
+"""Steps between two looks at the clock of a device that may be throttled."""
+_MINUTE_MS: Final = 60_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """Batches without training, whose loader stands ready and is never late.
+
+    Attributes:
+        steps: How many batches; each at least 1 ms on the device.
+        step_ms: What the device takes for one.
+        host_ms: What the host takes for one: metrics, moving them off the device.
+    """
+
+    steps: int
+    step_ms: float
+    host_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """How a training is set up; times in ms.
+
+    Attributes:
+        step_ms: Mean time of a step on the slowest device.
+        costs_ms: What one worker takes for each batch; ``None``: all data lie in memory, and
+            nobody has to load.
+        workers: How many workers load; at least 1.
+        depth: Batches under way or queued at most; 0: loaded by the training itself.
+        workers_start_ms: How long workers take from their start until they load.
+        restarts_workers: Whether each epoch has workers of its own.
+        step_spread: Relative deviation of a step's time.
+        host_ms: What the host takes to hand a batch over.
+        runs_ahead: Whether dispatch is asynchronous.
+        steps_per_epoch: How many.
+        epoch_end_ms: What the host does between two epochs.
+        epochs: How many; ``None``: as many as there is time.
+        hold_every: Steps between two checkpoints, or what else holds the host; 0: none.
+        hold_ms: Mean time of one.
+        hold_spread: Its relative deviation.
+        hold_phase: What a tagger calls it.
+        validation: After each epoch, or never.
+        start_up_ms: From the process's start until it asks for its first batch.
+        shares: Of each GPU of the job: its part of the slowest one's time.
+        weather: Factor on loading, minute by minute of the world.
+        clock: Factor on steps, minute by minute of the world.
+        memory_mib: What it holds on each GPU.
+    """
+
+    step_ms: float
+    costs_ms: Costs | None
+    workers: int = 4
+    depth: int = 8
+    workers_start_ms: int = 200
+    restarts_workers: bool = False
+    step_spread: float = 0.02
+    host_ms: float = 2.0
+    runs_ahead: bool = True
+    steps_per_epoch: int = 1_000
+    epoch_end_ms: float = 50.0
+    epochs: int | None = None
+    hold_every: int = 0
+    hold_ms: float = 0.0
+    hold_spread: float = 0.15
+    hold_phase: TrainingPhase = TrainingPhase.CHECKPOINT
+    validation: Validation | None = None
+    start_up_ms: int = 10_000
+    shares: Sequence[float] = (1.0,)
+    weather: Sequence[float] = (1.0,)
+    clock: Sequence[float] = (1.0,)
+    memory_mib: int = 8_000
+
+
+@dataclass
+class _Diary:
+    """What is kept of a run."""
+
+    steps: list[Steps] = field(default_factory=lambda: [no_steps()])
+    marks: list[NDArray[np.int64]] = field(default_factory=list)
+
+    def enters(self, at_ms: int, phase: TrainingPhase, mode: TrainingMode) -> None:
+        row = np.array([[at_ms, PHASE_NUMBER[phase], mode]], dtype=np.int64)
+        self.marks.append(row)
+
+    def makes(self, steps: Steps, phase: TrainingPhase, mode: TrainingMode) -> None:
+        self.steps.append(steps)
+        rows = np.empty((2 * steps.asked.size, 3), dtype=np.int64)
+        rows[0::2, 0], rows[1::2, 0] = steps.asked, steps.taken
+        rows[0::2, 1], rows[1::2, 1] = PHASE_NUMBER[TrainingPhase.INPUT_WAIT], PHASE_NUMBER[phase]
+        rows[:, 2] = mode
+        self.marks.append(rows)
+
+
+class TrainingRun:
+    """One training, from the start of its process until it is done or the world ends."""
+
+    def __init__(self, draws: Draws, plan: TrainingPlan, start_ms: int, until_ms: int) -> None:
+        self._draws, self._plan = draws, plan
+        self._start_ms, self._until_ms = start_ms, until_ms
+        self._diary = _Diary()
+        began_ms = start_ms + plan.start_up_ms
+        self._training = Training(began_ms, began_ms, plan.runs_ahead)
+        self._loader = self._new_loader()
+        self._steps_made = 0
+        self._enters(TrainingPhase.START_UP, at_ms=start_ms)
+        epoch = 0
+        while self._is_on and (plan.epochs is None or epoch < plan.epochs):
+            self._epoch(epoch)
+            epoch += 1
+        if self._training.asked_in_vain_ms is not None:
+            self._enters(TrainingPhase.INPUT_WAIT, at_ms=self._training.asked_in_vain_ms)
+        self._training.finish()
+        self._enters(TrainingPhase.OTHER)
+        self._ends_ms = min(until_ms, self._training.at_ms + draws.integer(200, 8_000))
+
+    def truths(self) -> tuple[GpuTruth, ...]:
+        """What happened on each of its GPUs."""
+        made = self._diary.steps
+        begun = np.concatenate([steps.begun for steps in made])
+        ended = np.concatenate([steps.ended for steps in made])
+        late = [spans_between(np.maximum(steps.asked, steps.free), steps.ready) for steps in made]
+        starved = np.concatenate(late)
+        held = spans_of([(self._start_ms, self._ends_ms)])
+        marks = self._marks()
+        return tuple(
+            self._truth(begun, ended, share, starved, held, marks) for share in self._plan.shares
+        )
+
+    @property
+    def ends_ms(self) -> int:
+        """When its process is gone."""
+        return self._ends_ms
+
+    @property
+    def _is_on(self) -> bool:
+        return self._training.at_ms < self._until_ms
+
+    def _truth(
+        self,
+        begun: NDArray[np.int64],
+        ended: NDArray[np.int64],
+        share: float,
+        starved: Spans,
+        held: Spans,
+        marks: Marks,
+    ) -> GpuTruth:
+        own_end = ended
+        if share < 1.0:
+            own_shares = np.minimum(1.0, self._draws.around(share * 1e6, 0.02, begun.size) / 1e6)
+            own_end = begun + np.maximum(1, np.rint((ended - begun) * own_shares)).astype(np.int64)
+        busy = spans_between(begun, np.minimum(own_end, self._until_ms))
+        jobs = spans_of([(int(busy[0, 0]), int(busy[-1, 1]))]) if busy.size else no_spans()
+        starved = intersection(spans_between(starved[:, 0], starved[:, 1]), jobs)
+        return GpuTruth(busy, starved, jobs, held, marks, self._plan.memory_mib)
+
+    def _marks(self) -> Marks:
+        rows = np.concatenate(self._diary.marks)
+        rows = rows[rows[:, 0] < self._until_ms]
+        return Marks(rows[:, 0], rows[:, 1], rows[:, 2])
+
+    def _new_loader(self) -> Loader:
+        plan = self._plan
+        since_ms = self._training.at_ms + plan.workers_start_ms
+        return Loader(plan.workers, plan.depth, since_ms=since_ms, weather=plan.weather)
+
+    def _epoch(self, epoch: int) -> None:
+        plan, left = self._plan, self._plan.steps_per_epoch
+        if epoch and plan.restarts_workers:
+            self._loader = self._new_loader()
+        while left and self._is_on:
+            count = min(left, _MOST_AT_ONCE)
+            if plan.hold_every:
+                count = min(count, plan.hold_every - self._steps_made % plan.hold_every)
+            self._steps(epoch, count)
+            left -= count
+            if plan.hold_every and self._steps_made % plan.hold_every == 0:
+                self._holds(plan.hold_phase, plan.hold_ms, plan.hold_spread)
+        if plan.validation and self._is_on:
+            self._validates(plan.validation)
+        self._holds(TrainingPhase.BETWEEN_EPOCHS, plan.epoch_end_ms, 0.3)
+
+    def _steps(self, epoch: int, count: int) -> None:
+        draws, plan = self._draws, self._plan
+        minute = min(self._training.at_ms // _MINUTE_MS, len(plan.clock) - 1)
+        steps_ms = draws.around(plan.step_ms * plan.clock[minute], plan.step_spread, count)
+        host_ms = draws.skewed(plan.host_ms, 0.3, count)
+        if plan.costs_ms is None:
+            steps = self._training.fed_steps(steps_ms, host_ms, until_ms=self._until_ms)
+        else:
+            costs_ms = plan.costs_ms(draws, epoch, count)
+            steps = self._training.steps(
+                self._loader, costs_ms, steps_ms, host_ms, until_ms=self._until_ms
+            )
+        self._steps_made += count
+        self._diary.makes(steps, TrainingPhase.TRAIN_STEP, TrainingMode.TRAIN)
+
+    def _validates(self, validation: Validation) -> None:
+        self._training.finish()
+        self._enters(TrainingPhase.VALIDATION, mode=TrainingMode.VALIDATION)
+        draws, count = self._draws, validation.steps
+        ahead, self._training.runs_ahead = self._training.runs_ahead, False
+        steps = self._training.fed_steps(
+            draws.around(validation.step_ms, 0.05, count),
+            draws.skewed(validation.host_ms, 0.3, count),
+            until_ms=self._until_ms,
+        )
+        self._training.runs_ahead = ahead
+        self._diary.makes(steps, TrainingPhase.VALIDATION, TrainingMode.VALIDATION)
+
+    def _holds(self, phase: TrainingPhase, mean_ms: float, spread: float) -> None:
+        if not self._is_on or mean_ms <= 0:
+            return
+        self._training.finish()
+        self._enters(phase)
+        self._training.hold(int(self._draws.skewed(mean_ms, spread, 1)[0]))
+
+    def _enters(
+        self,
+        phase: TrainingPhase,
+        at_ms: int | None = None,
+        mode: TrainingMode = TrainingMode.TRAIN,
+    ) -> None:
+        self._diary.enters(self._training.at_ms if at_ms is None else at_ms, phase, mode)
+
+
+def one_after_the_other(truths: Sequence[GpuTruth]) -> GpuTruth:
+    """What a GPU did that was used by these in turn, each after the end of the one before."""
+
+    def columns(name: str) -> NDArray[np.int64]:
+        return np.concatenate([getattr(truth, name) for truth in truths])
+
+    marks = (np.concatenate(column) for column in zip(*(one.marks for one in truths), strict=True))
+    return GpuTruth(
+        busy=columns("busy"),
+        starved=columns("starved"),
+        jobs=columns("jobs"),
+        held=columns("held"),
+        marks=Marks(*marks),
+        memory_mib=max(truth.memory_mib for truth in truths),
+    )

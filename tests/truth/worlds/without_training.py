@@ -1,0 +1,77 @@
+"""Kinds in which nobody trains: no loader, no tags, and nothing that could be starved."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.truth.worlds.draws import Draws, Millis
+from tests.truth.worlds.spans import Spans, clipped, no_spans, spans_between, spans_of
+from tests.truth.worlds.truth import GpuTruth
+
+
+def inference_server(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """A server answers requests that come when they like: idle is when nobody asks.
+
+    Requests of 5 to 400 ms each, 3 to 95 % load on average, which changes by
+    a factor of up to 4 from one stretch of 1 to 20 min to the next.
+    """
+    work_ms = draws.log_uniform(5, 400)
+    load, factor = draws.log_uniform(0.03, 0.95), draws.log_uniform(1, 4)
+    arrivals: list[Millis] = []
+    begin_ms = 0.0
+    while begin_ms < duration_ms:
+        end_ms = begin_ms + draws.log_uniform(60_000, 1_200_000)
+        mean_ms = work_ms / (load * factor ** draws.uniform(-1.0, 1.0))
+        count = int(1.2 * (end_ms - begin_ms) / mean_ms) + 20
+        at_ms = int(begin_ms) + np.cumsum(draws.waits(mean_ms, count))
+        arrivals.append(at_ms[at_ms < end_ms])
+        begin_ms = end_ms
+    served = _served(np.concatenate(arrivals), draws, work_ms)
+    return (_in_one_process(clipped(served, 0, duration_ms), duration_ms, draws),)
+
+
+def notebook(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Somebody runs a cell, looks, thinks, and runs the next; at times there is no cell for long.
+
+    Cells of 0.2 to 60 s in which the device works 20 to 100 %, in pieces of
+    50 to 2,000 ms; 5 s to 10 min between two; a kernel lives on in between.
+    """
+    at_ms, pieces = draws.uniform(0, 120_000), [no_spans()]
+    thinking_ms = draws.log_uniform(10_000, 120_000)
+    while at_ms < duration_ms:
+        cell_ms, busy = draws.log_uniform(200, 60_000), draws.uniform(0.2, 1.0)
+        piece_ms = min(cell_ms, draws.log_uniform(50, 2_000))
+        count = max(1, round(cell_ms * busy / piece_ms))
+        work_ms = draws.skewed(piece_ms, 0.4, count)
+        host_ms = draws.waits(max(0.1, piece_ms * (1 / busy - 1)), count)
+        ends_ms = int(at_ms) + np.cumsum(work_ms + host_ms)
+        pieces.append(spans_between(ends_ms - work_ms, ends_ms))
+        at_ms = float(ends_ms[-1]) + min(600_000, max(5_000, draws.skewed(thinking_ms, 1.2, 1)[0]))
+    return (_in_one_process(clipped(np.concatenate(pieces), 0, duration_ms), duration_ms, draws),)
+
+
+def unused(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Nobody computes; a monitor or a desktop touches the device for milliseconds.
+
+    1 to 8 ms every 1 to 60 s, in no job.
+    """
+    every_ms = draws.log_uniform(1_000, 60_000)
+    at_ms = np.cumsum(draws.waits(every_ms, int(1.5 * duration_ms / every_ms) + 20))
+    busy = spans_between(at_ms, at_ms + draws.around(draws.uniform(1, 8), 0.3, at_ms.size))
+    return (GpuTruth(clipped(busy, 0, duration_ms), no_spans(), no_spans()),)
+
+
+def _served(arrivals_ms: Millis, draws: Draws, work_ms: float) -> Spans:
+    """One request after the other, each when it has come and the one before it is done."""
+    works = draws.skewed(work_ms, 0.5, arrivals_ms.size)
+    done = np.cumsum(works)
+    ends = done + np.maximum.accumulate(arrivals_ms - (done - works))
+    return spans_between(ends - works, ends)
+
+
+def _in_one_process(busy: Spans, duration_ms: int, draws: Draws) -> GpuTruth:
+    """A job from its first to its last work, in a process that lives all the while."""
+    busy = spans_between(busy[:, 0], busy[:, 1])
+    jobs = spans_of([(int(busy[0, 0]), int(busy[-1, 1]))]) if busy.size else no_spans()
+    held = spans_of([(0, duration_ms)])
+    return GpuTruth(busy, no_spans(), jobs, held, memory_mib=int(draws.log_uniform(1_000, 40_000)))
