@@ -20,7 +20,7 @@ from gpumon.core.fill.texts import under_filled_advice
 from gpumon.core.imbalance_texts import imbalance_bound, imbalance_text
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import Advice, GpuReport, RunReport, judged
-from gpumon.core.settings import DEFAULT_SETTINGS
+from gpumon.core.settings import DEFAULT_SETTINGS, AdviceSettings
 from gpumon.core.totals import GpuTotals
 from gpumon.core.units import seconds
 from gpumon.core.verdict import VerdictName
@@ -43,7 +43,7 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         runs: The training runs that were tagged while they were observed.
     """
     runs = [run for run in runs if not run.ended_before]
-    by_cause = {cause: [gpu for gpu in gpus if _is_worth_it(gpu, cause)] for cause in _RULES}
+    by_cause = {cause: [gpu for gpu in gpus if is_worth_a_change(gpu, cause)] for cause in _RULES}
     by_loss = sorted(
         ((cause, hit) for cause, hit in by_cause.items() if hit),
         key=lambda item: -_lost_ns(*item),
@@ -101,11 +101,13 @@ def _lost_ns(cause: IdleCause, gpus: Sequence[GpuReport]) -> int:
     return sum(gpu.totals.idle_ns[cause] for gpu in gpus)
 
 
-def _is_worth_it(gpu: GpuReport, cause: IdleCause) -> bool:
+def is_worth_a_change(gpu: GpuReport, cause: IdleCause, settings: AdviceSettings = _LIMITS) -> bool:
+    """Whether a cause cost a GPU enough for an advice of its own."""
     if gpu.verdict.name in (VerdictName.HEALTHY, VerdictName.NOT_IN_USE):
         return False
     lost_ns = gpu.totals.idle_ns.get(cause, 0)
-    least = _LIMITS.min_start_up_share if cause is IdleCause.START_UP else _LIMITS.min_share
+    starts_up = cause is IdleCause.START_UP
+    least = settings.min_start_up_share if starts_up else settings.min_share
     return lost_ns > 0 and lost_ns >= least * _working_ns(gpu, cause)
 
 
@@ -136,9 +138,9 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
     return " ".join(sentences)
 
 
-def hides_much(totals: GpuTotals) -> bool:
+def hides_much(totals: GpuTotals, settings: AdviceSettings = _LIMITS) -> bool:
     """Whether a training's wait for input behind a busy GPU is long enough to be spoken of."""
-    return totals.hidden_input_wait_ns > _LIMITS.min_share * totals.in_use_ns
+    return totals.hidden_input_wait_ns > settings.min_share * totals.in_use_ns
 
 
 def _main_loss(totals: GpuTotals) -> IdleCause:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpumon.core.report import RunReport
-from gpumon.core.settings import DEFAULT_SETTINGS
+from gpumon.core.settings import DEFAULT_SETTINGS, AdviceSettings
 from gpumon.core.shares import levelled_ratios
 
 _EVEN_IN_ONE_PROCESS: Final = frozenset({"keras/tensorflow", "keras/jax"})
@@ -49,7 +49,7 @@ class JobBalance:
     @property
     def is_level(self) -> bool:
         """Whether there is nothing to gain from other shares."""
-        return (self.skew_ratio or 0.0) < DEFAULT_SETTINGS.advice.level_within
+        return not is_unequal(self)
 
     @property
     def levelled_ratios(self) -> dict[str, float] | None:
@@ -96,6 +96,11 @@ class JobBalance:
             return None
         most, least = max(self.busy_ratios.values()), min(self.busy_ratios.values())
         return 0.0 if self.is_level else (most - levelled) / (most - least)
+
+
+def is_unequal(balance: JobBalance, settings: AdviceSettings = DEFAULT_SETTINGS.advice) -> bool:
+    """Whether the GPUs of a job are busy so unequally that other shares would win time."""
+    return (balance.skew_ratio or 0.0) >= settings.level_within
 
 
 def balance_of_job(runs: Iterable[RunReport], job: str) -> JobBalance | None:

@@ -45,8 +45,17 @@ class StarvedFlag:
         if span_ns < self._settings.min_in_use_ns:
             return
         share = (starved_ns - marks[0][1]) / span_ns
-        if not self.raised and share >= self._settings.flag_on_share:
-            self.raised = True
+        was_raised, self.raised = self.raised, is_starved_now(share, self.raised, self._settings)
+        if self.raised and not was_raised:
             self.episodes += 1
-        elif self.raised and share < self._settings.flag_off_share:
-            self.raised = False
+
+
+def is_starved_now(share: float, was: bool, settings: DetectorSettings) -> bool:
+    """Whether a GPU is starved, by what it was and what it lost since.
+
+    Args:
+        share: Starved and suspected share, 0 to 1, of its latest time in use.
+        was: Whether it was starved before: that ends later than it begins.
+        settings: The thresholds.
+    """
+    return share >= (settings.flag_off_share if was else settings.flag_on_share)
