@@ -23,6 +23,44 @@ def in_seconds(duration_ns: int) -> str:
     return f"{duration_s:,.1f} s"
 
 
+def in_time(duration_ns: int) -> str:
+    """A duration of any length as people say it, to three digits.
+
+    >>> in_time(60_000_000_000), in_time(720_000_000_000), in_time(7_560_000_000_000)
+    ('60 s', '12 min', '2.1 h')
+    """
+    duration_s = seconds(duration_ns)
+    if duration_s < 119.5:
+        return f"{duration_s:.3g} s"
+    minutes = duration_s / 60
+    return f"{minutes:.3g} min" if minutes < 119.5 else f"{_to_three_digits(minutes / 60)} h"
+
+
+def in_gpu_time(duration_ns: int) -> str:
+    """Time summed over GPUs.
+
+    >>> in_gpu_time(90_000_000_000), in_gpu_time(44_280_000_000_000)
+    ('1.5 GPU-minutes', '12.3 GPU-hours')
+    """
+    minutes = seconds(duration_ns) / 60
+    if minutes < 119.5:
+        return f"{minutes:.3g} GPU-minutes"
+    return f"{_to_three_digits(minutes / 60)} GPU-hours"
+
+
+def in_gibibytes(amount_bytes: int) -> str:
+    """Memory, as nvidia-smi counts it.
+
+    >>> in_gibibytes(73 << 30), in_gibibytes(1 << 29)
+    ('73.0 GiB', '0.5 GiB')
+    """
+    return f"{amount_bytes / (1 << 30):,.1f} GiB"
+
+
+def _to_three_digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
 def in_percent(ratio: float | None, *limits: float) -> str:
     """A share as a whole percentage, finer where it is small.
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from gpumon.core.thresholds.advice import AdviceSettings
 from gpumon.core.thresholds.fill import FillSettings
+from gpumon.core.thresholds.log import LogSettings
 from gpumon.core.thresholds.threshold import Unit, check_thresholds, threshold
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import UsageError
@@ -135,6 +136,7 @@ class DetectorSettings:
     )
     fill: FillSettings = field(default_factory=FillSettings)
     advice: AdviceSettings = field(default_factory=AdviceSettings)
+    log: LogSettings = field(default_factory=LogSettings)
 
     def __post_init__(self) -> None:
         check_thresholds(self)

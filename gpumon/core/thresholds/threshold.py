@@ -25,6 +25,8 @@ class Unit(str, Enum):
     """A number of things, above 0."""
     TIMES = "times"
     """A multiple of something, above 0."""
+    BYTES = "bytes"
+    """An amount of memory, above 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Threshold:
             return f"{100 * self.value:g} %"
         if self.unit is Unit.NANOSECONDS:
             return f"{self.value / NS_PER_S:g} s"
+        if self.unit is Unit.BYTES:
+            return f"{self.value / (1 << 30):g} GiB"
         return f"{self.value:g} times" if self.unit is Unit.TIMES else f"{self.value:g}"
 
 
