@@ -76,7 +76,7 @@ class NvidiaSmiDmonLog:
     def _rows(self) -> Iterator[LogSample]:
         number = 0
         for number, line in enumerate(self._lines, start=1):
-            cells = line.split(self._separator) if len(line) < _MOST_SIGNS else ()
+            cells = line.split(self._separator) if len(line) < _MOST_SIGNS else []
             if len(cells) != self._width or "#" in cells[0]:
                 self._odd_line(line, number)
                 continue

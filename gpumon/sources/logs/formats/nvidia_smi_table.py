@@ -1,0 +1,235 @@
+"""The table that ``nvidia-smi`` prints for people, again and again, with or without a date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+from typing import Final
+
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.date_lines import PrintedDate, date_in, looks_like_date
+from gpumon.sources.logs.gpu_table import GpuTable
+from gpumon.sources.logs.log_format import LogFormat, line_like
+from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
+from gpumon.sources.logs.memory_cells import MemoryCells
+from gpumon.sources.logs.row_clock import RowClock
+from gpumon.sources.logs.same_stamps import spread_same_stamps
+from gpumon.sources.logs.smi_table_rows import (
+    AnswerRow,
+    NameRow,
+    Section,
+    answer_row,
+    instance_row,
+    is_heading,
+    is_rule,
+    name_row,
+    says_mig_is_on,
+    section_opened_by,
+)
+from gpumon.sources.logs.stamps import NO_CLOCK
+from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
+
+_HEAD_LINES: Final = 512
+"""Lines among which a table with a date above it is looked for."""
+_MOST_SIGNS: Final = 1_024
+
+
+class NvidiaSmiTableLog:
+    """One log of tables, each of them one moment of all GPUs.
+
+    The date that stands nearest above a table is the table's. Processes are
+    passed over; MIG instances have memory and no utilisation.
+
+    Args:
+        lines: The log's text.
+        name: What to call it in sentences.
+        options: What the user said about it.
+    """
+
+    def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
+        self._lines = lines
+        self._name = name
+        self._skipped = SkippedLines()
+        self._cells = UtilizationCells(is_percent=True)
+        self._memory = MemoryCells()
+        self._table = GpuTable()
+        self._tables = RowClock(options.period_ns)
+        self._dating: PrintedDate | None = None
+        self._date: PrintedDate | None = None
+        self._section = Section.OUTSIDE
+        self._table_ns: int | None = None
+        self._is_bare_table = False
+        self._waiting: NameRow | None = None
+        self._last_gpu: int | None = None
+        self._cut_gpus: set[int] = set()
+        self._usable_rows = 0
+
+    def samples(self) -> Iterator[LogSample]:
+        """Every GPU and MIG instance of every table, in file order.
+
+        Raises:
+            UnreadableLogError: No table with a utilisation, or a stream that breaks off.
+        """
+        return spread_same_stamps(self._rows())
+
+    def facts(self) -> LogFacts:
+        """What is known so far; complete once ``samples`` is exhausted."""
+        dating = self._dating
+        notes = [] if dating else [self._tables.note.replace("a row", "a table")]
+        if self._cut_gpus:
+            indexes = ", ".join(map(str, sorted(self._cut_gpus)))
+            notes.append(
+                f"GPU {indexes} is cut into MIG instances, whose utilisation nvidia-smi's table "
+                "does not tell: they are not observed."
+            )
+        return LogFacts(
+            clock=dating.clock if dating else NO_CLOCK,
+            gpus=tuple(self._table.gpus),
+            skipped_lines=self._skipped.count,
+            period_ns=None if dating else self._tables.period_ns,
+            notes=(*notes, *self._skipped.sentences()),
+        )
+
+    def _rows(self) -> Iterator[LogSample]:
+        head = list(islice(self._lines, _HEAD_LINES))
+        self._dating = _dating_of(head)
+        number = 0
+        for number, line in enumerate(chain(head, self._lines), start=1):
+            bare = line.strip() if len(line) < _MOST_SIGNS else None
+            if bare is None:
+                self._skipped.add(Refusal.TOO_LONG, number)
+            elif bare.startswith("|") and not is_rule(bare):
+                sample = self._framed(bare, number)
+                if sample is not None:
+                    yield sample
+            elif bare.startswith(("+", "|")):
+                self._drop_waiting(number)
+            elif bare:
+                self._outside(bare, number)
+        self._end_table(number)
+        if not self._usable_rows and not self._cut_gpus:
+            reasons = " ".join(self._skipped.sentences())
+            raise UnreadableLogError(
+                f"{self._name}: no table of nvidia-smi with a utilisation in {number} lines. "
+                f"{reasons}"
+            )
+
+    def _framed(self, bare: str, number: int) -> LogSample | None:
+        opened = section_opened_by(bare)
+        if opened is Section.GPUS:
+            self._begin_table(number)
+        elif opened is not None:
+            self._drop_waiting(number)
+            if self._section is not Section.OUTSIDE:
+                self._section = opened
+        elif self._section is Section.GPUS:
+            return self._gpu_line(bare.split("|"), number)
+        elif self._section is Section.INSTANCES:
+            return self._instance(bare.split("|"))
+        elif name_row(bare.split("|")) is not None:  # its table's first line is not there
+            self._section = Section.OUTSIDE
+            self._skipped.add(Refusal.CUT_TABLE, number)
+        return None
+
+    def _gpu_line(self, cells: Sequence[str], number: int) -> LogSample | None:
+        if self._waiting is not None:
+            answer = answer_row(cells, self._memory)
+            if answer is None:
+                self._drop_waiting(number)
+                return None
+            gpu, self._waiting = self._waiting, None
+            return self._sample(gpu, answer, number)
+        self._waiting = name_row(cells)
+        if self._waiting is not None:
+            self._is_bare_table = False
+        elif says_mig_is_on(cells):
+            self._mark_cut()
+        elif not is_heading(cells):
+            self._skipped.add(Refusal.CUT_TABLE, number)
+        return None
+
+    def _sample(self, gpu: NameRow, answer: AnswerRow, number: int) -> LogSample | None:
+        told = LoggedGpu(index=gpu.index, name=gpu.name, memory_bytes=answer.total_bytes)
+        position = self._last_gpu = self._table.position((gpu.index, None), told)
+        ratio = self._cells.read(answer.utilization)
+        if isinstance(ratio, Refusal):
+            self._skipped.add(ratio, number)
+        elif position is None:
+            self._skipped.add(Refusal.NOBODY, number)
+        elif self._table_ns is None:
+            self._skipped.add(Refusal.STAMP, number)
+        if position is None or self._table_ns is None:
+            return None
+        if isinstance(ratio, Refusal):
+            return LogSample(position, self._table_ns, None, answer.used_bytes)
+        self._usable_rows += 1
+        return LogSample(position, self._table_ns, ratio, answer.used_bytes)
+
+    def _mark_cut(self) -> None:
+        if self._last_gpu is not None:
+            gpu = self._table.gpus[self._last_gpu]
+            self._table.gpus[self._last_gpu] = replace(gpu, mig_enabled=True)
+            self._cut_gpus.add(gpu.index or 0)
+
+    def _instance(self, cells: Sequence[str]) -> LogSample | None:
+        row = instance_row(cells, self._memory)
+        if row is None or self._table_ns is None:
+            return None
+        told = LoggedGpu(index=row.index, mig_index=row.mig_index, memory_bytes=row.total_bytes)
+        position = self._table.position((row.index, row.mig_index), told)
+        if position is None:
+            return None
+        return LogSample(position, self._table_ns, None, row.used_bytes)
+
+    def _begin_table(self, number: int) -> None:
+        self._end_table(number)
+        self._section = Section.GPUS
+        self._is_bare_table = True
+        self._last_gpu = None
+        if self._dating is None:
+            self._table_ns = self._tables.next_ns(0)
+            return
+        told, self._date = self._date, None
+        fits = told is not None and told.form == self._dating.form
+        self._table_ns = told.stamp_ns if told is not None and fits else None
+
+    def _end_table(self, number: int) -> None:
+        self._drop_waiting(number)
+        if self._is_bare_table:
+            self._is_bare_table = False
+            self._skipped.add(Refusal.CUT_TABLE, number)
+        self._section = Section.OUTSIDE
+
+    def _drop_waiting(self, number: int) -> None:
+        if self._waiting is not None:
+            self._waiting = None
+            self._skipped.add(Refusal.CUT_TABLE, number)
+
+    def _outside(self, bare: str, number: int) -> None:
+        told = date_in(bare)
+        if told is not None:
+            self._end_table(number)
+            self._date = told
+        else:
+            self._skipped.add(Refusal.STAMP if looks_like_date(bare) else Refusal.FOREIGN, number)
+
+
+def _dating_of(head: Sequence[str]) -> PrintedDate | None:
+    """The date of the first table that has one: the others are written alike."""
+    told: PrintedDate | None = None
+    for line in head:
+        bare = line.strip()
+        if bare.startswith("|"):
+            if told is not None and section_opened_by(bare) is Section.GPUS:
+                return told
+        elif not bare.startswith("+"):
+            told = date_in(bare) or told
+    return None
+
+
+FORMAT: Final = LogFormat(
+    title="nvidia-smi's table",
+    mark=line_like(r"^\s*\|\s*NVIDIA-SMI\s+\d"),
+    reader=NvidiaSmiTableLog,
+)
