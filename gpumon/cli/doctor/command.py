@@ -15,6 +15,7 @@ from gpumon.cli.doctor.finding import DRIVER, OFF, OK, Finding
 from gpumon.cli.doctor.gpus import gpu_findings, source_broken
 from gpumon.cli.doctor.look import Beat, patiently
 from gpumon.cli.doctor.machine import machine_findings
+from gpumon.cli.doctor.rules import render_rules, rules_document
 from gpumon.cli.doctor.text import render_findings
 from gpumon.cli.main import installed_version
 from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
@@ -38,7 +39,8 @@ class DoctorCommand:
     Reads the GPUs for a few seconds and changes nothing. Of each field it says
     how often gpumon reads it, what a reading takes inside the driver, and
     what it answered; at the end, what to type, most important first.
-    Exit code 3 when no GPU can be read.
+    Exit code 3 when no GPU can be read. With --rules it looks at nothing: it lists
+    the rules behind each verdict, finding and advice, and why their numbers are these.
     """
 
     name = "doctor"
@@ -49,17 +51,27 @@ class DoctorCommand:
         """Declare its options."""
         parser.add_argument("--source", metavar="SOURCE", default="nvml", help=LIVE_SOURCE_HELP)
         add_nvml_arguments(parser)
+        parser.add_argument(
+            "--rules",
+            action="store_true",
+            help="instead: what gpumon says and when, with every threshold and where it comes "
+            "from; needs no GPU",
+        )
         parser.add_argument("--json", action="store_true", help="for scripts")
 
     def run(self, args: argparse.Namespace) -> int:
         """Look, and say what was found."""
+        style = style_for(sys.stdout, os.environ)
+        if args.rules:
+            rules = rules_document() if args.json else render_rules(style)
+            print(json.dumps(rules, indent=2) if args.json else "\n".join(rules))
+            return 0
         check_source_word(args.source)
         findings, probed = _look(args.source, nvml_options_of(args))
         findings += machine_findings()
         if args.json:
             print(json.dumps(_document(findings, probed), indent=2))
         else:
-            style = style_for(sys.stdout, os.environ)
             print("\n".join(render_findings(findings, style)))
         return 0 if findings[0].status == OK else _NO_SOURCE
 

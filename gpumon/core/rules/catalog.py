@@ -24,6 +24,11 @@ BESIDE_RULES: Final[Mapping[str, str]] = MappingProxyType(
         "advice.min_callbacks_share": "the slowest callbacks are named",
         "advice.min_class_share": "a class is among them",
         "advice.min_reason_share": "the advice on input follows one reason",
+        "log.coarse_from_ns": "a log is sampled too coarsely for the pauses of a training",
+        "log.held_from_bytes": "a GPU's memory is held",
+        "log.held_told_from_ns": "memory held without work is worth a word",
+        "log.common_share": "the GPUs of a log pause together",
+        "log.beside_peer_share": "a GPU idles beside one that works",
     }
 )
 """What is decided by a threshold that no rule reads, by its name: how a thing is worded."""

@@ -29,8 +29,8 @@ class Rule:
         evidence: What it rests on, in a sentence.
         thresholds: Names, as in ``thresholds_of``, of those that ``holds`` asks for.
         measured_with: Names of those that its evidence was counted with before.
-        holds: The decision: pure, and the same for the same arguments. Of a
-            verdict it takes ``(GpuTotals, DetectorSettings)``.
+        holds: The decision: pure, with the settings, or a group of them, as
+            its last argument. Of a verdict: ``(GpuTotals, DetectorSettings)``.
     """
 
     id: str

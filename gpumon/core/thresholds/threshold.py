@@ -57,14 +57,14 @@ class Threshold:
 
     @property
     def text(self) -> str:
-        """The value as people read it: ``5 %``, ``10 s``, ``3``, ``2.5 times``."""
+        """The value as people read it: ``5 %``, ``10 s``, ``3``, ``2.5 x``."""
         if self.unit is Unit.SHARE:
             return f"{100 * self.value:g} %"
         if self.unit is Unit.NANOSECONDS:
             return f"{self.value / NS_PER_S:g} s"
         if self.unit is Unit.BYTES:
             return f"{self.value / (1 << 30):g} GiB"
-        return f"{self.value:g} times" if self.unit is Unit.TIMES else f"{self.value:g}"
+        return f"{self.value:g} x" if self.unit is Unit.TIMES else f"{self.value:g}"
 
 
 def threshold(default: _Number, unit: Unit, what: str, *, origin: str) -> _Number:

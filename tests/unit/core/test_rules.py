@@ -1,0 +1,127 @@
+"""Specification of the rules: each names what it reads, and every threshold has a reader."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Sequence
+from dataclasses import is_dataclass
+from typing import Any
+
+import pytest
+
+from gpumon.core.fill.gpu_fill import NO_FILL
+from gpumon.core.job_balance import JobBalance
+from gpumon.core.phase import IdleCause
+from gpumon.core.report import GpuReport
+from gpumon.core.rules.catalog import ALL_RULES, BESIDE_RULES
+from gpumon.core.rules.rule import Rule, RuleKind
+from gpumon.core.rules.verdict_rules import VERDICT_RULES
+from gpumon.core.settings import DEFAULT_SETTINGS
+from gpumon.core.thresholds.threshold import thresholds_of
+from gpumon.core.totals import GapTotals, GpuTotals
+from gpumon.core.verdict import VerdictName
+from gpumon.core.verdicts import judge
+from tests.builders_fill import gpm_fill, power_fill
+from tests.builders_time import s
+
+NAMES = frozenset(one.name for one in thresholds_of(DEFAULT_SETTINGS))
+
+
+class Asked:
+    """Settings that remember which thresholds somebody asked for."""
+
+    def __init__(self, settings: object, names: set[str], group: str = "") -> None:
+        self._settings, self._names, self._group = settings, names, group
+
+    def __getattr__(self, field: str) -> Any:
+        value = getattr(self._settings, field)
+        if is_dataclass(value):
+            return Asked(value, self._names, f"{self._group}{field}.")
+        self._names.add(f"{self._group}{field}")
+        return value
+
+
+def used(busy_s: float, idle_s: dict[IdleCause, float], **more: Any) -> GpuTotals:
+    """A GPU in use all the time, most of its busy time at work in full."""
+    in_use_ns = s(busy_s + sum(idle_s.values()))
+    idle_ns = {cause: s(seconds) for cause, seconds in idle_s.items()}
+    return GpuTotals(in_use_ns=in_use_ns, in_use_busy_ns=s(busy_s), idle_ns=idle_ns, **more)
+
+
+LOSES_UNPROVED = used(80, {IdleCause.UNKNOWN: 20}, high_ns=s(80))
+PAUSES = used(80, {IdleCause.UNKNOWN: 20}, suspected_ns=s(20), gaps=GapTotals(count=5))
+STARVES = used(80, {IdleCause.INPUT_WAIT: 20})
+TOTALS = (LOSES_UNPROVED, PAUSES, STARVES)
+EVEN = JobBalance(busy_ratios={"GPU-0": 0.5, "GPU-1": 1.0}, shares=None, is_told=False)
+
+
+def reported(totals: GpuTotals) -> GpuReport:
+    return GpuReport(index=0, uuid=None, name=None, totals=totals, verdict=judge(totals))
+
+
+EXAMPLES: dict[str, Sequence[tuple[Any, ...]]] = {
+    **{rule.id: [(totals,) for totals in TOTALS] for rule in VERDICT_RULES},
+    "starved_now": [(0.1, False), (0.1, True)],
+    "under_filled": [(gpm_fill(0.2),), (power_fill(180.0),), (NO_FILL,)],
+    "held_down": [(gpm_fill(0.2, held=0.6),)],
+    "worth_a_change": [
+        (reported(STARVES), IdleCause.INPUT_WAIT),
+        (reported(STARVES), IdleCause.START_UP),
+    ],
+    "hidden_input_wait": [(STARVES,)],
+    "unequal_gpus": [(EVEN,)],
+}
+"""What each rule is asked about, to see which thresholds it reads."""
+
+
+def asked_by(rule: Rule) -> set[str]:
+    """The thresholds that a rule reads."""
+    names: set[str] = set()
+    last = [*inspect.signature(rule.holds).parameters.values()][-1]
+    everything = Asked(DEFAULT_SETTINGS, names)
+    groups = {"DetectorSettings": everything} | {
+        type(value).__name__: getattr(everything, field)
+        for field in DEFAULT_SETTINGS.__slots__
+        if is_dataclass(value := getattr(DEFAULT_SETTINGS, field))
+    }
+    for example in EXAMPLES[rule.id]:
+        rule.holds(*example, groups[str(last.annotation)])
+    return names
+
+
+@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.id)
+class TestEachRule:
+    def test_has_an_id_that_scripts_can_name_and_sentences_for_people(self, rule: Rule) -> None:
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", rule.id)
+        assert rule.evidence.endswith(".")
+        assert not rule.says.endswith(".")
+
+    def test_reads_the_thresholds_it_names_and_no_others(self, rule: Rule) -> None:
+        assert asked_by(rule) == set(rule.thresholds)
+
+    def test_names_only_thresholds_that_there_are(self, rule: Rule) -> None:
+        assert {*rule.thresholds, *rule.measured_with} <= NAMES
+        assert not {*rule.thresholds} & {*rule.measured_with}
+
+
+class TestTheRules:
+    def test_of_the_verdicts_are_the_verdicts_in_their_order(self) -> None:
+        assert [rule.id for rule in VERDICT_RULES] == [name.value for name in VerdictName]
+        assert {rule.kind for rule in VERDICT_RULES} == {RuleKind.VERDICT}
+
+    def test_have_an_id_each(self) -> None:
+        ids = [rule.id for rule in ALL_RULES]
+
+        assert len(set(ids)) == len(ids)
+
+    def test_end_with_one_that_always_holds(self) -> None:
+        assert VERDICT_RULES[-1].holds(GpuTotals(), DEFAULT_SETTINGS)
+
+
+class TestNoThreshold:
+    def test_is_left_without_a_rule_or_a_wording_that_it_decides(self) -> None:
+        of_rules = {name for rule in ALL_RULES for name in (*rule.thresholds, *rule.measured_with)}
+
+        assert of_rules | BESIDE_RULES.keys() == NAMES
+        assert of_rules & BESIDE_RULES.keys() == set()
