@@ -1,0 +1,142 @@
+"""What ``nvitop -1`` prints, one table after another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.ctime_stamps import CLOCK, find_ctime
+from gpumon.sources.logs.gpu_table import GpuTable
+from gpumon.sources.logs.log_format import LogFormat, line_like
+from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
+from gpumon.sources.logs.row_clock import RowClock
+from gpumon.sources.logs.stamps import NO_CLOCK
+from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+_BAR: Final = "[│|]"
+_AMOUNT: Final = r"\d+(?:\.\d+)?[KMGT]?i?B|N/A"
+_GPU: Final = re.compile(
+    rf"^{_BAR} {{2,3}}(?P<index>\d{{1,3}}) {{1,2}}(?P<name>\S.*?)(?: +(?:On|Off|N/A))? *{_BAR}"
+    rf" [0-9A-F]{{8}}:[^│|]*{_BAR} *(?P<mig>\S+)"
+)
+_STATE: Final = re.compile(
+    rf"^{_BAR}(?: {{2,3}}(?P<index>\d{{1,3}}))? [^│|]*{_BAR} *(?P<used>{_AMOUNT}) /"
+    rf" *(?P<total>{_AMOUNT}) *{_BAR} *(?P<busy>\d{{1,3}} ?%|N/A|ERR!?) +\S"
+)
+_TITLE: Final = re.compile(rf"^{_BAR} NVITOP \d")
+_UNIT_BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class NvitopTableLog:
+    """Tables with two lines a GPU, or one where the terminal was low.
+
+    Args:
+        lines: The log's text.
+        name: What to call it in sentences.
+        options: ``period_ns`` where no moment stands above the tables.
+    """
+
+    def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
+        self._lines = lines
+        self._name = name
+        self._skipped = SkippedLines()
+        self._table = GpuTable()
+        self._cells = UtilizationCells(is_percent=True)
+        self._row_clock = RowClock(options.period_ns)
+        self._has_moments: bool | None = None
+        self._stamp_ns: int | None = None
+        self._told = False
+
+    def samples(self) -> Iterator[LogSample]:
+        """A sample of each GPU of each table.
+
+        Raises:
+            UnreadableLogError: No table says how busy a GPU was.
+        """
+        begun: re.Match[str] | None = None
+        for number, raw in enumerate(self._lines, start=1):
+            line = _COLOUR.sub("", raw) if "\x1b" in raw or "\r" in raw else raw
+            state = _STATE.match(line)
+            if state is not None:
+                yield from self._sample(begun, state, number)
+                begun = None
+                continue
+            begun = _GPU.match(line)
+            if begun is None:
+                self._other(line)
+        if not self._told:
+            reasons = " ".join(self._skipped.sentences())
+            raise UnreadableLogError(f"{self._name}: no table with a utilisation. {reasons}")
+
+    def facts(self) -> LogFacts:
+        """What is known so far; complete once ``samples`` is exhausted."""
+        counted = not self._has_moments
+        return LogFacts(
+            clock=NO_CLOCK if counted else CLOCK,
+            gpus=tuple(self._table.gpus),
+            skipped_lines=self._skipped.count,
+            period_ns=self._row_clock.period_ns if counted else None,
+            notes=(*((self._row_clock.note,) if counted else ()), *self._skipped.sentences()),
+        )
+
+    def _other(self, line: str) -> None:
+        moment_ns = find_ctime(line)
+        if moment_ns is not None:
+            self._stamp_ns = moment_ns
+            self._has_moments = self._has_moments is not False
+        elif _TITLE.match(line) and self._has_moments is None:
+            self._has_moments = False
+
+    def _sample(
+        self, begun: re.Match[str] | None, state: re.Match[str], number: int
+    ) -> Iterator[LogSample]:
+        index = state["index"] or (begun and begun["index"])
+        gpu = self._position(int(index), begun, state) if index else None
+        if gpu is None:
+            self._skipped.add(Refusal.NOBODY, number)
+            return
+        stamp_ns = self._stamp_ns if self._has_moments else self._row_clock.next_ns(gpu)
+        if stamp_ns is None:
+            self._skipped.add(Refusal.STAMP, number)
+            return
+        ratio = self._cells.read(state["busy"].replace(" ", ""))
+        if isinstance(ratio, Refusal):
+            self._skipped.add(ratio, number)
+            yield LogSample(gpu, stamp_ns, None)
+            return
+        self._told = True
+        yield LogSample(gpu, stamp_ns, ratio, _bytes(state["used"]))
+
+    def _position(
+        self, index: int, begun: re.Match[str] | None, state: re.Match[str]
+    ) -> int | None:
+        return self._table.position(
+            index,
+            LoggedGpu(
+                index=index,
+                name=begun["name"] if begun else None,
+                memory_bytes=_bytes(state["total"]),
+                mig_enabled=begun is not None and begun["mig"] == "Enabled",
+            ),
+        )
+
+
+def _bytes(amount: str) -> int | None:
+    """An amount of memory as nvitop writes it, which is rounded to what fits the cell.
+
+    >>> _bytes("12000MiB"), _bytes("N/A")
+    (12582912000, None)
+    """
+    number = amount.rstrip("iB").rstrip("KMGT")
+    if not number[:1].isdigit():
+        return None
+    return round(float(number) * _UNIT_BYTES[amount[len(number) :].rstrip("iB")])
+
+
+FORMAT: Final = LogFormat(
+    title="nvitop -1", mark=line_like(rf"^(?:\x1b\[[0-9;]*m)*{_BAR} NVITOP \d"),
+    reader=NvitopTableLog,
+)  # fmt: skip

@@ -1,0 +1,138 @@
+"""CSVs with a row for each moment and a column for each GPU: of W&B, of nvitop, of anybody."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.log_format import LogFormat
+from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
+from gpumon.sources.logs.utilization_cells import Refusal
+from gpumon.sources.logs.wide_headings import Dialect, Quantity, meaning_of
+from gpumon.sources.logs.wide_rows import WideRows
+
+_SEPARATORS: Final = ",;\t"
+_LOOKED_AT_ROWS: Final = 512
+"""Rows from which it is decided whether utilisation without a unit is percent."""
+_MAX_LINE: Final = 1 << 20
+_VALUE: Final = re.compile(r"[-+]?[\d.]+\s*%?|\d{4}[-/]\d\d?[-/]\d.*|\[.*\]|N/A", re.ASCII)
+
+
+class WideCsvLog:
+    """One CSV whose header says which columns are of which GPU.
+
+    Args:
+        lines: The log's text.
+        name: What to call it in sentences.
+        options: What the user said about it. ``columns`` may name columns by
+            position or by heading.
+    """
+
+    def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
+        self._lines = whole_lines(lines)
+        self._name = name
+        self._rows = WideRows(name=name, options=options)
+        self._split: Callable[[str], Sequence[str]] = _splitter(",")
+        self._header: Sequence[str] = ()
+
+    def samples(self) -> Iterator[LogSample]:
+        """A sample of each GPU of each row.
+
+        Raises:
+            UnreadableLogError: No row says how busy a GPU was.
+            UsageError: ``--column`` names a column that is not there.
+        """
+        numbered = enumerate(self._lines, start=1)
+        for _, line in numbered:
+            separator = _wide_header(line)
+            if separator is not None:
+                self._split = _splitter(separator)
+                self._header = self._split(line)
+                break
+        self._rows.learn(enumerate(self._header))
+        self._rows.require_gpus()
+        head = list(islice(self._cells(numbered), _LOOKED_AT_ROWS))
+        self._rows.decide_unit([cells.__getitem__ for _, cells in head])
+        for number, cells in head:
+            yield from self._rows.samples(cells.__getitem__, number)
+        for number, cells in self._cells(numbered):
+            yield from self._rows.samples(cells.__getitem__, number)
+        if not self._rows.told:
+            reasons = " ".join(self._rows.skipped.sentences())
+            raise UnreadableLogError(f"{self._name}: no line with a utilisation. {reasons}")
+
+    def facts(self) -> LogFacts:
+        """What is known so far; complete once ``samples`` is exhausted."""
+        return self._rows.facts()
+
+    def _cells(self, numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Sequence[str]]]:
+        """The rows under the header; its repetitions and blank lines are none."""
+        width = len(self._header)
+        for number, line in numbered:
+            cells = self._split(line)
+            if len(cells) == width:
+                if cells != self._header:
+                    yield number, cells
+            elif line.strip():
+                self._rows.skipped.add(Refusal.WIDTH, number)
+
+
+def whole_lines(pieces: Iterator[str]) -> Iterator[str]:
+    """Lines put together again out of their pieces; what is too long for one stays cut."""
+    waiting = ""
+    for piece in pieces:
+        if not waiting and piece.endswith("\n"):
+            yield piece
+            continue
+        waiting += piece
+        if piece.endswith("\n") or len(waiting) >= _MAX_LINE:
+            yield waiting
+            waiting = ""
+    if waiting:
+        yield waiting
+
+
+def _splitter(separator: str) -> Callable[[str], Sequence[str]]:
+    def split(line: str) -> Sequence[str]:
+        bare = line.rstrip("\r\n")
+        if '"' not in bare:
+            return [cell.strip() for cell in bare.split(separator)]
+        try:
+            return next(csv.reader([bare], delimiter=separator, skipinitialspace=True), [])
+        except csv.Error:
+            return []
+
+    return split
+
+
+def _wide_header(line: str) -> str | None:
+    """The separator of a line that is the header of a wide table; ``None``: it is none."""
+    bare = line.strip()
+    if not bare or "{" in bare:
+        return None
+    for separator in _SEPARATORS:
+        cells = [cell.strip() for cell in _splitter(separator)(line)]
+        if any(_VALUE.fullmatch(cell) for cell in cells):
+            continue
+        meanings = [meaning for cell in cells if (meaning := meaning_of(cell)) is not None]
+        busy = [one for one in meanings if one.quantity is Quantity.UTILIZATION]
+        # Headings that only a wide table has give it away alone; `gpu0` needs company.
+        own = any(one.dialect is not Dialect.PLAIN for one in busy)
+        has_time = any(one.quantity is Quantity.STAMP for one in meanings)
+        if own or (busy and (has_time or len({one.gpu for one in busy}) > 1)):
+            return separator
+    return None
+
+
+def _mark(head: Sequence[str]) -> int | None:
+    for number, line in enumerate(whole_lines(iter(head)), start=1):
+        if _wide_header(line) is not None:
+            return number
+    return None
+
+
+FORMAT: Final = LogFormat(title="CSV with a column for each GPU", mark=_mark, reader=WideCsvLog)

@@ -1,0 +1,243 @@
+"""Rows that speak of all GPUs at once, as samples: whatever file format they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.sources.logs.gpu_table import GpuTable
+from gpumon.sources.logs.json_pieces import bytes_of, ratio_of
+from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
+from gpumon.sources.logs.owners import told_apart
+from gpumon.sources.logs.row_clock import RowClock
+from gpumon.sources.logs.stamps import NO_CLOCK, StampParser, parser_for
+from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, are_ratios
+from gpumon.sources.logs.wide_headings import (
+    Dialect,
+    Quantity,
+    WideGpu,
+    WideHeading,
+    meaning_of,
+)
+
+Cells = Callable[[Any], Any]
+"""The cell of a row under a key; ``None`` where there is none."""
+_MEMO_LIMIT: Final = 16_384
+
+
+@dataclass(slots=True)
+class _GpuColumns:
+    """Where the cells of one GPU are."""
+
+    position: int
+    busy: Hashable
+    busy_rank: int
+    full: float
+    is_blank_absent: bool
+    used: Hashable | None = None
+    used_unit: int = 1
+
+
+class WideRows:
+    """Reads rows by what their headings mean.
+
+    Args:
+        name: What to call the log in sentences.
+        options: What the user said about it.
+    """
+
+    def __init__(self, *, name: str, options: LogOptions) -> None:
+        self.skipped = SkippedLines()
+        self._name = name
+        self._chosen = dict(options.columns)
+        self._columns: dict[WideGpu, _GpuColumns] = {}
+        self._memory: dict[WideGpu, tuple[int, Hashable, int]] = {}
+        self._unsure: list[_GpuColumns] = []
+        self._table = GpuTable()
+        self._owners: list[str] = []
+        self._stamp_at: tuple[int, Hashable, int] | None = None
+        self._stamps: StampParser | None = None
+        self._row_clock = RowClock(options.period_ns)
+        self._known: dict[str, float | Refusal] = {}
+        self._notes: list[str] = []
+        self.told = False
+
+    def learn(self, headings: Iterable[tuple[Hashable, str]]) -> None:
+        """Take note of columns, which later rows may add to.
+
+        Args:
+            headings: Key of each column, and what stands above it.
+
+        Raises:
+            UsageError: A column the user named is none that is here read by name.
+        """
+        chosen = self._chosen.get("utilization.gpu")
+        for key, text in headings:
+            meaning = meaning_of(text)
+            if text.strip() == self._chosen.get("timestamp") or key == self._chosen.get(
+                "timestamp"
+            ):
+                self._stamp_at = (-1, key, _stamp_unit(meaning))
+                continue
+            if chosen is not None and (text.strip() == chosen or key == chosen):
+                meaning = _as_told(meaning)
+            elif chosen is not None and meaning and meaning.quantity is Quantity.UTILIZATION:
+                continue
+            if meaning is not None:
+                self._place(key, meaning)
+        for gpu, columns in self._columns.items():
+            if gpu in self._memory:
+                _, columns.used, columns.used_unit = self._memory[gpu]
+
+    def require_gpus(self) -> None:
+        """Hold that a column with a utilisation was found.
+
+        Raises:
+            UsageError: The one the user named is not there.
+            UnreadableLogError: There is none.
+        """
+        if self._columns:
+            return
+        chosen = self._chosen.get("utilization.gpu")
+        if chosen is not None:
+            raise UsageError(f"--column utilization.gpu={chosen}: {self._name} has no such column")
+        raise UnreadableLogError(f"{self._name}: no column with a utilisation")
+
+    def decide_unit(self, rows: Sequence[Cells]) -> None:
+        """Decide by the first rows whether columns without a unit are percent or shares."""
+        if not self._unsure:
+            return
+        cells = [str(get(columns.busy)) for columns in self._unsure for get in rows]
+        if are_ratios(cells):
+            for columns in self._unsure:
+                columns.full = 1.0
+            self._notes.append(
+                "The utilisation lies between 0 and 1: read as a share, not as percent."
+            )
+        self._unsure.clear()
+
+    def samples(self, get: Cells, number: int) -> Iterator[LogSample]:
+        """The samples of one row.
+
+        Args:
+            get: Gives the cell under a key.
+            number: Number of the row's line.
+        """
+        stamp_ns: int | None = None
+        if self._stamp_at is not None:
+            stamp_ns = self._stamp(get(self._stamp_at[1]), self._stamp_at[2])
+            if stamp_ns is None:
+                self.skipped.add(Refusal.STAMP, number)
+                return
+        refused: Refusal | None = None
+        for columns in self._columns.values():
+            cell = get(columns.busy)
+            if columns.is_blank_absent and (cell is None or cell == ""):
+                continue
+            ratio = self._ratio(cell, columns.full)
+            gpu = columns.position
+            moment_ns = self._row_clock.next_ns(gpu) if stamp_ns is None else stamp_ns
+            if isinstance(ratio, Refusal):
+                refused = refused or ratio
+                yield LogSample(gpu, moment_ns, None)
+                continue
+            self.told = True
+            used_bytes = None
+            if columns.used is not None:
+                used_bytes = bytes_of(get(columns.used), unit_bytes=columns.used_unit)
+            yield LogSample(gpu, moment_ns, ratio, used_bytes)
+        if refused is not None:
+            self.skipped.add(refused, number)
+
+    def facts(self) -> LogFacts:
+        """What is known so far."""
+        counted = self._stamp_at is None
+        gpus, owner_notes = told_apart(self._table.gpus, self._owners)
+        return LogFacts(
+            clock=self._stamps.clock if self._stamps else NO_CLOCK,
+            gpus=gpus,
+            skipped_lines=self.skipped.count,
+            period_ns=self._row_clock.period_ns if counted else None,
+            notes=(
+                *((self._row_clock.note,) if counted else ()),
+                *self._notes,
+                *owner_notes,
+                *self.skipped.sentences(),
+            ),
+        )
+
+    def _place(self, key: Hashable, meaning: WideHeading) -> None:
+        if meaning.quantity is Quantity.STAMP:
+            if self._stamp_at is None or meaning.rank < self._stamp_at[0]:
+                self._stamp_at = (meaning.rank, key, meaning.unit)
+            return
+        gpu = meaning.gpu
+        if gpu is None or meaning.quantity is Quantity.MEMORY_TOTAL:
+            return
+        if meaning.quantity is Quantity.MEMORY_USED:
+            if gpu not in self._memory or meaning.rank < self._memory[gpu][0]:
+                self._memory[gpu] = (meaning.rank, key, meaning.unit)
+            return
+        self._place_busy(key, gpu, meaning)
+
+    def _place_busy(self, key: Hashable, gpu: WideGpu, meaning: WideHeading) -> None:
+        columns = self._columns.get(gpu)
+        if columns is not None and columns.busy_rank <= meaning.rank:
+            return
+        if columns is None:
+            position = self._table.position(
+                gpu, LoggedGpu(index=gpu.number, mig_index=gpu.mig_index)
+            )
+            if position is None:
+                return
+            self._owners.append(gpu.owner)
+        else:
+            position = columns.position
+            self._unsure = [one for one in self._unsure if one is not columns]
+        columns = self._columns[gpu] = _GpuColumns(
+            position=position,
+            busy=key,
+            busy_rank=meaning.rank,
+            full=1.0 if meaning.is_percent is False else 100.0,
+            is_blank_absent=meaning.dialect is Dialect.WANDB,
+        )
+        if meaning.is_percent is None:
+            self._unsure.append(columns)
+
+    def _ratio(self, cell: object, full: float) -> float | Refusal:
+        if not isinstance(cell, str):
+            return ratio_of(cell, full=full)
+        known = self._known.get(cell)
+        if known is not None and full == 100.0:
+            return known
+        ratio = ratio_of(cell.strip().removesuffix("%").rstrip(), full=full)
+        if full == 100.0 and len(self._known) < _MEMO_LIMIT:
+            self._known[cell] = ratio
+        return ratio
+
+    def _stamp(self, cell: object, unit_ns: int) -> int | None:
+        if cell is None or isinstance(cell, bool):
+            return None
+        text = cell.strip() if isinstance(cell, str) else repr(cell)
+        if "e" in text and text.replace("e", "").replace("+", "").replace(".", "").isdigit():
+            text = f"{float(text):f}"
+        if self._stamps is None:
+            self._stamps = parser_for(text[:64], unit_ns)
+        return None if self._stamps is None else self._stamps.parse(text)
+
+
+def _stamp_unit(meaning: WideHeading | None) -> int:
+    is_stamp = meaning is not None and meaning.quantity is Quantity.STAMP
+    return meaning.unit if meaning is not None and is_stamp else 1_000_000_000
+
+
+def _as_told(meaning: WideHeading | None) -> WideHeading:
+    """The meaning of a column that the user says is the utilisation."""
+    if meaning is not None and meaning.quantity is Quantity.UTILIZATION:
+        return meaning
+    gpu = meaning.gpu if meaning is not None else None
+    return WideHeading(
+        Quantity.UTILIZATION, Dialect.PLAIN, gpu or WideGpu("", 0), rank=-1, is_percent=None
+    )
