@@ -8,6 +8,7 @@ from typing import Final
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.formats import formats
+from gpumon.sources.logs.in_order import LogInOrder
 from gpumon.sources.logs.log_format import line_like
 from gpumon.sources.logs.log_sample import LogOptions, LogReader
 
@@ -43,4 +44,4 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogRe
                 f"{name}: line {number}: this is {title}, which gpumon does not read; {_ADVICE}"
             )
     known = next(known for known in formats() if known.mark(head) is not None)
-    return known.reader(chain(head, lines), name=name, options=options)
+    return LogInOrder(known.reader(chain(head, lines), name=name, options=options), name=name)

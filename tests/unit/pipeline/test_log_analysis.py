@@ -105,13 +105,22 @@ class TestASample:
         assert only_gpu(report).totals.idle_total_ns == 0
 
     def test_whose_time_does_not_rise_is_dropped_and_counted(self) -> None:
-        log = rows("time,util", "1,100", "2,100", "2,0", "1.5,0", "3,100", "4,100")
+        log = rows("time,util", "1.5,100", "2.5,100", "2.5,0", "3.5,100", "4.5,100")
 
         report = analysed(log)
 
         assert report.observed_ns == s(4)
-        assert report.skipped_lines == 2
-        assert "Dropped 2 lines whose time did not rise." in report.notes
+        assert report.skipped_lines == 1
+        assert "Dropped 1 row of a moment that another row has." in report.notes
+
+    def test_that_comes_late_counts_for_its_own_time(self) -> None:
+        log = rows("time,util", "1,100", "2,100", "4,0", "3,100", "5,100")
+
+        report = analysed(log)
+
+        assert report.observed_ns == s(5)
+        assert only_gpu(report).totals.idle_total_ns == s(1)
+        assert report.skipped_lines == 0
 
     def test_that_is_alone_covers_an_assumed_second_and_that_is_said(self) -> None:
         report = analysed(smi_log([50]))

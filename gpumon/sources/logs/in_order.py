@@ -1,0 +1,162 @@
+"""The rows of any log with stamps that rise: put back in order, told apart, on one clock."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import itemgetter, le, lt
+from typing import Final
+
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.clock_unfolding import HOUR_NS, WINDOW_ROWS
+from gpumon.sources.logs.gpu_order import GpuOrder
+from gpumon.sources.logs.log_sample import LogFacts, LogReader, LogSample
+from gpumon.sources.logs.order_notes import order_notes
+from gpumon.sources.logs.shared_stamps import SharedStamps
+
+_BLOCK_ROWS: Final = 1_024
+_gpu_of: Final = itemgetter(0)
+_stamp_of: Final = itemgetter(1)
+_gpu_and_stamp_of: Final = itemgetter(0, 1)
+
+
+class LogInOrder:
+    """A reader whose rows rise in time, GPU by GPU, whatever the file's do.
+
+    Rows that come up to ``WINDOW_ROWS`` rows of their GPU late are put back,
+    rows that share a second are spread over it, copies are dropped, and
+    where the log's clock was put back or forward it is read on. What was
+    done is said in the notes, what was dropped is counted as skipped.
+
+    Args:
+        reader: The log as its format gives it.
+        name: What to call it in sentences.
+    """
+
+    def __init__(self, reader: LogReader, *, name: str) -> None:
+        self._reader = reader
+        self._name = name
+        self._tracks: dict[int, GpuOrder] = {}
+        self._held: list[LogSample] = []
+        self._has_summer_time = False
+        self._shared = SharedStamps()
+
+    def samples(self) -> Iterator[LogSample]:
+        """As the reader's, with stamps that rise for every GPU.
+
+        Raises:
+            UnreadableLogError: As the reader; and where time stands still.
+        """
+        rows = iter(self._reader.samples())
+        wanted = _BLOCK_ROWS
+        while block := list(islice(rows, wanted)):
+            if not self._tracks:
+                clock = self._reader.facts().clock
+                self._has_summer_time = clock.is_wall and clock.utc_offset_s is None
+            self._held += block
+            window_rows = WINDOW_ROWS * self._count_gpus()
+            wanted = max(_BLOCK_ROWS, 2 * window_rows)
+            yield from self._ready(window_rows)
+        yield from self._ready(0)
+        self._refuse_standing_time()
+
+    def facts(self) -> LogFacts:
+        """The reader's facts, with what was done to its rows."""
+        facts = self._reader.facts()
+        dropped, notes = order_notes(self._tracks.values(), self._shared)
+        return LogFacts(
+            clock=facts.clock,
+            gpus=facts.gpus,
+            skipped_lines=facts.skipped_lines + dropped,
+            period_ns=facts.period_ns,
+            notes=(*facts.notes, *notes),
+        )
+
+    def _count_gpus(self) -> int:
+        gpus = set(map(_gpu_of, self._held))
+        for gpu in gpus - self._tracks.keys():
+            self._tracks[gpu] = GpuOrder(has_summer_time=self._has_summer_time)
+        return len(gpus)
+
+    def _ready(self, window_rows: int) -> list[LogSample]:
+        """Rows that no later one can precede; those that one can are held back.
+
+        Args:
+            window_rows: How many of the last rows that are; 0 at the end.
+        """
+        tracks = self._tracks.values()
+        if all(track.is_plain for track in tracks):
+            rows = sorted((row for track in tracks for row in track.pending), key=_stamp_of)
+            rows += self._held
+            if self._needs_nothing(rows):
+                ready = rows[: len(rows) - window_rows] if window_rows < len(rows) else []
+                self._held = rows[len(ready) :]
+                self._note_plain(ready)
+                return ready
+        return self._put_in_order(is_end=not window_rows)
+
+    def _needs_nothing(self, rows: Sequence[LogSample]) -> bool:
+        """Whether rows can be handed on as they are: the usual case, seen at one glance."""
+        if not rows:
+            return True
+        stamps_ns = list(map(_stamp_of, rows))
+        if not all(map(lt, stamps_ns, islice(stamps_ns, 1, None))):
+            # Rows of several GPUs may have the same stamp, and share none with their own.
+            if len(self._tracks) == 1 or not all(map(le, stamps_ns, islice(stamps_ns, 1, None))):
+                return False
+            if len(set(map(_gpu_and_stamp_of, rows))) != len(rows):
+                return False
+        first_ns = stamps_ns[0]
+        if any(track.until_ns is not None and track.until_ns >= first_ns
+               for track in self._tracks.values()):  # fmt: skip
+            return False
+        return not self._has_summer_time or not _skips_half_an_hour(stamps_ns)
+
+    def _note_plain(self, rows: Sequence[LogSample]) -> None:
+        tracks = self._tracks
+        is_first = any(track.until_ns is None for track in tracks.values())
+        gpus = set(map(_gpu_of, rows))
+        newest = rows if is_first else rows[-WINDOW_ROWS * len(tracks) :]
+        of_gpu: dict[int, list[int]] = {}
+        for gpu, stamp_ns, _, _ in newest:
+            of_gpu.setdefault(gpu, []).append(stamp_ns)
+        for gpu in gpus - of_gpu.keys():  # it spoke seldom
+            of_gpu[gpu] = [row.stamp_ns for row in rows if row.gpu == gpu]
+        for gpu, track in tracks.items():
+            track.pending.clear()
+            if gpu in of_gpu:
+                track.note_plain(of_gpu[gpu])
+
+    def _put_in_order(self, *, is_end: bool) -> list[LogSample]:
+        of_gpu: dict[int, list[LogSample]] = {}
+        for row in self._held:
+            of_gpu.setdefault(row.gpu, []).append(row)
+        ready: list[LogSample] = []
+        self._held = []
+        for gpu, track in self._tracks.items():
+            rows = of_gpu.get(gpu, [])
+            undecided = 0 if is_end else min(WINDOW_ROWS, len(rows))
+            ready += track.put_in_order(rows, undecided, self._shared)
+            self._held += rows[len(rows) - undecided :]
+        ready.sort(key=_stamp_of)
+        return ready
+
+    def _refuse_standing_time(self) -> None:
+        rows = sum(track.rows for track in self._tracks.values())
+        stands = all(not track.moved for track in self._tracks.values())
+        if stands and rows > 2 * len(self._tracks):
+            raise UnreadableLogError(
+                f"{self._name}: time stands still: all {rows:,} rows are of the same moment"
+            )
+
+
+def _skips_half_an_hour(stamps_ns: Sequence[int]) -> bool:
+    """Whether sorted stamps leave out half an hour that begins as an hour does."""
+    hour_ns = (stamps_ns[0] // HOUR_NS + 1) * HOUR_NS
+    while hour_ns <= stamps_ns[-1]:
+        at = bisect_left(stamps_ns, hour_ns)
+        if stamps_ns[at] - stamps_ns[at - 1] >= HOUR_NS // 2:
+            return True
+        hour_ns = (stamps_ns[at] // HOUR_NS + 1) * HOUR_NS
+    return False

@@ -1,0 +1,306 @@
+"""Specification of rows in order: whatever order and clock the file has, time rises and is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.clock_unfolding import WINDOW_ROWS
+from gpumon.sources.logs.in_order import LogInOrder
+from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
+from gpumon.sources.logs.stamps import LogClock
+
+S = 1_000_000_000
+LOCAL = LogClock(is_wall=True)
+UTC = LogClock(is_wall=True, utc_offset_s=0)
+HOUR = 3_600
+TEN = 10 * HOUR
+
+
+class _Rows:
+    """A reader that has its rows already."""
+
+    def __init__(self, samples: Sequence[LogSample], clock: LogClock) -> None:
+        self._samples = samples
+        self._clock = clock
+
+    def samples(self) -> Iterator[LogSample]:
+        yield from self._samples
+
+    def facts(self) -> LogFacts:
+        gpus = tuple(LoggedGpu() for _ in {row.gpu for row in self._samples})
+        return LogFacts(clock=self._clock, gpus=gpus, skipped_lines=0, period_ns=None, notes=())
+
+
+def row(at_s: float, busy: float | None = 1.0, gpu: int = 0) -> LogSample:
+    return LogSample(gpu, round(at_s * S), busy)
+
+
+def in_order(
+    samples: Sequence[LogSample], clock: LogClock = LOCAL
+) -> tuple[list[LogSample], LogFacts]:
+    log = LogInOrder(_Rows(samples, clock), name="gpu.csv")
+    return list(log.samples()), log.facts()
+
+
+def seconds(samples: Sequence[LogSample]) -> list[float]:
+    return [sample.stamp_ns / S for sample in samples]
+
+
+def every_second(start_s: float, count: int, period_s: float = 1.0) -> list[LogSample]:
+    return [row(start_s + at * period_s) for at in range(count)]
+
+
+class TestRowsThatRise:
+    @pytest.mark.parametrize("gpus", [1, 3])
+    def test_are_handed_on_as_they_are(self, gpus: int) -> None:
+        log = [row(at, gpu=gpu) for at in range(10_000 // gpus) for gpu in range(gpus)]
+
+        samples, facts = in_order(log)
+
+        assert samples == log
+        assert facts.notes == ()
+
+
+class TestALateRow:
+    def test_is_put_back_and_that_is_said(self) -> None:
+        samples, facts = in_order([row(1), row(2), row(4), row(3), row(5)])
+
+        assert seconds(samples) == [1, 2, 3, 4, 5]
+        assert facts.notes == ("Put 1 row that came late back in order.",)
+        assert facts.skipped_lines == 0
+
+    def test_may_be_in_a_block_of_late_rows(self) -> None:
+        log = every_second(0, 300)
+        late = [*log[:100], *log[150:200], *log[100:150], *log[200:]]
+
+        assert in_order(late)[0] == log
+
+    def test_may_be_the_last(self) -> None:
+        assert seconds(in_order([row(1), row(2), row(4), row(3)])[0]) == [1, 2, 3, 4]
+
+    def test_that_comes_after_more_rows_than_are_held_is_dropped_and_counted(self) -> None:
+        log = every_second(0, 20_000)
+        early = log.pop(500)
+        log.insert(9_000, early)
+
+        samples, facts = in_order(log)
+
+        assert len(samples) == 19_999
+        assert facts.skipped_lines == 1
+        assert facts.notes == ("Dropped 1 row that came more than 64 rows late.",)
+
+    @given(st.data())
+    @settings(max_examples=30)
+    def test_within_the_window_changes_nothing(self, data: st.DataObject) -> None:
+        log = [row(at * 0.25, busy=at % 7 / 7, gpu=at % 2) for at in range(150)]
+        delay = st.integers(0, WINDOW_ROWS - 1)
+        places = [at + data.draw(delay) for at in range(len(log))]
+        shuffled = [log[at] for at in sorted(range(len(log)), key=lambda at: places[at])]
+
+        samples, facts = in_order(shuffled)
+
+        assert facts.skipped_lines == 0
+        for gpu in (0, 1):
+            assert [one for one in samples if one.gpu == gpu] == log[gpu::2]
+
+
+class TestARowThatIsThereTwice:
+    def test_counts_once_and_is_counted(self) -> None:
+        log = [row(at + 0.5) for at in range(10)]
+
+        samples, facts = in_order([*log[:5], *log[2:]])
+
+        assert samples == log
+        assert facts.skipped_lines == 3
+        assert "Dropped 3 rows there twice." in facts.notes
+
+    def test_with_another_value_is_dropped_where_the_clock_is_fine_enough(self) -> None:
+        samples, facts = in_order([row(1.5), row(2.5, 1.0), row(2.5, 0.0), row(3.5)])
+
+        assert [sample.busy_ratio for sample in samples] == [1.0, 1.0, 1.0]
+        assert "Dropped 1 row of a moment that another row has." in facts.notes
+
+    def test_with_its_whole_log_counts_once(self) -> None:
+        log = every_second(TEN + 0.1, 10_000)
+
+        samples, facts = in_order([*log, *log])
+
+        assert samples == log
+        assert facts.skipped_lines == 10_000
+
+
+class TestAStampOfWholeSeconds:
+    def test_on_rows_that_are_faster_is_spread_over_its_second(self) -> None:
+        log = [row(at // 5) for at in range(50)]
+
+        samples, facts = in_order(log)
+
+        assert seconds(samples) == pytest.approx([at / 5 for at in range(50)])
+        assert facts.skipped_lines == 0
+        assert any("one every 0.2 s" in note for note in facts.notes)
+
+    def test_begins_and_ends_anywhere_within_a_second(self) -> None:
+        log = [row(at // 5) for at in range(3, 47)]
+
+        assert seconds(in_order(log)[0]) == pytest.approx([at / 5 for at in range(3, 47)])
+
+    def test_may_have_rows_that_do_not_divide_it(self) -> None:
+        log = [row(int(at * 0.4)) for at in range(1_000)]
+
+        samples, _ = in_order(log)
+
+        assert len(samples) == 1_000
+        assert all(abs(s - at * 0.4) < 0.41 for at, s in enumerate(seconds(samples)))
+
+    def test_goes_on_where_blocks_meet(self) -> None:
+        log = [row(at // 5) for at in range(20_000)]
+
+        assert seconds(in_order(log)[0]) == pytest.approx([at / 5 for at in range(20_000)])
+
+    def test_may_be_one_of_whole_minutes(self) -> None:
+        log = [row(TEN + at // 6 * 60) for at in range(60)]
+
+        assert seconds(in_order(log)[0]) == pytest.approx([TEN + at * 10 for at in range(60)])
+
+
+class TestTheEndOfSummerTime:
+    LOG = (*every_second(TEN, 1_000), *every_second(TEN + 1_000 - HOUR, 5_000))
+
+    def test_loses_no_row_of_a_local_clock(self) -> None:
+        samples, facts = in_order(self.LOG)
+
+        assert seconds(samples) == [TEN + at for at in range(6_000)]
+        assert facts.skipped_lines == 0
+        assert facts.notes == (
+            "The clock was put back by 1 h (summer time) and the rows kept their pace: read on "
+            "as if it had not been.",
+        )
+
+    def test_may_be_half_an_hour(self) -> None:
+        log = [*every_second(TEN, 3_000), *every_second(TEN + 3_000 - 1_800, 3_000)]
+
+        assert seconds(in_order(log)[0]) == [TEN + at for at in range(6_000)]
+
+    def test_turns_every_gpu_of_the_log(self) -> None:
+        log = [one._replace(gpu=gpu) for one in self.LOG for gpu in (0, 1)]
+
+        samples, facts = in_order(log)
+
+        assert len(samples) == 12_000
+        assert len(facts.notes) == 1
+
+    def test_cannot_be_met_by_a_clock_with_a_zone(self) -> None:
+        samples, facts = in_order(self.LOG, UTC)
+
+        assert not any("summer" in note for note in facts.notes)
+        assert len(samples) == len(set(seconds(samples)))
+
+
+class TestTheBeginOfSummerTime:
+    LOG = (*every_second(TEN - 999.5, 1_000), *every_second(TEN + HOUR + 0.5, 5_000))
+
+    def test_is_no_hole(self) -> None:
+        samples, facts = in_order(self.LOG)
+
+        assert seconds(samples) == [TEN - 999.5 + at for at in range(6_000)]
+        assert "put forward by 1 h" in facts.notes[0]
+
+    def test_is_a_hole_to_a_clock_with_a_zone(self) -> None:
+        samples, facts = in_order(self.LOG, UTC)
+
+        assert samples == list(self.LOG)
+        assert facts.notes == ()
+
+    def test_needs_rows_that_keep_their_pace(self) -> None:
+        log = [*every_second(TEN - 999.5, 1_000), *every_second(TEN + HOUR + 20, 5_000)]
+
+        assert in_order(log)[0] == log
+
+    def test_needs_the_full_hour(self) -> None:
+        log = [*every_second(TEN + 10.5, 1_000), *every_second(TEN + 1_010.5 + HOUR, 5_000)]
+
+        assert in_order(log)[0] == log
+
+
+class TestAClockThatIsSetBack:
+    def test_by_a_minute_or_two_loses_no_row(self) -> None:
+        log = [*every_second(TEN, 1_000), *every_second(TEN + 880, 1_000)]
+
+        samples, facts = in_order(log, UTC)
+
+        assert seconds(samples) == [TEN + at for at in range(2_000)]
+        assert facts.notes == ("The clock was set back by 2 min: read on as if it had not been.",)
+
+    def test_to_before_the_log_loses_no_row(self) -> None:
+        later, earlier = every_second(TEN, 500), every_second(TEN - HOUR * 5, 500)
+
+        samples, facts = in_order([*later, *earlier])
+
+        assert seconds(samples) == [TEN + at for at in range(1_000)]
+        assert "before its first row" in facts.notes[0]
+
+    def test_and_comes_to_time_that_was_told_counts_it_once(self) -> None:
+        log = [*every_second(TEN, 500), *every_second(TEN - 1_000, 2_000)]
+
+        samples, facts = in_order(log, UTC)
+
+        assert len(samples) == 2_000
+        assert seconds(samples) == [TEN + at for at in range(2_000)]
+        assert facts.skipped_lines == 500
+
+    def test_when_files_were_put_together_in_the_wrong_order_keeps_the_hole_between_them(
+        self,
+    ) -> None:
+        first, second, third = (every_second(TEN + HOUR * n, 100) for n in range(3))
+
+        samples, facts = in_order([*second, *first, *third], UTC)
+
+        assert len(samples) == 300
+        assert facts.skipped_lines == 0
+        steps = [b - a for a, b in zip(seconds(samples), seconds(samples)[1:], strict=False)]
+        assert sorted(steps)[-2:] == [1.0, HOUR - 99]
+
+
+class TestTimeThatStandsStill:
+    @pytest.mark.parametrize("stamp", [TEN, TEN + 0.25])
+    @pytest.mark.parametrize("count", [3, 500, 20_000])
+    def test_is_a_sentence(self, stamp: float, count: int) -> None:
+        with pytest.raises(UnreadableLogError, match=f"time stands still: all {count:,} rows"):
+            in_order([row(stamp)] * count)
+
+    def test_and_goes_on_again_is_read_on(self) -> None:
+        log = [*every_second(TEN, 100), *[row(TEN + 99)] * 8_000, *every_second(TEN + 100, 100)]
+
+        samples, facts = in_order(log)
+
+        assert seconds(samples) == [TEN + at for at in range(200)]
+        assert facts.skipped_lines == 8_000
+
+
+class TestLaws:
+    @given(
+        st.lists(
+            st.tuples(st.integers(0, 2), st.integers(0, 20_000), st.sampled_from([0.0, 1.0])),
+            max_size=200,
+        ),
+        st.sampled_from([S, S // 4]),
+    )
+    def test_time_rises_and_every_row_is_handed_on_or_counted(
+        self, given_rows: list[tuple[int, int, float]], unit_ns: int
+    ) -> None:
+        log = [LogSample(gpu, at * unit_ns, busy) for gpu, at, busy in given_rows]
+        try:
+            samples, facts = in_order(log)
+        except UnreadableLogError:
+            assert len({(one.gpu, one.stamp_ns) for one in log}) == len({one.gpu for one in log})
+            return
+
+        assert len(samples) + facts.skipped_lines == len(log)
+        for gpu in range(3):
+            stamps = [one.stamp_ns for one in samples if one.gpu == gpu]
+            assert stamps == sorted(set(stamps))
