@@ -30,7 +30,7 @@ class Section(Enum):
 class NameRow(NamedTuple):
     """The first row of a GPU."""
 
-    index: int
+    gpu_index: int
     name: str
 
 
@@ -52,13 +52,13 @@ class InstanceRow(NamedTuple):
     """The row of a MIG instance that has its memory.
 
     Attributes:
-        index: Of the GPU it is a part of.
+        gpu_index: Of the GPU it is a part of.
         mig_index: Of the instance on that GPU.
         used_bytes: ``None``: no answer.
         total_bytes: Likewise.
     """
 
-    index: int
+    gpu_index: int
     mig_index: int
     used_bytes: int | None
     total_bytes: int | None

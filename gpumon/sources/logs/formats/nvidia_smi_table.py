@@ -150,8 +150,8 @@ class NvidiaSmiTableLog:
         return None
 
     def _sample(self, gpu: NameRow, answer: AnswerRow, number: int) -> LogSample | None:
-        told = LoggedGpu(index=gpu.index, name=gpu.name, memory_bytes=answer.total_bytes)
-        position = self._last_gpu = self._table.position((gpu.index, None), told)
+        told = LoggedGpu(index=gpu.gpu_index, name=gpu.name, memory_bytes=answer.total_bytes)
+        position = self._last_gpu = self._table.position((gpu.gpu_index, None), told)
         ratio = self._cells.read(answer.utilization)
         if isinstance(ratio, Refusal):
             self._skipped.add(ratio, number)
@@ -176,8 +176,8 @@ class NvidiaSmiTableLog:
         row = instance_row(cells, self._memory)
         if row is None or self._table_ns is None:
             return None
-        told = LoggedGpu(index=row.index, mig_index=row.mig_index, memory_bytes=row.total_bytes)
-        position = self._table.position((row.index, row.mig_index), told)
+        told = LoggedGpu(index=row.gpu_index, mig_index=row.mig_index, memory_bytes=row.total_bytes)
+        position = self._table.position((row.gpu_index, row.mig_index), told)
         if position is None:
             return None
         return LogSample(position, self._table_ns, None, row.used_bytes)
