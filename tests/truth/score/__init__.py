@@ -1,0 +1,1 @@
+"""How often the detector is right, on worlds whose truth is known; beside other tools' rules."""

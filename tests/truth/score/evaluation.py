@@ -1,0 +1,112 @@
+"""Every world through every detector, on all cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from tests.truth.score.baselines import gpuprof, mean_below_70, sagemaker
+from tests.truth.score.by_daemon import found_by_daemon
+from tests.truth.score.by_log import found_in_logs
+from tests.truth.score.finding import Finding
+from tests.truth.score.tally import Tally
+from tests.truth.worlds import world
+from tests.truth.worlds.seeing import seen_all
+from tests.truth.worlds.truth import World
+
+PERIODS_S: Final = (0.1, 1.0, 5.0, 15.0, 60.0)
+LOG, DAEMON, TAGGED = "gpumon analyze", "gpumon serve", "gpumon serve, tagged"
+MEAN, SAGEMAKER, GPUPROF = "mean below 70 %", "SageMaker p95/p5", "gpuprof 15 %"
+
+
+class Row(NamedTuple):
+    """Whose findings they are: a detector, and seconds between its readings (``None``: its own)."""
+
+    detector: str
+    period_s: float | None
+
+
+class Work(NamedTuple):
+    """One world to be looked at.
+
+    Attributes:
+        kind: Of the world.
+        seed: Of the world.
+        hours: How long it is watched.
+        periods_s: Of the logs.
+        watched: Whether a daemon watches it, too.
+    """
+
+    kind: str
+    seed: int
+    hours: float
+    periods_s: tuple[float, ...] = PERIODS_S
+    watched: bool = True
+
+
+Tallies = dict[tuple[Row, str], Tally]
+"""By whose findings they are, and the kind of world."""
+
+
+def rows(periods_s: Sequence[float] = PERIODS_S) -> list[Row]:
+    """Every detector at every period, in the order of the page."""
+    by_log = [Row(name, period_s) for name in (LOG, MEAN, SAGEMAKER) for period_s in periods_s]
+    return [*by_log, Row(DAEMON, None), Row(TAGGED, None), Row(GPUPROF, None)]
+
+
+def looked_at(work: Work) -> Tallies:
+    """What all detectors say of one world, counted."""
+    made, tallies = world(work.kind, work.seed, work.hours), Tallies()
+    for row, found in _all_findings(made, work):
+        tally = tallies.setdefault((row, work.kind), Tally())
+        for truth, finding in zip(made.gpus, found, strict=True):
+            tally.add(truth, finding, made.duration_ms)
+    return tallies
+
+
+def evaluate(work: Sequence[Work], heard: Callable[[], None], processes: int | None) -> Tallies:
+    """All of it.
+
+    Args:
+        work: The worlds.
+        heard: Called after each of them.
+        processes: How many at once; ``None``: as many as there are cores.
+    """
+    tallies = Tallies()
+    with ProcessPoolExecutor(processes) as pool:
+        for done in as_completed([pool.submit(looked_at, one) for one in work]):
+            for key, tally in done.result().items():
+                tallies.setdefault(key, Tally()).join(tally)
+            heard()
+    return tallies
+
+
+def over(tallies: Tallies, row: Row, kinds: Sequence[str]) -> Tally:
+    """The worlds of several kinds together."""
+    joined = Tally()
+    for kind in kinds:
+        if (row, kind) in tallies:
+            joined.join(tallies[row, kind])
+    return joined
+
+
+def _all_findings(made: World, work: Work) -> Iterator[tuple[Row, list[Finding]]]:
+    for number, period_s in enumerate(work.periods_s):
+        seen = seen_all(made, period_s, _chance(work, number))
+        percents = [log.percents for log in seen]
+        yield Row(LOG, period_s), found_in_logs(seen)
+        yield Row(MEAN, period_s), [mean_below_70(one) for one in percents]
+        yield Row(SAGEMAKER, period_s), [sagemaker(one) for one in percents]
+    yield Row(GPUPROF, None), [gpuprof(gpu) for gpu in made.gpus]
+    if work.watched:
+        for tagged in (False, True):
+            found = found_by_daemon(made, _chance(work, 100), tagged=tagged)
+            yield Row(TAGGED if tagged else DAEMON, None), found
+
+
+def _chance(work: Work, purpose: int) -> np.random.Generator:
+    """The same for the same world, whatever else is looked at."""
+    return np.random.default_rng([work.seed, purpose, len(work.kind), *work.kind.encode()])

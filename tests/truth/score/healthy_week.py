@@ -1,0 +1,44 @@
+"""A week of a well-fed training: how often the detector raises an alarm for nothing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tests.truth.score.by_log import found_in_logs
+from tests.truth.worlds import world
+from tests.truth.worlds.seeing import seen_all
+
+KIND = "healthy_prefetch"
+HOURS = 168.0
+
+
+class Week(NamedTuple):
+    """What was said of one.
+
+    Attributes:
+        seed: Of the world.
+        lost_ratio: True share of its time in use that was lost.
+        false_alarms: GPUs that were accused in the end.
+        suspected_s: Seconds that were called suspect on the way.
+    """
+
+    seed: int
+    lost_ratio: float
+    false_alarms: int
+    suspected_s: float
+
+
+def week(seed: int, period_s: float = 1.0, hours: float = HOURS) -> Week:
+    """A week of one world, logged."""
+    made = world(KIND, seed, hours)
+    found = found_in_logs(seen_all(made, period_s, np.random.default_rng(seed)), when=False)
+    lost_ms = sum(gpu.lost_ms for gpu in made.gpus)
+    in_use_ms = sum(gpu.in_use_ms for gpu in made.gpus)
+    return Week(
+        seed=seed,
+        lost_ratio=lost_ms / in_use_ms,
+        false_alarms=sum(one.is_starved for one in found),
+        suspected_s=sum(one.starved_s or 0.0 for one in found),
+    )

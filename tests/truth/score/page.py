@@ -1,0 +1,117 @@
+"""The tables of ``docs/accuracy.md``."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.truth.score.evaluation import DAEMON, LOG, TAGGED, Row, Tallies, over
+from tests.truth.score.healthy_week import HOURS, Week
+from tests.truth.score.tally import Tally, middle, worst_of_nine_in_ten
+from tests.truth.worlds import KINDS
+
+PAGE: Final = Path(__file__).parents[3] / "docs" / "accuracy.md"
+COMMAND: Final = "python -m tests.truth.score"
+BEGIN: Final = "<!-- measured: detector -->"
+END: Final = "<!-- /measured: detector -->"
+
+_ALL_HEAD: Final = """\
+| detector | a reading each | precision | recall | F1 | lost seconds, error \
+| input's seconds, error | IoU | delay, bursts | false alarms a day |
+|---|---|---|---|---|---|---|---|---|---|"""
+_KIND_HEAD: Final = """\
+| kind of world | GPUs | starved | {} |
+|---|---|---|{}"""
+
+
+def printed(
+    tallies: Tallies, rows: Sequence[Row], kinds: Sequence[str], weeks: Sequence[Week]
+) -> str:
+    """All tables, in Markdown."""
+    visible = [kind for kind in kinds if KINDS[kind].is_visible]
+    blocks = []
+    if visible and len(visible) < len(kinds):
+        blocks += ["Kinds whose pauses a driver can show:", _table(tallies, rows, visible)]
+    blocks += ["All kinds:", _table(tallies, rows, kinds), _by_kind(tallies, rows, kinds)]
+    if weeks:
+        blocks.append(_weeks(weeks))
+    return "\n\n".join(blocks)
+
+
+def write(tables: str, seeds: range, hours: float) -> None:
+    """Put them between their marks; the rest of the page is written by hand."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    said = (
+        f"`{COMMAND}`, {today}: {len(seeds)} worlds of each kind, {hours:g} h each, evaluation "
+        f"seeds {seeds[0]} to {seeds[-1]}, {os.cpu_count()} cores."
+    )
+    PAGE.write_text(f"{before}{BEGIN}\n{said}\n\n{tables}\n{END}{after}", encoding="utf-8")
+
+
+def _table(tallies: Tallies, rows: Sequence[Row], kinds: Sequence[str]) -> str:
+    lines = [_line(row, over(tallies, row, kinds)) for row in rows]
+    return "\n".join([_ALL_HEAD, *lines])
+
+
+def _line(row: Row, tally: Tally) -> str:
+    name = f"**{row.detector}**" if row.detector in (LOG, DAEMON, TAGGED) else row.detector
+    period = "" if row.period_s is None else f"{row.period_s:g} s"
+    cells = [
+        name, period, _ratio(tally.precision), _ratio(tally.recall), _ratio(tally.f1),
+        _error(tally.lost_errors), _error(tally.starved_errors), _ratio(middle(tally.ious)),
+        _number(middle(tally.delays)), _number(tally.alarms_per_day, 2),
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _by_kind(tallies: Tallies, rows: Sequence[Row], kinds: Sequence[str]) -> str:
+    """Right verdicts of each kind, at one period of the logs."""
+    logs = [row.period_s for row in rows if row.detector == LOG]
+    period_s = 1.0 if 1.0 in logs else logs[0]
+    shown = [row for row in rows if row.period_s in (None, period_s)]
+    head = " | ".join(row.detector for row in shown)
+    title = f"Right verdicts of each kind (logs: a reading each {period_s:g} s):"
+    lines = [_kind_line(tallies, kind, shown) for kind in kinds]
+    return "\n".join([f"{title}\n", _KIND_HEAD.format(head, "---|" * len(shown)), *lines])
+
+
+def _kind_line(tallies: Tallies, kind: str, shown: Sequence[Row]) -> str:
+    counted = [over(tallies, row, [kind]) for row in shown]
+    first = counted[0]
+    gpus, starved = _gpus(first), first.right + first.missed
+    right = [f"{one.right + one.quiet} of {_gpus(one)}" if _gpus(one) else "" for one in counted]
+    mark = "" if KINDS[kind].is_visible else " (not visible)"
+    return f"| {kind}{mark} | {gpus} | {starved} | {' | '.join(right)} |"
+
+
+def _gpus(tally: Tally) -> int:
+    return tally.right + tally.false + tally.missed + tally.quiet
+
+
+def _weeks(weeks: Sequence[Week]) -> str:
+    alarms = sum(one.false_alarms for one in weeks)
+    suspected_s = sum(one.suspected_s for one in weeks)
+    lost = ", ".join(f"{one.lost_ratio:.1%}" for one in weeks)
+    return (
+        f"Healthy weeks ({HOURS:g} h each, a reading a second, {lost} of the time in use lost): "
+        f"{alarms} false alarms in {len(weeks)} weeks; {suspected_s:.1f} s called suspect."
+    )
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def _error(errors: list[float]) -> str:
+    half, most = middle(errors), worst_of_nine_in_ten(errors)
+    return "" if half is None or most is None else f"{half:+.1%}, nine in ten within {most:.1%}"

@@ -1,0 +1,129 @@
+"""Findings held against the truth, and counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+
+from tests.truth.score.finding import Finding
+from tests.truth.worlds.spans import Spans, iou, lengths_ms, total_ms
+from tests.truth.worlds.truth import GpuTruth
+
+VISIBLE_MS = 1_000
+"""A pause that long holds a whole window of any driver."""
+_DAY_MS = 86_400_000
+
+
+@dataclass
+class Tally:
+    """How often a detector was right, and by how much its figures were off.
+
+    Attributes:
+        right: Starved, and found.
+        false: Not starved, and accused.
+        missed: Starved, and not found.
+        quiet: Not starved, and left alone.
+        well_ms: Time watched of GPUs that were not starved.
+        lost_errors: Lost seconds told over true ones, less 1; of each starved GPU that was found.
+        starved_errors: The same of what was put down to the input.
+        ious: Starved intervals told and true, over each such GPU.
+        delays: Bursts seen in full between the first pause that a driver can show and the word.
+    """
+
+    right: int = 0
+    false: int = 0
+    missed: int = 0
+    quiet: int = 0
+    well_ms: int = 0
+    lost_errors: list[float] = field(default_factory=list)
+    starved_errors: list[float] = field(default_factory=list)
+    ious: list[float] = field(default_factory=list)
+    delays: list[int] = field(default_factory=list)
+
+    def add(self, truth: GpuTruth, found: Finding, watched_ms: int) -> None:
+        """Count one GPU of one world."""
+        if not truth.is_starved:
+            self.well_ms += watched_ms
+            self.false += found.is_starved
+            self.quiet += not found.is_starved
+            return
+        if not found.is_starved:
+            self.missed += 1
+            return
+        self.right += 1
+        if found.lost_s is not None:
+            self.lost_errors.append(found.lost_s * 1000 / truth.lost_ms - 1)
+        if found.starved_s is not None:
+            self.starved_errors.append(found.starved_s * 1000 / truth.starved_ms - 1)
+        if found.starved is not None:
+            self.ious.append(iou(found.starved, truth.starved))
+        if found.detected_at_ms is not None:
+            delay = bursts_until(truth, found.detected_at_ms)
+            if delay is not None:
+                self.delays.append(delay)
+
+    def join(self, other: Tally) -> None:
+        """Add what another counted."""
+        for name in ("right", "false", "missed", "quiet", "well_ms"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("lost_errors", "starved_errors", "ious", "delays"):
+            getattr(self, name).extend(getattr(other, name))
+
+    @property
+    def precision(self) -> float | None:
+        """Of the accused, the share that was starved; ``None``: nobody was accused."""
+        accused = self.right + self.false
+        return self.right / accused if accused else None
+
+    @property
+    def recall(self) -> float | None:
+        """Of the starved, the share that was found; ``None``: nobody was starved."""
+        starved = self.right + self.missed
+        return self.right / starved if starved else None
+
+    @property
+    def f1(self) -> float | None:
+        """Harmonic mean of the two."""
+        if self.precision is None or self.recall is None:
+            return None
+        both = self.precision + self.recall
+        return 2 * self.precision * self.recall / both if both else 0.0
+
+    @property
+    def alarms_per_day(self) -> float | None:
+        """False alarms in a day of GPUs that are not starved; ``None``: there were none."""
+        return self.false / (self.well_ms / _DAY_MS) if self.well_ms else None
+
+
+def middle(values: list[float] | list[int]) -> float | None:
+    """The median; ``None`` of nothing."""
+    return float(median(values)) if values else None
+
+
+def worst_of_nine_in_ten(errors: list[float]) -> float | None:
+    """What nine in ten errors stay within, without their sign; ``None`` of nothing."""
+    return float(np.percentile(np.abs(errors), 90)) if errors else None
+
+
+def bursts_until(truth: GpuTruth, at_ms: float) -> int | None:
+    """Bursts that ended between the end of the first visible starved pause and that moment.
+
+    What no driver can tell apart is one burst. ``None`` where no pause can be seen.
+    """
+    pauses = visible(truth.starved)
+    if not len(pauses):
+        return None
+    later = pauses[:, 0][1:]  # each burst ends where the next pause begins
+    return int(np.count_nonzero(later < at_ms))
+
+
+def visible(spans: Spans) -> Spans:
+    """Those in which a whole window of any driver fits."""
+    return spans[lengths_ms(spans) >= VISIBLE_MS]
+
+
+def share_visible(truth: GpuTruth) -> float:
+    """How much of its starved time lies in such pauses, 0 to 1; 0 where it never starved."""
+    return total_ms(visible(truth.starved)) / truth.starved_ms if truth.starved_ms else 0.0
