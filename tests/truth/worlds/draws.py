@@ -51,8 +51,11 @@ class Draws:
 
     def around(self, mean_ms: float, spread: float, count: int) -> Millis:
         """Times about a mean: normal, ``spread`` its relative deviation; shape (count,)."""
-        values = mean_ms * (1.0 + spread * self.rng.standard_normal(count))
-        return _whole(values)
+        return self.about(np.full(count, mean_ms), spread)
+
+    def about(self, means_ms: NDArray[np.float64], spread: float) -> Millis:
+        """As ``around``, each time about a mean of its own; shape as ``means_ms``."""
+        return _whole(means_ms * (1.0 + spread * self.rng.standard_normal(means_ms.size)))
 
     def skewed(self, mean_ms: float, spread: float, count: int) -> Millis:
         """Times of this mean, log-normal: large ones are far off; shape (count,)."""

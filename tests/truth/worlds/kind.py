@@ -27,7 +27,8 @@ class Kind:
         is_visible: Whether its pauses are long enough for a driver's window to
             show them; stalls of some ten ms in each step read as a flat level.
         is_late: Whether a loader is late in it. What is lost in the others is
-            lost to something else, and nothing in them is starved.
+            lost to something else; no more than 2 % is starved, while the
+            queue fills at a job's begin.
         make: Draws what happened; its docstring has the ranges.
     """
 

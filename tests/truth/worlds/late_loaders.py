@@ -149,6 +149,17 @@ def shared_loader(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     return one_training(draws, plan, duration_ms)
 
 
+def two_strangers(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Two GPUs of one machine with a job each: the first one's loader is late, the other's is not.
+
+    The first as worker_waves with bursts of 2 to 20 s and pauses of 1.5 to
+    15 s, the second as healthy_prefetch.
+    """
+    wave = wave_of(draws, draws.log_uniform(2_000, 20_000), draws.log_uniform(1_500, 15_000))
+    late = one_training(draws, waves(draws, wave, spread=draws.uniform(0.002, 0.015)), duration_ms)
+    return late + one_training(draws, healthy(draws), duration_ms)
+
+
 def noisy_neighbour(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     """A loader that keeps up, but for stretches in which others use its storage too.
 

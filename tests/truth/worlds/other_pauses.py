@@ -12,9 +12,10 @@ from tests.truth.worlds.truth import GpuTruth
 
 
 def healthy_prefetch(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """A loader that is always ahead: nothing is lost but the host's milliseconds.
+    """A loader that is always ahead: nothing is lost but milliseconds amid the steps.
 
-    Steps of 60 to 1,200 ms, 2 to 16 workers that need 30 to 80 % of their time.
+    Steps of 60 to 1,200 ms, 2 to 16 workers that need 30 to 80 % of their time;
+    0 to 15 % lost within the steps, none of it starved.
     """
     return one_training(draws, healthy(draws), duration_ms)
 
@@ -27,6 +28,21 @@ def checkpoints(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     plan = healthy(draws)
     every = max(1, int(draws.log_uniform(60_000, 1_200_000) / plan.step_ms))
     plan = replace(plan, hold_every=every, hold_ms=draws.log_uniform(3_000, 60_000))
+    return one_training(draws, plan, duration_ms)
+
+
+def many_gpus(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
+    """Four to eight equal GPUs in step: at each checkpoint all pause together, and none is starved.
+
+    3 to 45 s every 1 to 15 min; each takes 96 to 100 % of the slowest one's time.
+    """
+    plan = healthy(draws)
+    plan = replace(
+        plan,
+        hold_every=max(1, int(draws.log_uniform(60_000, 900_000) / plan.step_ms)),
+        hold_ms=draws.log_uniform(3_000, 45_000),
+        shares=(1.0, *(draws.uniform(0.96, 1.0) for _ in range(draws.integer(3, 7)))),
+    )
     return one_training(draws, plan, duration_ms)
 
 

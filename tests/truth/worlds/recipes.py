@@ -42,12 +42,22 @@ def memory_mib(draws: Draws) -> int:
     return int(draws.log_uniform(2_000, 78_000))
 
 
+def pause_within_step(draws: Draws) -> float:
+    """What share of a step the device idles amid it: nothing, or 0.5 to 15 %.
+
+    Copies to the device, kernels too small for their launch, an optimiser that
+    asks the host. It is lost and nobody's loader is late.
+    """
+    return 0.0 if draws.chance(0.4) else draws.log_uniform(0.005, 0.15)
+
+
 def healthy(draws: Draws) -> TrainingPlan:
     """A loader that is always ahead.
 
     Steps of 60 to 1,200 ms; 2 to 16 workers that need 30 to 80 % of the time
     they have, spread 5 to 30 %; 2 to 4 batches ahead for each of them; 9 of
-    10 with asynchronous dispatch; an epoch of 200 to 5,000 steps.
+    10 with asynchronous dispatch; an epoch of 200 to 5,000 steps; steps as
+    dense as ``pause_within_step`` says.
     """
     step_ms, workers = draws.log_uniform(60, 1_200), draws.integer(2, 16)
     cost_ms = step_ms * workers * draws.uniform(0.3, 0.8)
@@ -60,6 +70,7 @@ def healthy(draws: Draws) -> TrainingPlan:
         host_ms=draws.uniform(1, 4),
         runs_ahead=draws.chance(0.9),
         steps_per_epoch=int(draws.log_uniform(200, 5_000)),
+        pause_within_step=pause_within_step(draws),
         start_up_ms=start_up_ms(draws),
         memory_mib=memory_mib(draws),
     )
@@ -106,6 +117,7 @@ def waves(draws: Draws, wave: Wave, *, spread: float) -> TrainingPlan:
         steps_per_epoch=max(wave.workers, int(steps)),
         restarts_workers=True,
         workers_start_ms=draws.integer(5, 300),
+        pause_within_step=pause_within_step(draws),
         start_up_ms=start_up_ms(draws),
         memory_mib=memory_mib(draws),
     )
@@ -142,8 +154,7 @@ class Warming:
         )
         missed = 1.0 - known * self.kept
         mean_ms = self.warm_ms + (self.cold_ms - self.warm_ms) * missed
-        cost_ms = mean_ms * draws.around(1e6, self.spread, count) / 1e6
-        return np.asarray(np.rint(cost_ms), dtype=np.int64)
+        return draws.about(mean_ms, self.spread)
 
 
 @dataclass(frozen=True)
@@ -160,7 +171,7 @@ class SeldomSlow:
     def __call__(self, draws: Draws, _epoch: int, count: int) -> Millis:
         slow_ms = draws.heavy_tailed(self.least_ms, self.tail, self.most_ms, count)
         is_slow = draws.happens(self.slow_share, count)
-        return draws.around(self.mean_ms, self.spread, count) + is_slow * slow_ms
+        return draws.around(self.mean_ms, self.spread, count) + np.where(is_slow, slow_ms, 0)
 
 
 @dataclass
@@ -177,7 +188,7 @@ class Shards:
         is_first = (self.loaded + np.arange(count)) % self.batches == 0
         self.loaded += count
         fetch_ms = draws.skewed(self.fetch_ms, self.fetch_spread, count)
-        return draws.around(self.decode_ms, 0.1, count) + is_first * fetch_ms
+        return draws.around(self.decode_ms, 0.1, count) + np.where(is_first, fetch_ms, 0)
 
 
 def seldom_slow(draws: Draws) -> TrainingPlan:

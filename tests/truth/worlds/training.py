@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +21,8 @@ Costs = Callable[[Draws, int, int], Millis]
 
 _MOST_AT_ONCE: Final = 256
 """Steps between two looks at the clock of a device that may be throttled."""
+_PAUSE_IN_STEP_MS: Final = 25
+"""Pauses amid a step are of at most about so much: the longer steps have more of them."""
 _MINUTE_MS: Final = 60_000
 
 
@@ -50,6 +53,7 @@ class TrainingPlan:
         depth: Batches under way or queued at most; 0: loaded by the training itself.
         workers_start_ms: How long workers take from their start until they load.
         restarts_workers: Whether each epoch has workers of its own.
+        pause_within_step: Share of a step in which the device idles amid it, 0 to 1.
         step_spread: Relative deviation of a step's time.
         host_ms: What the host takes to hand a batch over.
         runs_ahead: Whether dispatch is asynchronous.
@@ -74,6 +78,7 @@ class TrainingPlan:
     depth: int = 8
     workers_start_ms: int = 200
     restarts_workers: bool = False
+    pause_within_step: float = 0.0
     step_spread: float = 0.02
     host_ms: float = 2.0
     runs_ahead: bool = True
@@ -169,10 +174,22 @@ class TrainingRun:
         if share < 1.0:
             own_shares = np.minimum(1.0, self._draws.around(share * 1e6, 0.02, begun.size) / 1e6)
             own_end = begun + np.maximum(1, np.rint((ended - begun) * own_shares)).astype(np.int64)
-        busy = spans_between(begun, np.minimum(own_end, self._until_ms))
+        busy = self._worked(begun, own_end)
         jobs = spans_of([(int(busy[0, 0]), int(busy[-1, 1]))]) if busy.size else no_spans()
         starved = intersection(spans_between(starved[:, 0], starved[:, 1]), jobs)
         return GpuTruth(busy, starved, jobs, held, marks, self._plan.memory_mib)
+
+    def _worked(self, begun: NDArray[np.int64], ended: NDArray[np.int64]) -> Spans:
+        """Each step in equal pieces, each piece but for a pause at its end."""
+        plan = self._plan
+        if not plan.pause_within_step:
+            return spans_between(begun, np.minimum(ended, self._until_ms))
+        count = math.ceil(plan.step_ms * plan.pause_within_step / _PAUSE_IN_STEP_MS)
+        piece_ms = (ended - begun) / count
+        begins = [np.rint(begun + piece * piece_ms) for piece in range(count)]
+        paused = [np.rint(begin + (1 - plan.pause_within_step) * piece_ms) for begin in begins]
+        until_ms = np.minimum(np.concatenate(paused), self._until_ms)
+        return spans_between(np.concatenate(begins).astype(np.int64), until_ms.astype(np.int64))
 
     def _marks(self) -> Marks:
         rows = np.concatenate(self._diary.marks)

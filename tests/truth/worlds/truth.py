@@ -9,8 +9,15 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpumon.core.phase import PHASES, TrainingMode, TrainingPhase
-from tests.truth.worlds.spans import Spans, difference, intersection, no_spans, total_ms
+from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingMode, TrainingPhase
+from tests.truth.worlds.spans import (
+    Spans,
+    difference,
+    intersection,
+    no_spans,
+    spans_between,
+    total_ms,
+)
 
 STARVED_FROM: Final = 0.05
 """Share of in-use time from which on a GPU counts as starved: what verdicts are held against."""
@@ -101,9 +108,14 @@ class GpuTruth:
     def is_starved(self) -> bool:
         return self.starved_ratio >= STARVED_FROM
 
-    def within_jobs(self, spans: Spans) -> Spans:
-        """What of them lies in a job."""
-        return intersection(spans, self.jobs)
+    def in_phase(self, phase: TrainingPhase, mode: TrainingMode = TrainingMode.TRAIN) -> Spans:
+        """When a tagged training was in this phase, while its process lived."""
+        if not self.held.shape[0]:
+            return no_spans()
+        at_ms, end_ms = self.marks.at_ms, int(self.held[-1, 1])
+        is_it = (self.marks.phase == PHASE_NUMBER[phase]) & (self.marks.mode == mode)
+        ends_ms = np.append(at_ms[1:], end_ms) if at_ms.size else at_ms
+        return intersection(spans_between(at_ms[is_it], ends_ms[is_it]), self.held)
 
 
 @dataclass(frozen=True)
