@@ -168,10 +168,10 @@ def _plain(text: str) -> WideHeading | None:
     if len(text) > 60:
         return None
     words = _WORDS.findall(text.lower())
-    numbers = [word for word in words if word.isdigit()]
+    numbers = [word for word in words if word.isdecimal()]
     if len(numbers) != 1 or len(numbers[0]) > 4:
         return None
-    others = {word for word in words if not word.isdigit()}
+    others = {word for word in words if not word.isdecimal()}
     gpu = WideGpu("", int(numbers[0]))
     said = others - _DEVICE_WORDS
     if said <= _BUSY_WORDS:
