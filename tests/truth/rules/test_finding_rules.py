@@ -1,0 +1,67 @@
+"""Truth of the findings' rules: where each must speak, and where it must not, just beside."""
+
+from __future__ import annotations
+
+from gpumon.core.fill.gpu_fill import is_held_down, is_under_filled
+from gpumon.core.fill.ledger import FillLedger
+from gpumon.core.state import GpuState
+from tests.builders_fill import seconds_of
+from tests.truth.rules.small_worlds import training
+from tests.truth.rules.watching import watched_state
+from tests.truth.worlds import World
+
+HEAT = ("hw_thermal_slowdown",)
+
+
+def fill_ledger_after(*stretches: tuple[int, tuple[str, ...]], works: float) -> FillLedger:
+    """What is known of a board of which so much works, hot or not for so many seconds each."""
+    ledger, from_s = FillLedger(), 0
+    for seconds, reasons in stretches:
+        for sample in seconds_of(seconds, sm_active=works, reasons=reasons, from_s=from_s):
+            ledger.observe(sample)
+        from_s += seconds
+    return ledger
+
+
+def last(world: World) -> GpuState:
+    return watched_state(world, tagged=True).gpus[0]
+
+
+class TestStarvedNow:
+    def test_speaks_while_the_loader_is_late(self) -> None:
+        world = training(late_ms={1_500: 6_000, 1_600: 6_000})
+
+        assert world.gpus[0].starved[-1, 1] > 170_000
+        assert last(world).totals.starved_now
+
+    def test_is_silent_a_minute_and_a_half_after_it_was(self) -> None:
+        world = training(late_ms={600: 6_000, 700: 6_000})
+
+        assert world.gpus[0].starved[-1, 1] < 100_000
+        assert world.is_starved
+        assert not last(world).totals.starved_now
+
+
+class TestUnderFilled:
+    def test_speaks_of_a_busy_board_of_which_two_fifths_work(self) -> None:
+        assert is_under_filled(fill_ledger_after((120, ()), works=0.4).snapshot())
+
+    def test_is_silent_where_three_fifths_do(self) -> None:
+        assert not is_under_filled(fill_ledger_after((120, ()), works=0.6).snapshot())
+
+    def test_is_silent_within_the_first_minute(self) -> None:
+        assert not is_under_filled(fill_ledger_after((55, ()), works=0.4).snapshot())
+
+
+class TestHeldDown:
+    def test_speaks_where_heat_slows_a_board_for_most_of_two_minutes(self) -> None:
+        found = fill_ledger_after((50, ()), (70, HEAT), works=0.9).snapshot()
+
+        assert found is not None
+        assert is_held_down(found)
+
+    def test_is_silent_where_it_does_for_less_than_half_of_them(self) -> None:
+        found = fill_ledger_after((70, ()), (50, HEAT), works=0.9).snapshot()
+
+        assert found is not None
+        assert not is_held_down(found)

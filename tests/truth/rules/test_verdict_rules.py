@@ -1,0 +1,121 @@
+"""Truth of the verdicts' rules: where each must speak, and where it must not, just beside.
+
+Whether a loader was late, and for how long, is a fact of each world's model;
+the detector sees a driver's windows, and a training's tags where it has some.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.core.verdict import VerdictName
+from tests.truth.rules.small_worlds import late_every, training
+from tests.truth.rules.watching import verdict_in_log, verdict_with_tags
+
+WAVES = training(late_ms=late_every(300, 3_000))
+"""Every half minute a batch is late: 7 % starved."""
+SELDOM = training(late_ms=late_every(300, 1_000))
+"""As often, and 2.5 % starved."""
+CHECKPOINTS = training(hold_every=300, hold_ms=3_000.0)
+"""Every half minute a checkpoint of three seconds: 8 % lost, nothing starved."""
+
+
+class TestNotInUse:
+    def test_speaks_of_a_training_that_worked_for_eight_seconds(self) -> None:
+        world = training(steps=80, seconds=60)
+
+        assert world.gpus[0].busy_ms == 8_000
+        assert verdict_in_log(world) is VerdictName.NOT_IN_USE
+
+    def test_is_silent_on_one_that_worked_for_twelve(self) -> None:
+        world = training(steps=120, seconds=60)
+
+        assert world.gpus[0].busy_ms == 12_000
+        assert verdict_in_log(world) is not VerdictName.NOT_IN_USE
+
+
+class TestHealthy:
+    def test_speaks_where_a_loader_is_late_for_less_than_five_percent(self) -> None:
+        assert 0.02 < SELDOM.gpus[0].starved_ratio < 0.03
+        assert verdict_in_log(SELDOM) is VerdictName.HEALTHY
+        assert verdict_with_tags(SELDOM) is VerdictName.HEALTHY
+
+    def test_speaks_of_a_single_break_that_nothing_proves(self) -> None:
+        world = training(hold_every=900, hold_ms=20_000.0, steps=1_500)
+
+        assert world.gpus[0].lost_ms == pytest.approx(20_000, abs=200)
+        assert verdict_in_log(world) is VerdictName.HEALTHY
+
+    def test_is_silent_where_it_is_late_for_more(self) -> None:
+        assert 0.06 < WAVES.gpus[0].starved_ratio < 0.08
+        assert verdict_in_log(WAVES) is not VerdictName.HEALTHY
+        assert verdict_with_tags(WAVES) is not VerdictName.HEALTHY
+
+
+class TestStarved:
+    def test_speaks_where_tags_prove_that_a_loader_is_late(self) -> None:
+        assert WAVES.is_starved
+        assert verdict_with_tags(WAVES) is VerdictName.STARVED
+
+    def test_speaks_of_stalls_too_short_to_see(self) -> None:
+        world = training(cost_ms=120)
+
+        assert 0.15 < world.gpus[0].starved_ratio < 0.18
+        assert verdict_with_tags(world) is VerdictName.STARVED
+
+    def test_is_silent_where_as_much_is_lost_to_checkpoints(self) -> None:
+        assert CHECKPOINTS.gpus[0].lost_ms >= WAVES.gpus[0].starved_ms
+        assert verdict_with_tags(CHECKPOINTS) is not VerdictName.STARVED
+
+    def test_is_silent_without_tags(self) -> None:
+        assert verdict_in_log(WAVES) is not VerdictName.STARVED
+
+
+class TestStalled:
+    def test_speaks_where_tags_prove_that_checkpoints_cost_eight_percent(self) -> None:
+        assert CHECKPOINTS.gpus[0].starved_ms == 0
+        assert verdict_with_tags(CHECKPOINTS) is VerdictName.STALLED
+
+    def test_is_silent_where_they_cost_three(self) -> None:
+        world = training(hold_every=300, hold_ms=1_000.0)
+
+        assert 0.02 < world.gpus[0].lost_ms / world.gpus[0].in_use_ms < 0.04
+        assert verdict_with_tags(world) is not VerdictName.STALLED
+
+    def test_is_silent_where_a_loader_is_late_as_well(self) -> None:
+        world = training(hold_every=300, hold_ms=3_000.0, late_ms=late_every(250, 3_000))
+
+        assert world.is_starved
+        assert verdict_with_tags(world) is not VerdictName.STALLED
+
+
+class TestStarvationSuspected:
+    def test_speaks_of_three_pauses_of_a_late_loader(self) -> None:
+        world = training(late_ms={300: 6_000, 500: 6_000, 700: 6_000}, seconds=100)
+
+        assert len(world.gpus[0].starved) == 3
+        assert verdict_in_log(world) is VerdictName.STARVATION_SUSPECTED
+
+    def test_is_silent_on_two_though_they_lose_as_much(self) -> None:
+        world = training(late_ms={300: 9_000, 600: 9_000}, seconds=100)
+
+        assert len(world.gpus[0].starved) == 2
+        assert world.gpus[0].starved_ratio > 0.15
+        assert verdict_in_log(world) is not VerdictName.STARVATION_SUSPECTED
+
+
+class TestPartial:
+    def test_speaks_of_a_flat_level_of_which_nobody_can_tell(self) -> None:
+        world = training(cost_ms=160)
+
+        assert world.gpus[0].lost_ms / world.gpus[0].in_use_ms > 0.3
+        assert verdict_in_log(world) is VerdictName.PARTIAL
+
+    def test_is_silent_on_a_level_that_loses_little(self) -> None:
+        world = training(cost_ms=103, depth=0)
+
+        assert 0.03 < world.gpus[0].lost_ms / world.gpus[0].in_use_ms < 0.05
+        assert verdict_in_log(world) is not VerdictName.PARTIAL
+
+    def test_is_silent_where_tags_tell(self) -> None:
+        assert verdict_with_tags(training(cost_ms=160)) is not VerdictName.PARTIAL
