@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpumon.core.fill.gpu_fill import GpuFill
+from gpumon.core.held_memory import HeldMemory
 from gpumon.core.phase import TrainingPhase
+from gpumon.core.sampling import Sampling
 from gpumon.core.settings import DEFAULT_SETTINGS
+from gpumon.core.together import Together
 from gpumon.core.totals import GpuTotals
 from gpumon.core.verdict import Verdict
 
@@ -56,6 +59,10 @@ class GpuReport:
         parent_uuid: The GPU that this MIG instance is a part of; ``None`` for a GPU.
         mig_index: Which of its instances; ``None`` for a GPU.
         listed: Whether it is still there: a GPU may be taken out, an instance destroyed.
+        idle_beside_peer_ns: In a log of several GPUs, how long it idled, in use or not, while
+            another one worked; ``None`` where nobody looked.
+        held_memory: Memory it held while nothing ran for long; ``None`` where the log does not
+            say what is in use, and in a live report.
     """
 
     index: int
@@ -69,6 +76,8 @@ class GpuReport:
     parent_uuid: str | None = None
     mig_index: int | None = None
     listed: bool = True
+    idle_beside_peer_ns: int | None = None
+    held_memory: HeldMemory | None = None
 
     @property
     def is_hardly_observed(self) -> bool:
@@ -88,7 +97,7 @@ class GpuReport:
     @property
     def is_mute(self) -> bool:
         """Whether it is a MIG instance that has not told how busy it is: unknown, not idle."""
-        is_instance = self.parent_uuid is not None
+        is_instance = self.parent_uuid is not None or self.mig_index is not None
         return is_instance and not self.totals.observed_ns and self.error is None
 
 
@@ -144,6 +153,8 @@ class Report:
         advice: What to change first comes first.
         notes: Sentences a reader must know (assumptions, merged intervals).
         replayed: Whether it is of a recording.
+        together: What the GPUs of a log did at the same time; ``None`` where nobody looked.
+        sampling: What the period of a log lets anybody see; ``None`` in a live report.
     """
 
     source: str
@@ -158,6 +169,8 @@ class Report:
     advice: tuple[Advice, ...]
     notes: tuple[str, ...] = ()
     replayed: bool = False
+    together: Together | None = None
+    sampling: Sampling | None = None
 
     @property
     def observed_runs(self) -> tuple[RunReport, ...]:

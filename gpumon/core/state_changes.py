@@ -86,6 +86,8 @@ class StateChanges:
         for sample in samples:
             start_ns, end_ns, busy_ratio = sample
             if start_ns != until_ns or (busy_ratio > active_above) is not is_active:
+                if start_ns < until_ns:
+                    continue  # the ledger refuses it too: that time is taken, or before all time
                 self._is_active, self._until_ns, self._last = is_active, until_ns, last
                 is_active = self._turn(sample)
             until_ns, last = end_ns, sample

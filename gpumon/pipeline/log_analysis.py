@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from statistics import median_low
 from typing import Final
 
 from gpumon.core.advice import advise
-from gpumon.core.ledger import GpuLedger
+from gpumon.core.busy_lane import Lane
+from gpumon.core.figures import counted, in_time, listed
 from gpumon.core.report import GpuReport, Report
-from gpumon.core.sample import BusySample
+from gpumon.core.sampling import sampling_of
 from gpumon.core.settings import DetectorSettings
-from gpumon.core.units import NS_PER_S, seconds
+from gpumon.core.state_changes import MOST_CHANGES, ChangeRoom
+from gpumon.core.together import Together, together
+from gpumon.core.units import seconds
 from gpumon.core.verdicts import judge
+from gpumon.pipeline.log_pace import PeriodTimes
+from gpumon.pipeline.log_track import GpuTrack
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
 
-_PERIOD_SAMPLES: Final = 64
-"""First rows of a GPU from which its period is taken."""
-_BATCH_SAMPLES: Final = 2_048
-"""Samples settled at once: the detector's cost of a call is shared by many."""
-_HOLE_PERIODS: Final = 2.5
-"""A silence longer than that is not observed: nobody knows what the GPU did."""
 _HEAD_ROOM_NS: Final = 1 << 55
 """Stamps are counted from about a year before the log's first: the detector's clock, like any
 monotonic one, has no time before 0, and a relative log's first sample begins before its 0."""
 
 
 class LogAnalysis:
-    """Settles the rows of one log, GPU by GPU. Memory does not grow with the log.
+    """Settles the rows of one log, GPU by GPU.
+
+    Memory does not grow with the log but for where GPUs began and ceased to
+    work: 8 bytes a change, up to ``MOST_CHANGES``.
 
     Args:
         settings: Thresholds of the detector.
@@ -39,7 +39,9 @@ class LogAnalysis:
     def __init__(self, settings: DetectorSettings, period_ns: int | None = None) -> None:
         self._settings = settings
         self._period_ns = period_ns
-        self._tracks: list[_GpuTrack] = []
+        self._room = ChangeRoom()
+        self._tracks: list[GpuTrack] = []
+        self._shown: list[GpuTrack] = []
         self._zero_ns: int | None = None
 
     def take(self, samples: Iterable[LogSample]) -> None:
@@ -50,12 +52,12 @@ class LogAnalysis:
         """
         tracks = self._tracks
         zero_ns = 0
-        for gpu, stamp_ns, busy_ratio, _ in samples:
+        for gpu, stamp_ns, busy_ratio, used_bytes in samples:
             if self._zero_ns is None:
                 self._zero_ns = zero_ns = stamp_ns - _HEAD_ROOM_NS
             while gpu >= len(tracks):
-                tracks.append(_GpuTrack(self._settings, self._period_ns))
-            tracks[gpu].take(stamp_ns - zero_ns, busy_ratio)
+                tracks.append(GpuTrack(self._settings, self._period_ns, self._room))
+            tracks[gpu].take(stamp_ns - zero_ns, busy_ratio, used_bytes)
         for track in tracks:
             track.finish()
 
@@ -66,134 +68,98 @@ class LogAnalysis:
             source: The log's name.
             facts: What the reader knows of it, now that it is read.
         """
-        tracks = [track for track in self._tracks if track.first_ns is not None]
+        named = _in_order(facts.gpus, self._tracks)
+        self._shown = tracks = [track for _, _, track in named]
         origin_ns = min(track.first_ns or 0 for track in tracks)
-        gpus = tuple(
-            _gpu_report(position, gpu, track, self._settings)
-            for position, (gpu, track) in enumerate(zip(facts.gpus, self._tracks, strict=False))
-            if track.first_ns is not None
+        times = PeriodTimes().merge(track.times for track in tracks)
+        period_ns = times.usual_ns or min(track.period_ns for track in tracks)
+        joined = self._together(tracks)
+        beside_ns: Sequence[int | None] = (
+            joined.idle_beside_peer_ns if joined is not None else [None] * len(named)
         )
-        dropped = sum(track.dropped + track.ledger.rejected for track in tracks)
+        parents = {index: gpu.uuid for index, gpu, _ in named if gpu.mig_index is None}
+        gpus = tuple(
+            GpuReport(
+                index=index,
+                uuid=gpu.uuid,
+                name=gpu.name,
+                totals=(totals := track.ledger.snapshot()),
+                verdict=judge(totals, self._settings),
+                mig_enabled=gpu.mig_enabled,
+                mig_index=gpu.mig_index,
+                parent_uuid=parents.get(index) if gpu.mig_index is not None else None,
+                idle_beside_peer_ns=idle_beside_peer_ns,
+                held_memory=track.held,
+            )
+            for (index, gpu, track), idle_beside_peer_ns in zip(named, beside_ns, strict=True)
+        )
+        dropped = sum(track.dropped + track.ledger.rejected for track in self._tracks)
         return Report(
             source=source,
             simulated=False,
             started_at=facts.clock.iso(origin_ns + (self._zero_ns or 0)),
             origin_ns=origin_ns,
             observed_ns=max(gpu.totals.observed_ns for gpu in gpus),
-            period_ns=min(track.period_ns for track in tracks),
+            period_ns=period_ns,
             skipped_lines=facts.skipped_lines + dropped,
-            gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
+            gpus=gpus,
             runs=(),
             advice=advise(gpus, ()),
-            notes=(*facts.notes, *_notes(tracks, dropped), *_merge_notes(gpus)),
+            notes=(
+                *facts.notes,
+                *_notes(tracks, dropped),
+                *_period_notes(times),
+                *self._room_notes(tracks),
+                *_merge_notes(gpus),
+            ),
+            together=joined,
+            sampling=sampling_of(period_ns, self._settings),
+        )
+
+    def lanes(self) -> tuple[Lane, ...]:
+        """How busy each GPU of the report was, in its order and on its clock."""
+        return tuple(track.lane.snapshot() for track in self._shown)
+
+    def _together(self, tracks: Sequence[GpuTrack]) -> Together | None:
+        if len(tracks) < 2 or self._room.is_full:
+            return None
+        longest_ns = max(track.times.usual_ns for track in tracks)
+        return together([track.changes for track in tracks], tolerance_ns=longest_ns // 2)
+
+    def _room_notes(self, tracks: Sequence[GpuTrack]) -> tuple[str, ...]:
+        if len(tracks) < 2 or not self._room.is_full:
+            return ()
+        return (
+            f"The GPUs began or ceased to work more than {MOST_CHANGES:,} times: what they did at "
+            "the same time is not told.",
         )
 
 
-@dataclass(slots=True)
-class _Hole:
-    """Time that a log says nothing about."""
-
-    count: int = 0
-    total_ns: int = 0
-
-
-class _GpuTrack:
-    """One GPU of a log: from stamps to the time they speak for."""
-
-    def __init__(self, settings: DetectorSettings, period_ns: int | None) -> None:
-        self.ledger = GpuLedger(settings)
-        self.first_ns: int | None = None
-        self.period_ns = period_ns or 0
-        self.period_is_assumed = False
-        self.dropped = 0
-        self.holes = _Hole()
-        self._longest_ns = 0
-        self._last_ns = 0
-        self._waiting: list[tuple[int, float | None]] = []
-        self._batch: list[BusySample] = []
-
-    def take(self, stamp_ns: int, busy_ratio: float | None) -> None:
-        if self.first_ns is None:
-            self._wait(stamp_ns, busy_ratio)
-            return
-        silence_ns = stamp_ns - self._last_ns
-        if silence_ns <= 0:
-            self.dropped += 1
-            return
-        start_ns = self._last_ns
-        self._last_ns = stamp_ns
-        if silence_ns > self._longest_ns:
-            start_ns = stamp_ns - self.period_ns
-            self.holes.count += 1
-            self.holes.total_ns += silence_ns - self.period_ns
-        if busy_ratio is None:
-            return
-        self._batch.append(BusySample(start_ns, stamp_ns, busy_ratio))
-        if len(self._batch) >= _BATCH_SAMPLES:
-            self._settle()
-
-    def finish(self) -> None:
-        """The log is over: nothing stays pending."""
-        if self.first_ns is None and self._waiting:
-            self._begin()
-        self._settle()
-        self.ledger.end_job()
-
-    def _wait(self, stamp_ns: int, busy_ratio: float | None) -> None:
-        self._waiting.append((stamp_ns, busy_ratio))
-        if len(self._waiting) >= _PERIOD_SAMPLES:
-            self._begin()
-
-    def _begin(self) -> None:
-        """Take the period from what was waiting, then take what was waiting."""
-        waiting, self._waiting = self._waiting, []
-        if not self.period_ns:
-            self.period_ns = _usual_interval_ns([stamp_ns for stamp_ns, _ in waiting])
-        if not self.period_ns:
-            self.period_ns, self.period_is_assumed = NS_PER_S, True
-        self._longest_ns = int(self.period_ns * _HOLE_PERIODS)
-        self._last_ns = self.first_ns = waiting[0][0] - self.period_ns
-        for stamp_ns, busy_ratio in waiting:
-            self.take(stamp_ns, busy_ratio)
-
-    def _settle(self) -> None:
-        self.ledger.observe(self._batch)
-        self._batch.clear()
+def _in_order(
+    gpus: Sequence[LoggedGpu], tracks: Sequence[GpuTrack]
+) -> list[tuple[int, LoggedGpu, GpuTrack]]:
+    """The GPUs that have a row, with their indices; a MIG instance comes after its GPU."""
+    named = [
+        (position if gpu.index is None else gpu.index, gpu, track)
+        for position, (gpu, track) in enumerate(zip(gpus, tracks, strict=False))
+        if track.first_ns is not None
+    ]
+    return sorted(named, key=lambda one: (one[0], _instance(one[1])))
 
 
-def _usual_interval_ns(stamps_ns: Sequence[int]) -> int:
-    """Median time between two stamps, 0 where none rises."""
-    rising: list[int] = []
-    last_ns = stamps_ns[0]
-    for stamp_ns in stamps_ns[1:]:
-        if stamp_ns > last_ns:
-            rising.append(stamp_ns - last_ns)
-            last_ns = stamp_ns
-    return median_low(rising) if rising else 0
+def _instance(gpu: LoggedGpu) -> int:
+    return -1 if gpu.mig_index is None else gpu.mig_index
 
 
-def _gpu_report(
-    position: int, gpu: LoggedGpu, track: _GpuTrack, settings: DetectorSettings
-) -> GpuReport:
-    totals = track.ledger.snapshot()
-    return GpuReport(
-        index=position if gpu.index is None else gpu.index,
-        uuid=gpu.uuid,
-        name=gpu.name,
-        totals=totals,
-        verdict=judge(totals, settings),
-    )
-
-
-def _notes(tracks: Sequence[_GpuTrack], dropped: int) -> tuple[str, ...]:
+def _notes(tracks: Sequence[GpuTrack], dropped: int) -> tuple[str, ...]:
     notes: list[str] = []
     if dropped:
-        notes.append(f"Dropped {_lines(dropped)} whose time did not rise.")
-    holes = sum(track.holes.count for track in tracks)
+        notes.append(f"Dropped {counted(dropped, 'line', 'lines')} whose time did not rise.")
+    holes = sum(track.holes for track in tracks)
     if holes:
-        lost_s = seconds(sum(track.holes.total_ns for track in tracks))
+        lost_s = seconds(sum(track.holes_ns for track in tracks))
         notes.append(
-            f"Not observed: {lost_s:,.1f} s in {holes} {'hole' if holes == 1 else 'holes'} "
+            f"Not observed: {lost_s:,.1f} s in {counted(holes, 'hole', 'holes')} "
             "without a line. They are in no sum."
         )
     if any(track.period_is_assumed for track in tracks):
@@ -201,12 +167,16 @@ def _notes(tracks: Sequence[_GpuTrack], dropped: int) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _period_notes(times: PeriodTimes) -> tuple[str, ...]:
+    told = times.worth_telling()
+    if len(told) < 2:
+        return ()
+    parts = [f"{in_time(period_ns)} for {in_time(time_ns)}" for period_ns, time_ns in told]
+    return (f"The time between two lines is not always the same: {listed(parts)} of GPU time.",)
+
+
 def _merge_notes(gpus: Sequence[GpuReport]) -> tuple[str, ...]:
     merged = sum(gpu.totals.merged_intervals for gpu in gpus)
     if not merged:
         return ()
     return (f"{merged} starved intervals were merged with a neighbour; no sum is changed by it.",)
-
-
-def _lines(count: int) -> str:
-    return "1 line" if count == 1 else f"{count} lines"

@@ -68,6 +68,15 @@ class TestAPause:
         ]  # fmt: skip
 
 
+class TestASample:
+    def test_of_time_that_is_taken_changes_nothing(self) -> None:
+        first, late = BusySample(s(0), s(2), 1.0), BusySample(s(1), s(3), 0.0)
+
+        assert list(changes_of([BusySample(-(1 << 70), 0, 0.0), first, late])) == list(
+            changes_of([first])
+        )
+
+
 class TestTheRoom:
     def test_that_is_full_keeps_nothing_of_any_gpu(self) -> None:
         room = ChangeRoom(limit=6)

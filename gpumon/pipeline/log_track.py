@@ -1,0 +1,232 @@
+"""One GPU of a log: from stamps to the time they speak for."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpumon.core.busy_lane import BusyLane
+from gpumon.core.held_memory import HeldMemory, HeldMemoryTracker
+from gpumon.core.ledger import GpuLedger
+from gpumon.core.sample import BusySample
+from gpumon.core.settings import DetectorSettings
+from gpumon.core.state_changes import ChangeRoom, StateChanges
+from gpumon.core.units import NS_PER_S
+from gpumon.pipeline.log_pace import (
+    HOLE_PERIODS,
+    ROWS_OF_A_CHANGE,
+    PeriodTimes,
+    common_interval_ns,
+    first_interval_ns,
+    usual_interval_ns,
+)
+
+_PERIOD_SAMPLES: Final = 64
+"""First rows of a GPU from which its period is taken."""
+_BATCH_SAMPLES: Final = 2_048
+"""Samples settled at once: the detector's cost of a call is shared by many."""
+
+
+class _Row(NamedTuple):
+    """A row that is held back until it is known what it speaks for."""
+
+    stamp_ns: int
+    silence_ns: int
+    busy_ratio: float | None
+    used_bytes: int | None
+
+
+class GpuTrack:
+    """Takes the rows of one GPU in file order, and settles the time they speak for.
+
+    A row speaks for the time since the row before it. After a silence of more
+    than 2.5 periods it speaks for one period: the rest is a hole. But where
+    several such silences in turn are equally long, the period has changed, and
+    nothing is a hole.
+
+    Args:
+        settings: Thresholds of the detector.
+        period_ns: Time between two rows, where the user knows it: then it
+            does not change.
+        room: For what all GPUs of the log keep of their states.
+
+    Attributes:
+        ledger: Where the time went.
+        lane: How busy it was, for a picture.
+        changes: When it worked, paused, and was out of use.
+        held: Memory held without work; ``None`` where the log has no memory.
+        first_ns: Where the first row's time begins; ``None`` before it is known.
+        period_ns: Time between two rows at present.
+        times: How much time had which period, once the log is over.
+        period_is_assumed: Whether there were too few rows to tell it.
+        dropped: Rows whose time did not rise.
+        holes: How many there are.
+        holes_ns: Their time.
+    """
+
+    def __init__(self, settings: DetectorSettings, period_ns: int | None, room: ChangeRoom) -> None:
+        self.ledger = GpuLedger(settings)
+        self.lane = BusyLane(active_above=settings.active_above)
+        self.changes = StateChanges(settings, room)
+        self.held: HeldMemory | None = None
+        self.first_ns: int | None = None
+        self.times = PeriodTimes()
+        self.period_is_assumed = False
+        self.dropped = self.holes = self.holes_ns = 0
+        self._settings = settings
+        self._follows_period = period_ns is None
+        self.period_ns = period_ns or 0
+        self._shortest_ns, self._longest_ns = 0, -1  # no row comes as usual before that is known
+        self._last_ns = self._timed_ns = 0
+        self._memory: HeldMemoryTracker | None = None
+        self._waiting: list[tuple[int, float | None, int | None]] = []
+        self._late: list[_Row] = []
+        self._short: list[int] = []
+        self._batch: list[BusySample] = []
+        self._used: list[int | None] = []
+
+    def take(self, stamp_ns: int, busy_ratio: float | None, used_bytes: int | None) -> None:
+        """The next row."""
+        silence_ns = stamp_ns - self._last_ns
+        if not self._shortest_ns <= silence_ns <= self._longest_ns:
+            self._take_odd(stamp_ns, silence_ns, busy_ratio, used_bytes)
+            return
+        if self._late or self._short:
+            self._end_odd()
+        start_ns, self._last_ns = self._last_ns, stamp_ns
+        if busy_ratio is None:
+            return
+        batch = self._batch
+        batch.append(BusySample(start_ns, stamp_ns, busy_ratio))
+        if self._memory is not None:
+            self._used.append(used_bytes)
+        elif used_bytes is not None:
+            self._expect_memory(used_bytes)
+        if len(batch) >= _BATCH_SAMPLES:
+            self._settle()
+
+    def finish(self) -> None:
+        """The log is over: nothing stays pending."""
+        if self.first_ns is None and self._waiting:
+            self._begin()
+        self._end_odd()
+        self._settle()
+        self._note_time()
+        self.ledger.end_job()
+        self.changes.finish()
+        if self._memory is not None:
+            self.held = self._memory.finish()
+
+    def _take_odd(
+        self, stamp_ns: int, silence_ns: int, busy_ratio: float | None, used_bytes: int | None
+    ) -> None:
+        """A row that does not come one period after the row before it."""
+        if self.first_ns is None:
+            self._waiting.append((stamp_ns, busy_ratio, used_bytes))
+            if len(self._waiting) >= _PERIOD_SAMPLES:
+                self._begin()
+        elif silence_ns <= 0:
+            self.dropped += 1
+        elif silence_ns > self._longest_ns:
+            self._last_ns = stamp_ns
+            self._late.append(_Row(stamp_ns, silence_ns, busy_ratio, used_bytes))
+            self._judge_late()
+        else:
+            self._end_late()
+            start_ns, self._last_ns = self._last_ns, stamp_ns
+            self._cover(start_ns, stamp_ns, busy_ratio, used_bytes)
+            self._short.append(silence_ns)
+            self._judge_short()
+
+    def _judge_late(self) -> None:
+        """Whether the silences so far are a new period."""
+        self._short.clear()
+        late = self._late
+        if not self._follows_period:
+            self._end_late()
+        elif len(late) >= ROWS_OF_A_CHANGE:
+            period_ns = common_interval_ns([row.silence_ns for row in late])
+            if not period_ns:
+                self._leave_hole(late.pop(0))
+                return
+            self._adopt(period_ns)
+            self._late = []
+            for stamp_ns, silence_ns, busy_ratio, used_bytes in late:
+                self._cover(stamp_ns - silence_ns, stamp_ns, busy_ratio, used_bytes)
+
+    def _judge_short(self) -> None:
+        """Whether the rows come much closer now. What each speaks for is known anyway."""
+        if len(self._short) >= ROWS_OF_A_CHANGE:
+            period_ns = common_interval_ns(self._short)
+            self._short.clear()
+            if period_ns and self._follows_period:
+                self._adopt(period_ns)
+
+    def _end_odd(self) -> None:
+        """A row came as usual: what was odd before it was no change."""
+        self._short.clear()
+        self._end_late()
+
+    def _end_late(self) -> None:
+        late, self._late = self._late, []
+        for row in late:
+            self._leave_hole(row)
+
+    def _leave_hole(self, row: _Row) -> None:
+        stamp_ns, silence_ns, busy_ratio, used_bytes = row
+        self.holes += 1
+        self.holes_ns += silence_ns - self.period_ns
+        self._cover(stamp_ns - self.period_ns, stamp_ns, busy_ratio, used_bytes)
+
+    def _cover(
+        self, start_ns: int, end_ns: int, busy_ratio: float | None, used_bytes: int | None
+    ) -> None:
+        if busy_ratio is None:
+            return
+        self._batch.append(BusySample(start_ns, end_ns, busy_ratio))
+        if self._memory is not None:
+            self._used.append(used_bytes)
+        elif used_bytes is not None:
+            self._expect_memory(used_bytes)
+        if len(self._batch) >= _BATCH_SAMPLES:
+            self._settle()
+
+    def _expect_memory(self, used_bytes: int) -> None:
+        """The first row that tells the memory in use."""
+        self._memory = HeldMemoryTracker(self._settings)
+        self._used = [None] * (len(self._batch) - 1) + [used_bytes]
+
+    def _begin(self) -> None:
+        """Take the period from what was waiting, then take what was waiting."""
+        waiting, self._waiting = self._waiting, []
+        stamps_ns = [stamp_ns for stamp_ns, _, _ in waiting]
+        period_ns = self.period_ns or usual_interval_ns(stamps_ns)
+        if not period_ns:
+            period_ns, self.period_is_assumed = NS_PER_S, True
+        self._adopt(period_ns)
+        first_ns = first_interval_ns(stamps_ns, period_ns) if self._follows_period else period_ns
+        self._last_ns = self.first_ns = stamps_ns[0] - first_ns
+        for stamp_ns, busy_ratio, used_bytes in waiting:
+            self.take(stamp_ns, busy_ratio, used_bytes)
+
+    def _adopt(self, period_ns: int) -> None:
+        self._settle()
+        self._note_time()
+        self.period_ns = period_ns
+        self._longest_ns = int(period_ns * HOLE_PERIODS)
+        self._shortest_ns = int(period_ns / HOLE_PERIODS) if self._follows_period else 1
+        self._shortest_ns = max(1, self._shortest_ns)
+
+    def _note_time(self) -> None:
+        observed_ns = self.ledger.snapshot().observed_ns
+        self.times.add(self.period_ns, observed_ns - self._timed_ns)
+        self._timed_ns = observed_ns
+
+    def _settle(self) -> None:
+        batch = self._batch
+        self.ledger.observe(batch)
+        self.lane.extend(batch)
+        self.changes.extend(batch)
+        if self._memory is not None:
+            self._memory.extend(batch, self._used)
+            self._used.clear()
+        batch.clear()
