@@ -9,6 +9,7 @@
     │   └── RestartNeededError    and only a new process can read it again
     ├── NoDaemonError             exit code 4: no daemon, or its state is stale
     ├── UnreadableLogError        a log that cannot be understood
+    ├── UnwritableFileError       a file that was asked for and cannot be written
     └── RingError                 a phase ring that cannot be written or trusted
 
 The message of each is one sentence that a user can act on: the command line
@@ -56,6 +57,10 @@ class NoDaemonError(GpumonError):
 
 class UnreadableLogError(GpumonError):
     """A log that is empty, binary, or has no utilisation column."""
+
+
+class UnwritableFileError(GpumonError):
+    """A file that was asked for and cannot be written; what was there is untouched."""
 
 
 class RingError(GpumonError):

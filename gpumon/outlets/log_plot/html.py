@@ -1,0 +1,145 @@
+"""Writes a report and its picture as one page that needs nothing from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import PurePath
+from typing import Final
+
+from gpumon import __version__
+from gpumon.core.busy_lane import Lane
+from gpumon.core.figures import counted, in_seconds
+from gpumon.core.label_text import label_text
+from gpumon.core.report import Report
+from gpumon.core.units import seconds
+from gpumon.outlets.log_plot.drawing import Ink
+from gpumon.outlets.log_plot.layout import lanes_picture
+from gpumon.outlets.log_plot.palette import DARK, LIGHT
+from gpumon.outlets.log_plot.seconds_table import seconds_table
+from gpumon.outlets.log_plot.svg import FONTS, svg_text
+from gpumon.outlets.report_headline import next_line, verdict_line, why_line
+
+
+def _variables(palette: Mapping[Ink, str]) -> str:
+    return " ".join(f"--{ink.value}: {colour};" for ink, colour in palette.items())
+
+
+_STYLE: Final = f"""
+:root {{ color-scheme: light dark; {_variables(LIGHT)} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}
+* {{ box-sizing: border-box; }}
+body {{ margin: 0 auto; max-width: 72rem; padding: 1.2rem; background: var(--paper);
+  color: var(--text); font: 15px/1.5 {FONTS}; font-variant-numeric: tabular-nums; }}
+h1 {{ margin: 0 0 .5rem; font-size: 1.45rem; line-height: 1.3; overflow-wrap: anywhere; }}
+h2 {{ margin: 1.6rem 0 .4rem; font-size: 1rem; }}
+p {{ margin: .25rem 0; overflow-wrap: anywhere; }}
+.quiet, footer {{ color: var(--quiet); }}
+.wide {{ overflow-x: auto; margin: .8rem 0; }}
+.wide svg {{ display: block; width: 100%; min-width: 44rem; height: auto; }}
+table {{ border-collapse: collapse; font-size: .87rem; }}
+th, td {{ padding: .3rem .7rem; text-align: right; vertical-align: bottom;
+  border-bottom: 1px solid var(--rule); }}
+td {{ white-space: nowrap; }}
+th:nth-child(-n+2), td:nth-child(-n+2) {{ text-align: left; }}
+thead th {{ color: var(--quiet); font-weight: 600; }}
+tbody th {{ font-weight: 600; }}
+ul {{ margin: .2rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; }}
+footer {{ margin-top: 2rem; font-size: .85rem; }}
+{" ".join(f".ink-{ink.value} {{ fill: var(--{ink.value}); }}" for ink in LIGHT)}
+.line-rule {{ stroke: var(--rule); }} .line-unobserved {{ stroke: var(--unobserved); }}
+@media print {{ .wide {{ overflow: visible; }} }}
+"""
+_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_POLICY: Final = (
+    f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
+)
+
+
+def html_text(report: Report, lanes: Sequence[Lane]) -> str:
+    """One page: verdict, why, next, the lanes, the seconds of each GPU, the notes.
+
+    It runs no script, asks for nothing, and its policy would not let it.
+
+    Args:
+        report: What is said of the log.
+        lanes: How busy each GPU was, in the order of ``report.gpus``.
+    """
+    name = label_text(PurePath(report.source).name or report.source, 100)
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="referrer" content="no-referrer">',
+            f"<title>{_quoted(name)}: GPU time</title>",
+            f"<style>{_STYLE}</style>",
+            "</head>",
+            "<body>",
+            *_headline(report),
+            f'<div class="wide">{svg_text(lanes_picture(report, lanes))}</div>',
+            *_table(report),
+            *_notes(report),
+            f"<footer>Made by gpumon {_quoted(__version__)} (gpumon analyze --html).</footer>",
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+def _headline(report: Report) -> list[str]:
+    return [
+        f"<h1>{_quoted(_capital(verdict_line(report)))}</h1>",
+        f"<p><b>Why:</b> {_quoted(_capital(why_line(report)))}</p>",
+        f"<p><b>Next:</b> {_quoted(_capital(next_line(report)))}</p>",
+        f'<p class="quiet">{_quoted(_observed(report))}</p>',
+    ]
+
+
+def _observed(report: Report) -> str:
+    said = (
+        f"{label_text(report.source, 400)}: {in_seconds(report.observed_ns)} observed, "
+        f"one sample every {seconds(report.period_ns):.3g} s"
+    )
+    return said + (f", from {label_text(report.started_at)}." if report.started_at else ".")
+
+
+def _table(report: Report) -> list[str]:
+    heads, rows = seconds_table(report.gpus)
+    return [
+        "<h2>Where the seconds went</h2>",
+        '<div class="wide"><table>',
+        f"<thead><tr>{''.join(f'<th>{_quoted(head)}</th>' for head in heads)}</tr></thead>",
+        "<tbody>",
+        *(
+            f"<tr><th>{_quoted(first)}</th>{''.join(f'<td>{_quoted(cell)}</td>' for cell in more)}"
+            "</tr>"
+            for first, *more in rows
+        ),
+        "</tbody></table></div>",
+        '<p class="quiet">Busy and idle add up to observed; starved or suspected is a part of '
+        "the idle time. Shares are of the time observed.</p>",
+    ]
+
+
+def _notes(report: Report) -> list[str]:
+    notes = [label_text(note, 2_000) for note in report.notes]
+    if report.skipped_lines:
+        notes.insert(0, f"{counted(report.skipped_lines, 'line was', 'lines were')} not used.")
+    if not notes:
+        return []
+    return ["<h2>Notes</h2>", "<ul>", *(f"<li>{_quoted(note)}</li>" for note in notes), "</ul>"]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _quoted(text: str) -> str:
+    return escape(text, quote=True)
