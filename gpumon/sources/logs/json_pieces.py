@@ -125,7 +125,7 @@ def ratio_of(value: object, *, full: float) -> float | Refusal:
     if value is None:
         return Refusal.NO_ANSWER
     if isinstance(value, str):
-        if value.strip().lower() in {"", "nan", "n/a", "null", "none", "infinity"}:
+        if value.strip().lower() in {"", "nan", "n/a", "null", "none"}:
             return Refusal.NO_ANSWER
         try:
             value = float(value)

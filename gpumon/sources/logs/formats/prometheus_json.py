@@ -1,0 +1,270 @@
+"""The answer of Prometheus to a range query: of dcgm-exporter, nvidia_gpu_exporter and others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Final
+
+from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.sources.logs.gpu_table import GpuTable
+from gpumon.sources.logs.json_pieces import ratio_of
+from gpumon.sources.logs.log_format import LogFormat, line_like
+from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
+from gpumon.sources.logs.owners import told_apart
+from gpumon.sources.logs.prometheus_memory import (
+    MemorySeries,
+    MemoryTrack,
+    is_finite,
+    stamp_of,
+)
+from gpumon.sources.logs.prometheus_metrics import Metric, SeriesOwner, Telling, metric_of, owner_of
+from gpumon.sources.logs.prometheus_scan import MatrixScan, SeriesPart
+from gpumon.sources.logs.stamps import LogClock
+from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines
+
+_UTC: Final = LogClock(is_wall=True, utc_offset_s=0)
+_UNDECIDED_VALUES: Final = 65_536
+"""Values of a metric without a name that are held back until percent or share is clear."""
+_MEMO_LIMIT: Final = 16_384
+_OVER_FULL: Final = 1.05
+"""A rate may exceed what it is the rate of: its ends are guessed by Prometheus."""
+_NAMES_IN_NOTE: Final = 6
+
+
+@dataclass(slots=True)
+class _Series:
+    """The series that is being read."""
+
+    labels: dict[str, str]
+    metric: Metric
+    owner: SeriesOwner
+    gpu: int | None = None
+    memory: MemoryTrack | None = None
+
+
+class PrometheusLog:
+    """Series one after another: those of one GPU in order of time, the GPUs in turn.
+
+    Args:
+        lines: The answer's text.
+        name: What to call it in sentences.
+        options: ``columns["utilization.gpu"]`` may name the metric to read.
+    """
+
+    def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
+        self._name = name
+        chosen = options.columns.get("utilization.gpu")
+        if isinstance(chosen, int):
+            raise UsageError(
+                f"--column utilization.gpu={chosen + 1}: {name} has no columns; name a metric"
+            )
+        self._told_metric = chosen
+        self._metric_name: str | None = None
+        self._full: float | None = None
+        self._has_metric = False
+        self._skipped = SkippedLines()
+        self._scan = MatrixScan(lines, name=name, skipped=self._skipped)
+        self._table = GpuTable()
+        self._hosts: list[str] = []
+        self._ends_ns: dict[tuple[str | None, ...], tuple[int, int]] = {}
+        self._memory = MemorySeries()
+        self._known: dict[str, float | Refusal] = {}
+        self._left_out: dict[str, Telling] = {}
+        self._notes: list[str] = []
+        self._told = False
+        self._clipped = 0
+
+    def samples(self) -> Iterator[LogSample]:
+        """The values of every series that tells how busy a GPU was.
+
+        Raises:
+            UnreadableLogError: No series does, or it cannot be told which.
+        """
+        parts = self._busy_parts()
+        held: list[tuple[_Series, SeriesPart]] = []
+        size = 0
+        for series, part in parts:
+            held.append((series, part))
+            size += len(part.pairs)
+            if self._full is not None or size > _UNDECIDED_VALUES or _are_percent(part):
+                break
+        if self._full is None:
+            self._decide_unit([part for _, part in held])
+        for series, part in chain(held, parts):
+            yield from self._samples(series, part)
+        if not self._told:
+            raise UnreadableLogError(f"{self._name}: {self._nothing()}")
+
+    def facts(self) -> LogFacts:
+        """What is known so far; complete once ``samples`` is exhausted."""
+        gpus, host_notes = told_apart(self._table.gpus, self._hosts)
+        notes = [*self._notes, *host_notes]
+        others = [name for name, telling in self._left_out.items() if telling is Telling.BUSY]
+        if others:
+            notes.append(
+                f"Read {self._metric_name} as the utilisation, not {', '.join(others)}; "
+                "--column utilization.gpu=METRIC changes it."
+            )
+        if self._clipped:
+            notes.append(f"{self._clipped} values just over 1, as rates may have, were read as 1.")
+        return LogFacts(
+            clock=_UTC,
+            gpus=gpus,
+            skipped_lines=self._skipped.count,
+            period_ns=None,
+            notes=(*notes, *self._skipped.sentences()),
+        )
+
+    def _busy_parts(self) -> Iterator[tuple[_Series, SeriesPart]]:
+        """The parts of the series to read; what others tell is kept, or noted."""
+        series: _Series | None = None
+        for part in self._scan.parts():
+            if series is None or series.labels is not part.labels:
+                name = part.labels.get("__name__")
+                series = _Series(part.labels, metric_of(name, self._told_metric),
+                                 owner_of(part.labels))  # fmt: skip
+                if series.metric.telling is Telling.BUSY and not self._adopts(name, series.metric):
+                    series.metric = replace(series.metric, telling=Telling.OTHER)
+                elif series.metric.telling in (Telling.OTHER, Telling.COUNTER):
+                    self._left_out.setdefault(name or "", series.metric.telling)
+            if series.metric.telling is Telling.BUSY:
+                yield series, part
+            else:
+                self._keep_memory(series, part)
+
+    def _adopts(self, name: str | None, metric: Metric) -> bool:
+        """Whether a metric is the one to read. The first that can be it, is."""
+        if not self._has_metric:
+            self._has_metric, self._metric_name, self._full = True, name, metric.full
+            self._rank = metric.rank
+            if name is None:
+                self._notes.append(
+                    "The series have no name: their values are taken as utilisation."
+                )
+            return True
+        if name == self._metric_name:
+            return True
+        if metric.rank < self._rank:
+            raise UnreadableLogError(
+                f"{self._name}: the utilisation could be {self._metric_name} or {name}; "
+                f"say which: --column utilization.gpu={name}"
+            )
+        self._left_out.setdefault(name or "the series without a name", Telling.BUSY)
+        return False
+
+    def _decide_unit(self, parts: list[SeriesPart]) -> None:
+        numbers = [
+            float(value) for part in parts for _, value in part.pairs if is_finite(value)
+        ]  # fmt: skip
+        highest = max(numbers, default=0.0)
+        if 0.0 < highest <= _OVER_FULL and all(value in (0.0, 1.0) for value in numbers):
+            raise UnreadableLogError(
+                f"{self._name}: the values are 0 and 1 only, and nothing says whether 1 is 1 % or "
+                "all of the time; ask for percent: multiply by 100"
+            )
+        self._full = 1.0 if highest <= _OVER_FULL else 100.0
+        if self._full == 1.0 and numbers:
+            self._notes.append(
+                "The utilisation lies between 0 and 1: read as a share, not as percent."
+            )
+
+    def _samples(self, series: _Series, part: SeriesPart) -> Iterator[LogSample]:
+        if not part.pairs:
+            return
+        stamp_ns = stamp_of(part.pairs[0][0])
+        if series.gpu is None:
+            series.gpu = self._position(series.owner, stamp_ns)
+            series.memory = self._memory.take(series.owner.key)
+        gpu, known, memory = series.gpu, self._known, series.memory
+        if gpu is None:
+            self._skipped.add(Refusal.NOBODY, part.number)
+            return
+        for moment_s, value in part.pairs:
+            ratio = known.get(value)
+            if ratio is None:
+                ratio = self._ratio(value)
+            stamp_ns = stamp_of(moment_s)
+            if isinstance(ratio, Refusal):
+                self._skipped.add(ratio, part.number)
+                yield LogSample(gpu, stamp_ns, None)
+                continue
+            yield LogSample(gpu, stamp_ns, ratio, memory.at(stamp_ns) if memory else None)
+            self._told = True
+        self._ends_ns[series.owner.key] = (gpu, stamp_ns)
+
+    def _position(self, owner: SeriesOwner, first_ns: int) -> int | None:
+        """Where the GPU is. Two series of one GPU at the same time are shown apart."""
+        last = self._ends_ns.get(owner.key)
+        if last is not None and first_ns > last[1]:
+            return last[0]
+        key, host = owner.key, owner.host
+        if last is not None:
+            count = len(self._table.gpus)
+            key, host = (*key, f"{count}"), f"{host or 'the same host'} (series {count + 1})"
+            self._note_once(
+                "Several series speak of one GPU at the same time, as where pods share it: each is "
+                "read as a GPU of its own. `max by (Hostname, gpu, UUID) (...)` makes them one."
+            )
+        elif not (owner.gpu.uuid or owner.gpu.index is not None):
+            self._note_once("A series names no GPU by its labels: taken for one GPU.")
+        gpu = replace(owner.gpu, memory_bytes=self._memory.total_bytes(owner.key))
+        known = len(self._table.gpus)
+        position = self._table.position(key, gpu)
+        if position == known:
+            self._hosts.append(host)
+        return position
+
+    def _note_once(self, note: str) -> None:
+        if note not in self._notes:
+            self._notes.append(note)
+
+    def _ratio(self, value: str) -> float | Refusal:
+        ratio = ratio_of(value, full=self._full or 100.0)
+        is_share = self._full == 1.0 and is_finite(value)
+        if ratio is Refusal.IMPOSSIBLE and is_share and 1.0 < float(value) <= _OVER_FULL:
+            self._clipped += 1
+            return 1.0
+        if len(self._known) < _MEMO_LIMIT:
+            self._known[value] = ratio
+        return ratio
+
+    def _keep_memory(self, series: _Series, part: SeriesPart) -> None:
+        telling, unit_bytes = series.metric.telling, series.metric.unit_bytes
+        key = series.owner.key
+        if telling is Telling.MEMORY_TOTAL:
+            self._memory.keep_total(key, part.pairs, unit_bytes)
+        elif telling is Telling.MEMORY_USED and key in self._ends_ns:
+            self._note_once("Memory that comes after the utilisation of its GPU was not read.")
+        elif telling is Telling.MEMORY_USED and not self._memory.keep(key, part.pairs, unit_bytes):
+            self._note_once("More values of memory than can be kept: some were not read.")
+
+    def _nothing(self) -> str:
+        """Why there is nothing to analyse."""
+        if self._told_metric is not None and not self._has_metric:
+            return f"has no series of {self._told_metric}, which --column names"
+        counters = [name for name, what in self._left_out.items() if what is Telling.COUNTER]
+        if counters and not self._has_metric:
+            return (
+                f"{counters[0]} is a counter, which only rises; query its rate: "
+                f"`rate({counters[0]}[1m])`"
+            )
+        if self._has_metric:
+            return f"no value that is a utilisation. {' '.join(self._skipped.sentences())}"
+        found = ", ".join(filter(None, list(self._left_out)[:_NAMES_IN_NOTE]))
+        seen = f"none of {found} is a utilisation" if found else "the answer has no series"
+        return f"{seen}; query DCGM_FI_DEV_GPU_UTIL or what your exporter calls it"
+
+
+def _are_percent(part: SeriesPart) -> bool:
+    return any(is_finite(value) and float(value) > _OVER_FULL for _, value in part.pairs)
+
+
+FORMAT: Final = LogFormat(
+    title="Prometheus",
+    mark=line_like(
+        r'"resultType"\s*:\s*"|"metric"\s*:\s*\{|"status"\s*:\s*"(?:error|success)"\s*,\s*"'
+    ),
+    reader=PrometheusLog,
+)

@@ -1,0 +1,186 @@
+"""The series of a Prometheus answer, read as a stream: one document may be one endless line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines
+
+_BLOCK: Final = 1 << 16
+_MAX_LABELS: Final = 1 << 18
+"""Characters that the labels of one series may take."""
+_TAIL: Final = 1 << 9
+"""Kept of what was searched in vain: a key may lie across two blocks."""
+_END_OF_TIME_S: Final = 1e10
+_KEY: Final = re.compile(
+    r'"(?P<key>metric|values)"\s*:\s*(?=[{\[])'
+    r'|"(?P<word>resultType|status|error)"\s*:\s*"(?P<said>(?:[^"\\]|\\.){0,300})'
+    r'|"(?P<single>value)"\s*:\s*\['
+)
+_PAIR: Final = re.compile(r'\[\s*(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*,\s*"([^"\\]{0,40})"\s*\]')
+_LAST_PAIR: Final = re.compile(r"\]\s*\]")
+_ADVICE: Final = (
+    "ask for a range, such as `curl 'http://HOST:9090/api/v1/query_range?query="
+    "DCGM_FI_DEV_GPU_UTIL&start=...&end=...&step=1'`"
+)
+
+
+class SeriesPart(NamedTuple):
+    """Some values of one series, in the order of the answer.
+
+    Attributes:
+        labels: Of the series; the same object in all its parts.
+        pairs: Seconds since 1970, and the value as Prometheus writes it.
+        number: Of the line they are in.
+    """
+
+    labels: dict[str, str]
+    pairs: list[tuple[float, str]]
+    number: int
+
+
+class MatrixScan:
+    """Finds the series of an answer. Memory does not grow with the answer.
+
+    Args:
+        lines: The log, in lines or in pieces of lines.
+        name: What to call it in sentences.
+        skipped: Where to count what is damaged.
+    """
+
+    def __init__(self, lines: Iterator[str], *, name: str, skipped: SkippedLines) -> None:
+        self._blocks = _blocks(lines)
+        self._name = name
+        self._skipped = skipped
+        self._text = ""
+        self._at = 0
+        self._number = 1
+
+    def parts(self) -> Iterator[SeriesPart]:
+        """Every series, part by part.
+
+        Raises:
+            UnreadableLogError: An answer that has no series over time, or a
+                refusal of Prometheus; says what to ask.
+        """
+        labels: dict[str, str] | None = None
+        while True:
+            found = self._next_key()
+            if found is None:
+                return
+            if found["key"] == "metric":
+                labels = self._labels()
+            elif found["key"] == "values":
+                owner, labels = labels or {}, None
+                yield from self._values(owner)
+            else:
+                self._object_to(found)
+
+    def _next_key(self) -> re.Match[str] | None:
+        while True:
+            found = _KEY.search(self._text, self._at)
+            # What reaches to the end may be cut short by it.
+            if found is not None and found.end() < len(self._text):
+                self._at = found.end()
+                return found
+            self._at = max(self._at, len(self._text) - _TAIL)
+            if not self._more():
+                return None
+
+    def _more(self) -> bool:
+        """Forget what was read, and read on; whether there was anything."""
+        self._number += self._text.count("\n", 0, self._at)
+        block = next(self._blocks, "")
+        self._text = self._text[self._at :] + block
+        self._at = 0
+        return bool(block)
+
+    def _labels(self) -> dict[str, str]:
+        decode = json.JSONDecoder().raw_decode
+        while True:
+            try:
+                value, end = decode(self._text, self._at)
+            except (ValueError, RecursionError):
+                if len(self._text) - self._at < _MAX_LABELS and self._more():
+                    continue
+                self._skipped.add(Refusal.DAMAGED_JSON, self._number)
+                return {}
+            self._at = end
+            if not isinstance(value, dict):
+                return {}
+            return {key: str(said) for key, said in value.items()}
+
+    def _values(self, labels: dict[str, str]) -> Iterator[SeriesPart]:
+        self._at += 1  # the bracket that opens them
+        while True:
+            text, start = self._text, self._at
+            while start < len(text) and text[start] in " \t\r\n,":
+                start += 1
+            if text.startswith("]", start):
+                self._at = start + 1
+                return
+            closing = _LAST_PAIR.search(text, start)
+            end = closing.start() + 1 if closing is not None else text.rfind("]", start) + 1
+            if end > start:
+                number = self._number + text.count("\n", 0, start)
+                self._at = end
+                yield SeriesPart(labels, self._pairs(text[start:end], number), number)
+                continue
+            self._at = start
+            if len(text) - start > _MAX_LABELS or not self._more():
+                self._skipped.add(Refusal.DAMAGED_JSON, self._number)
+                return
+
+    def _pairs(self, text: str, number: int) -> list[tuple[float, str]]:
+        try:
+            pairs: list[Any] = json.loads(f"[{text}]")
+        except (ValueError, RecursionError):
+            pairs = []
+        if pairs and all(_is_pair(pair) for pair in pairs):
+            return pairs
+        read = ((float(moment), value) for moment, value in _PAIR.findall(text))
+        found = [pair for pair in read if _is_pair(list(pair))]
+        lost = text.count("[") - len(found)
+        for _ in range(max(lost, 1)):
+            self._skipped.add(Refusal.DAMAGED_JSON, number)
+        return found
+
+    def _object_to(self, found: re.Match[str]) -> None:
+        """Refuse an answer that says it is none, or none over time."""
+        word, said = found["word"], found["said"]
+        if found["single"] or (word == "resultType" and said != "matrix"):
+            what = "values of one moment" if found["single"] else f"a {said}"
+            raise UnreadableLogError(
+                f"{self._name}: Prometheus gave {what}, not series over time; {_ADVICE}"
+            )
+        if word == "error":
+            raise UnreadableLogError(
+                f"{self._name}: Prometheus refused the query: {said}; {_ADVICE}"
+            )
+
+
+def _is_pair(pair: object) -> bool:
+    if not isinstance(pair, list) or len(pair) != 2:
+        return False
+    moment_s, value = pair
+    is_moment = type(moment_s) in (int, float) and 0 <= moment_s < _END_OF_TIME_S
+    return is_moment and type(value) is str
+
+
+def _blocks(lines: Iterator[str]) -> Iterator[str]:
+    """Lines in blocks, so that a pretty-printed answer is no slower than one in one line."""
+    waiting: list[str] = []
+    size = 0
+    for line in lines:
+        waiting.append(line)
+        size += len(line)
+        if size >= _BLOCK:
+            yield "".join(waiting)
+            waiting.clear()
+            size = 0
+    if waiting:
+        yield "".join(waiting)
