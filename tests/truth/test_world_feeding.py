@@ -45,7 +45,7 @@ def fed(
 
 
 class TestALoader:
-    @settings(max_examples=50)
+    @settings(max_examples=50, deadline=None)
     @given(times, times)
     def test_with_workers_without_end_starves_nobody(self, cost_ms: int, step_ms: int) -> None:
         assert fed(workers=60, depth=60, cost_ms=cost_ms, step_ms=step_ms).starved_ms == 0
@@ -56,7 +56,7 @@ class TestALoader:
 
         assert np.diff(steps.begun).tolist() == [250] * 59
 
-    @settings(max_examples=50)
+    @settings(max_examples=50, deadline=None)
     @given(times, times, st.integers(1, 6), st.integers(1, 12), st.booleans())
     def test_with_a_deeper_queue_never_starves_more(
         self, cost_ms: int, step_ms: int, workers: int, depth: int, runs_ahead: bool
@@ -105,7 +105,7 @@ class TestALoader:
 
 
 class TestATraining:
-    @settings(max_examples=50)
+    @settings(max_examples=50, deadline=None)
     @given(
         st.lists(st.tuples(times, times), min_size=1, max_size=30),
         st.booleans(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.truth.worlds.spans import (
@@ -54,6 +54,7 @@ class TestSpans:
 
 
 class TestLaws:
+    @settings(deadline=None)
     @given(pairs, pairs)
     def test_they_answer_as_sets_of_milliseconds(
         self, one: list[tuple[int, int]], other: list[tuple[int, int]]
@@ -67,6 +68,7 @@ class TestLaws:
         assert named(clipped(a, 10, 40)) == mine & {*range(10, 40)}
         assert total_ms(a) == len(mine)
 
+    @settings(deadline=None)
     @given(pairs, pairs)
     def test_they_stay_sorted_and_never_touch(
         self, one: list[tuple[int, int]], other: list[tuple[int, int]]
@@ -76,6 +78,7 @@ class TestLaws:
         for spans in (a, union(a, b), intersection(a, b), difference(a, b), gaps(a, 5, 50)):
             assert (np.diff(spans.ravel()) > 0).all()
 
+    @settings(deadline=None)
     @given(pairs, pairs)
     def test_how_well_they_agree_does_not_depend_on_the_order(
         self, one: list[tuple[int, int]], other: list[tuple[int, int]]

@@ -9,6 +9,7 @@ python -m tests.truth.worlds rounds 1 --csv > log.csv                   the log 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -80,4 +81,6 @@ def _show(made: World, from_ms: int, to_ms: int, width: int, period_s: float | N
 
 
 if __name__ == "__main__":
+    # As `cat` does when `head` has seen enough.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     raise SystemExit(main())

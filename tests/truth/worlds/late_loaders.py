@@ -33,7 +33,7 @@ def slow_storage(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     """Some reads take seconds to a minute: pauses without a rhythm, heavy-tailed.
 
     Every 15 to 400 s a read of 2 s and more, up to 45 s, exponent 1.1 to 2.5;
-    batches keep their order, so that all wait for it. 1 to 40 % starved.
+    batches keep their order, so that all wait for it. 1 to 45 % starved.
     """
     return one_training(draws, seldom_slow(draws), duration_ms)
 
@@ -111,7 +111,7 @@ def epoch_restart(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
 
 
 def augmentation(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
-    """Heavy augmentation on too few cores: 10 to 30 % starved, in waves that differ.
+    """Heavy augmentation on too few cores: about 10 to 30 % starved, in waves that differ.
 
     Pauses of about 2 to 10 s, batches that differ by 1 to 4 %.
     """
@@ -124,7 +124,7 @@ def shard_fetch(draws: Draws, duration_ms: int) -> tuple[GpuTruth, ...]:
     """One reader fetches a file, gives the batches in it, and fetches the next.
 
     A file of 10 to 120 s of training; its fetch outlasts the queue by 1.5 to
-    20 s, spread 5 to 60 %: 1 to 60 % starved.
+    20 s, spread 5 to 60 %: 1 to 65 % starved.
     """
     plan = healthy(draws)
     depth = draws.integer(2, 8)
