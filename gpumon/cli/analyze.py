@@ -8,15 +8,17 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+from gpumon.cli.log_pictures import LogPictures, add_picture_arguments
 from gpumon.cli.reading_progress import ReadingProgress
+from gpumon.core.busy_lane import Lane
 from gpumon.core.label_text import label_text
 from gpumon.core.report import Report
 from gpumon.core.report_codec import encode_report
 from gpumon.core.settings import DetectorSettings
 from gpumon.core.units import nanoseconds
-from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.errors import GpumonError, UnreadableLogError, UnwritableFileError, UsageError
 from gpumon.outlets.report_text import render_report
 from gpumon.outlets.text_style import style_for
 from gpumon.pipeline.log_analysis import LogAnalysis
@@ -68,17 +70,19 @@ class AnalyzeCommand:
             type=log_period_argument,
             help="time between two rows (default: as the time stamps say, else 1)",
         )
+        add_picture_arguments(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Analyse every file; 1 if one of them could not be read."""
+        """Analyse every file; 1 if one of them could not be read, or a picture not written."""
         if args.files.count(STANDARD_INPUT) > 1:
             raise UsageError("the standard input can be read only once")
+        pictures = LogPictures.asked_for(args)
         options = LogOptions(
             columns=dict(args.column),
             period_ns=None if args.period is None else nanoseconds(args.period),
         )
-        failures: list[UnreadableLogError] = []
-        reports = _reports(args.files, options, failures)
+        failures: list[GpumonError] = []
+        reports = _reports(args.files, options, pictures, failures)
         if args.json:
             _print_json([encode_report(report) for report in reports], many=len(args.files) > 1)
         else:
@@ -86,8 +90,25 @@ class AnalyzeCommand:
         return 1 if failures else 0
 
 
+class ReadLog(NamedTuple):
+    """What came of one log.
+
+    Attributes:
+        report: Where the time went.
+        lanes: How busy each GPU was, in the order of ``report.gpus``.
+    """
+
+    report: Report
+    lanes: tuple[Lane, ...]
+
+
 def analyse_file(path: str, options: LogOptions) -> Report:
-    """The report of one log.
+    """The report of one log; errors as of ``read_log``."""
+    return read_log(path, options).report
+
+
+def read_log(path: str, options: LogOptions) -> ReadLog:
+    """One log, read from front to end.
 
     Raises:
         UnreadableLogError: It cannot be understood; says why and where.
@@ -102,7 +123,7 @@ def analyse_file(path: str, options: LogOptions) -> Report:
         analysis = LogAnalysis(DetectorSettings(), options.period_ns)
         with ReadingProgress(text, sys.stderr) as progress:
             analysis.take(progress.watched(reader.samples()))
-        return analysis.report(text.name, reader.facts())
+        return ReadLog(analysis.report(text.name, reader.facts()), analysis.lanes())
 
 
 def column_argument(text: str) -> tuple[str, int | str]:
@@ -133,12 +154,15 @@ def log_period_argument(text: str) -> float:
 
 
 def _reports(
-    paths: list[str], options: LogOptions, failures: list[UnreadableLogError]
+    paths: list[str], options: LogOptions, pictures: LogPictures, failures: list[GpumonError]
 ) -> Iterator[Report]:
+    """Each report; once it is used, its pictures are written."""
     for path in paths:
         try:
-            yield analyse_file(path, options)
-        except UnreadableLogError as error:  # noqa: PERF203  (the others go on)
+            report, lanes = read_log(path, options)
+            yield report
+            pictures.write(report, lanes)
+        except (UnreadableLogError, UnwritableFileError) as error:  # noqa: PERF203  (others go on)
             failures.append(error)
             print(f"gpumon: {error}", file=sys.stderr)
 
