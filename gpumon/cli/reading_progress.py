@@ -10,7 +10,16 @@ from typing import Protocol, TextIO, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 _Item = TypeVar("_Item")
 _PATIENCE_S = 1.0
@@ -73,23 +82,42 @@ class ReadingProgress:
             return
         for count, item in enumerate(items):
             if count % self._look_every == 0:
-                self._look()
+                self._look(count)
             yield item
 
-    def _look(self) -> None:
+    def _look(self, rows: int) -> None:
         if self._progress is None:
             if monotonic() - self._began_s < _PATIENCE_S:
                 return
+            size_bytes = self._text.size_bytes
             self._progress = Progress(
-                TextColumn("reading {task.description}"),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f} %"),
-                TimeRemainingColumn(),
+                *(_stream_columns() if size_bytes is None else _file_columns()),
                 console=Console(file=self._stream),
                 transient=True,
             )
             self._task = self._progress.add_task(
-                escape(Path(self._text.name).name[-_NAME_LENGTH:]), total=self._text.size_bytes
+                escape(Path(self._text.name).name[-_NAME_LENGTH:]), total=size_bytes, rows=0
             )
             self._progress.start()
-        self._progress.update(self._task, completed=self._text.position_bytes() or 0)
+        completed = self._text.position_bytes() or 0
+        self._progress.update(self._task, completed=completed, rows=rows)
+
+
+def _file_columns() -> tuple[ProgressColumn, ...]:
+    """How far it is, and how long it will take; of a packed file by its packed size."""
+    return (
+        TextColumn("reading {task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(),
+    )
+
+
+def _stream_columns() -> tuple[ProgressColumn, ...]:
+    """How much it was so far: of a pipe nobody knows how much is to come."""
+    return (
+        SpinnerColumn(),
+        TextColumn("reading {task.description}"),
+        TextColumn("{task.fields[rows]:,} rows"),
+        TimeElapsedColumn(),
+    )
