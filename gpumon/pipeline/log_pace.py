@@ -10,6 +10,8 @@ HOLE_PERIODS: Final = 2.5
 """A silence longer than that is not observed: nobody knows what the GPU did."""
 ROWS_OF_A_CHANGE: Final = 4
 """So many rows in turn, equally far apart, and the period has changed: fewer may be holes."""
+LONGEST_PERIOD_NS: Final = 1 << 55
+"""About a year: rows further apart are no log of a GPU, and their stamps no times."""
 _FIRST_ROWS: Final = 6
 _SAME_WITHIN: Final = 1.25
 _MOST_PERIODS: Final = 64
@@ -17,7 +19,7 @@ _WORTH_TELLING: Final = 0.01
 
 
 def usual_interval_ns(stamps_ns: Sequence[int]) -> int:
-    """Median time between two stamps, 0 where none rises.
+    """Median time between two stamps, 0 where none rises or they are no times.
 
     >>> usual_interval_ns([10, 20, 30, 25, 70]), usual_interval_ns([10, 10])
     (10, 0)
@@ -28,7 +30,8 @@ def usual_interval_ns(stamps_ns: Sequence[int]) -> int:
         if stamp_ns > last_ns:
             rising.append(stamp_ns - last_ns)
             last_ns = stamp_ns
-    return median_low(rising) if rising else 0
+    period_ns = median_low(rising) if rising else 0
+    return period_ns if period_ns <= LONGEST_PERIOD_NS else 0
 
 
 def first_interval_ns(stamps_ns: Sequence[int], period_ns: int) -> int:
@@ -49,7 +52,7 @@ def common_interval_ns(intervals_ns: Sequence[int]) -> int:
     """
     period_ns = median_low(intervals_ns)
     is_common = max(intervals_ns) <= period_ns * HOLE_PERIODS <= min(intervals_ns) * HOLE_PERIODS**2
-    return period_ns if is_common else 0
+    return period_ns if is_common and period_ns <= LONGEST_PERIOD_NS else 0
 
 
 class PeriodTimes:
