@@ -14,6 +14,12 @@ from gpumon.sources.logs.stamps import NO_CLOCK, LogClock
 
 _DATE: Final = re.compile(r"(\d{4})([-/]?)(\d\d)\2(\d\d)", re.ASCII)
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60)", re.ASCII)
+_GAP: Final = r"(?:\s*,\s*|\s+)"
+_MOMENT: Final = rf"\s*\d{{8}}{_GAP}\d\d:\d\d:\d\d{_GAP}"
+_DEVICE_ROW: Final = re.compile(rf"{_MOMENT}\d{{1,3}}(?:{_GAP}(?:\d+|-))+\s*$", re.ASCII)
+_PROCESS_ROW: Final = re.compile(
+    rf"(?:{_MOMENT}|\s*)\d{{1,3}}{_GAP}\d+{_GAP}[CGM](?:\+[CGM])*{_GAP}(?:\d|-)", re.ASCII
+)
 _DAY_ZERO: Final = date(1970, 1, 1).toordinal()
 _DAY_NS: Final = 86_400 * NS_PER_S
 _COLUMNS: Final = frozenset(
@@ -62,7 +68,12 @@ def was_to_be_header(line: str) -> bool:
 
 
 def header_mark(*, has_pid: bool) -> Callable[[Sequence[str]], int | None]:
-    """A mark: the first header among a log's lines, of processes or of whole GPUs."""
+    """A mark: the first header among a log's lines, of processes or of whole GPUs.
+
+    Where there is none, the first row that no other tool writes: without a header nobody knows
+    what its columns are, and a log of such rows is to be refused, not guessed at.
+    """
+    like_a_row = _PROCESS_ROW if has_pid else _DEVICE_ROW
 
     def mark(head: Sequence[str]) -> int | None:
         for number, line in enumerate(head, start=1):
@@ -70,7 +81,8 @@ def header_mark(*, has_pid: bool) -> Callable[[Sequence[str]], int | None]:
             if header is None or _COLUMNS.isdisjoint(header.names):
                 continue
             return number if ("pid" in header.names) == has_pid else None
-        return None
+        rows = (number for number, line in enumerate(head, start=1) if like_a_row.match(line))
+        return next(rows, None)
 
     return mark
 

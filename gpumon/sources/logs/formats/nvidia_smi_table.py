@@ -183,12 +183,14 @@ class NvidiaSmiTableLog:
         return LogSample(position, self._table_ns, None, row.used_bytes)
 
     def _begin_table(self, number: int) -> None:
+        was_bare = self._is_bare_table
         self._end_table(number)
         self._section = Section.GPUS
         self._is_bare_table = True
         self._last_gpu = None
         if self._dating is None:
-            self._table_ns = self._tables.next_ns(0)
+            if not was_bare or self._table_ns is None:
+                self._table_ns = self._tables.next_ns(0)
             return
         told, self._date = self._date, None
         fits = told is not None and told.form == self._dating.form

@@ -1,0 +1,105 @@
+"""Specification of damage: no lost, doubled, cut or garbled line raises, or makes time up."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon.core.settings import DetectorSettings
+from gpumon.errors import UnreadableLogError
+from gpumon.pipeline.log_analysis import LogAnalysis
+from gpumon.sources.logs.detect import reader_for
+from gpumon.sources.logs.log_sample import LogOptions
+from gpumon.sources.logs.log_text import LogText
+from tests.logs.test_samples import FOLDER, SAMPLES, story_of
+
+SIGNS = string.ascii_letters + string.digits + " |,:-./%#\"'{}[]"
+
+
+@cache
+def lines_of(sample: Path) -> tuple[str, ...]:
+    with LogText(str(sample)) as text:
+        return tuple(text.lines())
+
+
+def observed_s(lines: list[str]) -> float | None:
+    """Time observed, over all GPUs; ``None``: the log cannot be read, and says so."""
+    try:
+        reader = reader_for(iter(lines), name="a log", options=LogOptions())
+        analysis = LogAnalysis(DetectorSettings())
+        analysis.take(reader.samples())
+        report = analysis.report("a log", reader.facts())
+    except UnreadableLogError:
+        return None
+    return sum(gpu.totals.observed_ns for gpu in report.gpus) / 1e9
+
+
+@cache
+def undamaged_s(sample: Path) -> float:
+    seconds = observed_s(list(lines_of(sample)))
+    assert seconds is not None
+    return seconds
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What happened to one line of a sample.
+
+    Attributes:
+        line: From 0.
+        sign: Where in the line.
+        kind: ``"torn off"``: nothing comes after it.
+        new: What stands there when garbled.
+    """
+
+    sample: str
+    line: int
+    sign: int
+    kind: str
+    new: str
+
+    def done(self) -> list[str]:
+        lines = list(lines_of(FOLDER / self.sample))
+        line, start = lines[self.line], lines[self.line][: self.sign]
+        if self.kind == "deleted":
+            del lines[self.line]
+        elif self.kind == "doubled":
+            lines.insert(self.line, line)
+        elif self.kind == "cut":
+            lines[self.line] = start + "\n"
+        elif self.kind == "torn off":
+            lines[self.line :] = [start] if start else []
+        else:
+            lines[self.line] = start + self.new + line[self.sign + 1 :]
+        return lines
+
+
+@st.composite
+def damages(draw: st.DrawFn) -> Damage:
+    sample = draw(st.sampled_from(SAMPLES))
+    lines = lines_of(sample)
+    at = draw(st.integers(0, len(lines) - 1))
+    sign = draw(st.integers(0, max(0, len(lines[at]) - 1)))
+    # A log of one line twice is two logs.
+    kinds = ["doubled"] * (len(lines) > 1) + ["deleted", "cut", "garbled", "torn off"]
+    kind = draw(st.sampled_from(kinds))
+    return Damage(sample.name, at, sign, kind, draw(st.sampled_from(SIGNS)))
+
+
+class TestOneDamagedLine:
+    @settings(max_examples=100, deadline=None)
+    @given(damages())
+    def test_never_makes_time_up(self, damage: Damage) -> None:
+        sample = FOLDER / damage.sample
+
+        seconds = observed_s(damage.done())
+
+        # One moment may be there twice without stamps, or of GPUs that there are not.
+        story = story_of(sample)
+        most_s = undamaged_s(sample) + max(1.0, story.period_s) * story.gpus * 1.01
+        assert seconds is None or seconds <= most_s
