@@ -9,6 +9,18 @@ from gpumon.core.fill.codec import decode_fill, encode_fill
 from gpumon.core.intervals import Interval
 from gpumon.core.job_balance import balances
 from gpumon.core.label_text import label_text
+from gpumon.core.log_findings import log_findings
+from gpumon.core.machine import machine_time
+from gpumon.core.machine_codec import (
+    decode_held,
+    decode_optional_ns,
+    decode_sampling,
+    decode_together,
+    encode_finding,
+    encode_held,
+    encode_machine,
+    encode_sampling,
+)
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, Report
 from gpumon.core.run_report_codec import decode_run, encode_run, read_ns, read_ratio
@@ -41,6 +53,9 @@ def encode_report(report: Report) -> dict[str, Any]:
         "gpus": [_encode_gpu(gpu, report.origin_ns) for gpu in report.gpus],
         "runs": [encode_run(run, job_balances.get(run.job)) for run in report.runs],
         "advice": [_encode_advice(advice) for advice in report.advice],
+        "machine": encode_machine(machine_time(report.gpus), report.together),
+        "sampling": encode_sampling(report.sampling),
+        "findings": [encode_finding(finding) for finding in log_findings(report)],
     }
 
 
@@ -111,6 +126,10 @@ def _encode_gpu(gpu: GpuReport, origin_ns: int) -> dict[str, Any]:
         "parent_uuid": _text_or_none(gpu.parent_uuid),
         "mig_index": gpu.mig_index,
         "listed": gpu.listed,
+        "idle_beside_peer_seconds": (
+            None if gpu.idle_beside_peer_ns is None else seconds(gpu.idle_beside_peer_ns)
+        ),
+        "held_memory": encode_held(gpu.held_memory),
     }
 
 
@@ -155,6 +174,8 @@ def _decoded(document: Mapping[str, Any]) -> Report:
         runs=tuple(decode_run(run) for run in document["runs"]),
         advice=tuple(_decode_advice(advice) for advice in document["advice"]),
         notes=tuple(str(note) for note in document.get("notes", ())),
+        together=decode_together(document.get("machine"), document["gpus"]),
+        sampling=decode_sampling(document.get("sampling")),
     )
 
 
@@ -196,6 +217,8 @@ def _decode_gpu(gpu: Mapping[str, Any]) -> GpuReport:
         parent_uuid=_text_or_none(gpu.get("parent_uuid")),
         mig_index=None if gpu.get("mig_index") is None else int(gpu["mig_index"]),
         listed=bool(gpu.get("listed", True)),
+        idle_beside_peer_ns=decode_optional_ns(gpu),
+        held_memory=decode_held(gpu.get("held_memory")),
     )
 
 

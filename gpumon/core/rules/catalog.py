@@ -1,7 +1,7 @@
 """Every rule there is, and what thresholds decide beside them. ``gpumon doctor --rules`` shows it.
 
 A rule that is not here does not exist for people: whoever adds one adds it to
-one of the three tables, and a test asks for its thresholds and its truth.
+one of the four tables, and a test asks for its thresholds and its truth.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Final
 
 from gpumon.core.rules.advice_rules import ADVICE_RULES
 from gpumon.core.rules.finding_rules import FINDING_RULES
+from gpumon.core.rules.log_rules import LOG_RULES
 from gpumon.core.rules.verdict_rules import VERDICT_RULES
 
-ALL_RULES: Final = (*VERDICT_RULES, *FINDING_RULES, *ADVICE_RULES)
+ALL_RULES: Final = (*VERDICT_RULES, *FINDING_RULES, *LOG_RULES, *ADVICE_RULES)
 
 BESIDE_RULES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -24,11 +25,6 @@ BESIDE_RULES: Final[Mapping[str, str]] = MappingProxyType(
         "advice.min_callbacks_share": "the slowest callbacks are named",
         "advice.min_class_share": "a class is among them",
         "advice.min_reason_share": "the advice on input follows one reason",
-        "log.coarse_from_ns": "a log is sampled too coarsely for the pauses of a training",
-        "log.held_from_bytes": "a GPU's memory is held",
-        "log.held_told_from_ns": "memory held without work is worth a word",
-        "log.common_share": "the GPUs of a log pause together",
-        "log.beside_peer_share": "a GPU idles beside one that works",
     }
 )
 """What is decided by a threshold that no rule reads, by its name: how a thing is worded."""

@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 
 from gpumon.core.fill.gpu_fill import NO_FILL
+from gpumon.core.held_memory import HeldMemory
 from gpumon.core.job_balance import JobBalance
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import GpuReport
 from gpumon.core.rules.catalog import ALL_RULES, BESIDE_RULES
 from gpumon.core.rules.rule import Rule, RuleKind
 from gpumon.core.rules.verdict_rules import VERDICT_RULES
+from gpumon.core.sampling import sampling_of
 from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.thresholds.threshold import thresholds_of
+from gpumon.core.together import Together
 from gpumon.core.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import VerdictName
 from gpumon.core.verdicts import judge
@@ -54,6 +57,10 @@ PAUSES = used(80, {IdleCause.UNKNOWN: 20}, suspected_ns=s(20), gaps=GapTotals(co
 STARVES = used(80, {IdleCause.INPUT_WAIT: 20})
 TOTALS = (LOSES_UNPROVED, PAUSES, STARVES)
 EVEN = JobBalance(busy_ratios={"GPU-0": 0.5, "GPU-1": 1.0}, shares=None, is_told=False)
+ALWAYS_TOGETHER = Together(
+    in_use_ns=s(100), all_paused_ns=s(50), all_pauses=9, in_use_gpu_ns=s(200),
+    paused_gpu_ns=s(100), by_chance_ns=s(25), in_use=(0, 1), idle_beside_peer_ns=(0, 0),
+)  # fmt: skip
 
 
 def reported(totals: GpuTotals) -> GpuReport:
@@ -65,6 +72,10 @@ EXAMPLES: dict[str, Sequence[tuple[Any, ...]]] = {
     "starved_now": [(0.1, False), (0.1, True)],
     "under_filled": [(gpm_fill(0.2),), (power_fill(180.0),), (NO_FILL,)],
     "held_down": [(gpm_fill(0.2, held=0.6),)],
+    "all_pause_together": [(ALWAYS_TOGETHER,)],
+    "idle_beside_peer": [(s(50), s(100))],
+    "memory_held": [(HeldMemory(s(9_000), s(9_000), 8 << 30),)],
+    "sampling_too_coarse": [(sampling_of(s(60)),)],
     "worth_a_change": [
         (reported(STARVES), IdleCause.INPUT_WAIT),
         (reported(STARVES), IdleCause.START_UP),

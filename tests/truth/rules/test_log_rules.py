@@ -1,0 +1,130 @@
+"""Truth of what a log tells beside its verdicts: where each rule must speak, and where not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpumon.core.log_findings import log_findings
+from gpumon.core.report import Report
+from tests.truth.rules.small_worlds import training
+from tests.truth.rules.watching import in_log
+from tests.truth.worlds import GpuTruth, World
+from tests.truth.worlds.spans import Spans
+
+HOUR_MS = 3_600_000
+FORTY_GIB_MIB = 40 * 1024
+
+
+def at_work(*spans_s: tuple[float, float]) -> Spans:
+    return np.array(spans_s, dtype=np.float64).reshape(-1, 2) * 1_000
+
+
+def gpu(busy: Spans, memory_mib: int = 0, *held_s: tuple[float, float]) -> GpuTruth:
+    """A GPU that works in these spans, with memory taken in those."""
+    whole = (
+        np.array([[busy[0, 0], busy[-1, 1]]], dtype=np.int64)
+        if len(busy)
+        else at_work().astype(int)
+    )
+    return GpuTruth(
+        busy=busy.astype(np.int64),
+        starved=at_work().astype(np.int64),
+        jobs=whole,
+        held=at_work(*held_s).astype(np.int64),
+        memory_mib=memory_mib,
+    )
+
+
+def spoke(report: Report) -> list[tuple[str, tuple[str, ...]]]:
+    """The rules that held, and the GPUs they spoke of."""
+    return [(finding.rule, finding.gpus) for finding in log_findings(report)]
+
+
+def every(seconds: float, busy: float, *, until: float = 600.0, first: float = 0.0) -> Spans:
+    """Works for so long in every so many seconds."""
+    starts = np.arange(first, until, seconds)
+    return at_work(*((at, at + busy) for at in starts.tolist()))
+
+
+def machine(*gpus: GpuTruth, duration_ms: int = 600_000) -> World:
+    return World("made", 0, duration_ms, gpus)
+
+
+class TestAllPauseTogether:
+    def test_speaks_where_one_loader_feeds_two_gpus_and_is_late(self) -> None:
+        late = training(late_ms=dict.fromkeys(range(100, 1_800, 100), 4_000))
+        both = World("two", 0, late.duration_ms, (late.gpus[0], late.gpus[0]))
+
+        report = in_log(both)
+
+        assert ("all_pause_together", ("0", "1")) in spoke(report)
+        truth_s = 1e-3 * float(np.diff(late.gpus[0].starved).sum())
+        assert report.together is not None
+        assert abs(report.together.all_paused_ns / 1e9 - truth_s) < 0.15 * truth_s
+
+    def test_is_silent_where_two_jobs_pause_as_often_each_in_its_own_rhythm(self) -> None:
+        report = in_log(machine(gpu(every(10, 6)), gpu(every(13, 8))))
+
+        assert report.together is not None
+        assert report.together.all_paused_ns > 0.1 * report.together.in_use_ns
+        assert "all_pause_together" not in dict(spoke(report))
+
+
+class TestIdleBesidePeer:
+    def test_speaks_of_a_gpu_that_nobody_uses(self) -> None:
+        report = in_log(machine(gpu(every(10, 9.9)), gpu(at_work())))
+
+        assert spoke(report) == [("idle_beside_peer", ("1",))]
+
+    def test_speaks_of_one_that_waits_for_its_peer(self) -> None:
+        report = in_log(machine(gpu(every(10, 9.9)), gpu(every(10, 6))))
+
+        assert spoke(report) == [("idle_beside_peer", ("1",))]
+        idle_ns = report.gpus[1].idle_beside_peer_ns
+        assert idle_ns is not None
+        assert abs(idle_ns / 1e9 - 0.39 * 600) < 0.1 * 600
+
+    def test_is_silent_where_both_pause_at_the_same_time(self) -> None:
+        report = in_log(machine(gpu(every(10, 6)), gpu(every(10, 6))))
+
+        assert "idle_beside_peer" not in dict(spoke(report))
+
+    def test_is_silent_where_they_worked_at_different_hours(self) -> None:
+        one = gpu(every(10, 9.9, until=300), 0)
+        other = gpu(every(10, 9.9, first=40, until=310), 0)
+
+        assert "idle_beside_peer" not in dict(spoke(in_log(machine(one, other))))
+
+
+class TestMemoryHeld:
+    def test_speaks_of_a_notebook_that_nobody_ended(self) -> None:
+        report = in_log(machine(gpu(every(5, 4.9, until=120), FORTY_GIB_MIB, (0, 600))))
+
+        assert spoke(report) == [("memory_held", ("0",))]
+        held = report.gpus[0].held_memory
+        assert held is not None
+        assert abs(held.idle_ns / 1e9 - 480) < 3
+        assert held.peak_bytes >> 30 == 40
+
+    def test_is_silent_where_the_memory_was_given_back(self) -> None:
+        report = in_log(machine(gpu(every(5, 4.9, until=120), FORTY_GIB_MIB, (0, 125))))
+
+        assert spoke(report) == []
+        assert report.gpus[0].held_memory == (0, 0, 0)
+
+    def test_is_silent_of_a_job_that_only_pauses(self) -> None:
+        report = in_log(machine(gpu(every(50, 10), FORTY_GIB_MIB, (0, 600))))
+
+        assert "memory_held" not in dict(spoke(report))
+
+
+class TestSamplingTooCoarse:
+    def test_speaks_at_one_sample_a_minute(self) -> None:
+        world = machine(gpu(at_work((0, 3_600))), duration_ms=HOUR_MS)
+
+        assert spoke(in_log(world, period_s=60)) == [("sampling_too_coarse", ())]
+
+    def test_is_silent_at_one_in_two_seconds(self) -> None:
+        world = machine(gpu(at_work((0, 3_600))), duration_ms=HOUR_MS)
+
+        assert spoke(in_log(world, period_s=2)) == []
