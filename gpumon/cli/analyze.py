@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from gpumon.cli.log_pictures import LogPictures, add_picture_arguments
@@ -95,11 +95,11 @@ class ReadLog(NamedTuple):
 
     Attributes:
         report: Where the time went.
-        lanes: How busy each GPU was, in the order of ``report.gpus``.
+        lanes: Gives how busy each GPU was, in the order of ``report.gpus``.
     """
 
     report: Report
-    lanes: tuple[Lane, ...]
+    lanes: Callable[[], tuple[Lane, ...]]
 
 
 def analyse_file(path: str, options: LogOptions) -> Report:
@@ -123,7 +123,7 @@ def read_log(path: str, options: LogOptions) -> ReadLog:
         analysis = LogAnalysis(DetectorSettings(), options.period_ns)
         with ReadingProgress(text, sys.stderr) as progress:
             analysis.take(progress.watched(reader.samples()))
-        return ReadLog(analysis.report(text.name, reader.facts()), analysis.lanes())
+        return ReadLog(analysis.report(text.name, reader.facts()), analysis.lanes)
 
 
 def column_argument(text: str) -> tuple[str, int | str]:
@@ -161,7 +161,8 @@ def _reports(
         try:
             report, lanes = read_log(path, options)
             yield report
-            pictures.write(report, lanes)
+            if pictures.writers:
+                pictures.write(report, lanes())
         except (UnreadableLogError, UnwritableFileError) as error:  # noqa: PERF203  (others go on)
             failures.append(error)
             print(f"gpumon: {error}", file=sys.stderr)

@@ -11,7 +11,9 @@ from gpumon.core.sample import BusySample
 from gpumon.core.settings import DEFAULT_SETTINGS
 
 MOST_CELLS: Final = 2_000
-"""Twice as many as a picture is wide: folding leaves half of them at worst."""
+"""About one and a half times as many as a picture has columns: folding halves them at worst."""
+_WAITING: Final = 128
+"""First samples kept as they are: to share each out among cells that are yet too narrow is dear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class BusyLane:
 
     __slots__ = (
         "_active", "_active_above", "_busy", "_end_ns", "_limit", "_observed", "_shift",
-        "_start_ns",
+        "_start_ns", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +69,7 @@ class BusyLane:
         self._observed = array("q")
         self._busy = array("q")
         self._active = array("q")
+        self._waiting: list[BusySample] | None = []
 
     def extend(self, samples: Sequence[BusySample]) -> None:
         """Take more samples.
@@ -93,6 +96,9 @@ class BusyLane:
             if observed_ns:
                 self._add(cell, observed_ns, busy_ns, active_ns)
                 observed_ns = busy_ns = active_ns = 0
+            if self._waiting is not None:
+                self._wait(BusySample(start_ns, end_ns, busy_ratio))
+                continue
             cell = self._spread(start_ns, end_ns, busy_ratio)
             cell_start_ns = self._start_ns + (cell << self._shift)
             cell_end_ns = cell_start_ns + (1 << self._shift)
@@ -102,6 +108,7 @@ class BusyLane:
 
     def snapshot(self) -> Lane:
         """The lane so far."""
+        self._settle_waiting()
         if not self._observed:
             return Lane()
         return Lane(
@@ -113,6 +120,27 @@ class BusyLane:
             active_ns=tuple(self._active),
         )
 
+    def _wait(self, sample: BusySample) -> None:
+        waiting = self._waiting
+        if waiting is not None:
+            waiting.append(sample)
+            if len(waiting) >= _WAITING:
+                self._settle_waiting()
+
+    def _settle_waiting(self) -> None:
+        """Share out what was waiting; the cells are as they would be without the wait."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, None
+        self._start_ns = waiting[0].start_ns
+        self._make_room(waiting[-1].end_ns)
+        for sample in waiting:
+            self._spread(*sample)
+
+    def _make_room(self, end_ns: int) -> None:
+        while end_ns - self._start_ns > self._limit << self._shift:
+            self._fold()
+
     def _add(self, cell: int, observed_ns: int, busy_ns: int, active_ns: int) -> None:
         self._observed[cell] += observed_ns
         self._busy[cell] += busy_ns
@@ -120,12 +148,9 @@ class BusyLane:
 
     def _spread(self, start_ns: int, end_ns: int, busy_ratio: float) -> int:
         """Share a sample out among the cells it lies in; return the last of them."""
-        if not self._observed:
-            self._start_ns = start_ns
+        self._make_room(end_ns)
         begin_ns, length_ns = start_ns - self._start_ns, end_ns - start_ns
         busy_ns, is_active = round(length_ns * busy_ratio), busy_ratio > self._active_above
-        while begin_ns + length_ns > self._limit << self._shift:
-            self._fold()
         shift = self._shift
         first, last = begin_ns >> shift, (begin_ns + length_ns - 1) >> shift
         missing = last + 1 - len(self._observed)

@@ -28,7 +28,13 @@ def logs(draw: st.DrawFn) -> list[BusySample]:
         end = start + draw(st.one_of(st.just(S), st.integers(-3, 20 * S)))
         samples.append(BusySample(start, end, draw(st.floats(-0.1, 1.1))))
         at = max(at, end)
-    return samples
+    # More than are kept as they are, now and then.
+    period_ns = at - samples[0].start_ns if samples else 0
+    return [
+        BusySample(start + again * period_ns, end + again * period_ns, busy_ratio)
+        for again in range(draw(st.integers(1, 5)))
+        for start, end, busy_ratio in samples
+    ]
 
 
 class TestALane:
@@ -65,6 +71,7 @@ class TestALane:
         assert sum(lane.observed_ns) == 2 * S
 
     def test_tells_a_short_burst_in_a_long_log_by_its_place(self) -> None:
+        # 700 comes long after the first samples, which are kept as they are.
         samples = [(second * S, (second + 1) * S, float(second == 700)) for second in range(1000)]
         lane = lane_of(*samples, limit=2_000)
 
@@ -103,6 +110,17 @@ class TestALane:
         for observed_ns, busy_ns, active_ns in cells:
             assert 0 <= busy_ns <= observed_ns <= lane.cell_ns
             assert 0 <= active_ns <= observed_ns
+
+    @pytest.mark.parametrize("looked_at", [1, 127, 128, 129, 500])
+    def test_is_the_same_whether_or_not_it_was_looked_at_before(self, looked_at: int) -> None:
+        samples = [BusySample(at * S + at, (at + 1) * S, at % 7 / 7) for at in range(600)]
+        whole, watched = BusyLane(256), BusyLane(256)
+        whole.extend(samples)
+        watched.extend(samples[:looked_at])
+        watched.snapshot()
+        watched.extend(samples[looked_at:])
+
+        assert watched.snapshot() == whole.snapshot()
 
     @settings(max_examples=50)
     @given(logs(), st.data())
