@@ -66,7 +66,7 @@ class WideHeading:
 
 
 _WANDB: Final = re.compile(
-    r"(?:(?P<run>.+) - )?(?P<system>system[./])?gpu\.(?P<gpu>\d{1,4})\."
+    r"(?:(?P<run>.+) - )?(?:system[./])?gpu\.(?P<gpu>\d{1,4})\."
     r"(?P<what>gpu|memoryAllocatedBytes)(?:/l:(?P<node>.+))?",
     re.ASCII,
 )
@@ -119,7 +119,7 @@ def meaning_of(heading: str) -> WideHeading | None:
 
 def _wandb(text: str) -> WideHeading | None:
     found = _WANDB.fullmatch(text)
-    if found is None or (found["run"] is None and found["system"] is None):
+    if found is None:
         return None
     is_busy = found["what"] == "gpu"
     owner = " on ".join(filter(None, (found["run"], found["node"])))

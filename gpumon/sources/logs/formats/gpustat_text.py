@@ -22,8 +22,8 @@ _GPU: Final = re.compile(
     r"\|(?: *(?P<used>\d+|\?+) */ *(?P<total>\d+|\?+) MB)?",
     re.ASCII,
 )
-_PERCENTS: Final = re.compile(r"(?<![ED]:)\s+(\d{1,9}|\?+) %", re.ASCII)
-"""Of the fan, if it is shown, and of the GPU; not of its encoder and decoder."""
+_PERCENTS: Final = re.compile(r"([ED]:)?\s*(\d{1,9}|\?+) %", re.ASCII)
+"""Of the fan, if it is shown, of the GPU, and marked by a letter of its encoder and decoder."""
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _HEAD: Final = re.compile(r"(?P<host>\S+)  +\S.*\d:\d\d")
 _UNKNOWN: Final = "[N/A]"
@@ -113,7 +113,7 @@ class GpustatTextLog:
                 return
         else:
             stamp_ns = self._row_clock.next_ns(gpu)
-        percents = _PERCENTS.findall(f" {found['state']}")
+        percents = [cell for codec, cell in _PERCENTS.findall(found["state"]) if not codec]
         cell = percents[-1] if percents else ""
         ratio = self._cells.read(_UNKNOWN if cell.startswith("?") else cell)
         if isinstance(ratio, Refusal):
