@@ -13,13 +13,13 @@ from gpumon.sources.logs.stamps import DateStamps, LogClock, NumberStamps
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun",
                   "jul", "aug", "sep", "oct", "nov", "dec")  # fmt: skip
 _WORD: Final = re.compile(
-    r"(?P<time>\d{1,2}:[0-5]\d:[0-6]\d(?:[.,]\d{1,9})?)"
+    r"(?P<time>\d{1,2}:[0-5]\d:(?:[0-5]\d|60)(?:[.,]\d{1,9})?)"
     r"|(?P<year>(?:19|20)\d\d)"
     r"|(?P<day>[0-3]?\d)"
     r"|(?P<weekday>(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?)"
     rf"|(?P<month>{'|'.join(_MONTHS)})(?P<rest>[a-z]*)"
     r"|(?P<half>[ap]m)"
-    r"|(?P<zone>z|[+-]\d\d:?\d\d|[a-z]{2,5})",
+    r"|(?P<zone>z|[+-](?:0\d|1[0-4]):?[0-5]\d|[a-z]{2,5})",
     re.I | re.A,
 )
 _MONTH_ENDS: Final = frozenset(
