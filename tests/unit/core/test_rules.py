@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from gpumon.core.verdicts import judge
 from tests.builders_fill import gpm_fill, power_fill
 from tests.builders_time import s
 
+ROOT = Path(__file__).resolve().parents[3]
 NAMES = frozenset(one.name for one in thresholds_of(DEFAULT_SETTINGS))
 
 
@@ -131,6 +133,16 @@ class TestTheRules:
 
 
 class TestNoThreshold:
+    def test_is_only_declared(self) -> None:
+        code = "".join(
+            path.read_text(encoding="utf-8")
+            for path in sorted((ROOT / "gpumon").rglob("*.py"))
+            if "thresholds" not in path.parts and path.name != "settings.py"
+        )
+
+        fields = {name.rpartition(".")[2] for name in NAMES}
+        assert [field for field in sorted(fields) if not re.search(rf"\.{field}\b", code)] == []
+
     def test_is_left_without_a_rule_or_a_wording_that_it_decides(self) -> None:
         of_rules = {name for rule in ALL_RULES for name in (*rule.thresholds, *rule.measured_with)}
 
