@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from statistics import median_low
 from typing import Final
 
-HOLE_PERIODS: Final = 2.5
+from gpumon.core.settings import DEFAULT_SETTINGS
+
+HOLE_PERIODS: Final = DEFAULT_SETTINGS.log.hole_periods
 """A silence longer than that is not observed: nobody knows what the GPU did."""
 ROWS_OF_A_CHANGE: Final = 4
 """So many rows in turn, equally far apart, and the period has changed: fewer may be holes."""
@@ -15,7 +17,7 @@ LONGEST_PERIOD_NS: Final = 1 << 55
 _FIRST_ROWS: Final = 6
 _SAME_WITHIN: Final = 1.25
 _MOST_PERIODS: Final = 64
-_WORTH_TELLING: Final = 0.01
+_WORTH_TELLING: Final = DEFAULT_SETTINGS.log.period_told_from
 
 
 def usual_interval_ns(stamps_ns: Sequence[int]) -> int:

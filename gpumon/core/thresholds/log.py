@@ -12,6 +12,19 @@ from gpumon.core.units import NS_PER_S
 class LogSettings:
     """Thresholds of sampling, of memory held, and of several GPUs together."""
 
+    hole_periods: float = threshold(
+        2.5,
+        Unit.TIMES,
+        "A silence of more of a log's usual periods is not observed, and a note says so.",
+        origin="ours: a single row may be lost or late, two in a row are missing, and nobody knows "
+        "what the GPU did",
+    )
+    period_told_from: float = threshold(
+        0.01,
+        Unit.SHARE,
+        "Share of the observed time from which on another period of a log is told.",
+        origin="ours: the same as advice.min_share",
+    )
     coarse_from_ns: int = threshold(
         5 * NS_PER_S,
         Unit.NANOSECONDS,
