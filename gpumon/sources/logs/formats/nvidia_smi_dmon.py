@@ -17,7 +17,6 @@ from gpumon.sources.logs.monitor_table import (
     header_of,
     was_to_be_header,
 )
-from gpumon.sources.logs.same_stamps import spread_same_stamps
 from gpumon.sources.logs.stamps import NO_CLOCK
 from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
 
@@ -60,7 +59,7 @@ class NvidiaSmiDmonLog:
         Raises:
             UnreadableLogError: No row with a utilisation, or a stream that breaks off.
         """
-        return spread_same_stamps(self._rows())
+        return self._rows()
 
     def facts(self) -> LogFacts:
         """What is known so far; complete once ``samples`` is exhausted."""

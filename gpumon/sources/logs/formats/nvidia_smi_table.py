@@ -14,7 +14,6 @@ from gpumon.sources.logs.log_format import LogFormat, line_like
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.memory_cells import MemoryCells
 from gpumon.sources.logs.row_clock import RowClock
-from gpumon.sources.logs.same_stamps import spread_same_stamps
 from gpumon.sources.logs.smi_table_rows import (
     AnswerRow,
     NameRow,
@@ -71,7 +70,7 @@ class NvidiaSmiTableLog:
         Raises:
             UnreadableLogError: No table with a utilisation, or a stream that breaks off.
         """
-        return spread_same_stamps(self._rows())
+        return self._rows()
 
     def facts(self) -> LogFacts:
         """What is known so far; complete once ``samples`` is exhausted."""

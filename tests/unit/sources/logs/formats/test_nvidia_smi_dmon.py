@@ -98,11 +98,11 @@ class TestTheClock:
         assert facts.clock.iso(samples[0].stamp_ns) is None
 
     def test_spreads_rows_of_the_same_second_over_it(self) -> None:
-        samples, _ = read_log(
-            rows(*T, "10:00:00 0 45", "10:00:01 0 45", "10:00:01 0 46", "10:00:02 0 45")
-        )
+        times = ("10:00:00", "10:00:00", "10:00:01", "10:00:01")
 
-        assert stamps_s(samples) == [0, 1, 1.5, 2]
+        samples, _ = read_log(rows(*T, *(f"{time} 0 45" for time in times)))
+
+        assert stamps_s(samples) == [0, 0.5, 1, 1.5]
 
     def test_is_a_second_a_row_where_there_is_none_but_a_date(self) -> None:
         samples, facts = read_log(rows("#Date gpu sm", "20260124 0 45", "20260124 0 50"))
