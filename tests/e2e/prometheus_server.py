@@ -71,6 +71,10 @@ class Prometheus:
         assert answer["status"] == "success", answer
         return answer["data"]
 
+    def body(self, path: str, **words: object) -> bytes:
+        """An answer as it comes over the wire."""
+        return fetched(f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(words)}")
+
     def now(self, expr: str) -> list[Sample]:
         samples: list[Sample] = self.ask("query", query=expr)["result"]
         return samples

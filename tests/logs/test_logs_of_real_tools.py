@@ -1,0 +1,162 @@
+"""Logs that gpustat, nvitop and Prometheus wrote themselves, of GPUs whose readings are known."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from gpumon.sources.logs.detect import reader_for
+from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
+from gpumon.sources.logs.log_text import LogText
+from tests.e2e.prometheus_server import running_prometheus
+from tests.fakenvml.build import fake_env
+from tests.fakenvml.control import FakeNvml
+from tests.fakenvml.generations import PRESENT_DRIVER, DriverGeneration
+from tests.needs import needed
+
+BIN = Path(sys.executable).parent
+READINGS = ((96, 3), (0, 97))
+"""What two GPUs say at each reading, percent."""
+USED_BYTES = 12_000 << 20
+COLLECTED = "metrics.jsonl"
+COLLECTOR = """
+import json
+from nvitop import Device, ResourceMetricCollector
+
+with ResourceMetricCollector(Device.all())(tag="run") as collector:
+    print(json.dumps(collector.collect()))
+"""
+IN_A_LOOP = {
+    "gpustat.json": ("gpustat", "--json"),
+    "gpustat.txt": ("gpustat", "-cupF"),
+    "nvitop.txt": ("nvitop", "-1"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Two GPUs, and what a tool needs to see them."""
+
+    fake: FakeNvml
+    environment: dict[str, str]
+
+    def show(self, percents: tuple[int, ...]) -> None:
+        for slot, percent in enumerate(percents):
+            self.fake.gpu(slot).rates_percent = percent
+
+    def append_output(self, log: Path, tool: str, *arguments: str) -> None:
+        """What a loop in a shell does: ``tool >> log``."""
+        with log.open("ab") as written:
+            subprocess.run(
+                [str(BIN / tool), *arguments],
+                env=self.environment,
+                stdout=written,
+                check=True,
+                timeout=60,
+            )
+
+
+@pytest.fixture(scope="module")
+def machine(
+    library_of: Callable[[DriverGeneration], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Machine]:
+    control = tmp_path_factory.mktemp("tools") / "gpus.control"
+    with FakeNvml(control, gpus=2) as fake:
+        for slot in (0, 1):
+            fake.gpu(slot).memory_used = USED_BYTES
+        library = library_of(PRESENT_DRIVER).parent
+        yield Machine(fake, {**os.environ, **fake_env(fake.path, library), "COLUMNS": "100"})
+
+
+def read(log: Path) -> tuple[list[LogSample], LogFacts]:
+    with LogText(str(log)) as text:
+        reader = reader_for(text.lines(), name=text.name, options=LogOptions())
+        return list(reader.samples()), reader.facts()
+
+
+@pytest.fixture(scope="module")
+def folder(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Logs of all tools, which looked at the same readings."""
+    folder = tmp_path_factory.mktemp("logs")
+    for percents in READINGS:
+        wait_for_another_second()
+        machine.show(percents)
+        for name, command in IN_A_LOOP.items():
+            machine.append_output(folder / name, *command)
+        # Each collection is the mean since its collector began: a new one for each reading.
+        machine.append_output(folder / COLLECTED, sys.executable, "-c", COLLECTOR)
+    return folder
+
+
+def wait_for_another_second() -> None:
+    """Tables for people tell seconds: two readings in one would share their moment."""
+    time.sleep(1 - time.time() % 1)
+
+
+class TestALogWritten:
+    @pytest.mark.parametrize("name", [*IN_A_LOOP, COLLECTED])
+    def test_by_the_tool_itself_says_what_the_gpus_did(self, folder: Path, name: str) -> None:
+        samples, facts = read(folder / name)
+
+        for gpu in (0, 1):
+            of_it = [sample for sample in samples if sample.gpu == gpu]
+            assert [one.busy_ratio for one in of_it] == [one[gpu] / 100 for one in READINGS]
+            assert all(one.memory_used_bytes == USED_BYTES for one in of_it)
+            assert all(abs(time.time() - one.stamp_ns / 1e9) < 86_400 for one in of_it)
+        assert [gpu.index for gpu in facts.gpus] == [0, 1]
+        assert facts.skipped_lines == 0
+
+
+class TestAnAnswerOfPrometheus:
+    def test_says_what_was_scraped(self, tmp_path: Path) -> None:
+        began_s = int(time.time()) - 3_600
+        answer = tmp_path / "answer.json"
+        store(tmp_path, began_s)
+
+        with running_prometheus(needed("prometheus"), tmp_path, []) as server:
+            query = '{__name__=~"DCGM_FI_DEV_(GPU_UTIL|FB_USED)"}'
+            words = {"query": query, "start": began_s, "end": began_s + 59, "step": 1}
+            answer.write_bytes(server.body("query_range", **words))
+
+        samples, facts = read(answer)
+        for gpu in (0, 1):
+            of_it = [sample for sample in samples if sample.gpu == gpu]
+            assert [one.busy_ratio for one in of_it] == [story(gpu, at) / 100 for at in range(60)]
+            assert all(one.memory_used_bytes == USED_BYTES for one in of_it)
+            assert [one.stamp_ns for one in of_it] == [
+                (began_s + at) * 1_000_000_000 for at in range(60)
+            ]
+        assert facts.skipped_lines == 0
+
+
+def story(gpu: int, at: int) -> int:
+    """Percent: bursts and pauses, or steady."""
+    return 97 if gpu else 96 * (at % 7 < 4)
+
+
+def store(folder: Path, began_s: int) -> None:
+    """Put a minute of two GPUs into the storage of a Prometheus that is yet to start."""
+    lines: list[str] = []
+    for name in ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"):
+        lines.append(f"# TYPE {name} gauge")
+        for gpu in (0, 1):
+            labels = f'{{gpu="{gpu}",UUID="GPU-{gpu}",Hostname="node-a",modelName="NVIDIA A40"}}'
+            values = [12_000] * 60 if "FB" in name else [story(gpu, at) for at in range(60)]
+            lines += [f"{name}{labels} {value} {began_s + at}" for at, value in enumerate(values)]
+    scraped = folder / "scraped.txt"
+    scraped.write_text("\n".join([*lines, "# EOF", ""]))
+    command = [
+        needed("promtool", "prometheus"),
+        "tsdb",
+        "create-blocks-from",
+        "openmetrics",
+        str(scraped),
+    ]
+    subprocess.run([*command, str(folder / "tsdb")], check=True, capture_output=True, timeout=60)
