@@ -10,7 +10,8 @@ from statistics import median
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.columns import Column, ColumnLayout, chosen_columns
+from gpumon.sources.logs.column_names import Column
+from gpumon.sources.logs.columns import ColumnLayout, chosen_columns
 from gpumon.sources.logs.stamps import parser_for
 
 _PERCENT: Final = re.compile(r"[-+]?\d+(\.\d+)?\s*%|\[[^\]]*\]|N/A")

@@ -5,61 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from types import MappingProxyType
 from typing import Final
 
 from gpumon.core.units import NS_PER_S
-from gpumon.errors import UsageError
-
-
-class Column(str, Enum):
-    """Columns that matter here, as nvidia-smi calls them."""
-
-    UTILIZATION = "utilization.gpu"
-    STAMP = "timestamp"
-    INDEX = "index"
-    UUID = "uuid"
-    BUS_ID = "pci.bus_id"
-    SERIAL = "serial"
-    NAME = "name"
-
-
-IDENTIFYING: Final = (Column.UUID, Column.BUS_ID, Column.INDEX, Column.SERIAL)
-"""Columns that tell two GPUs apart, the surest first."""
-
-_ALIASES: Final = MappingProxyType(
-    {
-        Column.UTILIZATION: (
-            "utilization_gpu", "gpu_utilization", "gpu_util", "gpu_usage", "gpu_use", "util_gpu",
-            "utilization", "utilisation", "gpu_utilisation", "util", "gpu_busy", "busy_ratio",
-            "utilization_ratio", "gpu_utilization_ratio", "gpu_percent", "gpu_load",
-        ),
-        Column.STAMP: (
-            "timestamp", "time", "datetime", "date_time", "relative_time", "elapsed",
-            "elapsed_time", "time_stamp", "seconds", "second", "unix_time", "epoch_time", "t",
-        ),
-        Column.INDEX: ("index", "gpu_index", "gpu_id", "gpu", "device", "device_id", "gpu_idx"),
-        Column.UUID: ("uuid", "gpu_uuid"),
-        Column.BUS_ID: ("pci_bus_id", "gpu_bus_id"),
-        Column.SERIAL: ("serial", "gpu_serial"),
-        Column.NAME: ("name", "gpu_name", "device_name", "product_name"),
-    }
-)  # fmt: skip
-_COLUMN_OF_ALIAS: Final = MappingProxyType(
-    {alias: column for column, aliases in _ALIASES.items() for alias in aliases}
+from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.sources.logs.column_names import (
+    IDENTIFYING,
+    SURE_NAMES,
+    Column,
+    bare_name,
+    column_named,
+    memory_unit_of,
+    plain_name,
+    says_percent,
 )
-_UNIT_ENDINGS: Final = MappingProxyType(
-    {"_ns": 1, "_us": 1_000, "_ms": 1_000_000, "_s": NS_PER_S, "_sec": NS_PER_S,
-     "_seconds": NS_PER_S, "_percent": 0, "_pct": 0}
-)  # fmt: skip
+from gpumon.sources.logs.memory_cells import MIB
+
+_ELAPSED: Final = re.compile("elapsed|relative|uptime|run_?time|since", re.I)
 _WORD: Final = re.compile(r"[A-Za-z]")
 _VALUE: Final = re.compile(
     r"[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*(?:%|[A-Za-z]{1,4})?"  # 12, 12 %, 364 MiB, 31.7 W
     r"|\d{4}[-/]\d\d?[-/]\d.*"  # a date
     r"|\[.*\]|N/A|GPU-.*"
 )
-_RATIO_NAMES: Final = frozenset({"busy_ratio", "utilization_ratio", "gpu_utilization_ratio"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +38,9 @@ class ColumnLayout:
         width: Cells in a row; a row with more or fewer is damaged.
         positions: Where each known column is, from 0.
         stamp_unit_ns: What a bare number in the stamp column counts.
+        memory_unit_bytes: What a bare number in the column of memory in use
+            and in that of all memory counts.
+        is_elapsed: Whether a bare time is surely no time of day.
         is_percent: Whether utilisation is surely percent; ``None``: the
             values have to tell; ``False``: surely a ratio.
     """
@@ -77,6 +48,8 @@ class ColumnLayout:
     width: int
     positions: Mapping[Column, int]
     stamp_unit_ns: int = NS_PER_S
+    memory_unit_bytes: tuple[int, int] = (MIB, MIB)
+    is_elapsed: bool = False
     is_percent: bool | None = True
 
     def identifying_position(self) -> int | None:
@@ -98,8 +71,21 @@ def looks_like_header(cells: Sequence[str]) -> bool:
     texts = [cell.strip() for cell in cells]
     if any(_VALUE.fullmatch(text) for text in texts):
         return False
-    return any(_column_named(text) for text in texts) and all(
+    return any(column_named(text) for text in texts) and all(
         _WORD.search(text) or not text for text in texts
+    )
+
+
+def names_columns(cells: Sequence[str]) -> bool:
+    """Whether a row is made of words, whatever they mean, as only a header is.
+
+    >>> names_columns(["epoch", "loss", "val acc"]), names_columns(["epoch 1", "0.7"])
+    (True, False)
+    """
+    texts = [cell.strip() for cell in cells]
+    words = [text for text in texts if text]
+    return bool(words) and all(
+        _WORD.search(text) and not _VALUE.fullmatch(text) and len(text) <= 80 for text in words
     )
 
 
@@ -109,23 +95,66 @@ def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> C
     Args:
         cells: The header row.
         chosen: What the user said, which goes before the header.
+
+    Raises:
+        AmbiguousColumnError: Several columns could be the utilisation.
+        UsageError: The user named a column that is not there.
     """
     positions: dict[Column, int] = {}
-    for position, cell in enumerate(cells):
-        column = _column_named(cell.strip())
-        if column is not None:
+    named = [column_named(cell.strip()) for cell in cells]
+    for position, column in enumerate(named):
+        if column is not None and column is not Column.UTILIZATION:
             positions.setdefault(column, position)
-    positions.update(chosen_columns(chosen, len(cells)))
+    told = chosen_columns(chosen, len(cells), cells)
+    if Column.UTILIZATION not in told:
+        utilization = _surest_utilization(cells, named)
+        if utilization is not None:
+            positions[Column.UTILIZATION] = utilization
+    for column in [column for column, at in positions.items() if at in told.values()]:
+        del positions[column]
+    positions.update(told)
     if Column.UTILIZATION not in positions:
         return None
-    utilization = cells[positions[Column.UTILIZATION]].strip()
-    stamp = cells[positions[Column.STAMP]].strip() if Column.STAMP in positions else ""
+    stamp = _heading(cells, positions, Column.STAMP)
     return ColumnLayout(
         width=len(cells),
-        positions=positions,
-        stamp_unit_ns=_plain_name(stamp)[1] or NS_PER_S,
-        is_percent=_says_percent(utilization),
+        positions=_with_one_clock(positions),
+        stamp_unit_ns=plain_name(stamp)[1] or NS_PER_S,
+        memory_unit_bytes=(
+            memory_unit_of(_heading(cells, positions, Column.MEMORY_USED)),
+            memory_unit_of(_heading(cells, positions, Column.MEMORY_TOTAL)),
+        ),
+        is_elapsed=bool(_ELAPSED.search(stamp)),
+        is_percent=says_percent(_heading(cells, positions, Column.UTILIZATION)),
     )
+
+
+class AmbiguousColumnError(UnreadableLogError):
+    """Several columns could be the one that is sought; the message names them."""
+
+
+def _surest_utilization(cells: Sequence[str], named: Sequence[Column | None]) -> int | None:
+    found = [at for at, column in enumerate(named) if column is Column.UTILIZATION]
+    sure = [at for at in found if bare_name(cells[at].strip()) in SURE_NAMES]
+    candidates = sure or found
+    if len(candidates) > 1:
+        raise AmbiguousColumnError(
+            "the utilisation could be any of the columns "
+            + ", ".join(f'{at + 1} "{cells[at].strip()[:40]}"' for at in candidates)
+            + f"; say which: --column utilization.gpu={candidates[0] + 1}"
+        )
+    return candidates[0] if candidates else None
+
+
+def _heading(cells: Sequence[str], positions: Mapping[Column, int], column: Column) -> str:
+    return cells[positions[column]].strip() if column in positions else ""
+
+
+def _with_one_clock(positions: dict[Column, int]) -> dict[Column, int]:
+    """A date is a part of the stamp where there is a time, and the stamp where there is none."""
+    if Column.DATE in positions and Column.STAMP not in positions:
+        positions[Column.STAMP] = positions.pop(Column.DATE)
+    return positions
 
 
 def contradicted_headings(cells: Sequence[str], chosen: Mapping[str, int | str]) -> list[str]:
@@ -136,66 +165,55 @@ def contradicted_headings(cells: Sequence[str], chosen: Mapping[str, int | str])
     """
     headings = {
         column: (position, cells[position].strip())
-        for column, position in chosen_columns(chosen, len(cells)).items()
+        for column, position in chosen_columns(chosen, len(cells), cells).items()
     }
     return [
         f'The header calls column {position + 1} "{heading[:60]}"; taken as {column.value} as told.'
         for column, (position, heading) in headings.items()
-        if heading and _column_named(heading) is not column
+        if heading and column_named(heading) is not column
     ]
 
 
-def chosen_columns(chosen: Mapping[str, int | str], width: int) -> dict[Column, int]:
+def chosen_columns(
+    chosen: Mapping[str, int | str], width: int, headings: Sequence[str] = ()
+) -> dict[Column, int]:
     """The columns the user named, as positions from 0.
+
+    Args:
+        chosen: Column name to position, from 0, or to heading.
+        width: How many columns the log has.
+        headings: What the log calls them; empty where it has no header.
 
     Raises:
         UsageError: A name that is no column of interest, or a column the log does not have.
     """
     positions: dict[Column, int] = {}
-    for name, position in chosen.items():
-        column = _column_named(name)
+    for name, place in chosen.items():
+        column = column_named(name)
         if column is None:
             known = ", ".join(column.value for column in Column)
             raise UsageError(f"--column {name}: not a column gpumon uses; it uses {known}")
-        if isinstance(position, str) or not 0 <= position < width:
-            if isinstance(position, str):
-                raise UsageError(f"--column {name}={position}: is no column, counted from 1")
+        if isinstance(place, str):
+            positions[column] = _position_of(place, headings, name)
+        elif 0 <= place < width:
+            positions[column] = place
+        else:
             raise UsageError(
-                f"--column {name}={position + 1}: the log has {width} columns, counted from 1"
+                f"--column {name}={place + 1}: the log has {width} columns, counted from 1"
             )
-        positions[column] = position
     return positions
 
 
-def _column_named(text: str) -> Column | None:
-    return _COLUMN_OF_ALIAS.get(_plain_name(text)[0])
-
-
-def _plain_name(text: str) -> tuple[str, int]:
-    """A heading without its unit, and that unit in nanoseconds (0: none, or not of time).
-
-    >>> _plain_name("utilization.gpu [%]"), _plain_name("Relative_Time_ms")
-    (('utilization_gpu', 0), ('relative_time', 1000000))
-    """
-    bare = re.sub(r"[\[(].*?[\])]", "", text.lower())
-    name = re.sub(r"[^a-z0-9]+", "_", bare).strip("_")
-    if name in _COLUMN_OF_ALIAS:
-        return name, _unit_in_brackets(text)
-    for ending, unit_ns in _UNIT_ENDINGS.items():
-        if name.endswith(ending):
-            return name[: -len(ending)], unit_ns
-    return name, 0
-
-
-def _unit_in_brackets(text: str) -> int:
-    found = re.search(r"[\[(]\s*([a-z]+)\s*[\])]", text.lower())
-    return _UNIT_ENDINGS.get(f"_{found[1]}", 0) if found else 0
-
-
-def _says_percent(heading: str) -> bool | None:
-    if _plain_name(heading)[0] in _RATIO_NAMES:
-        return False
-    lowered = heading.lower()
-    if "%" in lowered or "percent" in lowered or "pct" in lowered or "utilization.gpu" in lowered:
-        return True
-    return None
+def _position_of(heading: str, headings: Sequence[str], name: str) -> int:
+    if not headings:
+        raise UsageError(
+            f"--column {name}={heading}: the log has no header; say its number, counted from 1"
+        )
+    texts = [text.strip() for text in headings]
+    if heading.strip() in texts:
+        return texts.index(heading.strip())
+    plain = [bare_name(text) for text in texts]
+    if plain.count(bare_name(heading)) == 1:
+        return plain.index(bare_name(heading))
+    there = ", ".join(text for text in texts if text)[:200]
+    raise UsageError(f"--column {name}={heading}: the log has no such column; it has {there}")

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, Protocol
 
-from gpumon.sources.logs.columns import Column, ColumnLayout
+from gpumon.sources.logs.column_names import Column
+from gpumon.sources.logs.columns import ColumnLayout
 from gpumon.sources.logs.gpu_table import MAX_GPUS
 from gpumon.sources.logs.log_sample import LoggedGpu
+from gpumon.sources.logs.memory_cells import MemoryCells
 
 _MAX_ROWS_PER_TICK: Final = 16
 _TICK_SHARE: Final = 0.25
@@ -18,9 +20,19 @@ _INTEGER: Final = re.compile(r"\d{1,6}", re.ASCII)
 
 
 class GpuRows(Protocol):
-    """Gives every row the position of its GPU."""
+    """Gives every row the position of its GPU.
+
+    Attributes:
+        gpus: Those there are, by position.
+        known: Positions by the cell that names the GPU, as written.
+        key_column: Where that cell is; ``None``: no column tells GPUs apart.
+        is_alone: Whether every row speaks of the first GPU.
+    """
 
     gpus: list[LoggedGpu]
+    known: dict[str, int]
+    key_column: int | None
+    is_alone: bool
 
     def position_of(self, cells: Sequence[str], stamp_ns: int | None) -> int | None:
         """Position of the row's GPU in ``gpus``; ``None``: the row belongs to nobody."""
@@ -36,32 +48,35 @@ class NamedRows:
 
     def __init__(self, layout: ColumnLayout, key_column: int) -> None:
         self.gpus: list[LoggedGpu] = []
+        self.known: dict[str, int] = {}
+        self.key_column: int | None = key_column
+        self.is_alone = False
         self._layout = layout
         self._key_column = key_column
-        self._positions: dict[str, int] = {}
 
     def position_of(self, cells: Sequence[str], stamp_ns: int | None) -> int | None:
         key = cells[self._key_column]
-        position = self._positions.get(key)
+        position = self.known.get(key)
         return position if position is not None else self._new(key, cells)
 
     def relayout(self, layout: ColumnLayout) -> None:
         key_column = layout.identifying_position()
         if key_column is not None:
             self._layout, self._key_column = layout, key_column
+            self.key_column = key_column
 
     def _new(self, key: str, cells: Sequence[str]) -> int | None:
         bare = key.strip()
-        if not bare or bare.startswith("[") or len(self._positions) >= 2 * MAX_GPUS:
+        if not bare or bare.startswith("[") or len(self.known) >= 2 * MAX_GPUS:
             return None
         # The same name with other blanks around it, as the last cell of a line has.
-        position = self._positions.get(bare)
+        position = self.known.get(bare)
         if position is None:
             if len(self.gpus) >= MAX_GPUS:
                 return None
             position = len(self.gpus)
             self.gpus.append(_described(self._layout, cells))
-        self._positions[bare] = self._positions[key] = position
+        self.known[bare] = self.known[key] = position
         return position
 
 
@@ -70,6 +85,9 @@ class OrderedRows:
 
     def __init__(self, layout: ColumnLayout, rows_per_tick: int, tick_ns: int) -> None:
         self.gpus: list[LoggedGpu] = []
+        self.known: dict[str, int] = {}
+        self.key_column: int | None = None
+        self.is_alone = False
         self._layout = layout
         self._rows_per_tick = rows_per_tick
         self._within_tick_ns = int(tick_ns * _TICK_SHARE)
@@ -88,10 +106,21 @@ class OrderedRows:
             self._next += 1
         if position >= len(self.gpus):
             self.gpus.append(_described(self._layout, cells))
+            self.is_alone = self._rows_per_tick == 1
         return position
 
     def relayout(self, layout: ColumnLayout) -> None:
         self._layout = layout
+
+    @property
+    def note(self) -> str | None:
+        """What the report has to say of it."""
+        if self._rows_per_tick == 1:
+            return None
+        return (
+            f"No column names the GPUs: the {self._rows_per_tick} rows of a moment were taken for "
+            f"{self._rows_per_tick} GPUs, in their order."
+        )
 
 
 def rows_of(layout: ColumnLayout, stamps_ns: Sequence[int]) -> GpuRows:
@@ -131,10 +160,12 @@ def rows_per_tick(stamps_ns: Sequence[int]) -> tuple[int, int]:
 
 def _described(layout: ColumnLayout, cells: Sequence[str]) -> LoggedGpu:
     index = _text(layout, cells, Column.INDEX)
+    total = _text(layout, cells, Column.MEMORY_TOTAL)
     return LoggedGpu(
         index=int(index) if index and _INTEGER.fullmatch(index) else None,
         uuid=_text(layout, cells, Column.UUID),
         name=_text(layout, cells, Column.NAME),
+        memory_bytes=MemoryCells(layout.memory_unit_bytes[1]).bytes_of(total) if total else None,
     )
 
 

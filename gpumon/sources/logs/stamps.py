@@ -11,7 +11,9 @@ from gpumon.core.units import NS_PER_S
 
 _MINUTE: Final = re.compile(r"(\d{4})([-/])(\d\d?)\2(\d\d?)[ T](\d\d?):(\d\d):")
 _SECOND: Final = re.compile(r"([0-5]\d)(?:[.,](\d{1,9})\d*)? ?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
-_NUMBER: Final = re.compile(r"(\d{1,20})(?:\.(\d{0,12}))?", re.ASCII)
+_NUMBER: Final = re.compile(r"(\d{1,20})(?:[.,](\d{0,12}))?(?: ?([A-Za-z]{1,3}))?", re.ASCII)
+_UNITS_NS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": NS_PER_S, "sec": NS_PER_S,
+                    "m": 60 * NS_PER_S, "min": 60 * NS_PER_S, "h": 3_600 * NS_PER_S}  # fmt: skip
 _DAY_ZERO: Final = date(1970, 1, 1).toordinal()
 _MEMO_LIMIT: Final = 65_536
 
@@ -57,6 +59,9 @@ class LogClock:
 
 
 NO_CLOCK: Final = LogClock(is_wall=False)
+_EPOCH_CLOCK: Final = LogClock(is_wall=True, utc_offset_s=0)
+_FIRST_EPOCH_NS: Final = 10**17 * 9  # 1998
+_LAST_EPOCH_NS: Final = 10**17 * 41  # 2099
 
 
 class StampParser(Protocol):
@@ -75,7 +80,8 @@ def parser_for(text: str, unit_ns: int = NS_PER_S) -> StampParser | None:
 
     Args:
         text: The stamp as written, without surrounding blanks.
-        unit_ns: What a number too small for an epoch stamp counts.
+        unit_ns: What a number counts; where that is seconds, a number too
+            large for them may be of another unit and since the epoch.
     """
     dates = DateStamps()
     if dates.parse(text) is not None:
@@ -83,18 +89,33 @@ def parser_for(text: str, unit_ns: int = NS_PER_S) -> StampParser | None:
     found = _NUMBER.fullmatch(text)
     if found is None:
         return None
+    if found[3]:
+        scale_ns = _UNITS_NS.get(found[3])
+        return NumberStamps(scale_ns, NO_CLOCK, found[3]) if scale_ns else None
+    number = int(found[1])
+    if unit_ns != NS_PER_S:
+        # A heading that names its unit is believed, also by times since the log began.
+        is_wall = _FIRST_EPOCH_NS <= number * unit_ns < _LAST_EPOCH_NS
+        return NumberStamps(unit_ns, _EPOCH_CLOCK if is_wall else NO_CLOCK)
     for smallest, scale_ns in _EPOCH_UNITS:
-        if int(found[1]) >= smallest:
-            return NumberStamps(scale_ns, LogClock(is_wall=True, utc_offset_s=0))
-    return NumberStamps(unit_ns, NO_CLOCK)
+        if number >= smallest:
+            return NumberStamps(scale_ns, _EPOCH_CLOCK)
+    return NumberStamps(NS_PER_S, NO_CLOCK)
 
 
 class NumberStamps:
-    """Seconds (or another unit) since the epoch or since the log began."""
+    """Seconds (or another unit) since the epoch or since the log began.
 
-    def __init__(self, scale_ns: int, clock: LogClock) -> None:
+    Args:
+        scale_ns: What they count.
+        clock: What they count from.
+        unit: The unit that every one of them names, if they do.
+    """
+
+    def __init__(self, scale_ns: int, clock: LogClock, unit: str | None = None) -> None:
         self._scale_ns = scale_ns
         self._clock = clock
+        self._unit = unit
 
     @property
     def clock(self) -> LogClock:
@@ -102,9 +123,9 @@ class NumberStamps:
 
     def parse(self, text: str) -> int | None:
         found = _NUMBER.fullmatch(text)
-        if found is None:
+        if found is None or found[3] != self._unit:
             return None
-        whole, fraction = found.groups()
+        whole, fraction, _ = found.groups()
         stamp_ns = int(whole) * self._scale_ns
         if fraction:
             # Whole-number arithmetic: a float cannot hold nanoseconds since 1970.

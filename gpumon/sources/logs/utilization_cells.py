@@ -8,9 +8,13 @@ from enum import Enum
 from typing import Final
 
 _NUMBER: Final = re.compile(
-    r"([-+]?(?:\d{1,9}(?:\.\d{0,17})?|nan|inf(?:inity)?))\s*(%?)", re.I | re.A
+    r"([-+]?(?:\d{1,9}(?:[.,]\d{0,17})?|nan|inf(?:inity)?))\s*(%?)", re.I | re.A
 )
-_NO_ANSWER: Final = re.compile(r"\[.*\]|n/?a|none|null|-|err!?|not supported|", re.I)
+_NO_ANSWER: Final = re.compile(
+    r"\[.*\]|n/?a|none|null|-|err!?|(?:unknown )?error|not (?:supported|found|available)"
+    r"|(?:field|gpu) (?:not found|is lost)|",
+    re.I,
+)
 _MEMO_LIMIT: Final = 16_384
 _ROUNDING: Final = 1e-9
 
@@ -33,6 +37,8 @@ class Refusal(str, Enum):
     TOO_LONG = "too long to be a part of such a log"
     DAMAGED_JSON = "of JSON that is cut short, damaged or no JSON at all"
     FORM = "of another form than the rest"
+    QUOTE = "with a quote that is never closed"
+    DRIVER = "in which nvidia-smi says that it could not ask the GPU"
 
 
 class UtilizationCells:
@@ -40,22 +46,42 @@ class UtilizationCells:
 
     Args:
         is_percent: Percent, else ratios 0 to 1.
+
+    Attributes:
+        ratios: Cells that were read before, as written, and what they mean.
     """
 
     def __init__(self, *, is_percent: bool) -> None:
         self._scale = 100.0 if is_percent else 1.0
         self._has_sign: bool | None = None
-        self._known: dict[str, float | Refusal] = {}
+        self.ratios: dict[str, float] = {}
+        self._refused: dict[str, Refusal] = {}
 
     def read(self, cell: str) -> float | Refusal:
         """The ratio, 0 to 1, or why there is none."""
-        known = self._known.get(cell)
+        known = self.ratios.get(cell)
         if known is not None:
             return known
+        refusal = self._refused.get(cell)
+        if refusal is not None:
+            return refusal
         meaning = self._meaning_of(cell.strip())
-        if len(self._known) < _MEMO_LIMIT:
-            self._known[cell] = meaning
+        if isinstance(meaning, Refusal):
+            if len(self._refused) < _MEMO_LIMIT:
+                self._refused[cell] = meaning
+        elif len(self.ratios) < _MEMO_LIMIT:
+            self.ratios[cell] = meaning
         return meaning
+
+    def read_whole(self, cell: str) -> float | Refusal:
+        """As ``read``, of a cell that was not cut off, with or without the others' unit."""
+        known = self.read(cell)
+        if known is not Refusal.CUT_SHORT:
+            return known
+        ratio = possible_ratio(_number(cell.strip()) / self._scale)
+        if not isinstance(ratio, Refusal) and len(self.ratios) < _MEMO_LIMIT:
+            self.ratios[cell] = ratio
+        return ratio
 
     def _meaning_of(self, text: str) -> float | Refusal:
         found = _NUMBER.fullmatch(text)
@@ -66,7 +92,7 @@ class UtilizationCells:
         if self._has_sign and not found[2]:
             # The last line of a killed logger: "19 %" may have become "1".
             return Refusal.CUT_SHORT
-        return possible_ratio(float(found[1]) / self._scale)
+        return possible_ratio(_number(found[1]) / self._scale)
 
 
 def possible_ratio(ratio: float) -> float | Refusal:
@@ -80,13 +106,17 @@ def possible_ratio(ratio: float) -> float | Refusal:
     return ratio if 0.0 <= ratio <= 1.0 else Refusal.IMPOSSIBLE
 
 
+def _number(text: str) -> float:
+    return float(text.replace(",", "."))
+
+
 def are_ratios(cells: Sequence[str]) -> bool:
     """Whether values of a column without a unit look like 0 to 1 and not like percent.
 
     >>> are_ratios(["0.0", "0.97"]), are_ratios(["0", "1"]), are_ratios(["0.5", "97.0"])
     (True, False, False)
     """
-    numbers = [float(found[1]) for cell in cells if (found := _NUMBER.fullmatch(cell.strip()))]
+    numbers = [_number(found[1]) for cell in cells if (found := _NUMBER.fullmatch(cell.strip()))]
     return bool(numbers) and max(numbers) <= 1.0 and any(0.0 < value < 1.0 for value in numbers)
 
 

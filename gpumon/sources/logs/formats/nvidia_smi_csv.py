@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Generator, Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.column_guess import guess_layout
+from gpumon.sources.logs.column_names import Column
 from gpumon.sources.logs.columns import (
-    Column,
+    AmbiguousColumnError,
     ColumnLayout,
-    contradicted_headings,
     layout_of_header,
     looks_like_header,
 )
-from gpumon.sources.logs.gpu_rows import GpuRows, rows_of
+from gpumon.sources.logs.csv_head import head_of_csv, is_driver_trouble
+from gpumon.sources.logs.csv_stamps import stamp_parser_of, stamp_text
+from gpumon.sources.logs.csv_text import BLANKS, CellSplitter, head_of, is_open, separator_of
+from gpumon.sources.logs.gpu_rows import GpuRows, OrderedRows, rows_of
 from gpumon.sources.logs.log_format import LogFormat, line_like
 from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
+from gpumon.sources.logs.log_text import MAX_PIECE
+from gpumon.sources.logs.memory_cells import MemoryCells
 from gpumon.sources.logs.row_clock import RowClock
-from gpumon.sources.logs.stamps import NO_CLOCK, StampParser, parser_for
-from gpumon.sources.logs.utilization_cells import (
-    Refusal,
-    SkippedLines,
-    UtilizationCells,
-    are_ratios,
-)
+from gpumon.sources.logs.shaped_stamps import note_of
+from gpumon.sources.logs.stamps import NO_CLOCK, StampParser
+from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
 
-HEAD_LINES: Final = 512
-"""Lines looked at before the first is read: to find the header, or to guess the columns."""
 _TICK_ROWS: Final = 64
-_SEPARATORS: Final = ",;\t"
 _UNUSABLE: Final = -1
+_UNSEEN: Final = -1
 
 
 class NvidiaSmiCsvLog:
@@ -53,11 +50,12 @@ class NvidiaSmiCsvLog:
         self._options = options
         self._skipped = SkippedLines()
         self._notes: list[str] = []
-        self._separator = ","
         self._stamps: StampParser | None = None
         self._row_clock = RowClock(options.period_ns)
-        self._usable_rows = 0
+        self._is_used = False
+        self._number = 0
         self._announced: ColumnLayout | None = None
+        self._layout_changed = False
 
     def samples(self) -> Iterator[LogSample]:
         """Every row with a GPU and a moment, in file order.
@@ -67,76 +65,167 @@ class NvidiaSmiCsvLog:
                 told apart, no usable line, or a stream that breaks off.
             UsageError: ``--column`` names a column that is not there.
         """
-        head = list(islice(self._lines, HEAD_LINES))
+        head = head_of(self._lines)
         self._prepare(head)
-        for number, line in enumerate(chain(head, self._lines), start=1):
-            cells = self._split(line)
-            if len(cells) != self._width:
-                self._odd_row(cells, number)
-                continue
-            sample = self._sample(cells, number)
-            if sample is not None:
-                yield sample
-        if not self._usable_rows:
+        feed = chain(head, self._lines)
+        goes_on = True
+        while goes_on:
+            goes_on = yield from self._rows_of_one_layout(feed)
+        if not self._is_used:
             reasons = " ".join(self._skipped.sentences())
             raise UnreadableLogError(
-                f"{self._name}: no line with a utilisation in {number} lines. {reasons}"
+                f"{self._name}: no line with a utilisation in {self._number} lines. {reasons}"
             )
 
     def facts(self) -> LogFacts:
         """What is known so far; complete once ``samples`` is exhausted."""
+        notes = list(self._notes)
+        if self._stamps is None:
+            notes.append(self._row_clock.note)
+        elif said := note_of(self._stamps):
+            notes.append(said)
+        if isinstance(self._rows, OrderedRows) and self._rows.note:
+            notes.append(self._rows.note)
         return LogFacts(
             clock=self._stamps.clock if self._stamps else NO_CLOCK,
             gpus=tuple(self._rows.gpus),
             skipped_lines=self._skipped.count,
             period_ns=None if self._stamps else self._row_clock.period_ns,
-            notes=(*self._notes, *self._skipped.sentences()),
+            notes=(*notes, *self._skipped.sentences()),
         )
 
-    def _sample(self, cells: Sequence[str], number: int) -> LogSample | None:
-        ratio = self._cells.read(cells[self._utilization_at])
+    def _rows_of_one_layout(  # noqa: C901, PLR0915 - calls would cost more than the work
+        self, feed: Iterator[str]
+    ) -> Generator[LogSample, None, bool]:
+        """Rows until a header moves the columns (then returns ``True``) or the log ends.
+
+        Nearly all lines of a log are like the ones before: their cells were
+        seen before, and are looked up. Only the others are looked into.
+        """
+        separator, width, number = self._splitter.separator, self._width, self._number
+        utilization_at, stamp_at, memory_at = self._utilization_at, self._stamp_at, self._memory_at
+        ratios, memory, positions = self._cells.ratios, self._memory.known, self._rows.known
+        key_at = -1 if self._rows.key_column is None else self._rows.key_column
+        gpu: int | None = 0
+        is_alone = self._rows.is_alone
+        is_usual = self._is_usual
+        parse = self._stamps.parse if self._stamps is not None else None
+        new_sample = tuple.__new__
+        is_used = False
+        for line in feed:
+            number += 1
+            if is_usual and parse is not None and '"' not in line:
+                cells = line.split(separator)
+                if len(cells) == width:
+                    ratio = ratios.get(cells[utilization_at])
+                    if ratio is not None:
+                        if not is_alone:
+                            gpu = positions.get(cells[key_at])
+                        used = memory.get(cells[memory_at], _UNSEEN) if memory_at >= 0 else None
+                        if gpu is not None and used != _UNSEEN:
+                            stamp_ns = parse(cells[stamp_at].strip())
+                            if stamp_ns is not None:
+                                is_used = True
+                                yield new_sample(LogSample, (gpu, stamp_ns, ratio, used))
+                                continue
+            self._number = number
+            yield from self._looked_into(line, feed)
+            number = self._number
+            if self._layout_changed:
+                break
+        self._number = number
+        self._is_used = self._is_used or is_used
+        changed, self._layout_changed = self._layout_changed, False
+        return changed
+
+    def _looked_into(self, line: str, feed: Iterator[str]) -> Iterator[LogSample]:
+        if not is_open(line):
+            yield from self._row(line, feed)
+            return
+        number = self._number
+        cells, taken = self._splitter.joined(line, feed)
+        if len(cells) == self._width:
+            yield from self._sample(cells, taken[-1])
+            self._number += len(taken)
+            return
+        # Whoever wrote the line was killed within a quote: what follows is not a part of it.
+        self._skipped.add(Refusal.QUOTE, number)
+        for one in taken:
+            self._number += 1
+            yield from self._row(one, feed)
+
+    def _row(self, line: str, feed: Iterator[str]) -> Iterator[LogSample]:
+        if len(line) >= MAX_PIECE and not line.endswith("\n"):
+            self._skipped.add(Refusal.TOO_LONG, self._number)
+            next((piece for piece in feed if piece.endswith("\n")), None)
+            return
+        cells = self._splitter.split(line)
+        if len(cells) == self._width:
+            yield from self._sample(cells, line)
+        else:
+            self._odd_row(cells, line)
+
+    def _sample(self, cells: Sequence[str], line: str) -> Iterator[LogSample]:
+        ratio = self._ratio(cells, line)
         if isinstance(ratio, Refusal):
             if ratio is Refusal.NO_NUMBER and looks_like_header(cells):
-                self._relayout(cells, number)
-                return None
-            self._skipped.add(ratio, number)
+                self._relayout(cells)
+                return
+            is_trouble = ratio is Refusal.NO_NUMBER and is_driver_trouble(line)
+            self._skipped.add(Refusal.DRIVER if is_trouble else ratio, self._number)
         stamp_ns = None
         if self._stamps is not None:
-            stamp_ns = self._stamps.parse(cells[self._stamp_at].strip())
+            stamp_ns = self._stamps.parse(stamp_text(cells, self._layout))
             if stamp_ns is None:
-                self._refuse(Refusal.STAMP, number, ratio)
-                return None
+                self._refuse(Refusal.STAMP, ratio)
+                return
+        was_alone = self._rows.is_alone
         gpu = self._rows.position_of(cells, stamp_ns)
+        self._layout_changed = self._rows.is_alone is not was_alone
         if gpu is None:
-            self._refuse(Refusal.NOBODY, number, ratio)
-            return None
+            self._refuse(Refusal.NOBODY, ratio)
+            return
         if stamp_ns is None:
             stamp_ns = self._row_clock.next_ns(gpu)
+        used = self._memory.bytes_of(cells[self._memory_at]) if self._memory_at >= 0 else None
         if isinstance(ratio, Refusal):
-            return LogSample(gpu, stamp_ns, None)
-        self._usable_rows += 1
-        return LogSample(gpu, stamp_ns, ratio)
+            yield LogSample(gpu, stamp_ns, None, used)
+            return
+        self._is_used = True
+        yield LogSample(gpu, stamp_ns, ratio, used)
 
-    def _refuse(self, reason: Refusal, number: int, ratio: float | Refusal) -> None:
+    def _ratio(self, cells: Sequence[str], line: str) -> float | Refusal:
+        cell = cells[self._utilization_at]
+        if self._utilization_at == self._width - 1 and not line.endswith("\n"):
+            return self._cells.read(cell)
+        return self._cells.read_whole(cell)
+
+    def _refuse(self, reason: Refusal, ratio: float | Refusal) -> None:
         if not isinstance(ratio, Refusal):  # else the line is counted already
-            self._skipped.add(reason, number)
+            self._skipped.add(reason, self._number)
 
-    def _odd_row(self, cells: Sequence[str], number: int) -> None:
-        if not any(cell.strip() for cell in cells):
+    def _odd_row(self, cells: Sequence[str], line: str) -> None:
+        if not line.strip():
             return
         if looks_like_header(cells):
-            self._relayout(cells, number)
-        else:
+            self._relayout(cells)
+        elif is_driver_trouble(line):
+            self._skipped.add(Refusal.DRIVER, self._number)
+        elif any(cell.strip() for cell in cells):
             unusable = self._width == _UNUSABLE
-            self._skipped.add(Refusal.HEADER if unusable else Refusal.WIDTH, number)
+            self._skipped.add(Refusal.HEADER if unusable else Refusal.WIDTH, self._number)
 
-    def _relayout(self, cells: Sequence[str], number: int) -> None:
-        layout = layout_of_header(cells, self._options.columns)
+    def _relayout(self, cells: Sequence[str]) -> None:
+        try:
+            layout = layout_of_header(cells, self._options.columns)
+        except AmbiguousColumnError:
+            layout = None
+        self._layout_changed = True
         if layout is None or (Column.STAMP in layout.positions) != (self._stamps is not None):
             # Another table was appended. Its rows mean something else: none is used until
             # a header announces utilisation again.
             self._width = _UNUSABLE
-            self._skipped.add(Refusal.HEADER, number)
+            self._skipped.add(Refusal.HEADER, self._number)
             return
         if layout != self._announced:
             self._announced = layout
@@ -145,107 +234,32 @@ class NvidiaSmiCsvLog:
         self._width = layout.width
 
     def _prepare(self, head: Sequence[str]) -> None:
-        self._separator = _separator_of(head)
-        rows = [self._split(line) for line in head]
-        layout = self._layout_of(rows)
-        body = [row for row in rows if len(row) == layout.width and not looks_like_header(row)]
-        if not body:
-            raise UnreadableLogError(
-                f"{self._name}: has a header, and no line under it has as many columns"
-            )
-        self._announced = layout
-        layout = _without_silent_columns(layout, body)
-        self._adopt(layout, is_percent=self._is_percent(layout, body))
-        self._stamps = self._parser_of(layout, body)
-        self._rows: GpuRows = rows_of(layout, self._head_stamps(body))
-        if self._stamps is None:
-            self._notes.append(self._row_clock.note)
+        self._splitter = CellSplitter(separator_of(head))
+        known = head_of_csv(self._splitter.rows(head), self._options, self._name)
+        self._announced = known.announced
+        self._notes += known.notes
+        self._adopt(known.layout, is_percent=known.is_percent)
+        self._stamps = stamp_parser_of(known.layout, known.body, self._name)
+        self._rows: GpuRows = rows_of(known.layout, self._head_stamps(known.body))
 
     def _adopt(self, layout: ColumnLayout, *, is_percent: bool) -> None:
+        self._layout = layout
         self._width = layout.width
         self._utilization_at = layout.positions[Column.UTILIZATION]
         self._stamp_at = layout.positions.get(Column.STAMP, 0)
+        self._memory_at = layout.positions.get(Column.MEMORY_USED, -1)
         self._cells = UtilizationCells(is_percent=is_percent)
-
-    def _layout_of(self, rows: Sequence[Sequence[str]]) -> ColumnLayout:
-        for number, cells in enumerate(rows, start=1):
-            if not looks_like_header(cells):
-                continue
-            layout = layout_of_header(cells, self._options.columns)
-            if layout is None:
-                found = ", ".join(cell.strip() for cell in cells)[:200]
-                raise UnreadableLogError(
-                    f"{self._name}: line {number}: no utilisation column among: {found}; gpumon "
-                    "needs utilization.gpu, or --column utilization.gpu=N where it has another name"
-                )
-            self._notes.extend(contradicted_headings(cells, self._options.columns))
-            return layout
-        layout, note = guess_layout(rows, self._options.columns, self._name)
-        self._notes.append(note)
-        return layout
-
-    def _is_percent(self, layout: ColumnLayout, body: Sequence[Sequence[str]]) -> bool:
-        if layout.is_percent is not None:
-            return layout.is_percent
-        ratios = are_ratios([row[layout.positions[Column.UTILIZATION]] for row in body])
-        if ratios:
-            self._notes.append(
-                "The utilisation lies between 0 and 1: read as a share, not as percent."
-            )
-        return not ratios
-
-    def _parser_of(self, layout: ColumnLayout, body: Sequence[Sequence[str]]) -> StampParser | None:
-        if Column.STAMP not in layout.positions:
-            return None
-        column = layout.positions[Column.STAMP]
-        for row in body:
-            parser = parser_for(row[column].strip(), layout.stamp_unit_ns)
-            if parser is not None:
-                return parser
-        raise UnreadableLogError(
-            f"{self._name}: the time {body[0][column].strip()[:40]!r} has no form gpumon knows; it "
-            "reads 2025/06/13 00:27:52.195, ISO 8601, seconds since the epoch or since the start"
-        )
+        self._memory = MemoryCells(layout.memory_unit_bytes[0])
+        # Cells of such rows are found by their separator alone, and their stamp is one cell.
+        self._is_usual = self._splitter.separator != BLANKS and Column.DATE not in layout.positions
 
     def _head_stamps(self, body: Sequence[Sequence[str]]) -> list[int]:
         if self._stamps is None:
             return []
-        stamps = (self._stamps.parse(row[self._stamp_at].strip()) for row in body[:_TICK_ROWS])
+        texts = [stamp_text(row, self._layout) for row in body[:_TICK_ROWS]]
+        parser = stamp_parser_of(self._layout, body, self._name)
+        stamps = (parser.parse(text) for text in texts) if parser is not None else ()
         return [stamp for stamp in stamps if stamp is not None]
-
-    def _split(self, line: str) -> Sequence[str]:
-        if '"' not in line:
-            return line.split(self._separator)
-        try:
-            return next(csv.reader([line], delimiter=self._separator, skipinitialspace=True), [])
-        except csv.Error:
-            return []
-
-
-def _separator_of(head: Sequence[str]) -> str:
-    """The separator that most of the first lines have; a comma in doubt."""
-    return max(_SEPARATORS, key=lambda sign: sum(sign in line for line in head))
-
-
-def _without_silent_columns(layout: ColumnLayout, body: Sequence[Sequence[str]]) -> ColumnLayout:
-    """The layout without identifying columns in which every row says ``[N/A]``."""
-    spoken = {
-        column: position
-        for column, position in layout.positions.items()
-        if column in (Column.UTILIZATION, Column.STAMP)
-        or any(_says_something(row[position]) for row in body)
-    }
-    return ColumnLayout(
-        width=layout.width,
-        positions=spoken,
-        stamp_unit_ns=layout.stamp_unit_ns,
-        is_percent=layout.is_percent,
-    )
-
-
-def _says_something(cell: str) -> bool:
-    bare = cell.strip()
-    return bool(bare) and not bare.startswith("[") and bare.upper() != "N/A"
 
 
 FORMAT: Final = LogFormat(

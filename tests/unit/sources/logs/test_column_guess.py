@@ -6,7 +6,7 @@ import pytest
 
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.column_guess import guess_layout
-from gpumon.sources.logs.columns import Column
+from gpumon.sources.logs.column_names import Column
 
 STAMP = "2026/04/25 16:06:06.780"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpumon.errors import UsageError
+from gpumon.sources.logs.column_names import Column
 from gpumon.sources.logs.columns import (
-    Column,
     ColumnLayout,
     contradicted_headings,
     layout_of_header,
@@ -25,6 +25,7 @@ class TestAHeader:
         found = layout("memory.used [MiB], uuid, utilization.gpu [%], timestamp, index")
 
         assert found.positions == {
+            Column.MEMORY_USED: 0,
             Column.UUID: 1,
             Column.UTILIZATION: 2,
             Column.STAMP: 3,

@@ -1,0 +1,141 @@
+"""What the first lines of a CSV log tell about all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.column_guess import guess_layout
+from gpumon.sources.logs.column_names import Column
+from gpumon.sources.logs.columns import (
+    AmbiguousColumnError,
+    ColumnLayout,
+    contradicted_headings,
+    layout_of_header,
+    looks_like_header,
+    names_columns,
+)
+from gpumon.sources.logs.log_sample import LogOptions
+from gpumon.sources.logs.utilization_cells import are_ratios
+
+_DRIVER_TROUBLE: Final = re.compile(
+    r"unable to determine the device handle|nvidia-smi has failed|failed to initialize nvml"
+    r"|no devices were found|gpu is lost|make sure that the latest nvidia driver"
+    r"|driver/library version mismatch|is not a valid field to query|couldn't communicate with",
+    re.I,
+)
+_NEEDED: Final = (
+    "gpumon needs utilization.gpu, or --column utilization.gpu=N where it has another name"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvHead:
+    """How a log is to be read.
+
+    Attributes:
+        announced: The layout as its header or its guess has it.
+        layout: The same, without the columns that never say anything.
+        body: The first rows of values.
+        is_percent: Whether utilisation is percent, else a ratio.
+        notes: What was guessed.
+    """
+
+    announced: ColumnLayout
+    layout: ColumnLayout
+    body: Sequence[Sequence[str]]
+    is_percent: bool
+    notes: tuple[str, ...]
+
+
+def head_of_csv(rows: Sequence[Sequence[str]], options: LogOptions, name: str) -> CsvHead:
+    """What the first rows tell.
+
+    Raises:
+        UnreadableLogError: No utilisation column, or columns that cannot be told apart.
+        UsageError: ``--column`` names a column that is not there.
+    """
+    notes: list[str] = []
+    layout, header_at = _layout_of(rows, options, name, notes)
+    body = [
+        row
+        for at, row in enumerate(rows)
+        if len(row) == layout.width and at != header_at and not looks_like_header(row)
+    ]
+    if not body:
+        raise UnreadableLogError(f"{name}: has a header, and no line under it has as many columns")
+    spoken = _without_silent_columns(layout, body)
+    is_percent = spoken.is_percent
+    if is_percent is None:
+        is_percent = not are_ratios([row[spoken.positions[Column.UTILIZATION]] for row in body])
+        if not is_percent:
+            notes.append("The utilisation lies between 0 and 1: read as a share, not as percent.")
+    return CsvHead(layout, spoken, body, is_percent, tuple(notes))
+
+
+def is_driver_trouble(line: str) -> bool:
+    """Whether nvidia-smi says in a line that it could not ask a GPU."""
+    return _DRIVER_TROUBLE.search(line) is not None
+
+
+def _layout_of(
+    rows: Sequence[Sequence[str]], options: LogOptions, name: str, notes: list[str]
+) -> tuple[ColumnLayout, int]:
+    """The layout, and which row is its header; -1: none is."""
+    spoken = [at for at, cells in enumerate(rows) if any(cell.strip() for cell in cells)]
+    for at, cells in enumerate(rows):
+        # Below a row of values words are an odd row; above all of them they name the columns.
+        is_header = looks_like_header(cells) or (
+            at in spoken[:1] and len(cells) > 1 and names_columns(cells) and _is_usual(rows, cells)
+        )
+        if not is_header:
+            continue
+        try:
+            layout = layout_of_header(cells, options.columns)
+        except AmbiguousColumnError as error:
+            raise UnreadableLogError(f"{name}: line {at + 1}: {error}") from error
+        if layout is None:
+            found = ", ".join(cell.strip() for cell in cells)[:200]
+            raise UnreadableLogError(
+                f"{name}: line {at + 1}: no utilisation column among: {found}; {_NEEDED}"
+            )
+        notes.extend(contradicted_headings(cells, options.columns))
+        return layout, at
+    _refuse_trouble_alone(rows, name)
+    layout, note = guess_layout(rows, options.columns, name)
+    notes.append(note)
+    return layout, -1
+
+
+def _is_usual(rows: Sequence[Sequence[str]], cells: Sequence[str]) -> bool:
+    """Whether most rows have as many cells."""
+    return 2 * sum(len(row) == len(cells) for row in rows) > len(rows)
+
+
+def _refuse_trouble_alone(rows: Sequence[Sequence[str]], name: str) -> None:
+    texts = [" ".join(cell.strip() for cell in row) for row in rows]
+    spoken = [text for text in texts if text]
+    if spoken and all(is_driver_trouble(text) for text in spoken):
+        raise UnreadableLogError(
+            f"{name}: line 1: nvidia-smi could not ask the GPU when this was logged: "
+            f"{spoken[0][:120]}"
+        )
+
+
+def _without_silent_columns(layout: ColumnLayout, body: Sequence[Sequence[str]]) -> ColumnLayout:
+    """The layout without columns besides time and utilisation in which no row says anything."""
+    spoken = {
+        column: position
+        for column, position in layout.positions.items()
+        if column in (Column.UTILIZATION, Column.STAMP)
+        or any(_says_something(row[position]) for row in body)
+    }
+    return replace(layout, positions=spoken)
+
+
+def _says_something(cell: str) -> bool:
+    bare = cell.strip()
+    return bool(bare) and not bare.startswith("[") and bare.upper() != "N/A"

@@ -1,0 +1,43 @@
+"""The clock of a CSV log: its stamp, in one column or in two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.column_names import Column
+from gpumon.sources.logs.columns import ColumnLayout
+from gpumon.sources.logs.shaped_stamps import shaped_parser_for
+from gpumon.sources.logs.stamps import StampParser, parser_for
+
+
+def stamp_text(cells: Sequence[str], layout: ColumnLayout) -> str:
+    """What a row says of its time, a date in a column of its own included."""
+    text = cells[layout.positions[Column.STAMP]].strip()
+    if Column.DATE in layout.positions:
+        return f"{cells[layout.positions[Column.DATE]].strip()} {text}"
+    return text
+
+
+def stamp_parser_of(
+    layout: ColumnLayout, body: Sequence[Sequence[str]], name: str
+) -> StampParser | None:
+    """The parser for a log's stamps; ``None`` where it has none.
+
+    Raises:
+        UnreadableLogError: They have no form gpumon knows.
+    """
+    if Column.STAMP not in layout.positions:
+        return None
+    texts = [stamp_text(row, layout) for row in body]
+    for at, text in enumerate(texts):
+        parser = parser_for(text, layout.stamp_unit_ns) or shaped_parser_for(
+            text, texts[at + 1 :], is_elapsed=layout.is_elapsed
+        )
+        if parser is not None:
+            return parser
+    raise UnreadableLogError(
+        f"{name}: the time {texts[0][:40]!r} has no form gpumon knows; it reads "
+        "2025/06/13 00:27:52.195, ISO 8601, other usual dates, times of day, and numbers since the "
+        "epoch or since the start"
+    )

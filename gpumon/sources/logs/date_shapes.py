@@ -1,0 +1,141 @@
+"""The many ways in which people write a date or a time of day, and how to tell them apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from typing import Final
+
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun",
+                  "jul", "aug", "sep", "oct", "nov", "dec")  # fmt: skip
+_MONTH: Final = (
+    r"(?P<name>jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)"
+    r"(?:uary|ruary|ch|il|ust|ember|tember|ober)?\.?"
+)
+_WEEKDAY: Final = r"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6},?[ ]+)?"
+_TIME: Final = (
+    r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9})\d*)?)?"
+    r"(?:[ ]?(?P<half>[ap])\.?m\.?)?"
+)
+_ZONE: Final = r"(?:[ ]?(?P<zone>z|utc|gmt|[+-]\d\d:?\d\d)|[ ][a-z]{3,4})?"
+_DAY_ZERO: Final = date(1970, 1, 1).toordinal()
+_LEAP_YEAR: Final = 2000
+
+
+class DateOrder(Enum):
+    """What the first two numbers of a date are."""
+
+    DAY_FIRST = "day/month"
+    MONTH_FIRST = "month/day"
+
+
+def _shape(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.I | re.A)
+
+
+_YEAR: Final = r"(?P<year>\d{4})"
+_DAY: Final = r"(?P<day>\d\d?)"
+_NUMBERS: Final = r"(?P<one>\d\d?)(?P<mark>[-/.])(?P<two>\d\d?)(?P=mark)(?P<year>\d{4}|\d\d)"
+_COMPACT_DAY: Final = r"(?P<year>20\d\d)(?P<month>\d\d)(?P<day>\d\d)"
+_COMPACT_TIME: Final = r"(?P<hour>\d\d)(?P<minute>\d\d)(?P<second>\d\d)"
+DATED_SHAPES: Final = (
+    _shape(rf"{_YEAR}(?P<mark>[-/.])(?P<month>\d\d?)(?P=mark){_DAY}[ T]+{_TIME}{_ZONE}"),
+    _shape(rf"{_NUMBERS}[ T,]+{_TIME}{_ZONE}"),
+    _shape(rf"{_WEEKDAY}{_MONTH}[ ]+{_DAY}(?:,?[ ]+{_YEAR})?,?[ ]+{_TIME}{_ZONE}"),
+    _shape(rf"{_WEEKDAY}{_MONTH}[ ]+{_DAY}[ ]+{_TIME}{_ZONE}[ ]+{_YEAR}"),
+    _shape(rf"{_WEEKDAY}{_DAY}[- ]{_MONTH}[- ]{_YEAR},?[ ]+{_TIME}{_ZONE}"),
+    _shape(rf"{_COMPACT_DAY}[-_T ]?{_COMPACT_TIME}(?:[.,](?P<fraction>\d{{1,9}}))?(?P<zone>z)?"),
+    _shape(rf"{_COMPACT_DAY}[-_T ]{_TIME}{_ZONE}"),
+)
+TIME_SHAPE: Final = _shape(
+    rf"(?:(?P<days>\d{{1,4}})[ ]days?,?[ ]*)?{_TIME.replace('{1,2}', '{1,4}', 1)}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTime:
+    """A moment as it was written.
+
+    Attributes:
+        day: Days since 1970-01-01; in a year of their own where none is written.
+        clock_ns: Nanoseconds since midnight.
+        zone_s: Seconds east of UTC; ``None``: no zone that says how many.
+        has_year: Whether the year was written.
+    """
+
+    day: int
+    clock_ns: int
+    zone_s: int | None
+    has_year: bool
+
+
+def written_time(
+    text: str, shape: re.Pattern[str], order: DateOrder = DateOrder.DAY_FIRST
+) -> WrittenTime | None:
+    """A date with its time in one of ``DATED_SHAPES``; ``None``: no such moment."""
+    found = shape.fullmatch(text)
+    if found is None:
+        return None
+    parts = found.groupdict()
+    clock_ns = clock_of(parts)
+    year = parts["year"]
+    if clock_ns is None:
+        return None
+    if parts.get("name"):
+        month = _MONTHS.index(parts["name"][:3].lower()) + 1
+        day = parts["day"]
+    elif "one" in parts:
+        first, second = parts["one"], parts["two"]
+        day_first = order is DateOrder.DAY_FIRST or parts["mark"] == "."
+        day, month = (first, int(second)) if day_first else (second, int(first))
+        year = year if len(year) == 4 else f"20{year}"
+    else:
+        day, month = parts["day"], int(parts["month"])
+    try:
+        days = date(int(year or _LEAP_YEAR), month, int(day)).toordinal() - _DAY_ZERO
+    except ValueError:
+        return None
+    return WrittenTime(days, clock_ns, _zone_s(parts.get("zone")), bool(year))
+
+
+def clock_of(parts: dict[str, str]) -> int | None:
+    """Nanoseconds of ``hour``, ``minute``, ``second``, ``fraction`` and ``half``; ``None``: none.
+
+    >>> clock_of({"hour": "12", "minute": "30", "second": None, "half": "a"})
+    1800000000000
+    """
+    hour, minute, second = int(parts["hour"]), int(parts["minute"]), int(parts["second"] or 0)
+    half = parts.get("half")
+    if half:
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + (12 if half in "pP" else 0)
+    if minute > 59 or second > 60 or (hour > 23 and "days" not in parts):
+        return None
+    whole_ns = ((hour * 60 + minute) * 60 + second) * 1_000_000_000
+    return whole_ns + int((parts.get("fraction") or "").ljust(9, "0"))
+
+
+def order_of(texts: Iterable[str], shape: re.Pattern[str]) -> DateOrder | None:
+    """Whether days or months come first, where a number above 12 tells it."""
+    for text in texts:
+        found = shape.fullmatch(text)
+        if found is None or "one" not in found.groupdict():
+            continue
+        if int(found["one"]) > 12 or found["mark"] == ".":
+            return DateOrder.DAY_FIRST
+        if int(found["two"]) > 12:
+            return DateOrder.MONTH_FIRST
+    return None
+
+
+def _zone_s(zone: str | None) -> int | None:
+    if zone is None:
+        return None
+    if zone[0] not in "+-":
+        return 0
+    sign = -1 if zone[0] == "-" else 1
+    return sign * (min(int(zone[1:3]), 23) * 60 + min(int(zone[-2:]), 59)) * 60
