@@ -27,22 +27,25 @@ class HeldMemoryTracker:
     """Follows the samples of one GPU, oldest first, with the memory in use.
 
     A stretch counts from as long on as ends a job: what is shorter may be a
-    pause of one that is still there. Time without a sample, and without a
-    word on memory, ends a stretch.
+    pause of one that is still there. A sample without a word on memory ends
+    a stretch, and so does a silence in which a job may have come and gone;
+    no silence counts.
 
     Args:
         settings: Says what is active, how much is held, and how long is long.
     """
 
-    __slots__ = ("_end_ns", "_idle_ns", "_longest_ns", "_peak", "_peak_bytes", "_sample_ns",
-                 "_settings", "_start_ns")  # fmt: skip
+    __slots__ = (
+        "_end_ns", "_idle_ns", "_length_ns", "_longest_ns", "_peak", "_peak_bytes",
+        "_sample_ns", "_settings",
+    )  # fmt: skip
 
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
         self._idle_ns = self._longest_ns = self._peak_bytes = 0
         # The stretch that is open: none where its peak is nothing.
-        self._start_ns = self._end_ns = -1
-        self._sample_ns = self._peak = 0
+        self._end_ns = -1
+        self._sample_ns = self._length_ns = self._peak = 0
 
     def extend(self, samples: Sequence[BusySample], used_bytes: Sequence[int | None]) -> None:
         """Take more samples.
@@ -53,16 +56,16 @@ class HeldMemoryTracker:
         """
         active_above = self._settings.active_above
         held_from = self._settings.log.held_from_bytes
+        bridged_ns = self._settings.idle_job_ends_after_ns
         for (start_ns, end_ns, busy_ratio), used in zip(samples, used_bytes, strict=True):
             if busy_ratio > active_above or used is None or used < held_from:
                 if self._peak:
                     self._close()
                 continue
-            if start_ns != self._end_ns:
+            if start_ns - self._end_ns > bridged_ns:
                 self._close()
-            if not self._peak:
-                self._start_ns = start_ns
             self._end_ns, self._sample_ns = end_ns, end_ns - start_ns
+            self._length_ns += end_ns - start_ns
             if used > self._peak:
                 self._peak = used
 
@@ -78,9 +81,9 @@ class HeldMemoryTracker:
             settings.idle_job_ends_after_ns,
             settings.idle_job_ends_after_samples * self._sample_ns,
         )
-        length_ns = self._end_ns - self._start_ns
-        if self._peak and length_ns >= least_ns:
+        length_ns = self._length_ns
+        if length_ns >= least_ns:
             self._idle_ns += length_ns
             self._longest_ns = max(self._longest_ns, length_ns)
             self._peak_bytes = max(self._peak_bytes, self._peak)
-        self._peak = 0
+        self._peak = self._length_ns = 0

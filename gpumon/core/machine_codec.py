@@ -48,7 +48,9 @@ def decode_together(machine: object, gpus: Sequence[Mapping[str, Any]]) -> Toget
         in_use_gpu_ns=read_ns(joined["in_use_gpu_seconds"]),
         paused_gpu_ns=read_ns(joined["paused_gpu_seconds"]),
         by_chance_ns=read_ns(joined["by_chance_seconds"]),
-        in_use=tuple(int(position) for position in joined["in_use"]),
+        in_use=tuple(
+            int(position) for position in joined["in_use"] if position in range(len(gpus))
+        ),
         idle_beside_peer_ns=tuple(decode_optional_ns(gpu) or 0 for gpu in gpus),
     )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpumon.core.report import Report
-from gpumon.outlets.report_headline import cooling_sentence, hot, main_advice, main_gpu
+from gpumon.outlets.report_headline import main_gpu
+from gpumon.outlets.report_next import cooling_sentence, hot, main_advice
 from gpumon.outlets.text_style import wrapped
 
 

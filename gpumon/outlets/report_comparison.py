@@ -9,7 +9,8 @@ from gpumon.core.figures import in_percent, in_seconds
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report import UNDER_FILLED, Report
 from gpumon.core.units import seconds
-from gpumon.outlets.report_headline import main_advice, verdict_line
+from gpumon.outlets.report_headline import verdict_line
+from gpumon.outlets.report_next import main_advice
 from gpumon.outlets.text_style import TextStyle, wrapped
 
 _WAVERS = 1.02

@@ -1,4 +1,4 @@
-"""The three lines a report begins with: Verdict, Why, Next. Written to be read aloud."""
+"""The first two lines of a report: Verdict and Why. Written to be read aloud."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.core.advice import WORD_OF_CAUSE
-from gpumon.core.figures import counted, in_percent, in_seconds, listed
+from gpumon.core.figures import counted, in_percent, in_seconds, in_time, listed
 from gpumon.core.fill.gpu_fill import is_under_filled
-from gpumon.core.fill.texts import fill_claim, fill_reason, held_remedy, held_sentence
+from gpumon.core.fill.texts import fill_claim, fill_reason
 from gpumon.core.label_text import label_text
+from gpumon.core.log_findings import coarse_sentence
 from gpumon.core.phase import IdleCause
-from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, Report, judged
+from gpumon.core.report import GpuReport, Report, judged
 from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.units import seconds
 from gpumon.core.verdict import Severity, VerdictName
@@ -43,9 +44,9 @@ def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
 
 
 def _how_well(gpu: GpuReport) -> tuple[bool, bool, int, int]:
-    is_well = _is_well(gpu)
-    is_full = not (is_well and is_under_filled(gpu.fill))
-    return is_well, is_full, -gpu.totals.lost_ns, _rank(gpu)
+    lost_little = is_well(gpu)
+    is_full = not (lost_little and is_under_filled(gpu.fill))
+    return lost_little, is_full, -gpu.totals.lost_ns, _rank(gpu)
 
 
 def verdict_line(report: Report) -> str:
@@ -60,9 +61,10 @@ def verdict_line(report: Report) -> str:
     heard = [other for other in known if other not in lost]
     alike = [other for other in heard if other.verdict.name is gpu.verdict.name]
     silence = f"{_all_of(lost, 'cannot be read', 'cannot be read')}." if lost else ""
-    if lost and _is_well(gpu):
+    if lost and is_well(gpu):
         return f"GPU lost: {silence} {_claim(gpu, alike)}{_others(gpu, heard)}"
-    return f"{_title(gpu)}: {_claim(gpu, alike)}{_others(gpu, heard)} {silence}".rstrip()
+    title = f"{_title(gpu)}{_as_far_as_seen(gpu, report)}"
+    return f"{title}: {_claim(gpu, alike)}{_others(gpu, heard)} {silence}".rstrip()
 
 
 def why_line(report: Report) -> str:
@@ -77,6 +79,10 @@ def why_line(report: Report) -> str:
         if report.runs:
             return "none that is watched was seen at work for it."
         return "the source named none."
+    return f"{_why(gpu, report)} {coarse_sentence(report)}".rstrip()
+
+
+def _why(gpu: GpuReport, report: Report) -> str:
     totals, verdict = gpu.totals, gpu.verdict
     who = f"GPU {gpu.label} was " if len(judged(report.gpus)) > 1 else "it was "
     if verdict.name is VerdictName.NOT_IN_USE:
@@ -86,64 +92,7 @@ def why_line(report: Report) -> str:
         )
     lost = f"{who}idle for {in_seconds(totals.lost_ns)} of {in_seconds(totals.in_use_ns)} in use"
     said = lost + _reason(gpu)
-    return f"{said} {fill_reason(gpu)}".rstrip() if _is_well(gpu) else said
-
-
-def next_line(report: Report) -> str:
-    """What to do first."""
-    advice = main_advice(report)
-    gpu = main_gpu(report.gpus)
-    lost = [other.index for other in report.gpus if other.error is not None]
-    if lost and (gpu is None or _is_well(gpu)):
-        return (
-            f"find out what became of it: `gpumon doctor`, `nvidia-smi -q -i {lost[0]}`, "
-            "and Xid messages in `dmesg`."
-        )
-    if gpu is None and report.runs:
-        return (
-            "say which GPU it trains on, with GPUMON_GPUS=0 in its environment or "
-            "PhaseTagger(gpus=[0]); if that is said, it names none that is watched, or "
-            "did next to nothing there."
-        )
-    if advice is None and gpu is None:
-        return "run `gpumon doctor`: it says what can be read."
-    if advice is None:
-        return next(map(cooling_sentence, hot(report)), "nothing needs to change.")
-    if advice.lost_seconds <= 0.0:
-        return advice.text
-    return f"{advice.text} {gain_sentence(advice)}".strip()
-
-
-def hot(report: Report) -> list[GpuReport]:
-    """The GPUs whose clocks are held down by what somebody can mend."""
-    return [gpu for gpu in report.gpus if held_remedy(gpu.fill)]
-
-
-def cooling_sentence(gpu: GpuReport) -> str:
-    """What holds the clocks of such a GPU down, and where to look."""
-    remedy = held_remedy(gpu.fill)
-    return f"GPU {gpu.label}: {held_sentence(gpu.fill)} {remedy[:1].upper()}{remedy[1:]}."
-
-
-def gain_sentence(advice: Advice) -> str:
-    """The most an advice can gain, as a sentence; empty where that is next to nothing."""
-    bound = advice.speedup_upper_bound
-    if bound < 1.005:
-        return ""
-    return f"At most {bound:.{2 if bound < 10 else 0}f} times as fast."
-
-
-def main_advice(report: Report) -> Advice | None:
-    """The advice on the main cause; else the first there is."""
-    gpu = main_gpu(report.gpus)
-    if gpu is None:
-        return None
-    if gpu.verdict.name is VerdictName.HEALTHY:
-        # Nothing was lost: it stays healthy, and there may be something to gain all the same.
-        return next((one for one in report.advice if one.cause == UNDER_FILLED), None)
-    cause = gpu.verdict.main_cause
-    fitting = [advice for advice in report.advice if cause and advice.cause == cause.value]
-    return next(iter(fitting or report.advice), None)
+    return f"{said} {fill_reason(gpu)}".rstrip() if is_well(gpu) else said
 
 
 def _runs_of(report: Report) -> str:
@@ -151,7 +100,8 @@ def _runs_of(report: Report) -> str:
     return f"the run {names} was" if len(report.runs) == 1 else f"the runs {names} were"
 
 
-def _is_well(gpu: GpuReport) -> bool:
+def is_well(gpu: GpuReport) -> bool:
+    """Whether it lost nothing that is worth a word, or had nothing to do."""
     return gpu.verdict.name in (VerdictName.HEALTHY, VerdictName.NOT_IN_USE)
 
 
@@ -171,9 +121,16 @@ def _title(gpu: GpuReport) -> str:
     word = verdict_word(gpu)
     if gpu.verdict.name is VerdictName.HEALTHY and is_under_filled(gpu.fill):
         return f"{word}, but under-filled"
-    if gpu.verdict.severity is Severity.NONE or _is_well(gpu):
+    if gpu.verdict.severity is Severity.NONE or is_well(gpu):
         return word
     return f"{word} ({gpu.verdict.severity.value} loss)"
+
+
+def _as_far_as_seen(gpu: GpuReport, report: Report) -> str:
+    """What the word healthy is worth where pauses can have gone unseen."""
+    if gpu.verdict.name is not VerdictName.HEALTHY or not coarse_sentence(report):
+        return ""
+    return f", as far as one sample every {in_time(report.period_ns)} can tell"
 
 
 def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
@@ -235,11 +192,11 @@ def _all_of(gpus: Sequence[GpuReport], one: str, many: str) -> str:
 
 def _others(main: GpuReport, gpus: Sequence[GpuReport]) -> str:
     """One clause about the GPUs the sentence does not name."""
-    if _is_well(main):
+    if is_well(main):
         rest = [gpu for gpu in gpus if gpu.verdict.name is not main.verdict.name]
         return f" {_all_of(rest, 'was not in use', 'were not in use')}." if rest else ""
-    also = [gpu for gpu in gpus if gpu is not main and not _is_well(gpu)]
-    well = [gpu for gpu in gpus if _is_well(gpu) and gpu.verdict.name is VerdictName.HEALTHY]
+    also = [gpu for gpu in gpus if gpu is not main and not is_well(gpu)]
+    well = [gpu for gpu in gpus if is_well(gpu) and gpu.verdict.name is VerdictName.HEALTHY]
     clauses = ""
     if also:
         clauses += f" {_all_of(also, 'loses time too', 'lose time too')}."

@@ -25,11 +25,12 @@ from gpumon.outlets.report_after import after_that
 from gpumon.outlets.report_headline import (
     LOSS_LIMITS,
     main_gpu,
-    next_line,
     verdict_line,
     verdict_word,
     why_line,
 )
+from gpumon.outlets.report_machine import findings_block, levels_lines, machine_line
+from gpumon.outlets.report_next import next_line
 from gpumon.outlets.text_style import WIDTH, TextStyle, wrapped
 
 _BAR: Final = 21
@@ -47,13 +48,15 @@ def render_report(report: Report, style: TextStyle) -> str:
     """
     report = replace(report, runs=report.observed_runs)
     blocks = [_headline(report, style), _observed(report)]
+    blocks += filter(None, [machine_line(report)])
     shown = report.gpus
     if len(judged(report.gpus)) > _WHOLE_TABLES:
         blocks.append(_overview(report))
         main = main_gpu(report.gpus)
         shown = (main,) if main is not None else ()
     blocks += [_gpu_block(gpu, report, style) for gpu in shown]
-    blocks += [block for block in (_runs(report), after_that(report), _notes(report)) if block]
+    found = findings_block(report, told=next_line(report))
+    blocks += filter(None, (_runs(report), found, after_that(report), _notes(report)))
     return style.plain("\n\n".join(blocks)) + "\n"
 
 
@@ -127,7 +130,8 @@ def _gpu_block(gpu: GpuReport, report: Report, style: TextStyle) -> str:
     """A GPU's table; of one that only MIG is to be said of, that."""
     said = mig_sentence(gpu, report.gpus)
     if not said:
-        return _table(gpu, style)
+        table = _table(gpu, style)
+        return table if report.sampling is None else "\n".join([table, *levels_lines(gpu)])
     lines = wrapped(f"{_name(gpu)}: {said}")
     return "\n".join([*lines, *([_table(gpu, style)] if gpu.totals.observed_ns else [])])
 

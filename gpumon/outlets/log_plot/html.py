@@ -20,7 +20,8 @@ from gpumon.outlets.log_plot.layout import lanes_picture
 from gpumon.outlets.log_plot.palette import DARK, LIGHT
 from gpumon.outlets.log_plot.seconds_table import seconds_table
 from gpumon.outlets.log_plot.svg import FONTS, svg_text
-from gpumon.outlets.report_headline import next_line, verdict_line, why_line
+from gpumon.outlets.report_headline import verdict_line, why_line
+from gpumon.outlets.report_next import next_line
 
 
 def _variables(palette: Mapping[Ink, str]) -> str:

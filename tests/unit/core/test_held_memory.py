@@ -44,6 +44,13 @@ class TestMemory:
     def test_is_not_known_to_be_held_where_a_row_does_not_tell(self) -> None:
         assert held([0] * 201, [MUCH] * 100 + [None] + [MUCH] * 100) == (s(200), s(100), MUCH)
 
+    def test_is_held_on_where_a_few_rows_are_missing_which_do_not_count(self) -> None:
+        tracker = HeldMemoryTracker(DEFAULT_SETTINGS)
+
+        tracker.extend(every(1, [0] * 50) + every(1, [0] * 40, start_s=53), [MUCH] * 90)
+
+        assert tracker.finish() == (s(90), s(90), MUCH)
+
     def test_is_not_known_to_be_held_through_a_silence(self) -> None:
         tracker = HeldMemoryTracker(DEFAULT_SETTINGS)
 
