@@ -44,7 +44,10 @@ def judge(  # noqa: C901 - once a GPU and tick: calls would cost more than the w
     if name is not _NOT_IN_USE:
         if name is not _HEALTHY:
             severity = _HIGH if lost_ratio >= settings.high_share else _MODERATE
-        pattern = _pattern(name, totals, settings)
+        if is_bursty(totals, settings):
+            pattern = _BURSTY
+        else:
+            pattern = _BUSY if name is _HEALTHY or is_mostly_high(totals, settings) else _PARTIAL
         if lost_ns:
             most_ns = 0
             for cause, ns in idle_ns.items():
@@ -55,10 +58,3 @@ def judge(  # noqa: C901 - once a GPU and tick: calls would cost more than the w
     return _new(  # in the order of its fields; its own constructor takes twice as long
         Verdict, (name, severity, pattern, main_cause, lost_ratio, starved_ratio, coverage)
     )
-
-
-def _pattern(name: VerdictName, totals: GpuTotals, settings: DetectorSettings) -> Pattern:
-    """What utilisation alone shows, of a GPU that was in use."""
-    if is_bursty(totals, settings):
-        return _BURSTY
-    return _BUSY if name is _HEALTHY or is_mostly_high(totals, settings) else _PARTIAL
