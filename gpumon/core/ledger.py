@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from gpumon.core.pauses import PauseTracker
 from gpumon.core.phase import IdleCause
+from gpumon.core.rhythm import shares_since
 from gpumon.core.sample import BusySample
 from gpumon.core.settings import DetectorSettings
 from gpumon.core.sharing import SharedIdle
@@ -40,11 +41,11 @@ class GpuLedger:
 
     __slots__ = (
         "_bursts_are_plain", "_busy_ns", "_flag", "_hidden_ns", "_high_ns", "_idle_ns",
-        "_in_job", "_in_use_busy_ns", "_in_use_ns", "_inferred_ns", "_job_in_use_from_ns",
-        "_job_low_from_ns", "_last_active_end_ns", "_low_ns", "_observed_ns",
-        "_pause_totals", "_pauses", "_pauses_shown", "_pending_ns", "_reason_ns",
-        "_resolved_ns", "_run_waits", "_settings", "_unsure_busy_ns", "_unsure_low_ns",
-        "_unsure_ns", "job_named_process", "last_end_ns", "rejected", "resolution_ns",
+        "_in_job", "_in_use_busy_ns", "_in_use_ns", "_inferred_ns", "_job_from_ns",
+        "_last_active_end_ns", "_low_ns", "_observed_ns", "_pause_totals", "_pauses",
+        "_pauses_shown", "_pending_ns", "_reason_ns", "_resolved_ns", "_run_waits", "_settings",
+        "_unsure_busy_ns", "_unsure_low_ns", "_unsure_ns", "job_named_process", "last_end_ns",
+        "rejected", "resolution_ns",
     )  # fmt: skip
 
     def __init__(self, settings: DetectorSettings | None = None) -> None:
@@ -60,13 +61,11 @@ class GpuLedger:
         self._in_use_ns = self._in_use_busy_ns = self._low_ns = self._high_ns = 0
         # Inactive time since the last active sample: in use only if another follows.
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
-        self._in_job = self._run_waits = False
-        self.job_named_process = False
-        self._job_in_use_from_ns = self._job_low_from_ns = 0
+        self._in_job = self._run_waits = self.job_named_process = False
+        self._job_from_ns = (0, 0, 0)  # in use, low and busy, as it began
         self._last_active_end_ns = 0
         self.last_end_ns = -1
-        self.resolution_ns = 0
-        self.rejected = 0
+        self.resolution_ns = self.rejected = 0
 
     def observe(  # noqa: C901, PLR0915 - calls would cost more than the work
         self, samples: Sequence[BusySample]
@@ -204,6 +203,7 @@ class GpuLedger:
                 merged_intervals,
                 self._flag.episodes,
                 self._flag.raised,
+                pauses.irregular_ns,
             ),
         )
 
@@ -240,7 +240,8 @@ class GpuLedger:
             if busy_ratio <= settings.burst_above:
                 pauses.take_low(span)
             elif pauses.is_open:
-                pauses.end_pause(span, self._job_low_share())
+                now_ns = (self._in_use_ns, self._low_ns, self._in_use_busy_ns)
+                pauses.end_pause(span, *shares_since(self._job_from_ns, now_ns))
             else:
                 pauses.before = span
 
@@ -276,7 +277,7 @@ class GpuLedger:
     def _begin_job(self) -> None:
         self._settle_pending(_START_UP)  # there is some only where a run was waiting
         self._in_job = True
-        self._job_in_use_from_ns, self._job_low_from_ns = self._in_use_ns, self._low_ns
+        self._job_from_ns = (self._in_use_ns, self._low_ns, self._in_use_busy_ns)
         self._pauses.begin_job()
 
     def _end_job_if_over(self, now_ns: int) -> None:
@@ -302,10 +303,6 @@ class GpuLedger:
             self._low_ns += length_ns
         elif busy_ratio > self._settings.high_above:
             self._high_ns += length_ns
-
-    def _job_low_share(self) -> float:
-        in_use_ns = self._in_use_ns - self._job_in_use_from_ns
-        return (self._low_ns - self._job_low_from_ns) / in_use_ns if in_use_ns else 0.0
 
     def _settle_pending(self, cause: IdleCause) -> None:
         if self._pending_ns:

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from gpumon.core.gaps import GapHistogram
 from gpumon.core.intervals import Interval, IntervalList
+from gpumon.core.rhythm import Rhythm
 from gpumon.core.settings import MAX_INTERVALS, DetectorSettings
 from gpumon.core.totals import GapTotals
 
@@ -26,27 +27,30 @@ class PauseTracker:
         starved_intervals: The pauses that were starved or are suspected.
         ended: How many pauses have ended.
         suspected_ns: Their untagged idle time, once they are a pattern.
+        irregular_ns: The same of those that come without a rhythm.
         before: The newest burst sample; ``None`` before the job's first.
         is_open: Whether there were low samples since, which may be a pause.
     """
 
     __slots__ = (
-        "_held", "_held_ns", "_idle_ns", "_input_wait_ns", "_job_pauses", "_settings",
-        "_stretches", "_untagged_ns", "before", "ended", "gaps", "is_open",
-        "starved_intervals", "suspected_ns",
+        "_cycle_from_ns", "_held", "_held_ns", "_idle_ns", "_input_wait_ns", "_job_pauses",
+        "_rhythm", "_settings", "_stretches", "_untagged_ns", "before", "ended", "gaps",
+        "irregular_ns", "is_open", "starved_intervals", "suspected_ns",
     )  # fmt: skip
 
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
         self.gaps = GapHistogram()
         self.starved_intervals = IntervalList(MAX_INTERVALS)
-        self.ended = self.suspected_ns = 0
+        self.ended = self.suspected_ns = self.irregular_ns = 0
         self._held = IntervalList(MAX_INTERVALS)
+        self._rhythm = Rhythm(settings)
         self.begin_job()
 
     def begin_job(self) -> None:
         """Forget the job before: what it held back stays uncounted, its last pause was none."""
         self._job_pauses = 0
+        self._cycle_from_ns: int | None = None
         self._held_ns = 0
         self._held.take()
         self.before: IdleSpan | None = None
@@ -76,13 +80,14 @@ class PauseTracker:
         elif len(stretches) < MAX_INTERVALS:
             stretches.append(Interval(start_ns, end_ns))
 
-    def end_pause(self, after: IdleSpan, low_share: float) -> None:
+    def end_pause(self, after: IdleSpan, low_share: float, busy_share: float) -> None:
         """A burst ends the pause that is open.
 
         Args:
             after: The burst sample: its idle part is the pause's too.
             low_share: Share of the job's in-use time, up to here, below the
                 low threshold.
+            busy_share: Share of it in which the GPU was busy.
         """
         before = self.before
         if before is None:
@@ -98,8 +103,15 @@ class PauseTracker:
         self._held_ns += untagged_ns
         self.gaps.add(idle_ns)
         self.ended += 1
+        if self._cycle_from_ns is not None:
+            self._rhythm.add(after[0] - self._cycle_from_ns)
+        self._cycle_from_ns = after[0]
         is_pattern = self._is_pattern(low_share)
-        if is_pattern:
+        if is_pattern and self._rhythm.is_lacking(busy_share):
+            is_pattern = False
+            self.irregular_ns += self._held_ns
+            self._held_ns = 0
+        elif is_pattern:
             self._suspect()
         if input_wait_ns * 2 > idle_ns or (is_pattern and untagged_ns * 2 > idle_ns):
             self.starved_intervals.extend(stretches)

@@ -20,6 +20,7 @@ _COUNTERS = (
     "in_use_ns",
     "in_use_busy_ns",
     "suspected_ns",
+    "irregular_ns",
     "resolved_ns",
     "inferred_ns",
     "hidden_input_wait_ns",

@@ -80,6 +80,30 @@ class DetectorSettings:
         "Share of in-use samples below low_below that a bursty pattern must exceed.",
         origin=_ON_WORLDS,
     )
+    min_cycles: int = threshold(
+        8,
+        Unit.COUNT,
+        "Bursts with their pauses that tell whether there is a rhythm.",
+        origin=_ON_WORLDS,
+    )
+    rhythm_cycles: int = threshold(
+        32,
+        Unit.COUNT,
+        "About so many of them are remembered.",
+        origin="ours: enough for a standard deviation within an eighth, and minutes of a loader",
+    )
+    irregular_from: float = threshold(
+        0.70,
+        Unit.TIMES,
+        "Standard deviation of their lengths, over the mean, above which there is none.",
+        origin=_ON_WORLDS + "; requests that come at random have 1",
+    )
+    irregular_busy_below: float = threshold(
+        0.50,
+        Unit.SHARE,
+        "Only a job that is busy for less of its time in use is held to have no rhythm.",
+        origin=_ON_WORLDS,
+    )
     lost_share: float = threshold(
         0.05,
         Unit.SHARE,

@@ -67,6 +67,8 @@ class GpuTotals(NamedTuple):
         merged_intervals: How many neighbours were merged to keep that list short.
         episodes: How often the GPU began to be starved.
         starved_now: Starved + suspected time is at least 5 % of the last 60 s in use.
+        irregular_ns: Of the unknown idle time, what fell into pauses that come without a
+            rhythm: no training's, so that they are not suspected.
     """
 
     observed_ns: int = 0
@@ -87,6 +89,7 @@ class GpuTotals(NamedTuple):
     merged_intervals: int = 0
     episodes: int = 0
     starved_now: bool = False
+    irregular_ns: int = 0
 
     @property
     def starved_ns(self) -> int:

@@ -48,7 +48,9 @@ def is_stalled(totals: GpuTotals, settings: DetectorSettings) -> bool:
 
 def is_starvation_suspected(totals: GpuTotals, settings: DetectorSettings) -> bool:
     """Whether pauses that nothing explains come often enough to be a pattern."""
-    return totals.suspected_ns > 0 and is_bursty(totals, settings)
+    is_worth_it = totals.suspected_ns >= settings.lost_share * totals.in_use_ns
+    has_rhythm = totals.suspected_ns >= totals.irregular_ns
+    return is_worth_it and has_rhythm and is_bursty(totals, settings)
 
 
 def is_partial(totals: GpuTotals, settings: DetectorSettings) -> bool:
@@ -132,8 +134,15 @@ VERDICT_RULES: Final = (
         says="bursts and pauses alternate, as they do where batches come too late",
         evidence="Pauses in utilisation that no tag explains, and the share of samples that are "
         "nearly idle.",
-        thresholds=("min_pauses", "min_low_share"),
-        measured_with=("burst_above", "low_below"),
+        thresholds=("min_pauses", "min_low_share", "lost_share"),
+        measured_with=(
+            "burst_above",
+            "low_below",
+            "min_cycles",
+            "rhythm_cycles",
+            "irregular_from",
+            "irregular_busy_below",
+        ),
         holds=is_starvation_suspected,
     ),
     Rule(

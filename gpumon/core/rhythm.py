@@ -1,0 +1,67 @@
+"""Whether work comes and goes in a rhythm, as a training's does."""
+
+from __future__ import annotations
+
+import math
+
+from gpumon.core.settings import DetectorSettings
+
+InUse = tuple[int, int, int]
+"""Time in use, and how much of it was low and busy; nanoseconds."""
+
+
+def shares_since(then_ns: InUse, now_ns: InUse) -> tuple[float, float]:
+    """Of the time in use between: which share was low, and which busy. 0 of none.
+
+    >>> shares_since((100, 10, 80), (200, 35, 130))
+    (0.25, 0.5)
+    """
+    in_use_ns, low_ns, busy_ns = (now - then for then, now in zip(then_ns, now_ns, strict=True))
+    return (low_ns / in_use_ns, busy_ns / in_use_ns) if in_use_ns else (0.0, 0.0)
+
+
+class Rhythm:
+    """How regular the last cycles of a GPU were: each a burst and the pause after it.
+
+    A training repeats itself: what it waits for comes at the pace of its
+    loader. Cells that a person runs, and requests that come when they like,
+    do not: their cycles spread as much as they last, or more. Where a loader
+    is erratic (a read of a minute now and then) cycles spread, too, but the
+    device is busy between: it must be mostly idle before it counts.
+
+    Older cycles weigh less and less, whatever job they were of: a person who
+    thinks for minutes seems to begin a new job with each cell.
+    """
+
+    __slots__ = ("_count", "_mean_ns", "_settings", "_variance")
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self._settings = settings
+        self._count = 0
+        self._mean_ns = self._variance = 0.0
+
+    def add(self, cycle_ns: int) -> None:
+        """A cycle has ended."""
+        self._count += 1
+        weight = 1 / min(self._count, self._settings.rhythm_cycles)
+        off_ns = cycle_ns - self._mean_ns
+        self._mean_ns += weight * off_ns
+        self._variance = (1 - weight) * (self._variance + weight * off_ns * off_ns)
+
+    @property
+    def variation(self) -> float:
+        """Standard deviation of the cycles over their mean; 0 before the second."""
+        return math.sqrt(self._variance) / self._mean_ns if self._mean_ns else 0.0
+
+    def is_lacking(self, busy_share: float) -> bool:
+        """Whether enough cycles show that there is none.
+
+        Args:
+            busy_share: Of the job's time in use, 0 to 1.
+        """
+        settings = self._settings
+        return (
+            self._count >= settings.min_cycles
+            and busy_share < settings.irregular_busy_below
+            and self.variation > settings.irregular_from
+        )
