@@ -37,12 +37,12 @@ def findings_block(report: Report, told: str) -> str:
     Returns:
         Lines of at most 80 columns; empty where there is nothing.
     """
-    lines = [
-        line
+    said = [
+        finding.remedy if finding.rule == TOLD_IN_WHY else f"{finding.text} {finding.remedy}"
         for finding in log_findings(report)
-        if finding.rule != TOLD_IN_WHY and finding.text not in told
-        for line in wrapped(f"{finding.text} {finding.remedy}", first="  - ")
+        if finding.remedy not in told
     ]
+    lines = [line for text in said for line in wrapped(text, first="  - ")]
     return "\n".join(["Besides:", *lines]) if lines else ""
 
 

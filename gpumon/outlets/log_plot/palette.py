@@ -30,7 +30,7 @@ DARK: Final[Mapping[Ink, str]] = MappingProxyType(
         Ink.TEXT: "#e8edf3",
         Ink.QUIET: "#9aa7b6",
         Ink.RULE: "#445264",
-        Ink.BUSY: "#4f93c4",
+        Ink.BUSY: "#3f80b2",
         Ink.IN_USE: "#10161d",
         Ink.NOT_IN_USE: "#2a3542",
         Ink.UNOBSERVED: "#66748a",

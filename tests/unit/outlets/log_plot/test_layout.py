@@ -31,10 +31,10 @@ def boxes(drawing: Drawing, ink: Ink) -> list[Box]:
     ]
 
 
-def many(count: int) -> Logged:
+def many(count: int, name: str = "NVIDIA A40") -> Logged:
     """GPUs that lose more and more, in rounds of 23."""
     gpus = [every(1.0, ([1.0] + [0.0] * (index % 23 + 1)) * 4) for index in range(count)]
-    return logged(*gpus)
+    return logged(*gpus, names=[name] * count)
 
 
 class TestAPicture:
@@ -148,6 +148,10 @@ class TestManyGpus:
 
 
 class TestNothingTouches:
+    @pytest.mark.parametrize("count", [1, 4, 8, 16])
+    def test_however_long_the_names_of_so_many(self, count: int) -> None:
+        assert faults_of(picture(*many(count, HOSTILE))) == []
+
     @pytest.mark.parametrize("count", [1, 2, 4, 5, 8, 9, 16, 17, 1_000])
     def test_however_many_gpus(self, count: int) -> None:
         assert faults_of(picture(*many(count))) == []

@@ -1,0 +1,135 @@
+"""Specification of `gpumon analyze --plot` and `--html`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from gpumon.cli.main import main
+from tests.builders_logs import smi_log
+from tests.builders_time import rhythm
+
+BURSTY = smi_log([round(100 * ratio) for ratio in rhythm(3, 2, 30)])
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "gpu.csv"
+    path.write_text(BURSTY)
+    return path
+
+
+class TestAPlot:
+    def test_is_a_png_or_an_svg_by_its_ending(self, log: Path, tmp_path: Path) -> None:
+        assert main(["analyze", str(log), "--plot", str(tmp_path / "a.PNG")]) == 0
+        assert main(["analyze", str(log), "--plot", str(tmp_path / "a.svg")]) == 0
+
+        assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
+        assert ElementTree.parse(tmp_path / "a.svg").getroot().tag.endswith("svg")
+
+    def test_comes_beside_the_report(
+        self, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        main(["analyze", str(log)])
+        alone = capsys.readouterr()
+
+        main(["analyze", str(log), "--plot", str(tmp_path / "a.svg")])
+
+        assert capsys.readouterr() == alone
+
+    def test_and_a_page_leave_json_pure(
+        self, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        words = ["--plot", str(tmp_path / "a.png"), "--html", str(tmp_path / "a.html")]
+
+        assert main(["analyze", "--json", str(log), *words]) == 0
+
+        assert json.loads(capsys.readouterr().out)["schema"] == "gpumon.report/1"
+        assert names_in(tmp_path) == ["a.html", "a.png", "gpu.csv"]
+
+    def test_that_cannot_be_written_is_one_sentence_after_the_report(
+        self, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = tmp_path / "nowhere" / "a.svg"
+
+        assert main(["analyze", str(log), "--plot", str(path)]) == 1
+
+        printed = capsys.readouterr()
+        assert printed.out.startswith("Verdict: ")
+        assert printed.err == f"gpumon: {path}: cannot be written: No such file or directory\n"
+
+    def test_of_a_log_that_cannot_be_read_is_not_made(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "empty.csv").touch()
+
+        code = main(["analyze", str(tmp_path / "empty.csv"), "--html", str(tmp_path / "a.html")])
+
+        assert code == 1
+        assert not (tmp_path / "a.html").exists()
+
+
+class TestMisuse:
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            (["gpu.csv", "--plot", "a.jpg"], "a.jpg: a plot is a .png or a .svg"),
+            (["gpu.csv", "--plot", "picture"], "picture: a plot is a .png or a .svg"),
+            (["gpu.csv", "gpu.csv", "--plot", "a.svg"], "draw one log: name one FILE"),
+            (["gpu.csv", "gpu.csv", "--html", "a.html"], "draw one log: name one FILE"),
+            (["gpu.csv", "--html", "-"], "not the standard output"),
+            (["gpu.csv", "--html", "./gpu.csv"], "is the log itself"),
+            (["gpu.csv", "--html", "a.svg", "--plot", "a.svg"], "need a file each"),
+        ],
+    )
+    def test_is_one_sentence_before_anything_is_read(
+        self,
+        words: list[str],
+        sentence: str,
+        log: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.chdir(log.parent)
+
+        assert main(["analyze", *words]) == 2
+
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert sentence in printed.err
+        assert log.read_text() == BURSTY
+        assert names_in(log.parent) == ["gpu.csv"]
+
+
+class TestWithoutPillow:
+    def test_a_png_is_refused_at_once_and_the_others_are_made(
+        self, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:  # fmt: skip
+        monkeypatch.setitem(sys.modules, "PIL", None)
+        others = ["--plot", str(tmp_path / "a.svg"), "--html", str(tmp_path / "a.html")]
+
+        assert main(["analyze", str(log), "--plot", str(tmp_path / "a.png")]) == 2
+        refused = capsys.readouterr()
+        assert main(["analyze", str(log), *others]) == 0
+
+        assert refused.out == ""
+        assert "pip install 'pillow>=10.1'" in refused.err
+        assert names_in(tmp_path) == ["a.html", "a.svg", "gpu.csv"]
+
+    def test_a_report_never_asks_for_it(self, log: Path) -> None:
+        script = (
+            "import sys; from gpumon.cli.main import main; "
+            f"main(['analyze', {str(log)!r}]); sys.exit('PIL' in sys.modules)"
+        )
+
+        subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=60)

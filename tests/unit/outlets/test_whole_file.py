@@ -1,0 +1,74 @@
+"""Specification of files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from gpumon.errors import UnwritableFileError
+from gpumon.outlets.whole_file import write_whole
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+class TestAFile:
+    def test_holds_what_was_written_and_nothing_lies_beside_it(self, tmp_path: Path) -> None:
+        write_whole(str(tmp_path / "a.svg"), b"new")
+
+        assert (tmp_path / "a.svg").read_bytes() == b"new"
+        assert names_in(tmp_path) == ["a.svg"]
+
+    def test_takes_the_place_of_an_older_one_and_keeps_its_mode(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.svg"
+        path.write_bytes(b"old")
+        path.chmod(0o640)
+
+        write_whole(str(path), b"new")
+
+        assert path.read_bytes() == b"new"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+    def test_is_written_where_a_link_points(self, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(tmp_path / "real")
+
+        write_whole(str(tmp_path / "link"), b"new")
+
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "real").read_bytes() == b"new"
+
+    def test_that_is_a_device_stays_one(self) -> None:
+        write_whole("/dev/null", b"new")
+
+        assert Path("/dev/null").is_char_device()
+
+
+class TestAFileThatCannotBeWritten:
+    @pytest.mark.parametrize("name", ["missing/a.svg", "", "a" * 300, "a\0b", "loop"])
+    def test_is_one_sentence(self, name: str, tmp_path: Path) -> None:
+        (tmp_path / "loop").symlink_to(tmp_path / "loop")
+
+        with pytest.raises(UnwritableFileError, match="cannot be written: ") as raised:
+            write_whole(f"{tmp_path}/{name}", b"new")
+
+        assert "\n" not in str(raised.value)
+        assert names_in(tmp_path) == ["loop"]
+
+    def test_leaves_the_older_one_as_it_was(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "a.svg"
+        path.write_bytes(b"old")
+
+        def full(_: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(UnwritableFileError, match="No space left on device"):
+            write_whole(str(path), b"new")
+
+        assert path.read_bytes() == b"old"
+        assert names_in(tmp_path) == ["a.svg"]
