@@ -12,12 +12,15 @@ from typing import Final
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.column_names import Column
 from gpumon.sources.logs.columns import ColumnLayout, chosen_columns
+from gpumon.sources.logs.shaped_stamps import WrittenStamps, shaped_parser_for
 from gpumon.sources.logs.stamps import parser_for
 
-_PERCENT: Final = re.compile(r"[-+]?\d+(\.\d+)?\s*%|\[[^\]]*\]|N/A")
-_PERCENT_SEEN: Final = re.compile(r"\d+(\.\d+)?\s*%")
-_NUMBER_SEEN: Final = re.compile(r"\d+(\.\d+)?(\s*%)?")
-_BARE_NUMBER: Final = re.compile(r"\d+(\.\d+)?")
+_PERCENT: Final = re.compile(r"[-+]?\d+([.,]\d+)?\s*%|\[[^\]]*\]|N/A")
+_PERCENT_SEEN: Final = re.compile(r"\d+([.,]\d+)?\s*%")
+_NUMBER_SEEN: Final = re.compile(r"\d+([.,]\d+)?(\s*%)?")
+_BARE_NUMBER: Final = re.compile(r"\d+([.,]\d+)?")
+_DATE_ALONE: Final = re.compile(r"\d{1,4}([-/.])\d\d?\1\d{2,4}|[A-Za-z]{3,9},? \d\d?(,? \d{4})?")
+_TIME_ALONE: Final = re.compile(r"\d\d?:\d\d(:\d\d([.,]\d+)?)?( ?[AaPp][Mm])?")
 _UUID: Final = re.compile(r"(GPU|MIG)-[0-9a-fA-F-]{4,}")
 _BUS_ID: Final = re.compile(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d")
 _GPU_NUMBER: Final = re.compile(r"\d{1,4}", re.ASCII)
@@ -92,7 +95,19 @@ def _by_shape(body: Sequence[Sequence[str]], width: int) -> dict[Column, int]:
             if position not in positions.values() and _most(body, position, fits):
                 positions[column] = position
                 break
+    if Column.STAMP not in positions:
+        positions |= _date_and_time(body, width)
     return positions
+
+
+def _date_and_time(body: Sequence[Sequence[str]], width: int) -> dict[Column, int]:
+    """A date and a time of day in neighbouring columns; empty where there are none."""
+    for position in range(1, width):
+        if _most(body, position, _TIME_ALONE.fullmatch):
+            if _most(body, position - 1, _DATE_ALONE.fullmatch):
+                return {Column.DATE: position - 1, Column.STAMP: position}
+            return {Column.STAMP: position}
+    return {Column.STAMP: 0} if width > 1 and _most(body, 0, _TIME_ALONE.fullmatch) else {}
 
 
 def _columns_that_count_gpus(body: Sequence[Sequence[str]], stamp_at: int | None) -> list[int]:
@@ -172,7 +187,11 @@ def _is_gpu_then_memory(body: Sequence[Sequence[str]], first: int, second: int) 
 
 def _percent(cell: str) -> float:
     found = _PERCENT_SEEN.fullmatch(cell)
-    return float(cell.rstrip(" %")) if found else 0.0
+    return _number(cell) if found else 0.0
+
+
+def _number(cell: str) -> float:
+    return float(cell.rstrip(" %").replace(",", "."))
 
 
 def _is_percent_column(body: Sequence[Sequence[str]], column: int) -> bool:
@@ -182,14 +201,14 @@ def _is_percent_column(body: Sequence[Sequence[str]], column: int) -> bool:
 
 def _rows_over_100(body: Sequence[Sequence[str]], column: int) -> int:
     cells = (row[column] for row in body)
-    return sum(float(cell.rstrip(" %")) > 100 for cell in cells if _NUMBER_SEEN.fullmatch(cell))
+    return sum(_number(cell) > 100 for cell in cells if _NUMBER_SEEN.fullmatch(cell))
 
 
 def _is_wall_stamp(cell: str) -> bool:
     if len(cell) > 40:
         return False
-    parser = parser_for(cell)
-    return parser is not None and parser.clock.is_wall
+    parser = parser_for(cell) or shaped_parser_for(cell, (), is_elapsed=False)
+    return isinstance(parser, WrittenStamps) or (parser is not None and parser.clock.is_wall)
 
 
 def _most(body: Sequence[Sequence[str]], column: int, fits: Callable[[str], object]) -> bool:

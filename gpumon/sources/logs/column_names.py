@@ -76,6 +76,7 @@ _UNIT_ENDINGS: Final = MappingProxyType(
      "_minutes": 60 * NS_PER_S, "_h": 3_600 * NS_PER_S, "_hours": 3_600 * NS_PER_S,
      "_percent": 0, "_pct": 0}
 )  # fmt: skip
+_UNITS_ALONE: Final = frozenset({"milliseconds", "minutes", "hours"})
 _RATIO_NAMES: Final = frozenset({"busy_ratio", "utilization_ratio", "gpu_utilization_ratio"})
 
 
@@ -105,6 +106,8 @@ def plain_name(text: str) -> tuple[str, int]:
             name = name.removeprefix(prefix)
     if name in _COLUMN_OF_ALIAS:
         return name, _unit_in_brackets(text)
+    if name in _UNITS_ALONE:
+        return "time", _UNIT_ENDINGS[f"_{name}"]
     for ending, unit_ns in _UNIT_ENDINGS.items():
         if name.endswith(ending):
             return name[: -len(ending)], unit_ns

@@ -31,9 +31,9 @@ def stamp_parser_of(
         return None
     texts = [stamp_text(row, layout) for row in body]
     for at, text in enumerate(texts):
-        parser = parser_for(text, layout.stamp_unit_ns) or shaped_parser_for(
-            text, texts[at + 1 :], is_elapsed=layout.is_elapsed
-        )
+        shaped = shaped_parser_for(text, texts[at + 1 :], is_elapsed=layout.is_elapsed)
+        usual = None if shaped and text.isdigit() else parser_for(text, layout.stamp_unit_ns)
+        parser = usual or shaped
         if parser is not None:
             return parser
     raise UnreadableLogError(

@@ -18,6 +18,7 @@ from gpumon.sources.logs.csv_head import head_of_csv, is_driver_trouble
 from gpumon.sources.logs.csv_stamps import stamp_parser_of, stamp_text
 from gpumon.sources.logs.csv_text import BLANKS, CellSplitter, head_of, is_open, separator_of
 from gpumon.sources.logs.gpu_rows import GpuRows, OrderedRows, rows_of
+from gpumon.sources.logs.gpu_table import MAX_GPUS
 from gpumon.sources.logs.log_format import LogFormat, line_like
 from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
 from gpumon.sources.logs.log_text import MAX_PIECE
@@ -183,6 +184,7 @@ class NvidiaSmiCsvLog:
         gpu = self._rows.position_of(cells, stamp_ns)
         self._layout_changed = self._rows.is_alone is not was_alone
         if gpu is None:
+            self._refuse_crowd()
             self._refuse(Refusal.NOBODY, ratio)
             return
         if stamp_ns is None:
@@ -203,6 +205,14 @@ class NvidiaSmiCsvLog:
     def _refuse(self, reason: Refusal, ratio: float | Refusal) -> None:
         if not isinstance(ratio, Refusal):  # else the line is counted already
             self._skipped.add(reason, self._number)
+
+    def _refuse_crowd(self) -> None:
+        if len(self._rows.gpus) >= MAX_GPUS:
+            column = self._layout.identifying_position() or 0
+            raise UnreadableLogError(
+                f"{self._name}: more than {MAX_GPUS:,} different GPUs in column {column + 1} by "
+                f"line {self._number}; say --column index=N if it is another"
+            )
 
     def _odd_row(self, cells: Sequence[str], line: str) -> None:
         if not line.strip():
