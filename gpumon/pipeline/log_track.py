@@ -40,8 +40,8 @@ class GpuTrack:
 
     A row speaks for the time since the row before it. After a silence of more
     than 2.5 periods it speaks for one period: the rest is a hole. But where
-    several such silences in turn are equally long, the period has changed, and
-    nothing is a hole.
+    several such silences in turn are about equally long, the period has
+    changed, and nothing is a hole.
 
     Args:
         settings: Thresholds of the detector.

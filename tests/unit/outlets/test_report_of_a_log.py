@@ -134,12 +134,15 @@ class TestSamplingThatIsTooCoarse:
             "One sample every 60 s: pauses below 2 min cannot be seen, and each sample speaks for "
             "at most the second before it."
         )
-        assert next_line(one) == "Log once a second (`-l 1`) to see them."
+        assert next_line(one) == "Log once a second (`-l 1`) to see shorter pauses."
 
     def test_is_told_with_a_loss_too_and_once(self) -> None:
         one = of_log(report(gpu(30, {UNKNOWN: 30}, suspected_s=30, pauses=20)), period_s=5)
 
-        assert words(one).count("pauses below 10 s cannot be seen") == 1
+        said = words(one)
+
+        assert said.count("pauses below 10 s cannot be seen") == 1
+        assert "Besides: - Log once a second (`-l 1`) to see shorter pauses." in said
 
     @pytest.mark.parametrize("period_s", [0.1, 1, 4.9])
     def test_is_not_told_of_samples_that_are_close(self, period_s: float) -> None:

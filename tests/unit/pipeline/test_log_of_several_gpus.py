@@ -1,0 +1,145 @@
+"""Specification of a log of several GPUs: what each did beside the others, in any order of rows."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.state_changes import ChangeRoom
+from gpumon.pipeline import log_analysis
+from gpumon.sources.logs.log_sample import LoggedGpu, LogSample
+from tests.builders_log_rows import analysis_of, facts_of, report_of, rows_of
+from tests.builders_time import s
+
+RHYTHM = [1.0, 1.0, 1.0, 0.0, 0.0] * 60
+TWO = (LoggedGpu(index=0), LoggedGpu(index=1))
+GIB = 1 << 30
+
+
+def in_ticks(*gpus: list[LogSample]) -> list[LogSample]:
+    """Rows as a logger writes them: all GPUs in each tick."""
+    return list(chain.from_iterable(zip(*gpus, strict=True)))
+
+
+class TestWhatGpusDoTogether:
+    def test_is_the_same_where_they_come_one_after_the_other(self) -> None:
+        first, second = rows_of(0, RHYTHM), rows_of(1, [1.0] * 300, offset_s=0.004)
+
+        ticked, apart = report_of(in_ticks(first, second), TWO), report_of([*second, *first], TWO)
+
+        assert ticked.together == apart.together
+        assert [gpu.idle_beside_peer_ns for gpu in apart.gpus] == [
+            pytest.approx(s(120), rel=0.01),
+            0,
+        ]
+
+    def test_is_told_where_all_pause(self) -> None:
+        rows = in_ticks(rows_of(0, [*RHYTHM, 1.0]), rows_of(1, [*RHYTHM, 1.0], offset_s=0.004))
+
+        joined = report_of(rows, TWO).together
+
+        assert joined is not None
+        assert joined.all_paused_ns == pytest.approx(s(120), rel=0.01)
+
+    def test_is_not_asked_of_one_gpu(self) -> None:
+        report = report_of(rows_of(0, RHYTHM))
+
+        assert report.together is None
+        assert report.gpus[0].idle_beside_peer_ns is None
+
+    def test_is_not_told_where_they_changed_too_often_and_that_is_said(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(log_analysis, "ChangeRoom", lambda: ChangeRoom(limit=100))
+
+        report = report_of(in_ticks(rows_of(0, RHYTHM), rows_of(1, RHYTHM)), TWO)
+
+        assert report.together is None
+        assert report.gpus[0].idle_beside_peer_ns is None
+        assert any("at the same time is not told" in note for note in report.notes)
+
+
+class TestTheOrderOfGpus:
+    GPUS = (LoggedGpu(index=1), LoggedGpu(index=0))
+
+    def test_is_that_of_their_index_in_all_that_is_told(self) -> None:
+        rows = in_ticks(rows_of(0, [1.0] * 300), rows_of(1, RHYTHM))
+
+        analysis = analysis_of(rows)
+        report = analysis.report("gpu.csv", facts_of(self.GPUS))
+
+        assert [gpu.index for gpu in report.gpus] == [0, 1]
+        assert [gpu.idle_beside_peer_ns for gpu in report.gpus] == [s(120), 0]
+        assert [sum(lane.busy_ns) for lane in analysis.lanes()] == [
+            gpu.totals.busy_ns for gpu in report.gpus
+        ]
+
+    def test_leaves_out_one_without_a_row(self) -> None:
+        analysis = analysis_of(rows_of(1, RHYTHM))
+        report = analysis.report("gpu.csv", facts_of(self.GPUS))
+
+        assert [gpu.index for gpu in report.gpus] == [0]
+        assert len(analysis.lanes()) == 1
+
+
+class TestMigInstances:
+    GPUS = (
+        LoggedGpu(index=0, uuid="GPU-0", mig_enabled=True),
+        LoggedGpu(index=0, mig_index=1),
+        LoggedGpu(index=0, mig_index=0),
+    )
+
+    def test_are_numbered_after_their_gpu_which_has_no_part_in_the_verdict(self) -> None:
+        rows = in_ticks(rows_of(0, [None] * 60), rows_of(1, [1.0] * 60), rows_of(2, [None] * 60))
+
+        report = report_of(rows, self.GPUS)
+
+        assert [gpu.label for gpu in report.gpus] == ["0", "0:0", "0:1"]
+        assert [gpu.parent_uuid for gpu in report.gpus] == [None, "GPU-0", "GPU-0"]
+        assert [gpu.is_cut for gpu in report.gpus] == [True, False, False]
+        assert [gpu.is_mute for gpu in report.gpus] == [False, True, False]
+
+
+class TestMemory:
+    def test_that_was_held_is_told_of_each_gpu(self) -> None:
+        ratios = [1.0] * 100 + [0.0] * 400
+        rows = in_ticks(
+            rows_of(0, ratios, used_bytes=30 * GIB),
+            rows_of(1, ratios, used_bytes=0),
+            rows_of(2, ratios),
+        )
+
+        report = report_of(rows, (*TWO, LoggedGpu(index=2)))
+
+        assert [gpu.held_memory for gpu in report.gpus] == [
+            (s(400), s(400), 30 * GIB), (0, 0, 0), None,
+        ]  # fmt: skip
+
+    def test_may_be_told_from_a_later_row_on(self) -> None:
+        rows = [
+            *rows_of(0, [0.0] * 3_000),
+            *rows_of(0, [0.0] * 500, offset_s=3_000, used_bytes=GIB << 3),
+        ]
+
+        assert report_of(rows).gpus[0].held_memory == (s(500), s(500), 8 * GIB)
+
+
+machines = st.lists(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=80, max_size=80),
+                    min_size=2, max_size=4)  # fmt: skip
+
+
+class TestLaws:
+    @given(machines)
+    def test_nothing_depends_on_how_rows_of_gpus_are_mixed(
+        self, machine: list[list[float]]
+    ) -> None:
+        gpus = [LoggedGpu(index=at) for at in range(len(machine))]
+        rows = [rows_of(at, ratios) for at, ratios in enumerate(machine)]
+
+        ticked, apart = report_of(in_ticks(*rows), gpus), report_of(chain(*rows), gpus)
+
+        assert ticked.gpus == apart.gpus
+        assert ticked.together == apart.together
