@@ -37,13 +37,18 @@ def findings_block(report: Report, told: str) -> str:
     Returns:
         Lines of at most 80 columns; empty where there is nothing.
     """
-    said = [
+    said = findings_beside(report, told)
+    lines = [line for text in said for line in wrapped(text, first="  - ")]
+    return "\n".join(["Besides:", *lines]) if lines else ""
+
+
+def findings_beside(report: Report, told: str) -> list[str]:
+    """The paragraphs of that block."""
+    return [
         finding.remedy if finding.rule == TOLD_IN_WHY else f"{finding.text} {finding.remedy}"
         for finding in log_findings(report)
         if finding.remedy not in told
     ]
-    lines = [line for text in said for line in wrapped(text, first="  - ")]
-    return "\n".join(["Besides:", *lines]) if lines else ""
 
 
 def first_finding(report: Report) -> LogFinding | None:

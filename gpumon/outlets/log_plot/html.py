@@ -21,6 +21,7 @@ from gpumon.outlets.log_plot.palette import DARK, LIGHT
 from gpumon.outlets.log_plot.seconds_table import seconds_table
 from gpumon.outlets.log_plot.svg import FONTS, svg_text
 from gpumon.outlets.report_headline import verdict_line, why_line
+from gpumon.outlets.report_machine import findings_beside, machine_line
 from gpumon.outlets.report_next import next_line
 
 
@@ -46,7 +47,7 @@ th, td {{ padding: .3rem .7rem; text-align: right; vertical-align: bottom;
 td {{ white-space: nowrap; }}
 th:nth-child(-n+2), td:nth-child(-n+2) {{ text-align: left; }}
 thead th {{ color: var(--quiet); font-weight: 600; }}
-tbody th {{ font-weight: 600; }}
+tbody th {{ font-weight: 600; min-width: 11rem; }}
 ul {{ margin: .2rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; }}
 footer {{ margin-top: 2rem; font-size: .85rem; }}
 {" ".join(f".ink-{ink.value} {{ fill: var(--{ink.value}); }}" for ink in LIGHT)}
@@ -84,6 +85,7 @@ def html_text(report: Report, lanes: Sequence[Lane]) -> str:
             "<body>",
             *_headline(report),
             f'<div class="wide">{svg_text(lanes_picture(report, lanes))}</div>',
+            *_besides(report),
             *_table(report),
             *_notes(report),
             f"<footer>Made by gpumon {_quoted(__version__)} (gpumon analyze --html).</footer>",
@@ -109,6 +111,16 @@ def _observed(report: Report) -> str:
         f"one sample every {seconds(report.period_ns):.3g} s"
     )
     return said + (f", from {label_text(report.started_at)}." if report.started_at else ".")
+
+
+def _besides(report: Report) -> list[str]:
+    """What the log shows beside the verdict, each with what to do."""
+    together = " ".join(machine_line(report).split())
+    lines = [f"<p>{_quoted(together)}</p>"] if together else []
+    findings = [
+        f"<li>{_quoted(text)}</li>" for text in findings_beside(report, told=next_line(report))
+    ]
+    return [*lines, *(["<h2>Besides</h2>", "<ul>", *findings, "</ul>"] if findings else [])]
 
 
 def _table(report: Report) -> list[str]:

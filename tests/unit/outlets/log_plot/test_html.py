@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 
 from gpumon.outlets.log_plot.html import html_text
 from gpumon.outlets.report_headline import verdict_line, why_line
+from gpumon.outlets.report_machine import findings_beside, machine_line
 from gpumon.outlets.report_next import next_line
 from tests.builders_log_plot import logged
 from tests.builders_time import every, rhythm
@@ -55,6 +56,19 @@ class TestThePage:
         assert re.search(r"busy</th><th>idle, cause unknown</th><th>idle, not in use", TEXT)
         assert "<td>170.0 s</td><td>90.0 s (53 %)</td><td>58.0 s (34 %)</td>" in TEXT
         assert "<td>22.0 s (13 %)</td>" in TEXT
+
+    def test_says_what_the_log_shows_beside_the_verdict(self) -> None:
+        together = " ".join(machine_line(SHOWN.report).split())
+
+        assert together
+        assert together in PAGE.text
+
+    def test_says_what_the_log_cannot_show(self) -> None:
+        coarse = logged(every(60.0, [0.5] * 100))
+        findings = findings_beside(coarse.report, next_line(coarse.report))
+        said = Page(html_text(*coarse)).text
+
+        assert all(text in said for text in findings)
 
     def test_has_a_lane_for_each_gpu_and_the_notes(self) -> None:
         assert PAGE.tags.count("svg") == 1
