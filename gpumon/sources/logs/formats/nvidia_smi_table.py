@@ -58,7 +58,7 @@ class NvidiaSmiTableLog:
         self._date: PrintedDate | None = None
         self._section = Section.OUTSIDE
         self._table_ns: int | None = None
-        self._is_bare_table = False
+        self._bare_title_at = 0
         self._waiting: NameRow | None = None
         self._last_gpu: int | None = None
         self._cut_gpus: set[int] = set()
@@ -141,7 +141,7 @@ class NvidiaSmiTableLog:
             return self._sample(gpu, answer, number)
         self._waiting = name_row(cells)
         if self._waiting is not None:
-            self._is_bare_table = False
+            self._bare_title_at, self._last_gpu = 0, None
         elif says_mig_is_on(cells):
             self._mark_cut()
         elif not is_heading(cells):
@@ -182,10 +182,10 @@ class NvidiaSmiTableLog:
         return LogSample(position, self._table_ns, None, row.used_bytes)
 
     def _begin_table(self, number: int) -> None:
-        was_bare = self._is_bare_table
+        was_bare = self._bare_title_at
         self._end_table(number)
         self._section = Section.GPUS
-        self._is_bare_table = True
+        self._bare_title_at = number
         self._last_gpu = None
         if self._dating is None:
             if not was_bare or self._table_ns is None:
@@ -197,9 +197,9 @@ class NvidiaSmiTableLog:
 
     def _end_table(self, number: int) -> None:
         self._drop_waiting(number)
-        if self._is_bare_table:
-            self._is_bare_table = False
-            self._skipped.add(Refusal.CUT_TABLE, number)
+        if self._bare_title_at:  # no GPU came after it
+            self._skipped.add(Refusal.CUT_TABLE, self._bare_title_at)
+            self._bare_title_at = 0
         self._section = Section.OUTSIDE
 
     def _drop_waiting(self, number: int) -> None:

@@ -129,6 +129,14 @@ class TestATable:
         assert [one.totals.observed_ns for one in report.gpus] == [0, 0]
         assert any("GPU 0 is cut into MIG instances" in note for note in report.notes)
 
+    def test_takes_no_gpu_for_cut_because_of_a_row_after_one_that_cannot_be_read(self) -> None:
+        on = "|                               |                      |              Enabled |"
+
+        _, facts = read_log(rows(DATE, *HEADS, *gpu(0, "29%"), name_row(1), "| ?", on, RULE))
+
+        assert not facts.gpus[0].mig_enabled
+        assert facts.skipped_lines == 1
+
     def test_has_the_memory_of_instances_and_no_utilisation(self) -> None:
         samples, facts = read_log(
             rows(DATE, *table("29%")[:9], "| MIG devices:                     |",
