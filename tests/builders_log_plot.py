@@ -10,6 +10,8 @@ from gpumon.core.advice import advise
 from gpumon.core.busy_lane import BusyLane, Lane
 from gpumon.core.report import GpuReport, Report
 from gpumon.core.sample import BusySample
+from gpumon.core.sampling import sampling_of
+from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.verdicts import judge
 from gpumon.outlets.log_plot.drawing import Anchor, Drawing, Ink, Text
 from gpumon.outlets.log_plot.drawing import Box as DrawnBox
@@ -55,6 +57,7 @@ def logged(
         runs=(),
         advice=advise(reports, ()),
         notes=notes,
+        sampling=sampling_of(first.end_ns - first.start_ns, DEFAULT_SETTINGS),
     )
     return Logged(report, tuple(lanes))
 

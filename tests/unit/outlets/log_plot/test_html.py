@@ -68,6 +68,7 @@ class TestThePage:
         findings = findings_beside(coarse.report, next_line(coarse.report))
         said = Page(html_text(*coarse)).text
 
+        assert findings
         assert all(text in said for text in findings)
 
     def test_has_a_lane_for_each_gpu_and_the_notes(self) -> None:
