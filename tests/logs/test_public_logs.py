@@ -13,13 +13,24 @@ from gpumon.sources.logs.log_sample import LogOptions
 FOLDER = Path(os.environ.get("GPUMON_PUBLIC_LOGS", Path(__file__).parents[3] / "shared/traces"))
 
 
-@pytest.mark.skipif(not FOLDER.is_dir(), reason="there are no public logs here")
+@pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no public logs in {FOLDER}")
 class TestPublicLogs:
-    def test_of_tables_are_read_in_full(self) -> None:
-        report = analyse_file(str(FOLDER / "aucurriculum_a40.log"), LogOptions())
+    @pytest.mark.parametrize(
+        ("name", "model", "samples", "period_s"),
+        [
+            ("aucurriculum_a40.log", "NVIDIA A40", 134, 60.0),
+            ("miris_v100s.csv", "Tesla V100S-PCIE-32GB", 107, 1.001),
+            ("piranha_vgg16.csv", None, 2_173, 0.275),
+            ("plato_fl.csv", None, 1_923, 5.008),
+        ],
+    )
+    def test_are_read_in_full_and_without_a_flag(
+        self, name: str, model: str | None, samples: int, period_s: float
+    ) -> None:
+        report = analyse_file(str(FOLDER / name), LogOptions())
 
         (gpu,) = report.gpus
-        assert gpu.name == "NVIDIA A40"
+        assert gpu.name == model
         assert report.skipped_lines == 0
-        assert report.period_ns == 60 * 10**9
-        assert gpu.totals.observed_ns / 60e9 == pytest.approx(134, abs=1)
+        assert report.period_ns / 1e9 == pytest.approx(period_s)
+        assert gpu.totals.observed_ns / 1e9 == pytest.approx(samples * period_s, rel=0.01)
