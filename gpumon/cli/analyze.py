@@ -8,6 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gpumon.cli.log_pictures import LogPictures, add_picture_arguments
@@ -96,10 +97,12 @@ class ReadLog(NamedTuple):
     Attributes:
         report: Where the time went.
         lanes: Gives how busy each GPU was, in the order of ``report.gpus``.
+        damage: Where the log broke off, if it did; the report is of what is before.
     """
 
     report: Report
     lanes: Callable[[], tuple[Lane, ...]]
+    damage: UnreadableLogError | None = None
 
 
 def analyse_file(path: str, options: LogOptions) -> Report:
@@ -119,11 +122,20 @@ def read_log(path: str, options: LogOptions) -> ReadLog:
             f"{path}: is a recording of `gpumon record`, not a log: `gpumon replay {path}`"
         )
     with LogText(path) as text:
-        reader = reader_for(text.lines(), name=text.name, options=options)
         analysis = LogAnalysis(DetectorSettings(), options.period_ns)
-        with ReadingProgress(text, sys.stderr) as progress:
-            analysis.take(progress.watched(reader.samples()))
-        return ReadLog(analysis.report(text.name, reader.facts()), analysis.lanes)
+        try:
+            reader = reader_for(text.lines_there_are(), name=text.name, options=options)
+            with ReadingProgress(text, sys.stderr) as progress:
+                analysis.take(progress.watched(reader.samples()))
+        except UnreadableLogError:
+            if text.damage is not None:
+                raise text.damage from None  # nothing else is to blame
+            raise
+        report = analysis.report(text.name, reader.facts())
+        if text.damage is not None:
+            notes = (*report.notes, f"Only a part of the log was read: {text.damage}.")
+            report = replace(report, notes=notes)
+        return ReadLog(report, analysis.lanes, text.damage)
 
 
 def column_argument(text: str) -> tuple[str, int | str]:
@@ -159,10 +171,12 @@ def _reports(
     """Each report; once it is used, its pictures are written."""
     for path in paths:
         try:
-            report, lanes = read_log(path, options)
+            report, lanes, damage = read_log(path, options)
             yield report
             if pictures.writers:
                 pictures.write(report, lanes())
+            if damage is not None:
+                raise damage
         except (UnreadableLogError, UnwritableFileError) as error:  # noqa: PERF203  (others go on)
             failures.append(error)
             print(f"gpumon: {error}", file=sys.stderr)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import os
+import stat
 import sys
 import zlib
 from collections.abc import Iterator
@@ -33,7 +35,11 @@ class LogText:
     """One opened log. Reads as a stream: memory does not grow with the file.
 
     Gzip is seen by its first bytes, the encoding by its byte order mark or by
-    where the zero bytes are; ``-`` is the standard input.
+    where the zero bytes are; ``-`` is the standard input. Of a file that
+    grows, what was there when it was opened is read, up to its last whole line.
+
+    Attributes:
+        damage: Where the data broke off, once ``lines_there_are`` met it.
 
     Raises:
         UnreadableLogError: Missing, a directory, not readable, empty or
@@ -43,10 +49,11 @@ class LogText:
     def __init__(self, path: str, standard_input: BinaryIO | None = None) -> None:
         self.name = "standard input" if path == STANDARD_INPUT else path
         self._closing: list[io.IOBase | BinaryIO] = []
+        self.damage: UnreadableLogError | None = None
         self._raw = self._open(path, standard_input)
-        self.size_bytes = _size_of(path)
+        self.size_bytes = self._size()
         try:
-            self._text = self._decoded(self._raw)
+            self._text = self._decoded(self._as_it_was_opened())
         except (OSError, EOFError, zlib.error) as error:
             self.close()
             raise self._damaged(error, 0) from error
@@ -81,12 +88,22 @@ class LogText:
         many; only its last piece ends in a newline.
         """
         number = 0
-        pieces = iter(partial(self._text.readline, MAX_PIECE), "")
         try:
-            for number, line in enumerate(pieces, start=1):  # noqa: B007  (named in the error)
-                yield line
+            for piece in iter(partial(self._text.readline, MAX_PIECE), ""):
+                if piece[-1] == "\n":
+                    number += 1
+                elif len(piece) < MAX_PIECE and self._has_grown():
+                    return  # half a line: the other half was written later
+                yield piece
         except (OSError, EOFError, zlib.error, UnicodeError) as error:
             raise self._damaged(error, number) from error
+
+    def lines_there_are(self) -> Iterator[str]:
+        """As ``lines``, and where the data break off they end; ``damage`` then says so."""
+        try:
+            yield from self.lines()
+        except UnreadableLogError as error:
+            self.damage = error
 
     def _open(self, path: str, standard_input: BinaryIO | None) -> BinaryIO:
         if path == STANDARD_INPUT:
@@ -103,7 +120,20 @@ class LogText:
         self._closing.append(raw)
         return raw
 
-    def _decoded(self, raw: BinaryIO) -> io.TextIOWrapper:
+    def _size(self) -> int | None:
+        """Bytes of the file as it was opened; ``None`` for a pipe, and where nobody knows."""
+        if not self._closing:
+            return None
+        status = os.fstat(self._raw.fileno())
+        return (status.st_size or None) if stat.S_ISREG(status.st_mode) else None
+
+    def _as_it_was_opened(self) -> BinaryIO | _UpTo:
+        return self._raw if self.size_bytes is None else _UpTo(self._raw, self.size_bytes)
+
+    def _has_grown(self) -> bool:
+        return self.size_bytes is not None and (self._size() or 0) > self.size_bytes
+
+    def _decoded(self, raw: BinaryIO | _UpTo) -> io.TextIOWrapper:
         head, stream = _peek(raw)
         if head.startswith(_GZIP_MAGIC):
             unpacked = gzip.GzipFile(fileobj=stream, mode="rb")
@@ -125,10 +155,23 @@ class LogText:
         return UnreadableLogError(f"{self.name}: {what} after line {after_line}")
 
 
+class _UpTo:
+    """A file up to the size it had: whatever is written to it meanwhile is not read."""
+
+    def __init__(self, raw: BinaryIO, size_bytes: int) -> None:
+        self._raw = raw
+        self._left = size_bytes
+
+    def read(self, count: int) -> bytes:
+        data = self._raw.read(min(count, self._left))
+        self._left -= len(data)
+        return data
+
+
 class _Rejoined(io.RawIOBase):
     """A stream that cannot seek, with the bytes that were looked at put back in front."""
 
-    def __init__(self, head: bytes, rest: BinaryIO | gzip.GzipFile) -> None:
+    def __init__(self, head: bytes, rest: BinaryIO | _UpTo | gzip.GzipFile) -> None:
         self._head = head
         self._rest = rest
 
@@ -144,18 +187,9 @@ class _Rejoined(io.RawIOBase):
         return len(data)
 
 
-def _peek(stream: BinaryIO | gzip.GzipFile) -> tuple[bytes, io.BufferedReader]:
+def _peek(stream: BinaryIO | _UpTo | gzip.GzipFile) -> tuple[bytes, io.BufferedReader]:
     head = stream.read(_HEAD_BYTES)
     return head, io.BufferedReader(_Rejoined(head, stream), buffer_size=1 << 16)
-
-
-def _size_of(path: str) -> int | None:
-    if path == STANDARD_INPUT:
-        return None
-    try:
-        return Path(path).stat().st_size or None
-    except (OSError, ValueError):
-        return None
 
 
 def _encoding_of(head: bytes) -> str | None:
@@ -171,7 +205,8 @@ def _encoding_of(head: bytes) -> str | None:
         return "utf-16-le"
     if head[::2].count(0) > 0.9 * pairs and head[1::2].count(0) == 0:
         return "utf-16-be"
-    return None
+    # A few are what a crash leaves of lines that were not on the disk yet.
+    return "utf-8" if head.count(0) <= _MAX_ODD_SHARE * len(head) else None
 
 
 def _is_binary(head: bytes, encoding: str) -> bool:

@@ -160,6 +160,8 @@ class NvidiaSmiCsvLog:
             self._skipped.add(Refusal.TOO_LONG, self._number)
             next((piece for piece in feed if piece.endswith("\n")), None)
             return
+        if "\0" in line:  # a crash left them where a line was not on the disk yet
+            line = line.replace("\0", "")
         cells = self._splitter.split(line)
         if len(cells) == self._width:
             yield from self._sample(cells, line)
