@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from json import JSONDecoder
 from typing import Any, Final
@@ -133,12 +132,12 @@ def ratio_of(value: object, *, full: float) -> float | Refusal:
             return Refusal.NO_NUMBER
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return Refusal.NO_NUMBER
-    if math.isnan(value):
+    if value != value:  # NaN; math.isnan cannot take every whole number
         return Refusal.NO_ANSWER
     return possible_ratio(value / full) if abs(value) < 1e9 else Refusal.IMPOSSIBLE
 
 
-def bytes_of(value: object, *, unit_bytes: float) -> int | None:
+def bytes_of(value: object, *, unit_bytes: int) -> int | None:
     """A JSON value as bytes; ``None`` if it is no amount of memory.
 
     >>> bytes_of(12_000, unit_bytes=1 << 20), bytes_of("N/A", unit_bytes=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +25,7 @@ from gpumon.sources.logs.wide_headings import (
 
 Cells = Callable[[Any], Any]
 """The cell of a row under a key; ``None`` where there is none."""
+_EXPONENT: Final = re.compile(r"\d{1,20}(?:\.\d{1,20})?e[-+]?\d{1,2}", re.ASCII)
 _MEMO_LIMIT: Final = 16_384
 
 
@@ -221,7 +223,7 @@ class WideRows:
         if cell is None or isinstance(cell, bool):
             return None
         text = cell.strip() if isinstance(cell, str) else repr(cell)
-        if "e" in text and text.replace("e", "").replace("+", "").replace(".", "").isdigit():
+        if "e" in text and _EXPONENT.fullmatch(text):
             text = f"{float(text):f}"
         if self._stamps is None:
             self._stamps = parser_for(text[:64], unit_ns)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.gpu_table import GpuTable
+from gpumon.sources.logs.gpu_table import MAX_GPUS, GpuTable
 from gpumon.sources.logs.json_pieces import Document, JsonDocuments, bytes_of, ratio_of
 from gpumon.sources.logs.log_format import LogFormat, line_like
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
@@ -77,15 +77,16 @@ class GpustatJsonLog:
         return LogSample(position, stamp_ns, ratio, used_bytes)
 
     def _position(self, gpu: Document, host: object) -> int | None:
-        index, uuid, name = gpu.get("index"), gpu.get("uuid"), gpu.get("name")
-        if not isinstance(uuid, str) and not isinstance(index, int):
+        uuid, name, said = gpu.get("uuid"), gpu.get("name"), gpu.get("index")
+        index = said if isinstance(said, int) and 0 <= said < MAX_GPUS else None
+        if not isinstance(uuid, str) and index is None:
             return None
         # The same UUID on another host does not exist; the same index does.
         key = uuid if isinstance(uuid, str) else (str(host), index)
         return self._table.position(
             key,
             LoggedGpu(
-                index=index if isinstance(index, int) else None,
+                index=index,
                 uuid=uuid if isinstance(uuid, str) else None,
                 name=name if isinstance(name, str) else None,
                 memory_bytes=bytes_of(gpu.get("memory.total"), unit_bytes=_MIB),

@@ -19,7 +19,7 @@ _MIB: Final = 1 << 20
 _COLOUR: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\([A-Z0-9])|\r")
 _GPU: Final = re.compile(
     r"\[(?P<index>\d{1,4})\] (?P<name>[^|]*?) *\| *(?P<state>[^|]*)"
-    r"\|(?: *(?P<used>\d+|\?+) */ *(?P<total>\d+|\?+) MB)?",
+    r"\|(?: *(?P<used>\d{1,9}|\?+) */ *(?P<total>\d{1,9}|\?+) MB)?",
     re.ASCII,
 )
 _PERCENTS: Final = re.compile(r"([ED]:)?\s*(\d{1,9}|\?+) %", re.ASCII)

@@ -17,7 +17,7 @@ from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, Utiliza
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 _BAR: Final = "[│|]"
-_AMOUNT: Final = r"\d+(?:\.\d+)?[KMGT]?i?B|N/A"
+_AMOUNT: Final = r"\d{1,9}(?:\.\d{1,9})?[KMGT]?i?B|N/A"
 _GPU: Final = re.compile(
     rf"^{_BAR} {{2,3}}(?P<index>\d{{1,3}}) {{1,2}}(?P<name>\S.*?)(?: +(?:On|Off|N/A))? *{_BAR}"
     rf" [0-9A-F]{{8}}:[^│|]*{_BAR} *(?P<mig>\S+)"

@@ -19,6 +19,8 @@ _SEPARATORS: Final = ",;\t"
 _LOOKED_AT_ROWS: Final = 512
 """Rows from which it is decided whether utilisation without a unit is percent."""
 _MAX_LINE: Final = 1 << 20
+_HINT: Final = re.compile("gpu|cuda|device|util", re.I)
+"""A line without any of these is no header, and need not be taken apart to know it."""
 _VALUE: Final = re.compile(r"[-+]?[\d.]+\s*%?|\d{4}[-/]\d\d?[-/]\d.*|\[.*\]|N/A", re.ASCII)
 
 
@@ -112,7 +114,7 @@ def _splitter(separator: str) -> Callable[[str], Sequence[str]]:
 def _wide_header(line: str) -> str | None:
     """The separator of a line that is the header of a wide table; ``None``: it is none."""
     bare = line.strip()
-    if not bare or "{" in bare:
+    if not bare or "{" in bare or not _HINT.search(bare):
         return None
     for separator in _SEPARATORS:
         cells = [cell.strip() for cell in _splitter(separator)(line)]

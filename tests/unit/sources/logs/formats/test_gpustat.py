@@ -37,7 +37,7 @@ class TestJson:
         assert known.memory_bytes == 46_068 << 20
         assert samples[0].memory_used_bytes == 12_000 << 20
 
-    @pytest.mark.parametrize("answer", [None, "[N/A]", 101, -1, "busy", True])
+    @pytest.mark.parametrize("answer", [None, "[N/A]", 101, -1, "busy", True, 10**400])
     def test_without_an_answer_is_not_observed(self, answer: object) -> None:
         log = rows(reading(1, gpu(96)), reading(2, gpu(answer)))
 

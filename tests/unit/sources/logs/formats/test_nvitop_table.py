@@ -56,6 +56,11 @@ class TestATable:
     def test_writes_memory_in_units_of_its_own(self, used: str, in_use: int | None) -> None:
         assert read_log(table(1, "5%", used))[0][0].memory_used_bytes == in_use
 
+    def test_with_more_memory_than_a_number_can_hold_is_no_row(self) -> None:
+        log = table(1, "5%") + table(2, "5%", "9" * 400 + "MiB")
+
+        assert len(read_log(log)[0]) == 1
+
     def test_without_any_gpu_is_refused(self) -> None:
         with pytest.raises(UnreadableLogError, match="no table with a utilisation"):
             read_log(rows("│ NVITOP 1.7.2       Driver Version: N/A │", "No devices"))

@@ -105,8 +105,9 @@ class TestTheTime:
 
         assert seconds_of([sample.stamp_ns for sample in samples]) == [0, 2]
 
-    def test_that_cannot_be_read_is_counted(self) -> None:
-        samples, facts = read_log(rows("time,gpu0,gpu1", "1,10,20", "soon,10,20", "3,10,20"))
+    @pytest.mark.parametrize("time", ["soon", "", "-3", "1e999", "2e9.5", "17e+12x"])
+    def test_that_cannot_be_read_is_counted(self, time: str) -> None:
+        samples, facts = read_log(rows("time,gpu0,gpu1", "1,10,20", f"{time},10,20", "3,10,20"))
 
         assert (len(samples), facts.skipped_lines) == (4, 1)
 
