@@ -1,0 +1,58 @@
+"""The log in examples/ says what the README says of it, and looks as its picture does."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageChops, ImageStat
+
+from gpumon.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+PICTURE = ROOT / "docs" / "images" / "analyze.png"
+LOG = "examples/somebodys_gpu.csv"
+PROMPT = f"$ gpumon analyze {LOG} --plot somebodys_gpu.png\n"
+UPDATE = bool(os.environ.get("GPUMON_UPDATE_GOLDEN"))
+
+
+@pytest.fixture
+def printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    monkeypatch.chdir(ROOT)
+    assert main(["analyze", LOG, "--plot", str(tmp_path / "somebodys_gpu.png")]) == 0
+    return capsys.readouterr().out
+
+
+class TestTheExampleOfTheReadme:
+    def test_is_what_the_command_prints_as_golden_text(self, printed: str) -> None:
+        text = README.read_text(encoding="utf-8")
+        begin = text.index(PROMPT) + len(PROMPT)
+        end = text.index("\n[...]", begin)
+        headline = printed.split("\n\n")[0]
+        if UPDATE:
+            README.write_text(text[:begin] + headline + text[end:], encoding="utf-8")
+            return
+
+        assert text[begin:end] == headline, "run: make golden"
+        assert [line[:9] for line in headline.splitlines() if line[0] != " "] == [
+            "Verdict: ", "Why:     ", "Next:    ",
+        ]  # fmt: skip
+
+    def test_is_what_its_golden_picture_shows(self, printed: str, tmp_path: Path) -> None:
+        drawn = (tmp_path / "somebodys_gpu.png").read_bytes()
+        if UPDATE:
+            PICTURE.write_bytes(drawn)
+
+        with Image.open(io.BytesIO(drawn)) as new, Image.open(PICTURE) as kept:
+            assert new.size == kept.size, "run: make golden"
+            apart = ImageChops.difference(new.convert("L"), kept.convert("L"))
+        # Another FreeType may smooth letters in another way; other figures move whole stretches.
+        assert ImageStat.Stat(apart).mean[0] < 0.1, "run: make golden"
+
+    def test_is_small(self) -> None:
+        assert PICTURE.stat().st_size < 120_000
