@@ -12,7 +12,9 @@ BYTES_OF_UNIT: Final = MappingProxyType(
      "m": MIB, "mibytes": MIB, "gb": 1 << 30, "gib": 1 << 30, "g": 1 << 30}
 )  # fmt: skip
 """GPU tools count in powers of two, whatever they call them."""
-_NUMBER: Final = re.compile(r"(\d{1,15}|\d{1,3}(?:,\d{3}){1,4})(?:\.(\d{0,9}))? ?([A-Za-z]{0,7})")
+_NUMBER: Final = re.compile(
+    r"(\d{1,3}(?:,\d{3}){1,4}(?=[. A-Za-z]|$)|\d{1,15})(?:[.,](\d{0,9}))? ?([A-Za-z]{0,7})"
+)
 _MEMO_LIMIT: Final = 16_384
 
 
@@ -34,6 +36,8 @@ class MemoryCells:
         (12582912, None)
         >>> MemoryCells().bytes_of("1.5 GB"), MemoryCells(1).bytes_of("4096")
         (1610612736, 4096)
+        >>> MemoryCells(1).bytes_of("1,830"), MemoryCells(1).bytes_of("1830,0")
+        (1830, 1830)
         """
         try:
             return self.known[cell]
