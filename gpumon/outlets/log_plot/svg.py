@@ -78,22 +78,22 @@ def _fill(ink: Ink) -> str:
 
 
 def _outline(steps: Steps) -> str:
-    """One path around all columns: those of a height are one step."""
+    """One path around all columns, from step to step: those of a height are one."""
     parts: list[str] = []
-    column, was_up = 0, False
-    for height, run in groupby(steps.heights, key=lambda height: round(height, 2)):
-        left = steps.left + column * steps.column_width
-        column += len(list(run))
-        if height > 0.0 and not was_up:
+    column, level = 0, 0
+    for tenths, run in groupby(steps.heights, key=lambda height: round(10 * height)):
+        first, column = column, column + len(list(run))
+        if tenths and not level:
+            left = steps.left + first * steps.column_width
             parts.append(f"M{_number(left)} {_number(steps.bottom)}")
-        if height > 0.0:
-            right = steps.left + column * steps.column_width
-            parts.append(f"V{_number(steps.bottom - height)}H{_number(right)}")
-        elif was_up:
-            parts.append(f"V{_number(steps.bottom)}Z")
-        was_up = height > 0.0
-    if was_up:
-        parts.append(f"V{_number(steps.bottom)}Z")
+        if tenths:
+            width = (column - first) * steps.column_width
+            parts.append(f"v{_number((level - tenths) / 10)}h{_number(width)}")
+        elif level:
+            parts.append(f"v{_number(level / 10)}z")
+        level = tenths
+    if level:
+        parts.append(f"v{_number(level / 10)}z")
     return "".join(parts)
 
 

@@ -22,7 +22,7 @@ _OTHER_WIDTH: Final = 1.05
 _WIDE_WIDTH: Final = 1.4
 _BOLD: Final = 1.17
 _CUT_MARK: Final = "…"
-_BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=(?:s|%|min|h|d)(?!\w))")
+_NO_BREAK_HERE: Final = re.compile(r"(?<=\d) (?=(?:s|%|min|h|d)(?!\w))|(?<=\bGPU) (?=\d)")
 _NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 
 
@@ -45,13 +45,13 @@ def fitted(words: str, room: float, size: float, *, bold: bool = False) -> str:
 def in_lines(
     words: str, room: float, size: float, *, bold: bool = False, most: int = 3
 ) -> list[str]:
-    """The text in lines no wider than ``room``, no number parted from its unit.
+    """The text in lines no wider than ``room``, no number parted from its unit or its GPU.
 
     What does not fit in ``most`` lines is cut, with an ellipsis.
     """
     lines: list[str] = []
     line = ""
-    for word in _BEFORE_UNIT.sub(_NO_BREAK, words).split(" "):
+    for word in _NO_BREAK_HERE.sub(_NO_BREAK, words).split(" "):
         longer = f"{line} {word}" if line else word
         if line and text_width(longer.replace(_NO_BREAK, " "), size, bold=bold) > room:
             lines.append(line)

@@ -74,7 +74,7 @@ class TestSteps:
     def test_are_one_outline(self) -> None:
         (path,) = drawn(Steps(10, 20, 2, (0.0, 5.0, 5.0, 8.0, 0.0, 1.0), Ink.BUSY))
 
-        assert path.get("d") == "M12 20V15H16V12H18V20ZM20 20V19H22V20Z"
+        assert path.get("d") == "M12 20v-5h4v-3h2v8zM20 20v-1h2v1z"
 
     def test_without_height_are_nothing(self) -> None:
         assert drawn(Steps(10, 20, 2, (0.0, 0.0), Ink.BUSY)) == []

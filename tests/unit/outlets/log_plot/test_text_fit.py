@@ -57,6 +57,9 @@ class TestLines:
         assert 1 <= len(lines) <= most
         assert all(text_width(line, 10) <= 80 for line in lines)
 
+    def test_do_not_part_a_gpu_from_its_number(self) -> None:
+        assert in_lines("the lost GPU 12 is", 70, 10)[0] == "the lost"
+
     def test_do_not_part_a_number_from_its_unit(self) -> None:
         lines = in_lines("it pauses 40 % of its time", 62, 10)
 
