@@ -7,7 +7,7 @@ import pytest
 from gpumon.core.figures import in_seconds
 from gpumon.core.sample import BusySample
 from gpumon.outlets.log_plot.drawing import Box, Drawing, Ink, Steps
-from gpumon.outlets.log_plot.frame import LANE_LEFT, LANE_WIDTH
+from gpumon.outlets.log_plot.frame import LANE_LEFT, LANE_WIDTH, MARGIN
 from gpumon.outlets.log_plot.layout import lanes_picture, picture
 from tests.builders_log_plot import Logged, faults_of, logged, texts_of
 from tests.builders_time import every, rhythm, s
@@ -133,7 +133,9 @@ class TestManyGpus:
         drawing = picture(report, lanes)
 
         shown = {
-            int(t.words[4:]) for t in texts_of(drawing) if t.words.startswith("GPU ") and t.bold
+            int(text.words.removeprefix("GPU "))
+            for text in texts_of(drawing)
+            if text.left == MARGIN and text.size == 12
         }
         lost = sorted(range(40), key=lambda index: -report.gpus[index].totals.lost_ns)
         assert len(shown) == 16
