@@ -52,7 +52,7 @@ def _all_pause(report: Report, settings: DetectorSettings) -> Iterator[LogFindin
         return
     labels = [report.gpus[position].label for position in joined.in_use]
     everyone = len(labels) == len(judged(report.gpus))
-    count = f"{len(labels)} GPUs" if len(labels) > 2 else "GPUs"
+    count = f"{len(labels):,} GPUs" if len(labels) > 2 else "GPUs"
     who = f"{'All' if len(labels) > 2 else 'Both'} {count}" if everyone else _named(labels)
     share = in_percent(joined.all_paused_ns / joined.in_use_ns)
     yield LogFinding(

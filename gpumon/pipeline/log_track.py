@@ -6,11 +6,13 @@ from typing import Final, NamedTuple
 
 from gpumon.core.busy_lane import BusyLane
 from gpumon.core.held_memory import HeldMemory, HeldMemoryTracker
+from gpumon.core.job_end import MemoryRelease
 from gpumon.core.ledger import GpuLedger
 from gpumon.core.sample import BusySample
 from gpumon.core.settings import DetectorSettings
 from gpumon.core.state_changes import ChangeRoom, StateChanges
 from gpumon.core.units import NS_PER_S
+from gpumon.pipeline.driver_windows import LONGEST_WINDOW_NS, put_together
 from gpumon.pipeline.log_pace import (
     HOLE_PERIODS,
     ROWS_OF_A_CHANGE,
@@ -22,8 +24,11 @@ from gpumon.pipeline.log_pace import (
 
 _PERIOD_SAMPLES: Final = 64
 """First rows of a GPU from which its period is taken."""
+_MOST_WAITING: Final = 32_768
+"""Samples of all GPUs that may wait to be settled: a quarter of a kilobyte each."""
 _BATCH_SAMPLES: Final = 2_048
 """Samples settled at once: the detector's cost of a call is shared by many."""
+_LEAST_BATCH: Final = 32
 
 
 class _Row(NamedTuple):
@@ -73,11 +78,13 @@ class GpuTrack:
         self.period_is_assumed = False
         self.dropped = self.holes = self.holes_ns = 0
         self._settings = settings
+        self._batch_samples = _BATCH_SAMPLES
         self._follows_period = period_ns is None
         self.period_ns = period_ns or 0
         self._shortest_ns, self._longest_ns = 0, -1  # no row comes as usual before that is known
         self._last_ns = self._timed_ns = 0
         self._memory: HeldMemoryTracker | None = None
+        self._releases = MemoryRelease(settings)
         self._waiting: list[tuple[int, float | None, int | None]] = []
         self._late: list[_Row] = []
         self._short: list[int] = []
@@ -101,8 +108,12 @@ class GpuTrack:
             self._used.append(used_bytes)
         elif used_bytes is not None:
             self._expect_memory(used_bytes)
-        if len(batch) >= _BATCH_SAMPLES:
+        if len(batch) >= self._batch_samples:
             self._settle()
+
+    def share_memory(self, gpus: int) -> None:
+        """Let fewer samples wait, so that those of so many GPUs take no more memory together."""
+        self._batch_samples = min(_BATCH_SAMPLES, max(_LEAST_BATCH, _MOST_WAITING // gpus))
 
     def finish(self) -> None:
         """The log is over: nothing stays pending."""
@@ -187,7 +198,7 @@ class GpuTrack:
             self._used.append(used_bytes)
         elif used_bytes is not None:
             self._expect_memory(used_bytes)
-        if len(self._batch) >= _BATCH_SAMPLES:
+        if len(self._batch) >= self._batch_samples:
             self._settle()
 
     def _expect_memory(self, used_bytes: int) -> None:
@@ -222,11 +233,19 @@ class GpuTrack:
         self._timed_ns = observed_ns
 
     def _settle(self) -> None:
-        batch = self._batch
-        self.ledger.observe(batch)
+        batch, begin = self._batch, 0
+        for end in self._releases.positions(batch, self._used) if self._memory else ():
+            self._observe(batch[begin:end])
+            self.ledger.end_job()
+            begin = end
+        self._observe(batch[begin:] if begin else batch)
         self.lane.extend(batch)
         self.changes.extend(batch)
         if self._memory is not None:
             self._memory.extend(batch, self._used)
             self._used.clear()
         batch.clear()
+
+    def _observe(self, samples: list[BusySample]) -> None:
+        is_quick = self.period_ns < LONGEST_WINDOW_NS
+        self.ledger.observe(put_together(samples) if is_quick else samples)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.state_changes import ChangeRoom
@@ -132,6 +132,7 @@ machines = st.lists(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=80, max_
 
 
 class TestLaws:
+    @settings(max_examples=25)
     @given(machines)
     def test_nothing_depends_on_how_rows_of_gpus_are_mixed(
         self, machine: list[list[float]]
@@ -143,3 +144,19 @@ class TestLaws:
 
         assert ticked.gpus == apart.gpus
         assert ticked.together == apart.together
+
+
+class TestHundredsOfGpus:
+    def test_are_settled_in_smaller_pieces_to_the_same_sums(self) -> None:
+        rows = (
+            LogSample(gpu, s(1_000 + at), float(at % 3 > 0))
+            for at in range(70)
+            for gpu in range(300)
+        )
+
+        report = report_of(rows, [LoggedGpu(index=at) for at in range(300)])
+
+        assert len(report.gpus) == 300
+        assert {gpu.totals.observed_ns for gpu in report.gpus} == {s(70)}
+        assert report.together is not None
+        assert report.together.all_paused_ns == s(22)
