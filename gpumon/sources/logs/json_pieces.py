@@ -53,6 +53,10 @@ class JsonDocuments:
                 yield from self._close()
             at_line_start = piece.endswith("\n")
             if not self._pending:
+                whole = self._whole_line(piece)
+                if whole is not None:
+                    yield number, whole
+                    continue
                 begun = piece.lstrip(_BETWEEN)
                 if not begun:
                     continue
@@ -66,6 +70,16 @@ class JsonDocuments:
             if (self._depth <= 0 or self._size >= _FIRST_TRY) and self._size >= self._next_try:
                 yield from self._open_objects()
         yield from self._close()
+
+    def _whole_line(self, piece: str) -> Document | None:
+        """The object that a line consists of, which is how most logs are; ``None``: it does not."""
+        if piece[0] != "{" or not piece.endswith("}\n"):
+            return None
+        try:
+            value, end = self._decode(piece)
+        except (ValueError, RecursionError):
+            return None
+        return value if end == len(piece) - 1 else None
 
     def _close(self) -> Iterator[tuple[int, Document]]:
         """Nothing more belongs to what is pending."""
