@@ -86,7 +86,7 @@ class TestALane:
 
         assert 1_000 <= len(lane.snapshot().observed_ns) <= 2_000
 
-    @settings(max_examples=50)
+    @settings(max_examples=30)
     @given(logs(), st.integers(2, 40))
     def test_sums_to_what_the_ledger_sums_to(self, samples: list[BusySample], limit: int) -> None:
         lane, ledger = BusyLane(limit), GpuLedger()
@@ -99,7 +99,7 @@ class TestALane:
         assert sum(seen.active_ns) <= totals.in_use_ns
         assert len(seen.observed_ns) == len(seen.busy_ns) <= limit
 
-    @settings(max_examples=50)
+    @settings(max_examples=30)
     @given(logs())
     def test_has_no_cell_busier_than_observed_or_fuller_than_wide(
         self, samples: list[BusySample]
@@ -122,7 +122,7 @@ class TestALane:
 
         assert watched.snapshot() == whole.snapshot()
 
-    @settings(max_examples=50)
+    @settings(max_examples=30)
     @given(logs(), st.data())
     def test_is_the_same_however_the_samples_are_cut_into_batches(
         self, samples: list[BusySample], data: st.DataObject

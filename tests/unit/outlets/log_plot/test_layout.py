@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpumon.core.figures import in_seconds
@@ -33,8 +35,12 @@ def boxes(drawing: Drawing, ink: Ink) -> list[Box]:
 
 def many(count: int, name: str = "NVIDIA A40") -> Logged:
     """GPUs that lose more and more, in rounds of 23."""
-    gpus = [every(1.0, ([1.0] + [0.0] * (index % 23 + 1)) * 4) for index in range(count)]
-    return logged(*gpus, names=[name] * count)
+    few = logged(
+        *(every(1.0, ([1.0] + [0.0] * (index + 1)) * 4) for index in range(min(count, 23)))
+    )
+    indices = range(count)
+    gpus = tuple(replace(few.report.gpus[index % 23], index=index, name=name) for index in indices)
+    return Logged(replace(few.report, gpus=gpus), tuple(few.lanes[index % 23] for index in indices))
 
 
 class TestAPicture:

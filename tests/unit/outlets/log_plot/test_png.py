@@ -35,9 +35,11 @@ def rgb(ink: Ink) -> Pixel:
 def runs_of(image: Image.Image, ink: Ink) -> list[tuple[int, int]]:
     """First pixel and last + 1 of each run of an ink in the lanes, half way up what it fills."""
     left, right = round(LANE_LEFT * SCALE), round((LANE_LEFT + LANE_WIDTH) * SCALE)
+    lines = [image.crop((left, y, right, y + 1)).tobytes() for y in range(image.height)]
     rows = [
-        [image.getpixel((x, y)) == rgb(ink) for x in range(left, right)]
-        for y in range(image.height)
+        [line[at : at + 3] == bytes(rgb(ink)) for at in range(0, len(line), 3)]
+        for line in lines
+        if bytes(rgb(ink)) in line
     ]
     most = max(map(sum, rows))
     filled = [row for row in rows if sum(row) > most / 2]
