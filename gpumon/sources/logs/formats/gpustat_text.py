@@ -43,6 +43,7 @@ class GpustatTextLog:
         self._name = name
         self._skipped = SkippedLines()
         self._table = GpuTable()
+        self._known: dict[tuple[str, str], int] = {}
         self._cells = UtilizationCells(is_percent=True)
         self._row_clock = RowClock(options.period_ns)
         self._iso = DateStamps()
@@ -58,7 +59,7 @@ class GpustatTextLog:
         """
         stamp_ns: int | None = None
         for number, raw in enumerate(self._lines, start=1):
-            line = _COLOUR.sub("", raw)
+            line = _COLOUR.sub("", raw) if "\x1b" in raw or "\r" in raw else raw
             found = _GPU.match(line)
             if found is not None:
                 if self._has_heads is None:
@@ -95,15 +96,9 @@ class GpustatTextLog:
     def _sample(
         self, found: re.Match[str], stamp_ns: int | None, number: int
     ) -> Iterator[LogSample]:
-        index, total = int(found["index"]), found["total"]
-        gpu = self._table.position(
-            (self._host, index),
-            LoggedGpu(
-                index=index,
-                name=found["name"],
-                memory_bytes=int(total) * _MIB if total and total.isdigit() else None,
-            ),
-        )
+        gpu = self._known.get((self._host, found["index"]))
+        if gpu is None:
+            gpu = self._new_gpu(found)
         if gpu is None:
             self._skipped.add(Refusal.NOBODY, number)
             return
@@ -123,6 +118,20 @@ class GpustatTextLog:
         self._told = True
         used = found["used"]
         yield LogSample(gpu, stamp_ns, ratio, int(used) * _MIB if used and used.isdigit() else None)
+
+    def _new_gpu(self, found: re.Match[str]) -> int | None:
+        key, total = (self._host, found["index"]), found["total"]
+        gpu = self._table.position(
+            key,
+            LoggedGpu(
+                index=int(found["index"]),
+                name=found["name"],
+                memory_bytes=int(total) * _MIB if total and total.isdigit() else None,
+            ),
+        )
+        if gpu is not None:
+            self._known[key] = gpu
+        return gpu
 
 
 FORMAT: Final = LogFormat(
