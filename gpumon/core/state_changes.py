@@ -62,8 +62,8 @@ class StateChanges:
     """
 
     __slots__ = (
-        "_active_above", "_active_until_ns", "_changes", "_is_active", "_last", "_pause_from",
-        "_room", "_settings", "_spent_until_ns", "_until_ns",
+        "_active_above", "_active_until_ns", "_changes", "_ended_at_ns", "_is_active", "_last",
+        "_pause_from", "_room", "_settings", "_spent_until_ns", "_until_ns",
     )  # fmt: skip
 
     def __init__(self, settings: DetectorSettings, room: ChangeRoom) -> None:
@@ -72,6 +72,7 @@ class StateChanges:
         self._changes = array("q")
         self._is_active: bool | None = None
         self._until_ns = self._active_until_ns = self._spent_until_ns = -1
+        self._ended_at_ns = -2
         self._pause_from = 0  # position of the first change since the last active sample
         self._last = BusySample(-1, -1, 0.0)
 
@@ -92,6 +93,12 @@ class StateChanges:
                 is_active = self._turn(sample)
             until_ns, last = end_ns, sample
         self._is_active, self._until_ns, self._last = is_active, until_ns, last
+
+    def end_job(self) -> None:
+        """The job is over, as something else than its samples tells: what follows is no pause."""
+        self._leave_job()
+        self._active_until_ns = -1
+        self._ended_at_ns = self._until_ns
 
     def finish(self) -> None:
         """The log is over: what followed the last active sample was no pause."""
@@ -114,16 +121,17 @@ class StateChanges:
         """Another state begins with this sample, or time without any lies before it."""
         start_ns, end_ns, busy_ratio = sample
         is_active, is_next = busy_ratio > self._active_above, start_ns == self._until_ns
-        if self._is_active:
+        if self._is_active and self._until_ns != self._ended_at_ns:
             self._active_until_ns = self._until_ns
             self._pause_from = len(self._changes)
         if not is_next and self._until_ns >= 0:
             self._add(self._until_ns, GpuState.UNOBSERVED)
         if not is_active:
             at_ns = start_ns
-            if is_next and self._is_active and self._last.end_ns != self._spent_until_ns:
-                at_ns -= _idle_ns(self._last)
             in_job = self._active_until_ns >= 0
+            is_edge = in_job and is_next and self._is_active
+            if is_edge and self._last.end_ns != self._spent_until_ns:
+                at_ns -= _idle_ns(self._last)
             self._add(at_ns, GpuState.PAUSED if in_job else GpuState.OUT_OF_USE)
             return False
         at_ns = start_ns

@@ -12,7 +12,7 @@ from gpumon.core.ledger import GpuLedger
 from gpumon.core.sample import BusySample
 from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.state_changes import ChangeRoom, GpuState, StateChanges
-from tests.builders_time import s
+from tests.builders_time import every, s
 
 UNOBSERVED, OUT_OF_USE, PAUSED, WORKING = GpuState
 
@@ -62,6 +62,26 @@ class TestAPause:
         ]  # fmt: skip
         assert told(1, *[0] * 60, 1)[1] == (1, PAUSED)
 
+    def test_is_none_where_the_job_is_known_to_have_ended(self) -> None:
+        changes = StateChanges(DEFAULT_SETTINGS, ChangeRoom())
+        one, idle, more, other = (
+            every(1, [0.5]),
+            every(1, [0, 0], 1),
+            every(1, [0], 3),
+            every(1, [0.5], 4),
+        )
+
+        for samples in (one, idle):
+            changes.extend(samples)
+        changes.end_job()
+        for samples in (more, other):
+            changes.extend(samples)
+        changes.finish()
+
+        assert [(at_ns / 1e9, state) for at_ns, state in changes] == [
+            (0, WORKING), (1, OUT_OF_USE), (4, WORKING), (5, UNOBSERVED),
+        ]  # fmt: skip
+
     def test_goes_on_after_a_silence(self) -> None:
         assert told(1, 0, None, 0, 1) == [
             (0, WORKING), (1, PAUSED), (2, UNOBSERVED), (3, PAUSED), (4, WORKING), (5, UNOBSERVED),
@@ -104,15 +124,18 @@ rows = st.lists(st.none() | st.sampled_from([0.0, 0.05, 0.06, 0.3, 0.5, 1.0]), m
 
 
 class TestLaws:
-    @given(rows, st.integers(1, 60), st.sampled_from([1.0, 5.0, 30.0]))
+    @given(rows, st.integers(1, 60), st.sampled_from([1.0, 5.0, 30.0]), st.sets(st.integers(0, 60)))
     def test_the_time_in_use_is_that_of_the_ledger(
-        self, ratios: list[float | None], batch: int, period_s: float
+        self, ratios: list[float | None], batch: int, period_s: float, ends: set[int]
     ) -> None:
         samples = samples_of(ratios, period_s)
         ledger, changes = GpuLedger(), StateChanges(DEFAULT_SETTINGS, ChangeRoom())
         for at in range(0, len(samples), batch):
             ledger.observe(samples[at : at + batch])
             changes.extend(samples[at : at + batch])
+            if at in ends:
+                ledger.end_job()
+                changes.end_job()
         ledger.end_job()
         changes.finish()
 
