@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import groupby
-from operator import itemgetter
 
 from gpumon.core.state_changes import GpuState
 
-_IN_USE = (GpuState.PAUSED, GpuState.WORKING)
-_IDLE = (GpuState.PAUSED, GpuState.OUT_OF_USE)
+_UNOBSERVED, _OUT_OF_USE, _PAUSED, _WORKING = GpuState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +68,15 @@ def together(gpus: Sequence[Iterable[tuple[int, GpuState]]], tolerance_ns: int) 
     """
     sweep = _Sweep(len(gpus), tolerance_ns)
     turns = merge(*(_numbered(number, changes) for number, changes in enumerate(gpus)))
-    for at_ns, same_time in groupby(turns, key=itemgetter(0)):
-        sweep.move(at_ns, [(number, state) for _, number, state in same_time])
+    now_ns, changed = 0, list[tuple[int, GpuState]]()
+    for at_ns, number, state in turns:
+        if at_ns != now_ns:
+            if changed:
+                sweep.move(now_ns, changed)
+                changed.clear()
+            now_ns = at_ns
+        changed.append((number, state))
+    sweep.move(now_ns, changed)
     return sweep.result()
 
 
@@ -88,7 +92,7 @@ class _Sweep:
 
     def __init__(self, gpus: int, tolerance_ns: int) -> None:
         self._tolerance_ns = tolerance_ns
-        self._states = [GpuState.UNOBSERVED] * gpus
+        self._states = [_UNOBSERVED] * gpus
         self._idle: set[int] = set()
         self._beside_since: dict[int, int] = {}
         self._beside_ns = [0] * gpus
@@ -108,15 +112,26 @@ class _Sweep:
             at_ns: Later than every moment before.
             changed: Numbers of GPUs, and their states from then on.
         """
-        self._pass(at_ns - self._now_ns)
+        in_use, idle, states = self._in_use, self._idle, self._states
+        count = len(in_use)
+        if count > 1:
+            length_ns = at_ns - self._now_ns
+            self._ns_by_count[count] = self._ns_by_count.get(count, 0) + length_ns
+            self._in_use_gpu_ns += count * length_ns
+            self._paused_gpu_ns += (count - self._working) * length_ns
         self._now_ns = at_ns
-        was_alone = len(self._in_use) < 2
         for number, state in changed:
-            self._set(number, state)
-        numbers = {number for number, _ in changed}
-        if len(self._in_use) > 1:
-            self._used_beside |= self._in_use if was_alone else self._in_use & numbers
-        self._follow_idle(numbers)
+            self._working += (state is _WORKING) - (states[number] is _WORKING)
+            states[number] = state
+            is_paused = state is _PAUSED
+            (in_use.add if is_paused or state is _WORKING else in_use.discard)(number)
+            (idle.add if is_paused or state is _OUT_OF_USE else idle.discard)(number)
+        if len(in_use) > 1:
+            if count < 2:
+                self._used_beside |= in_use
+            elif len(self._used_beside) < len(states):
+                self._used_beside.update(number for number, _ in changed if number in in_use)
+        self._follow_idle(changed)
         self._follow_all()
 
     def result(self) -> Together:
@@ -136,21 +151,7 @@ class _Sweep:
             idle_beside_peer_ns=tuple(self._beside_ns),
         )
 
-    def _pass(self, length_ns: int) -> None:
-        count = len(self._in_use)
-        if count > 1:
-            self._ns_by_count[count] = self._ns_by_count.get(count, 0) + length_ns
-            self._in_use_gpu_ns += count * length_ns
-            self._paused_gpu_ns += (count - self._working) * length_ns
-
-    def _set(self, number: int, state: GpuState) -> None:
-        before = self._states[number]
-        self._states[number] = state
-        self._working += (state is GpuState.WORKING) - (before is GpuState.WORKING)
-        (self._in_use.add if state in _IN_USE else self._in_use.discard)(number)
-        (self._idle.add if state in _IDLE else self._idle.discard)(number)
-
-    def _follow_idle(self, changed: Iterable[int]) -> None:
+    def _follow_idle(self, changed: Sequence[tuple[int, GpuState]]) -> None:
         """Begin and end the stretches in which a GPU idles beside one that works."""
         now_ns, since = self._now_ns, self._beside_since
         if not self._working:
@@ -161,7 +162,7 @@ class _Sweep:
             for number in self._idle:
                 since[number] = now_ns
             return
-        for number in changed:
+        for number, _ in changed:
             if number not in self._idle:
                 self._end_beside(number)
             elif number not in since:
