@@ -16,6 +16,8 @@ from gpumon.sources.logs.order_notes import order_notes
 from gpumon.sources.logs.shared_stamps import SharedStamps
 
 _BLOCK_ROWS: Final = 1_024
+_NOTED_ROWS: Final = 16
+"""Rows of a GPU from which the rhythm before a turn of the clock is known."""
 _gpu_of: Final = itemgetter(0)
 _stamp_of: Final = itemgetter(1)
 _gpu_and_stamp_of: Final = itemgetter(0, 1)
@@ -39,6 +41,7 @@ class LogInOrder:
         self._name = name
         self._tracks: dict[int, GpuOrder] = {}
         self._held: list[LogSample] = []
+        self._checked = 0  # of the held rows, those that need nothing
         self._has_summer_time = False
         self._shared = SharedStamps()
 
@@ -55,7 +58,8 @@ class LogInOrder:
                 clock = self._reader.facts().clock
                 self._has_summer_time = clock.is_wall and clock.utc_offset_s is None
             self._held += block
-            window_rows = WINDOW_ROWS * self._count_gpus()
+            self._meet_gpus(block)
+            window_rows = WINDOW_ROWS * len(self._tracks)
             wanted = max(_BLOCK_ROWS, 2 * window_rows)
             yield from self._ready(window_rows)
         yield from self._ready(0)
@@ -73,11 +77,9 @@ class LogInOrder:
             notes=(*facts.notes, *notes),
         )
 
-    def _count_gpus(self) -> int:
-        gpus = set(map(_gpu_of, self._held))
-        for gpu in gpus - self._tracks.keys():
+    def _meet_gpus(self, rows: Sequence[LogSample]) -> None:
+        for gpu in set(map(_gpu_of, rows)) - self._tracks.keys():
             self._tracks[gpu] = GpuOrder(has_summer_time=self._has_summer_time)
-        return len(gpus)
 
     def _ready(self, window_rows: int) -> list[LogSample]:
         """Rows that no later one can precede; those that one can are held back.
@@ -89,12 +91,21 @@ class LogInOrder:
         if all(track.is_plain for track in tracks):
             rows = sorted((row for track in tracks for row in track.pending), key=_stamp_of)
             rows += self._held
-            if self._needs_nothing(rows):
+            if self._needs_nothing(rows[self._first_unchecked(rows) :]):
                 ready = rows[: len(rows) - window_rows] if window_rows < len(rows) else []
                 self._held = rows[len(ready) :]
+                self._checked = len(self._held)
                 self._note_plain(ready)
                 return ready
+        self._checked = 0
         return self._put_in_order(is_end=not window_rows)
+
+    def _first_unchecked(self, rows: Sequence[LogSample]) -> int:
+        """Where to look from: at the last row that was looked at, and those of its moment."""
+        at = self._checked
+        while at and rows[at - 1].stamp_ns == rows[self._checked - 1].stamp_ns:
+            at -= 1
+        return at
 
     def _needs_nothing(self, rows: Sequence[LogSample]) -> bool:
         """Whether rows can be handed on as they are: the usual case, seen at one glance."""
@@ -117,12 +128,14 @@ class LogInOrder:
         tracks = self._tracks
         is_first = any(track.until_ns is None for track in tracks.values())
         gpus = set(map(_gpu_of, rows))
-        newest = rows if is_first else rows[-WINDOW_ROWS * len(tracks) :]
+        newest = rows if is_first else rows[-_NOTED_ROWS * len(tracks) :]
         of_gpu: dict[int, list[int]] = {}
         for gpu, stamp_ns, _, _ in newest:
             of_gpu.setdefault(gpu, []).append(stamp_ns)
-        for gpu in gpus - of_gpu.keys():  # it spoke seldom
-            of_gpu[gpu] = [row.stamp_ns for row in rows if row.gpu == gpu]
+        seldom = gpus - of_gpu.keys()
+        for gpu, stamp_ns, _, _ in rows if seldom else ():
+            if gpu in seldom:
+                of_gpu.setdefault(gpu, []).append(stamp_ns)
         for gpu, track in tracks.items():
             track.pending.clear()
             if gpu in of_gpu:

@@ -141,7 +141,7 @@ class DateStamps:
     """
 
     def __init__(self) -> None:
-        self._minute_text = ""
+        self._minute_text = "none yet"
         self._minute_ns = 0
         self._cut = 0
         self._seconds_ns: dict[str, int] = {}
@@ -152,8 +152,7 @@ class DateStamps:
         return LogClock(is_wall=True, utc_offset_s=self._utc_offset_s)
 
     def parse(self, text: str) -> int | None:
-        same_minute = self._cut and text[: self._cut] == self._minute_text
-        if not same_minute and not self._enter_minute(text):
+        if not text.startswith(self._minute_text) and not self._enter_minute(text):
             return None
         rest = text[self._cut :]
         after_minute_ns = self._seconds_ns.get(rest)

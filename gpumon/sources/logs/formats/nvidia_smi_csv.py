@@ -124,7 +124,8 @@ class NvidiaSmiCsvLog:
                             gpu = positions.get(cells[key_at])
                         used = memory.get(cells[memory_at], _UNSEEN) if memory_at >= 0 else None
                         if gpu is not None and used != _UNSEEN:
-                            stamp_ns = parse(cells[stamp_at].strip())
+                            text = cells[stamp_at]
+                            stamp_ns = parse(text.strip() if stamp_at else text)
                             if stamp_ns is not None:
                                 is_used = True
                                 yield new_sample(LogSample, (gpu, stamp_ns, ratio, used))
