@@ -11,6 +11,7 @@ from gpumon.sources.logs.formats import formats
 from gpumon.sources.logs.in_order import LogInOrder
 from gpumon.sources.logs.log_format import line_like
 from gpumon.sources.logs.log_sample import LogOptions, LogReader
+from gpumon.sources.logs.unknown_json import refuse_json
 
 LOOKED_AT_LINES: Final = 64
 """Lines of a log that a format is known by."""
@@ -32,7 +33,8 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogRe
         options: What the user said about it.
 
     Raises:
-        UnreadableLogError: A format that is known and not read.
+        UnreadableLogError: A format that is known and not read, or JSON of a
+            kind that nobody knows.
     """
     head = list(islice(lines, LOOKED_AT_LINES))
     if not head:
@@ -44,4 +46,6 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogRe
                 f"{name}: line {number}: this is {title}, which gpumon does not read; {_ADVICE}"
             )
     known = next(known for known in formats() if known.mark(head) is not None)
+    if known.is_last_resort:
+        refuse_json(head, name=name)
     return LogInOrder(known.reader(chain(head, lines), name=name, options=options), name=name)
