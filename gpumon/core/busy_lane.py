@@ -79,20 +79,21 @@ class BusyLane:
                 left out here too, so both come to the same sums.
         """
         last_ns, active_above = self._end_ns, self._active_above
-        # The cell that is being filled, on the clock of the samples; none at first.
-        cell_start_ns = cell_end_ns = -1
+        # Where the cell that is being filled ends, on the clock of the samples; none at first.
+        cell_end_ns = -1
         observed_ns = busy_ns = active_ns = cell = 0
         for start_ns, end_ns, busy_ratio in samples:
-            if start_ns < last_ns or end_ns <= start_ns or not 0.0 <= busy_ratio <= 1.0:
-                continue
-            last_ns = end_ns
-            if cell_start_ns <= start_ns and end_ns <= cell_end_ns:
+            if last_ns <= start_ns < end_ns <= cell_end_ns and 0.0 <= busy_ratio <= 1.0:
+                last_ns = end_ns
                 length_ns = end_ns - start_ns
                 observed_ns += length_ns
                 busy_ns += round(length_ns * busy_ratio)
                 if busy_ratio > active_above:
                     active_ns += length_ns
                 continue
+            if start_ns < last_ns or end_ns <= start_ns or not 0.0 <= busy_ratio <= 1.0:
+                continue
+            last_ns = end_ns
             if observed_ns:
                 self._add(cell, observed_ns, busy_ns, active_ns)
                 observed_ns = busy_ns = active_ns = 0
@@ -100,8 +101,7 @@ class BusyLane:
                 self._wait(BusySample(start_ns, end_ns, busy_ratio))
                 continue
             cell = self._spread(start_ns, end_ns, busy_ratio)
-            cell_start_ns = self._start_ns + (cell << self._shift)
-            cell_end_ns = cell_start_ns + (1 << self._shift)
+            cell_end_ns = self._start_ns + ((cell + 1) << self._shift)
         if observed_ns:
             self._add(cell, observed_ns, busy_ns, active_ns)
         self._end_ns = last_ns
