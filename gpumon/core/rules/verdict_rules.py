@@ -97,7 +97,12 @@ VERDICT_RULES: Final = (
         evidence="Time from the first to the last active sample of each job, and on while a "
         "tagged training waits.",
         thresholds=("min_in_use_ns",),
-        measured_with=("active_above", "idle_job_ends_after_ns", "idle_job_ends_after_samples"),
+        measured_with=(
+            "active_above",
+            "idle_job_ends_after_ns",
+            "idle_job_ends_after_samples",
+            "log.released_share",
+        ),
         holds=is_not_in_use,
     ),
     Rule(

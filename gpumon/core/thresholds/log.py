@@ -40,6 +40,12 @@ class LogSettings:
         origin="ours: a bare CUDA context takes 0.2 to 0.6 GiB, a desktop up to 1.5 GiB; "
         "gpu-usage-audit takes 100 MB, which any context exceeds",
     )
+    released_share: float = threshold(
+        0.10,
+        Unit.SHARE,
+        "Memory in use that has fallen to this share of what a job held was given back: it ended.",
+        origin="ours: a framework keeps its memory in a pause, and a context alone is more",
+    )
     held_told_from_ns: int = threshold(
         300 * NS_PER_S,
         Unit.NANOSECONDS,
