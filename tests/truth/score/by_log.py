@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,44 +12,53 @@ from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
 from gpumon.sources.logs.stamps import NO_CLOCK
 from tests.truth.score.finding import NS_PER_MS, STARVED, Finding, finding_of, first_true
+from tests.truth.worlds import GpuTruth, World, memory_used_mib
 from tests.truth.worlds.seeing import SeenLog
 
+_MIB = 1 << 20
 _SETTINGS = DetectorSettings()
 
 
-def found_in_logs(seen: Sequence[SeenLog], *, when: bool = True) -> list[Finding]:
+def found_in_logs(
+    world: World, seen: Sequence[SeenLog], *, memory: bool = True, when: bool = True
+) -> list[Finding]:
     """What is found of each GPU of one world.
 
     Args:
+        world: The truth, for the memory that its processes hold.
         seen: What the logger saw of each.
+        memory: Whether the log has a column for the memory in use.
         when: Whether to find out from which row on the detector speaks, too.
     """
-    report = _report([_samples(gpu, log) for gpu, log in enumerate(seen)])
+    rows = [
+        _samples(at, log, gpu if memory else None)
+        for at, (gpu, log) in enumerate(zip(world.gpus, seen, strict=True))
+    ]
+    report = _report(rows)
     begin_ns = int(min(log.stamps_ns[0] for log in seen))
     # The report's clock runs from the first row, less its period; the world's from 0.
     origin_ns = report.origin_ns + report.period_ns - begin_ns
     found = []
-    for log, gpu in zip(seen, sorted(report.gpus, key=lambda one: one.index), strict=True):
+    for samples, gpu in zip(rows, sorted(report.gpus, key=lambda one: one.index), strict=True):
         spoke_ms = None
         if when and gpu.verdict.name in STARVED:
-            spoke_ms = _spoke_at_ms(log)
+            spoke_ms = _spoke_at_ms(samples)
         found.append(finding_of(gpu, origin_ns, spoke_ms))
     return found
 
 
-def _spoke_at_ms(log: SeenLog) -> float | None:
+def _spoke_at_ms(rows: list[LogSample]) -> float | None:
     """Stamp of the first row after which something is suspected; settled time never moves."""
-    rows = list(_samples(0, log))
 
     def suspects(count: int) -> bool:
-        report = _report([iter(rows[:count])])
+        report = _report([[row._replace(gpu=0) for row in rows[:count]]])
         return report.gpus[0].totals.suspected_ns > 0
 
     at = first_true(suspects, len(rows))
     return None if at is None else rows[at - 1].stamp_ns / NS_PER_MS
 
 
-def _report(samples: Sequence[Iterator[LogSample]]) -> Report:
+def _report(samples: Sequence[list[LogSample]]) -> Report:
     analysis = LogAnalysis(_SETTINGS)
     for rows in samples:
         analysis.take(rows)
@@ -58,7 +67,10 @@ def _report(samples: Sequence[Iterator[LogSample]]) -> Report:
     return analysis.report("world", facts)
 
 
-def _samples(gpu: int, log: SeenLog) -> Iterator[LogSample]:
-    ratios = np.asarray(log.percents, dtype=np.float64) / 100
-    for stamp_ns, ratio in zip(log.stamps_ns.tolist(), ratios.tolist(), strict=True):
-        yield LogSample(gpu, stamp_ns, ratio)
+def _samples(at: int, log: SeenLog, holder: GpuTruth | None) -> list[LogSample]:
+    ratios = (np.asarray(log.percents, dtype=np.float64) / 100).tolist()
+    stamps_ns = log.stamps_ns.tolist()
+    if holder is None:
+        return [LogSample(at, *row) for row in zip(stamps_ns, ratios, strict=True)]
+    used = (memory_used_mib(holder, log.stamps_ns // NS_PER_MS) * _MIB).tolist()
+    return [LogSample(at, *row) for row in zip(stamps_ns, ratios, used, strict=True)]

@@ -18,7 +18,8 @@ from tests.truth.worlds.seeing import seen_all
 from tests.truth.worlds.truth import World
 
 PERIODS_S: Final = (0.1, 1.0, 5.0, 15.0, 60.0)
-LOG, DAEMON, TAGGED = "gpumon analyze", "gpumon serve", "gpumon serve, tagged"
+LOG, BARE = "gpumon analyze", "gpumon analyze, no memory.used"
+DAEMON, TAGGED = "gpumon serve", "gpumon serve, tagged"
 MEAN, SAGEMAKER, GPUPROF = "mean below 70 %", "SageMaker p95/p5", "gpuprof 15 %"
 
 
@@ -53,7 +54,9 @@ Tallies = dict[tuple[Row, str], Tally]
 
 def rows(periods_s: Sequence[float] = PERIODS_S) -> list[Row]:
     """Every detector at every period, in the order of the page."""
-    by_log = [Row(name, period_s) for name in (LOG, MEAN, SAGEMAKER) for period_s in periods_s]
+    by_log = [
+        Row(name, period_s) for name in (LOG, BARE, MEAN, SAGEMAKER) for period_s in periods_s
+    ]
     return [*by_log, Row(DAEMON, None), Row(TAGGED, None), Row(GPUPROF, None)]
 
 
@@ -97,7 +100,8 @@ def _all_findings(made: World, work: Work) -> Iterator[tuple[Row, list[Finding]]
     for number, period_s in enumerate(work.periods_s):
         seen = seen_all(made, period_s, _chance(work, number))
         percents = [log.percents for log in seen]
-        yield Row(LOG, period_s), found_in_logs(seen)
+        yield Row(LOG, period_s), found_in_logs(made, seen)
+        yield Row(BARE, period_s), found_in_logs(made, seen, memory=False)
         yield Row(MEAN, period_s), [mean_below_70(one) for one in percents]
         yield Row(SAGEMAKER, period_s), [sagemaker(one) for one in percents]
     yield Row(GPUPROF, None), [gpuprof(gpu) for gpu in made.gpus]

@@ -33,7 +33,8 @@ class Week(NamedTuple):
 def week(seed: int, period_s: float = 1.0, hours: float = HOURS) -> Week:
     """A week of one world, logged."""
     made = world(KIND, seed, hours)
-    found = found_in_logs(seen_all(made, period_s, np.random.default_rng(seed)), when=False)
+    seen = seen_all(made, period_s, np.random.default_rng(seed))
+    found = found_in_logs(made, seen, when=False)
     lost_ms = sum(gpu.lost_ms for gpu in made.gpus)
     in_use_ms = sum(gpu.in_use_ms for gpu in made.gpus)
     return Week(

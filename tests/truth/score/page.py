@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.truth.score.evaluation import DAEMON, LOG, TAGGED, Row, Tallies, over
+from tests.truth.score.evaluation import BARE, DAEMON, LOG, TAGGED, Row, Tallies, over
 from tests.truth.score.healthy_week import HOURS, Week
 from tests.truth.score.tally import Tally, middle, worst_of_nine_in_ten
 from tests.truth.worlds import KINDS
@@ -60,7 +60,7 @@ def _table(tallies: Tallies, rows: Sequence[Row], kinds: Sequence[str]) -> str:
 
 
 def _line(row: Row, tally: Tally) -> str:
-    name = f"**{row.detector}**" if row.detector in (LOG, DAEMON, TAGGED) else row.detector
+    name = f"**{row.detector}**" if row.detector in (LOG, BARE, DAEMON, TAGGED) else row.detector
     period = "" if row.period_s is None else f"{row.period_s:g} s"
     cells = [
         name, period, _ratio(tally.precision), _ratio(tally.recall), _ratio(tally.f1),
