@@ -61,7 +61,7 @@ def together(gpus: Sequence[Iterable[tuple[int, GpuState]]], tolerance_ns: int) 
     Args:
         gpus: Of each GPU its changes of state, oldest first; before the first
             it is unobserved. They need not overlap in time.
-        tolerance_ns: Half the time between two samples.
+        tolerance_ns: Half the time between two samples, or half a driver's window.
 
     Complexity: O(n log g) for n changes of g GPUs, and O(g) more each time
     that the first of all begins to work, or the last one stops.

@@ -15,6 +15,7 @@ from gpumon.core.state_changes import MOST_CHANGES, ChangeRoom
 from gpumon.core.together import Together, together
 from gpumon.core.units import seconds
 from gpumon.core.verdicts import judge
+from gpumon.pipeline.driver_windows import LONGEST_WINDOW_NS
 from gpumon.pipeline.log_pace import PeriodTimes
 from gpumon.pipeline.log_track import GpuTrack
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
@@ -135,7 +136,8 @@ class LogAnalysis:
     def _together(self, tracks: Sequence[GpuTrack]) -> Together | None:
         if len(tracks) < 2 or self._room.is_full:
             return None
-        longest_ns = max(track.times.usual_ns for track in tracks)
+        # Rows may come quicker than the driver's windows, which begin when they like on each GPU.
+        longest_ns = max(LONGEST_WINDOW_NS, *(track.times.usual_ns for track in tracks))
         return together([track.changes for track in tracks], tolerance_ns=longest_ns // 2)
 
     def _room_notes(self, tracks: Sequence[GpuTrack]) -> tuple[str, ...]:

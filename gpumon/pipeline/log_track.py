@@ -237,15 +237,17 @@ class GpuTrack:
         for end in self._releases.positions(batch, self._used) if self._memory else ():
             self._observe(batch[begin:end])
             self.ledger.end_job()
+            self.changes.end_job()
             begin = end
         self._observe(batch[begin:] if begin else batch)
         self.lane.extend(batch)
-        self.changes.extend(batch)
         if self._memory is not None:
             self._memory.extend(batch, self._used)
             self._used.clear()
         batch.clear()
 
     def _observe(self, samples: list[BusySample]) -> None:
-        is_quick = self.period_ns < LONGEST_WINDOW_NS
-        self.ledger.observe(put_together(samples) if is_quick else samples)
+        if self.period_ns < LONGEST_WINDOW_NS:
+            samples = put_together(samples)
+        self.ledger.observe(samples)
+        self.changes.extend(samples)

@@ -44,6 +44,20 @@ class TestWhatGpusDoTogether:
         assert joined is not None
         assert joined.all_paused_ns == pytest.approx(s(120), rel=0.01)
 
+    def test_has_no_slivers_where_rows_come_quicker_than_the_drivers_windows(self) -> None:
+        # Ten rows a second; each GPU's window of a second begins at another moment.
+        def windows(number: int, begin_s: float) -> list[LogSample]:
+            return [
+                LogSample(number, s(1_000 + at / 10), RHYTHM[int(at / 10 + begin_s)])
+                for at in range(1, 2_900)
+            ]
+
+        report = report_of([*windows(0, 0.0), *windows(1, 0.4)], TWO)
+
+        assert [gpu.idle_beside_peer_ns for gpu in report.gpus] == [0, 0]
+        assert report.together is not None
+        assert report.together.all_paused_ns == pytest.approx(s(58 * 1.6), rel=0.02)
+
     def test_is_not_asked_of_one_gpu(self) -> None:
         report = report_of(rows_of(0, RHYTHM))
 
