@@ -78,6 +78,8 @@ def stamp_of(moment_s: float) -> int:
     >>> stamp_of(1700000000.125)
     1700000000125000000
     """
+    if type(moment_s) is int:
+        return moment_s * 1_000_000_000
     return round(moment_s * 1_000) * 1_000_000
 
 
