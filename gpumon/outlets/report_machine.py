@@ -45,10 +45,19 @@ def findings_block(report: Report, told: str) -> str:
 def findings_beside(report: Report, told: str) -> list[str]:
     """The paragraphs of that block."""
     return [
-        finding.remedy if finding.rule == TOLD_IN_WHY else f"{finding.text} {finding.remedy}"
+        _sentences(finding, report)
         for finding in log_findings(report)
         if finding.remedy not in told
     ]
+
+
+def _sentences(finding: LogFinding, report: Report) -> str:
+    if finding.rule == TOLD_IN_WHY:
+        return finding.remedy
+    used = [gpu.label for gpu in report.gpus if gpu.totals.in_use_ns]
+    if report.advice and not any(label in used for label in finding.gpus):
+        return finding.text  # there is an advice on GPUs that nobody uses
+    return f"{finding.text} {finding.remedy}"
 
 
 def first_finding(report: Report) -> LogFinding | None:

@@ -56,7 +56,7 @@ def render_report(report: Report, style: TextStyle) -> str:
         shown = (main,) if main is not None else ()
     blocks += [_gpu_block(gpu, report, style) for gpu in shown]
     found = findings_block(report, told=next_line(report))
-    blocks += filter(None, (_runs(report), found, after_that(report), _notes(report)))
+    blocks += filter(None, (_runs(report), after_that(report), found, _notes(report)))
     return style.plain("\n\n".join(blocks)) + "\n"
 
 

@@ -96,6 +96,16 @@ class TestAGpuBesideAnother:
             "leave it to another job."
         )
 
+    def test_that_is_never_used_gets_one_advice_and_not_two(self) -> None:
+        starved = gpu(3_600, {UNKNOWN: 3_600}, suspected_s=3_600, pauses=90)
+        unused = replace(gpu(0, {NOT_IN_USE: 7_200}, index=1), idle_beside_peer_ns=s(3_600))
+
+        said = words(report(starved, unused))
+
+        assert "Besides: - GPU 1 was never in use while GPU 0 worked for 60 min." in said
+        assert "Give it a share" not in said
+        assert said.count("give it back") == 1
+
     def test_is_one_sentence_where_they_are_a_thousand(self) -> None:
         unused = [
             replace(gpu(0, {NOT_IN_USE: 7_200}, index=at), idle_beside_peer_ns=s(7_200))
