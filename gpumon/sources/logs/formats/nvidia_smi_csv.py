@@ -29,6 +29,8 @@ from gpumon.sources.logs.stamps import NO_CLOCK, StampParser
 from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
 
 _TICK_ROWS: Final = 64
+_MOST_TAILS: Final = 4_096
+"""More different ends of lines than that: they do not repeat, and are not worth remembering."""
 _UNUSABLE: Final = -1
 _UNSEEN: Final = -1
 
@@ -100,8 +102,9 @@ class NvidiaSmiCsvLog:
     ) -> Generator[LogSample, None, bool]:
         """Rows until a header moves the columns (then returns ``True``) or the log ends.
 
-        Nearly all lines of a log are like the ones before: their cells were
-        seen before, and are looked up. Only the others are looked into.
+        Nearly all lines of a log are like the ones before: all that follows
+        their stamp, or else their cells, were seen before and are looked up.
+        Only the others are looked into.
         """
         separator, width, number = self._splitter.separator, self._width, self._number
         utilization_at, stamp_at, memory_at = self._utilization_at, self._stamp_at, self._memory_at
@@ -112,9 +115,20 @@ class NvidiaSmiCsvLog:
         is_usual = self._is_usual
         parse = self._stamps.parse if self._stamps is not None else None
         new_sample = tuple.__new__
+        tails: dict[str, tuple[int, float, int | None]] = {}
+        knows_tails = is_usual and parse is not None and not stamp_at and width > 1
+        tail = ""
         is_used = False
         for line in feed:
             number += 1
+            if knows_tails and parse is not None:
+                text, _, tail = line.partition(separator)
+                known = tails.get(tail)
+                if known is not None:
+                    stamp_ns = parse(text)
+                    if stamp_ns is not None:
+                        yield new_sample(LogSample, (known[0], stamp_ns, known[1], known[2]))
+                        continue
             if is_usual and parse is not None and '"' not in line:
                 cells = line.split(separator)
                 if len(cells) == width:
@@ -128,6 +142,9 @@ class NvidiaSmiCsvLog:
                             stamp_ns = parse(text.strip() if stamp_at else text)
                             if stamp_ns is not None:
                                 is_used = True
+                                if knows_tails:
+                                    tails[tail] = (gpu, ratio, used)
+                                    knows_tails = len(tails) < _MOST_TAILS
                                 yield new_sample(LogSample, (gpu, stamp_ns, ratio, used))
                                 continue
             self._number = number
