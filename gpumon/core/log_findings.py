@@ -111,7 +111,7 @@ def _held(report: Report, settings: DetectorSettings) -> Iterator[LogFinding]:
     longest_ns = max(it.longest_ns for _, it in held)
     much = in_gibibytes(peak) if len(held) == 1 else f"up to {in_gibibytes(peak)} each"
     time = in_time(total_ns) + ("" if len(held) == 1 else " in all")
-    longest = f", {in_time(longest_ns)} of it at a stretch" if longest_ns < total_ns else ""
+    longest = f", at most {in_time(longest_ns)} at a stretch" if longest_ns < total_ns else ""
     yield LogFinding(
         rule="memory_held",
         gpus=tuple(labels),

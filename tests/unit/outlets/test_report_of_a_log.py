@@ -123,7 +123,7 @@ class TestMemoryHeld:
         held = replace(HEALTHY, held_memory=HeldMemory(s(7_560), s(5_400), 73 << 30))
 
         assert (
-            "GPU 0 held 73.0 GiB for 2.1 h in which nothing ran, 90 min of it at a stretch: that "
+            "GPU 0 held 73.0 GiB for 2.1 h in which nothing ran, at most 90 min at a stretch: that "
             "time could have gone to another job." in words(report(held))
         )
 
