@@ -13,6 +13,7 @@ from gpumon.sources.logs.clock_unfolding import WINDOW_ROWS
 from gpumon.sources.logs.in_order import LogInOrder
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
 from gpumon.sources.logs.stamps import LogClock
+from tests.builders_logs import analysed, only_gpu, rows, smi_log
 
 S = 1_000_000_000
 LOCAL = LogClock(is_wall=True)
@@ -107,6 +108,18 @@ class TestALateRow:
         assert facts.skipped_lines == 0
         for gpu in (0, 1):
             assert [one for one in samples if one.gpu == gpu] == log[gpu::2]
+
+    @given(st.data())
+    @settings(max_examples=15)
+    def test_within_the_window_leaves_the_report_as_it_is(self, data: st.DataObject) -> None:
+        lines = smi_log([0 if at % 7 > 3 else 96 for at in range(120)]).splitlines()
+        delay = st.integers(0, WINDOW_ROWS - 1)
+        places = [at + data.draw(delay) for at in range(len(lines) - 1)]
+        shuffled = [lines[1 + at] for at in sorted(range(len(places)), key=lambda at: places[at])]
+
+        gpu = only_gpu(analysed(rows(lines[0], *shuffled)))
+
+        assert gpu == only_gpu(analysed(rows(*lines)))
 
 
 class TestARowThatIsThereTwice:
