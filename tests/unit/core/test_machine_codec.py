@@ -94,8 +94,8 @@ class TestTheFindings:
         assert findings[1] == {
             "rule": "memory_held",
             "gpus": ["1"],
-            "text": "GPU 1 held 70.0 GiB for 2 h in which nothing ran, at most 60 min at a stretch: "
-            "that time could have gone to another job.",
+            "text": "GPU 1 held 70.0 GiB for 2 h in which nothing ran, at most 60 min at a "
+            "stretch: that time could have gone to another job.",
         }
 
 
