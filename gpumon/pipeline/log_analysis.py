@@ -168,7 +168,7 @@ def _instance(gpu: LoggedGpu) -> int:
 def _notes(tracks: Sequence[GpuTrack], dropped: int) -> tuple[str, ...]:
     notes: list[str] = []
     if dropped:
-        notes.append(f"Dropped {counted(dropped, 'line', 'lines')} whose time did not rise.")
+        notes.append(f"Dropped {counted(dropped, 'row', 'rows')} whose time did not rise.")
     holes = sum(track.holes for track in tracks)
     if holes:
         lost_s = seconds(sum(track.holes_ns for track in tracks))

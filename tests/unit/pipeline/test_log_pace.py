@@ -118,3 +118,14 @@ class TestLaws:
         lost_s = sum(intervals) - observed_s(report)
         first_s = max(period_s for period_s, _ in stretches) * 1.1
         assert -first_s - 1e-6 <= lost_s <= 1e-6
+
+
+class TestARowWhoseTimeDoesNotRise:
+    def test_is_dropped_and_counted_though_a_reader_should_have_put_it_in_order(self) -> None:
+        rows = [LogSample(0, s(at), 1.0) for at in (1, 2, 3, 3, 2.5, 4, 5)]
+
+        report = report_of(rows)
+
+        assert observed_s(report) == 5
+        assert report.skipped_lines == 2
+        assert report.notes == ("Dropped 2 rows whose time did not rise.",)
