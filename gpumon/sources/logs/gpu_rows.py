@@ -52,18 +52,20 @@ class NamedRows:
         self.key_column: int | None = key_column
         self.is_alone = False
         self._layout = layout
-        self._key_column = key_column
+        self._is_by_name = key_column == layout.positions.get(Column.NAME)
 
     def position_of(self, cells: Sequence[str], stamp_ns: int | None) -> int | None:
-        key = cells[self._key_column]
+        if self.key_column is None:
+            return 0 if len(self.gpus) == 1 else None
+        key = cells[self.key_column]
         position = self.known.get(key)
         return position if position is not None else self._new(key, cells)
 
     def relayout(self, layout: ColumnLayout) -> None:
-        key_column = layout.identifying_position()
-        if key_column is not None:
-            self._layout, self._key_column = layout, key_column
-            self.key_column = key_column
+        self._layout = layout
+        self.key_column = layout.identifying_position()
+        if self.key_column is None and self._is_by_name:
+            self.key_column = layout.positions.get(Column.NAME)
 
     def _new(self, key: str, cells: Sequence[str]) -> int | None:
         bare = key.strip()

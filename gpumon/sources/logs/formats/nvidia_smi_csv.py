@@ -108,8 +108,9 @@ class NvidiaSmiCsvLog:
         """
         separator, width, number = self._splitter.separator, self._width, self._number
         utilization_at, stamp_at, memory_at = self._utilization_at, self._stamp_at, self._memory_at
-        ratios, memory, positions = self._cells.ratios, self._memory.known, self._rows.known
-        key_at = -1 if self._rows.key_column is None else self._rows.key_column
+        ratios, memory = self._cells.ratios, self._memory.known
+        key_at = self._rows.key_column or 0
+        positions = self._rows.known if self._rows.key_column is not None else {}
         gpu: int | None = 0
         is_alone = self._rows.is_alone
         is_usual = self._is_usual

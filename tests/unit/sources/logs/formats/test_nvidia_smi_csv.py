@@ -189,6 +189,22 @@ class TestARepeatedHeader:
         assert [(s.gpu, s.busy_ratio) for s in samples] == [(0, 0.45), (0, 0.55)]
         assert len(facts.gpus) == 1
 
+    def test_that_names_no_gpu_any_more_goes_on_with_the_only_one(self) -> None:
+        log = rows("time,util,index", "1,45,0", "time,util", "2,36", "3,37")
+
+        samples, facts = read_log(log)
+
+        assert [(s.gpu, s.busy_ratio) for s in samples] == [(0, 0.45), (0, 0.36), (0, 0.37)]
+        assert facts.skipped_lines == 0
+
+    def test_that_names_no_gpu_any_more_tells_nothing_of_several(self) -> None:
+        log = rows("time,util,index", "1,45,0", "1,45,1", "time,util", "2,1", "3,45")
+
+        samples, facts = read_log(log)
+
+        assert len(samples) == 2
+        assert "2 lines of no GPU that can be told from the others" in " ".join(facts.notes)
+
     def test_without_utilisation_ends_the_usable_part(self) -> None:
         log = rows("time,util", "1,45", "time,memory.used [MiB]", "2,36", "time,util", "3,55")
 
