@@ -135,10 +135,11 @@ class DetectorSettings:
         origin="ours: a pause of a minute may still be one, longer silence seldom is",
     )
     idle_job_ends_after_samples: int = threshold(
-        3,
+        12,
         Unit.COUNT,
         "... but never before this many samples.",
-        origin="ours: at 60 s a sample, one idle sample is a pause and not an end",
+        origin="ours: as many as a minute has at 5 s a sample; where there are fewer, that all of "
+        "them fall into pauses is no more than chance (" + _ON_WORLDS.removeprefix("ours: ") + ")",
     )
     flag_window_ns: int = threshold(
         60 * NS_PER_S,
