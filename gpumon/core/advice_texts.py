@@ -10,8 +10,8 @@ from typing import Final
 from gpumon.core.figures import in_seconds, listed
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
 from gpumon.core.report import GpuReport, RunReport
+from gpumon.core.rhythm_texts import untagged_text
 from gpumon.core.settings import DEFAULT_SETTINGS
-from gpumon.core.verdict import VerdictName
 
 TAG_THE_PHASES: Final = (
     "tag the phases under `gpumon serve`: callbacks=[PhaseTagger()] in Keras, Lightning or "
@@ -126,15 +126,7 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
             "the hooks saw a run, but none of its phases covers these seconds."
             f"{_at_its_ends(gpus, runs)}"
         )
-    if any(gpu.verdict.name is VerdictName.STARVATION_SUSPECTED for gpu in gpus):
-        return (
-            "Pauses between bursts often mean that batches come too late: try prefetch and more "
-            "workers. Waiting for other machines looks the same. To prove the cause, "
-            f"{TAG_THE_PHASES}."
-        )
-    return (
-        f"Utilisation alone cannot tell short waits from small kernels. To know, {TAG_THE_PHASES}."
-    )
+    return untagged_text(gpus, TAG_THE_PHASES)
 
 
 def _at_its_ends(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:

@@ -181,7 +181,7 @@ class GpuLedger:
         pauses = self._pauses
         if pauses.ended != self._pauses_shown:
             self._pauses_shown, self._pause_totals = pauses.ended, pauses.snapshot()
-        gaps, starved_intervals, merged_intervals = self._pause_totals
+        gaps, starved_intervals, merged_intervals, cycle_ns = self._pause_totals
         return _new(  # in the order of its fields; its own constructor takes three times as long
             GpuTotals,
             (
@@ -204,6 +204,7 @@ class GpuLedger:
                 self._flag.episodes,
                 self._flag.raised,
                 pauses.irregular_ns,
+                cycle_ns,
             ),
         )
 

@@ -58,10 +58,11 @@ class PauseTracker:
         self._stretches: list[Interval] = []
         self.is_open = False
 
-    def snapshot(self) -> tuple[GapTotals, tuple[Interval, ...], int]:
-        """Pauses that ended, the starved ones among them, and how many neighbours merged."""
+    def snapshot(self) -> tuple[GapTotals, tuple[Interval, ...], int, int | None]:
+        """Pauses that ended, the starved among them, how many merged, and their cycle if any."""
         intervals = self.starved_intervals
-        return self.gaps.snapshot(), intervals.snapshot(), intervals.merged
+        cycle_ns = self._rhythm.steady_ns
+        return self.gaps.snapshot(), intervals.snapshot(), intervals.merged, cycle_ns
 
     def take_low(self, span: IdleSpan) -> None:
         """A sample at or below the burst threshold."""

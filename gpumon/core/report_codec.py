@@ -104,6 +104,7 @@ def _encode_gpu(gpu: GpuReport, origin_ns: int) -> dict[str, Any]:
         "starved_seconds": seconds(totals.starved_ns),
         "suspected_seconds": seconds(totals.suspected_ns),
         "irregular_seconds": seconds(totals.irregular_ns),
+        "cycle_seconds": None if totals.cycle_ns is None else seconds(totals.cycle_ns),
         "starved_ratio": verdict.starved_ratio or 0.0,
         "starved_now": totals.starved_now,
         "episodes": totals.episodes,
@@ -191,6 +192,7 @@ def _decode_gpu(gpu: Mapping[str, Any]) -> GpuReport:
         in_use_busy_ns=read_ns(gpu["in_use_busy_seconds"]),
         suspected_ns=read_ns(gpu["suspected_seconds"]),
         irregular_ns=read_ns(gpu.get("irregular_seconds", 0.0)),
+        cycle_ns=None if gpu.get("cycle_seconds") is None else read_ns(gpu["cycle_seconds"]),
         resolved_ns=read_ns(gpu["resolved_seconds"]),
         inferred_ns=read_ns(gpu["inferred_seconds"]),
         input_wait_by_reason_ns={

@@ -57,6 +57,7 @@ def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
             before.input_wait_by_reason_ns, after.input_wait_by_reason_ns
         ),
         pending_ns=after.pending_ns,
+        cycle_ns=after.cycle_ns,
         gaps=_gaps_since(before.gaps, after.gaps),
         starved_intervals=tuple(
             interval for interval in after.starved_intervals if interval.start_ns >= last_ns

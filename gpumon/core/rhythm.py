@@ -53,6 +53,14 @@ class Rhythm:
         """Standard deviation of the cycles over their mean; 0 before the second."""
         return math.sqrt(self._variance) / self._mean_ns if self._mean_ns else 0.0
 
+    @property
+    def steady_ns(self) -> int | None:
+        """How long a cycle is where long ones come like a clock; ``None``: they do not."""
+        settings = self._settings
+        if self._count < settings.min_cycles or self._mean_ns < settings.clockwork_from_ns:
+            return None
+        return round(self._mean_ns) if self.variation < settings.steady_below else None
+
     def is_lacking(self, busy_share: float) -> bool:
         """Whether enough cycles show that there is none.
 

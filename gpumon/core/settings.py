@@ -98,6 +98,19 @@ class DetectorSettings:
         "Standard deviation of their lengths, over the mean, above which there is none.",
         origin=_ON_WORLDS + "; requests that come at random have 1",
     )
+    steady_below: float = threshold(
+        0.10,
+        Unit.TIMES,
+        "... and below which pauses come like a clock.",
+        origin="ours: a fixed number of steps varies by less, a loader by more",
+    )
+    clockwork_from_ns: int = threshold(
+        30 * NS_PER_S,
+        Unit.NANOSECONDS,
+        "Only cycles at least so long are said to come like a clock.",
+        origin="ours: what a training does every so many steps is seldom done more often, and a "
+        "loader's waves are shorter",
+    )
     irregular_busy_below: float = threshold(
         0.50,
         Unit.SHARE,

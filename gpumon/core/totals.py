@@ -69,6 +69,7 @@ class GpuTotals(NamedTuple):
         starved_now: Starved + suspected time is at least 5 % of the last 60 s in use.
         irregular_ns: Of the unknown idle time, what fell into pauses that come without a
             rhythm: no training's, so that they are not suspected.
+        cycle_ns: From one pause to the next, where the last ones came like a clock; else ``None``.
     """
 
     observed_ns: int = 0
@@ -90,6 +91,7 @@ class GpuTotals(NamedTuple):
     episodes: int = 0
     starved_now: bool = False
     irregular_ns: int = 0
+    cycle_ns: int | None = None
 
     @property
     def starved_ns(self) -> int:

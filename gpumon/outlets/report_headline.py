@@ -13,6 +13,7 @@ from gpumon.core.label_text import label_text
 from gpumon.core.log_findings import coarse_sentence
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import GpuReport, Report, judged
+from gpumon.core.rhythm_texts import clockwork, irregular_reason, is_irregular
 from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.units import seconds
 from gpumon.core.verdict import Severity, VerdictName
@@ -147,8 +148,7 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
         case VerdictName.STARVATION_SUSPECTED:
             return f"{name} works in bursts and pauses {share} of its time in use."
         case VerdictName.PARTIAL:
-            rest = "tags explain too little of it" if _has_tags(gpu) else "nothing tells why"
-            return f"{name} is idle {lost} of its time in use, and {rest}."
+            return f"{name} is idle {lost} of its time in use, and {_unexplained(gpu)}."
         case VerdictName.HEALTHY:
             return _work_well(alike)
         case _:
@@ -157,6 +157,12 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
             if all(other.is_hardly_observed for other in alike):
                 return _all_of(alike, "was", "were") + f" watched for less than {_LEAST}."
             return _all_of(alike, "had nothing to do", "had nothing to do") + "."
+
+
+def _unexplained(gpu: GpuReport) -> str:
+    if is_irregular(gpu):
+        return "not in the rhythm of a training"
+    return "tags explain too little of it" if _has_tags(gpu) else "nothing tells why"
 
 
 def _work_well(gpus: Sequence[GpuReport]) -> str:
@@ -220,7 +226,11 @@ def _reason(gpu: GpuReport) -> str:
         return proved + _greater_part(gpu, cause)
     if verdict.name is VerdictName.STARVATION_SUSPECTED:
         pauses = counted(totals.gaps.count, "pause", "pauses")
-        return f", {in_seconds(totals.suspected_ns)} of it in {pauses}{_longest(gpu)}."
+        return (
+            f", {in_seconds(totals.suspected_ns)} of it in {pauses}{_longest(gpu)}{clockwork(gpu)}."
+        )
+    if is_irregular(gpu):
+        return irregular_reason(gpu)
     if _has_tags(gpu):
         least = DEFAULT_SETTINGS.min_coverage
         return (
