@@ -72,52 +72,55 @@ class GpuLedger:
     ) -> None:
         """Settle samples that no phase explains.
 
-        A GPU at work gives nothing but bursts, tick after tick. Those that
-        ``samples`` begin with are settled all at once, as ``_settle`` does
-        with each of them, but without its questions: the newest sample before
-        was active, and no pause is open.
+        A GPU at work gives nothing but bursts. Those in a row are settled all
+        at once, as ``_settle`` does with each of them, but without its
+        questions: the sample before was active, and no pause is open.
 
         Args:
-            samples: Disjoint, oldest first. One that overlaps time already
-                taken, spans none, or has a ratio outside 0 to 1 is dropped
-                and counted in ``rejected``: it is not idle time.
+            samples: Disjoint, oldest first. What overlaps, spans no time or has a ratio
+                outside 0 to 1 is dropped and counted in ``rejected``: it is not idle time.
         """
-        pauses, settings = self._pauses, self._settings
+        pauses, settings, rest = self._pauses, self._settings, iter(samples)
         burst_above, high_above = settings.burst_above, settings.high_above
-        end_ns = until_ns = self.last_end_ns
-        length_ns = busy_ns = busy_sum_ns = high_ns = taken = 0
-        at_work = self._last_active_end_ns == end_ns and self._in_job and not pauses.is_open
-        if at_work and self._bursts_are_plain:
-            for start_ns, next_end_ns, busy_ratio in samples:
-                if start_ns != end_ns or next_end_ns <= end_ns:
-                    break
-                if not burst_above < busy_ratio <= 1.0:
-                    break
-                end_ns, length_ns = next_end_ns, next_end_ns - start_ns
-                busy_ns = round(length_ns * busy_ratio)
-                busy_sum_ns += busy_ns
-                if busy_ratio > high_above:
-                    high_ns += length_ns
-                taken += 1
-        if taken:
-            length_sum_ns, idle_ns = end_ns - until_ns, length_ns - busy_ns
-            idle_by_cause, idle_sum_ns = self._idle_ns, length_sum_ns - busy_sum_ns
-            pauses.before = (end_ns - length_ns, end_ns, idle_ns, idle_ns, 0)
-            self.resolution_ns = length_ns
-            self.last_end_ns = self._last_active_end_ns = end_ns
-            self._observed_ns += length_sum_ns
-            self._busy_ns += busy_sum_ns
-            self._in_use_ns += length_sum_ns
-            self._in_use_busy_ns += busy_sum_ns
-            self._high_ns += high_ns
-            if idle_sum_ns:
-                idle_by_cause[_UNKNOWN] = idle_by_cause.get(_UNKNOWN, 0) + idle_sum_ns
-        if taken < len(samples):
-            for sample in samples[taken:]:
-                if not self._is_taken(sample):
-                    self._settle(sample, 0, 0)
-            self._update_flag()
-        elif self._in_use_ns >= self._flag.due_ns:
+        odd, is_flag_due = None, False
+        while True:
+            end_ns = until_ns = self.last_end_ns
+            at_work = self._last_active_end_ns == end_ns and self._in_job and not pauses.is_open
+            if at_work and self._bursts_are_plain:
+                length_ns = busy_ns = busy_sum_ns = high_ns = 0
+                for sample in rest:
+                    start_ns, next_end_ns, busy_ratio = sample
+                    goes_on = start_ns == end_ns < next_end_ns
+                    if not goes_on or not burst_above < busy_ratio <= 1.0:
+                        odd = sample
+                        break
+                    end_ns, length_ns = next_end_ns, next_end_ns - start_ns
+                    busy_ns = round(length_ns * busy_ratio)
+                    busy_sum_ns += busy_ns
+                    if busy_ratio > high_above:
+                        high_ns += length_ns
+                else:
+                    odd = None
+            else:
+                odd = next(rest, None)
+            if end_ns != until_ns:
+                length_sum_ns, idle_ns = end_ns - until_ns, length_ns - busy_ns
+                pauses.before = (end_ns - length_ns, end_ns, idle_ns, idle_ns, 0)
+                self.resolution_ns = length_ns
+                self.last_end_ns = self._last_active_end_ns = end_ns
+                self._observed_ns += length_sum_ns
+                self._busy_ns += busy_sum_ns
+                self._in_use_ns += length_sum_ns
+                self._in_use_busy_ns += busy_sum_ns
+                self._high_ns += high_ns
+                if length_sum_ns != busy_sum_ns:
+                    self._add_idle(_UNKNOWN, length_sum_ns - busy_sum_ns)
+            if odd is None:
+                break
+            if not self._is_taken(odd):
+                self._settle(odd, 0, 0)
+            is_flag_due = True
+        if is_flag_due or self._in_use_ns >= self._flag.due_ns:
             self._update_flag()
 
     def observe_shared(
@@ -162,9 +165,8 @@ class GpuLedger:
     def run_waits(self, waits: bool) -> None:
         """Say whether a tagged run is attached that may yet use the GPU.
 
-        While it is, the job does not end by itself, and idle time before its
-        first active sample is pending: ``start_up`` if the run uses the GPU
-        in the end, ``not_in_use`` if it never does.
+        Then the job does not end by itself, and idle time before its first active
+        sample is pending: ``start_up`` if that comes, ``not_in_use`` if it never does.
         """
         if self._run_waits and not waits and not self._in_job:
             self._settle_pending(_NOT_IN_USE)
