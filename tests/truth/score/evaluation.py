@@ -101,7 +101,7 @@ def _all_findings(made: World, work: Work) -> Iterator[tuple[Row, list[Finding]]
         seen = seen_all(made, period_s, _chance(work, number))
         percents = [log.percents for log in seen]
         yield Row(LOG, period_s), found_in_logs(made, seen)
-        yield Row(BARE, period_s), found_in_logs(made, seen, memory=False)
+        yield Row(BARE, period_s), found_in_logs(made, seen, memory=False, when=False)
         yield Row(MEAN, period_s), [mean_below_70(one) for one in percents]
         yield Row(SAGEMAKER, period_s), [sagemaker(one) for one in percents]
     yield Row(GPUPROF, None), [gpuprof(gpu) for gpu in made.gpus]

@@ -10,6 +10,7 @@ from gpumon.core.verdict import VerdictName
 from tests.truth.worlds.spans import Spans, spans_of
 
 NS_PER_MS = 1_000_000
+_NEAR = 8
 STARVED = frozenset({VerdictName.STARVED, VerdictName.STARVATION_SUSPECTED})
 """The verdicts that send somebody to look at the input pipeline."""
 
@@ -60,13 +61,13 @@ def first_true(holds: Callable[[int], bool], count: int) -> int | None:
 
     Looks near first: what is found soon costs little, however much there is.
     """
-    high = 8
+    high = _NEAR
     while high < count and not holds(high):
         high *= 2
     high = min(high, count)
     if not holds(high):
         return None
-    low = high // 2
+    low = high // 2 if high > _NEAR else 0
     while low + 1 < high:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)

@@ -20,8 +20,8 @@ END: Final = "<!-- /measured: detector -->"
 
 _ALL_HEAD: Final = """\
 | detector | a reading each | precision | recall | F1 | lost seconds, error \
-| input's seconds, error | IoU | delay, bursts | false alarms a day |
-|---|---|---|---|---|---|---|---|---|---|"""
+| input's seconds, error | IoU | delay, bursts | alarms a healthy day | other losses accused |
+|---|---|---|---|---|---|---|---|---|---|---|"""
 _KIND_HEAD: Final = """\
 | kind of world | GPUs | starved | {} |
 |---|---|---|{}"""
@@ -36,6 +36,7 @@ def printed(
     if visible and len(visible) < len(kinds):
         blocks += ["Kinds whose pauses a driver can show:", _table(tallies, rows, visible)]
     blocks += ["All kinds:", _table(tallies, rows, kinds), _by_kind(tallies, rows, kinds)]
+    blocks += _borderline(tallies, rows, visible)
     if weeks:
         blocks.append(_weeks(weeks))
     return "\n\n".join(blocks)
@@ -66,6 +67,7 @@ def _line(row: Row, tally: Tally) -> str:
         name, period, _ratio(tally.precision), _ratio(tally.recall), _ratio(tally.f1),
         _error(tally.lost_errors), _error(tally.starved_errors), _ratio(middle(tally.ious)),
         _number(middle(tally.delays)), _number(tally.alarms_per_day, 2),
+        f"{tally.false - tally.false_on_healthy} of {tally.false + tally.quiet}",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
@@ -88,6 +90,21 @@ def _kind_line(tallies: Tallies, kind: str, shown: Sequence[Row]) -> str:
     right = [f"{one.right + one.quiet} of {_gpus(one)}" if _gpus(one) else "" for one in counted]
     mark = "" if KINDS[kind].is_visible else " (not visible)"
     return f"| {kind}{mark} | {gpus} | {starved} | {' | '.join(right)} |"
+
+
+def _borderline(tallies: Tallies, rows: Sequence[Row], kinds: Sequence[str]) -> list[str]:
+    """How far from the limit those are that were missed in logs."""
+    sentences = []
+    for row in rows:
+        missed = sorted(over(tallies, row, kinds).missed_ratios)
+        if row.detector == LOG and row.period_s is not None and row.period_s <= 1.0 and missed:
+            half = missed[len(missed) // 2]
+            sentences.append(
+                f"Missed at {row.period_s:g} s, of kinds whose pauses show: {len(missed)} GPUs, "
+                f"which starve for {missed[0]:.1%} to {missed[-1]:.1%} of their time in use, half "
+                f"of them for less than {half:.1%}."
+            )
+    return sentences
 
 
 def _gpus(tally: Tally) -> int:

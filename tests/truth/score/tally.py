@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.truth.score.finding import Finding
 from tests.truth.worlds.spans import Spans, iou, lengths_ms, total_ms
-from tests.truth.worlds.truth import GpuTruth
+from tests.truth.worlds.truth import STARVED_FROM, GpuTruth
 
 VISIBLE_MS = 1_000
 """A pause that long holds a whole window of any driver."""
@@ -25,32 +25,36 @@ class Tally:
         false: Not starved, and accused.
         missed: Starved, and not found.
         quiet: Not starved, and left alone.
-        well_ms: Time watched of GPUs that were not starved.
+        false_on_healthy: Of the false, those that lost hardly anything at all. The others do lose
+            time, but to something else than their input.
+        healthy_ms: Time watched of GPUs that lost hardly anything.
         lost_errors: Lost seconds told over true ones, less 1; of each starved GPU that was found.
         starved_errors: The same of what was put down to the input.
         ious: Starved intervals told and true, over each such GPU.
         delays: Bursts seen in full between the first pause that a driver can show and the word.
+        missed_ratios: How much of its time in use each GPU starved that was not found.
     """
 
     right: int = 0
     false: int = 0
     missed: int = 0
     quiet: int = 0
-    well_ms: int = 0
+    false_on_healthy: int = 0
+    healthy_ms: int = 0
     lost_errors: list[float] = field(default_factory=list)
     starved_errors: list[float] = field(default_factory=list)
     ious: list[float] = field(default_factory=list)
     delays: list[int] = field(default_factory=list)
+    missed_ratios: list[float] = field(default_factory=list)
 
     def add(self, truth: GpuTruth, found: Finding, watched_ms: int) -> None:
         """Count one GPU of one world."""
         if not truth.is_starved:
-            self.well_ms += watched_ms
-            self.false += found.is_starved
-            self.quiet += not found.is_starved
+            self._add_not_starved(truth, found, watched_ms)
             return
         if not found.is_starved:
             self.missed += 1
+            self.missed_ratios.append(truth.starved_ratio)
             return
         self.right += 1
         if found.lost_s is not None:
@@ -64,11 +68,18 @@ class Tally:
             if delay is not None:
                 self.delays.append(delay)
 
+    def _add_not_starved(self, truth: GpuTruth, found: Finding, watched_ms: int) -> None:
+        self.false += found.is_starved
+        self.quiet += not found.is_starved
+        if truth.lost_ms <= STARVED_FROM * truth.in_use_ms:
+            self.healthy_ms += watched_ms
+            self.false_on_healthy += found.is_starved
+
     def join(self, other: Tally) -> None:
         """Add what another counted."""
-        for name in ("right", "false", "missed", "quiet", "well_ms"):
+        for name in ("right", "false", "missed", "quiet", "false_on_healthy", "healthy_ms"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("lost_errors", "starved_errors", "ious", "delays"):
+        for name in ("lost_errors", "starved_errors", "ious", "delays", "missed_ratios"):
             getattr(self, name).extend(getattr(other, name))
 
     @property
@@ -93,8 +104,8 @@ class Tally:
 
     @property
     def alarms_per_day(self) -> float | None:
-        """False alarms in a day of GPUs that are not starved; ``None``: there were none."""
-        return self.false / (self.well_ms / _DAY_MS) if self.well_ms else None
+        """False alarms in a day of a healthy GPU; ``None``: there was no healthy one."""
+        return self.false_on_healthy / (self.healthy_ms / _DAY_MS) if self.healthy_ms else None
 
 
 def middle(values: list[float] | list[int]) -> float | None:

@@ -1,0 +1,146 @@
+"""A short version of ``python -m tests.truth.score``: what must hold of every world, in seconds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.truth.score.evaluation import (
+    BARE,
+    DAEMON,
+    LOG,
+    MEAN,
+    SAGEMAKER,
+    TAGGED,
+    Row,
+    Tallies,
+    Work,
+    looked_at,
+    over,
+)
+from tests.truth.score.finding import Finding, first_true
+from tests.truth.score.healthy_week import week
+from tests.truth.score.tally import Tally, bursts_until
+from tests.truth.worlds import DEVELOPMENT_SEEDS, KINDS
+from tests.truth.worlds.spans import no_spans, spans_of
+from tests.truth.worlds.truth import GpuTruth
+
+HOURS = 0.5
+SEED = DEVELOPMENT_SEEDS[3]
+VISIBLE = [name for name, kind in KINDS.items() if kind.is_visible]
+AT_A_SECOND = Row(LOG, 1.0)
+TRAININGS = [name for name in KINDS if name not in ("inference_server", "notebook", "unused")]
+"""What can be tagged."""
+NOBODY_TELLS_APART = {"rounds", "checkpoints", "many_gpus", "validation"}
+"""Idle in the pattern of starvation, for another cause: the word is *suspected*."""
+
+
+@pytest.fixture(scope="module")
+def tallies() -> Tallies:
+    """One world of each kind, logged each second and watched by a daemon."""
+    counted = Tallies()
+    for kind in KINDS:
+        counted.update(looked_at(Work(kind, SEED, HOURS, (1.0,))))
+    return counted
+
+
+class TestALogOfOneReadingASecond:
+    def test_shows_every_starved_gpu_whose_pauses_can_be_seen(self, tallies: Tallies) -> None:
+        assert over(tallies, AT_A_SECOND, VISIBLE).recall == 1.0
+
+    def test_accuses_no_gpu_that_loses_hardly_anything(self, tallies: Tallies) -> None:
+        assert over(tallies, AT_A_SECOND, list(KINDS)).false_on_healthy == 0
+
+    def test_accuses_others_only_where_utilisation_alone_cannot_tell(
+        self, tallies: Tallies
+    ) -> None:
+        accused = {kind for kind in KINDS if tallies[AT_A_SECOND, kind].false}
+
+        assert accused <= NOBODY_TELLS_APART
+
+    def test_tells_the_lost_seconds_within_two_percent(self, tallies: Tallies) -> None:
+        errors = over(tallies, AT_A_SECOND, VISIBLE).lost_errors
+
+        assert np.median(np.abs(errors)) < 0.02
+        assert abs(np.mean(errors)) < 0.02
+
+    def test_suspects_after_two_bursts(self, tallies: Tallies) -> None:
+        assert np.median(over(tallies, AT_A_SECOND, VISIBLE).delays) <= 2
+
+    @pytest.mark.parametrize("other", [MEAN, SAGEMAKER])
+    def test_is_read_better_than_by_another_rule(self, tallies: Tallies, other: str) -> None:
+        ours, theirs = (over(tallies, Row(name, 1.0), VISIBLE).f1 for name in (LOG, other))
+
+        assert ours is not None
+        assert theirs is not None
+        assert ours > theirs
+
+    def test_tells_no_less_with_the_memory_in_use(self, tallies: Tallies) -> None:
+        with_memory, bare = (over(tallies, Row(name, 1.0), VISIBLE) for name in (LOG, BARE))
+
+        assert with_memory.false <= bare.false
+        assert with_memory.right == bare.right
+
+
+class TestADaemonThatReadsTheTags:
+    def test_is_right_about_every_training(self, tallies: Tallies) -> None:
+        tally = over(tallies, Row(TAGGED, None), TRAININGS)
+
+        assert (tally.false, tally.missed) == (0, 0)
+        assert tally.right >= 10
+        assert tally.quiet >= 10
+
+    def test_tells_the_lost_seconds_within_two_percent(self, tallies: Tallies) -> None:
+        errors = over(tallies, Row(TAGGED, None), TRAININGS).lost_errors
+
+        assert np.median(np.abs(errors)) < 0.02
+
+    def test_says_so_before_the_first_burst_after_a_pause_has_ended(self, tallies: Tallies) -> None:
+        assert max(over(tallies, Row(TAGGED, None), VISIBLE).delays) <= 1
+
+
+class TestADaemonWithoutTags:
+    def test_sees_the_same_as_a_log_and_when_it_was_more_exactly(self, tallies: Tallies) -> None:
+        daemon, log = over(tallies, Row(DAEMON, None), VISIBLE), over(tallies, AT_A_SECOND, VISIBLE)
+
+        assert daemon.right == log.right
+        assert np.median(daemon.ious) > np.median(log.ious)
+
+
+class TestAHealthyDay:
+    def test_raises_no_alarm(self) -> None:
+        day = week(SEED, hours=24.0)
+
+        assert day.false_alarms == 0
+        assert day.suspected_s == 0.0
+
+
+def gpu_that_starves(*starved_ms: tuple[int, int]) -> GpuTruth:
+    starved = spans_of(starved_ms)
+    return GpuTruth(busy=no_spans(), starved=starved, jobs=spans_of([(0, 100_000)]))
+
+
+class TestTheTally:
+    def test_counts_the_bursts_between_the_first_pause_and_the_word(self) -> None:
+        truth = gpu_that_starves((1_000, 3_000), (5_000, 7_000), (9_000, 11_000))
+
+        assert [bursts_until(truth, at_ms) for at_ms in (3_500, 6_000, 10_500)] == [0, 1, 2]
+
+    def test_counts_no_bursts_where_no_pause_can_be_seen(self) -> None:
+        assert bursts_until(gpu_that_starves((1_000, 1_100)), 5_000) is None
+
+    def test_counts_right_false_missed_and_quiet(self) -> None:
+        tally, accused, cleared = Tally(), Finding(is_starved=True), Finding(is_starved=False)
+        for starved_ms in ((0, 10_000), (0, 1_000)):
+            for finding in (accused, cleared):
+                tally.add(gpu_that_starves(starved_ms), finding, 100_000)
+
+        assert (tally.right, tally.missed, tally.false, tally.quiet) == (1, 1, 1, 1)
+        assert (tally.precision, tally.recall, tally.f1) == (0.5, 0.5, 0.5)
+
+    @pytest.mark.parametrize(("answer", "count"), [(1, 50), (9, 50), (37, 50), (50, 50)])
+    def test_finds_from_which_row_on_something_holds(self, answer: int, count: int) -> None:
+        assert first_true(lambda rows: rows >= answer, count) == answer
+
+    def test_finds_nothing_where_it_never_holds(self) -> None:
+        assert first_true(lambda rows: False, 50) is None
