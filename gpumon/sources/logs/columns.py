@@ -69,7 +69,8 @@ def looks_like_header(cells: Sequence[str]) -> bool:
     False
     """
     texts = [cell.strip() for cell in cells]
-    if any(_VALUE.fullmatch(text) for text in texts):
+    # A command that was echoed names columns, too.
+    if any(_VALUE.fullmatch(text) or "--" in text for text in texts):
         return False
     return any(column_named(text) for text in texts) and all(
         _WORD.search(text) or not text for text in texts
@@ -85,7 +86,8 @@ def names_columns(cells: Sequence[str]) -> bool:
     texts = [cell.strip() for cell in cells]
     words = [text for text in texts if text]
     return bool(words) and all(
-        _WORD.search(text) and not _VALUE.fullmatch(text) and len(text) <= 80 for text in words
+        _WORD.search(text) and not _VALUE.fullmatch(text) and "--" not in text and len(text) <= 80
+        for text in words
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -60,11 +60,7 @@ def head_of_csv(rows: Sequence[Sequence[str]], options: LogOptions, name: str) -
     """
     notes: list[str] = []
     layout, header_at = _layout_of(rows, options, name, notes)
-    body = [
-        row
-        for at, row in enumerate(rows)
-        if len(row) == layout.width and at != header_at and not looks_like_header(row)
-    ]
+    body = _rows_of(layout.width, rows[header_at + 1 :]) or _rows_of(layout.width, rows)
     if not body:
         raise UnreadableLogError(f"{name}: has a header, and no line under it has as many columns")
     spoken = _without_silent_columns(layout, body)
@@ -84,30 +80,61 @@ def is_driver_trouble(line: str) -> bool:
 def _layout_of(
     rows: Sequence[Sequence[str]], options: LogOptions, name: str, notes: list[str]
 ) -> tuple[ColumnLayout, int]:
-    """The layout, and which row is its header; -1: none is."""
-    spoken = [at for at, cells in enumerate(rows) if any(cell.strip() for cell in cells)]
-    for at, cells in enumerate(rows):
-        # Below a row of values words are an odd row; above all of them they name the columns.
-        is_header = looks_like_header(cells) or (
-            at in spoken[:1] and len(cells) > 1 and names_columns(cells) and _is_usual(rows, cells)
-        )
-        if not is_header:
-            continue
+    """The layout, and which row is its header; -1: none is.
+
+    The first header with a utilisation and rows under it: a command that was
+    echoed and what a login prints may look like one, too.
+    """
+    refusal: UnreadableLogError | None = None
+    rowless: tuple[ColumnLayout, int] | None = None
+    told = [row for row in rows if _says_something_else(row)]
+    for at in _headers_among(rows):
+        cells = rows[at]
         try:
             layout = layout_of_header(cells, options.columns)
         except AmbiguousColumnError as error:
             raise UnreadableLogError(f"{name}: line {at + 1}: {error}") from error
-        if layout is None:
+        has_values = any(not names_columns(row) for row in _rows_of(len(cells), rows[at + 1 :]))
+        if layout is not None and has_values:
+            notes.extend(contradicted_headings(cells, options.columns))
+            return layout, at
+        if layout is not None:
+            rowless = rowless or (layout, at)
+        elif has_values or not told:
             found = ", ".join(cell.strip() for cell in cells)[:200]
-            raise UnreadableLogError(
+            refusal = refusal or UnreadableLogError(
                 f"{name}: line {at + 1}: no utilisation column among: {found}; {_NEEDED}"
             )
-        notes.extend(contradicted_headings(cells, options.columns))
-        return layout, at
+    if rowless is not None:
+        return rowless
+    if refusal is not None:
+        raise refusal
     _refuse_trouble_alone(rows, name)
-    layout, note = guess_layout(rows, options.columns, name)
+    layout, note = guess_layout(told or rows, options.columns, name)
     notes.append(note)
     return layout, -1
+
+
+def _headers_among(rows: Sequence[Sequence[str]]) -> Iterator[int]:
+    """Positions of the rows that may be a header, the first first."""
+    spoken = [at for at, cells in enumerate(rows) if any(cell.strip() for cell in cells)]
+    for at, cells in enumerate(rows):
+        # Below a row of values words are an odd row; above all of them they name the columns.
+        if looks_like_header(cells) or (
+            at in spoken[:1] and len(cells) > 1 and names_columns(cells) and _is_usual(rows, cells)
+        ):
+            yield at
+
+
+def _rows_of(width: int, rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """The rows of so many cells that are no header."""
+    return [row for row in rows if len(row) == width and not looks_like_header(row)]
+
+
+def _says_something_else(cells: Sequence[str]) -> bool:
+    """Whether a row is neither blank nor words alone nor a command with options."""
+    text = "".join(cells)
+    return bool(text.strip()) and "--" not in text and not names_columns(cells)
 
 
 def _is_usual(rows: Sequence[Sequence[str]], cells: Sequence[str]) -> bool:

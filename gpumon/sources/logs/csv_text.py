@@ -15,6 +15,7 @@ HEAD_LINES: Final = 512
 _HEAD_SIGNS: Final = 1 << 20
 _SEPARATORS: Final = "\t;,"
 _QUOTED: Final = re.compile(r'"[^"]*"')
+_VALUES_BETWEEN_BLANKS: Final = re.compile(r"\d\S*(?:\s+(?:\d\S*|%))+", re.ASCII)
 _UNIT_APART: Final = re.compile(r"(?<=\d) (?=%)")
 _MOST_LINES_A_ROW: Final = 64
 """A quote that is open for longer was never closed: its logger was killed."""
@@ -40,15 +41,20 @@ def separator_of(head: Sequence[str]) -> str:
     A comma within a number, as many countries write it, is in fewer lines
     than a separator, or in as many: then the other one is the separator.
 
+    Where more lines are values between blanks and have no separator, they count.
+
     >>> separator_of(["time;util", "0,5;12"]), separator_of(["a,b", "c,d"]), separator_of(["1 2"])
     (';', ',', ' ')
+    >>> separator_of(["$ ask --for=time,util", "0 93 %", "1 95 %"])
+    ' '
     """
     bare = [_QUOTED.sub("", line.strip()) for line in head if line.strip()]
     found = {sign: sum(sign in line for line in bare) for sign in _SEPARATORS}
     if found["\t"] == sum(",\t" in line for line in bare):
         found["\t"] = 0  # set after each comma for the eye
     best = max(_SEPARATORS, key=lambda sign: found[sign])
-    if found[best]:
+    apart = [line for line in bare if best not in line and _VALUES_BETWEEN_BLANKS.fullmatch(line)]
+    if found[best] and found[best] >= len(apart):
         return best
     widths = Counter(len(cells_between_blanks(line)) for line in bare)
     usual = widths.most_common(1)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain, islice
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.columns import looks_like_header
+from gpumon.sources.logs.csv_text import HEAD_LINES, CellSplitter, head_of, separator_of
 from gpumon.sources.logs.formats import formats
 from gpumon.sources.logs.in_order import LogInOrder
-from gpumon.sources.logs.log_format import line_like
-from gpumon.sources.logs.log_sample import LogOptions, LogReader
+from gpumon.sources.logs.line_prefixes import LinePrefix, prefixes_of
+from gpumon.sources.logs.log_format import LogFormat, line_like
+from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogReader, LogSample
 from gpumon.sources.logs.unknown_json import refuse_json
 
-LOOKED_AT_LINES: Final = 64
-"""Lines of a log that a format is known by."""
+LOOKED_AT_LINES: Final = HEAD_LINES
+"""Lines of a log that a format is known by: what a login prints may stand before it."""
 _NOT_READ: Final = {
     "the XML of nvidia-smi -q -x": line_like(r"<nvidia_smi_log\b"),
 }
@@ -22,6 +27,7 @@ _NOT_READ: Final = {
 _ADVICE: Final = (
     "log with `nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1` instead"
 )
+_DATED_ROW: Final = re.compile(r"\s*\d{4}[-/]\d\d?[-/]\d\d?[ T]\d\d?:\d\d:\d\d[^,;\t]{0,20}[,;\t]")
 
 
 def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogReader:
@@ -33,19 +39,70 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogRe
         options: What the user said about it.
 
     Raises:
-        UnreadableLogError: A format that is known and not read, or JSON of a
-            kind that nobody knows.
+        UnreadableLogError: A format that is known and not read, JSON of a
+            kind that nobody knows, or several logs line by line.
     """
-    head = list(islice(lines, LOOKED_AT_LINES))
+    head = head_of(lines)
     if not head:
         raise UnreadableLogError(f"{name}: has no lines")
+    prefixes = prefixes_of(head, _telling_line, name=name)
+    for prefix in prefixes:
+        head, lines = list(prefix.without(iter(head))), prefix.without(lines)
     for title, mark in _NOT_READ.items():
         number = mark(head)
         if number is not None:
             raise UnreadableLogError(
                 f"{name}: line {number}: this is {title}, which gpumon does not read; {_ADVICE}"
             )
-    known = next(known for known in formats() if known.mark(head) is not None)
+    known, _ = _format_of(head)
     if known.is_last_resort:
         refuse_json(head, name=name)
-    return LogInOrder(known.reader(chain(head, lines), name=name, options=options), name=name)
+    reader: LogReader = known.reader(chain(head, lines), name=name, options=options)
+    if prefixes:
+        reader = _Unprefixed(reader, prefixes)
+    return LogInOrder(reader, name=name)
+
+
+class _Unprefixed:
+    """A reader of lines that had something before them, which its notes say."""
+
+    def __init__(self, reader: LogReader, prefixes: Sequence[LinePrefix]) -> None:
+        self._reader = reader
+        self._notes = tuple(prefix.note for prefix in prefixes)
+
+    def samples(self) -> Iterator[LogSample]:
+        return self._reader.samples()
+
+    def facts(self) -> LogFacts:
+        facts = self._reader.facts()
+        return replace(facts, notes=(*self._notes, *facts.notes))
+
+
+def _format_of(head: Sequence[str]) -> tuple[LogFormat, int | None]:
+    """The format that comes first in a log, and the number of the line that gives it away."""
+    marks = [(one, one.mark(head)) for one in formats() if not one.is_last_resort]
+    found = [(number, one) for one, number in marks if number is not None]
+    first, known = min(found, key=lambda pair: pair[0], default=(None, None))
+    # A CSV whose logger was followed by another tool is one until then.
+    csv_at = _csv_line(head[: (first or len(head) + 1) - 1])
+    if known is not None and csv_at is None:
+        return known, first
+    return next(one for one in formats() if one.is_last_resort), csv_at
+
+
+def _telling_line(head: Sequence[str]) -> int | None:
+    return _format_of(head)[1]
+
+
+def _csv_line(head: Sequence[str]) -> int | None:
+    """Number of the first line that is surely of a CSV: a header above a row, or a dated row."""
+    splitter = CellSplitter(separator_of(head))
+    width = 0
+    for number, line in enumerate(head, start=1):
+        if _DATED_ROW.match(line):
+            return number
+        cells = splitter.split(line)
+        if width and len(cells) == width and not looks_like_header(cells):
+            return number - 1
+        width = len(cells) if len(cells) > 1 and looks_like_header(cells) else 0
+    return None

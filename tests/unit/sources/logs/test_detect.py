@@ -8,6 +8,13 @@ from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.formats import formats
 from tests.builders_logs import ratios, read_log, rows
 
+DMON = ("# gpu     sm    mem", "# Idx      %      %", "    0     94     40", "    0      0      0")
+CSV = (
+    "timestamp, index, utilization.gpu [%]",
+    "2026/01/24 21:52:14.120, 0, 94 %",
+    "2026/01/24 21:52:15.120, 0, 0 %",
+)
+
 
 class TestAFormatThatIsNotRead:
     def test_is_named_with_what_to_log_instead(self) -> None:
@@ -26,3 +33,33 @@ class TestTheFormats:
     def test_are_all_files_of_their_folder_and_csv_is_tried_last(self) -> None:
         assert [known.title for known in formats() if known.is_last_resort] == ["CSV"]
         assert formats()[-1].title == "CSV"
+
+
+class TestWhatStandsAboveALog:
+    @pytest.mark.parametrize("log", [CSV, CSV[1:], DMON], ids=["csv", "no header", "dmon"])
+    @pytest.mark.parametrize(
+        "above",
+        [
+            ("", "(base) user@host:~$ ./log.sh", ""),
+            ("$ nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1",),
+            ('Script started on 2026-01-24 21:52:14+00:00 [TERM="xterm"]', "$ ./log.sh"),
+            tuple(f"Welcome to node 7, line {line} of its rules" for line in range(300)),
+            ("\x1b[H\x1b[2JEvery 1.0s: ./log.sh     host: Sat Jan 24 21:52:14 2026", ""),
+        ],
+        ids=["prompt", "command", "script", "login", "watch"],
+    )
+    def test_does_not_matter(self, above: tuple[str, ...], log: tuple[str, ...]) -> None:
+        samples, facts = read_log(rows(*above, *log))
+
+        assert samples == read_log(rows(*log))[0]
+        assert facts.skipped_lines <= len(above)
+
+
+class TestTwoFormatsInOneFile:
+    def test_are_read_as_the_one_that_comes_first_and_the_other_is_skipped(self) -> None:
+        csv_first, facts = read_log(rows(*CSV, *DMON))
+        dmon_first, dmon_facts = read_log(rows(*DMON, *CSV))
+
+        assert csv_first == read_log(rows(*CSV))[0]
+        assert dmon_first == read_log(rows(*DMON))[0]
+        assert (facts.skipped_lines, dmon_facts.skipped_lines) == (len(DMON), len(CSV))
