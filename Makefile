@@ -79,6 +79,7 @@ check: .venv/.dev ## lint, format, types, import direction, layout
 
 truth: .venv/.dev ## accuracy against worlds whose truth is known
 	$(BIN)/python -m pytest -q -s tests/truth $(ARGS)
+	$(BIN)/python -m tests.truth.score
 	$(BIN)/python -m tests.truth.phases_table
 
 bench: tools .venv/.bench ## the benchmarks, each against a peer in the same run

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.truth.keras_cells import ASYNCHRONOUS, BACKENDS, CELLS, is_possible
+from tests.truth.measured_page import put
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "accuracy.md"
 COMMAND: Final = "python -m tests.truth.phases_table"
-BEGIN: Final = "<!-- measured: phases -->"
-END: Final = "<!-- /measured: phases -->"
+MARK: Final = "phases"
 _PATIENCE_S: Final = 180
 _HEAD: Final = """\
 | backend | held up by | phase | truth | told | error | allowed | no core | |
@@ -168,14 +167,9 @@ def _line(one: Measured, row: Mapping[str, Any], main: str) -> str:
 
 
 def _write(table: str) -> None:
-    """Put the table between its marks; the rest of the page is written by hand."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     said = f"`{COMMAND}`, {today}, load average {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores:"
-    PAGE.write_text(f"{before}{BEGIN}\n{said}\n\n{table}\n{END}{after}", encoding="utf-8")
-    print(f"written: {PAGE.relative_to(ROOT)}")
+    put(MARK, f"{said}\n\n{table}")
 
 
 if __name__ == "__main__":

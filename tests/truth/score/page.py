@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
+from tests.truth.measured_page import put
 from tests.truth.score.evaluation import BARE, DAEMON, LOG, TAGGED, Row, Tallies, over
 from tests.truth.score.healthy_week import HOURS, Week
 from tests.truth.score.tally import Tally, middle, worst_of_nine_in_ten
 from tests.truth.worlds import KINDS
 
-PAGE: Final = Path(__file__).parents[3] / "docs" / "accuracy.md"
 COMMAND: Final = "python -m tests.truth.score"
-BEGIN: Final = "<!-- measured: detector -->"
-END: Final = "<!-- /measured: detector -->"
+MARK: Final = "detector"
 
 _ALL_HEAD: Final = """\
 | detector | a reading each | precision | recall | F1 | lost seconds, error \
@@ -43,16 +40,13 @@ def printed(
 
 
 def write(tables: str, seeds: range, hours: float) -> None:
-    """Put them between their marks; the rest of the page is written by hand."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    """Put them onto the page."""
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     said = (
         f"`{COMMAND}`, {today}: {len(seeds)} worlds of each kind, {hours:g} h each, evaluation "
-        f"seeds {seeds[0]} to {seeds[-1]}, {os.cpu_count()} cores."
+        f"seeds {seeds[0]} to {seeds[-1]}."
     )
-    PAGE.write_text(f"{before}{BEGIN}\n{said}\n\n{tables}\n{END}{after}", encoding="utf-8")
+    put(MARK, f"{said}\n\n{tables}")
 
 
 def _table(tallies: Tallies, rows: Sequence[Row], kinds: Sequence[str]) -> str:
