@@ -119,7 +119,7 @@ def _percents(path: Path) -> Percents:
     with LogText(str(path)) as text:
         reader = reader_for(text.lines(), name=text.name, options=LogOptions())
         ratios = [one.busy_ratio for one in reader.samples() if one.busy_ratio is not None]
-    return np.rint(100 * np.asarray(ratios)).astype(np.uint8)
+    return np.asarray(np.rint(100 * np.asarray(ratios)), dtype=np.uint8)
 
 
 def _yes(holds: bool) -> str:
