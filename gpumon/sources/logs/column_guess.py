@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import mean
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
@@ -114,7 +114,9 @@ def _columns_that_count_gpus(body: Sequence[Sequence[str]], stamp_at: int | None
     """Columns that run from 0 to n - 1 within every tick, as an index does."""
     if stamp_at is None:
         return []
-    parser = next(filter(None, (parser_for(row[stamp_at]) for row in body)), None)
+    texts = (row[stamp_at] for row in body)
+    parsers = (parser_for(text) or shaped_parser_for(text, (), is_elapsed=False) for text in texts)
+    parser = next(filter(None, parsers), None)
     if parser is None:
         return []
     moments = [(parser.parse(row[stamp_at]), row) for row in body]
@@ -142,7 +144,8 @@ def _counts_gpus(cells: Sequence[str], stamps_ns: Sequence[int]) -> bool:
     between = [gap for (before, after), gap in zip(pairs, gaps_ns, strict=True) if after <= before]
     if in_turn < _MIN_SHARE * len(pairs) or not within or not between:
         return False
-    return median(within) < _TICK_SHARE * median(between)
+    # In the mean: where stamps are of whole minutes, most ticks follow the one before at once.
+    return mean(within) < _TICK_SHARE * mean(between)
 
 
 def _utilization_among(

@@ -36,6 +36,7 @@ class SharedStamps:
     standing: int = 0
     spread: int = 0
     period_ns: int = 0
+    _seen_resolution_ns: int = NS_PER_S
 
     def told_apart(self, rows: Sequence[LogSample]) -> list[LogSample]:
         """The same rows with stamps that rise.
@@ -46,7 +47,7 @@ class SharedStamps:
         runs = [list(run) for _, run in groupby(rows, key=_stamp_of)]
         if len(runs) == len(rows):
             return list(rows)
-        resolution_ns = _resolution_ns([run[0].stamp_ns for run in runs])
+        resolution_ns = self._resolution_ns([run[0].stamp_ns for run in runs])
         counts = [len(run) for run in runs if len(run) <= MOST_ROWS_A_STAMP]
         if not resolution_ns or not counts or sum(counts) < _CROWD * len(counts):
             return [row for run in runs for row in self._without_copies(run, resolution_ns)]
@@ -68,6 +69,14 @@ class SharedStamps:
                 ends=not goes_on and len(run) < usual,
             )
         return apart
+
+    def _resolution_ns(self, stamps_ns: Sequence[int]) -> int:
+        """What the clock counts. Two stamps may happen to be whole minutes: then, as before."""
+        found_ns = _resolution_ns(stamps_ns)
+        if len(stamps_ns) <= 2:
+            return min(found_ns, self._seen_resolution_ns)
+        self._seen_resolution_ns = found_ns
+        return found_ns
 
     def _spread(
         self, run: list[LogSample], resolution_ns: int, *, begins: bool, ends: bool

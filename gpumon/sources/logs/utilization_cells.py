@@ -36,7 +36,7 @@ class Refusal(str, Enum):
     FOREIGN = "that are no part of such a log"
     TOO_LONG = "too long to be a part of such a log"
     DAMAGED_JSON = "of JSON that is cut short, damaged or no JSON at all"
-    FORM = "of another form than the rest"
+    TWICE = "of a time that the same series told of before"
     QUOTE = "with a quote that is never closed"
     DRIVER = "in which nvidia-smi says that it could not ask the GPU"
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.ctime_stamps import CLOCK, find_ctime
-from gpumon.sources.logs.gpu_table import GpuTable
+from gpumon.sources.logs.gpu_table import MAX_GPUS, GpuTable
 from gpumon.sources.logs.log_format import LogFormat, line_like
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.row_clock import RowClock
@@ -26,7 +26,37 @@ _PERCENTS: Final = re.compile(r"([ED]:)?\s*(\d{1,9}|\?+) %", re.ASCII)
 """Of the fan, if it is shown, of the GPU, and marked by a letter of its encoder and decoder."""
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _HEAD: Final = re.compile(r"(?P<host>\S+)  +\S.*\d:\d\d")
+_BELOW_GPU: Final = re.compile(r"\s|[├└│|+]")
+"""How lines about processes begin, under the line of their GPU."""
 _UNKNOWN: Final = "[N/A]"
+_MOST_HOSTS: Final = 64
+
+
+class _Hosts:
+    """Whose heads can be believed: a host that is named but once is a head that was damaged.
+
+    Attributes:
+        waiting: Lines of GPUs under the only head so far of a host, with their moment and number.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, list[tuple[re.Match[str], int | None, int]]] = {}
+        self._sure: set[str] = set()
+
+    def is_sure(self, host: str) -> bool:
+        """Whether the host was named twice."""
+        return host in self._sure
+
+    def name(self, host: str) -> list[tuple[re.Match[str], int | None, int]]:
+        """Take note of a head; the lines that waited for it, if it is the host's second."""
+        if host in self._sure:
+            return []
+        if host in self.waiting:
+            self._sure.add(host)
+            return self.waiting.pop(host)
+        if len(self.waiting) < _MOST_HOSTS:
+            self.waiting[host] = []
+        return []
 
 
 class GpustatTextLog:
@@ -48,6 +78,8 @@ class GpustatTextLog:
         self._row_clock = RowClock(options.period_ns)
         self._iso = DateStamps()
         self._host = ""
+        self._hosts = _Hosts()
+        self._stamp_ns: int | None = None
         self._has_heads: bool | None = None
         self._told = False
 
@@ -57,20 +89,19 @@ class GpustatTextLog:
         Raises:
             UnreadableLogError: No line says how busy a GPU was.
         """
-        stamp_ns: int | None = None
         for number, raw in enumerate(self._lines, start=1):
             line = _COLOUR.sub("", raw) if "\x1b" in raw or "\r" in raw else raw
             found = _GPU.match(line)
-            if found is not None:
-                if self._has_heads is None:
-                    self._has_heads = False
-                yield from self._sample(found, stamp_ns, number)
+            if found is None:
+                yield from self._other_line(line, number)
                 continue
-            head = _HEAD.match(line)
-            if head is not None and self._has_heads is not False:
-                self._has_heads = True
-                self._host = head["host"]
-                stamp_ns = self._moment(line)
+            if self._has_heads is None:
+                self._has_heads = False
+            if self._has_heads and not self._hosts.is_sure(self._host):
+                self._wait(found, number)
+            else:
+                yield from self._sample(found, self._stamp_ns, number)
+        yield from self._named_once()
         if not self._told:
             reasons = " ".join(self._skipped.sentences())
             raise UnreadableLogError(f"{self._name}: no line with a utilisation. {reasons}")
@@ -85,6 +116,35 @@ class GpustatTextLog:
             period_ns=self._row_clock.period_ns if counted else None,
             notes=(*((self._row_clock.note,) if counted else ()), *self._skipped.sentences()),
         )
+
+    def _other_line(self, line: str, number: int) -> Iterator[LogSample]:
+        head = _HEAD.match(line)
+        if head is not None and self._has_heads is not False:
+            self._has_heads = True
+            self._host = head["host"]
+            for waiting in self._hosts.name(self._host):
+                yield from self._sample(*waiting)
+            self._stamp_ns = self._moment(line)
+        elif line.strip() and not _BELOW_GPU.match(line):
+            self._skipped.add(Refusal.FOREIGN, number)
+
+    def _wait(self, found: re.Match[str], number: int) -> None:
+        waiting = self._hosts.waiting.get(self._host)
+        if waiting is None or len(waiting) >= MAX_GPUS:
+            self._skipped.add(Refusal.NOBODY, number)
+        else:
+            waiting.append((found, self._stamp_ns, number))
+
+    def _named_once(self) -> Iterator[LogSample]:
+        """The lines that waited in vain; they count where the log has no others."""
+        is_all = not self._told
+        for host, waiting in self._hosts.waiting.items():
+            for found, stamp_ns, number in waiting:
+                if is_all:
+                    self._host = host
+                    yield from self._sample(found, stamp_ns, number)
+                else:
+                    self._skipped.add(Refusal.NOBODY, number)
 
     def _moment(self, line: str) -> int | None:
         stamp_ns = find_ctime(line)

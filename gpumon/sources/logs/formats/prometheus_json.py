@@ -21,6 +21,7 @@ from gpumon.sources.logs.prometheus_memory import (
 )
 from gpumon.sources.logs.prometheus_metrics import Metric, SeriesOwner, Telling, metric_of, owner_of
 from gpumon.sources.logs.prometheus_scan import MatrixScan, SeriesPart
+from gpumon.sources.logs.prometheus_told import Told, ToldSeries
 from gpumon.sources.logs.stamps import LogClock
 from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines
 
@@ -42,6 +43,8 @@ class _Series:
     owner: SeriesOwner
     gpu: int | None = None
     memory: MemoryTrack | None = None
+    before: Told | None = None
+    """What the same series has told in another part of the file."""
 
 
 class PrometheusLog:
@@ -69,6 +72,7 @@ class PrometheusLog:
         self._table = GpuTable()
         self._hosts: list[str] = []
         self._ends_ns: dict[tuple[str | None, ...], tuple[int, int]] = {}
+        self._told_series = ToldSeries()
         self._memory = MemorySeries()
         self._known: dict[str, float | Refusal] = {}
         self._left_out: dict[str, Telling] = {}
@@ -173,15 +177,14 @@ class PrometheusLog:
     def _samples(self, series: _Series, part: SeriesPart) -> Iterator[LogSample]:
         if not part.pairs:
             return
-        stamp_ns = stamp_of(part.pairs[0][0])
+        first_ns, last_ns = stamp_of(part.pairs[0][0]), stamp_of(part.pairs[-1][0])
         if series.gpu is None:
-            series.gpu = self._position(series.owner, stamp_ns)
-            series.memory = self._memory.take(series.owner.key)
+            self._find_gpu(series, first_ns)
         gpu, known, memory = series.gpu, self._known, series.memory
         if gpu is None:
             self._skipped.add(Refusal.NOBODY, part.number)
             return
-        for moment_s, value in part.pairs:
+        for moment_s, value in self._new_pairs(series, part):
             ratio = known.get(value)
             if ratio is None:
                 ratio = self._ratio(value)
@@ -192,7 +195,26 @@ class PrometheusLog:
                 continue
             yield LogSample(gpu, stamp_ns, ratio, memory.at(stamp_ns) if memory else None)
             self._told = True
-        self._ends_ns[series.owner.key] = (gpu, stamp_ns)
+        self._ends_ns[series.owner.key] = (gpu, last_ns)
+        self._told_series.add(series.labels, Told(gpu, first_ns, last_ns))
+
+    def _find_gpu(self, series: _Series, first_ns: int) -> None:
+        series.before = self._told_series.of(series.labels)
+        if series.before is not None:
+            series.gpu = series.before.gpu
+        else:
+            series.gpu = self._position(series.owner, first_ns)
+        series.memory = self._memory.take(series.owner.key)
+
+    def _new_pairs(self, series: _Series, part: SeriesPart) -> list[tuple[float, str]]:
+        """The values of moments that the series has not told of before."""
+        before = series.before
+        if before is None:
+            return part.pairs
+        new = [pair for pair in part.pairs if not before.has(stamp_of(pair[0]))]
+        for _ in range(len(part.pairs) - len(new)):
+            self._skipped.add(Refusal.TWICE, part.number)
+        return new
 
     def _position(self, owner: SeriesOwner, first_ns: int) -> int | None:
         """Where the GPU is. Two series of one GPU at the same time are shown apart."""

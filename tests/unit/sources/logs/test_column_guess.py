@@ -154,3 +154,15 @@ class TestARefusal:
     def test_comes_for_a_column_that_is_not_there(self) -> None:
         with pytest.raises(UsageError, match="the log has 1 columns"):
             guessed("45", **{"utilization.gpu": 1})
+
+
+class TestAnIndexBesideACoarseClock:
+    def test_is_known_although_many_rows_share_a_minute(self) -> None:
+        lines = [
+            f"02.03.2026 09:{minute:02d}, {gpu}, {90 + gpu} %"
+            for minute in range(4)
+            for _ in range(6)
+            for gpu in range(2)
+        ]
+
+        assert guessed(*lines)[Column.INDEX] == 1

@@ -180,6 +180,16 @@ class TestAStampOfWholeSeconds:
 
         assert seconds(in_order(log)[0]) == pytest.approx([TEN + at * 10 for at in range(60)])
 
+    def test_is_not_taken_for_one_of_minutes_by_two_moments(self) -> None:
+        log = [row(TEN + at // 4 * 60) for at in range(8)]
+
+        assert seconds(in_order(log)[0])[3] < TEN + 1
+
+    def test_may_be_one_of_minutes_with_a_row_a_second(self) -> None:
+        log = [row(TEN + at // 60 * 60) for at in range(600)]
+
+        assert seconds(in_order(log)[0]) == pytest.approx([TEN + at for at in range(600)])
+
 
 class TestTheEndOfSummerTime:
     LOG = (*every_second(TEN, 1_000), *every_second(TEN + 1_000 - HOUR, 5_000))

@@ -100,6 +100,31 @@ class TestLinesForPeople:
 
         assert len(read_log(log)[1].gpus) == 2
 
+    def test_under_a_damaged_head_are_of_no_other_host(self) -> None:
+        heads = [HEAD.format(second) for second in range(4)]
+        heads[2] = heads[2].replace("node", "nXde")
+        log = rows(*(one for head in heads for one in (head, line(96), line(3, 1))))
+
+        samples, facts = read_log(log)
+
+        assert (len(facts.gpus), len(samples)) == (2, 6)
+        assert "Skipped 2 lines of no GPU that can be told from the others" in facts.notes[-1]
+
+    def test_of_hosts_in_turn_are_all_read(self) -> None:
+        heads = [HEAD.format(at // 2).replace("-7", f"-{at % 2}") for at in range(6)]
+
+        samples, facts = read_log(rows(*(one for head in heads for one in (head, line(96)))))
+
+        assert (len(samples), len(facts.gpus), facts.skipped_lines) == (6, 2, 0)
+
+    def test_go_on_past_lines_of_something_else_which_are_counted(self) -> None:
+        other = "2026/01/24 21:05:14.120, 0, 94 %"
+        process = " ├─ 2211 ( 100%,  512MB): python train.py"
+
+        samples, facts = read_log(rows(HEAD.format(1), line(96), process, other, other))
+
+        assert (len(samples), facts.skipped_lines) == (1, 2)
+
     def test_under_a_head_in_another_language_are_counted_not_guessed(self) -> None:
         foreign = "node-7    Sa 24 Jan 2026 21:05:02 CET von hier  580.95.05".replace("Jan", "Jän")
         log = rows(HEAD.format(1), line(96), foreign, line(3))

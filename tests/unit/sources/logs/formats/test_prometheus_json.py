@@ -100,6 +100,23 @@ class TestSeriesOfOneGpu:
         assert len(facts.gpus) == 1
         assert seconds_of([sample.stamp_ns for sample in samples]) == [0, 1, 2]
 
+    def test_that_are_there_twice_count_once(self) -> None:
+        text = answer(series([96, 0], gpu="0"), series([97, 97], gpu="1"))
+
+        samples, facts = read_log(text + "\n" + text)
+
+        assert samples == read_log(text)[0]
+        assert len(facts.gpus) == 2
+        assert "Skipped 4 lines of a time that the same series told of before" in facts.notes[-1]
+
+    def test_that_overlap_are_put_together(self) -> None:
+        samples, facts = read_log(
+            answer(series([96, 0, 1], gpu="0")) + answer(series([0, 1, 2], gpu="0", start=1))
+        )
+
+        assert [one.busy_ratio for one in samples] == [0.96, 0.0, 0.01, 0.02]
+        assert len(facts.gpus) == 1
+
     def test_at_the_same_time_are_shown_apart_and_said(self) -> None:
         log = answer(series([10, 20], gpu="0", pod="a"), series([30, 40], gpu="0", pod="b"))
 
