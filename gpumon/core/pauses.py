@@ -108,15 +108,15 @@ class PauseTracker:
             self._rhythm.add(after[0] - self._cycle_from_ns)
         self._cycle_from_ns = after[0]
         is_pattern = self._is_pattern(low_share)
-        if is_pattern and self._rhythm.is_lacking(busy_share):
-            is_pattern = False
-            self.irregular_ns += self._held_ns
-            self._held_ns = 0
+        is_irregular = is_pattern and self._rhythm.is_lacking(busy_share)
+        if is_irregular:
+            self._pass_over()
         elif is_pattern:
             self._suspect()
-        if input_wait_ns * 2 > idle_ns or (is_pattern and untagged_ns * 2 > idle_ns):
+        is_untagged = untagged_ns * 2 > idle_ns and not is_irregular
+        if input_wait_ns * 2 > idle_ns or (is_pattern and is_untagged):
             self.starved_intervals.extend(stretches)
-        elif untagged_ns * 2 > idle_ns:
+        elif is_untagged:
             self._held.extend(stretches)
 
     def _with_edges(self, before: IdleSpan, after: IdleSpan) -> list[Interval]:
@@ -130,6 +130,12 @@ class PauseTracker:
     def _is_pattern(self, low_share: float) -> bool:
         settings = self._settings
         return self._job_pauses >= settings.min_pauses and low_share > settings.min_low_share
+
+    def _pass_over(self) -> None:
+        """What was held back came without a rhythm: it will not be suspected later either."""
+        self.irregular_ns += self._held_ns
+        self._held_ns = 0
+        self._held.take()
 
     def _suspect(self) -> None:
         self.suspected_ns += self._held_ns

@@ -36,8 +36,8 @@ def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
 
     Pending time that was decided meanwhile counts for the time in which it
     was decided: the observed time is taken less by what was pending before,
-    so that the sums close here too. Quantiles of gaps are those of
-    ``after``, where any pause ended meanwhile.
+    so that the sums close here too. Quantiles of gaps, and how long a cycle
+    is, are those of ``after``, where any pause ended meanwhile.
 
     Args:
         before: Totals of a GPU.
@@ -46,9 +46,11 @@ def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
     counters = {name: getattr(after, name) - getattr(before, name) for name in _COUNTERS}
     counters["observed_ns"] += before.pending_ns
     idle_ns = _grown(before.idle_ns, after.idle_ns)
-    # What was unknown before may be suspected since; that was no part of the time between.
-    suspected_ns = min(counters["suspected_ns"], idle_ns.get(IdleCause.UNKNOWN, 0))
-    counters["suspected_ns"] = suspected_ns
+    # What was unknown before may be judged since; that was no part of the time between.
+    unknown_ns = idle_ns.get(IdleCause.UNKNOWN, 0)
+    counters["suspected_ns"] = min(counters["suspected_ns"], unknown_ns)
+    counters["irregular_ns"] = min(counters["irregular_ns"], unknown_ns - counters["suspected_ns"])
+    gaps = _gaps_since(before.gaps, after.gaps)
     last_ns = before.starved_intervals[-1].end_ns if before.starved_intervals else -1
     return GpuTotals(
         **counters,
@@ -57,8 +59,8 @@ def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
             before.input_wait_by_reason_ns, after.input_wait_by_reason_ns
         ),
         pending_ns=after.pending_ns,
-        cycle_ns=after.cycle_ns,
-        gaps=_gaps_since(before.gaps, after.gaps),
+        cycle_ns=after.cycle_ns if gaps.count else None,
+        gaps=gaps,
         starved_intervals=tuple(
             interval for interval in after.starved_intervals if interval.start_ns >= last_ns
         ),

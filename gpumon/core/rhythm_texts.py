@@ -47,7 +47,7 @@ def is_irregular(gpu: GpuReport) -> bool:
 def irregular_reason(gpu: GpuReport) -> str:
     """What it rests on that nothing is suspected: goes on a sentence on the time lost."""
     pauses = counted(gpu.totals.gaps.count, "pause", "pauses")
-    return f", {in_seconds(gpu.totals.irregular_ns)} of it in {pauses} without a rhythm."
+    return f", in {pauses}; {in_seconds(gpu.totals.irregular_ns)} of it without a rhythm."
 
 
 def clockwork(gpu: GpuReport) -> str:

@@ -69,7 +69,8 @@ class TestLaws:
         for totals in played(story):
             assert totals.busy_ns + totals.idle_total_ns + totals.pending_ns == totals.observed_ns
             assert 0 <= totals.in_use_busy_ns <= totals.in_use_ns <= totals.observed_ns
-            assert totals.suspected_ns <= totals.idle_ns.get(IdleCause.UNKNOWN, 0)
+            judged_ns = totals.suspected_ns + totals.irregular_ns
+            assert judged_ns <= totals.idle_ns.get(IdleCause.UNKNOWN, 0)
 
     @given(steps)
     def test_no_counter_ever_falls_and_nothing_settled_moves(self, story: Story) -> None:
@@ -77,6 +78,7 @@ class TestLaws:
             assert after.observed_ns >= before.observed_ns
             assert after.busy_ns >= before.busy_ns
             assert after.suspected_ns >= before.suspected_ns
+            assert after.irregular_ns >= before.irregular_ns
             assert after.in_use_ns >= before.in_use_ns
             assert after.gaps.count >= before.gaps.count
             for cause in IdleCause:

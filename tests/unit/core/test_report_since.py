@@ -10,6 +10,7 @@ from gpumon.core.ledger import GpuLedger
 from gpumon.core.phase import IdleCause
 from gpumon.core.report_since import totals_since
 from gpumon.core.totals import GpuTotals
+from tests.builders_cycles import cycles, on_and_off
 from tests.builders_time import every, rhythm, s
 
 
@@ -53,6 +54,27 @@ class TestTheTimeBetween:
 
         total_ns = between.busy_ns + between.idle_total_ns + between.pending_ns
         assert total_ns == between.observed_ns
+
+    @given(cycles(), st.data())
+    def test_judges_no_more_pauses_than_fell_into_it(
+        self, some: list[tuple[int, int]], data: st.DataObject
+    ) -> None:
+        ratios = on_and_off(some)
+        middle = data.draw(st.integers(1, len(ratios) - 1))
+        before, after = at(ratios, middle, len(ratios))
+
+        between = totals_since(before, after)
+
+        judged_ns = between.suspected_ns + between.irregular_ns
+        assert judged_ns <= between.idle_ns.get(IdleCause.UNKNOWN, 0)
+        assert 0 <= between.irregular_ns <= after.irregular_ns
+
+    def test_has_the_cycle_of_its_own_pauses_alone(self) -> None:
+        clockwork = rhythm(40, 5, 12)
+        before, pausing, working = at([*clockwork, *clockwork, *[1.0] * 40], 540, 1_090, 1_110)
+
+        assert totals_since(before, pausing).cycle_ns == s(45)
+        assert totals_since(pausing, working).cycle_ns is None
 
     def test_suspects_no_more_than_what_is_unknown_of_it(self) -> None:
         before, after = at([1.0, *rhythm(2, 2, 8), 1.0], 25, 34)

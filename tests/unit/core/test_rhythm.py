@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from statistics import fmean, pstdev
 
 import pytest
+from hypothesis import given
 
 from gpumon.core.ledger import GpuLedger
 from gpumon.core.rhythm import Rhythm
@@ -15,7 +16,8 @@ from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.totals import GpuTotals
 from gpumon.core.verdict import VerdictName
 from gpumon.core.verdicts import judge
-from tests.builders_time import s
+from tests.builders_cycles import cycles, on_and_off
+from tests.builders_time import every, s, settled
 
 MOSTLY_IDLE, MOSTLY_BUSY = 0.2, 0.8
 
@@ -103,3 +105,13 @@ class TestAGpuWithoutARhythm:
         totals = totals_of((2, round(wait_s)) for wait_s in random_waits(150, mean_s=20.0))
 
         assert totals.suspected_ns + totals.irregular_ns == totals.gaps.total_ns
+
+    @given(cycles())
+    def test_is_starved_in_the_stretches_that_are_suspected_and_no_others(
+        self, some: list[tuple[int, int]]
+    ) -> None:
+        totals = settled(every(1.0, on_and_off(some)))
+
+        lengths_ns = (end_ns - start_ns for start_ns, end_ns in totals.starved_intervals)
+        assert sum(lengths_ns) == totals.suspected_ns
+        assert totals.suspected_ns + totals.irregular_ns <= totals.gaps.total_ns

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 
+from gpumon.core.figures import in_seconds
 from gpumon.core.report import Report
 from gpumon.outlets.report_headline import verdict_line, why_line
 from gpumon.outlets.report_next import next_line
-from tests.builders_logs import analysed, smi_log
+from tests.builders_logs import analysed, only_gpu, smi_log
 
 
 def report_of(*cycles_s: tuple[int, int]) -> Report:
@@ -26,7 +27,15 @@ class TestPausesWithoutARhythm:
         report = report_of(*random_cycles())
 
         assert verdict_line(report).endswith("and not in the rhythm of a training.")
-        assert "of it in 144 pauses without a rhythm." in why_line(report)
+        assert why_line(report).endswith(" s of it without a rhythm.")
+
+    def test_are_told_beside_those_before_which_nobody_could_know(self) -> None:
+        report = report_of(*random_cycles())
+        totals = only_gpu(report).totals
+
+        assert totals.suspected_ns > 0
+        irregular = in_seconds(totals.irregular_ns)
+        assert f", in {totals.gaps.count} pauses; {irregular} of it without" in why_line(report)
 
     def test_send_the_reader_to_whoever_else_could_use_the_gpu(self) -> None:
         said = next_line(report_of(*random_cycles()))

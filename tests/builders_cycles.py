@@ -1,0 +1,22 @@
+"""Bursts and pauses in turn: some in a rhythm, some in none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import strategies as st
+
+
+@st.composite
+def cycles(draw: st.DrawFn) -> list[tuple[int, int]]:
+    """Bursts and pauses, in samples: some in a rhythm, some in none, one after the other."""
+    pieces = [
+        draw(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 58)), max_size=30)),
+        [(draw(st.integers(1, 4)), draw(st.integers(1, 6)))] * draw(st.integers(1, 40)),
+    ]
+    return [one for piece in draw(st.permutations(pieces * 2)) for one in piece]
+
+
+def on_and_off(cycles: Iterable[tuple[int, int]]) -> list[float]:
+    """Busy samples and idle ones in turn, so many of each; a busy one ends the last pause."""
+    return [ratio for busy, idle in cycles for ratio in [1.0] * busy + [0.0] * idle] + [1.0]
