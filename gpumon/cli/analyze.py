@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from gpumon.cli.complaint import complain
 from gpumon.cli.log_pictures import LogPictures, add_picture_arguments
 from gpumon.cli.reading_progress import ReadingProgress
 from gpumon.core.busy_lane import Lane
@@ -34,15 +35,16 @@ _LONGEST_PERIOD_S = 86_400.0
 class AnalyzeCommand:
     """Say where the GPU time went in logs you already have.
 
-    Reads the CSV of nvidia-smi with any choice of columns, with or without a
-    header, units and time stamps, and plain CSVs of time and utilisation; UTF-8
-    or UTF-16, gzip or not; `-` is the standard input. One report a file. A
-    file that cannot be read is a sentence on standard error, the others go
-    on, and the exit code is 1.
+    Reads what nvidia-smi writes (CSV with any columns, its plain table in a
+    loop, dmon, pmon, -q), dcgmi dmon, gpustat, nvitop, W&B's system metrics,
+    Prometheus' range queries as JSON, and any CSV with a time and a utilisation;
+    UTF-8 or UTF-16, gzip or not; `-` is the standard input. The format is found
+    by content, never by name. One report a file. A file that cannot be read is
+    a sentence on standard error, the others go on, and the exit code is 1.
     """
 
     name = "analyze"
-    summary = "the report from an nvidia-smi log you already have"
+    summary = "the report from a GPU log you already have, of any tool"
     example = (
         "nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1 > gpu.csv\n"
         "  gpumon analyze gpu.csv"
@@ -179,7 +181,7 @@ def _reports(
                 raise damage
         except (UnreadableLogError, UnwritableFileError) as error:  # noqa: PERF203  (others go on)
             failures.append(error)
-            print(f"gpumon: {error}", file=sys.stderr)
+            complain(error)
 
 
 def _print_text(reports: Iterator[Report], *, many: bool) -> None:

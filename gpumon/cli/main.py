@@ -8,8 +8,10 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from gpumon.cli.command import Command
+from gpumon.cli.complaint import complain
 from gpumon.errors import GpumonError
 
 _COMMANDS = {
@@ -77,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 done, 1 the work failed, 2 usage, 3 no source, 4 no daemon.
     """
+    _open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     wanted = [words[0]] if words and words[0] in _COMMANDS else list(_COMMANDS)
     parser = build_parser([load_command(name) for name in wanted])
@@ -87,19 +90,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.run(args)
         sys.stdout.flush()
     except GpumonError as error:
-        print(f"gpumon: {error}", file=sys.stderr)
+        complain(error)
         return error.exit_code
     except BrokenPipeError:
         # The reader has seen enough; keep the interpreter from complaining at exit.
         _close_output()
         return 0
     except OSError as error:  # a full disk behind the output, for one
-        print(f"gpumon: {error.strerror or error}", file=sys.stderr)
+        complain(error.strerror or error)
         _close_output()
         return 1
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _open_closed_streams() -> None:
+    """Give streams that were closed at the start (`<&-`) an end; else the next file takes it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115  (to the end)
+            setattr(sys, name, stream)
 
 
 def _close_output() -> None:

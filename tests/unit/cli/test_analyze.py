@@ -105,6 +105,16 @@ class TestSeveralLogs:
         assert capsys.readouterr().out.count(f"== {log}\n") == 2
 
 
+class TestTheHelp:
+    def test_names_the_tools_whose_logs_are_read(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            main(["analyze", "--help"])
+
+        said = capsys.readouterr().out
+        tools = ("nvidia-smi", "dmon", "pmon", "dcgmi", "gpustat", "nvitop", "W&B", "Prometheus")
+        assert [tool for tool in tools if tool not in said] == []
+
+
 class TestMisuse:
     @pytest.mark.parametrize(
         "words",
@@ -162,3 +172,38 @@ class TestAPipe:
 
         assert done.stdout.isascii()
         assert b"<-" in done.stdout
+
+
+class TestAStreamThatIsClosed:
+    @pytest.mark.parametrize(
+        ("command", "code", "said"),
+        [("- <&-", 1, "gpumon: standard input: is empty\n"), ('"$1" >&-', 0, ""),
+         ('"$1" gone 2>&-', 1, "")],
+    )  # fmt: skip
+    def test_is_as_an_empty_one(self, command: str, code: int, said: str, log: Path) -> None:
+        done = subprocess.run(
+            ["/bin/sh", "-c", f'"$0" -m gpumon analyze {command}', sys.executable, str(log)],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+
+        assert (done.returncode, done.stderr) == (code, said)
+
+
+class TestASentenceOnAnError:
+    def test_cannot_speak_to_the_terminal_nor_break_in_two(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        hostile = tmp_path / "two\nlines.csv"
+        hostile.write_text("time,\033[31mred\033[0m,foo\n1,2,3\n2,3,4\n")
+
+        assert main(["analyze", str(hostile)]) == 1
+
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert said.rstrip("\n").isprintable()
+        assert "red" in said
+
+    def test_of_misuse_is_as_clean(self, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["analyze", "--column", "utilization.gpu=\033[31mred", str(log)]) == 2
+
+        assert capsys.readouterr().err.rstrip("\n").isprintable()
