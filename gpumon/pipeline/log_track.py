@@ -89,6 +89,7 @@ class GpuTrack:
         self._late: list[_Row] = []
         self._short: list[int] = []
         self._batch: list[BusySample] = []
+        self._window: list[BusySample] = []  # at most one, which the next rows may repeat
         self._used: list[int | None] = []
 
     def take(self, stamp_ns: int, busy_ratio: float | None, used_bytes: int | None) -> None:
@@ -120,7 +121,7 @@ class GpuTrack:
         if self.first_ns is None and self._waiting:
             self._begin()
         self._end_odd()
-        self._settle()
+        self._settle(goes_on=False)
         self._note_time()
         self.ledger.end_job()
         self.changes.finish()
@@ -220,7 +221,7 @@ class GpuTrack:
             self.take(stamp_ns, busy_ratio, used_bytes)
 
     def _adopt(self, period_ns: int) -> None:
-        self._settle()
+        self._settle(goes_on=False)
         self._note_time()
         self.period_ns = period_ns
         self._longest_ns = int(period_ns * HOLE_PERIODS)
@@ -232,22 +233,30 @@ class GpuTrack:
         self.times.add(self.period_ns, observed_ns - self._timed_ns)
         self._timed_ns = observed_ns
 
-    def _settle(self) -> None:
+    def _settle(self, *, goes_on: bool = True) -> None:
+        """Settle the batch.
+
+        Args:
+            goes_on: Whether the next row may repeat the window of the last one.
+        """
         batch, begin = self._batch, 0
         for end in self._releases.positions(batch, self._used) if self._memory else ():
-            self._observe(batch[begin:end])
+            self._observe(batch[begin:end], goes_on=False)
             self.ledger.end_job()
             self.changes.end_job()
             begin = end
-        self._observe(batch[begin:] if begin else batch)
+        self._observe(batch[begin:] if begin else batch, goes_on=goes_on)
         self.lane.extend(batch)
         if self._memory is not None:
             self._memory.extend(batch, self._used)
             self._used.clear()
         batch.clear()
 
-    def _observe(self, samples: list[BusySample]) -> None:
+    def _observe(self, samples: list[BusySample], *, goes_on: bool) -> None:
         if self.period_ns < LONGEST_WINDOW_NS:
-            samples = put_together(samples)
+            samples = put_together([*self._window, *samples])
+            self._window = samples[-1:] if goes_on else []
+            if goes_on:
+                del samples[-1:]
         self.ledger.observe(samples)
         self.changes.extend(samples)
