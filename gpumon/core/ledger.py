@@ -11,7 +11,6 @@ from types import MappingProxyType
 
 from gpumon.core.pauses import PauseTracker
 from gpumon.core.phase import IdleCause
-from gpumon.core.rhythm import shares_since
 from gpumon.core.sample import BusySample
 from gpumon.core.settings import DetectorSettings
 from gpumon.core.sharing import SharedIdle
@@ -243,8 +242,11 @@ class GpuLedger:
             if busy_ratio <= settings.burst_above:
                 pauses.take_low(span)
             elif pauses.is_open:
-                now_ns = (self._in_use_ns, self._low_ns, self._in_use_busy_ns)
-                pauses.end_pause(span, *shares_since(self._job_from_ns, now_ns))
+                before_ns, low_before_ns, busy_before_ns = self._job_from_ns
+                in_use_ns = self._in_use_ns - before_ns  # not 0: this sample is of it
+                low_share = (self._low_ns - low_before_ns) / in_use_ns
+                busy_share = (self._in_use_busy_ns - busy_before_ns) / in_use_ns
+                pauses.end_pause(span, low_share, busy_share)
             else:
                 pauses.before = span
 

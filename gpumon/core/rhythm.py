@@ -6,19 +6,6 @@ import math
 
 from gpumon.core.settings import DetectorSettings
 
-InUse = tuple[int, int, int]
-"""Time in use, and how much of it was low and busy; nanoseconds."""
-
-
-def shares_since(then_ns: InUse, now_ns: InUse) -> tuple[float, float]:
-    """Of the time in use between: which share was low, and which busy. 0 of none.
-
-    >>> shares_since((100, 10, 80), (200, 35, 130))
-    (0.25, 0.5)
-    """
-    in_use_ns, low_ns, busy_ns = (now - then for then, now in zip(then_ns, now_ns, strict=True))
-    return (low_ns / in_use_ns, busy_ns / in_use_ns) if in_use_ns else (0.0, 0.0)
-
 
 class Rhythm:
     """How regular the last cycles of a GPU were: each a burst and the pause after it.
@@ -33,17 +20,17 @@ class Rhythm:
     thinks for minutes seems to begin a new job with each cell.
     """
 
-    __slots__ = ("_count", "_mean_ns", "_settings", "_variance")
+    __slots__ = ("_count", "_mean_ns", "_most", "_settings", "_variance")
 
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
-        self._count = 0
+        self._count, self._most = 0, settings.rhythm_cycles
         self._mean_ns = self._variance = 0.0
 
     def add(self, cycle_ns: int) -> None:
         """A cycle has ended."""
-        self._count += 1
-        weight = 1 / min(self._count, self._settings.rhythm_cycles)
+        self._count = count = self._count + 1
+        weight = 1 / (count if count < self._most else self._most)
         off_ns = cycle_ns - self._mean_ns
         self._mean_ns += weight * off_ns
         self._variance = (1 - weight) * (self._variance + weight * off_ns * off_ns)
@@ -69,7 +56,7 @@ class Rhythm:
         """
         settings = self._settings
         return (
-            self._count >= settings.min_cycles
-            and busy_share < settings.irregular_busy_below
+            busy_share < settings.irregular_busy_below
+            and self._count >= settings.min_cycles
             and self.variation > settings.irregular_from
         )
