@@ -13,7 +13,7 @@ from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.column_names import Column
 from gpumon.sources.logs.columns import ColumnLayout, chosen_columns
 from gpumon.sources.logs.shaped_stamps import WrittenStamps, shaped_parser_for
-from gpumon.sources.logs.stamps import parser_for
+from gpumon.sources.logs.stamps import StampParser, parser_for
 
 _PERCENT: Final = re.compile(r"[-+]?\d+([.,]\d+)?\s*%|\[[^\]]*\]|N/A")
 _PERCENT_SEEN: Final = re.compile(r"\d+([.,]\d+)?\s*%")
@@ -25,6 +25,8 @@ _UUID: Final = re.compile(r"(GPU|MIG)-[0-9a-fA-F-]{4,}")
 _BUS_ID: Final = re.compile(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d")
 _GPU_NUMBER: Final = re.compile(r"\d{1,4}", re.ASCII)
 _MODEL: Final = re.compile(r".*(NVIDIA|Tesla|GeForce|Quadro|RTX|GTX|TITAN).*")
+_OLDEST_NS: Final = 10**17 * 9
+"""1998: a smaller number is no moment since 1970."""
 _SAMPLED_ROWS: Final = 512
 _MIN_SHARE: Final = 0.8
 """Share of the rows whose cell must have a column's shape."""
@@ -51,7 +53,7 @@ def guess_layout(
     positions = _by_shape(body, width)
     told = chosen_columns(chosen, width)
     positions.update(told)
-    counting = _columns_that_count_gpus(body, positions.get(Column.STAMP))
+    counting = columns_that_count_gpus(body, positions.get(Column.STAMP))
     free = [column for column in _free(width, positions) if column not in counting]
     for column in _free(width, positions):
         if column in counting:
@@ -110,13 +112,43 @@ def _date_and_time(body: Sequence[Sequence[str]], width: int) -> dict[Column, in
     return {Column.STAMP: 0} if width > 1 and _most(body, 0, _TIME_ALONE.fullmatch) else {}
 
 
-def _columns_that_count_gpus(body: Sequence[Sequence[str]], stamp_at: int | None) -> list[int]:
-    """Columns that run from 0 to n - 1 within every tick, as an index does."""
+def column_of_dates(body: Sequence[Sequence[str]], free: Sequence[int]) -> int | None:
+    """The column whose cells are moments that come one after another; ``None``: there is none.
+
+    Args:
+        body: The first rows, their cells without surrounding blanks.
+        free: The columns that nobody knows.
+    """
+    return next((at for at in free if _most(body, at, _is_wall_stamp) and _rises(body, at)), None)
+
+
+def _rises(body: Sequence[Sequence[str]], column: int) -> bool:
+    """Whether stamps of a column rise, and are of a time in which there were GPUs to log."""
+    parser = _parser_of(body, column)
+    stamps_ns = [parser.parse(row[column]) for row in body] if parser is not None else []
+    known = [stamp_ns for stamp_ns in stamps_ns if stamp_ns is not None]
+    steps_ns = [after - before for before, after in pairwise(known)]
+    if not any(steps_ns) or sum(at >= _OLDEST_NS for at in known) < _MIN_SHARE * len(known):
+        return False
+    return sum(step_ns >= 0 for step_ns in steps_ns) >= _MIN_SHARE * len(steps_ns)
+
+
+def _parser_of(body: Sequence[Sequence[str]], column: int) -> StampParser | None:
+    texts = (row[column] for row in body)
+    parsers = (parser_for(text) or shaped_parser_for(text, (), is_elapsed=False) for text in texts)
+    return next(filter(None, parsers), None)
+
+
+def columns_that_count_gpus(body: Sequence[Sequence[str]], stamp_at: int | None) -> list[int]:
+    """Columns that run from 0 to n - 1 within every tick, as an index does.
+
+    Args:
+        body: The first rows, their cells without surrounding blanks.
+        stamp_at: Position of the stamps; ``None``: there are none, so no column is known to count.
+    """
     if stamp_at is None:
         return []
-    texts = (row[stamp_at] for row in body)
-    parsers = (parser_for(text) or shaped_parser_for(text, (), is_elapsed=False) for text in texts)
-    parser = next(filter(None, parsers), None)
+    parser = _parser_of(body, stamp_at)
     if parser is None:
         return []
     moments = [(parser.parse(row[stamp_at]), row) for row in body]

@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.column_guess import guess_layout
+from gpumon.sources.logs.column_guess import (
+    column_of_dates,
+    columns_that_count_gpus,
+    guess_layout,
+)
 from gpumon.sources.logs.column_names import Column
 from gpumon.sources.logs.columns import (
     AmbiguousColumnError,
@@ -63,7 +67,8 @@ def head_of_csv(rows: Sequence[Sequence[str]], options: LogOptions, name: str) -
     body = _rows_of(layout.width, rows[header_at + 1 :]) or _rows_of(layout.width, rows)
     if not body:
         raise UnreadableLogError(f"{name}: has a header, and no line under it has as many columns")
-    spoken = _without_silent_columns(layout, body)
+    completed = layout if header_at < 0 else _with_unnamed(layout, rows[header_at], body, notes)
+    spoken = _without_silent_columns(completed, body)
     is_percent = spoken.is_percent
     if is_percent is None:
         is_percent = not are_ratios([row[spoken.positions[Column.UTILIZATION]] for row in body])
@@ -113,6 +118,37 @@ def _layout_of(
     layout, note = guess_layout(told or rows, options.columns, name)
     notes.append(note)
     return layout, -1
+
+
+def _with_unnamed(
+    layout: ColumnLayout,
+    header: Sequence[str],
+    body: Sequence[Sequence[str]],
+    notes: list[str],
+) -> ColumnLayout:
+    """The layout with a clock and an index that the header calls by names nobody knows."""
+    positions = dict(layout.positions)
+    cells = [[cell.strip() for cell in row] for row in body]
+    if Column.STAMP not in positions:
+        free = [at for at in range(layout.width) if at not in positions.values()]
+        stamp_at = column_of_dates(cells, free)
+        if stamp_at is not None:
+            positions[Column.STAMP] = stamp_at
+            notes.append(_taken(header, stamp_at, Column.STAMP))
+    if layout.identifying_position() is None and Column.NAME not in positions:
+        counting = columns_that_count_gpus(cells, positions.get(Column.STAMP))
+        free = [at for at in counting if at not in positions.values()]
+        if len(free) == 1:
+            positions[Column.INDEX] = free[0]
+            notes.append(_taken(header, free[0], Column.INDEX))
+    return replace(layout, positions=positions)
+
+
+def _taken(header: Sequence[str], at: int, column: Column) -> str:
+    return (
+        f'Column {at + 1}, "{header[at].strip()[:60]}", was taken as {column.value} by what is in '
+        "it. Say --column NAME=N if that is wrong."
+    )
 
 
 def _headers_among(rows: Sequence[Sequence[str]]) -> Iterator[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpumon.errors import UnreadableLogError, UsageError
@@ -56,6 +56,7 @@ class WideRows:
         self._chosen = dict(options.columns)
         self._columns: dict[WideGpu, _GpuColumns] = {}
         self._memory: dict[WideGpu, tuple[int, Hashable, int]] = {}
+        self._total: dict[WideGpu, tuple[Hashable, int]] = {}
         self._unsure: list[_GpuColumns] = []
         self._table = GpuTable()
         self._owners: list[str] = []
@@ -133,6 +134,7 @@ class WideRows:
             if stamp_ns is None:
                 self.skipped.add(Refusal.STAMP, number)
                 return
+        self._take_totals(get)
         refused: Refusal | None = None
         for columns in self._columns.values():
             cell = get(columns.busy)
@@ -152,6 +154,16 @@ class WideRows:
             yield LogSample(gpu, moment_ns, ratio, used_bytes)
         if refused is not None:
             self.skipped.add(refused, number)
+
+    def _take_totals(self, get: Cells) -> None:
+        """Keep how much memory each GPU has, which one row tells for all."""
+        for gpu in [gpu for gpu in self._total if gpu in self._columns]:
+            key, unit_bytes = self._total[gpu]
+            memory_bytes = bytes_of(get(key), unit_bytes=unit_bytes)
+            if memory_bytes is not None:
+                at = self._columns[gpu].position
+                self._table.gpus[at] = replace(self._table.gpus[at], memory_bytes=memory_bytes)
+                del self._total[gpu]
 
     def facts(self) -> LogFacts:
         """What is known so far."""
@@ -176,7 +188,10 @@ class WideRows:
                 self._stamp_at = (meaning.rank, key, meaning.unit)
             return
         gpu = meaning.gpu
-        if gpu is None or meaning.quantity is Quantity.MEMORY_TOTAL:
+        if gpu is None:
+            return
+        if meaning.quantity is Quantity.MEMORY_TOTAL:
+            self._total.setdefault(gpu, (key, meaning.unit))
             return
         if meaning.quantity is Quantity.MEMORY_USED:
             if gpu not in self._memory or meaning.rank < self._memory[gpu][0]:

@@ -252,7 +252,9 @@ class NvidiaSmiCsvLog:
         except AmbiguousColumnError:
             layout = None
         self._layout_changed = True
-        if layout is None or (Column.STAMP in layout.positions) != (self._stamps is not None):
+        is_known = layout is not None and layout == self._announced
+        has_stamps = layout is not None and Column.STAMP in layout.positions
+        if layout is None or (not is_known and has_stamps != (self._stamps is not None)):
             # Another table was appended. Its rows mean something else: none is used until
             # a header announces utilisation again.
             self._width = _UNUSABLE

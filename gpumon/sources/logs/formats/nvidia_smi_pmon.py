@@ -23,6 +23,8 @@ from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, Utiliza
 
 _UNUSABLE: Final = -1
 _MOST_SIGNS: Final = 4_096
+_MOST_PROCESSES: Final = 16_384
+"""Processes of one GPU at one moment: more are no such table, and would take all memory."""
 _NOBODY: Final = "-"
 _NOTE: Final = (
     "pmon tells of processes: a GPU's utilisation is the sum over its processes, at most 100 %, "
@@ -149,8 +151,11 @@ class NvidiaSmiPmonLog:
             done = self._finish()
             tick = self._tick = _Tick(gpu, stamp_ns, number, self._next_is_whole)
             self._next_is_whole = True
-        tick.processes.add(process)
-        self._add(tick, cells, number)
+        if len(tick.processes) < _MOST_PROCESSES:
+            tick.processes.add(process)
+            self._add(tick, cells, number)
+        else:
+            self._refuse(Refusal.FOREIGN, number)
         return done
 
     def _add(self, tick: _Tick, cells: Sequence[str], number: int) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.json_pieces import JsonDocuments
+from gpumon.sources.logs.json_pieces import Document, JsonDocuments
 from gpumon.sources.logs.log_format import LogFormat, line_like
 from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
 from gpumon.sources.logs.wide_rows import WideRows
+
+_LOOKED_AT: Final = 512
+"""Objects from which it is decided whether utilisation without a unit is percent."""
+_MOST_KEYS: Final = 65_536
 
 
 class WideJsonLog:
@@ -23,6 +28,7 @@ class WideJsonLog:
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         self._name = name
+        self._known: set[str] = set()
         self._rows = WideRows(name=name, options=options)
         self._documents = JsonDocuments(lines, name=name, skipped=self._rows.skipped)
 
@@ -32,18 +38,37 @@ class WideJsonLog:
         Raises:
             UnreadableLogError: No object says how busy a GPU was.
         """
-        known: set[str] = set()
-        for number, document in self._documents:
-            if not known.issuperset(document):
-                news = [key for key in document if key not in known]
-                self._rows.learn(zip(news, news, strict=True))
-                self._rows.decide_unit([document.get])
-                known.update(news)
+        documents = iter(self._documents)
+        head = self._head(documents)
+        for _, document in head:
+            self._learn(document)
+        self._rows.decide_unit([document.get for _, document in head])
+        for number, document in chain(head, documents):
+            self._learn(document)
+            self._rows.decide_unit([document.get])
             yield from self._rows.samples(document.get, number)
         self._rows.require_gpus()
         if not self._rows.told:
             reasons = " ".join(self._rows.skipped.sentences())
             raise UnreadableLogError(f"{self._name}: no object with a utilisation. {reasons}")
+
+    def _head(self, documents: Iterator[tuple[int, Document]]) -> list[tuple[int, Document]]:
+        """The first objects, few enough to be held."""
+        head: list[tuple[int, Document]] = []
+        keys = 0
+        for number, document in documents:
+            head.append((number, document))
+            keys += len(document)
+            if len(head) >= _LOOKED_AT or keys >= _MOST_KEYS:
+                break
+        return head
+
+    def _learn(self, document: Document) -> None:
+        known = self._known
+        if len(known) < _MOST_KEYS and not known.issuperset(document):
+            news = [key for key in document if key not in known]
+            self._rows.learn(zip(news, news, strict=True))
+            known.update(news)
 
     def facts(self) -> LogFacts:
         """What is known so far; complete once ``samples`` is exhausted."""

@@ -308,3 +308,29 @@ class TestTheHeader:
         assert ratios("starting logger\n\n" + HEADER + "\n" + smi_log([5]).split("\n", 1)[1]) == [
             0.05
         ]
+
+
+class TestAHeadingThatNobodyKnows:
+    ROWS = tuple(
+        f"{1_772_442_000 + tick},{card},{90 + card}" for tick in range(5) for card in (0, 1)
+    )
+
+    def test_is_the_time_where_moments_follow_each_other_under_it(self) -> None:
+        samples, facts = read_log(rows("Zeit,index,util", *self.ROWS))
+
+        assert seconds_of([sample.stamp_ns for sample in samples][::2]) == [0, 1, 2, 3, 4]
+        assert 'Column 1, "Zeit", was taken as timestamp' in facts.notes[0]
+
+    def test_is_the_index_where_it_counts_the_gpus_of_every_moment(self) -> None:
+        _, facts = read_log(rows("time,card,util", *self.ROWS))
+
+        assert [gpu.index for gpu in facts.gpus] == [0, 1]
+        assert 'Column 2, "card", was taken as index' in facts.notes[0]
+
+    def test_is_no_time_where_the_same_number_or_any_is_under_it(self) -> None:
+        sizes = ("12582912000", "9663676416", "12582912000", "2147483648")
+
+        for column in (sizes, sizes[:1] * 4):
+            _, facts = read_log(rows("vram_b,util", *(f"{size},94" for size in column)))
+
+            assert not facts.clock.is_wall

@@ -73,3 +73,13 @@ class TestTheLog:
     def test_without_a_header_is_refused_and_not_guessed_at(self) -> None:
         with pytest.raises(UnreadableLogError, match="before a header"):
             read_log(rows("0, 11, C, 45, 3, -, -, python", "0, 11, C, 46, 3, -, -, python"))
+
+
+class TestATickWithoutEnd:
+    def test_takes_no_more_memory_than_a_machine_has_processes(self) -> None:
+        log = rows(*U, *(f"0 {pid} C 1 1 - - a" for pid in range(20_000)), "0 - - - - - - -")
+
+        samples, facts = read_log(log)
+
+        assert [sample.busy_ratio for sample in samples] == [None, 0.0]
+        assert facts.skipped_lines == 20_000 - 16_384

@@ -197,6 +197,22 @@ class TestJsonObjects:
         assert [(one.gpu, one.busy_ratio) for one in samples] == [(0, 0.1), (0, 0.2), (1, 0.3), (1, 0.4)]  # noqa: E501  # fmt: skip
         assert facts.skipped_lines == 0
 
+    def test_say_how_much_memory_there_is(self) -> None:
+        gpu = "metrics-daemon/gpu:0/"
+        log = json.dumps(
+            {gpu + "gpu_utilization (%)/mean": 5.0, gpu + "memory_total (MiB)/mean": 9}
+        )
+
+        (known,) = read_log(rows(log))[1].gpus
+
+        assert known.memory_bytes == 9 << 20
+
+    def test_under_the_users_key_are_shares_where_none_of_them_exceeds_one(self) -> None:
+        options = LogOptions(columns={"utilization.gpu": "mine"})
+        log = events(*({RUN: 5, "mine": share} for share in (0, 1, 0.5)))
+
+        assert ratios(log, options) == [0.0, 1.0, 0.5]
+
     def test_of_a_process_are_not_of_the_gpu(self) -> None:
         log = events({"system.gpu.process.0.gpu": 5.0, "system.gpu.0.gpu": 50.0})
 
