@@ -31,6 +31,7 @@ class GpustatJsonLog:
         self._documents = JsonDocuments(lines, name=name, skipped=self._skipped)
         self._stamps = DateStamps()
         self._table = GpuTable()
+        self._places: dict[tuple[str, int | None], int] = {}
 
     def samples(self) -> Iterator[LogSample]:
         """A sample of each GPU of each reading.
@@ -82,9 +83,11 @@ class GpustatJsonLog:
         if not isinstance(uuid, str) and index is None:
             return None
         # The same UUID on another host does not exist; the same index does.
-        key = uuid if isinstance(uuid, str) else (str(host), index)
-        return self._table.position(
-            key,
+        place = (str(host), index)
+        if not isinstance(uuid, str) and place in self._places:
+            return self._places[place]
+        position = self._table.position(
+            uuid if isinstance(uuid, str) else place,
             LoggedGpu(
                 index=index,
                 uuid=uuid if isinstance(uuid, str) else None,
@@ -92,6 +95,9 @@ class GpustatJsonLog:
                 memory_bytes=bytes_of(gpu.get("memory.total"), unit_bytes=_MIB),
             ),
         )
+        if position is not None and len(self._places) < MAX_GPUS:
+            self._places[place] = position
+        return position
 
 
 FORMAT: Final = LogFormat(

@@ -53,6 +53,14 @@ class TestJson:
 
         assert (len(samples), facts.skipped_lines) == (1, 1)
 
+    def test_without_the_uuid_is_of_the_gpu_with_that_index(self) -> None:
+        nameless = gpu(0)
+        del nameless["uuid"]
+
+        _, facts = read_log(rows(reading(1, gpu(96)), reading(2, nameless)))
+
+        assert [known.uuid for known in facts.gpus] == ["GPU-0"]
+
     def test_that_was_killed_in_the_middle_goes_on_with_the_next_reading(self) -> None:
         whole = json.dumps(json.loads(reading(1, gpu(96))), indent=4)
 

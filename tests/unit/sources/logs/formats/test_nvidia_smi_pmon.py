@@ -77,9 +77,9 @@ class TestTheLog:
 
 class TestATickWithoutEnd:
     def test_takes_no_more_memory_than_a_machine_has_processes(self) -> None:
-        log = rows(*U, *(f"0 {pid} C 1 1 - - a" for pid in range(20_000)), "0 - - - - - - -")
+        log = rows(*U, *(f"0 {pid} C 1 1 - - a" for pid in range(20_000)), *["0 - - - - - - -"] * 2)
 
         samples, facts = read_log(log)
 
-        assert [sample.busy_ratio for sample in samples] == [None, 0.0]
+        assert [sample.busy_ratio for sample in samples] == [None, None, 0.0]
         assert facts.skipped_lines == 20_000 - 16_384
