@@ -131,7 +131,7 @@ def _coarse(report: Report, settings: DetectorSettings) -> Iterator[LogFinding]:
         gpus=(),
         text=f"One sample every {in_time(sampling.period_ns)}: pauses below {pause} cannot be "
         "seen, and each sample speaks for at most the second before it.",
-        remedy="Log once a second (`-l 1`) to see shorter pauses.",
+        remedy="Log once a second (nvidia-smi: `-l 1`) to see shorter pauses.",
     )
 
 

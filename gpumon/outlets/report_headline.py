@@ -92,7 +92,7 @@ def _why(gpu: GpuReport, report: Report) -> str:
             f"of {in_seconds(totals.observed_ns)} observed."
         )
     lost = f"{who}idle for {in_seconds(totals.lost_ns)} of {in_seconds(totals.in_use_ns)} in use"
-    said = lost + _reason(gpu)
+    said = lost + _reason(gpu, report)
     return f"{said} {fill_reason(gpu)}".rstrip() if is_well(gpu) else said
 
 
@@ -211,7 +211,7 @@ def _others(main: GpuReport, gpus: Sequence[GpuReport]) -> str:
     return clauses
 
 
-def _reason(gpu: GpuReport) -> str:
+def _reason(gpu: GpuReport, report: Report) -> str:
     totals, verdict = gpu.totals, gpu.verdict
     if verdict.name is VerdictName.HEALTHY:
         return f" ({in_percent(verdict.lost_ratio, *LOSS_LIMITS)}), in no pattern worth a change."
@@ -226,9 +226,8 @@ def _reason(gpu: GpuReport) -> str:
         return proved + _greater_part(gpu, cause)
     if verdict.name is VerdictName.STARVATION_SUSPECTED:
         pauses = counted(totals.gaps.count, "pause", "pauses")
-        return (
-            f", {in_seconds(totals.suspected_ns)} of it in {pauses}{_longest(gpu)}{clockwork(gpu)}."
-        )
+        longest = _longest(gpu, report)
+        return f", {in_seconds(totals.suspected_ns)} of it in {pauses}{longest}{clockwork(gpu)}."
     if is_irregular(gpu):
         return irregular_reason(gpu)
     if _has_tags(gpu):
@@ -237,6 +236,9 @@ def _reason(gpu: GpuReport) -> str:
             f", and {in_percent(verdict.coverage_ratio, least)} of its time in use is explained: "
             f"from {in_percent(least)} on a cause is named."
         )
+    if totals.suspected_ns:
+        suspected = in_seconds(totals.suspected_ns)
+        return f", {suspected} of it in pauses between bursts, the rest in no pattern."
     return ", in no pattern of bursts and pauses."
 
 
@@ -261,6 +263,8 @@ def _has_tags(gpu: GpuReport) -> bool:
     return cause is not IdleCause.UNKNOWN and gpu.totals.idle_ns[cause] >= worth_ns
 
 
-def _longest(gpu: GpuReport) -> str:
-    longest_ns = gpu.totals.gaps.longest_ns
-    return f", the longest {in_seconds(longest_ns)}" if longest_ns else ""
+def _longest(gpu: GpuReport, report: Report) -> str:
+    """The longest pause; of a log that is too coarse, only one that can be seen as such."""
+    longest_ns, sampling = gpu.totals.gaps.longest_ns, report.sampling
+    least_ns = sampling.shortest_visible_pause_ns if sampling and sampling.is_coarse else 1
+    return f", the longest {in_seconds(longest_ns)}" if longest_ns >= least_ns else ""

@@ -8,7 +8,9 @@ from gpumon.core.figures import counted, in_gpu_time, in_percent, in_seconds
 from gpumon.core.log_findings import LogFinding, log_findings
 from gpumon.core.machine import MachineTime, machine_time
 from gpumon.core.report import GpuReport, Report
+from gpumon.core.sampling import Sampling
 from gpumon.core.settings import DEFAULT_SETTINGS
+from gpumon.core.totals import GapTotals
 from gpumon.outlets.text_style import wrapped
 
 TOLD_IN_WHY: Final = "sampling_too_coarse"
@@ -65,10 +67,15 @@ def first_finding(report: Report) -> LogFinding | None:
     return next(iter(log_findings(report)), None)
 
 
-def levels_lines(gpu: GpuReport) -> list[str]:
-    """At which levels a GPU that no tag explains was used, and how it paused."""
+def levels_lines(gpu: GpuReport, sampling: Sampling | None) -> list[str]:
+    """At which levels a GPU that no tag explains was used, and how it paused.
+
+    Args:
+        gpu: Of a log.
+        sampling: How finely it was sampled; ``None``: it is no log's, and nothing is said.
+    """
     totals = gpu.totals
-    if not totals.in_use_ns:
+    if sampling is None or not totals.in_use_ns:
         return []
     low, high = totals.low_ns / totals.in_use_ns, totals.high_ns / totals.in_use_ns
     limits = DEFAULT_SETTINGS.low_below, DEFAULT_SETTINGS.high_above
@@ -77,12 +84,26 @@ def levels_lines(gpu: GpuReport) -> list[str]:
         f"{in_percent(max(0.0, 1.0 - low - high))} between, "
         f"{in_percent(high)} above {in_percent(limits[1])}"
     )
-    gaps = totals.gaps
-    if gaps.count:
-        median = "" if gaps.p50_ns is None else f", half of them up to {in_seconds(gaps.p50_ns)}"
-        text += f"; {counted(gaps.count, 'pause', 'pauses')}{median}"
-        text += f", the longest {in_seconds(gaps.longest_ns)}"
-    return wrapped(f"{text}.", first="  ")
+    pauses = _pauses(totals.gaps, sampling)
+    return wrapped(f"{text}; {pauses}." if pauses else f"{text}.", first="  ")
+
+
+def _pauses(gaps: GapTotals, sampling: Sampling) -> str:
+    """How many pauses there were, and how long; no length that so few samples cannot show."""
+    if not gaps.count:
+        return ""
+    least_ns = sampling.shortest_visible_pause_ns if sampling.is_coarse else 0
+    count = counted(gaps.count, "pause", "pauses")
+    if gaps.longest_ns < least_ns:
+        return f"{count} too short to measure"
+    if gaps.count == 1:
+        return f"{count} of {in_seconds(gaps.longest_ns)}"
+    longest = f"the longest {in_seconds(gaps.longest_ns)}"
+    if gaps.p50_ns is None:
+        return f"{count}, {longest}"
+    if gaps.p50_ns < least_ns:
+        return f"{count}, half of them too short to measure, {longest}"
+    return f"{count}, half of them up to {in_seconds(gaps.p50_ns)}, {longest}"
 
 
 def _shares(machine: MachineTime) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Final
 
 from gpumon.core.advice import WORD_OF_CAUSE, hides_much
@@ -31,6 +30,7 @@ from gpumon.outlets.report_headline import (
 )
 from gpumon.outlets.report_machine import findings_block, levels_lines, machine_line
 from gpumon.outlets.report_next import next_line
+from gpumon.outlets.report_observed import observed_sentence
 from gpumon.outlets.text_style import WIDTH, TextStyle, wrapped
 
 _BAR: Final = 21
@@ -75,13 +75,9 @@ def _headline(report: Report, style: TextStyle) -> str:
 
 
 def _observed(report: Report) -> str:
-    facts = [f"{label_text(report.source, 400)}: {in_seconds(report.observed_ns)} observed"]
-    facts.append(f"one sample every {seconds(report.period_ns):.3g} s")
-    if report.started_at is not None:
-        facts.append(f"from {_moment(report.started_at)}")
     simulated = " The GPU is simulated." if report.simulated else ""
     replayed = " This is of a recording, not of now." if report.replayed else ""
-    return "\n".join(wrapped(f"{', '.join(facts)}.{simulated}{replayed}"))
+    return "\n".join(wrapped(f"{observed_sentence(report)}{simulated}{replayed}"))
 
 
 def mig_sentence(gpu: GpuReport, gpus: Sequence[GpuReport]) -> str:
@@ -96,16 +92,6 @@ def mig_sentence(gpu: GpuReport, gpus: Sequence[GpuReport]) -> str:
             "with Hopper, and of one that shares its GPU instance with no other."
         )
     return ""
-
-
-def _moment(started_at: str) -> str:
-    """An ISO 8601 time as people write it; whatever else it is, as it is."""
-    try:
-        moment = datetime.fromisoformat(started_at)
-    except ValueError:
-        return label_text(started_at)
-    zone = f" {moment.strftime('%z')}" if moment.utcoffset() else " UTC"
-    return f"{moment:%Y-%m-%d %H:%M:%S}{zone if moment.tzinfo is not None else ''}"
 
 
 def _overview(report: Report) -> str:
@@ -131,7 +117,7 @@ def _gpu_block(gpu: GpuReport, report: Report, style: TextStyle) -> str:
     said = mig_sentence(gpu, report.gpus)
     if not said:
         table = _table(gpu, style)
-        return table if report.sampling is None else "\n".join([table, *levels_lines(gpu)])
+        return "\n".join([table, *levels_lines(gpu, report.sampling)])
     lines = wrapped(f"{_name(gpu)}: {said}")
     return "\n".join([*lines, *([_table(gpu, style)] if gpu.totals.observed_ns else [])])
 

@@ -11,18 +11,19 @@ from typing import Final
 
 from gpumon import __version__
 from gpumon.core.busy_lane import Lane
-from gpumon.core.figures import counted, in_seconds
+from gpumon.core.figures import counted
 from gpumon.core.label_text import label_text
 from gpumon.core.report import Report
-from gpumon.core.units import seconds
 from gpumon.outlets.log_plot.drawing import Ink
 from gpumon.outlets.log_plot.layout import lanes_picture
 from gpumon.outlets.log_plot.palette import DARK, LIGHT
 from gpumon.outlets.log_plot.seconds_table import seconds_table
 from gpumon.outlets.log_plot.svg import FONTS, svg_text
+from gpumon.outlets.report_after import other_advice
 from gpumon.outlets.report_headline import verdict_line, why_line
 from gpumon.outlets.report_machine import findings_beside, machine_line
 from gpumon.outlets.report_next import next_line
+from gpumon.outlets.report_observed import observed_sentence
 
 
 def _variables(palette: Mapping[Ink, str]) -> str:
@@ -101,26 +102,22 @@ def _headline(report: Report) -> list[str]:
         f"<h1>{_quoted(_capital(verdict_line(report)))}</h1>",
         f"<p><b>Why:</b> {_quoted(_capital(why_line(report)))}</p>",
         f"<p><b>Next:</b> {_quoted(_capital(next_line(report)))}</p>",
-        f'<p class="quiet">{_quoted(_observed(report))}</p>',
+        f'<p class="quiet">{_quoted(observed_sentence(report))}</p>',
     ]
-
-
-def _observed(report: Report) -> str:
-    said = (
-        f"{label_text(report.source, 400)}: {in_seconds(report.observed_ns)} observed, "
-        f"one sample every {seconds(report.period_ns):.3g} s"
-    )
-    return said + (f", from {label_text(report.started_at)}." if report.started_at else ".")
 
 
 def _besides(report: Report) -> list[str]:
-    """What the log shows beside the verdict, each with what to do."""
+    """What else to do, and what the log shows beside the verdict."""
     together = " ".join(machine_line(report).split())
     lines = [f"<p>{_quoted(together)}</p>"] if together else []
-    findings = [
-        f"<li>{_quoted(text)}</li>" for text in findings_beside(report, told=next_line(report))
-    ]
-    return [*lines, *(["<h2>Besides</h2>", "<ul>", *findings, "</ul>"] if findings else [])]
+    findings = findings_beside(report, told=next_line(report))
+    return [*lines, *_list("After that", other_advice(report)), *_list("Besides", findings)]
+
+
+def _list(title: str, texts: Sequence[str]) -> list[str]:
+    """Paragraphs under a title; nothing where there is none."""
+    items = [f"<li>{_quoted(text)}</li>" for text in texts]
+    return [f"<h2>{title}</h2>", "<ul>", *items, "</ul>"] if items else []
 
 
 def _table(report: Report) -> list[str]:
@@ -145,9 +142,7 @@ def _notes(report: Report) -> list[str]:
     notes = [label_text(note, 2_000) for note in report.notes]
     if report.skipped_lines:
         notes.insert(0, f"{counted(report.skipped_lines, 'line was', 'lines were')} not used.")
-    if not notes:
-        return []
-    return ["<h2>Notes</h2>", "<ul>", *(f"<li>{_quoted(note)}</li>" for note in notes), "</ul>"]
+    return _list("Notes", notes)
 
 
 def _capital(text: str) -> str:

@@ -68,6 +68,12 @@ class TestTheThreeLines:
         assert "nothing tells why" in text
         assert "Utilisation alone cannot tell" in text
 
+    def test_do_not_deny_the_pauses_that_are_suspected_beside_a_greater_loss(self) -> None:
+        text = headline(report(gpu(20, {UNKNOWN: 40}, suspected_s=2)))
+
+        assert "Partial" in text
+        assert "in use, 2.0 s of it in pauses between bursts, the rest in no pattern." in text
+
     def test_say_that_tags_explain_too_little_where_they_explain_some(self) -> None:
         text = headline(report(gpu(40, {IdleCause.UNKNOWN: 15, IdleCause.INPUT_WAIT: 45})))
 

@@ -11,6 +11,7 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.report import Report
 from gpumon.core.sampling import sampling_of
 from gpumon.core.together import Together
+from gpumon.core.totals import GapTotals, GpuTotals
 from gpumon.outlets.report_headline import verdict_line, why_line
 from gpumon.outlets.report_next import next_line
 from gpumon.outlets.report_text import render_report
@@ -28,6 +29,13 @@ def of_log(one: Report, *, period_s: float = 1.0) -> Report:
 
 def words(one: Report) -> str:
     return " ".join(render_report(one, PLAIN).split())
+
+
+def with_pauses(count: int, *, p50_s: float, longest_s: float) -> GpuTotals:
+    """The time of a GPU that paused so often."""
+    busy = gpu(30, {UNKNOWN: 4}, suspected_s=4)
+    gaps = GapTotals(count=count, total_ns=s(4), p50_ns=s(p50_s), longest_ns=s(longest_s))
+    return busy.totals._replace(gaps=gaps)
 
 
 def joined(gpus: int, all_paused_s: float = 0.0, by_chance_s: float = 0.0) -> Together:
@@ -144,7 +152,7 @@ class TestSamplingThatIsTooCoarse:
             "One sample every 60 s: pauses below 2 min cannot be seen, and each sample speaks for "
             "at most the second before it."
         )
-        assert next_line(one) == "Log once a second (`-l 1`) to see shorter pauses."
+        assert next_line(one) == "Log once a second (nvidia-smi: `-l 1`) to see shorter pauses."
 
     def test_is_told_with_a_loss_too_and_once(self) -> None:
         one = of_log(report(gpu(30, {UNKNOWN: 30}, suspected_s=30, pauses=20)), period_s=5)
@@ -152,7 +160,7 @@ class TestSamplingThatIsTooCoarse:
         said = words(one)
 
         assert said.count("pauses below 10 s cannot be seen") == 1
-        assert "Besides: - Log once a second (`-l 1`) to see shorter pauses." in said
+        assert "Besides: - Log once a second (nvidia-smi: `-l 1`) to see shorter pauses." in said
 
     @pytest.mark.parametrize("period_s", [0.1, 1, 4.9])
     def test_is_not_told_of_samples_that_are_close(self, period_s: float) -> None:
@@ -167,6 +175,28 @@ class TestLevelsAndPauses:
             "levels: 50 % of the time in use below 10 %, 0 % between, 50 % above 90 %; 20 pauses, "
             "half of them up to 1.5 s, the longest 3.0 s." in words(of_log(report(one)))
         )
+
+    def test_tell_one_pause_by_its_length(self) -> None:
+        one = replace(gpu(30, {UNKNOWN: 4}), totals=with_pauses(1, p50_s=4, longest_s=4))
+
+        assert "above 90 %; 1 pause of 4.0 s." in words(of_log(report(one)))
+
+    @pytest.mark.parametrize(
+        ("p50_s", "longest_s", "said"),
+        [(5, 9, "20 pauses too short to measure."),
+         (5, 10, "20 pauses, half of them too short to measure, the longest 10.0 s."),
+         (12, 40, "20 pauses, half of them up to 12.0 s, the longest 40.0 s.")],
+    )  # fmt: skip
+    def test_name_no_length_that_is_said_to_be_invisible(
+        self, p50_s: float, longest_s: float, said: str
+    ) -> None:
+        totals = with_pauses(20, p50_s=p50_s, longest_s=longest_s)
+        starved = gpu(30, {UNKNOWN: 4}, suspected_s=4, pauses=20)
+        one = of_log(report(replace(starved, totals=totals)), period_s=5)
+
+        assert "pauses below 10 s cannot be seen" in words(one)
+        assert ("the longest" in why_line(one)) is (longest_s >= 10)
+        assert f"above 90 %; {said}" in words(one)
 
     def test_are_not_told_of_a_gpu_that_was_not_used(self) -> None:
         assert "levels" not in words(of_log(report(gpu(0, {NOT_IN_USE: 60}))))

@@ -63,6 +63,18 @@ class TestThePage:
         assert together
         assert together in PAGE.text
 
+    def test_says_from_when_the_log_is_as_the_report_does(self) -> None:
+        dated = logged(every(1.0, [0.5] * 30), started_at="2026-05-11T14:01:58.123+00:00")
+
+        assert "one sample every 1 s, from 2026-05-11 14:01:58 UTC." in Page(html_text(*dated)).text
+
+    def test_says_what_to_do_after_the_first_advice(self) -> None:
+        unused = logged(every(1.0, rhythm(3, 2, 30)), every(1.0, [0.0] * 150))
+
+        said = Page(html_text(*unused)).text
+        assert "After that" in said
+        assert "Give GPU 1 work, or give it back." in said
+
     def test_says_what_the_log_cannot_show(self) -> None:
         coarse = logged(every(60.0, [0.5] * 100))
         findings = findings_beside(coarse.report, next_line(coarse.report))
