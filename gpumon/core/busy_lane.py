@@ -147,25 +147,33 @@ class BusyLane:
         self._active[cell] += active_ns
 
     def _spread(self, start_ns: int, end_ns: int, busy_ratio: float) -> int:
-        """Share a sample out among the cells it lies in; return the last of them."""
+        """Share a sample out among the cells it lies in; return the last of them.
+
+        Of those, only the first can be there yet: samples come in order.
+        """
         self._make_room(end_ns)
         begin_ns, length_ns = start_ns - self._start_ns, end_ns - start_ns
         busy_ns, is_active = round(length_ns * busy_ratio), busy_ratio > self._active_above
         shift = self._shift
         first, last = begin_ns >> shift, (begin_ns + length_ns - 1) >> shift
-        missing = last + 1 - len(self._observed)
+        observed, busy, active = self._observed, self._busy, self._active
+        missing = first + 1 - len(observed)
         if missing > 0:
-            self._observed.extend([0] * missing)
-            self._busy.extend([0] * missing)
-            self._active.extend([0] * missing)
-        past_ns = given_ns = 0
-        for cell in range(first, last + 1):
-            # What is due up to here, less what was given: nothing is lost to rounding.
-            until_ns = min(((cell + 1) << shift) - begin_ns, length_ns)
-            due_ns = busy_ns * until_ns // length_ns
-            part_ns = until_ns - past_ns
-            self._add(cell, part_ns, due_ns - given_ns, part_ns if is_active else 0)
-            past_ns, given_ns = until_ns, due_ns
+            for cells in (observed, busy, active):
+                cells.extend([0] * missing)
+        if first == last:
+            self._add(first, length_ns, busy_ns, length_ns if is_active else 0)
+            return last
+        # Where each cell but the last one ends, from the sample's start on.
+        ends_ns = range(((first + 1) << shift) - begin_ns, length_ns, 1 << shift)
+        # What is due up to there, less what was given: nothing is lost to rounding.
+        due_ns = [busy_ns * end_ns // length_ns for end_ns in ends_ns]
+        self._add(first, ends_ns[0], due_ns[0], ends_ns[0] if is_active else 0)
+        given_ns = map(int.__sub__, [*due_ns[1:], busy_ns], due_ns)
+        parts_ns = [1 << shift] * (last - first - 1) + [length_ns - ends_ns[-1]]
+        busy.extend(given_ns)
+        observed.extend(parts_ns)
+        active.extend(parts_ns if is_active else [0] * (last - first))
         return last
 
     def _fold(self) -> None:

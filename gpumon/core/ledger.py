@@ -142,10 +142,9 @@ class GpuLedger:
         for cause, amount_ns in shared.idle_ns.items():
             self._add_idle(cause, amount_ns)
             explained_ns += amount_ns
-        unknown_ns = shared.idle_ns.get(_UNKNOWN, 0)
         input_wait_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0)
         self._resolved_ns += shared.resolved_ns
-        self._inferred_ns += explained_ns - unknown_ns - shared.resolved_ns
+        self._inferred_ns += explained_ns - shared.resolved_ns - shared.idle_ns.get(_UNKNOWN, 0)
         self._hidden_ns += shared.hidden_input_wait_ns
         for reason, share in (reasons or {}).items():
             self._reason_ns[reason] = self._reason_ns.get(reason, 0) + int(input_wait_ns * share)
@@ -236,8 +235,7 @@ class GpuLedger:
         else:
             self._take_inactive(sample, busy_ns, untagged_ns, explained_ns)
         if self._in_job:
-            idle_ns = length_ns - busy_ns
-            span = (start_ns, end_ns, idle_ns, untagged_ns, input_wait_ns)
+            span = (start_ns, end_ns, length_ns - busy_ns, untagged_ns, input_wait_ns)
             pauses = self._pauses
             if busy_ratio <= settings.burst_above:
                 pauses.take_low(span)
