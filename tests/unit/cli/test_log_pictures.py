@@ -132,4 +132,6 @@ class TestWithoutPillow:
             f"main(['analyze', {str(log)!r}]); sys.exit('PIL' in sys.modules)"
         )
 
-        subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=60)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
+
+        assert done.returncode == 0, done.stderr
