@@ -73,7 +73,11 @@ _BY_ITS_NAME: Final = Metric(Telling.BUSY, rank=2)
 _OTHER: Final = Metric(Telling.OTHER)
 _COUNTER: Final = re.compile(r"(?=.*gpu)(?=.*(?:busy|util|active|duty)).*_(?:seconds|total)", re.I)
 _BUSY: Final = re.compile(r"(?=.*gpu)(?=.*(?:busy|util|duty_?cycle|engine_active))", re.I)
-_NOT_BUSY: Final = re.compile(r"mem|enc|dec|copy|fb_|host|process|_info|_created|_max|_min", re.I)
+_NOT_BUSY: Final = re.compile(
+    r"mem|enc|dec|copy|fb_|bar1|power|temp|fan|clock|pcie|nvlink|host|process|requests?_|alloc"
+    r"|_info|_created|_max|_min|_limit",
+    re.I,
+)
 _HOSTS: Final = (
     "Hostname", "hostname", "host", "node", "nodename", "kubernetes_node", "exported_instance",
     "instance",

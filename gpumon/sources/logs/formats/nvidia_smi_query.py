@@ -20,6 +20,8 @@ _MOST_SIGNS: Final = 1_024
 _GPU: Final = re.compile(r"(\s*)GPU ([0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F])\s*", re.I)
 _TITLE: Final = "NVSMI LOG"
 _STAMP: Final = "Timestamp"
+_TOP_LINE: Final = re.compile(r"=|[A-Z][A-Za-z ]{2,40} : ")
+"""What a page has at the beginning of a line, besides GPUs."""
 _UTILIZATION: Final = ("utilization", "gpu")
 _USED: Final = ("fb memory usage", "used")
 _TOTAL: Final = ("fb memory usage", "total")
@@ -148,7 +150,9 @@ class NvidiaSmiQueryLog:
             self._page = _Page(found[2].upper(), len(found[1]), number)
             self._section = ""
             return done
-        if self._page is not None and bare:
+        if bare and line[0] not in " \t" and not _TOP_LINE.match(bare):
+            self._skipped.add(Refusal.FOREIGN, number)
+        elif self._page is not None and bare:
             depth = len(line) - len(line.lstrip()) - self._page.indent
             if depth <= 4:
                 self._section = bare.lower()

@@ -27,6 +27,8 @@ _STATE: Final = re.compile(
     rf" *(?P<total>{_AMOUNT}) *{_BAR} *(?P<busy>\d{{1,3}} ?%|N/A|ERR!?) +\S"
 )
 _TITLE: Final = re.compile(rf"^{_BAR} NVITOP \d")
+_ELSE: Final = re.compile(r"\s|[│|├╞╒╘╔╚╠╟+\[─═=-]|Press |No running processes", re.ASCII)
+"""How the lines of a table begin that speak of no GPU, and those between two tables."""
 _UNIT_BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -66,7 +68,7 @@ class NvitopTableLog:
                 continue
             begun = _GPU.match(line)
             if begun is None:
-                self._other(line)
+                self._other(line, number)
         if not self._told:
             reasons = " ".join(self._skipped.sentences())
             raise UnreadableLogError(f"{self._name}: no table with a utilisation. {reasons}")
@@ -82,13 +84,15 @@ class NvitopTableLog:
             notes=(*((self._row_clock.note,) if counted else ()), *self._skipped.sentences()),
         )
 
-    def _other(self, line: str) -> None:
+    def _other(self, line: str, number: int) -> None:
         moment_ns = find_ctime(line)
         if moment_ns is not None:
             self._stamp_ns = moment_ns
             self._has_moments = self._has_moments is not False
-        elif _TITLE.match(line) and self._has_moments is None:
-            self._has_moments = False
+        elif _TITLE.match(line):
+            self._has_moments = self._has_moments is True
+        elif line.strip() and not _ELSE.match(line):
+            self._skipped.add(Refusal.FOREIGN, number)
 
     def _sample(
         self, begun: re.Match[str] | None, state: re.Match[str], number: int

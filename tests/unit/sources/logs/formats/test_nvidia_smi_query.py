@@ -45,6 +45,13 @@ def told(facts: LogFacts, part: str) -> bool:
 
 
 class TestAPage:
+    def test_ends_before_lines_of_something_else_which_are_counted(self) -> None:
+        other = "2026/01/24 21:52:14.120, 0, 94 %"
+
+        samples, facts = read_log(rows(*moment(14, page()), other, other))
+
+        assert (len(samples), facts.skipped_lines) == (1, 2)
+
     def test_has_the_utilisation_the_memory_and_the_gpu(self) -> None:
         (sample,), facts = read_log(rows(*moment(14, page())))
 

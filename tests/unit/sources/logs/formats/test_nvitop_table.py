@@ -31,6 +31,11 @@ class TestATable:
         assert (facts.gpus[0].index, facts.gpus[0].name) == (3, "H100 80GB HBM3")
         assert facts.gpus[0].memory_bytes == pytest.approx(79.65 * (1 << 30), abs=1)
 
+    def test_goes_on_past_lines_of_something_else_which_are_counted(self) -> None:
+        samples, facts = read_log(table(1, "96%") + "2026/01/24 21:05:14.120, 0, 94 %\n")
+
+        assert (len(samples), facts.skipped_lines) == (1, 1)
+
     def test_of_a_gpu_cut_into_instances_has_no_answer(self) -> None:
         samples, facts = read_log(table(1, "N/A", mig="Enabled") + table(2, "3%"))
 

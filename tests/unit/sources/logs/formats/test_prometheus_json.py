@@ -200,6 +200,11 @@ class TestWhichMetric:
         with pytest.raises(UnreadableLogError, match=r"rate\(gpumon_gpu_busy_seconds_total\[1m\]"):
             read_log(log)
 
+    @pytest.mark.parametrize("what", ["power", "fan_speed", "nvlink", "pcie", "memory", "encoder"])
+    def test_of_a_part_of_a_gpu_is_not_its_utilisation(self, what: str) -> None:
+        with pytest.raises(UnreadableLogError, match="is a utilisation"):
+            read_log(answer(series([96], f"gpu_{what}_utilization", gpu="0")))
+
     def test_of_something_else_is_refused_by_name(self) -> None:
         with pytest.raises(UnreadableLogError, match="none of node_load1 is a utilisation"):
             read_log(answer(series([1, 2], "node_load1")))
