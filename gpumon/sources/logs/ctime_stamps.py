@@ -7,10 +7,9 @@ from datetime import date
 from typing import Final
 
 from gpumon.core.units import NS_PER_S
+from gpumon.sources.logs.date_shapes import MONTHS
 from gpumon.sources.logs.stamps import LogClock
 
-_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun",
-                  "jul", "aug", "sep", "oct", "nov", "dec")  # fmt: skip
 _MONTH: Final = "(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}"
 _DAY: Final = r"(?P<day>\d{1,2})"
 _YEAR: Final = r"(?P<year>\d{4})"
@@ -50,7 +49,7 @@ def _nanoseconds(found: re.Match[str]) -> int | None:
     if hour > 23 or minute > 59 or second > 60:
         return None
     try:
-        day = date(int(found["year"]), _MONTHS.index(found["month"].lower()) + 1, int(found["day"]))
+        day = date(int(found["year"]), MONTHS.index(found["month"].lower()) + 1, int(found["day"]))
     except ValueError:
         return None
     days = day.toordinal() - _DAY_ZERO

@@ -8,16 +8,15 @@ from datetime import date
 from typing import Final
 
 from gpumon.core.units import NS_PER_S
+from gpumon.sources.logs.date_shapes import MONTHS
 from gpumon.sources.logs.stamps import DateStamps, LogClock, NumberStamps
 
-_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun",
-                  "jul", "aug", "sep", "oct", "nov", "dec")  # fmt: skip
 _WORD: Final = re.compile(
     r"(?P<time>\d{1,2}:[0-5]\d:(?:[0-5]\d|60)(?:[.,]\d{1,9})?)"
     r"|(?P<year>(?:19|20)\d\d)"
     r"|(?P<day>[0-3]?\d)"
     r"|(?P<weekday>(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?)"
-    rf"|(?P<month>{'|'.join(_MONTHS)})(?P<rest>[a-z]*)"
+    rf"|(?P<month>{'|'.join(MONTHS)})(?P<rest>[a-z]*)"
     r"|(?P<half>[ap]m)"
     r"|(?P<zone>z|[+-](?:0\d|1[0-4]):?[0-5]\d|[a-z]{2,5})",
     re.I | re.A,
@@ -113,7 +112,7 @@ def _nanoseconds(words: dict[str, str]) -> int | None:
             return None
         hours = hours % 12 + (12 if words["half"].lower() == "pm" else 0)
     try:
-        day = date(int(words["year"]), _MONTHS.index(words["month"].lower()) + 1, int(words["day"]))
+        day = date(int(words["year"]), MONTHS.index(words["month"].lower()) + 1, int(words["day"]))
     except ValueError:
         return None
     if hours > 23:

@@ -9,8 +9,8 @@ from datetime import date
 from enum import Enum
 from typing import Final
 
-_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun",
-                  "jul", "aug", "sep", "oct", "nov", "dec")  # fmt: skip
+MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun",
+                 "jul", "aug", "sep", "oct", "nov", "dec")  # fmt: skip
 _MONTH: Final = (
     r"(?P<name>jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)"
     r"(?:uary|ruary|ch|il|ust|ember|tember|ober)?\.?"
@@ -85,7 +85,7 @@ def written_time(
     if clock_ns is None:
         return None
     if parts.get("name"):
-        month = _MONTHS.index(parts["name"][:3].lower()) + 1
+        month = MONTHS.index(parts["name"][:3].lower()) + 1
         day = parts["day"]
     elif "one" in parts:
         first, second = parts["one"], parts["two"]

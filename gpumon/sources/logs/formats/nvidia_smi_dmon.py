@@ -10,17 +10,10 @@ from gpumon.sources.logs.gpu_table import GpuTable
 from gpumon.sources.logs.log_format import LogFormat
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.memory_cells import MemoryCells
-from gpumon.sources.logs.monitor_table import (
-    MonitorClock,
-    MonitorHeader,
-    header_mark,
-    header_of,
-    was_to_be_header,
-)
-from gpumon.sources.logs.stamps import NO_CLOCK
+from gpumon.sources.logs.monitor_columns import UNUSABLE, MonitorColumns
+from gpumon.sources.logs.monitor_table import MonitorHeader, header_mark
 from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
 
-_UNUSABLE: Final = -1
 _MOST_SIGNS: Final = 4_096
 """More signs than a row of any ``-s`` has."""
 
@@ -40,17 +33,13 @@ class NvidiaSmiDmonLog:
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         self._lines = lines
         self._name = name
-        self._options = options
         self._skipped = SkippedLines()
         self._cells = UtilizationCells(is_percent=True)
         self._memory = MemoryCells()
         self._table = GpuTable()
         self._positions: dict[str, int] = {}
         self._instances: dict[int, int] = {}
-        self._clock: MonitorClock | None = None
-        self._separator: str | None = None
-        self._width = _UNUSABLE
-        self._unusable = Refusal.UNHEADED
+        self._columns = MonitorColumns("sm", period_ns=options.period_ns)
         self._usable_rows = 0
 
     def samples(self) -> Iterator[LogSample]:
@@ -63,20 +52,13 @@ class NvidiaSmiDmonLog:
 
     def facts(self) -> LogFacts:
         """What is known so far; complete once ``samples`` is exhausted."""
-        clock = self._clock
-        return LogFacts(
-            clock=clock.clock if clock else NO_CLOCK,
-            gpus=tuple(self._table.gpus),
-            skipped_lines=self._skipped.count,
-            period_ns=clock.period_ns if clock else None,
-            notes=(*(clock.notes if clock else ()), *self._skipped.sentences()),
-        )
+        return self._columns.facts(self._table.gpus, self._skipped)
 
     def _rows(self) -> Iterator[LogSample]:
         number = 0
         for number, line in enumerate(self._lines, start=1):
-            cells = line.split(self._separator) if len(line) < _MOST_SIGNS else []
-            if len(cells) != self._width or "#" in cells[0]:
+            cells = line.split(self._columns.separator) if len(line) < _MOST_SIGNS else []
+            if len(cells) != self._columns.width or "#" in cells[0]:
                 self._odd_line(line, number)
                 continue
             sample = self._sample(cells, number)
@@ -109,9 +91,7 @@ class NvidiaSmiDmonLog:
         return LogSample(gpu, stamp_ns, ratio, used)
 
     def _stamp_ns(self, cells: Sequence[str], gpu: int) -> int | None:
-        if self._clock is None or self._counts_rows:
-            return self._clock.next_ns(gpu) if self._clock else None
-        return self._clock.stamp_ns(cells)
+        return self._clock.next_ns(gpu) if self._counts_rows else self._clock.stamp_ns(cells)
 
     def _odd_line(self, line: str, number: int) -> None:
         if len(line) >= _MOST_SIGNS:
@@ -122,32 +102,19 @@ class NvidiaSmiDmonLog:
             self._take_header(line)
         elif bare:
             is_row = bare[0].isdigit()
-            wrong = self._unusable if self._width == _UNUSABLE else Refusal.WIDTH
+            wrong = self._columns.refusal if self._columns.width == UNUSABLE else Refusal.WIDTH
             self._skipped.add(wrong if is_row else Refusal.FOREIGN, number)
 
     def _take_header(self, line: str) -> None:
-        header = header_of(line)
-        if header is None:
-            if was_to_be_header(line):
-                self._width, self._unusable = _UNUSABLE, Refusal.UNHEADED
-            return
-        self._separator = header.separator
-        sm_at = header.at("sm")
-        if sm_at is None:
-            self._width, self._unusable = _UNUSABLE, Refusal.HEADER
-            return
-        if self._clock is None:
-            self._clock = MonitorClock(header, self._options.period_ns)
-        elif not self._clock.relayout(header):
-            self._width, self._unusable = _UNUSABLE, Refusal.CLOCK
-            return
-        self._counts_rows = self._clock.counts_rows
-        self._adopt(header, sm_at)
+        header = self._columns.take(line)
+        if header is not None and self._columns.clock is not None:
+            self._clock = self._columns.clock
+            self._counts_rows = self._clock.counts_rows
+            self._adopt(header)
 
-    def _adopt(self, header: MonitorHeader, sm_at: int) -> None:
-        self._width = len(header.names)
+    def _adopt(self, header: MonitorHeader) -> None:
         self._gpu_at = header.at("gpu") or 0
-        self._sm_at = sm_at
+        self._sm_at = header.at("sm") or 0
         self._fb_at = header.at("fb")
         self._instance_at = header.at("gi")
         self._compute_at = header.at("ci")

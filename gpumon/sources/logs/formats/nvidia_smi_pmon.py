@@ -11,17 +11,10 @@ from gpumon.sources.logs.gpu_table import GpuTable
 from gpumon.sources.logs.log_format import LogFormat
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.memory_cells import MemoryCells
-from gpumon.sources.logs.monitor_table import (
-    MonitorClock,
-    MonitorHeader,
-    header_mark,
-    header_of,
-    was_to_be_header,
-)
-from gpumon.sources.logs.stamps import NO_CLOCK
+from gpumon.sources.logs.monitor_columns import UNUSABLE, MonitorColumns
+from gpumon.sources.logs.monitor_table import MonitorHeader, header_mark
 from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
 
-_UNUSABLE: Final = -1
 _MOST_SIGNS: Final = 4_096
 _MOST_PROCESSES: Final = 16_384
 """Processes of one GPU at one moment: more are no such table, and would take all memory."""
@@ -77,16 +70,12 @@ class NvidiaSmiPmonLog:
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         self._lines = lines
         self._name = name
-        self._options = options
         self._skipped = SkippedLines()
         self._cells = UtilizationCells(is_percent=True)
         self._memory = MemoryCells()
         self._table = GpuTable()
-        self._clock: MonitorClock | None = None
-        self._separator: str | None = None
-        self._width = _UNUSABLE
+        self._columns = MonitorColumns("pid", "sm", period_ns=options.period_ns)
         self._splits = -1
-        self._unusable = Refusal.UNHEADED
         self._tick: _Tick | None = None
         self._next_is_whole = True
         self._ever_answered: set[int] = set()
@@ -102,21 +91,14 @@ class NvidiaSmiPmonLog:
 
     def facts(self) -> LogFacts:
         """What is known so far; complete once ``samples`` is exhausted."""
-        clock = self._clock
-        return LogFacts(
-            clock=clock.clock if clock else NO_CLOCK,
-            gpus=tuple(self._table.gpus),
-            skipped_lines=self._skipped.count,
-            period_ns=clock.period_ns if clock else None,
-            notes=(_NOTE, *(clock.notes if clock else ()), *self._skipped.sentences()),
-        )
+        return self._columns.facts(self._table.gpus, self._skipped, _NOTE)
 
     def _rows(self) -> Iterator[LogSample]:
         number = 0
         for number, line in enumerate(self._lines, start=1):
             fits = len(line) < _MOST_SIGNS
-            cells = line.split(self._separator, self._splits) if fits else []
-            if len(cells) != self._width or "#" in cells[0]:
+            cells = line.split(self._columns.separator, self._splits) if fits else []
+            if len(cells) != self._columns.width or "#" in cells[0]:
                 self._odd_line(line, number)
                 continue
             done = self._take(cells, number)
@@ -139,7 +121,7 @@ class NvidiaSmiPmonLog:
             self._refuse(Refusal.NOBODY, number)
             return None
         stamp_ns = None
-        if self._clock is not None and not self._counts_rows:
+        if not self._counts_rows:
             stamp_ns = self._clock.stamp_ns(cells)
             if stamp_ns is None:
                 self._refuse(Refusal.STAMP, number)
@@ -173,7 +155,7 @@ class NvidiaSmiPmonLog:
     def _finish(self) -> LogSample | None:
         """The tick that is over, as a sample of its GPU."""
         tick, self._tick = self._tick, None
-        if tick is None or self._clock is None:
+        if tick is None:
             return None
         stamp_ns = self._clock.next_ns(tick.gpu) if tick.stamp_ns is None else tick.stamp_ns
         if not tick.is_whole:
@@ -202,9 +184,9 @@ class NvidiaSmiPmonLog:
         bare = line.strip()
         if bare.startswith("#"):
             self._take_header(line)
-        elif self._width == _UNUSABLE:
+        elif self._columns.width == UNUSABLE:
             if bare:
-                reason = self._unusable if bare[0].isdigit() else Refusal.FOREIGN
+                reason = self._columns.refusal if bare[0].isdigit() else Refusal.FOREIGN
                 self._skipped.add(reason, number)
         elif bare[:1].isdigit():
             self._refuse(Refusal.WIDTH, number)
@@ -212,29 +194,16 @@ class NvidiaSmiPmonLog:
             self._skipped.add(Refusal.FOREIGN, number)
 
     def _take_header(self, line: str) -> None:
-        header = header_of(line)
-        if header is None:
-            if was_to_be_header(line):
-                self._width, self._unusable = _UNUSABLE, Refusal.UNHEADED
-            return
-        self._separator = header.separator
-        pid_at, sm_at = header.at("pid"), header.at("sm")
-        if pid_at is None or sm_at is None:
-            self._width, self._unusable = _UNUSABLE, Refusal.HEADER
-            return
-        if self._clock is None:
-            self._clock = MonitorClock(header, self._options.period_ns)
-        elif not self._clock.relayout(header):
-            self._width, self._unusable = _UNUSABLE, Refusal.CLOCK
-            return
-        self._counts_rows = self._clock.counts_rows
-        self._pid_at, self._sm_at = pid_at, sm_at
-        self._adopt(header)
+        header = self._columns.take(line)
+        if header is not None and self._columns.clock is not None:
+            self._clock = self._columns.clock
+            self._counts_rows = self._clock.counts_rows
+            self._adopt(header)
 
     def _adopt(self, header: MonitorHeader) -> None:
-        self._width = len(header.names)
+        self._pid_at, self._sm_at = header.at("pid") or 0, header.at("sm") or 0
         # A command may have blanks and commas in it.
-        self._splits = self._width - 1 if header.names[-1] == "command" else -1
+        self._splits = self._columns.width - 1 if header.names[-1] == "command" else -1
         self._gpu_at = header.at("gpu") or 0
         self._fb_at = header.at("fb")
 

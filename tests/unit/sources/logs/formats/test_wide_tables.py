@@ -209,9 +209,9 @@ class TestJsonObjects:
 
     def test_under_the_users_key_are_shares_where_none_of_them_exceeds_one(self) -> None:
         options = LogOptions(columns={"utilization.gpu": "mine"})
-        log = events(*({RUN: 5, "mine": share} for share in (0, 1, 0.5)))
+        told: list[dict[str, object]] = [{RUN: 5, "mine": share} for share in (0, 1, 0.5)]
 
-        assert ratios(log, options) == [0.0, 1.0, 0.5]
+        assert ratios(events(*told), options) == [0.0, 1.0, 0.5]
 
     def test_of_a_process_are_not_of_the_gpu(self) -> None:
         log = events({"system.gpu.process.0.gpu": 5.0, "system.gpu.0.gpu": 50.0})
