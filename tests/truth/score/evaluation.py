@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tests.truth.score.baselines import gpuprof, mean_below_70, sagemaker
+from tests.truth.score.baselines import gpuprof, mean_below_70, sagemaker_in_jobs
 from tests.truth.score.by_daemon import found_by_daemon
 from tests.truth.score.by_log import found_in_logs
 from tests.truth.score.finding import Finding
@@ -103,7 +103,8 @@ def _all_findings(made: World, work: Work) -> Iterator[tuple[Row, list[Finding]]
         yield Row(LOG, period_s), found_in_logs(made, seen)
         yield Row(BARE, period_s), found_in_logs(made, seen, memory=False, when=False)
         yield Row(MEAN, period_s), [mean_below_70(one) for one in percents]
-        yield Row(SAGEMAKER, period_s), [sagemaker(one) for one in percents]
+        by_job = [sagemaker_in_jobs(log, gpu) for log, gpu in zip(seen, made.gpus, strict=True)]
+        yield Row(SAGEMAKER, period_s), by_job
     yield Row(GPUPROF, None), [gpuprof(gpu) for gpu in made.gpus]
     if work.watched:
         for tagged in (False, True):
