@@ -101,7 +101,7 @@ class DetectorSettings:
     steady_below: float = threshold(
         0.10,
         Unit.TIMES,
-        "... and below which pauses come like a clock.",
+        "Standard deviation of cycles, over their mean, below which they come like a clock.",
         origin="ours: a fixed number of steps varies by less, a loader by more",
     )
     clockwork_from_ns: int = threshold(
