@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.analyze import analyse_file
+from gpumon.core.report import Report
 from gpumon.core.verdict import VerdictName
 from gpumon.sources.logs.detect import LOOKED_AT_LINES, reader_for
 from gpumon.sources.logs.formats import formats
@@ -75,6 +77,12 @@ def format_of(sample: Path) -> LogFormat:
 SAMPLES = samples_in(FOLDER)
 
 
+@cache
+def report_of(sample: Path) -> Report:
+    """What comes of it; read once for all tests that ask."""
+    return analyse_file(str(sample), LogOptions())
+
+
 @pytest.fixture(params=SAMPLES, ids=lambda path: path.name)
 def sample(request: pytest.FixtureRequest) -> Path:
     path: Path = request.param
@@ -94,7 +102,7 @@ class TestEverySample:
     def test_is_read_in_full(self, sample: Path) -> None:
         story = story_of(sample)
 
-        report = analyse_file(str(sample), LogOptions())
+        report = report_of(sample)
 
         assert report.skipped_lines == story.skipped
         assert len(report.gpus) == story.gpus
@@ -107,7 +115,7 @@ class TestEverySample:
     def test_is_judged_as_the_story_goes(self, sample: Path) -> None:
         story = story_of(sample)
 
-        report = analyse_file(str(sample), LogOptions())
+        report = report_of(sample)
 
         judged = [gpu.verdict.name for gpu in report.gpus]
         expected = [VerdictName(name) for name in story.verdicts[: story.gpus]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpumon.errors import UnreadableLogError, UsageError
-from gpumon.sources.logs.gpu_table import GpuTable
+from gpumon.sources.logs.gpu_table import MAX_GPUS, GpuTable
 from gpumon.sources.logs.json_pieces import bytes_of, ratio_of
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.owners import told_apart
@@ -208,6 +208,7 @@ class WideRows:
                 gpu, LoggedGpu(index=gpu.number, mig_index=gpu.mig_index)
             )
             if position is None:
+                self._note_once(f"More than {MAX_GPUS:,} GPUs: what the others did was not read.")
                 return
             self._owners.append(gpu.owner)
         else:
@@ -222,6 +223,10 @@ class WideRows:
         )
         if meaning.is_percent is None:
             self._unsure.append(columns)
+
+    def _note_once(self, note: str) -> None:
+        if note not in self._notes:
+            self._notes.append(note)
 
     def _ratio(self, cell: object, full: float) -> float | Refusal:
         if not isinstance(cell, str):

@@ -213,6 +213,14 @@ class TestJsonObjects:
 
         assert ratios(events(*told), options) == [0.0, 1.0, 0.5]
 
+    def test_of_more_gpus_than_there_are_say_so(self) -> None:
+        many: dict[str, object] = {f"run{at} - system/gpu.0.gpu": 5 for at in range(1_030)}
+
+        samples, facts = read_log(events(many))
+
+        assert len(samples) == len(facts.gpus) == 1_024
+        assert any("More than 1,024 GPUs" in note for note in facts.notes)
+
     def test_of_a_process_are_not_of_the_gpu(self) -> None:
         log = events({"system.gpu.process.0.gpu": 5.0, "system.gpu.0.gpu": 50.0})
 
