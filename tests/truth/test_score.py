@@ -19,7 +19,8 @@ from tests.truth.score.evaluation import (
     over,
 )
 from tests.truth.score.finding import Finding, first_true
-from tests.truth.score.healthy_week import week
+from tests.truth.score.goals import WITHOUT_TAGS, goals
+from tests.truth.score.healthy_week import Week, week
 from tests.truth.score.tally import Tally, bursts_until
 from tests.truth.worlds import DEVELOPMENT_SEEDS, KINDS
 from tests.truth.worlds.spans import no_spans, spans_of
@@ -29,7 +30,7 @@ HOURS = 0.5
 SEED = DEVELOPMENT_SEEDS[3]
 VISIBLE = [name for name, kind in KINDS.items() if kind.is_visible]
 AT_A_SECOND = Row(LOG, 1.0)
-TRAININGS = [name for name in KINDS if name not in ("inference_server", "notebook", "unused")]
+TRAININGS = [name for name in KINDS if name not in WITHOUT_TAGS]
 """What can be tagged."""
 NOBODY_TELLS_APART = {"rounds", "checkpoints", "many_gpus", "validation"}
 """Idle in the pattern of starvation, for another cause: the word is *suspected*."""
@@ -113,6 +114,20 @@ class TestAHealthyDay:
 
         assert day.false_alarms == 0
         assert day.suspected_s == 0.0
+
+
+class TestTheGoals:
+    def test_say_of_each_whether_it_is_met_and_by_how_much_it_is_missed(
+        self, tallies: Tallies
+    ) -> None:
+        weeks = [Week(1, 0.0, 0, 0.0), Week(2, 0.0, 1, 30.0)]
+
+        rows = [line.split(" | ") for line in goals(tallies, list(KINDS), weeks).splitlines()]
+        cells = {row[0].strip("| "): row[1:] for row in rows}
+
+        assert cells["precision 0.99, trainings"][-1] == "met: 1.000 |"
+        assert cells["precision 0.99, pauses that show"][0].endswith(" short")
+        assert cells["no false alarm in a healthy week"][0] == "**1 in 2**"
 
 
 def gpu_that_starves(*starved_ms: tuple[int, int]) -> GpuTruth:

@@ -19,7 +19,7 @@ from tests.truth.score.healthy_week import Week, week
 from tests.truth.score.page import printed, write
 from tests.truth.worlds import EVALUATION_SEEDS, KINDS
 
-SEEDS = 30
+SEEDS = 12
 HOURS = 2.0
 WEEKS = 3
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.truth.measured_page import put
 from tests.truth.score.evaluation import BARE, DAEMON, LOG, TAGGED, Row, Tallies, over
+from tests.truth.score.goals import goals
 from tests.truth.score.healthy_week import HOURS, Week
 from tests.truth.score.tally import Tally, middle, worst_of_nine_in_ten
 from tests.truth.worlds import KINDS
@@ -29,7 +30,7 @@ def printed(
 ) -> str:
     """All tables, in Markdown."""
     visible = [kind for kind in kinds if KINDS[kind].is_visible]
-    blocks = []
+    blocks = [goals(tallies, kinds, weeks)]
     if visible and len(visible) < len(kinds):
         blocks += ["Kinds whose pauses a driver can show:", _table(tallies, rows, visible)]
     blocks += ["All kinds:", _table(tallies, rows, kinds), _by_kind(tallies, rows, kinds)]
