@@ -225,9 +225,7 @@ def _reason(gpu: GpuReport, report: Report) -> str:
         proved = f", {in_seconds(totals.idle_ns[cause])} of it {WORD_OF_CAUSE[cause]}."
         return proved + _greater_part(gpu, cause)
     if verdict.name is VerdictName.STARVATION_SUSPECTED:
-        pauses = counted(totals.gaps.count, "pause", "pauses")
-        longest = _longest(gpu, report)
-        return f", {in_seconds(totals.suspected_ns)} of it in {pauses}{longest}{clockwork(gpu)}."
+        return f", {_in_pauses(gpu, report)}."
     if is_irregular(gpu):
         return irregular_reason(gpu)
     if _has_tags(gpu):
@@ -237,9 +235,19 @@ def _reason(gpu: GpuReport, report: Report) -> str:
             f"from {in_percent(least)} on a cause is named."
         )
     if totals.suspected_ns:
-        suspected = in_seconds(totals.suspected_ns)
-        return f", {suspected} of it in pauses between bursts, the rest in no pattern."
+        return f", {_in_pauses(gpu, report)}; the rest in no pattern."
     return ", in no pattern of bursts and pauses."
+
+
+def _in_pauses(gpu: GpuReport, report: Report) -> str:
+    """How much of the time lost lies in pauses; what had no rhythm is counted with them."""
+    totals = gpu.totals
+    paused = in_seconds(totals.suspected_ns + totals.irregular_ns)
+    pauses = counted(totals.gaps.count, "pause", "pauses")
+    said = f"{paused} of it in {pauses}{_longest(gpu, report)}{clockwork(gpu)}"
+    if totals.irregular_ns < DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns:
+        return said
+    return f"{said}; {in_seconds(totals.irregular_ns)} of that without a rhythm"
 
 
 def _proved_wait(gpu: GpuReport) -> str:

@@ -10,6 +10,7 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.report import Report
 from gpumon.outlets.report_text import render_report
 from tests.builders_report import gpu, report, run
+from tests.builders_time import s
 from tests.unit.outlets.report_lines import PLAIN, STARVED, line_with, shown
 
 UNKNOWN, SAVE = IdleCause.UNKNOWN, IdleCause.CHECKPOINT
@@ -69,10 +70,25 @@ class TestTheThreeLines:
         assert "Utilisation alone cannot tell" in text
 
     def test_do_not_deny_the_pauses_that_are_suspected_beside_a_greater_loss(self) -> None:
-        text = headline(report(gpu(20, {UNKNOWN: 40}, suspected_s=2)))
+        text = headline(report(gpu(20, {UNKNOWN: 40}, suspected_s=2, pauses=4)))
 
         assert "Partial" in text
-        assert "in use, 2.0 s of it in pauses between bursts, the rest in no pattern." in text
+        assert "2.0 s of it in 4 pauses, the longest 20.0 s; the rest in no pattern." in text
+
+    def test_tell_pauses_without_a_rhythm_from_the_others_they_are_counted_with(self) -> None:
+        one = gpu(60, {UNKNOWN: 40}, suspected_s=30, pauses=20)
+        mixed = replace(one, totals=one.totals._replace(irregular_ns=s(10)))
+
+        text = headline(report(mixed))
+
+        assert "40.0 s of it in 20 pauses, the longest 4.0 s; 10.0 s of that without a" in text
+
+    def test_pass_over_a_moment_without_a_rhythm(self) -> None:
+        one = gpu(60, {UNKNOWN: 40}, suspected_s=39.1, pauses=20)
+
+        text = headline(report(replace(one, totals=one.totals._replace(irregular_ns=s(0.9)))))
+
+        assert "40.0 s of it in 20 pauses, the longest 4.0 s. Next" in text
 
     def test_say_that_tags_explain_too_little_where_they_explain_some(self) -> None:
         text = headline(report(gpu(40, {IdleCause.UNKNOWN: 15, IdleCause.INPUT_WAIT: 45})))
