@@ -1,0 +1,141 @@
+"""How ``gpumon serve`` would watch a world: it drains the driver each second, and may read tags."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from gpumon.core.device import Device
+from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
+from gpumon.core.sample import BusySample, Frame, GpuSample, ProcessSample
+from gpumon.core.state import MonitorState
+from gpumon.core.tick import Tick
+from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from tests.truth.worlds.spans import covered_ms
+from tests.truth.worlds.truth import GpuTruth, PhaseMark, World
+
+ZERO_NS: Final = 10**12
+"""Where a world begins on the daemon's clock, which has no time before 0."""
+NS_PER_MS: Final = 1_000_000
+TICK_MS: Final = 1_000
+_REMEMBERED_MS: Final = 10_000
+"""How long the ring of a process that has ended is still read, at least."""
+_FIRST_PID: Final = 100
+
+
+class DriverWindows:
+    """The driver's samples of one GPU, taken tick by tick.
+
+    Args:
+        gpu: What it does.
+        duration_ms: How long it is watched.
+        window_ms: Over how long the driver averages.
+        first_ms: Where the first window begins.
+    """
+
+    def __init__(self, gpu: GpuTruth, duration_ms: int, window_ms: float, first_ms: float) -> None:
+        edges_ms = np.arange(first_ms, duration_ms + 1, window_ms)
+        busy_ms = np.diff(covered_ms(gpu.busy, edges_ms))
+        self._ratios = (np.round(100 * busy_ms / window_ms) / 100).tolist()
+        self._edges_ns = (ZERO_NS + np.round(edges_ms * NS_PER_MS)).astype(np.int64).tolist()
+        self._next = 0
+
+    def until(self, now_ns: int) -> Iterator[BusySample]:
+        """The windows that have ended since it was asked last."""
+        edges_ns = self._edges_ns
+        while self._next < len(self._ratios) and edges_ns[self._next + 1] <= now_ns:
+            at = self._next
+            self._next += 1
+            yield BusySample(edges_ns[at], edges_ns[at + 1], min(self._ratios[at], 1.0))
+
+
+def daemon_states(
+    world: World, windows: Sequence[DriverWindows], *, tagged: bool
+) -> Iterator[tuple[int, MonitorState]]:
+    """After each tick: when it was, in ms of the world, and what the daemon says.
+
+    Args:
+        world: Its truth.
+        windows: Of each of its GPUs.
+        tagged: Whether its trainings have a ``PhaseTagger``.
+    """
+    rings = [ring for place, gpu in enumerate(world.gpus) if tagged for ring in _rings(place, gpu)]
+    monitor = Monitor(
+        MonitorFacts(
+            source="world", source_kind="nvml", simulated=True, period_ns=TICK_MS * NS_PER_MS,
+            boot_id="boot", started_wall_time_s=0.0,
+        )
+    )  # fmt: skip
+    for at_ms in range(TICK_MS, world.duration_ms + TICK_MS, TICK_MS):
+        now_ns = ZERO_NS + at_ms * NS_PER_MS
+        gpus = tuple(
+            GpuSample(
+                device=Device(uuid=f"GPU-{place}", index=place),
+                busy=tuple(ended.until(now_ns)),
+                processes=_processes(world.gpus[place], at_ms),
+            )
+            for place, ended in enumerate(windows)
+        )
+        tick = Tick(now_ns, 0, (Frame(taken_at_ns=now_ns, gpus=gpus),), 0, None, 0.0)
+        readings = RingsReading(
+            rings=tuple(ring.until(at_ms) for ring in rings if ring.is_on(at_ms))
+        )
+        yield at_ms, monitor.advance(tick, readings, wall_time_s=at_ms / 1000)
+
+
+def _processes(gpu: GpuTruth, at_ms: int) -> tuple[ProcessSample, ...]:
+    begins_ms = gpu.held[:, 0]
+    number = int(np.searchsorted(begins_ms, at_ms, side="right")) - 1
+    if number < 0 or at_ms >= gpu.held[number, 1]:
+        return ()
+    return (ProcessSample(_FIRST_PID + number, None),)
+
+
+def _rings(place: int, gpu: GpuTruth) -> list[_Ring]:
+    """One for each process on a GPU that tags its phases."""
+    begins_ms = [mark.at_ms for mark in gpu.phases]
+    rings = []
+    for number, (begin_ms, end_ms) in enumerate(gpu.held.tolist()):
+        marks = gpu.phases[bisect_left(begins_ms, begin_ms) : bisect_left(begins_ms, end_ms)]
+        if marks:
+            rings.append(_Ring(place, _FIRST_PID + number, (begin_ms, end_ms), marks))
+    return rings
+
+
+class _Ring:
+    """The tags of one process: a rank of the machine's one job of that time."""
+
+    def __init__(
+        self, place: int, pid: int, life_ms: tuple[int, int], marks: Sequence[PhaseMark]
+    ) -> None:
+        self._begin_ms, self._end_ms = life_ms
+        self._events = [
+            RingEvent(RingKind.ENTER, ZERO_NS + mark.at_ms * NS_PER_MS, mark.phase, mark.mode)
+            for mark in marks
+        ]
+        self._facts = RunFacts(
+            run=f"world-{self._begin_ms}-r{place}", job=f"world-{self._begin_ms}", rank=place,
+            pid=pid, boot_id="boot", started_ns=self._events[0].at_ns, gpus=(str(place),),
+        )  # fmt: skip
+        self._next = 0
+
+    def is_on(self, at_ms: int) -> bool:
+        """Whether a daemon still has something to read of it."""
+        return self._begin_ms <= at_ms <= self._end_ms + _REMEMBERED_MS
+
+    def until(self, at_ms: int) -> RingReading:
+        """What a daemon reads of it at that moment."""
+        now_ns, first = ZERO_NS + at_ms * NS_PER_MS, self._next
+        while self._next < len(self._events) and self._events[self._next].at_ns <= now_ns:
+            self._next += 1
+        alive = at_ms < self._end_ms
+        return RingReading(
+            key=self._facts.run, facts=self._facts, alive=alive, host_pid=self._facts.pid,
+            owner_uid=0, read_at_ns=now_ns,
+            ended_ns=None if alive else ZERO_NS + self._end_ms * NS_PER_MS,
+            events=self._events[first : self._next], lost_events=0, phase_ns={}, steps=0,
+            samples=0, epoch=None,
+        )  # fmt: skip
