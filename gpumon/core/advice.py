@@ -166,13 +166,15 @@ def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice
     if not unused:
         return None
     names = listed([f"GPU {gpu.label}" for gpu in unused])
-    in_use = in_seconds(max(gpu.totals.in_use_ns for gpu in unused))
+    in_use_ns = max(gpu.totals.in_use_ns for gpu in unused)
+    at_most = "at most " if len(unused) > 1 else ""
+    in_use = f"in use for {at_most}{in_seconds(in_use_ns)}" if in_use_ns else "never in use"
     observed = in_seconds(max(gpu.totals.observed_ns for gpu in unused))
     return Advice(
         cause=IdleCause.NOT_IN_USE.value,
         lost_seconds=0.0,
         speedup_upper_bound=1.0,
-        evidence=f"{names}: in use for at most {in_use} of {observed} observed.",
+        evidence=f"{names}: {in_use} {'of' if in_use_ns else 'in'} {observed} observed.",
         text=text_for_unused(unused, runs),
     )
 

@@ -102,6 +102,19 @@ class TestUnknownIdleTime:
 
 
 class TestAGpuWithoutWork:
+    @pytest.mark.parametrize(
+        ("used_s", "evidence"),
+        [((0,), "GPU 0: never in use in 600.0 s observed."),
+         ((4,), "GPU 0: in use for 4.0 s of 604.0 s observed."),
+         ((4, 2), "GPU 0 and GPU 1: in use for at most 4.0 s of 604.0 s observed.")],
+    )  # fmt: skip
+    def test_tells_how_long_gpus_that_nobody_needs_were_used(
+        self, used_s: tuple[float, ...], evidence: str
+    ) -> None:
+        gpus = [gpu(s, {IdleCause.NOT_IN_USE: 600}, index=at) for at, s in enumerate(used_s)]
+
+        assert [advice.evidence for advice in advise(gpus, ())] == [evidence]
+
     def test_is_advised_on_last_and_loses_nothing(self) -> None:
         unused = gpu(0, {IdleCause.NOT_IN_USE: 600}, index=1)
 
