@@ -90,6 +90,7 @@ def _layout_of(
     The first header with a utilisation and rows under it: a command that was
     echoed and what a login prints may look like one, too.
     """
+    _refuse_trouble_alone(rows, name)
     refusal: UnreadableLogError | None = None
     rowless: tuple[ColumnLayout, int] | None = None
     told = [row for row in rows if _says_something_else(row)]
@@ -114,7 +115,6 @@ def _layout_of(
         return rowless
     if refusal is not None:
         raise refusal
-    _refuse_trouble_alone(rows, name)
     layout, note = guess_layout(told or rows, options.columns, name)
     notes.append(note)
     return layout, -1

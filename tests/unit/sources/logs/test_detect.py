@@ -63,3 +63,18 @@ class TestTwoFormatsInOneFile:
         assert csv_first == read_log(rows(*CSV))[0]
         assert dmon_first == read_log(rows(*DMON))[0]
         assert (facts.skipped_lines, dmon_facts.skipped_lines) == (len(DMON), len(CSV))
+
+
+class TestALogOfTroubleAlone:
+    @pytest.mark.parametrize(
+        "trouble",
+        [
+            "No devices were found",
+            "Failed to initialize NVML: Driver/library version mismatch",
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make "
+            "sure that the latest NVIDIA driver is installed and running.",
+        ],
+    )
+    def test_is_refused_with_what_nvidia_smi_said(self, trouble: str) -> None:
+        with pytest.raises(UnreadableLogError, match="nvidia-smi could not ask the GPU"):
+            read_log(rows(trouble, "", trouble))
