@@ -12,6 +12,7 @@ from gpumon.sources.logs.gpu_table import GpuTable
 from gpumon.sources.logs.log_format import LogFormat, line_like
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.memory_cells import MemoryCells
+from gpumon.sources.logs.numbered_lines import numbered_lines
 from gpumon.sources.logs.row_clock import RowClock
 from gpumon.sources.logs.stamps import NO_CLOCK
 from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
@@ -68,7 +69,7 @@ class DcgmiDmonLog:
             UnreadableLogError: No row with a utilisation, or a stream that breaks off.
         """
         number = 0
-        for number, line in enumerate(self._lines, start=1):
+        for number, line in numbered_lines(self._lines):
             cells = _cells_of(line) if len(line) < _MOST_SIGNS else []
             if len(cells) != self._width or cells[0][0] == "#":
                 self._odd_line(line, cells, number)

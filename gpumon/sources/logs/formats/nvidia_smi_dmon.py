@@ -12,6 +12,7 @@ from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogS
 from gpumon.sources.logs.memory_cells import MemoryCells
 from gpumon.sources.logs.monitor_columns import UNUSABLE, MonitorColumns
 from gpumon.sources.logs.monitor_table import MonitorHeader, header_mark
+from gpumon.sources.logs.numbered_lines import numbered_lines
 from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
 
 _MOST_SIGNS: Final = 4_096
@@ -56,7 +57,7 @@ class NvidiaSmiDmonLog:
 
     def _rows(self) -> Iterator[LogSample]:
         number = 0
-        for number, line in enumerate(self._lines, start=1):
+        for number, line in numbered_lines(self._lines):
             cells = line.split(self._columns.separator) if len(line) < _MOST_SIGNS else []
             if len(cells) != self._columns.width or "#" in cells[0]:
                 self._odd_line(line, number)

@@ -13,6 +13,7 @@ from gpumon.sources.logs.gpu_table import GpuTable
 from gpumon.sources.logs.log_format import LogFormat, line_like
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.memory_cells import MemoryCells
+from gpumon.sources.logs.numbered_lines import numbered_lines
 from gpumon.sources.logs.stamps import NO_CLOCK, LogClock
 from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
 
@@ -81,7 +82,7 @@ class NvidiaSmiQueryLog:
             UnreadableLogError: No page with a utilisation, or a stream that breaks off.
         """
         number = 0
-        for number, line in enumerate(self._lines, start=1):
+        for number, line in numbered_lines(self._lines):
             if len(line) >= _MOST_SIGNS:
                 self._skipped.add(Refusal.TOO_LONG, number)
                 continue

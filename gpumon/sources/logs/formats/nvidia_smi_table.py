@@ -13,6 +13,7 @@ from gpumon.sources.logs.gpu_table import GpuTable
 from gpumon.sources.logs.log_format import LogFormat, line_like
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.memory_cells import MemoryCells
+from gpumon.sources.logs.numbered_lines import numbered_lines
 from gpumon.sources.logs.row_clock import RowClock
 from gpumon.sources.logs.smi_table_rows import (
     AnswerRow,
@@ -94,7 +95,7 @@ class NvidiaSmiTableLog:
         head = list(islice(self._lines, _HEAD_LINES))
         self._dating = _dating_of(head)
         number = 0
-        for number, line in enumerate(chain(head, self._lines), start=1):
+        for number, line in numbered_lines(chain(head, self._lines)):
             bare = line.strip() if len(line) < _MOST_SIGNS else None
             if bare is None:
                 self._skipped.add(Refusal.TOO_LONG, number)

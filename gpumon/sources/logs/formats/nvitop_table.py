@@ -11,6 +11,7 @@ from gpumon.sources.logs.ctime_stamps import CLOCK, find_ctime
 from gpumon.sources.logs.gpu_table import GpuTable
 from gpumon.sources.logs.log_format import LogFormat, line_like
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
+from gpumon.sources.logs.numbered_lines import numbered_lines
 from gpumon.sources.logs.row_clock import RowClock
 from gpumon.sources.logs.stamps import NO_CLOCK
 from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
@@ -59,7 +60,7 @@ class NvitopTableLog:
             UnreadableLogError: No table says how busy a GPU was.
         """
         begun: re.Match[str] | None = None
-        for number, raw in enumerate(self._lines, start=1):
+        for number, raw in numbered_lines(self._lines):
             line = _COLOUR.sub("", raw) if "\x1b" in raw or "\r" in raw else raw
             state = _STATE.match(line)
             if state is not None:
