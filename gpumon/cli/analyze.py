@@ -47,7 +47,9 @@ class AnalyzeCommand:
     summary = "the report from a GPU log you already have, of any tool"
     example = (
         "nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1 > gpu.csv\n"
-        "  gpumon analyze gpu.csv"
+        "  gpumon analyze gpu.csv\n"
+        "  kubectl logs gpu-logger | gpumon analyze -\n"
+        "  gpumon analyze --column utilization.gpu=3 mine.csv"
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
