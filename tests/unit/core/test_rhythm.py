@@ -94,6 +94,14 @@ class TestAGpuWithoutARhythm:
         assert judge(totals).name is VerdictName.PARTIAL
         assert totals.irregular_ns > totals.suspected_ns
 
+    def test_is_no_longer_starved_now_once_that_is_known(self) -> None:
+        waits_s = [round(wait_s) for wait_s in random_waits(150, mean_s=20.0)]
+
+        at_first, later = (totals_of((2, wait_s) for wait_s in waits_s[:n]) for n in (8, 150))
+
+        assert at_first.starved_now
+        assert not later.starved_now
+
     def test_is_suspected_all_the_same_where_most_of_its_pauses_had_one(self) -> None:
         waits = [8.0] * 200 + random_waits(40, mean_s=12.0)
 
