@@ -9,8 +9,8 @@ from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.live_report import report_of
 from tests.builders_logs import analysed, only_gpu
-from tests.truth.worlds import World, as_csv
 from tests.truth.daemon_states import DriverWindows, daemon_states
+from tests.truth.worlds import World, as_csv
 from tests.truth.worlds.draws import Draws
 
 _WINDOW_MS: Final = 200.0

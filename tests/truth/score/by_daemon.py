@@ -6,8 +6,8 @@ import numpy as np
 
 from gpumon.core.report import GpuReport
 from gpumon.core.state import GpuState, MonitorState
-from tests.truth.score.finding import Finding, finding_of
 from tests.truth.daemon_states import ZERO_NS, DriverWindows, daemon_states
+from tests.truth.score.finding import Finding, finding_of
 from tests.truth.worlds.truth import GpuTruth, World
 
 _SHORTEST_WINDOW_MS, _LONGEST_WINDOW_MS = 1000 / 6, 1000.0
