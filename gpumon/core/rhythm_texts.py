@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from gpumon.core.figures import counted, in_seconds
 from gpumon.core.report import GpuReport
 from gpumon.core.verdict import VerdictName
+
+_MOSTLY_LOW: Final = 0.70
+"""Share of its time in use that is nearly idle, from which on a GPU is not busy in part."""
 
 
 def untagged_text(gpus: Sequence[GpuReport], how_to_tag: str) -> str:
@@ -33,6 +37,11 @@ def untagged_text(gpus: Sequence[GpuReport], how_to_tag: str) -> str:
             "Requests to a server and the cells of a notebook come like this, a training's waits "
             "hardly ever: let others share the GPU, or end what nobody uses. "
             f"If it is a training, {how_to_tag}."
+        )
+    if all(gpu.totals.low_ns > _MOSTLY_LOW * gpu.totals.in_use_ns for gpu in gpus):
+        return (
+            "For most of its time in use next to nothing ran: whoever uses it waits for something "
+            f"else, or hands over little at a time. To know for what, {how_to_tag}."
         )
     return f"Utilisation alone cannot tell short waits from small kernels. To know, {how_to_tag}."
 

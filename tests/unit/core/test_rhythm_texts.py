@@ -44,6 +44,16 @@ class TestPausesWithoutARhythm:
         assert "let others share the GPU, or end what nobody uses" in said
 
 
+class TestAGpuThatIsMostlyIdle:
+    def test_is_not_put_down_to_small_kernels(self) -> None:
+        rows = [0, 9, 0, 19, 0, 0, 16, 0, 2, 0, 11] * 20
+
+        said = next_line(analysed(smi_log(rows)))
+
+        assert said.startswith("For most of its time in use next to nothing ran")
+        assert "small kernels" not in said
+
+
 class TestPausesThatComeLikeAClock:
     def test_are_counted_by_it(self) -> None:
         assert ", one every 132.0 s like a clock." in why_line(report_of(*[(120, 12)] * 20))
