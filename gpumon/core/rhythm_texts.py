@@ -7,10 +7,10 @@ from typing import Final
 
 from gpumon.core.figures import counted, in_seconds
 from gpumon.core.report import GpuReport
+from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.verdict import VerdictName
 
-_MOSTLY_LOW: Final = 0.70
-"""Share of its time in use that is nearly idle, from which on a GPU is not busy in part."""
+_MOSTLY_LOW: Final = DEFAULT_SETTINGS.advice.mostly_low_share
 
 
 def untagged_text(gpus: Sequence[GpuReport], how_to_tag: str) -> str:

@@ -25,6 +25,7 @@ BESIDE_RULES: Final[Mapping[str, str]] = MappingProxyType(
         "advice.min_callbacks_share": "the slowest callbacks are named",
         "advice.min_class_share": "a class is among them",
         "advice.min_reason_share": "the advice on input follows one reason",
+        "advice.mostly_low_share": "unexplained time is not put down to small kernels",
         "steady_below": "pauses are said to come like a clock",
         "clockwork_from_ns": "pauses are said to come like a clock",
         "log.hole_periods": "time of a log counts as not observed",

@@ -45,6 +45,12 @@ class AdviceSettings:
         "Share of the input wait that one reason must explain before the advice follows it.",
         origin="ours: most of it",
     )
+    mostly_low_share: float = threshold(
+        0.70,
+        Unit.SHARE,
+        "More of the time in use than that, nearly idle, and the GPU is not called busy in part.",
+        origin="ours: small kernels in a row read as a level, not as nothing most of the time",
+    )
     level_within: float = threshold(
         0.02,
         Unit.SHARE,
