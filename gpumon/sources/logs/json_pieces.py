@@ -51,17 +51,16 @@ class JsonDocuments:
             number += at_line_start
             if at_line_start and self._pending and piece[0] == "{":
                 yield from self._close()
-            at_line_start = piece.endswith("\n")
+            began_here, at_line_start = at_line_start, piece.endswith("\n")
             if not self._pending:
                 whole = self._whole_line(piece)
                 if whole is not None:
                     yield number, whole
                     continue
                 begun = piece.lstrip(_BETWEEN)
-                if not begun:
-                    continue
-                if begun[0] != "{":
-                    self._skipped.add(Refusal.DAMAGED_JSON, number)
+                if begun[:1] != "{":
+                    if begun and began_here:
+                        self._skipped.add(Refusal.DAMAGED_JSON, number)
                     continue
                 piece, self._began = begun, number
             self._pending.append(piece)

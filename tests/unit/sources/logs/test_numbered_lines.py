@@ -14,11 +14,13 @@ from tests.logs.test_samples import FOLDER
 ENDLESS = ("9" * MAX_PIECE, "9" * MAX_PIECE, "9\n")
 BY_LINES = (
     "dcgmi_dmon--utilisation_and_memory.txt",
+    "gpustat_json--one_a_line.jsonl",
     "gpustat_text--interval.txt",
     "nvidia_smi_dmon--pucm_date_and_time.txt",
     "nvidia_smi_query--utilization_old.txt",
     "nvidia_smi_table--driver_580_without_dates.log",
     "nvitop_table--loop.txt",
+    "wide_json--wandb_events.jsonl",
 )
 
 
