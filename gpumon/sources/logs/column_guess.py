@@ -25,6 +25,16 @@ _UUID: Final = re.compile(r"(GPU|MIG)-[0-9a-fA-F-]{4,}")
 _BUS_ID: Final = re.compile(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d")
 _GPU_NUMBER: Final = re.compile(r"\d{1,4}", re.ASCII)
 _MODEL: Final = re.compile(r".*(NVIDIA|Tesla|GeForce|Quadro|RTX|GTX|TITAN).*")
+_WORD: Final = re.compile(r"[A-Za-z][A-Za-z_.]{2,}[:=]?|[A-Za-z][\w.]*[=:]\S*", re.ASCII)
+_USUAL_WORD: Final = re.compile(
+    r"NVIDIA|Tesla|GeForce|Quadro|RTX|GTX|TITAN|Graphics|Device|Laptop|GPU|Ti|Super|PCIe|SXM\d?"
+    r"|(?:Ki|Mi|Gi|k|M|G)?B|MHz|(?:Not |In)?Active|Enabled|Disabled|Default|None|UTC|GMT|CES?T"
+    r"|(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?"
+    r"|Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
+    r"|Sep(?:tember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?",
+    re.I,
+)
+"""What a log of a GPU has between its numbers, and a sentence has not alone."""
 _OLDEST_NS: Final = 10**17 * 9
 """1998: a smaller number is no moment since 1970."""
 _SAMPLED_ROWS: Final = 512
@@ -35,7 +45,11 @@ _TICK_SHARE: Final = 0.25
 
 
 def guess_layout(
-    rows: Sequence[Sequence[str]], chosen: Mapping[str, int | str], source: str
+    rows: Sequence[Sequence[str]],
+    chosen: Mapping[str, int | str],
+    source: str,
+    *,
+    is_apart: bool = True,
 ) -> tuple[ColumnLayout, str]:
     """The layout of a log without a header, and a sentence that says what was guessed.
 
@@ -43,9 +57,11 @@ def guess_layout(
         rows: The first rows of the log, split into cells.
         chosen: What the user said: column name to position, from 0.
         source: The log's name, for the sentences.
+        is_apart: Whether something else than blanks sets the cells apart.
 
     Raises:
-        UnreadableLogError: More than one column could be the utilisation, or none could.
+        UnreadableLogError: More than one column could be the utilisation, or none could;
+            or the lines are sentences, whose numbers may mean anything.
         UsageError: The user named a column that is not there.
     """
     width = _usual_width(rows, source)
@@ -60,7 +76,12 @@ def guess_layout(
             positions.setdefault(Column.INDEX, column)
     remarks = ""
     if Column.UTILIZATION not in positions:
+        words = _words_among(body)
+        if words and not is_apart:
+            raise _wordy(words, source)
         positions[Column.UTILIZATION], remarks = _utilization_among(body, free, source)
+        if words and not _is_percent_column(body, positions[Column.UTILIZATION]):
+            raise _wordy(words, source)
     elif told.get(Column.UTILIZATION) in counting:
         at = positions[Column.UTILIZATION] + 1
         remarks = f" Column {at} looks like the GPUs' index; taken as utilization.gpu as told."
@@ -70,6 +91,24 @@ def guess_layout(
     )
     note = f"The log has no header: took {said}.{remarks} Say --column NAME=N if that is wrong."
     return ColumnLayout(width=width, positions=positions), note
+
+
+def _words_among(body: Sequence[Sequence[str]]) -> list[str]:
+    """The first cell of each column of words, as sentences have them and logs of GPUs have not."""
+    return [
+        cell
+        for column, cell in enumerate(body[0] if body else ())
+        if _most(body, column, _WORD.fullmatch) and not _most(body, column, _USUAL_WORD.fullmatch)
+    ]
+
+
+def _wordy(words: Sequence[str], source: str) -> UnreadableLogError:
+    said = ", ".join(word[:30] for word in words[:4])
+    return UnreadableLogError(
+        f"{source}: line 1: lines with words ({said}) and no header: nothing says which number "
+        "is the utilisation of a GPU, and it is not guessed; say --column utilization.gpu=N, or "
+        "log with `nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
+    )
 
 
 def _free(width: int, positions: Mapping[Column, int]) -> list[int]:

@@ -55,15 +55,23 @@ class CsvHead:
     notes: tuple[str, ...]
 
 
-def head_of_csv(rows: Sequence[Sequence[str]], options: LogOptions, name: str) -> CsvHead:
+def head_of_csv(
+    rows: Sequence[Sequence[str]], options: LogOptions, name: str, *, is_apart: bool = True
+) -> CsvHead:
     """What the first rows tell.
+
+    Args:
+        rows: The first rows, split into cells.
+        options: What the user said about the log.
+        name: What to call it in sentences.
+        is_apart: Whether something else than blanks sets the cells apart.
 
     Raises:
         UnreadableLogError: No utilisation column, or columns that cannot be told apart.
         UsageError: ``--column`` names a column that is not there.
     """
     notes: list[str] = []
-    layout, header_at = _layout_of(rows, options, name, notes)
+    layout, header_at = _layout_of(rows, options, name, notes, is_apart=is_apart)
     body = _rows_of(layout.width, rows[header_at + 1 :]) or _rows_of(layout.width, rows)
     if not body:
         raise UnreadableLogError(f"{name}: has a header, and no line under it has as many columns")
@@ -83,7 +91,12 @@ def is_driver_trouble(line: str) -> bool:
 
 
 def _layout_of(
-    rows: Sequence[Sequence[str]], options: LogOptions, name: str, notes: list[str]
+    rows: Sequence[Sequence[str]],
+    options: LogOptions,
+    name: str,
+    notes: list[str],
+    *,
+    is_apart: bool,
 ) -> tuple[ColumnLayout, int]:
     """The layout, and which row is its header; -1: none is.
 
@@ -115,7 +128,7 @@ def _layout_of(
         return rowless
     if refusal is not None:
         raise refusal
-    layout, note = guess_layout(told or rows, options.columns, name)
+    layout, note = guess_layout(told or rows, options.columns, name, is_apart=is_apart)
     notes.append(note)
     return layout, -1
 

@@ -268,7 +268,9 @@ class NvidiaSmiCsvLog:
 
     def _prepare(self, head: Sequence[str]) -> None:
         self._splitter = CellSplitter(separator_of(head))
-        known = head_of_csv(self._splitter.rows(head), self._options, self._name)
+        is_apart = self._splitter.separator != BLANKS
+        rows = self._splitter.rows(head)
+        known = head_of_csv(rows, self._options, self._name, is_apart=is_apart)
         self._announced = known.announced
         self._notes += known.notes
         self._adopt(known.layout, is_percent=known.is_percent)
