@@ -107,13 +107,14 @@ class PauseTracker:
         if self._cycle_from_ns is not None:
             self._rhythm.add(after[0] - self._cycle_from_ns)
         self._cycle_from_ns = after[0]
-        is_pattern = self._is_pattern(low_share)
-        is_irregular = is_pattern and self._rhythm.is_lacking(busy_share)
-        if is_irregular:
+        is_pattern = is_untagged = False
+        if self._rhythm.is_lacking(busy_share):
             self._pass_over()
-        elif is_pattern:
-            self._suspect()
-        is_untagged = untagged_ns * 2 > idle_ns and not is_irregular
+        else:
+            is_untagged = untagged_ns * 2 > idle_ns
+            is_pattern = self._is_pattern(low_share)
+            if is_pattern:
+                self._suspect()
         if input_wait_ns * 2 > idle_ns or (is_pattern and is_untagged):
             self.starved_intervals.extend(stretches)
         elif is_untagged:

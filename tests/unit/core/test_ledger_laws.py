@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpumon.core.ledger import GpuLedger
@@ -118,6 +118,7 @@ class TestLaws:
             episodes=0, starved_now=False
         )
 
+    @example([1.0, 0.0] * 8 + [1.0] + [0.0] * 50 + [1.0] * 100 + [0.0, 1.0], 3, 7, 0.05, 0.0)
     @given(
         st.lists(st.sampled_from([0.0, 0.0, 0.2, 0.6, 0.95, 1.0]), min_size=12, max_size=100),
         st.integers(1, 6),
