@@ -135,11 +135,15 @@ def read_log(path: str, options: LogOptions) -> ReadLog:
             if text.damage is not None:
                 raise text.damage from None  # nothing else is to blame
             raise
-        report = analysis.report(text.name, reader.facts())
-        if text.damage is not None:
-            notes = (*report.notes, f"Only a part of the log was read: {text.damage}.")
+        facts = reader.facts()
+        damage = text.damage
+        if damage is None and facts.broken_off is not None and not text.has_grown():
+            damage = UnreadableLogError(f"{text.name}: {facts.broken_off}")
+        report = analysis.report(text.name, facts)
+        if damage is not None:
+            notes = (*report.notes, f"Only a part of the log was read: {damage}.")
             report = replace(report, notes=notes)
-        return ReadLog(report, analysis.lanes, text.damage)
+        return ReadLog(report, analysis.lanes, damage)
 
 
 def column_argument(text: str) -> tuple[str, int | str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from operator import itemgetter, le, lt
 from typing import Final
@@ -69,11 +70,9 @@ class LogInOrder:
         """The reader's facts, with what was done to its rows."""
         facts = self._reader.facts()
         dropped, notes = order_notes(self._tracks.values(), self._shared)
-        return LogFacts(
-            clock=facts.clock,
-            gpus=facts.gpus,
+        return replace(
+            facts,
             skipped_lines=facts.skipped_lines + dropped,
-            period_ns=facts.period_ns,
             notes=(*facts.notes, *notes),
         )
 

@@ -29,6 +29,10 @@ class JsonDocuments:
         lines: The log, in lines or in pieces of lines.
         name: What to call it in sentences.
         skipped: Where to count what is no JSON.
+
+    Attributes:
+        broken_off: How the log ended in the middle of an object or a list, once it was
+            read to its end; ``None``: it did not.
     """
 
     def __init__(self, lines: Iterator[str], *, name: str, skipped: SkippedLines) -> None:
@@ -39,6 +43,7 @@ class JsonDocuments:
         self._pending: list[str] = []
         self._forget()
         self._began = 0
+        self.broken_off: str | None = None
 
     def __iter__(self) -> Iterator[tuple[int, Document]]:
         """Each object with the number of the line it began in.
@@ -47,7 +52,7 @@ class JsonDocuments:
             UnreadableLogError: An object is larger than ``MAX_DOCUMENT``.
         """
         number, at_line_start = 0, True
-        for piece in self._lines:
+        for piece in self._watched():
             number += at_line_start
             if at_line_start and self._pending and piece[0] == "{":
                 yield from self._close()
@@ -68,7 +73,19 @@ class JsonDocuments:
             self._depth += piece.count("{") - piece.count("}")
             if (self._depth <= 0 or self._size >= _FIRST_TRY) and self._size >= self._next_try:
                 yield from self._open_objects()
-        yield from self._close()
+        yield from self._close(is_end=True)
+
+    def _watched(self) -> Iterator[str]:
+        """The pieces, of which the last tells whether a list of objects has its end."""
+        first = last = ""
+        began = 1
+        for piece in self._lines:
+            if not piece.isspace():
+                first, last = first or piece, piece
+            began += not first
+            yield piece
+        if first.lstrip("\ufeff \t")[:1] == "[" and last.rstrip()[-1:] in ("}", ","):
+            self.broken_off = broken_off_at(began)
 
     def _whole_line(self, piece: str) -> Document | None:
         """The object that a line consists of, which is how most logs are; ``None``: it does not."""
@@ -80,11 +97,13 @@ class JsonDocuments:
             return None
         return value if end == len(piece) - 1 else None
 
-    def _close(self) -> Iterator[tuple[int, Document]]:
+    def _close(self, *, is_end: bool = False) -> Iterator[tuple[int, Document]]:
         """Nothing more belongs to what is pending."""
         self._next_try = 0
         yield from self._open_objects()
         if self._pending:
+            if is_end:
+                self.broken_off = broken_off_at(self._began)
             self._skipped.add(Refusal.DAMAGED_JSON, self._began)
         self._forget()
 
@@ -122,6 +141,15 @@ class JsonDocuments:
     def _forget(self) -> None:
         self._pending.clear()
         self._size = self._depth = self._next_try = 0
+
+
+def broken_off_at(line_number: int) -> str:
+    """How to say that a log ends within what begins at a line.
+
+    >>> broken_off_at(7)
+    'the JSON is cut short: what begins at line 7 has no end'
+    """
+    return f"the JSON is cut short: what begins at line {line_number} has no end"
 
 
 def ratio_of(value: object, *, full: float) -> float | Refusal:

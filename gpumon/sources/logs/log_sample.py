@@ -73,6 +73,8 @@ class LogFacts:
         skipped_lines: Lines that could not be used.
         period_ns: Time between two rows, where the stamps do not tell it.
         notes: Sentences: what was assumed, guessed or skipped.
+        broken_off: How and where the log broke off, in the middle of what it
+            had begun, without a full stop; ``None``: it did not, or nobody can tell.
     """
 
     clock: LogClock
@@ -80,6 +82,7 @@ class LogFacts:
     skipped_lines: int
     period_ns: int | None
     notes: tuple[str, ...]
+    broken_off: str | None = None
 
 
 class LogReader(Protocol):

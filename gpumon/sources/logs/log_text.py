@@ -92,7 +92,7 @@ class LogText:
             for piece in iter(partial(self._text.readline, MAX_PIECE), ""):
                 if piece[-1] == "\n":
                     number += 1
-                elif len(piece) < MAX_PIECE and self._has_grown():
+                elif len(piece) < MAX_PIECE and self.has_grown():
                     return  # half a line: the other half was written later
                 yield piece
         except (OSError, EOFError, zlib.error, UnicodeError) as error:
@@ -130,7 +130,8 @@ class LogText:
     def _as_it_was_opened(self) -> BinaryIO | _UpTo:
         return self._raw if self.size_bytes is None else _UpTo(self._raw, self.size_bytes)
 
-    def _has_grown(self) -> bool:
+    def has_grown(self) -> bool:
+        """Whether something was written to the file since it was opened."""
         return self.size_bytes is not None and (self._size() or 0) > self.size_bytes
 
     def _decoded(self, raw: BinaryIO | _UpTo) -> io.TextIOWrapper:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.json_nesting import Nesting
+from gpumon.sources.logs.json_pieces import broken_off_at
 from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines
 
 _BLOCK: Final = 1 << 16
@@ -50,6 +52,10 @@ class MatrixScan:
         lines: The log, in lines or in pieces of lines.
         name: What to call it in sentences.
         skipped: Where to count what is damaged.
+
+    Attributes:
+        broken_off: How the answer ended before its end, once it was read to there;
+            ``None``: it did not, or nobody can tell.
     """
 
     def __init__(self, lines: Iterator[str], *, name: str, skipped: SkippedLines) -> None:
@@ -59,6 +65,8 @@ class MatrixScan:
         self._text = ""
         self._at = 0
         self._number = 1
+        self._nesting = Nesting()
+        self.broken_off: str | None = None
 
     def parts(self) -> Iterator[SeriesPart]:
         """Every series, part by part.
@@ -85,10 +93,19 @@ class MatrixScan:
             found = _KEY.search(self._text, self._at)
             # What reaches to the end may be cut short by it.
             if found is not None and found.end() < len(self._text):
-                self._at = found.end()
+                self._nesting.pass_over(self._text[self._at : found.start()])
+                if found["word"] == "status":
+                    self._nesting.begin()
+                # A word's closing quote goes with it.
+                self._at = found.end() + (found["word"] is not None)
                 return found
-            self._at = max(self._at, len(self._text) - _TAIL)
+            if len(self._text) - self._at > _TAIL:
+                self._nesting.lose()
+                self._at = len(self._text) - _TAIL
             if not self._more():
+                self._nesting.pass_over(self._text[self._at :])
+                if self._nesting.is_open:
+                    self._break_off()
                 return None
 
     def _more(self) -> bool:
@@ -99,14 +116,21 @@ class MatrixScan:
         self._at = 0
         return bool(block)
 
+    def _break_off(self) -> None:
+        self.broken_off = broken_off_at(self._number)
+
     def _labels(self) -> dict[str, str]:
         decode = json.JSONDecoder().raw_decode
         while True:
             try:
                 value, end = decode(self._text, self._at)
             except (ValueError, RecursionError):
-                if len(self._text) - self._at < _MAX_LABELS and self._more():
+                is_short = len(self._text) - self._at < _MAX_LABELS
+                if is_short and self._more():
                     continue
+                self._nesting.lose()
+                if is_short:
+                    self._break_off()
                 self._skipped.add(Refusal.DAMAGED_JSON, self._number)
                 return {}
             self._at = end
@@ -131,9 +155,14 @@ class MatrixScan:
                 yield SeriesPart(labels, self._pairs(text[start:end], number), number)
                 continue
             self._at = start
-            if len(text) - start > _MAX_LABELS or not self._more():
-                self._skipped.add(Refusal.DAMAGED_JSON, self._number)
-                return
+            is_short = len(text) - start <= _MAX_LABELS
+            if is_short and self._more():
+                continue
+            self._nesting.lose()
+            if is_short:
+                self._break_off()
+            self._skipped.add(Refusal.DAMAGED_JSON, self._number)
+            return
 
     def _pairs(self, text: str, number: int) -> list[tuple[float, str]]:
         try:

@@ -63,6 +63,7 @@ class GpustatJsonLog:
             skipped_lines=self._skipped.count,
             period_ns=None,
             notes=self._skipped.sentences(),
+            broken_off=self._documents.broken_off,
         )
 
     def _sample(self, gpu: Document, stamp_ns: int, number: int, host: object) -> LogSample | None:

@@ -119,6 +119,7 @@ class PrometheusLog:
             skipped_lines=self._skipped.count,
             period_ns=None,
             notes=(*notes, *self._skipped.sentences()),
+            broken_off=self._scan.broken_off,
         )
 
     def _busy_parts(self) -> Iterator[tuple[_Series, SeriesPart]]:

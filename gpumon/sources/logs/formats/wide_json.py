@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -72,7 +73,7 @@ class WideJsonLog:
 
     def facts(self) -> LogFacts:
         """What is known so far; complete once ``samples`` is exhausted."""
-        return self._rows.facts()
+        return replace(self._rows.facts(), broken_off=self._documents.broken_off)
 
 
 FORMAT: Final = LogFormat(
