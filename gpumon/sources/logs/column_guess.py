@@ -10,7 +10,7 @@ from statistics import mean
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.column_names import Column
+from gpumon.sources.logs.column_names import Column, told_percent
 from gpumon.sources.logs.columns import ColumnLayout, chosen_columns
 from gpumon.sources.logs.shaped_stamps import WrittenStamps, shaped_parser_for
 from gpumon.sources.logs.stamps import StampParser, parser_for
@@ -90,7 +90,8 @@ def guess_layout(
         for column, position in sorted(positions.items(), key=lambda item: item[1])
     )
     note = f"The log has no header: took {said}.{remarks} Say --column NAME=N if that is wrong."
-    return ColumnLayout(width=width, positions=positions), note
+    percent = told_percent(chosen)
+    return ColumnLayout(width=width, positions=positions, is_percent=percent), note
 
 
 def _words_among(body: Sequence[Sequence[str]]) -> list[str]:

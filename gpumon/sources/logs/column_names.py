@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
@@ -129,6 +130,34 @@ def says_percent(heading: str) -> bool | None:
     lowered = heading.lower()
     if "%" in lowered or "percent" in lowered or "pct" in lowered or "utilization.gpu" in lowered:
         return True
+    return None
+
+
+def told_columns(told: Mapping[str, int | str]) -> dict[Column, int | str]:
+    """What a user said of columns, by what each of them is; names of none are left out.
+
+    >>> told_columns({"utilization.gpu [%]": 1, "mood": 2})
+    {<Column.UTILIZATION: 'utilization.gpu'>: 1}
+    """
+    named = {column_named(name): place for name, place in told.items()}
+    return {column: place for column, place in named.items() if column is not None}
+
+
+def told_percent(told: Mapping[str, int | str]) -> bool | None:
+    """Whether a user said percent (``True``) or share (``False``) with the utilisation's name.
+
+    >>> told_percent({"utilization.gpu [%]": 1}), told_percent({"utilization.gpu [ratio]": 1})
+    (True, False)
+    >>> told_percent({"utilization.gpu": 1}) is None
+    True
+    """
+    for name in told:
+        if column_named(name) is Column.UTILIZATION:
+            lowered = name.lower()
+            if any(word in lowered for word in ("%", "percent", "pct")):
+                return True
+            if any(word in lowered for word in ("ratio", "share")):
+                return False
     return None
 
 

@@ -18,6 +18,7 @@ from gpumon.sources.logs.column_names import (
     memory_unit_of,
     plain_name,
     says_percent,
+    told_percent,
 )
 from gpumon.sources.logs.memory_cells import MIB
 
@@ -118,6 +119,9 @@ def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> C
     if Column.UTILIZATION not in positions:
         return None
     stamp = _heading(cells, positions, Column.STAMP)
+    percent = told_percent(chosen)
+    if percent is None:
+        percent = says_percent(_heading(cells, positions, Column.UTILIZATION))
     return ColumnLayout(
         width=len(cells),
         positions=_with_one_clock(positions),
@@ -127,7 +131,7 @@ def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> C
             memory_unit_of(_heading(cells, positions, Column.MEMORY_TOTAL)),
         ),
         is_elapsed=bool(_ELAPSED.search(stamp)),
-        is_percent=says_percent(_heading(cells, positions, Column.UTILIZATION)),
+        is_percent=percent,
     )
 
 

@@ -22,6 +22,7 @@ from gpumon.sources.logs.columns import (
     looks_like_header,
     names_columns,
 )
+from gpumon.sources.logs.guessed_unit import GuessedUnit
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.utilization_cells import are_ratios
 
@@ -45,6 +46,7 @@ class CsvHead:
         layout: The same, without the columns that never say anything.
         body: The first rows of values.
         is_percent: Whether utilisation is percent, else a ratio.
+        unit: Holds later rows against that, where it was guessed; ``None``: it is said.
         notes: What was guessed.
     """
 
@@ -52,6 +54,7 @@ class CsvHead:
     layout: ColumnLayout
     body: Sequence[Sequence[str]]
     is_percent: bool
+    unit: GuessedUnit | None
     notes: tuple[str, ...]
 
 
@@ -77,12 +80,15 @@ def head_of_csv(
         raise UnreadableLogError(f"{name}: has a header, and no line under it has as many columns")
     completed = layout if header_at < 0 else _with_unnamed(layout, rows[header_at], body, notes)
     spoken = _without_silent_columns(completed, body)
-    is_percent = spoken.is_percent
+    is_percent, unit = spoken.is_percent, None
     if is_percent is None:
         is_percent = not are_ratios([row[spoken.positions[Column.UTILIZATION]] for row in body])
         if not is_percent:
             notes.append("The utilisation lies between 0 and 1: read as a share, not as percent.")
-    return CsvHead(layout, spoken, body, is_percent, tuple(notes))
+        at = spoken.positions[Column.UTILIZATION] + 1
+        way_out = f'say --column "utilization.gpu [%]={at}" or "utilization.gpu [ratio]={at}"'
+        unit = GuessedUnit(name, is_percent=is_percent, way_out=way_out)
+    return CsvHead(layout, spoken, body, is_percent, unit, tuple(notes))
 
 
 def is_driver_trouble(line: str) -> bool:

@@ -115,8 +115,13 @@ def are_ratios(cells: Sequence[str]) -> bool:
 
     >>> are_ratios(["0.0", "0.97"]), are_ratios(["0", "1"]), are_ratios(["0.5", "97.0"])
     (True, False, False)
+    >>> are_ratios(["0.5 %", "0.7 %"])
+    False
     """
-    numbers = [_number(found[1]) for cell in cells if (found := _NUMBER.fullmatch(cell.strip()))]
+    matches = [found for cell in cells if (found := _NUMBER.fullmatch(cell.strip()))]
+    if any(found[2] for found in matches):
+        return False
+    numbers = [_number(found[1]) for found in matches]
     return bool(numbers) and max(numbers) <= 1.0 and any(0.0 < value < 1.0 for value in numbers)
 
 

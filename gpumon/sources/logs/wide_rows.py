@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.sources.logs.column_names import Column, told_columns, told_percent
 from gpumon.sources.logs.gpu_table import MAX_GPUS, GpuTable
+from gpumon.sources.logs.guessed_unit import GuessedUnit
 from gpumon.sources.logs.json_pieces import bytes_of, ratio_of
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.owners import told_apart
@@ -27,6 +29,10 @@ Cells = Callable[[Any], Any]
 """The cell of a row under a key; ``None`` where there is none."""
 _EXPONENT: Final = re.compile(r"\d{1,20}(?:\.\d{1,20})?e[-+]?\d{1,2}", re.ASCII)
 _MEMO_LIMIT: Final = 16_384
+_WAY_OUT: Final = (
+    'write the unit into the headings, such as "gpu0 [%]", or say --column '
+    '"utilization.gpu [%]=HEADING" to read one of them'
+)
 
 
 @dataclass(slots=True)
@@ -38,6 +44,7 @@ class _GpuColumns:
     busy_rank: int
     full: float
     is_blank_absent: bool
+    is_guessed: bool
     used: Hashable | None = None
     used_unit: int = 1
 
@@ -53,7 +60,8 @@ class WideRows:
     def __init__(self, *, name: str, options: LogOptions) -> None:
         self.skipped = SkippedLines()
         self._name = name
-        self._chosen = dict(options.columns)
+        self._chosen = told_columns(options.columns)
+        self._percent = told_percent(options.columns)
         self._columns: dict[WideGpu, _GpuColumns] = {}
         self._memory: dict[WideGpu, tuple[int, Hashable, int]] = {}
         self._total: dict[WideGpu, tuple[Hashable, int]] = {}
@@ -65,6 +73,7 @@ class WideRows:
         self._row_clock = RowClock(options.period_ns)
         self._known: dict[str, float | Refusal] = {}
         self._notes: list[str] = []
+        self._unit: GuessedUnit | None = None
         self.told = False
 
     def learn(self, headings: Iterable[tuple[Hashable, str]]) -> None:
@@ -76,16 +85,14 @@ class WideRows:
         Raises:
             UsageError: A column the user named is none that is here read by name.
         """
-        chosen = self._chosen.get("utilization.gpu")
+        chosen, stamp = self._chosen.get(Column.UTILIZATION), self._chosen.get(Column.STAMP)
         for key, text in headings:
             meaning = meaning_of(text)
-            if text.strip() == self._chosen.get("timestamp") or key == self._chosen.get(
-                "timestamp"
-            ):
+            if stamp is not None and (text.strip() == stamp or key == stamp):
                 self._stamp_at = (-1, key, _stamp_unit(meaning))
                 continue
             if chosen is not None and (text.strip() == chosen or key == chosen):
-                meaning = _as_told(meaning)
+                meaning = _as_told(meaning, self._percent)
             elif chosen is not None and meaning and meaning.quantity is Quantity.UTILIZATION:
                 continue
             if meaning is not None:
@@ -103,7 +110,7 @@ class WideRows:
         """
         if self._columns:
             return
-        chosen = self._chosen.get("utilization.gpu")
+        chosen = self._chosen.get(Column.UTILIZATION)
         if chosen is not None:
             raise UsageError(f"--column utilization.gpu={chosen}: {self._name} has no such column")
         raise UnreadableLogError(f"{self._name}: no column with a utilisation")
@@ -112,14 +119,26 @@ class WideRows:
         """Decide by the first rows whether columns without a unit are percent or shares."""
         if not self._unsure:
             return
-        cells = [str(get(columns.busy)) for columns in self._unsure for get in rows]
-        if are_ratios(cells):
-            for columns in self._unsure:
-                columns.full = 1.0
-            self._notes.append(
-                "The utilisation lies between 0 and 1: read as a share, not as percent."
-            )
+        if self._unit is None:
+            cells = [str(get(columns.busy)) for columns in self._unsure for get in rows]
+            is_share = are_ratios(cells)
+            self._unit = GuessedUnit(self._name, is_percent=not is_share, way_out=_WAY_OUT)
+            if is_share:
+                self._notes.append(
+                    "The utilisation lies between 0 and 1: read as a share, not as percent."
+                )
+        for columns in self._unsure:
+            columns.full = 100.0 if self._unit.is_percent else 1.0
         self._unsure.clear()
+
+    def settle_unit(self) -> None:
+        """The log is over: hold that its values do not leave percent and share open.
+
+        Raises:
+            UnreadableLogError: They do.
+        """
+        if self._unit is not None:
+            self._unit.settle()
 
     def samples(self, get: Cells, number: int) -> Iterator[LogSample]:
         """The samples of one row.
@@ -127,6 +146,9 @@ class WideRows:
         Args:
             get: Gives the cell under a key.
             number: Number of the row's line.
+
+        Raises:
+            UnreadableLogError: A value that cannot have the unit that was guessed.
         """
         stamp_ns: int | None = None
         if self._stamp_at is not None:
@@ -140,7 +162,7 @@ class WideRows:
             cell = get(columns.busy)
             if columns.is_blank_absent and (cell is None or cell == ""):
                 continue
-            ratio = self._ratio(cell, columns.full)
+            ratio = self._ratio(cell, columns, number)
             gpu = columns.position
             moment_ns = self._row_clock.next_ns(gpu) if stamp_ns is None else stamp_ns
             if isinstance(ratio, Refusal):
@@ -220,6 +242,7 @@ class WideRows:
             busy_rank=meaning.rank,
             full=1.0 if meaning.is_percent is False else 100.0,
             is_blank_absent=meaning.dialect is Dialect.WANDB,
+            is_guessed=meaning.is_percent is None,
         )
         if meaning.is_percent is None:
             self._unsure.append(columns)
@@ -228,7 +251,10 @@ class WideRows:
         if note not in self._notes:
             self._notes.append(note)
 
-    def _ratio(self, cell: object, full: float) -> float | Refusal:
+    def _ratio(self, cell: object, columns: _GpuColumns, number: int) -> float | Refusal:
+        if columns.is_guessed and self._unit is not None:
+            self._unit.hold(cell, number)
+        full = columns.full
         if not isinstance(cell, str):
             return ratio_of(cell, full=full)
         known = self._known.get(cell)
@@ -255,11 +281,11 @@ def _stamp_unit(meaning: WideHeading | None) -> int:
     return meaning.unit if meaning is not None and is_stamp else 1_000_000_000
 
 
-def _as_told(meaning: WideHeading | None) -> WideHeading:
-    """The meaning of a column that the user says is the utilisation."""
+def _as_told(meaning: WideHeading | None, percent: bool | None) -> WideHeading:
+    """The meaning of a column that the user says is the utilisation, in the unit told, if any."""
     if meaning is not None and meaning.quantity is Quantity.UTILIZATION:
-        return meaning
+        return meaning if percent is None else replace(meaning, is_percent=percent)
     gpu = meaning.gpu if meaning is not None else None
     return WideHeading(
-        Quantity.UTILIZATION, Dialect.PLAIN, gpu or WideGpu("", 0), rank=-1, is_percent=None
+        Quantity.UTILIZATION, Dialect.PLAIN, gpu or WideGpu("", 0), rank=-1, is_percent=percent
     )

@@ -19,6 +19,7 @@ from gpumon.sources.logs.csv_stamps import stamp_parser_of, stamp_text
 from gpumon.sources.logs.csv_text import BLANKS, CellSplitter, head_of, is_open, separator_of
 from gpumon.sources.logs.gpu_rows import GpuRows, OrderedRows, rows_of
 from gpumon.sources.logs.gpu_table import MAX_GPUS
+from gpumon.sources.logs.guessed_unit import GuessedUnit
 from gpumon.sources.logs.log_format import LogFormat, line_like
 from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
 from gpumon.sources.logs.log_text import MAX_PIECE
@@ -54,6 +55,7 @@ class NvidiaSmiCsvLog:
         self._skipped = SkippedLines()
         self._notes: list[str] = []
         self._stamps: StampParser | None = None
+        self._unit: GuessedUnit | None = None
         self._row_clock = RowClock(options.period_ns)
         self._is_used = False
         self._number = 0
@@ -74,6 +76,8 @@ class NvidiaSmiCsvLog:
         goes_on = True
         while goes_on:
             goes_on = yield from self._rows_of_one_layout(feed)
+        if self._unit is not None:
+            self._unit.settle()
         if not self._is_used:
             reasons = " ".join(self._skipped.sentences())
             raise UnreadableLogError(
@@ -219,6 +223,8 @@ class NvidiaSmiCsvLog:
 
     def _ratio(self, cells: Sequence[str], line: str) -> float | Refusal:
         cell = cells[self._utilization_at]
+        if self._unit is not None:
+            self._unit.hold(cell, self._number)
         if self._utilization_at == self._width - 1 and not line.endswith("\n"):
             return self._cells.read(cell)
         return self._cells.read_whole(cell)
@@ -263,27 +269,29 @@ class NvidiaSmiCsvLog:
         if layout != self._announced:
             self._announced = layout
             self._rows.relayout(layout)
-            self._adopt(layout, is_percent=layout.is_percent is not False)
+            if layout.is_percent is not None:
+                self._is_percent, self._unit = layout.is_percent, None
+            self._adopt(layout)
         self._width = layout.width
 
     def _prepare(self, head: Sequence[str]) -> None:
         self._splitter = CellSplitter(separator_of(head))
-        is_apart = self._splitter.separator != BLANKS
-        rows = self._splitter.rows(head)
+        is_apart, rows = self._splitter.separator != BLANKS, self._splitter.rows(head)
         known = head_of_csv(rows, self._options, self._name, is_apart=is_apart)
+        self._is_percent, self._unit = known.is_percent, known.unit
         self._announced = known.announced
         self._notes += known.notes
-        self._adopt(known.layout, is_percent=known.is_percent)
+        self._adopt(known.layout)
         self._stamps = stamp_parser_of(known.layout, known.body, self._name)
         self._rows: GpuRows = rows_of(known.layout, self._head_stamps(known.body))
 
-    def _adopt(self, layout: ColumnLayout, *, is_percent: bool) -> None:
+    def _adopt(self, layout: ColumnLayout) -> None:
         self._layout = layout
         self._width = layout.width
         self._utilization_at = layout.positions[Column.UTILIZATION]
         self._stamp_at = layout.positions.get(Column.STAMP, 0)
         self._memory_at = layout.positions.get(Column.MEMORY_USED, -1)
-        self._cells = UtilizationCells(is_percent=is_percent)
+        self._cells = UtilizationCells(is_percent=self._is_percent)
         self._memory = MemoryCells(layout.memory_unit_bytes[0])
         # Cells of such rows are found by their separator alone, and their stamp is one cell.
         self._is_usual = self._splitter.separator != BLANKS and Column.DATE not in layout.positions

@@ -9,6 +9,7 @@ from typing import Final
 
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.gpu_table import GpuTable
+from gpumon.sources.logs.guessed_unit import GuessedUnit
 from gpumon.sources.logs.json_pieces import ratio_of
 from gpumon.sources.logs.log_format import LogFormat, line_like
 from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
@@ -66,6 +67,7 @@ class PrometheusLog:
         self._told_metric = chosen
         self._metric_name: str | None = None
         self._full: float | None = None
+        self._unit: GuessedUnit | None = None
         self._has_metric = False
         self._skipped = SkippedLines()
         self._scan = MatrixScan(lines, name=name, skipped=self._skipped)
@@ -170,6 +172,8 @@ class PrometheusLog:
                 "all of the time; ask for percent: multiply by 100"
             )
         self._full = 1.0 if highest <= _OVER_FULL else 100.0
+        way_out = "ask for one unit: multiply what is a share by 100"
+        self._unit = GuessedUnit(self._name, is_percent=self._full == 100.0, way_out=way_out)
         if self._full == 1.0 and numbers:
             self._notes.append(
                 "The utilisation lies between 0 and 1: read as a share, not as percent."
@@ -188,7 +192,7 @@ class PrometheusLog:
         for moment_s, value in self._new_pairs(series, part):
             ratio = known.get(value)
             if ratio is None:
-                ratio = self._ratio(value)
+                ratio = self._ratio(value, part.number)
             stamp_ns = stamp_of(moment_s)
             if isinstance(ratio, Refusal):
                 self._skipped.add(ratio, part.number)
@@ -243,7 +247,9 @@ class PrometheusLog:
         if note not in self._notes:
             self._notes.append(note)
 
-    def _ratio(self, value: str) -> float | Refusal:
+    def _ratio(self, value: str, number: int) -> float | Refusal:
+        if self._unit is not None:
+            self._unit.hold(value, number)
         ratio = ratio_of(value, full=self._full or 100.0)
         is_share = self._full == 1.0 and is_finite(value)
         if ratio is Refusal.IMPOSSIBLE and is_share and 1.0 < float(value) <= _OVER_FULL:

@@ -63,6 +63,7 @@ class WideCsvLog:
             yield from self._rows.samples(cells.__getitem__, number)
         for number, cells in self._cells(numbered):
             yield from self._rows.samples(cells.__getitem__, number)
+        self._rows.settle_unit()
         if not self._rows.told:
             reasons = " ".join(self._rows.skipped.sentences())
             raise UnreadableLogError(f"{self._name}: no line with a utilisation. {reasons}")

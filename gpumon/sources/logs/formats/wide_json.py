@@ -49,6 +49,7 @@ class WideJsonLog:
             self._rows.decide_unit([document.get])
             yield from self._rows.samples(document.get, number)
         self._rows.require_gpus()
+        self._rows.settle_unit()
         if not self._rows.told:
             reasons = " ".join(self._rows.skipped.sentences())
             raise UnreadableLogError(f"{self._name}: no object with a utilisation. {reasons}")
