@@ -21,6 +21,9 @@ _LONGEST_RHYTHM_NS: Final = 300 * NS_PER_S
 _SMALL_STEP_NS: Final = 300 * NS_PER_S
 """A clock that runs back by less was set; by more, the log tells of the same time again."""
 _RHYTHM_ROWS: Final = 33
+_FAR_NS: Final = 2 * HOUR_NS
+"""No summer time and no setting of a clock puts one row alone as far from both its neighbours."""
+_ROWS_AROUND: Final = 8
 _MOST_CHAPTERS: Final = 256
 
 
@@ -38,7 +41,8 @@ class ClockUnfolding:
 
     A row that comes a little late keeps its stamp. Where the clock itself
     turned, what follows goes on from where the log was; time that the log
-    tells of a second time is dropped.
+    tells of a second time is dropped, and so is a row alone whose time is far
+    from those of the rows around it.
 
     Args:
         has_summer_time: Whether the stamps are local time without a zone.
@@ -46,12 +50,14 @@ class ClockUnfolding:
     Attributes:
         late: Rows that came after a later one and were kept.
         told_twice: Rows of a time that an earlier part of the log tells of.
+        strays: Rows whose time is far from those around them.
         turns: How often each turn of the clock was met, with its nanoseconds.
     """
 
     def __init__(self, *, has_summer_time: bool) -> None:
         self.late = 0
         self.told_twice = 0
+        self.strays = 0
         self.turns: Counter[tuple[Turn, int]] = Counter()
         self._has_summer_time = has_summer_time
         self._recent: list[int] = []
@@ -87,11 +93,17 @@ class ClockUnfolding:
             count: How many are decided on now.
 
         Returns:
-            Nanoseconds; ``None``: a row of a time that was told before.
+            Nanoseconds; ``None``: a row of a time that was told before, or a stray one.
         """
         unfolded: list[int | None] = []
+        kept: list[int] = []
         for at in range(count):
             true_ns = stamps_ns[at] + self._zone_ns
+            if self._is_stray(stamps_ns, at):
+                self.strays += 1
+                unfolded.append(None)
+                continue
+            kept.append(stamps_ns[at])
             if self._newest_ns is None:
                 self._newest_ns = self._began_ns = true_ns
             elif true_ns < self._newest_ns:
@@ -102,8 +114,24 @@ class ClockUnfolding:
             elif true_ns - self._newest_ns >= _SUMMER_TIMES_NS[-1] and self._has_summer_time:
                 self._jump_forward(stamps_ns, at, self._newest_ns)
             unfolded.append(self._placed(stamps_ns[at] + self._zone_ns))
-        self._recent = [*self._recent, *stamps_ns[:count]][-_RHYTHM_ROWS:]
+        self._recent = [*self._recent, *kept][-_RHYTHM_ROWS:]
         return unfolded
+
+    def _is_stray(self, stamps_ns: Sequence[int], at: int) -> bool:
+        """Whether a row is far from the newest one, and those after it go on from there."""
+        if self._newest_ns is None:
+            return False
+        newest_ns = self._newest_ns - self._zone_ns
+        is_within = self._began_ns - self._zone_ns <= stamps_ns[at] <= newest_ns
+        if is_within or abs(stamps_ns[at] - newest_ns) <= _FAR_NS:
+            return False
+        rhythm_ns = self._rhythm_ns(self._recent, len(self._recent))
+        far_ns = max(_FAR_NS, 2 * WINDOW_ROWS * rhythm_ns)
+        following = stamps_ns[at + 1 : at + 1 + _ROWS_AROUND]
+        going_on = sum(abs(stamp_ns - newest_ns) <= far_ns for stamp_ns in following)
+        return abs(stamps_ns[at] - newest_ns) > far_ns and 4 * going_on >= 3 * max(
+            len(following), 1
+        )
 
     def _placed(self, true_ns: int) -> int | None:
         newest_ns = self._newest_ns = max(true_ns, self._newest_ns or true_ns)

@@ -42,11 +42,13 @@ def order_notes(tracks: Collection[GpuOrder], shared: SharedStamps) -> tuple[int
             f"coarsely: spread evenly, one every {seconds(shared.period_ns):g} s."
         )
     told_twice = sum(track.unfolding.told_twice for track in tracks)
+    strays = sum(track.unfolding.strays for track in tracks)
     dropped = (
         (shared.copies, "there twice"),
         (shared.contradictions, "of a moment that another row has"),
         (shared.standing, "while the clock stood still"),
         (too_late, f"that came more than {WINDOW_ROWS} rows late"),
+        (strays, "whose time is far from those of the rows around"),
         (told_twice, "of a time that the log had told of before: it counts once"),
     )
     notes += [f"Dropped {_rows(count)} {why}." for count, why in dropped if count]

@@ -305,6 +305,40 @@ class TestTimeThatStandsStill:
         assert facts.skipped_lines == 8_000
 
 
+class TestARowAloneThatIsFarOffInTime:
+    @pytest.mark.parametrize("years", [-20, 36])
+    @pytest.mark.parametrize("at", [1, 300, 598])
+    def test_is_dropped_and_counted(self, years: int, at: int) -> None:
+        log = every_second(TEN, 600)
+        log[at] = row(TEN + at + years * 365 * 24 * HOUR)
+
+        samples, facts = in_order(log)
+
+        assert seconds(samples) == [TEN + second for second in range(600) if second != at]
+        assert facts.skipped_lines == 1
+        assert facts.notes == ("Dropped 1 row whose time is far from those of the rows around.",)
+
+    def test_is_dropped_beside_another_one_and_in_every_block(self) -> None:
+        log = every_second(TEN, 20_000)
+        strays = (700, 703, 1_023, 1_024 + 64, 9_000)
+        for at in strays:
+            log[at] = row(TEN + at + 90 * 24 * HOUR)
+
+        samples, facts = in_order(log)
+
+        assert len(samples) == 20_000 - len(strays) == len(set(seconds(samples)))
+        assert max(seconds(samples)) == TEN + 19_999
+        assert facts.skipped_lines == len(strays)
+
+    def test_is_told_from_a_hole_after_which_the_log_goes_on(self) -> None:
+        log = [*every_second(TEN, 100), *every_second(TEN + 48 * HOUR, 100)]
+
+        samples, facts = in_order(log)
+
+        assert len(samples) == 200
+        assert facts.notes == ()
+
+
 class TestLaws:
     @given(
         st.lists(
