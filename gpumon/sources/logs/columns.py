@@ -61,6 +61,11 @@ class ColumnLayout:
         return None
 
 
+def says_elapsed(heading: str) -> bool:
+    """Whether a heading of times says that they count from the log's beginning."""
+    return _ELAPSED.search(heading) is not None
+
+
 def looks_like_header(cells: Sequence[str]) -> bool:
     """Whether a row names columns that matter here and holds no value.
 
@@ -130,7 +135,7 @@ def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> C
             memory_unit_of(_heading(cells, positions, Column.MEMORY_USED)),
             memory_unit_of(_heading(cells, positions, Column.MEMORY_TOTAL)),
         ),
-        is_elapsed=bool(_ELAPSED.search(stamp)),
+        is_elapsed=says_elapsed(stamp),
         is_percent=percent,
     )
 
@@ -197,8 +202,7 @@ def chosen_columns(
     for name, place in chosen.items():
         column = column_named(name)
         if column is None:
-            known = ", ".join(column.value for column in Column)
-            raise UsageError(f"--column {name}: not a column gpumon uses; it uses {known}")
+            raise unknown_column(name)
         if isinstance(place, str):
             positions[column] = _position_of(place, headings, name)
         elif 0 <= place < width:
@@ -208,6 +212,12 @@ def chosen_columns(
                 f"--column {name}={place + 1}: the log has {width} columns, counted from 1"
             )
     return positions
+
+
+def unknown_column(name: str) -> UsageError:
+    """What to raise where a user names a column that means nothing here."""
+    known = ", ".join(column.value for column in Column)
+    return UsageError(f"--column {name}: not a column gpumon uses; it uses {known}")
 
 
 def _position_of(heading: str, headings: Sequence[str], name: str) -> int:

@@ -19,6 +19,23 @@ def stamp_text(cells: Sequence[str], layout: ColumnLayout) -> str:
     return text
 
 
+def parser_among(texts: Sequence[str], unit_ns: int, *, is_elapsed: bool) -> StampParser | None:
+    """The parser for the first of some stamps that has a form; ``None``: none has.
+
+    Args:
+        texts: As written, without surrounding blanks.
+        unit_ns: What a bare number counts.
+        is_elapsed: Whether a bare time is surely no time of day.
+    """
+    for at, text in enumerate(texts):
+        shaped = shaped_parser_for(text, texts[at + 1 :], is_elapsed=is_elapsed)
+        usual = None if shaped and text.isdigit() else parser_for(text, unit_ns)
+        parser = usual or shaped
+        if parser is not None:
+            return parser
+    return None
+
+
 def stamp_parser_of(
     layout: ColumnLayout, body: Sequence[Sequence[str]], name: str
 ) -> StampParser | None:
@@ -30,12 +47,9 @@ def stamp_parser_of(
     if Column.STAMP not in layout.positions:
         return None
     texts = [stamp_text(row, layout) for row in body]
-    for at, text in enumerate(texts):
-        shaped = shaped_parser_for(text, texts[at + 1 :], is_elapsed=layout.is_elapsed)
-        usual = None if shaped and text.isdigit() else parser_for(text, layout.stamp_unit_ns)
-        parser = usual or shaped
-        if parser is not None:
-            return parser
+    parser = parser_among(texts, layout.stamp_unit_ns, is_elapsed=layout.is_elapsed)
+    if parser is not None:
+        return parser
     raise UnreadableLogError(
         f"{name}: the time {texts[0][:40]!r} has no form gpumon knows; it reads "
         "2025/06/13 00:27:52.195, ISO 8601, other usual dates, times of day, and numbers since the "

@@ -8,8 +8,9 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.columns import looks_like_header
+from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.sources.logs.column_names import column_named
+from gpumon.sources.logs.columns import looks_like_header, unknown_column
 from gpumon.sources.logs.csv_text import HEAD_LINES, CellSplitter, head_of, separator_of
 from gpumon.sources.logs.formats import formats
 from gpumon.sources.logs.in_order import LogInOrder
@@ -41,6 +42,7 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogRe
     Raises:
         UnreadableLogError: A format that is known and not read, JSON of a
             kind that nobody knows, or several logs line by line.
+        UsageError: ``options`` name a column that is not read by its name in such a log.
     """
     head = head_of(lines)
     if not head:
@@ -57,10 +59,25 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogRe
     known, _ = _format_of(head)
     if known.is_last_resort:
         refuse_json(head, name=name)
+    _refuse_unused(options, known, name)
     reader: LogReader = known.reader(chain(head, lines), name=name, options=options)
     if prefixes:
         reader = _Unprefixed(reader, prefixes)
     return LogInOrder(reader, name=name)
+
+
+def _refuse_unused(options: LogOptions, known: LogFormat, name: str) -> None:
+    for said in options.columns:
+        column = column_named(said)
+        if column is None:
+            raise unknown_column(said)
+        if column not in known.settable:
+            read = ", ".join(one.value for one in known.settable)
+            raise UsageError(
+                f"--column {said}: {name} is of the format {known.title}, "
+                + (f"where only {read} can be named" if read else "whose columns are known")
+                + "; leave it out"
+            )
 
 
 class _Unprefixed:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from gpumon.sources.logs.column_names import Column
 from gpumon.sources.logs.log_sample import LogReader
 
 
@@ -21,12 +22,14 @@ class LogFormat:
             with every line of the log, the first ones included. It raises
             ``UnreadableLogError`` or ``UsageError`` as ``LogReader.samples``
             does.
+        settable: The columns that a user may name by ``LogOptions.columns``.
         is_last_resort: Tried only where no other format knows the log.
     """
 
     title: str
     mark: Callable[[Sequence[str]], int | None]
     reader: Callable[..., LogReader]
+    settable: Collection[Column] = ()
     is_last_resort: bool = False
 
 

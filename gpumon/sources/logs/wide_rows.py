@@ -9,13 +9,16 @@ from typing import Any, Final
 
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.column_names import Column, told_columns, told_percent
+from gpumon.sources.logs.columns import says_elapsed
+from gpumon.sources.logs.csv_stamps import parser_among
 from gpumon.sources.logs.gpu_table import MAX_GPUS, GpuTable
 from gpumon.sources.logs.guessed_unit import GuessedUnit
 from gpumon.sources.logs.json_pieces import bytes_of, ratio_of
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.owners import told_apart
 from gpumon.sources.logs.row_clock import RowClock
-from gpumon.sources.logs.stamps import NO_CLOCK, StampParser, parser_for
+from gpumon.sources.logs.shaped_stamps import note_of
+from gpumon.sources.logs.stamps import NO_CLOCK, StampParser
 from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, are_ratios
 from gpumon.sources.logs.wide_headings import (
     Dialect,
@@ -69,6 +72,7 @@ class WideRows:
         self._table = GpuTable()
         self._owners: list[str] = []
         self._stamp_at: tuple[int, Hashable, int] | None = None
+        self._is_elapsed = False
         self._stamps: StampParser | None = None
         self._row_clock = RowClock(options.period_ns)
         self._known: dict[str, float | Refusal] = {}
@@ -90,13 +94,14 @@ class WideRows:
             meaning = meaning_of(text)
             if stamp is not None and (text.strip() == stamp or key == stamp):
                 self._stamp_at = (-1, key, _stamp_unit(meaning))
+                self._is_elapsed = says_elapsed(text)
                 continue
             if chosen is not None and (text.strip() == chosen or key == chosen):
                 meaning = _as_told(meaning, self._percent)
             elif chosen is not None and meaning and meaning.quantity is Quantity.UTILIZATION:
                 continue
             if meaning is not None:
-                self._place(key, meaning)
+                self._place(key, meaning, text)
         for gpu, columns in self._columns.items():
             if gpu in self._memory:
                 _, columns.used, columns.used_unit = self._memory[gpu]
@@ -112,8 +117,18 @@ class WideRows:
             return
         chosen = self._chosen.get(Column.UTILIZATION)
         if chosen is not None:
-            raise UsageError(f"--column utilization.gpu={chosen}: {self._name} has no such column")
+            shown = chosen + 1 if isinstance(chosen, int) else chosen
+            raise UsageError(f"--column utilization.gpu={shown}: {self._name} has no such column")
         raise UnreadableLogError(f"{self._name}: no column with a utilisation")
+
+    def decide_stamps(self, rows: Sequence[Cells]) -> None:
+        """Decide by the first rows in which form the times are."""
+        if self._stamp_at is None or self._stamps is not None:
+            return
+        _, key, unit_ns = self._stamp_at
+        cells = (get(key) for get in rows)
+        texts = [cell.strip()[:64] for cell in cells if isinstance(cell, str)]
+        self._stamps = parser_among(texts, unit_ns, is_elapsed=self._is_elapsed)
 
     def decide_unit(self, rows: Sequence[Cells]) -> None:
         """Decide by the first rows whether columns without a unit are percent or shares."""
@@ -191,6 +206,7 @@ class WideRows:
         """What is known so far."""
         counted = self._stamp_at is None
         gpus, owner_notes = told_apart(self._table.gpus, self._owners)
+        stamp_note = note_of(self._stamps) if self._stamps else None
         return LogFacts(
             clock=self._stamps.clock if self._stamps else NO_CLOCK,
             gpus=gpus,
@@ -198,16 +214,18 @@ class WideRows:
             period_ns=self._row_clock.period_ns if counted else None,
             notes=(
                 *((self._row_clock.note,) if counted else ()),
+                *((stamp_note,) if stamp_note else ()),
                 *self._notes,
                 *owner_notes,
                 *self.skipped.sentences(),
             ),
         )
 
-    def _place(self, key: Hashable, meaning: WideHeading) -> None:
+    def _place(self, key: Hashable, meaning: WideHeading, text: str) -> None:
         if meaning.quantity is Quantity.STAMP:
             if self._stamp_at is None or meaning.rank < self._stamp_at[0]:
                 self._stamp_at = (meaning.rank, key, meaning.unit)
+                self._is_elapsed = says_elapsed(text)
             return
         gpu = meaning.gpu
         if gpu is None:
@@ -272,7 +290,7 @@ class WideRows:
         if "e" in text and _EXPONENT.fullmatch(text):
             text = f"{float(text):f}"
         if self._stamps is None:
-            self._stamps = parser_for(text[:64], unit_ns)
+            self._stamps = parser_among([text[:64]], unit_ns, is_elapsed=self._is_elapsed)
         return None if self._stamps is None else self._stamps.parse(text)
 
 

@@ -306,5 +306,9 @@ class NvidiaSmiCsvLog:
 
 
 FORMAT: Final = LogFormat(
-    title="CSV", mark=line_like(""), reader=NvidiaSmiCsvLog, is_last_resort=True
+    title="CSV",
+    mark=line_like(""),
+    reader=NvidiaSmiCsvLog,
+    settable=tuple(Column),
+    is_last_resort=True,
 )

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Final
 
 from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.sources.logs.column_names import Column, told_columns
 from gpumon.sources.logs.gpu_table import GpuTable
 from gpumon.sources.logs.guessed_unit import GuessedUnit
 from gpumon.sources.logs.json_pieces import ratio_of
@@ -59,7 +60,7 @@ class PrometheusLog:
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         self._name = name
-        chosen = options.columns.get("utilization.gpu")
+        chosen = told_columns(options.columns).get(Column.UTILIZATION)
         if isinstance(chosen, int):
             raise UsageError(
                 f"--column utilization.gpu={chosen + 1}: {name} has no columns; name a metric"
@@ -296,4 +297,5 @@ FORMAT: Final = LogFormat(
         r'"resultType"\s*:\s*"|"metric"\s*:\s*\{|"status"\s*:\s*"(?:error|success)"\s*,\s*"'
     ),
     reader=PrometheusLog,
+    settable=(Column.UTILIZATION,),
 )

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.column_names import Column
 from gpumon.sources.logs.log_format import LogFormat
 from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
 from gpumon.sources.logs.utilization_cells import Refusal
@@ -58,6 +59,7 @@ class WideCsvLog:
         self._rows.learn(enumerate(self._header))
         self._rows.require_gpus()
         head = list(islice(self._cells(numbered), _LOOKED_AT_ROWS))
+        self._rows.decide_stamps([cells.__getitem__ for _, cells in head])
         self._rows.decide_unit([cells.__getitem__ for _, cells in head])
         for number, cells in head:
             yield from self._rows.samples(cells.__getitem__, number)
@@ -138,4 +140,9 @@ def _mark(head: Sequence[str]) -> int | None:
     return None
 
 
-FORMAT: Final = LogFormat(title="CSV with a column for each GPU", mark=_mark, reader=WideCsvLog)
+FORMAT: Final = LogFormat(
+    title="CSV with a column for each GPU",
+    mark=_mark,
+    reader=WideCsvLog,
+    settable=(Column.UTILIZATION, Column.STAMP),
+)

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.column_names import Column
 from gpumon.sources.logs.json_pieces import Document, JsonDocuments
 from gpumon.sources.logs.log_format import LogFormat, line_like
 from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
@@ -84,4 +85,5 @@ FORMAT: Final = LogFormat(
         r'|/(?:cuda:\d+ \()?gpu:[^"/]+/gpu_utilization \(%\)(?:/\w+)?"\s*:'
     ),
     reader=WideJsonLog,
+    settable=(Column.UTILIZATION, Column.STAMP),
 )

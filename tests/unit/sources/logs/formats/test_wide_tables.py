@@ -246,3 +246,33 @@ class TestJsonObjects:
 
         assert [sample.busy_ratio for sample in samples] == [0.1]
         assert facts.clock.is_wall
+
+
+class TestTimesOfATableOfAnybody:
+    @pytest.mark.parametrize(
+        ("heading", "stamps", "clock"),
+        [
+            ("time", ["23.05.2026 14:02:03", "23.05.2026 14:02:04"], True),
+            ("time", ["06/13/2025 11:59:59 PM", "06/14/2025 12:00:00 AM"], True),
+            ("elapsed", ["23:59:59", "24:00:00"], False),
+            ("time", ["23:59:59", "00:00:00"], False),
+        ],
+    )
+    def test_may_have_any_shape_that_those_of_a_long_table_may_have(
+        self, heading: str, stamps: list[str], clock: bool
+    ) -> None:
+        log = rows(f"{heading};gpu 0 [%];gpu 1 [%]", *(f"{stamp};97;98" for stamp in stamps))
+
+        samples, facts = read_log(log)
+
+        assert samples[2].stamp_ns - samples[0].stamp_ns == 10**9
+        assert facts.clock.is_wall is clock
+
+    def test_tell_days_from_months_by_later_rows_or_say_what_was_assumed(self) -> None:
+        stamps = [f"{day:02d}/06/2025 10:00:00" for day in (11, 12, 13)]
+
+        sure = read_log(rows("time,gpu0,gpu1", *(f"{stamp},97,98" for stamp in stamps)))[1]
+        unsure = read_log(rows("time,gpu0,gpu1", f"{stamps[0]},97,98"))[1]
+
+        assert not any("begin with day or month" in note for note in sure.notes)
+        assert any("begin with day or month" in note for note in unsure.notes)
