@@ -22,6 +22,7 @@ from gpumon.sources.logs.columns import (
     looks_like_header,
     names_columns,
 )
+from gpumon.sources.logs.date_lines import date_in
 from gpumon.sources.logs.guessed_unit import GuessedUnit
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.utilization_cells import are_ratios
@@ -45,6 +46,7 @@ class CsvHead:
         announced: The layout as its header or its guess has it.
         layout: The same, without the columns that never say anything.
         body: The first rows of values.
+        body_line: Number of the line of the first of them.
         is_percent: Whether utilisation is percent, else a ratio.
         unit: Holds later rows against that, where it was guessed; ``None``: it is said.
         notes: What was guessed.
@@ -53,6 +55,7 @@ class CsvHead:
     announced: ColumnLayout
     layout: ColumnLayout
     body: Sequence[Sequence[str]]
+    body_line: int
     is_percent: bool
     unit: GuessedUnit | None
     notes: tuple[str, ...]
@@ -88,7 +91,8 @@ def head_of_csv(
         at = spoken.positions[Column.UTILIZATION] + 1
         way_out = f'say --column "utilization.gpu [%]={at}" or "utilization.gpu [ratio]={at}"'
         unit = GuessedUnit(name, is_percent=is_percent, way_out=way_out)
-    return CsvHead(layout, spoken, body, is_percent, unit, tuple(notes))
+    body_line = next(at for at, row in enumerate(rows, start=1) if row is body[0])
+    return CsvHead(layout, spoken, body, body_line, is_percent, unit, tuple(notes))
 
 
 def is_driver_trouble(line: str) -> bool:
@@ -199,11 +203,12 @@ def _is_usual(rows: Sequence[Sequence[str]], cells: Sequence[str]) -> bool:
 
 def _refuse_trouble_alone(rows: Sequence[Sequence[str]], name: str) -> None:
     texts = [" ".join(cell.strip() for cell in row) for row in rows]
-    spoken = [text for text in texts if text]
+    spoken = [text for text in texts if text and date_in(text) is None]
     if spoken and all(is_driver_trouble(text) for text in spoken):
         raise UnreadableLogError(
-            f"{name}: line 1: nvidia-smi could not ask the GPU when this was logged: "
-            f"{spoken[0][:120]}"
+            f"{name}: line {texts.index(spoken[0]) + 1}: nvidia-smi could not ask the GPU when "
+            f"this was logged: {spoken[0][:200]}; once `nvidia-smi` alone lists the GPUs, log "
+            "with `nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
         )
 
 

@@ -41,6 +41,11 @@ def stamp_parser_of(
 ) -> StampParser | None:
     """The parser for a log's stamps; ``None`` where it has none.
 
+    Args:
+        layout: Where to look.
+        body: The first rows.
+        name: What to call the log, and the line of the first of them, in sentences.
+
     Raises:
         UnreadableLogError: They have no form gpumon knows.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -21,13 +21,43 @@ from gpumon.sources.logs.unknown_json import refuse_json
 
 LOOKED_AT_LINES: Final = HEAD_LINES
 """Lines of a log that a format is known by: what a login prints may stand before it."""
-_NOT_READ: Final = {
-    "the XML of nvidia-smi -q -x": line_like(r"<nvidia_smi_log\b"),
-}
-"""Known by sight, so that the sentence can say what it is and what to log instead."""
 _ADVICE: Final = (
     "log with `nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1` instead"
 )
+_RANGE: Final = (
+    "it tells of one moment; ask Prometheus for a range, `/api/v1/query_range?query="
+    "DCGM_FI_DEV_GPU_UTIL&start=...&end=...&step=1`, or " + _ADVICE
+)
+
+
+def _first_line_like(pattern: str) -> Callable[[Sequence[str]], int | None]:
+    """A mark: the first line that is not blank, if ``pattern`` matches its beginning."""
+    sought = re.compile(pattern, re.I)
+
+    def mark(head: Sequence[str]) -> int | None:
+        number, first = next(
+            ((number, line) for number, line in enumerate(head, start=1) if line.strip()), (0, "")
+        )
+        return number if sought.match(first) else None
+
+    return mark
+
+
+_NOT_READ: Final = {
+    "the XML of nvidia-smi -q -x": (line_like(r"<nvidia_smi_log\b"), _ADVICE),
+    "a page of HTML": (
+        _first_line_like(r"\ufeff?\s*<(?:!DOCTYPE html|html|head|body)\b"),
+        "save what the page shows as CSV or JSON, or " + _ADVICE,
+    ),
+    "what an exporter serves as /metrics": (
+        _first_line_like(
+            r"\ufeff?# (?:HELP|TYPE) [a-z_:][\w:]* "
+            r'|[a-z_:][\w:]*\{[a-z_]\w*="[^\n]*\} [-+.\dNI]'
+        ),
+        _RANGE,
+    ),
+}
+"""Known by sight: how, and what to log instead, so that the sentence can say both."""
 _DATED_ROW: Final = re.compile(r"\s*\d{4}[-/]\d\d?[-/]\d\d?[ T]\d\d?:\d\d:\d\d[^,;\t]{0,20}[,;\t]")
 
 
@@ -50,11 +80,11 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogRe
     prefixes = prefixes_of(head, _telling_line, name=name)
     for prefix in prefixes:
         head, lines = list(prefix.without(iter(head))), prefix.without(lines)
-    for title, mark in _NOT_READ.items():
+    for title, (mark, advice) in _NOT_READ.items():
         number = mark(head)
         if number is not None:
             raise UnreadableLogError(
-                f"{name}: line {number}: this is {title}, which gpumon does not read; {_ADVICE}"
+                f"{name}: line {number}: this is {title}, which gpumon does not read; {advice}"
             )
     known, _ = _format_of(head)
     if known.is_last_resort:

@@ -159,7 +159,9 @@ class LogInOrder:
         stands = all(not track.moved for track in self._tracks.values())
         if stands and rows > 2 * len(self._tracks):
             raise UnreadableLogError(
-                f"{self._name}: time stands still: all {rows:,} rows are of the same moment"
+                f"{self._name}: time stands still: all {rows:,} rows are of the same moment; log "
+                "the time of each row, as `nvidia-smi --query-gpu=timestamp,index,utilization.gpu "
+                "--format=csv -l 1` does, or none at all: then say --period"
             )
 
 

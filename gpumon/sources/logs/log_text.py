@@ -144,7 +144,8 @@ class LogText:
             raise UnreadableLogError(f"{self.name}: is empty")
         if encoding is None or _is_binary(head, encoding):
             raise UnreadableLogError(
-                f"{self.name}: is binary, not text; gpumon reads CSV text, gzip or not"
+                f"{self.name}: is binary, not text; gpumon reads what monitors print or save as "
+                "text: tables, CSV and JSON, gzip or not"
             )
         return io.TextIOWrapper(stream, encoding=encoding, errors="replace")
 
@@ -153,7 +154,8 @@ class LogText:
             what = "the gzip data is cut short or damaged"
         else:
             what = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        return UnreadableLogError(f"{self.name}: {what} after line {after_line}")
+        where = f"after line {after_line}" if after_line else "within line 1"
+        return UnreadableLogError(f"{self.name}: {what} {where}")
 
 
 class _UpTo:

@@ -282,7 +282,8 @@ class NvidiaSmiCsvLog:
         self._announced = known.announced
         self._notes += known.notes
         self._adopt(known.layout)
-        self._stamps = stamp_parser_of(known.layout, known.body, self._name)
+        line = f"{self._name}: line {known.body_line}"
+        self._stamps = stamp_parser_of(known.layout, known.body, line)
         self._rows: GpuRows = rows_of(known.layout, self._head_stamps(known.body))
 
     def _adopt(self, layout: ColumnLayout) -> None:

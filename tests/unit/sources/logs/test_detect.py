@@ -78,3 +78,43 @@ class TestALogOfTroubleAlone:
     def test_is_refused_with_what_nvidia_smi_said(self, trouble: str) -> None:
         with pytest.raises(UnreadableLogError, match="nvidia-smi could not ask the GPU"):
             read_log(rows(trouble, "", trouble))
+
+    def test_is_refused_under_dates_too_with_what_to_do(self) -> None:
+        log = rows("Mon May 11 14:02:04 UTC 2026", "No devices were found") * 3
+
+        with pytest.raises(UnreadableLogError, match=r"line 2: nvidia-smi could not .*; once `nvi"):
+            read_log(log)
+
+
+class TestWhatIsNoLogAtAll:
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("<!DOCTYPE html>\n<html><body>a, b, 5 %</body></html>\n", "a page of HTML"),
+            ("\n<html>\n", "a page of HTML"),
+            ('# HELP DCGM_FI_DEV_GPU_UTIL in %\nDCGM_FI_DEV_GPU_UTIL{gpu="0"} 97\n', "an exporter"),
+            ('DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-1"} 97\n', "an exporter"),
+        ],
+    )
+    def test_is_said_to_be_what_it_is_with_what_to_log(self, text: str, said: str) -> None:
+        with pytest.raises(
+            UnreadableLogError, match=rf"line \d: this is .*{said}.*; .* `nvidia-smi --query-gpu"
+        ):
+            read_log(text)
+
+    def test_is_not_looked_for_below_the_beginning(self) -> None:
+        assert len(read_log(rows(*CSV, "<html>"))[0]) == len(read_log(rows(*CSV))[0])
+
+
+class TestASentence:
+    def test_about_a_time_has_its_line(self) -> None:
+        log = rows("", "utilization.gpu [%],timestamp", *["57 %,57 %"] * 9)
+
+        with pytest.raises(UnreadableLogError, match="line 3: the time '57 %' has no form"):
+            read_log(log)
+
+    def test_about_time_that_stands_still_says_what_to_log(self) -> None:
+        log = rows("time,gpu_util", *["2026-05-11 14:02:04,97"] * 9)
+
+        with pytest.raises(UnreadableLogError, match=r"time stands still: .*; log the time of"):
+            read_log(log)

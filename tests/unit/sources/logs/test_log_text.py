@@ -119,7 +119,9 @@ class TestOneSentenceComes:
 
     @pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", bytes(range(256)) * 8])
     def test_for_a_binary(self, tmp_path: Path, data: bytes) -> None:
-        with pytest.raises(UnreadableLogError, match="is binary"):
+        with pytest.raises(
+            UnreadableLogError, match=r"is binary, not text; .*tables, CSV and JSON"
+        ):
             LogText(str(file_with(tmp_path, data)))
 
     def test_for_gzip_that_is_cut_short_with_the_line_reached(self, tmp_path: Path) -> None:
@@ -132,7 +134,7 @@ class TestOneSentenceComes:
     def test_for_gzip_of_which_only_the_beginning_is_there(self, tmp_path: Path) -> None:
         path = file_with(tmp_path, gzip.compress(TEXT.encode())[:12])
 
-        with pytest.raises(UnreadableLogError, match="after line 0"):
+        with pytest.raises(UnreadableLogError, match="damaged within line 1"):
             lines_of(path)
 
 
