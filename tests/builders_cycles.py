@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 
 from hypothesis import strategies as st
@@ -15,6 +16,12 @@ def cycles(draw: st.DrawFn) -> list[tuple[int, int]]:
         [(draw(st.integers(1, 4)), draw(st.integers(1, 6)))] * draw(st.integers(1, 40)),
     ]
     return [one for piece in draw(st.permutations(pieces * 2)) for one in piece]
+
+
+def waits_of_a_person(count: int) -> list[float]:
+    """Seconds between two cells of a notebook: half of them below 5, a few near a minute."""
+    draws = random.Random(7)
+    return [min(1.0 + 4.0 * draws.lognormvariate(0.0, 1.2), 55.0) for _ in range(count)]
 
 
 def on_and_off(cycles: Iterable[tuple[int, int]]) -> list[float]:

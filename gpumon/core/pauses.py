@@ -51,6 +51,7 @@ class PauseTracker:
         """Forget the job before: what it held back stays uncounted, its last pause was none."""
         self._job_pauses = 0
         self._cycle_from_ns: int | None = None
+        self._rhythm.begin_job()
         self._held_ns = 0
         self._held.take()
         self.before: IdleSpan | None = None
@@ -104,9 +105,10 @@ class PauseTracker:
         self._held_ns += untagged_ns
         self.gaps.add(idle_ns)
         self.ended += 1
-        if self._cycle_from_ns is not None:
-            self._rhythm.add(after[0] - self._cycle_from_ns)
-        self._cycle_from_ns = after[0]
+        if idle_ns >= self._settings.cycle_pause_from_ns:
+            if self._cycle_from_ns is not None:
+                self._rhythm.add(after[0] - self._cycle_from_ns)
+            self._cycle_from_ns = after[0]
         is_pattern = is_untagged = False
         if self._rhythm.is_lacking(busy_share):
             self._pass_over()

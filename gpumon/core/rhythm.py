@@ -16,8 +16,9 @@ class Rhythm:
     is erratic (a read of a minute now and then) cycles spread, too, but the
     device is busy between: it must be mostly idle before it counts.
 
-    Older cycles weigh less and less, whatever job they were of: a person who
-    thinks for minutes seems to begin a new job with each cell.
+    Older cycles weigh less and less, and those of another job still less: not
+    nothing, for a person who thinks for minutes seems to begin a new job with
+    each cell.
     """
 
     __slots__ = ("_count", "_mean_ns", "_most", "_settings", "_variance")
@@ -26,6 +27,10 @@ class Rhythm:
         self._settings = settings
         self._count, self._most = 0, settings.rhythm_cycles
         self._mean_ns = self._variance = 0.0
+
+    def begin_job(self) -> None:
+        """What was before counts for no more than it takes to tell a rhythm."""
+        self._count = min(self._count, self._settings.min_cycles)
 
     def add(self, cycle_ns: int) -> None:
         """A cycle has ended."""

@@ -92,8 +92,15 @@ class DetectorSettings:
         "About so many of them are remembered.",
         origin="ours: enough for a standard deviation within an eighth, and minutes of a loader",
     )
+    cycle_pause_from_ns: int = threshold(
+        NS_PER_S,
+        Unit.NANOSECONDS,
+        "Pauses that end a cycle; shorter ones are a part of its burst.",
+        origin="ours: the longest of NVML's windows, so that the rhythm of a training is the same "
+        "however finely it is seen",
+    )
     irregular_from: float = threshold(
-        0.70,
+        0.90,
         Unit.TIMES,
         "Standard deviation of their lengths, over the mean, above which there is none.",
         origin=_ON_WORLDS + "; requests that come at random have 1",

@@ -145,6 +145,7 @@ VERDICT_RULES: Final = (
             "low_below",
             "min_cycles",
             "rhythm_cycles",
+            "cycle_pause_from_ns",
             "irregular_from",
             "irregular_busy_below",
         ),

@@ -16,7 +16,7 @@ from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.totals import GpuTotals
 from gpumon.core.verdict import VerdictName
 from gpumon.core.verdicts import judge
-from tests.builders_cycles import cycles, on_and_off
+from tests.builders_cycles import cycles, on_and_off, waits_of_a_person
 from tests.builders_time import every, s, settled
 
 MOSTLY_IDLE, MOSTLY_BUSY = 0.2, 0.8
@@ -29,17 +29,12 @@ def rhythm_of(cycles_s: Iterable[float]) -> Rhythm:
     return rhythm
 
 
-def random_waits(count: int, mean_s: float = 20.0) -> list[float]:
-    draws = random.Random(7)
-    return [1.0 + draws.expovariate(1 / mean_s) for _ in range(count)]
-
-
 class TestTheVariation:
     def test_of_cycles_of_one_length_is_nothing(self) -> None:
         assert rhythm_of([7.0] * 20).variation == pytest.approx(0.0)
 
     def test_is_the_standard_deviation_over_the_mean(self) -> None:
-        cycles_s = random_waits(DEFAULT_SETTINGS.rhythm_cycles)
+        cycles_s = waits_of_a_person(DEFAULT_SETTINGS.rhythm_cycles)
 
         expected = pstdev(cycles_s) / fmean(cycles_s)
         assert rhythm_of(cycles_s).variation == pytest.approx(expected)
@@ -48,14 +43,14 @@ class TestTheVariation:
         assert rhythm_of([]).variation == rhythm_of([5.0]).variation == 0.0
 
     def test_forgets_what_was_long_ago(self) -> None:
-        began_wildly = random_waits(50) + [7.0] * 20 * DEFAULT_SETTINGS.rhythm_cycles
+        began_wildly = waits_of_a_person(50) + [7.0] * 20 * DEFAULT_SETTINGS.rhythm_cycles
 
         assert rhythm_of(began_wildly).variation < 0.01
 
 
 class TestARhythm:
     def test_is_lacking_where_requests_come_at_random(self) -> None:
-        assert rhythm_of(random_waits(60)).is_lacking(MOSTLY_IDLE)
+        assert rhythm_of(waits_of_a_person(60)).is_lacking(MOSTLY_IDLE)
 
     def test_is_not_lacking_in_a_training_that_waits_for_its_loader(self) -> None:
         draws = random.Random(7)
@@ -64,7 +59,7 @@ class TestARhythm:
         assert not rhythm_of(waves).is_lacking(MOSTLY_IDLE)
 
     def test_is_not_held_to_be_lacking_where_the_device_is_mostly_busy(self) -> None:
-        assert not rhythm_of(random_waits(60)).is_lacking(MOSTLY_BUSY)
+        assert not rhythm_of(waits_of_a_person(60)).is_lacking(MOSTLY_BUSY)
 
     def test_is_not_held_to_be_lacking_before_there_are_enough_cycles(self) -> None:
         enough = DEFAULT_SETTINGS.min_cycles
@@ -89,28 +84,28 @@ def totals_of(cycles_s: Iterable[tuple[int, int]]) -> GpuTotals:
 
 class TestAGpuWithoutARhythm:
     def test_is_partly_busy_and_not_suspected_of_starving(self) -> None:
-        totals = totals_of((2, round(wait_s)) for wait_s in random_waits(150, mean_s=20.0))
+        totals = totals_of((2, round(wait_s)) for wait_s in waits_of_a_person(150))
 
         assert judge(totals).name is VerdictName.PARTIAL
         assert totals.irregular_ns > totals.suspected_ns
 
     def test_is_no_longer_starved_now_once_that_is_known(self) -> None:
-        waits_s = [round(wait_s) for wait_s in random_waits(150, mean_s=20.0)]
+        waits_s = [round(wait_s) for wait_s in waits_of_a_person(120)]
 
-        at_first, later = (totals_of((2, wait_s) for wait_s in waits_s[:n]) for n in (8, 150))
+        at_first, later = (totals_of((2, wait_s) for wait_s in waits_s[:n]) for n in (8, 120))
 
         assert at_first.starved_now
         assert not later.starved_now
 
     def test_is_suspected_all_the_same_where_most_of_its_pauses_had_one(self) -> None:
-        waits = [8.0] * 200 + random_waits(40, mean_s=12.0)
+        waits = [8.0] * 200 + waits_of_a_person(40)
 
         totals = totals_of((4, round(wait_s)) for wait_s in waits)
 
         assert judge(totals).name is VerdictName.STARVATION_SUSPECTED
 
     def test_has_each_idle_second_of_its_pauses_either_suspected_or_irregular(self) -> None:
-        totals = totals_of((2, round(wait_s)) for wait_s in random_waits(150, mean_s=20.0))
+        totals = totals_of((2, round(wait_s)) for wait_s in waits_of_a_person(150))
 
         assert totals.suspected_ns + totals.irregular_ns == totals.gaps.total_ns
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
-
 from gpumon.core.figures import in_seconds
 from gpumon.core.report import Report
 from gpumon.outlets.report_headline import verdict_line, why_line
 from gpumon.outlets.report_next import next_line
+from tests.builders_cycles import waits_of_a_person
 from tests.builders_logs import analysed, only_gpu, smi_log
 
 
@@ -17,20 +16,19 @@ def report_of(*cycles_s: tuple[int, int]) -> Report:
     return analysed(smi_log([*rows, 96]))
 
 
-def random_cycles() -> list[tuple[int, int]]:
-    draws = random.Random(7)
-    return [(2, 1 + round(draws.expovariate(1 / 20))) for _ in range(150)]
+def cells() -> list[tuple[int, int]]:
+    return [(2, round(wait_s)) for wait_s in waits_of_a_person(150)]
 
 
 class TestPausesWithoutARhythm:
     def test_are_said_to_be_no_trainings(self) -> None:
-        report = report_of(*random_cycles())
+        report = report_of(*cells())
 
         assert verdict_line(report).endswith("and not in the rhythm of a training.")
         assert why_line(report).endswith(" s of it without a rhythm.")
 
     def test_are_told_beside_those_before_which_nobody_could_know(self) -> None:
-        report = report_of(*random_cycles())
+        report = report_of(*cells())
         totals = only_gpu(report).totals
 
         assert totals.suspected_ns > 0
@@ -38,7 +36,7 @@ class TestPausesWithoutARhythm:
         assert f", in {totals.gaps.count} pauses; {irregular} of it without" in why_line(report)
 
     def test_send_the_reader_to_whoever_else_could_use_the_gpu(self) -> None:
-        said = next_line(report_of(*random_cycles()))
+        said = next_line(report_of(*cells()))
 
         assert said.startswith("Requests to a server and the cells of a notebook come like this")
         assert "let others share the GPU, or end what nobody uses" in said
