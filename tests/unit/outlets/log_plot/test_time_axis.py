@@ -51,7 +51,7 @@ class TestWithAWallClock:
         assert labels(1_200, "2026-03-01T10:01:40")[:3] == ["10:02", "10:04", "10:06"]
 
     def test_ticks_tell_seconds_where_minutes_do_not_do(self) -> None:
-        assert labels(50, "2026-03-01T10:01:40.5")[0] == "10:01:45"
+        assert labels(50, "2026-03-01T10:01:40.500")[0] == "10:01:45"
 
     def test_the_date_stands_in_the_caption_where_there_is_one(self) -> None:
         caption = axis(1_200, "2026-03-01T10:01:40").caption()
