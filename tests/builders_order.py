@@ -1,0 +1,49 @@
+"""Rows of a log, as they came and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpumon.sources.logs.in_order import LogInOrder
+from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
+from gpumon.sources.logs.stamps import LogClock
+
+S = 1_000_000_000
+LOCAL = LogClock(is_wall=True)
+UTC = LogClock(is_wall=True, utc_offset_s=0)
+HOUR = 3_600
+TEN = 10 * HOUR
+
+
+class _Rows:
+    """A reader that has its rows already."""
+
+    def __init__(self, samples: Sequence[LogSample], clock: LogClock) -> None:
+        self._samples = samples
+        self._clock = clock
+
+    def samples(self) -> Iterator[LogSample]:
+        yield from self._samples
+
+    def facts(self) -> LogFacts:
+        gpus = tuple(LoggedGpu() for _ in {row.gpu for row in self._samples})
+        return LogFacts(clock=self._clock, gpus=gpus, skipped_lines=0, period_ns=None, notes=())
+
+
+def row(at_s: float, busy: float | None = 1.0, gpu: int = 0) -> LogSample:
+    return LogSample(gpu, round(at_s * S), busy)
+
+
+def in_order(
+    samples: Sequence[LogSample], clock: LogClock = LOCAL
+) -> tuple[list[LogSample], LogFacts]:
+    log = LogInOrder(_Rows(samples, clock), name="gpu.csv")
+    return list(log.samples()), log.facts()
+
+
+def seconds(samples: Sequence[LogSample]) -> list[float]:
+    return [sample.stamp_ns / S for sample in samples]
+
+
+def every_second(start_s: float, count: int, period_s: float = 1.0) -> list[LogSample]:
+    return [row(start_s + at * period_s) for at in range(count)]
