@@ -3,8 +3,9 @@
     python -m benchmarks.rivals.ratio_fits --part overhead --step-ms 50 --rounds 5
 
 For each case, a list of rounds; for each round, seconds from the beginning of
-each step to that of the next, as the first device itself saw them.
-``bench_ratio_model`` starts this and says what the cases are.
+each step to that of the next, as the first device itself saw them, and the CPU
+time of the process for each sample. ``bench_ratio_model`` starts this and says
+what the cases are.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -120,9 +122,12 @@ def scaling(step_s: float) -> dict[str, Case]:
     return {"1": one(step_s), **more}
 
 
-def taken(cases: dict[str, Case], rounds: int, steps: int) -> dict[str, list[list[float]]]:
+Round = dict[str, Any]
+
+
+def taken(cases: dict[str, Case], rounds: int, steps: int) -> dict[str, list[Round]]:
     """Fit each case once to trace it, then all in turns."""
-    figures: dict[str, list[list[float]]] = {name: [] for name in cases}
+    figures: dict[str, list[Round]] = {name: [] for name in cases}
     for case in cases.values():
         _fit(case, 2)
     for _ in range(rounds):
@@ -131,12 +136,55 @@ def taken(cases: dict[str, Case], rounds: int, steps: int) -> dict[str, list[lis
     return figures
 
 
-def _fit(case: Case, steps: int) -> list[float]:
+def _fit(case: Case, steps: int, *callbacks: Any) -> Round:  # noqa: ANN401
     x = np.random.default_rng(0).random((case.batch * steps, FEATURES)).astype("float32")
     y = np.zeros(len(x), int)
     case.devices.spans.clear()
-    case.model.fit(x, y, batch_size=case.batch, shuffle=False, verbose=0)
-    return case.devices.step_seconds()
+    began_s = time.process_time()
+    case.model.fit(x, y, batch_size=case.batch, shuffle=False, verbose=0, callbacks=list(callbacks))
+    spent_s = time.process_time() - began_s
+    return {"step_seconds": case.devices.step_seconds(), "cpu_seconds": spent_s / len(x)}
+
+
+def wide_classifier(devices: slow.SlowDevices) -> Any:  # noqa: ANN401
+    """Four layers whose weights are 64 MB together."""
+    layers = keras.layers
+    wide = [layers.Dense(2048, use_bias=False) for _ in range(5)]
+    return keras.Sequential([layers.Input((FEATURES,)), *wide, slow.SlowLayer(devices)])
+
+
+class Reads(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    """Reads all weights after each batch, and takes the time of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        began_s = time.perf_counter()
+        self.model.get_weights()
+        self.seconds.append(time.perf_counter() - began_s)
+
+
+def reading(rounds: int, steps: int) -> dict[str, list[list[float]]]:
+    """Seconds of each ``get_weights`` after a batch, and of copying the same arrays."""
+    cases = {"one": one(0.0, wide_classifier), "even": ratio(0.0, (1, 1), wide_classifier)}
+    figures: dict[str, list[list[float]]] = {"copy": [], **{name: [] for name in cases}}
+    for case in cases.values():
+        _fit(case, 2)
+    for _ in range(rounds):
+        for name, case in cases.items():
+            reads = Reads()
+            _fit(case, steps, reads)
+            figures[name].append(reads.seconds)
+        arrays = case.model.get_weights()
+        copied = []
+        for _ in range(steps):
+            began_s = time.perf_counter()
+            _ = [array.copy() for array in arrays]
+            copied.append(time.perf_counter() - began_s)
+        figures["copy"].append(copied)
+    return figures
 
 
 PARTS: dict[str, Callable[[float], dict[str, Case]]] = {
@@ -149,13 +197,16 @@ PARTS: dict[str, Callable[[float], dict[str, Case]]] = {
 def main() -> None:
     """Print what was taken of each part, as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", choices=tuple(PARTS), required=True)
+    parser.add_argument("--part", choices=(*PARTS, "reading"), required=True)
     parser.add_argument("--step-ms", type=float, required=True)
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--steps", type=int, default=STEPS)
     args = parser.parse_args()
-    cases = PARTS[args.part](args.step_ms / 1e3)
-    print(json.dumps(taken(cases, args.rounds, args.steps)))
+    if args.part == "reading":
+        print(json.dumps(reading(args.rounds, args.steps)))
+    else:
+        cases = PARTS[args.part](args.step_ms / 1e3)
+        print(json.dumps(taken(cases, args.rounds, args.steps)))
 
 
 if __name__ == "__main__":

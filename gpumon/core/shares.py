@@ -7,7 +7,7 @@ these functions, so that a ratio means the same number of samples everywhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 FINEST: Final = 1 << 24
@@ -28,10 +28,13 @@ def checked_ratios(ratios: Sequence[float], count: int) -> tuple[float, ...]:
     (3, 2)
     """
     try:
+        if isinstance(ratios, (str, bytes, Mapping, Set)):
+            raise TypeError("text, or without an order")
         given = tuple(ratios)
     except TypeError:
         raise ValueError(
-            f"ratios must be a list with one number for each GPU, such as [3, 2], not {ratios!r}"
+            "ratios must be a list with one number for each GPU, in the order of gpus, such as "
+            f"[3, 2]; {ratios!r} is of type {type(ratios).__name__}"
         ) from None
     if len(given) != count:
         raise ValueError(
@@ -39,7 +42,10 @@ def checked_ratios(ratios: Sequence[float], count: int) -> tuple[float, ...]:
             f"{list(given)}"
         )
     for ratio in given:
-        number = not isinstance(ratio, (str, bytes, bool)) and hasattr(ratio, "__float__")
+        is_text = isinstance(ratio, (str, bytes))
+        if is_text:
+            raise ValueError(f"ratios must be numbers, and {ratio!r} is text: leave out the quotes")
+        number = not isinstance(ratio, bool) and hasattr(ratio, "__float__")
         if not number or not math.isfinite(ratio) or ratio <= 0:
             raise ValueError(
                 f"ratios must be positive, finite numbers, and {ratio!r} is not one; "

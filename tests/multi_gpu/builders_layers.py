@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tests.multi_gpu.builders_parallel import CLASSES, FEATURES, layers, rows
 
@@ -29,6 +30,18 @@ class Keeps(keras.Layer):  # type: ignore[misc]  # Keras has no types
             self.steps.assign(self.steps + 1)
             self.was_trained.assign(True)
         self.seen.update_state(keras.ops.mean(inputs, axis=-1))
+        return inputs
+
+
+class CountsByItself(keras.Layer):  # type: ignore[misc]
+    """Counts its calls in a variable of TensorFlow's, which is in no list of Keras'."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        self.calls = tf.Variable(0, trainable=False)
+
+    def call(self, inputs: Any) -> Any:
+        self.calls.assign_add(1)
         return inputs
 
 
@@ -126,6 +139,11 @@ def sparing_scaled() -> keras.optimizers.Optimizer:
     inner = keras.optimizers.AdamW(Halving(), weight_decay=0.3)
     inner.exclude_from_weight_decay(var_names=["kernel"])
     return keras.optimizers.LossScaleOptimizer(inner, initial_scale=4.0)
+
+
+def counting_by_itself() -> keras.Model:
+    rows = layers.Input((FEATURES,))
+    return keras.Sequential([rows, layers.Dense(1), CountsByItself(name="counts")])
 
 
 def stateful() -> keras.Model:

@@ -50,9 +50,22 @@ class TestRatios:
     def test_of_another_number(self, ratios: list[int]) -> None:
         assert_refused(f"{len(ratios)} for 2 GPUs were given", gpus=TWO, ratios=ratios)
 
-    @pytest.mark.parametrize("ratio", [0, -1, float("nan"), float("inf"), "3", None])
+    @pytest.mark.parametrize("ratio", [0, -1, float("nan"), float("inf"), None])
     def test_that_are_no_positive_finite_numbers(self, ratio: Any) -> None:
         assert_refused("ratios must be positive, finite numbers", gpus=TWO, ratios=[1, ratio])
+
+    @pytest.mark.parametrize("ratios", ["32", "3:2", {"CPU:1": 3, "CPU:2": 2}])
+    def test_that_are_no_list(self, ratios: Any) -> None:
+        kind = type(ratios).__name__
+
+        assert_refused(rf"such as \[3, 2\]; .* is of type {kind}", gpus=TWO, ratios=ratios)
+        model = b.parallel(b.dense(), TWO, [3, 2])
+        with pytest.raises(ValueError, match="ratios must be a list"):
+            model.ratios = ratios
+        assert model.ratios == (3, 2)
+
+    def test_that_are_text(self) -> None:
+        assert_refused("'3' is text: leave out the quotes", gpus=TWO, ratios=["3", "2"])
 
 
 class TestTooFewSamples:
@@ -89,16 +102,17 @@ class TestAModel:
     def test_that_remembers_the_rows_of_the_batch_before(self) -> None:
         assert_refused("keeps a state for each row of a batch", model=kinds.stateful(), gpus=TWO)
 
+    def test_with_a_variable_that_keras_does_not_know_is_warned_of(self) -> None:
+        with pytest.warns(
+            RuntimeWarning, match="'counts' keeps a tf.Variable of its own.*add_weight"
+        ):
+            b.parallel(kinds.counting_by_itself())
+
     def test_made_in_the_scope_of_a_strategy(self) -> None:
         with tf.distribute.MirroredStrategy(TWO).scope():
             model = b.dense()
             assert_refused("outside of any strategy.scope", model=model, gpus=TWO)
         assert_refused("outside of any strategy.scope", model=model, gpus=TWO)
-
-    def test_that_cannot_be_made_again(self) -> None:
-        assert_refused(
-            "cannot be copied to several GPUs: .* raised", model=b.not_made_again(), gpus=TWO
-        )
 
     def test_is_not_serialized_where_nothing_is_parallel(self) -> None:
         with pytest.raises(ValueError, match="is not a parallel model"):

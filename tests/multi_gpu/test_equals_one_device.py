@@ -100,8 +100,9 @@ class TestWithoutBatchNormOrDropout:
             b.Training(build=b.masked, data=b.sentences, compiled={"metrics": None})
         )
 
-    def test_a_subclass_is_copied_by_its_configuration(self) -> None:
+    def test_a_subclass_needs_no_configuration(self) -> None:
         assert_trains_alike(b.Training(build=b.subclassed))
+        assert_trains_alike(b.Training(build=b.unrepeatable))
 
 
 class TestMixedPrecision:

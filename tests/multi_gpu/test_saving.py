@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -87,19 +91,45 @@ class TestTheTemplate:
         assert np.array_equal(model.template.layers[0].get_weights()[0], frozen)
         assert len(model.trainable_variables) == 2
 
-    def test_may_keep_its_weights_on_the_host(self) -> None:
+    def test_has_its_weights_nowhere_but_on_the_gpus_wherever_they_are_to_be_relocated(
+        self,
+    ) -> None:
         template = b.dense()
-        devices = list(b.DEVICES)
         model = multi_gpu.multi_gpu_model(
-            template, devices, [1, 1, 1], cpu_merge=False, cpu_relocation=True
+            template, list(b.DEVICES), cpu_merge=False, cpu_relocation=True
         )
-        model.compile(loss="sparse_categorical_crossentropy")
         x, y, _ = b.rows()
 
+        model.compile(loss="sparse_categorical_crossentropy")
         model.fit(x, y, verbose=0)
 
-        assert {variable.value.device[-5:] for variable in template.variables} == {"CPU:0"}
+        local = model._parts.strategy.experimental_local_results
+        for variable in template.variables:
+            copies = [copy.device[-5:] for copy in local(variable.value)]
+            assert copies == ["CPU:1", "CPU:2", "CPU:3"]
         assert equal(template, model)
+
+    def test_that_its_owner_compiled_is_left_compiled_so(self, tmp_path: Path) -> None:
+        """What the parallel model saves is compiled as that one, with its optimizer's state."""
+        template = b.dense()
+        template.compile("sgd", "mse")
+        model = b.parallel(template)
+        model.compile(keras.optimizers.Adam(0.05), "sparse_categorical_crossentropy")
+        x, y, _ = b.rows()
+        model.fit(x, y, verbose=0)
+
+        model.save(tmp_path / "model.keras")
+        template.save(tmp_path / "template.keras")
+
+        loaded, own = (
+            keras.models.load_model(tmp_path / f"{name}.keras") for name in ("model", "template")
+        )
+        assert (loaded.loss, own.loss) == ("sparse_categorical_crossentropy", "mse")
+        kinds = type(loaded.optimizer), type(own.optimizer)
+        assert kinds == (keras.optimizers.Adam, keras.optimizers.SGD)
+        assert int(loaded.optimizer.iterations.numpy()) == 2
+        assert template.loss == "mse"
+        assert equal(loaded, own)
 
 
 class TestAParallelModel:
@@ -162,20 +192,44 @@ class TestAParallelModel:
             for model in (loaded, single):
                 assert [w.tobytes() for w in model.get_weights()] == [w.tobytes() for w in weights]
 
-    def test_goes_on_after_a_crash_as_if_there_had_been_none(self, tmp_path: Path) -> None:
-        class Crash(keras.callbacks.Callback):  # type: ignore[misc]
+    def test_goes_on_after_an_error_as_if_there_had_been_none(self, tmp_path: Path) -> None:
+        class Fails(keras.callbacks.Callback):  # type: ignore[misc]
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 raise RuntimeError("power cut")
 
         unbroken = fitted(b.dense())
         folder = str(tmp_path / "backup")
         with pytest.raises(RuntimeError, match="power cut"):
-            fitted(b.dense(), keras.callbacks.BackupAndRestore(folder), Crash())
+            fitted(b.dense(), keras.callbacks.BackupAndRestore(folder), Fails())
 
         resumed = fitted(b.dense(), keras.callbacks.BackupAndRestore(folder))
 
         for some, others in zip(resumed.get_weights(), unbroken.get_weights(), strict=True):
             assert some == pytest.approx(others, abs=1e-6)
+
+    def test_goes_on_in_the_middle_of_an_epoch_after_its_process_was_killed_as_on_one_device(
+        self, tmp_path: Path
+    ) -> None:
+        def ends(killed_at: str) -> list[int]:
+            def end(devices: int) -> int:
+                module = "tests.multi_gpu.killed_training"
+                files = [str(tmp_path / f"backup-{devices}"), killed_at, str(told[devices])]
+                words = [sys.executable, "-m", module, str(devices), *files]
+                return subprocess.run(words, timeout=120, check=False).returncode
+
+            with ThreadPoolExecutor() as executor:
+                return list(executor.map(end, told))
+
+        told = {devices: tmp_path / f"{devices}.npz" for devices in (1, 3)}
+
+        assert ends("5") == [-signal.SIGKILL] * 2
+        assert ends("never") == [0, 0]
+
+        one, several = (np.load(path) for path in told.values())
+        assert one.files == several.files
+        assert int(one["arr_4"]) > 3  # weights, and then the steps that the optimizer has done
+        for name in one.files:
+            assert several[name] == pytest.approx(one[name], abs=1e-6)
 
     def test_has_no_configuration_of_its_own_and_says_why(self, trained: Any) -> None:
         with pytest.raises(ValueError, match=r"model.save\(...\) stores the single-device model"):
@@ -185,3 +239,63 @@ class TestAParallelModel:
         trained.export(str(tmp_path / "exported"), verbose=False)
 
         assert (tmp_path / "exported" / "saved_model.pb").is_file()
+
+
+class TestAFileThatCannotBeUsed:
+    """Nothing is half done: the weights, the optimizer and what they are compiled with stay."""
+
+    @pytest.mark.parametrize("words", [{}, {"skip_mismatch": True}])
+    def test_of_another_architecture_is_refused_or_taken_where_it_fits(
+        self, words: dict[str, Any], tmp_path: Path
+    ) -> None:
+        keras.utils.set_random_seed(5)
+        donor = keras.Sequential(
+            [
+                keras.Input((b.FEATURES,)),
+                keras.layers.Dense(8, activation="relu"),
+                keras.layers.Dense(b.CLASSES + 1),
+            ]
+        )
+        donor.save_weights(tmp_path / "other.weights.h5")
+        model = fitted(b.dense())
+        first, *others = [weight.copy() for weight in model.get_weights()]
+        steps = int(model.optimizer.iterations.numpy())
+
+        if words:
+            with pytest.warns(UserWarning, match="could not be loaded"):
+                model.load_weights(tmp_path / "other.weights.h5", **words)
+            taken = donor.get_weights()[0]
+        else:
+            with pytest.raises(ValueError, match="shape"):
+                model.load_weights(tmp_path / "other.weights.h5", **words)
+            taken = first
+
+        now = model.get_weights()
+        assert np.array_equal(now[0], taken)
+        assert np.array_equal(now[2], others[1])
+        assert int(model.optimizer.iterations.numpy()) == steps
+        assert equal(model.template, model)
+        for variable in model.template.variables:
+            copies = model._parts.strategy.experimental_local_results(variable.value)
+            assert all(np.array_equal(copy, copies[0]) for copy in copies)
+
+    def test_on_a_disk_that_is_full_ends_the_fit_and_nothing_else(self, tmp_path: Path) -> None:
+        full = tmp_path / "full.keras"
+        full.symlink_to("/dev/full")
+        template = b.dense()
+        model = b.parallel(template)
+        model.compile(keras.optimizers.Adam(0.05), loss="sparse_categorical_crossentropy")
+        x, y, _ = b.rows()
+        words = {"batch_size": 28, "shuffle": False, "verbose": 0}
+        checkpoint = keras.callbacks.ModelCheckpoint(str(full), save_freq=2)
+
+        with pytest.raises(OSError, match="No space left on device"):
+            model.fit(x, y, callbacks=[checkpoint], **words)
+        assert not template.compiled
+        model.fit(x[56:], y[56:], **words)  # the batch that was not reached
+
+        one = b.dense()
+        one.compile(keras.optimizers.Adam(0.05), loss="sparse_categorical_crossentropy")
+        one.fit(x, y, **words)
+        for some, others in zip(template.get_weights(), one.get_weights(), strict=True):
+            assert some == pytest.approx(others, abs=1e-6)

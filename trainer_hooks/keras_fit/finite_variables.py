@@ -34,14 +34,18 @@ def watched(model: Any) -> tuple[Any, ...]:  # noqa: ANN401
 
 
 def layer_of(model: Any, variable: Any) -> str:  # noqa: ANN401
-    """The name of its layer after those of the models and layers around that, by slashes."""
+    """The name of its layer after those of the models and layers around that, by slashes.
+
+    A parallel model has the name of the one in it: that counts once.
+    """
     around, here = [str(model.name)], model
     for _ in range(_DEEPEST):
         inside = here._flatten_layers(include_self=False, recursive=False)
         here = next((one for one in inside if any(variable is own for own in one.weights)), None)
         if here is None:
             break
-        around.append(here.name)
+        if here.name != around[-1]:
+            around.append(here.name)
     return "/".join(around)
 
 

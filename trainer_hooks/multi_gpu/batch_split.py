@@ -136,7 +136,10 @@ def _rows(batch: Tensors, start: Tensor, end: Tensor) -> Tensors:
             raise ValueError(
                 "a sparse batch cannot be split over GPUs; give it dense, by tf.sparse.to_dense"
             )
-        return None if rows is None else rows[start:end]
+        if rows is None:
+            return None
+        mask = mask_of(rows)
+        return masked(rows[start:end], None if mask is None else mask[start:end])
 
     return keras.tree.map_structure(cut, batch, none_is_leaf=False)
 
@@ -153,12 +156,11 @@ def merged(parts: Sequence[Tensors], slices: Slices) -> Tensors:
                 "those of several GPUs become one; give it an axis for the samples"
             )
         real = [_real_rows(piece, slices.counts[at]) for at, piece in enumerate(pieces)]
-        whole = tf.concat(real, axis=0)
-        masks = [getattr(piece, "_keras_mask", None) for piece in pieces]
-        if all(mask is not None for mask in masks):
-            kept = [_real_rows(mask, slices.counts[at]) for at, mask in enumerate(masks)]
-            whole._keras_mask = tf.concat(kept, axis=0)
-        return whole
+        masks = [mask_of(piece) for piece in pieces]
+        if any(mask is None for mask in masks):
+            return tf.concat(real, axis=0)
+        kept = [_real_rows(mask, slices.counts[at]) for at, mask in enumerate(masks)]
+        return masked(tf.concat(real, axis=0), tf.concat(kept, axis=0))
 
     return keras.tree.map_structure(joined, *parts)
 
@@ -167,3 +169,15 @@ def _real_rows(piece: Tensor, count: Tensor) -> Tensor:
     """What a replica made of samples of its own; a model may make several rows of each."""
     rows = tf.shape(piece, out_type=tf.int64)[0]
     return piece[: tf.where(count > 0, rows, 0)]
+
+
+def mask_of(tensor: Tensor) -> Tensor:
+    """What Keras' layers are not to count of a tensor; ``None``: they count all of it."""
+    return getattr(tensor, "_keras_mask", None)
+
+
+def masked(tensor: Tensor, mask: Tensor) -> Tensor:
+    """``tensor``, with that mask where there is one; what is made of a tensor has none."""
+    if mask is not None:
+        tensor._keras_mask = mask
+    return tensor

@@ -21,6 +21,7 @@ _LEAST_PERIODS: Final = 5
 class _Reading(NamedTuple):
     """Counters of each GPU, as of one instant; nanoseconds."""
 
+    daemon: object
     step: int
     taken_ns: int
     period_ns: int
@@ -71,7 +72,7 @@ class BusyCounters:
             return None
         observed = [b - a for a, b in zip(before.observed_ns, now.observed_ns, strict=True)]
         busy = [b - a for a, b in zip(before.busy_ns, now.busy_ns, strict=True)]
-        if min(*observed, *busy) < 0:  # another daemon, which counts from 0
+        if now.daemon != before.daemon or min(*observed, *busy) < 0:  # another counts from 0
             self._first = now
             return None
         if min(observed) < _LEAST_PERIODS * now.period_ns or step <= before.step:
@@ -100,6 +101,7 @@ def _reading_of(state: Mapping[str, Any], names: Sequence[str], step: int) -> _R
     try:
         gpus = [next(gpu for gpu in state["gpus"] if _is_named(gpu, name)) for name in names]
         return _Reading(
+            state.get("pid"),
             step,
             int(state["monotonic_ns"]),
             int(state["period_ns"]),

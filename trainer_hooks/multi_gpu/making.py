@@ -10,7 +10,9 @@ import tensorflow as tf
 from gpumon.core.shares import checked_ratios, split_counts
 from trainer_hooks.multi_gpu.device_names import device_names, make_stand_ins
 from trainer_hooks.multi_gpu.parallel_model import HOST, ParallelModel
+from trainer_hooks.multi_gpu.shared_weights import strategy_of
 from trainer_hooks.multi_gpu.tensors import Setting, Tensor
+from trainer_hooks.quiet_warning import warn_quietly
 
 make_stand_ins()
 
@@ -28,17 +30,18 @@ def multi_gpu_model(
 
     The call of Keras 2 and of the ratio repository. Each GPU trains a copy on its part of the
     batch; each part's loss counts by its share, so that the gradients are those of the whole
-    batch; the copies are updated alike. ``model`` has the trained weights after each epoch.
+    batch; the copies are updated alike. ``model`` has the trained weights, always: it and the
+    copies share them.
 
     Args:
-        model: Any built Keras model but one with a ``train_step`` or ``compute_loss`` of its own;
-            a subclass needs ``get_config``.
+        model: Any built Keras model but one with a ``train_step`` or ``compute_loss`` of its own.
         gpus: How many of the visible GPUs, or which: indices, or TensorFlow's names (``"CPU:1"``
             is a logical device, for trying without a GPU). ``None``: all that are visible.
         ratios: One positive number for each GPU; a batch is split in these proportions to
             the sample, and no GPU goes without. ``None``: equal parts.
         cpu_merge: Put the outputs together in the host's memory, not on the first GPU.
-        cpu_relocation: Move the weights of ``model`` itself to the host's memory.
+        cpu_relocation: Accepted as in Keras 2. There is nothing left to move: the weights of
+            ``model`` lie on the GPUs that train it, and nowhere else.
 
     Returns:
         A model to compile, fit, evaluate, predict, checkpoint and save as usual.
@@ -47,10 +50,9 @@ def multi_gpu_model(
         ValueError: Ratios or GPUs that cannot be, or a model that cannot be split.
     """
     _refuse_what_cannot_be_split(model)
+    _warn_of_unknown_variables(model)
     devices = device_names(gpus)
     split_in = checked_ratios([1] * len(devices) if ratios is None else ratios, len(devices))
-    if cpu_relocation:
-        _move_to_host(model)
     return ParallelModel(model, devices, split_in, host=HOST if cpu_merge else devices[0])
 
 
@@ -105,14 +107,15 @@ def serialize(model: keras.Model) -> keras.Model:
 def _refuse_what_cannot_be_split(model: object) -> None:
     if not isinstance(model, keras.Model):
         raise ValueError(f"multi_gpu_model takes a Keras model, not {type(model).__name__}")
-    parallel = [part for part in (model, *model.layers) if isinstance(part, ParallelModel)]
+    parallel = [part for part in model._flatten_layers() if isinstance(part, ParallelModel)]
     if parallel:
         raise ValueError(
             f"{model.name!r} is parallel already; change the split by model.ratios = [...], or "
             "make a new parallel model of serialize(model)"
         )
     if tf.distribute.has_strategy() or any(
-        isinstance(variable.value, tf.distribute.DistributedValues) for variable in model.variables
+        isinstance(variable.value, tf.distribute.DistributedValues) and not strategy_of(variable)
+        for variable in model.variables
     ):
         raise ValueError(
             "multi_gpu_model brings a tf.distribute strategy of its own: make the model and call "
@@ -138,17 +141,15 @@ def _refuse_what_cannot_be_split(model: object) -> None:
         )
 
 
+def _warn_of_unknown_variables(model: keras.Model) -> None:
+    for layer in model._flatten_layers():
+        if any(isinstance(value, tf.Variable) for value in vars(layer).values()):
+            warn_quietly(
+                f"{layer.name!r} keeps a tf.Variable of its own, which Keras does not know and "
+                "all GPUs share: what the layer writes there is written once for each GPU; make "
+                "it by add_weight()"
+            )
+
+
 def _keras_own(name: str) -> Setting:
     return getattr(keras.Model, name)
-
-
-def _move_to_host(model: keras.Model) -> None:
-    """Give each variable a place in the host's memory; its owner's references stay good."""
-    with tf.init_scope(), tf.device(HOST):
-        for variable in model.variables:
-            variable._value = tf.Variable(
-                variable.value, trainable=variable.trainable, name=variable.name
-            )
-    for part in model._flatten_layers():  # what was traced before still has the old variables
-        if isinstance(part, keras.Model):
-            part.train_function = part.test_function = part.predict_function = None

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import get_ident
+from typing import Final
 
 import keras
 import tensorflow as tf
 
-from trainer_hooks.multi_gpu.batch_split import BatchSplit, Slices, merged, parts_of
-from trainer_hooks.multi_gpu.replica_step import ReplicaStep
+from trainer_hooks.multi_gpu.batch_split import BatchSplit, ReplicaPart, Slices, merged, parts_of
+from trainer_hooks.multi_gpu.differentiable_call import differentiable_call
+from trainer_hooks.multi_gpu.replica_step import Replicas, ReplicaStep
 from trainer_hooks.multi_gpu.replica_times import ReplicaTimes, TimedStep
+from trainer_hooks.multi_gpu.saves_template import SavesTemplate
 from trainer_hooks.multi_gpu.scoped_optimizer import carry_trained, scoped_optimizer
-from trainer_hooks.multi_gpu.strategies import strategy_over
-from trainer_hooks.multi_gpu.template_copy import carry_trainable, mirrored_copy
-from trainer_hooks.multi_gpu.template_keeping import KeepsTemplate, Template
+from trainer_hooks.multi_gpu.shared_weights import share_weights, strategy_of, trained_here
+from trainer_hooks.multi_gpu.strategies import dealt, of_each, strategy_over
 from trainer_hooks.multi_gpu.tensors import Setting, Tensor, Tensors
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, over_whole_batch
 from trainer_hooks.ring.gpu_shares import tell_shares_of
 
-HOST = "CPU:0"
+HOST: Final = "CPU:0"
 
 
 @dataclass(eq=False)
 class _Parts:
     """What Keras is not to track: it would save it, and look for weights in it."""
 
-    template: Template
+    weights: tuple[Setting, ...]
+    replicas: Replicas
     devices: tuple[str, ...]
     strategy: tf.distribute.MirroredStrategy
     split: BatchSplit
@@ -36,35 +40,40 @@ class _Parts:
     step: ReplicaStep
     times: ReplicaTimes
     merge_device: str
+    untaped_by: int | None = None
     is_timed: bool = False
     has_metrics: bool = False
     has_several_outputs: bool = False
 
 
-class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras has no types
-    """Trains copies of a model on several devices, each on its part of every batch.
+class ParallelModel(SavesTemplate, keras.Model):  # type: ignore[misc]  # Keras has no types
+    """Trains a model on several devices, each on its part of every batch.
 
     ``multi_gpu_model`` makes it. It is compiled, fitted, evaluated, checkpointed and saved as
-    any Keras model; what is saved is the model it was made of, the template, with the
-    trained weights. ``model.optimizer`` is the optimizer that trains: a copy of the one that
+    any Keras model; what is saved is the model it was made of, the template. Both have the same
+    weights, at any time. ``model.optimizer`` is the optimizer that trains: a copy of the one that
     was given to ``compile``, so a learning rate is changed there.
+
+    Attributes:
+        template: The model it was made of.
     """
 
     def __init__(
         self, template: keras.Model, devices: tuple[str, ...], ratios: Sequence[float], *, host: str
     ) -> None:
         super().__init__(name=template.name, dtype=template.dtype_policy)
+        self.template = template
         strategy = strategy_over(devices)
-        with strategy.scope():
-            self.replicas = mirrored_copy(template)
-        part = PartWeight()
+        weights = share_weights(template, strategy)
+        replicas, part = Replicas(template), PartWeight()
         self._parts = _Parts(
-            Template(template),
+            weights,
+            replicas,
             devices,
             strategy,
             BatchSplit(ratios),
             part,
-            ReplicaStep(self.replicas, part),
+            ReplicaStep(replicas, part),
             ReplicaTimes(len(devices)),
             host,
         )
@@ -88,6 +97,10 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
     @ratios.setter
     def ratios(self, ratios: Sequence[float]) -> None:
         self._parts.split.ratios = ratios
+        self.tell_shares()
+
+    def tell_shares(self) -> None:
+        """Say to gpumon which part of each batch each device is given; PhaseTagger has it said."""
         tell_shares_of(self.devices, self.ratios)
 
     def time_replicas(self) -> None:
@@ -108,13 +121,13 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
     @property
     def output_names(self) -> list[str]:
         """Of the template, for losses and metrics given by name."""
-        names: list[str] = self.replicas.output_names
+        names: list[str] = self.template.output_names
         return names
 
     @property
     def metrics(self) -> list[keras.Metric]:
         """As Keras has it, with those that the template keeps itself."""
-        return [*super().metrics, *self.replicas._metrics]
+        return [*super().metrics, *self.template._metrics]
 
     def compile(  # noqa: PLR0913 (Keras' own words)
         self,
@@ -147,42 +160,50 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
                 "cannot join devices inside the loop that Keras makes of several steps; leave it "
                 "out, or take larger batches"
             )
-        parts = self._parts
-        template = parts.template.model
-        carry_trainable(template, self.replicas)
-        trained = template.trainable_variables, self.replicas.trainable_variables
+        parts, template = self._parts, self.template
+        self._refuse_if_moved()
+        parts.weights = share_weights(template, parts.strategy)  # a layer may have more by now
         with parts.strategy.scope():
-            self.replicas.compile(
-                optimizer=scoped_optimizer(optimizer, *trained),
+            parts.replicas.compile(
+                optimizer=scoped_optimizer(optimizer),
                 loss=over_whole_batch(loss, parts.part),
                 loss_weights=loss_weights,
                 jit_compile=False,
                 auto_scale_loss=auto_scale_loss,
             )
             # Now, because a step is traced outside the scope, and its variables made there.
-            self.replicas.optimizer.build(self.replicas.trainable_variables)
-            carry_trained(optimizer, self.replicas.optimizer, template, self.replicas)
-        told = {
-            "loss": loss,
-            "loss_weights": loss_weights,
-            "metrics": metrics,
-            "weighted_metrics": weighted_metrics,
-        }
+            parts.replicas.optimizer.build(template.trainable_variables)
+            carry_trained(optimizer, parts.replicas.optimizer, template)
         super().compile(
-            optimizer=self.replicas.optimizer,
-            **told,
+            optimizer=parts.replicas.optimizer,
+            loss=loss,
+            loss_weights=loss_weights,
+            metrics=metrics,
+            weighted_metrics=weighted_metrics,
             run_eagerly=run_eagerly,
             jit_compile=False,
             auto_scale_loss=False,
         )
         several_losses = len(keras.tree.flatten(loss)) > 1
-        several_outputs = len(getattr(self.replicas, "outputs", None) or [None]) > 1
+        several_outputs = len(getattr(template, "outputs", None) or [None]) > 1
         parts.has_several_outputs = several_losses or several_outputs
         parts.has_metrics = metrics is not None or weighted_metrics is not None
-        parts.template.forget_compiled(told)
+
+    @functools.wraps(keras.Model.fit, assigned=())
+    def fit(self, *words: Setting, **named: Setting) -> Setting:
+        """As Keras does. Meanwhile no other thread may give the template weights."""
+        with trained_here(self._parts.weights, self._parts.strategy):
+            return super().fit(*words, **named)
+
+    @functools.wraps(keras.Model.train_on_batch, assigned=())
+    def train_on_batch(self, *words: Setting, **named: Setting) -> Setting:
+        """As Keras does. Meanwhile no other thread may give the template weights."""
+        with trained_here(self._parts.weights, self._parts.strategy):
+            return super().train_on_batch(*words, **named)
 
     def train_step(self, data: Tensors) -> Tensors:
         """Split the batch, train every replica on its part, update all alike."""
+        self._refuse_if_moved()
         batch = keras.utils.unpack_x_y_sample_weight(data)
         parts = self._parts
         slices = parts.split.slices_of(batch[0])
@@ -190,13 +211,14 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
             parts.has_several_outputs or len(keras.tree.flatten(batch[1])) > 1
         )
         if has_several:
-            self._build_losses(batch)
+            parts.replicas.build_losses(batch, parts.strategy)
         begun_at = None
         if parts.is_timed:
             begun_at, batch = parts.times.begun(batch)
         step = functools.partial(parts.step.train, begun_at=begun_at)
-        told = parts.strategy.run(step, args=self._spread(batch, slices))
-        predictions, losses, took = (self._of_each(value) for value in told)
+        given = dealt(parts.strategy, self._cut(batch, slices))
+        told = of_each(parts.strategy, parts.strategy.run(step, args=given))
+        predictions, losses, took = zip(*told, strict=True)
         if parts.is_timed:
             parts.times.add(took, slices.counts)
         x, y, sample_weight = batch
@@ -209,58 +231,64 @@ class ParallelModel(KeepsTemplate, keras.Model):  # type: ignore[misc]  # Keras 
                 self.compute_loss(x, y, y_pred, sample_weight)  # it tells the loss of each
             return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
+    def test_step(self, data: Tensors) -> Tensors:
+        """As Keras does: nobody goes back through what is computed."""
+        with self._untaped():
+            return super().test_step(data)
+
+    def predict_step(self, data: Tensors) -> Tensors:
+        """As Keras does, likewise."""
+        with self._untaped():
+            return super().predict_step(data)
+
     def call(self, inputs: Tensors, training: bool | None = None) -> Tensors:
-        """Split ``inputs``, let every replica compute its part, and put the outputs together."""
-        parts = self._parts
-        slices = parts.split.slices_of(inputs)
-        if tf.executing_eagerly():
-            self._take_from_template()
-        step = functools.partial(parts.step.infer, training=training)
-        told, added = parts.strategy.run(step, args=self._spread(inputs, slices))
-        with tf.device(parts.merge_device):
-            for losses in zip(*self._of_each(added), strict=True):
-                self.add_loss(tf.add_n(losses))
-            return merged(self._of_each(told), slices)
+        """Split ``inputs``, let every replica compute its part, and put the outputs together.
 
-    def _spread(self, batch: Tensors, slices: Slices) -> Tensors:
-        """``(data, part)`` for the replicas: each gets its own."""
-        parts = self._parts
-        with tf.device(HOST):
-            given = parts_of(batch, slices, len(parts.devices))
-        return parts.strategy.experimental_distribute_values_from_function(
-            lambda context: given[context.replica_id_in_sync_group]
-        )
-
-    def _of_each(self, told: Tensors) -> list[Tensors]:
-        """What each replica told, in the order of the devices, each in its own structure."""
-        local = self._parts.strategy.experimental_local_results
-        flat = [local(value) for value in keras.tree.flatten(told)]
-        return [
-            keras.tree.pack_sequence_as(told, [values[at] for values in flat])
-            for at in range(len(self._parts.devices))
-        ]
-
-    def _build_losses(self, batch: Tensors) -> None:
-        """Make what Keras counts the loss of each output with, where the variables are mirrored.
-
-        It would otherwise be made while a replica's step is traced, outside of the scope.
+        Whoever has a tape of his own, such as a model around this one, is given the gradients.
         """
+        parts = self._parts
+        self._refuse_if_moved()
+        slices = parts.split.slices_of(inputs)
+        given = self._cut(inputs, slices)
+        if parts.untaped_by == get_ident():
+            infer = functools.partial(parts.step.infer, training=training)
+            run = parts.strategy.run(infer, args=dealt(parts.strategy, given))
+            told = of_each(parts.strategy, run)
+        else:
+            told = differentiable_call(
+                parts.step,
+                parts.strategy,
+                given,
+                weights=self.template.trainable_variables,
+                training=training,
+            )
+        outputs, added = zip(*told, strict=True)
+        with tf.device(parts.merge_device):
+            for losses in zip(*added, strict=True):
+                self.add_loss(tf.add_n(losses))
+            return merged(outputs, slices)
 
-        def one_sample(tensor: Tensor) -> Callable[[], Tensor]:
-            shape = [1, *(size or 1 for size in tensor.shape[1:])]
-            return functools.partial(tf.zeros, shape, tensor.dtype)
+    @contextmanager
+    def _untaped(self) -> Iterator[None]:
+        self._parts.untaped_by = get_ident()
+        try:
+            yield
+        finally:
+            self._parts.untaped_by = None
 
-        def build() -> None:
-            x, y, _ = keras.tree.map_structure(lambda make: make(), made, none_is_leaf=False)
-            with self._parts.strategy.scope():
-                with keras.StatelessScope():  # no metric of a layer counts this sample
-                    y_pred = self.replicas(x, training=False)
-                self.replicas.compute_loss(x, y, y_pred)
+    def _refuse_if_moved(self) -> None:
+        """Once the weights lie on other devices, nothing here can reach them."""
+        parts = self._parts
+        if any(strategy_of(variable) is not parts.strategy for variable in parts.weights):
+            raise ValueError(
+                f"{self.template.name!r} was given to another parallel model since, on other "
+                "GPUs, and this one has no weights any more: go on with the newer one, or make "
+                "each of a model of its own, such as keras.models.clone_model(...)"
+            )
 
-        made = keras.tree.map_structure(one_sample, batch, none_is_leaf=False)
-        # A thread of its own is in no graph and in the context of no other strategy.
-        with ThreadPoolExecutor(1) as executor:
-            executor.submit(build).result()
+    def _cut(self, batch: Tensors, slices: Slices) -> list[tuple[Tensors, ReplicaPart]]:
+        with tf.device(HOST):
+            return parts_of(batch, slices, len(self._parts.devices))
 
     def _tell_loss(self, loss: Tensor, slices: Slices) -> None:
         for metric in self.metrics:

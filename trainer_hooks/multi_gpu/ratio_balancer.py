@@ -13,6 +13,7 @@ from trainer_hooks.balance.controller import RatioController
 from trainer_hooks.balance.split_change import ControllerSettings, SplitChange
 from trainer_hooks.keras_fit.adapter_facts import adapter_facts
 from trainer_hooks.keras_fit.brackets import caller_named
+from trainer_hooks.keras_fit.own_fit import OwnFit
 from trainer_hooks.keras_fit.screen import say
 from trainer_hooks.multi_gpu.busy_counters import BusyCounters
 from trainer_hooks.multi_gpu.parallel_model import ParallelModel
@@ -148,9 +149,16 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
         self._source, self._max_samples = source, max_samples
         self._settings = ControllerSettings(dead_band=dead_band)
         self._controller: RatioController | None = None
+        self._own_fit = OwnFit("RatioBalancer")
         self._is_watching = False
 
+    def set_params(self, params: Setting) -> None:
+        if not self._own_fit.is_around():
+            super().set_params(params)
+
     def set_model(self, model: Setting) -> None:
+        if self._own_fit.is_around():
+            return
         if not isinstance(model, ParallelModel):
             raise ValueError(
                 f"RatioBalancer levels what multi_gpu_model made, and {type(model).__name__} "
@@ -165,6 +173,8 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
             model.time_replicas()
 
     def on_train_begin(self, logs: object = None) -> None:
+        if not self._own_fit.begins():
+            return
         self._knows_batch = False
         self._is_watching = not self._model.run_eagerly
         if not self._is_watching:
@@ -178,6 +188,8 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         # Keras calls this one between two steps in the thread that trains; where each batch ends,
         # it calls from threads of its own while the next step runs.
+        if not self._own_fit.calls():
+            return
         is_due = self._step >= self._next_look or not self._knows_batch
         if is_due and self._step and self._is_watching:
             self._guarded(self._look)

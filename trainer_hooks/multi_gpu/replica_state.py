@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from trainer_hooks.multi_gpu.batch_split import ReplicaPart
+from trainer_hooks.multi_gpu.shared_weights import metric_variables
 from trainer_hooks.multi_gpu.tensors import Setting, Tensor
 
 _SEED_STATE = "seed_generator_state"
@@ -44,8 +45,7 @@ class ForwardState:
             for variable in model.non_trainable_variables
         ]
         self._metrics = [
-            (variable, tf.convert_to_tensor(variable.value))
-            for variable in _metric_variables(model)
+            (variable, tf.convert_to_tensor(variable.value)) for variable in metric_variables(model)
         ]
 
     @property
@@ -114,9 +114,3 @@ def _own_value(variable: Setting, replica: Tensor) -> Tensor:
     if variable.name.startswith(_SEED_STATE):
         return value + tf.stack([tf.cast(replica, value.dtype), tf.zeros([], value.dtype)])
     return value
-
-
-def _metric_variables(model: keras.Model) -> list[Setting]:
-    """Of the metrics that layers keep, not of those that ``compile`` was given."""
-    metrics = [metric for part in model._flatten_layers() for metric in part._metrics]
-    return list({id(v): v for metric in metrics for v in metric.variables}.values())

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
 import keras
 import tensorflow as tf
 
@@ -12,11 +17,70 @@ from trainer_hooks.multi_gpu.tensors import Setting, Tensor, Tensors
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, added_loss, keras_scale
 
 
+@dataclass(eq=False)
+class Taped:
+    """What one replica computed, and of what, for whoever wants to go back through it.
+
+    Attributes:
+        tape: Has watched it.
+        outputs: Those of the model and the losses that layers added, flat.
+        sources: The weights and then its inputs, flat.
+    """
+
+    tape: Setting = None
+    outputs: Sequence[Tensor] = ()
+    sources: Sequence[Tensor] = ()
+
+
+class Replicas(keras.Model):  # type: ignore[misc]  # Keras has no types
+    """The user's model as all devices train it, with losses for parts of a batch.
+
+    To be compiled in the scope of the strategy, so that the user's own is left as it was.
+    """
+
+    def __init__(self, template: keras.Model) -> None:
+        super().__init__(name=template.name, dtype=template.dtype_policy)
+        self.template = template
+        self.built = True
+
+    @property
+    def output_names(self) -> list[str]:
+        """For losses given by name; none where the user's model does not say any."""
+        names: list[str] = self.template.output_names
+        return names
+
+    def call(self, inputs: Tensors, training: bool | None = None) -> Tensors:
+        """What the user's model computes."""
+        return self.template(inputs, training=training)
+
+    def build_losses(self, batch: Tensors, strategy: tf.distribute.MirroredStrategy) -> None:
+        """Make what Keras counts the loss of each output with, where the variables are mirrored.
+
+        It would otherwise be made while a replica's step is traced, outside of the scope.
+        """
+
+        def one_sample(tensor: Tensor) -> Callable[[], Tensor]:
+            shape = [1, *(size or 1 for size in tensor.shape[1:])]
+            return functools.partial(tf.zeros, shape, tensor.dtype)
+
+        def build() -> None:
+            x, y, _ = keras.tree.map_structure(lambda make: make(), made, none_is_leaf=False)
+            with strategy.scope():
+                with keras.StatelessScope():  # no metric of a layer counts this sample
+                    y_pred = self(x, training=False)
+                self.compute_loss(x, y, y_pred)
+
+        made = keras.tree.map_structure(one_sample, batch, none_is_leaf=False)
+        # A thread of its own is in no graph and in the context of no other strategy.
+        with ThreadPoolExecutor(1) as executor:
+            executor.submit(build).result()
+
+
 class ReplicaStep:
     """One step, called once in the context of each replica.
 
     Args:
-        replicas: The model, made and compiled in the scope of the strategy.
+        replicas: Compiled, where it is to train.
         part_weight: Told this replica's part of the batch while its losses are computed.
     """
 
@@ -25,18 +89,56 @@ class ReplicaStep:
         self._part_weight = part_weight
 
     def infer(
-        self, inputs: Tensors, part: ReplicaPart, *, training: bool | None
-    ) -> tuple[Tensors, Tensors]:
-        """This replica's outputs, and its part of each loss that the layers added."""
+        self,
+        inputs: Tensors,
+        part: ReplicaPart,
+        taped: Taped | None = None,
+        *,
+        training: bool | None,
+    ) -> tuple[Tensors, Tensor]:
+        """Compute this replica's part of what the model is called with.
+
+        Args:
+            inputs: Of this replica.
+            part: Which part of the batch that is.
+            taped: To be filled, for ``gradients``; ``None``: nobody asks for those.
+            training: As the model was called.
+
+        Returns:
+            Its outputs, and its part of each loss that the layers added.
+        """
         held = ForwardState(self._replicas, part)
-        with keras.StatelessScope(state_mapping=held.mapping, collect_losses=True) as scope:
-            outputs = self._replicas(inputs, training=training)
-        added = tuple(
-            added_loss(loss, part.weight) * tf.cast(part.weight, loss.dtype)
-            for loss in scope.losses
-        )
+        variables = self._replicas.trainable_variables
+        weights = [tf.convert_to_tensor(variable.value) for variable in variables]
+        mapping = [*zip(variables, weights, strict=True), *held.mapping]
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            if taped is not None:
+                sources = [*weights, *keras.tree.flatten(inputs)]
+                tape.watch([each for each in sources if each.dtype.is_floating])
+            with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
+                outputs = self._replicas(inputs, training=training)
+            added = tuple(
+                added_loss(loss, part.weight) * tf.cast(part.weight, loss.dtype)
+                for loss in scope.losses
+            )
+        if taped is not None:
+            taped.tape, taped.sources = tape, sources
+            taped.outputs = keras.tree.flatten((outputs, added))
         store_summed(held.changes(scope))
         return outputs, added
+
+    def gradients(self, of_outputs: Sequence[Tensor], taped: Taped) -> list[Tensor]:
+        """Go back through what ``infer`` did.
+
+        Args:
+            of_outputs: The gradients of ``taped.outputs``.
+            taped: By ``infer``, of this replica.
+
+        Returns:
+            Those of ``taped.sources``; ``None`` for some.
+        """
+        told = taped.tape.gradient(taped.outputs, taped.sources, output_gradients=of_outputs)
+        return [None if each is None else tf.convert_to_tensor(each) for each in told]
 
     def train(
         self, data: Tensors, part: ReplicaPart, *, begun_at: Tensor | None

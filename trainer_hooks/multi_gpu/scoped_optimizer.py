@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 import keras
+import tensorflow as tf
 
-from trainer_hooks.multi_gpu.template_copy import carry
 from trainer_hooks.multi_gpu.tensors import Setting
 
 _REDUCES = "_all_reduce_sum_gradients"
 
 
-def scoped_optimizer(
-    optimizer: Setting, here: Sequence[Setting], there: Sequence[Setting]
-) -> Setting:
+def scoped_optimizer(optimizer: Setting) -> Setting:
     """An optimizer of the same class and settings, to be made in the scope of the strategy.
 
     Args:
         optimizer: As it is given to ``compile``: a name, or an optimizer of Keras.
-        here: The trainable variables of the template.
-        there: Those of the replicas, in the same order.
 
     Returns:
         A new one. Its gradients are taken as added up already: Keras would clip each
@@ -40,25 +34,26 @@ def scoped_optimizer(
     updating = innermost(made)
     _refuse_what_needs_one_device(updating)
     setattr(updating, _REDUCES, _already_reduced)
-    _spare_from_decay(innermost(given), updating, zip(here, there, strict=True))
+    _spare_from_decay(innermost(given), updating)
     return made
 
 
-def carry_trained(given: Setting, made: Setting, *models: keras.Model) -> None:
-    """Where ``given`` trained one of ``models`` before, go on with what it knows.
+def carry_trained(given: Setting, made: Setting, model: keras.Model) -> None:
+    """Where ``given`` trained ``model`` before, go on with what it knows.
 
     Args:
         given: As it was given to ``compile``.
         made: The one that trains from now on; built.
-        models: The template and the replicas.
+        model: The one whose weights both train.
     """
     if isinstance(given, str) or not getattr(given, "built", False):
         return
     pairs = ((given, made), (innermost(given), innermost(made)))
     source, target = next(pair for pair in pairs if type(pair[0]) is type(pair[1]))
     trained = [id(variable) for variable in innermost(given)._trainable_variables]
-    if any(trained == [id(v) for v in model.trainable_variables] for model in models):
-        carry(source, target)
+    if trained == [id(variable) for variable in model.trainable_variables]:
+        for known, new in zip(source.variables, target.variables, strict=True):
+            new.assign(tf.convert_to_tensor(known.value))
 
 
 def made_again(given: Setting) -> Setting:
@@ -76,14 +71,11 @@ def made_again(given: Setting) -> Setting:
     return type(given).from_config({**plain.get_config(), "learning_rate": schedule})
 
 
-def _spare_from_decay(given: Setting, made: Setting, pairs: Iterable[tuple[Setting, ...]]) -> None:
+def _spare_from_decay(given: Setting, made: Setting) -> None:
     """What ``exclude_from_weight_decay`` was told is in no configuration."""
-    keys = getattr(given, "_exclude_from_weight_decay", ())
-    pattern = getattr(given, "_exclude_from_weight_decay_pattern", None)
-    if keys or pattern:
-        spared = [there for here, there in pairs if given._var_key(here) in keys]
-        made.exclude_from_weight_decay(var_list=spared)
-        made._exclude_from_weight_decay_pattern = pattern
+    for told in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
+        if hasattr(given, told):
+            setattr(made, told, getattr(given, told))
 
 
 def innermost(optimizer: Setting) -> Setting:

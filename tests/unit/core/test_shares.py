@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -85,7 +86,7 @@ class TestABatchIsSplit:
 
 
 class TestRatios:
-    @pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, "3", None, True, 1j])
+    @pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, None, True, 1j])
     def test_that_are_no_positive_finite_numbers_are_refused(self, bad: object) -> None:
         with pytest.raises(ValueError, match=r"ratios must be positive, finite numbers, and .*"):
             checked_ratios([1, bad], 2)  # type: ignore[list-item]
@@ -115,9 +116,29 @@ class TestRatios:
         for share, due in zip(told, shares_of(ratios), strict=True):
             assert share == pytest.approx(due, rel=0.011, abs=0.002)
 
-    def test_that_are_no_list_are_refused_with_how_to_write_them(self) -> None:
-        with pytest.raises(ValueError, match=r"such as \[3, 2\], not 3$"):
-            checked_ratios(3, 2)  # type: ignore[arg-type]
+    @pytest.mark.parametrize(
+        ("ratios", "kind"),
+        [
+            (3, "int"),
+            (None, "NoneType"),
+            ("32", "str"),
+            ("3:2", "str"),
+            (b"32", "bytes"),
+            ({"GPU:0": 3, "GPU:1": 2}, "dict"),
+            ({1: 3, 2: 2}, "dict"),
+            ({3, 2}, "set"),
+        ],
+    )
+    def test_that_are_no_list_are_refused_with_how_to_write_them(
+        self, ratios: Any, kind: str
+    ) -> None:
+        with pytest.raises(ValueError, match=rf"such as \[3, 2\]; .* is of type {kind}$"):
+            checked_ratios(ratios, 2)
+
+    @pytest.mark.parametrize("text", ["3", b"3"])
+    def test_that_are_text_are_refused_as_that(self, text: Any) -> None:
+        with pytest.raises(ValueError, match="is text: leave out the quotes"):
+            checked_ratios([text, 2], 2)
 
 
 class TestLevelling:

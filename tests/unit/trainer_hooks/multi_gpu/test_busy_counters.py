@@ -55,6 +55,14 @@ class TestBusySecondsOfAStep:
 
         assert world.passes(10, 0.4, 0.9) == pytest.approx((0.04, 0.09))
 
+    def test_are_not_told_across_two_daemons(self, world: World) -> None:
+        """Whose counters began at 0, and may be above those of the one before all the same."""
+        world.passes(1, 0.5, 0.5)
+        world.daemon.document["pid"] = 2
+
+        assert world.passes(10, 0.4, 0.9) is None
+        assert world.passes(10, 0.6, 0.8) == pytest.approx((0.06, 0.08))
+
     def test_are_told_of_a_mig_instance_by_its_label(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:

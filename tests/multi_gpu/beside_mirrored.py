@@ -1,0 +1,56 @@
+"""A process of its own: a plain MirroredStrategy, and what is made before, beside and after it.
+
+TensorFlow numbers what joins the devices of each plain strategy from one start, so that a second
+one of another model fails, and after that every model on several devices of the process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+
+def main() -> None:
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
+    )
+    import keras
+
+    from tests.multi_gpu import builders_middle as m
+    from trainer_hooks.batches import fixed_batches
+
+    x, y = m.rows()
+
+    def evaluated(model: Any) -> Any:
+        model.fit(x, y, shuffle=False, verbose=0)
+        return model.evaluate(x, y, verbose=0)
+
+    def refusal(act: Any, *given: Any, **named: Any) -> str:
+        try:
+            act(*given, verbose=0, **named)
+        except ValueError as error:
+            return str(error)
+        return "none"
+
+    before, one = m.made(2)[1], m.made(1)[1]
+    with tf.distribute.MirroredStrategy(["CPU:1", "CPU:2"]).scope():
+        mirrored = m.made(1)[1]
+    expected = evaluated(one)
+    told = {"mirrored": evaluated(mirrored), "before": evaluated(before)}
+    told["beside"] = evaluated(m.made(2)[1])
+    keras.utils.clear_session()
+    told["cleared"] = evaluated(m.made(3)[1])
+    for name, values in told.items():
+        print(name, "differs by", m.furthest([values], [expected]))
+
+    samples = tf.data.Dataset.from_tensor_slices((x, y))
+    for kind, data in (("arrays", (x, y)), ("tf.data", samples)):
+        copies = fixed_batches(data, 8, tail="pad")
+        mirrored.fit(copies, verbose=0)
+        print(f"evaluate of {kind}:", refusal(mirrored.evaluate, copies))
+        print(f"validation of {kind}:", refusal(mirrored.fit, x, y, validation_data=copies))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+"""Trainings in whose middle a callback reads or saves weights, on one device or on several."""
+
+from __future__ import annotations
+
+import functools
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import h5py
+import keras
+import numpy as np
+
+from trainer_hooks.multi_gpu import multi_gpu_model, serialize
+
+ROWS = 60
+BATCH = 6
+"""Ten batches an epoch, all alike: a step is traced once."""
+EPOCHS = 3
+FEATURES = 4
+DEVICES = ("CPU:1", "CPU:2", "CPU:3")
+RATIOS = (4, 3, 2)
+
+layers = keras.layers
+
+
+def rows(*, seed: int = 0) -> tuple[Any, Any]:
+    """``(x, y)``: float32 (ROWS, FEATURES) and (ROWS, 1)."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(ROWS, FEATURES)).astype("float32")
+    return x, (x.sum(axis=1, keepdims=True) + random.normal(size=(ROWS, 1))).astype("float32")
+
+
+def single_model() -> keras.Model:
+    keras.utils.set_random_seed(3)
+    return keras.Sequential([layers.Input((FEATURES,)), layers.Dense(1)])
+
+
+def made(devices: int, *, average: bool = False) -> tuple[Any, Any]:
+    """The single-device model, and what trains it: on one device the same."""
+    single = model = single_model()
+    if devices > 1:
+        gpus, ratios = list(DEVICES[:devices]), RATIOS[:devices]
+        model = multi_gpu_model(single, gpus=gpus, ratios=ratios)
+    optimizer = keras.optimizers.SGD(0.02, momentum=0.8, use_ema=average)
+    model.compile(optimizer, loss="mse", metrics=["mae"])
+    model.optimizer.build(model.trainable_variables)
+    return single, model
+
+
+@functools.cache
+def _made_once(devices: int, *, average: bool) -> tuple[Any, Any, list[Any]]:
+    single, model = made(devices, average=average)
+    return single, model, numbers([*model.variables, *model.optimizer.variables])
+
+
+def models(devices: int, *, average: bool) -> tuple[Any, Any]:
+    """As ``made``, as they were then; the same ones each time, so that no step is traced anew."""
+    single, model, values = _made_once(devices, average=average)
+    state = [*model.variables, *model.optimizer.variables]
+    for variable, value in zip(state, values, strict=True):
+        variable.assign(value)
+    return single, model
+
+
+@dataclass
+class Trained:
+    """One training, with all that was seen and left behind.
+
+    Attributes:
+        single: The single-device model; on one device the model itself.
+        model: What trains.
+        folder: For files of this training.
+        seen: What callbacks saw on the way.
+        history: Of each epoch.
+    """
+
+    devices: int
+    folder: Path
+    average: bool = False
+    single: Any = None
+    model: Any = None
+    seen: list[Any] = field(default_factory=list)
+    history: list[dict[str, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.single, self.model = models(self.devices, average=self.average)
+
+    def plain(self) -> Any:
+        """The model for one device."""
+        return serialize(self.model) if self.devices > 1 else self.model
+
+    def saw(self, *values: Any) -> None:
+        self.seen += [np.array(value) for value in keras.tree.flatten(values)]
+
+    def by_fit(self, callbacks: Sequence[Any], *, validates: bool) -> None:
+        x, y = rows()
+        told = {"validation_data": rows(seed=1)} if validates else {}
+        history = self.model.fit(
+            x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0,
+            callbacks=list(callbacks), **told,
+        ).history  # fmt: skip
+        self.history = [
+            dict(zip(history, row, strict=True)) for row in zip(*history.values(), strict=True)
+        ]
+
+    def by_batches(self, callbacks: Sequence[Any], *, validates: bool) -> None:
+        """The loop that people write round ``train_on_batch``, with the callbacks called in it."""
+        called = keras.callbacks.CallbackList(list(callbacks), model=self.model, epochs=EPOCHS)
+        called.on_train_begin()
+        for epoch in range(EPOCHS):
+            called.on_epoch_begin(epoch)
+            self.model.reset_metrics()
+            for number, (x, y) in enumerate(batches()):
+                called.on_train_batch_begin(number)
+                logs = self.model.train_on_batch(x, y, return_dict=True)
+                called.on_train_batch_end(number, logs)
+            if validates:
+                x, y = rows(seed=1)
+                told = self.model.evaluate(x, y, batch_size=BATCH, verbose=0, return_dict=True)
+                logs = {**logs, **{f"val_{name}": value for name, value in told.items()}}
+            self.history.append(logs)
+            called.on_epoch_end(epoch, logs)
+            if self.model.stop_training:
+                break
+        called.on_train_end(logs)
+
+    def left(self) -> dict[str, list[Any]]:
+        """Numbers to compare: what was logged, seen, and is there in the end."""
+        return {
+            "history": [value for logs in self.history for _, value in sorted(logs.items())],
+            "seen": self.seen,
+            "weights": self.model.get_weights(),
+            "weights of the single model": self.single.get_weights(),
+            "optimizer": numbers(self.model.optimizer.variables),
+        }
+
+
+def numbers(variables: Sequence[Any]) -> list[Any]:
+    return [keras.ops.convert_to_numpy(variable) for variable in variables]
+
+
+def batches() -> Iterator[tuple[Any, Any]]:
+    x, y = rows()
+    for start in range(0, ROWS, BATCH):
+        yield x[start : start + BATCH], y[start : start + BATCH]
+
+
+Kind = Callable[[Trained, str], list[Any]]
+"""Makes the callbacks of a training; told what to monitor."""
+
+
+def checkpoints(name: str, **words: Any) -> Kind:
+    def made(trained: Trained, monitor: str) -> list[Any]:
+        path = str(trained.folder / name)
+        return [keras.callbacks.ModelCheckpoint(path, monitor=monitor, **words)]
+
+    return made
+
+
+def backups(save_freq: Any) -> Kind:
+    def made(trained: Trained, monitor: str) -> list[Any]:
+        folder = str(trained.folder / "backup")
+        return [
+            keras.callbacks.BackupAndRestore(
+                folder, save_freq=save_freq, delete_checkpoint=False, double_checkpoint=True
+            )
+        ]
+
+    return made
+
+
+def reading(act: Callable[[Trained], None]) -> Kind:
+    """Acts in the middle of every epoch and at its end."""
+
+    def made(trained: Trained, monitor: str) -> list[Any]:
+        def after_batch(batch: int, logs: Any) -> None:
+            if batch == 5:
+                act(trained)
+
+        return [
+            keras.callbacks.LambdaCallback(
+                on_train_batch_end=after_batch, on_epoch_end=lambda epoch, logs: act(trained)
+            )
+        ]
+
+    return made
+
+
+def read_weights(trained: Trained) -> None:
+    trained.saw(
+        trained.model.get_weights(),
+        trained.single.get_weights(),
+        [layer.get_weights() for layer in trained.single.layers],
+    )
+
+
+def serialized(trained: Trained) -> None:
+    trained.saw(trained.plain().get_weights())
+
+
+def saved(trained: Trained) -> None:
+    for name, model in (("model", trained.model), ("single", trained.single)):
+        path = trained.folder / f"{name}.keras"
+        model.save(path)
+        trained.saw(keras.models.load_model(path).get_weights())
+        path.unlink()
+
+
+def predicted(trained: Trained) -> None:
+    x, _ = rows(seed=2)
+    for model in (trained.model, trained.single):
+        trained.saw(model.predict(x, batch_size=BATCH, verbose=0))
+
+
+def evaluated(trained: Trained) -> None:
+    x, y = rows(seed=2)
+    trained.saw(trained.model.evaluate(x, y, batch_size=BATCH, verbose=0))
+
+
+def averages(trained: Trained, monitor: str) -> list[Any]:
+    return [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]
+
+
+def stops_early(trained: Trained, monitor: str) -> list[Any]:
+    """What falls is taken for worse: it stops in the second epoch, and goes back to the first."""
+    return [
+        keras.callbacks.EarlyStopping(monitor, mode="max", patience=1, restore_best_weights=True)
+    ]
+
+
+def slows_down(trained: Trained, monitor: str) -> list[Any]:
+    return [keras.callbacks.ReduceLROnPlateau(monitor, mode="max", factor=0.5, patience=1)]
+
+
+KINDS: dict[str, Kind] = {
+    "checkpoints every third batch": checkpoints("{epoch}-{batch}.keras", save_freq=3),
+    "checkpoints every epoch": checkpoints("{epoch}.keras"),
+    "the best checkpoint": checkpoints("best.keras", save_best_only=True),
+    "checkpoints of weights every third batch": checkpoints(
+        "{epoch}-{batch}.weights.h5", save_freq=3, save_weights_only=True
+    ),
+    "checkpoints of weights every epoch": checkpoints("{epoch}.weights.h5", save_weights_only=True),
+    "a backup every third batch": backups(3),
+    "a backup every epoch": backups("epoch"),
+    "early stopping": stops_early,
+    "a lower rate on a plateau": slows_down,
+    "averages swapped in": averages,
+    "get_weights": reading(read_weights),
+    "serialize": reading(serialized),
+    "save": reading(saved),
+    "predict": reading(predicted),
+    "evaluate": reading(evaluated),
+}
+
+
+def told_by_files(folder: Path) -> dict[str, list[Any]]:
+    """All numbers in each file of a training: weights, and the state of the optimizer."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix == ".keras":
+            with zipfile.ZipFile(path) as stored, stored.open("model.weights.h5") as file:
+                found[str(path.relative_to(folder))] = _numbers_in(file)
+        elif path.suffix == ".h5":
+            with path.open("rb") as file:
+                found[str(path.relative_to(folder))] = _numbers_in(file)
+    return found
+
+
+def _numbers_in(file: IO[bytes]) -> list[Any]:
+    told: dict[str, Any] = {}
+
+    def note(name: str, found: Any) -> None:
+        if isinstance(found, h5py.Dataset):
+            told[name] = found[()]
+
+    with h5py.File(file) as stored:
+        stored.visititems(note)
+    return [told[name] for name in sorted(told)]
+
+
+def furthest(some: Sequence[Any], others: Sequence[Any]) -> float:
+    """The largest difference between numbers at the same places.
+
+    Infinite where one has more of them, or one is none.
+    """
+    if [np.shape(one) for one in some] != [np.shape(one) for one in others]:
+        return float("inf")
+    far = [
+        np.max(np.abs(np.subtract(one, other, dtype=float)))
+        for one, other in zip(some, others, strict=True)
+    ]
+    return float(np.nan_to_num(far, nan=np.inf).max(initial=0.0))

@@ -1,0 +1,56 @@
+"""Each callback that acts in the middle of a training does what it would on one device."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.multi_gpu.later import m
+
+pytestmark = pytest.mark.multi_gpu
+
+CLOSE = 1e-6
+
+IS_WHOLE = bool(os.environ.get("GPUMON_WHOLE_TABLE"))
+"""Whether each cell of the table is tried, on both numbers of devices, as ``make truth`` does."""
+SEVERAL = (2, 3) if IS_WHOLE else (3,)
+WAYS = [("by_fit", True), ("by_batches", False)]
+if IS_WHOLE:
+    WAYS += [("by_fit", False), ("by_batches", True)]
+
+
+def trained(devices: int, way: str, kind: str, *, validates: bool, folder: Path) -> Any:
+    training = m.Trained(devices, folder / str(devices), average=kind == "averages swapped in")
+    monitor = "val_loss" if validates else "loss"
+    getattr(training, way)(m.KINDS[kind](training, monitor), validates=validates)
+    return training
+
+
+KINDS = (
+    "checkpoints every third batch", "checkpoints every epoch", "the best checkpoint",
+    "checkpoints of weights every third batch", "checkpoints of weights every epoch",
+    "a backup every third batch", "a backup every epoch",
+    "early stopping", "a lower rate on a plateau", "averages swapped in",
+    "get_weights", "serialize", "save", "predict", "evaluate",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("way", "validates"), WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+class TestEachCallbackThatActsInTheMiddle:
+    def test_sees_and_leaves_what_it_would_on_one_device(
+        self, kind: str, way: str, validates: bool, tmp_path: Path
+    ) -> None:
+        one = trained(1, way, kind, validates=validates, folder=tmp_path)
+        told = {**one.left(), **m.told_by_files(one.folder)}
+
+        for devices in SEVERAL:
+            several = trained(devices, way, kind, validates=validates, folder=tmp_path)
+            same = {**several.left(), **m.told_by_files(several.folder)}
+
+            assert same.keys() == told.keys()
+            far = {name: m.furthest(same[name], told[name]) for name in told}
+            assert {name: off for name, off in far.items() if not off <= CLOSE} == {}

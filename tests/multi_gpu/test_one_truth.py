@@ -1,0 +1,329 @@
+"""A parallel model and the one it was made of have the same weights, whoever reads or sets them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.multi_gpu.later import b, keras, kinds, m, multi_gpu, tf
+
+pytestmark = pytest.mark.multi_gpu
+
+CLOSE = 1e-6
+
+
+def after_ten_batches(devices: int) -> Any:
+    training = m.made(devices)
+    for x, y in m.batches():
+        training[1].train_on_batch(x, y)
+    return training
+
+
+@pytest.fixture(scope="module")
+def trainings() -> dict[int, Any]:
+    return {devices: after_ten_batches(devices) for devices in (1, 2, 3)}
+
+
+def stored(single: Any, folder: Path) -> Any:
+    single.save(folder / "single.keras")
+    return keras.models.load_model(folder / "single.keras")
+
+
+def stored_weights(single: Any, folder: Path) -> Any:
+    single.save_weights(folder / "single.weights.h5")
+    loaded = m.single_model()
+    loaded.load_weights(folder / "single.weights.h5")
+    return loaded
+
+
+def exported(single: Any, folder: Path) -> Any:
+    single.export(str(folder / "exported"), verbose=False)
+    loaded = tf.saved_model.load(str(folder / "exported"))
+    return lambda x: loaded.serve(x)
+
+
+def traced(single: Any, _: Path) -> Any:
+    return tf.function(single)
+
+
+def predicting(single: Any, _: Path) -> Any:
+    return lambda x: single.predict(x, batch_size=m.BATCH, verbose=0)
+
+
+def around(single: Any, _: Path) -> Any:
+    """Another model of the same layers."""
+    return keras.Model(single.inputs, single.layers[-1].output)
+
+
+READERS: dict[str, Callable[[Any, Path], Any]] = {
+    "a call": lambda single, folder: single,
+    "predict": predicting,
+    "save": stored,
+    "save_weights": stored_weights,
+    "export": exported,
+    "a pickle": lambda single, folder: pickle.loads(pickle.dumps(single)),
+    "a deep copy": lambda single, folder: copy.deepcopy(single),
+    "a clone": lambda single, folder: cloned(single),
+    "a function that TensorFlow traced": traced,
+    "a model that shares its layers": around,
+}
+
+
+def cloned(single: Any) -> Any:
+    clone = keras.models.clone_model(single)
+    clone.set_weights(single.get_weights())
+    return clone
+
+
+class TestWhoeverReadsTheSingleModelAfterTrainOnBatch:
+    @pytest.mark.parametrize("reader", READERS)
+    def test_has_what_was_trained(
+        self, trainings: dict[int, Any], reader: str, tmp_path: Path
+    ) -> None:
+        x, _ = m.rows(seed=2)
+        told = {}
+        for devices, (single, _) in trainings.items():
+            folder = tmp_path / str(devices)
+            folder.mkdir()
+            told[devices] = keras.ops.convert_to_numpy(READERS[reader](single, folder)(x))
+
+        assert m.furthest([told[2], told[3]], [told[1], told[1]]) <= CLOSE
+
+    def test_evaluates_it_as_its_owner_has_compiled_it(self, trainings: dict[int, Any]) -> None:
+        x, y = m.rows(seed=2)
+
+        single, model = trainings[2]
+        single.compile(loss="mae")
+        told = single.evaluate(x, y, verbose=0), model.evaluate(x, y, verbose=0)
+
+        assert told[0] == pytest.approx(told[1][1], abs=CLOSE)
+        assert told[1] == pytest.approx(trainings[1][1].evaluate(x, y, verbose=0), abs=CLOSE)
+
+
+def test_a_model_that_shared_layers_and_predicted_before_sees_what_is_trained_later() -> None:
+    x, y = m.rows()
+    single = m.single_model()
+    other = keras.Model(single.inputs, single.layers[-1].output)
+    before = other.predict(x, verbose=0), single.predict(x, verbose=0)
+
+    model = multi_gpu.multi_gpu_model(single, gpus=["CPU:1", "CPU:2"])
+    model.compile("sgd", "mse")
+    model.fit(x, y, verbose=0)
+
+    after = other.predict(x, verbose=0)
+    assert after == pytest.approx(model.predict(x, verbose=0), abs=CLOSE)
+    assert after == pytest.approx(single.predict(x, verbose=0), abs=CLOSE)
+    assert np.abs(after - before[0]).max() > 1e-3
+
+
+def test_a_model_that_xla_has_compiled_goes_on_without() -> None:
+    x, y = m.rows()
+    told = []
+    for shares in (False, True):
+        single = m.single_model()
+        single.compile("sgd", "mse", jit_compile=True)
+        single.fit(x, y, shuffle=False, verbose=0)
+        if shares:
+            multi_gpu.multi_gpu_model(single, gpus=["CPU:1", "CPU:2"])
+        single.fit(x, y, shuffle=False, verbose=0)
+        told.append([single.predict(x, verbose=0), *single.get_weights()])
+
+    assert m.furthest(*told) <= CLOSE
+    with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
+        single.compile("sgd", "mse", jit_compile=True)
+    single.fit(x, y, verbose=0)
+
+
+OTHER = 0.3
+
+
+def other_weights(single: Any) -> list[Any]:
+    return [np.full_like(weight, OTHER) for weight in single.get_weights()]
+
+
+def by_load_weights(single: Any, model: Any, folder: Path) -> None:
+    donor = m.single_model()
+    donor.set_weights(other_weights(single))
+    donor.save_weights(folder / "other.weights.h5")
+    single.load_weights(folder / "other.weights.h5")
+
+
+def by_loading_into_the_model(single: Any, model: Any, folder: Path) -> None:
+    donor = m.single_model()
+    donor.set_weights(other_weights(single))
+    donor.save_weights(folder / "other.weights.h5")
+    model.load_weights(folder / "other.weights.h5")
+
+
+def by_assign(single: Any, model: Any, folder: Path) -> None:
+    for variable in single.trainable_variables:
+        variable.assign(np.full(variable.shape, OTHER))
+
+
+def by_layers(single: Any, model: Any, folder: Path) -> None:
+    for layer in single.layers:
+        layer.set_weights(other_weights(layer))
+
+
+def by_training_it_alone(single: Any, model: Any, folder: Path) -> None:
+    x, y = m.rows(seed=3)
+    copied = m.single_model()  # on one device ``single`` is compiled, and shall stay so
+    alone = keras.Sequential([copied.inputs[0], *single.layers])
+    alone.compile(keras.optimizers.Adam(0.05), "mse")
+    alone.fit(x, y, batch_size=m.BATCH, shuffle=False, verbose=0)
+
+
+SETTERS: dict[str, Callable[[Any, Any, Path], None]] = {
+    "load_weights": by_load_weights,
+    "load_weights of the model": by_loading_into_the_model,
+    "set_weights": lambda single, model, folder: single.set_weights(other_weights(single)),
+    "set_weights of the model": lambda single, model, _: model.set_weights(other_weights(single)),
+    "set_weights of its layers": by_layers,
+    "assign": by_assign,
+    "a training of its layers on one device": by_training_it_alone,
+}
+
+
+class TestWhoeverSetsTheWeightsOfTheSingleModel:
+    @pytest.mark.parametrize("setter", SETTERS)
+    def test_is_obeyed_between_two_fits(self, setter: str, tmp_path: Path) -> None:
+        told = []
+        for devices in (1, 3):
+            training = m.Trained(devices, tmp_path / str(devices))
+            training.by_fit([], validates=False)
+            SETTERS[setter](training.single, training.model, training.folder)
+            training.saw(training.model.get_weights(), training.single.get_weights())
+            training.by_fit([], validates=False)
+            told.append(training.left())
+
+        for several in told[1:]:
+            far = {name: m.furthest(several[name], told[0][name]) for name in told[0]}
+            assert {name: off for name, off in far.items() if not off <= CLOSE} == {}
+
+    @pytest.mark.parametrize("setter", [each for each in SETTERS if "training" not in each])
+    def test_is_obeyed_in_the_middle_of_a_fit(self, setter: str, tmp_path: Path) -> None:
+        told = []
+        for devices in (1, 3):
+            training = m.Trained(devices, tmp_path / str(devices))
+            once = [True]
+
+            def act(epoch_or_batch: int, logs: Any, own: Any = training, once: Any = once) -> None:
+                if epoch_or_batch == 5 and once:
+                    once.clear()
+                    SETTERS[setter](own.single, own.model, own.folder)
+
+            callback = keras.callbacks.LambdaCallback(on_train_batch_end=act)
+            training.by_fit([callback], validates=True)
+            assert not once
+            told.append(training.left())
+
+        for several in told[1:]:
+            far = {name: m.furthest(several[name], told[0][name]) for name in told[0]}
+            assert {name: off for name, off in far.items() if not off <= CLOSE} == {}
+
+    def test_may_train_it_by_an_optimizer_that_has_trained_it_before(self) -> None:
+        """Embeddings too, whose gradients are sparse."""
+        x, y, _ = b.sentences()
+        told = []
+        for shares in (False, True):
+            single = b.masked()
+            single.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+            single.fit(x, y, shuffle=False, verbose=0)
+            if shares:
+                b.parallel(single)
+            single.fit(x, y, shuffle=False, verbose=0)
+            told.append([*single.get_weights(), *m.numbers(single.optimizer.variables)])
+
+        assert m.furthest(*told) <= CLOSE
+
+    def test_gives_all_devices_the_same(self) -> None:
+        single, model = m.made(3)
+        single.set_weights(other_weights(single))
+
+        for variable in single.variables:
+            copies = model._parts.strategy.experimental_local_results(variable.value)
+            assert [np.unique(copy) for copy in copies] == [[np.float32(OTHER)]] * 3
+
+
+class TestAThreadBesideTheTraining:
+    def test_may_read_and_is_refused_to_write(self) -> None:
+        single, model = m.made(2)
+        refused: list[str] = []
+        read: list[Any] = []
+
+        def act() -> None:
+            read.extend(single.get_weights())
+            for written in (single, model):
+                with pytest.raises(RuntimeError) as error:
+                    written.set_weights(other_weights(single))
+                refused.append(str(error.value))
+
+        def in_a_thread(batch: int, logs: Any) -> None:
+            if batch == 3:
+                thread = threading.Thread(target=act)
+                thread.start()
+                thread.join()
+
+        x, y = m.rows()
+        callback = keras.callbacks.LambdaCallback(on_train_batch_end=in_a_thread)
+        model.fit(x, y, batch_size=m.BATCH, verbose=0, callbacks=[callback])
+
+        assert len(read) == 2
+        assert len(refused) == 2
+        assert "by another thread" in refused[0]
+        assert "in a callback, or between two fits" in refused[0]
+        thread = threading.Thread(target=lambda: single.set_weights(other_weights(single)))
+        thread.start()
+        thread.join()
+        assert np.unique(model.get_weights()[0]) == [np.float32(OTHER)]
+
+    def test_may_write_another_model_on_the_same_devices(self) -> None:
+        _, model = m.made(2)
+        beside, _ = m.made(2)
+        done: list[bool] = []
+
+        def act() -> None:
+            beside.set_weights(other_weights(beside))
+            done.append(True)
+
+        def in_a_thread(batch: int, logs: Any) -> None:
+            thread = threading.Thread(target=act)
+            thread.start()
+            thread.join()
+
+        x, y = m.rows()
+        callback = keras.callbacks.LambdaCallback(on_epoch_begin=in_a_thread)
+        model.fit(x, y, batch_size=m.BATCH, verbose=0, callbacks=[callback])
+
+        assert done == [True]
+
+
+def test_the_ratio_repositorys_own_loop_is_saved_by_the_model_it_was_made_of(
+    tmp_path: Path,
+) -> None:
+    """Its script trains by ``train_on_batch``, and Keras 2 told people to save this way."""
+    ratio_repository = import_module("ratio_training_utils")
+    x, y, _ = b.rows(40)
+    single = kinds.keeping()
+    model = ratio_repository.multi_gpu_model(single, gpus=["CPU:1", "CPU:2"], ratios=[3, 2])
+    model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+    for _ in range(10):
+        model.train_on_batch(x, y)
+
+    single.save(tmp_path / "single.keras")
+    loaded = keras.models.load_model(
+        tmp_path / "single.keras", custom_objects={"Keeps": kinds.Keeps}
+    )
+
+    predicted = model.predict(x, verbose=0)
+    assert loaded.predict(x, verbose=0) == pytest.approx(predicted, abs=CLOSE)
+    untrained = kinds.keeping().predict(x, verbose=0)
+    assert np.abs(predicted - untrained).max() > 1e-2

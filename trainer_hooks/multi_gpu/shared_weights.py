@@ -1,0 +1,143 @@
+"""One set of weights for the user's model and for the devices that train it.
+
+Each variable of the model stays the one it is, with its name, its layer and whoever holds it;
+only its value is replaced, by one with a copy on every device. So there is nothing to carry
+between the model and its replicas: whoever reads a weight reads what was trained last, and
+whoever writes one writes all copies.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import get_ident
+
+import keras
+import tensorflow as tf
+
+from trainer_hooks.multi_gpu.tensors import Setting, Tensor
+
+
+def share_weights(
+    model: keras.Model, strategy: tf.distribute.MirroredStrategy
+) -> tuple[Setting, ...]:
+    """Give every variable of ``model`` a copy on each device of ``strategy``.
+
+    Those that have one there already are left alone.
+
+    Args:
+        model: Built, and made outside of any strategy.
+        strategy: Of ``strategy_over``.
+
+    Returns:
+        All of them.
+    """
+    shared = state_of(model)
+    moved = [each for each in shared if strategy_of(each) is not strategy]
+    for variable in moved:
+        _move(variable, strategy)
+    if moved:
+        _trace_anew(moved)
+    for layer in model._flatten_layers():
+        # Not in a model that is compiled later, either: Keras asks every layer within, and says so
+        # where XLA was asked for.
+        layer.supports_jit = False
+    return shared
+
+
+def state_of(model: keras.Model) -> tuple[Setting, ...]:
+    """All its variables, those of metrics that layers keep as well, each once."""
+    every = [*model.variables, *metric_variables(model)]
+    return tuple({id(variable): variable for variable in every}.values())
+
+
+def metric_variables(model: keras.Model) -> list[Setting]:
+    """Of the metrics that layers keep, not of those that ``compile`` was given."""
+    metrics = [metric for part in model._flatten_layers() for metric in part._metrics]
+    return list({id(v): v for metric in metrics for v in metric.variables}.values())
+
+
+def strategy_of(variable: Setting) -> tf.distribute.MirroredStrategy | None:
+    """The strategy over whose devices its value was shared here; ``None`` for any other value."""
+    value = value_of(variable)
+    return value.distribute_strategy if isinstance(value, _WrittenEverywhere) else None
+
+
+def value_of(variable: Setting) -> Setting:
+    """TensorFlow's variable within: in mixed precision, layers see ``value`` as another number."""
+    return variable._value
+
+
+class _WrittenEverywhere:
+    """In front of the class of a value with copies: whoever writes it writes all of them."""
+
+    name: str
+    distribute_strategy: Setting
+
+    def _update(self, update_fn: Setting, value: Tensor, **named: Setting) -> Tensor:
+        """As TensorFlow does within the strategy; outside of it, too.
+
+        There, TensorFlow refuses what Keras' optimizers of one device do: they write
+        within an update that knows no replica.
+        """
+        if tf.distribute.has_strategy():
+            return super()._update(update_fn, value, **named)  # type: ignore[misc]
+        strategy = self.distribute_strategy
+        if any(thread != get_ident() and id(self) in ids for thread, ids in strategy.trainings):
+            raise RuntimeError(
+                f"{self.name} is being trained on several devices by another thread, and "
+                "cannot be given a value meanwhile: do that in a callback, or between two fits"
+            )
+        return strategy.extended.update(self, update_fn, args=(value,), kwargs=named, group=True)
+
+
+@functools.cache
+def _written_everywhere(kind: Setting) -> type:
+    return type(kind.__name__, (_WrittenEverywhere, kind), {})
+
+
+def _move(variable: Setting, strategy: tf.distribute.MirroredStrategy) -> None:
+    former = value_of(variable)
+    with strategy.scope():
+        variable._initialize(tf.convert_to_tensor(former))
+    shared = value_of(variable)
+    kind: Setting = type(shared)
+    shared.__class__ = _written_everywhere(kind)
+    # Optimizers that have trained it know it by this.
+    strategy.experimental_local_results(shared)[0]._unique_id = former._unique_id
+
+
+def _trace_anew(variables: Sequence[Setting]) -> None:
+    """Have every Keras model with one of these trace its steps again: they hold the old value.
+
+    Without XLA, too, which would compile what lies on several devices for one.
+
+    Layers do not know the models that they are in, and one that shares a few with ours would go
+    on with weights that nobody trains any more.
+    """
+    moved = {id(variable) for variable in variables}
+
+    def has_one(model: keras.Model) -> bool:
+        with suppress(Exception):  # it is only half made
+            return any(id(variable) in moved for variable in model.variables)
+        return False
+
+    for found in gc.get_objects():
+        if issubclass(type(found), keras.Model) and has_one(found):
+            found.train_function = found.test_function = found.predict_function = None
+            found.jit_compile = False
+
+
+@contextmanager
+def trained_here(
+    variables: Sequence[Setting], strategy: tf.distribute.MirroredStrategy
+) -> Iterator[None]:
+    """While it lasts, no other thread may write these: half of the copies would take a step."""
+    training = get_ident(), frozenset(id(value_of(variable)) for variable in variables)
+    strategy.trainings.append(training)
+    try:
+        yield
+    finally:
+        strategy.trainings.remove(training)
