@@ -96,6 +96,53 @@ class TestAPaddedBatch:
             np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+class TestEvaluate:
+    """It would take the copies for samples: on one device, and on several."""
+
+    @pytest.mark.parametrize("tail", ["repeat", "pad"])
+    @pytest.mark.parametrize("kind", ["arrays", "a PyDataset", "workers", "a generator"])
+    def test_refuses_batches_that_are_filled_up_with_copies(self, kind: str, tail: str) -> None:
+        model = w.a_model()
+
+        with pytest.raises(Exception, match=r"evaluate would count .* the data as they are"):
+            model.evaluate(fixed_batches(self.data(kind, 18), 8, tail=tail), verbose=0)
+
+    @pytest.mark.parametrize("kind", ["arrays", "a PyDataset", "workers", "a generator"])
+    def test_takes_those_that_need_no_copies(self, kind: str) -> None:
+        model = w.a_model()
+        bare = model.evaluate(*w.rows_and_targets(16), verbose=0)
+
+        told = model.evaluate(fixed_batches(self.data(kind, 16), 8, tail="pad"), verbose=0)
+
+        assert told == pytest.approx(bare, rel=1e-5)
+
+    def test_refuses_them_as_validation_data_and_training_takes_them_again(self) -> None:
+        model = w.a_model()
+        batches = fixed_batches(w.rows_and_targets(18), 8, tail="pad")
+
+        with pytest.raises(ValueError, match="evaluate would count"):
+            model.fit(batches, validation_data=batches, verbose=0)
+        model.fit(batches, verbose=0)
+
+    def test_may_train_on_them_in_a_callback(self) -> None:
+        model, other = w.a_model(), w.a_model()
+        batches = fixed_batches(w.rows_and_targets(18), 8, tail="pad")
+        trains = keras.callbacks.LambdaCallback(
+            on_test_end=lambda logs: other.fit(batches, verbose=0)
+        )
+
+        model.evaluate(*w.rows_and_targets(18), callbacks=[trains], verbose=0)
+
+        assert not np.allclose(other.get_weights()[0], model.get_weights()[0])
+
+    def data(self, kind: str, count: int) -> Any:
+        if kind == "arrays":
+            return w.rows_and_targets(count)
+        if kind == "a generator":
+            return w.iter_once(w.rows_and_targets(count))
+        return w.Source(count, 8, workers=2 if kind == "workers" else 1)
+
+
 class TestAPyDataset:
     def test_becomes_one_with_its_workers(self) -> None:
         source = w.Source(18, 8, workers=2, max_queue_size=3)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.imported_later import ImportedLater
 from trainer_hooks.batches import fixed_batches
+from trainer_hooks.prefetch import prefetch_to_device
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -136,3 +137,25 @@ def test_fit_trains_on_whole_batches_epoch_after_epoch() -> None:
     model.fit(fixed_batches(samples(7).batch(4), 4, tail="pad"), epochs=3, verbose=0)
 
     assert int(model.optimizer.iterations) == 6
+
+
+class TestEvaluate:
+    @pytest.mark.parametrize("tail", ["repeat", "pad"])
+    @pytest.mark.parametrize("ahead", [False, True], ids=["as it is", "prefetched"])
+    def test_refuses_a_dataset_that_is_filled_up_with_copies(self, tail: str, ahead: bool) -> None:
+        model = w.a_model()
+        batches = fixed_batches(samples(7), 4, tail=tail)
+        if ahead:
+            batches = prefetch_to_device(batches, device="CPU:0")
+
+        model.fit(batches, verbose=0)
+        with pytest.raises(ValueError, match="evaluate would count"):
+            model.evaluate(batches, verbose=0)
+
+    def test_takes_one_that_needs_no_copies(self) -> None:
+        model = w.a_model()
+        bare = model.evaluate(*rows_and_targets(8), verbose=0)
+
+        told = model.evaluate(fixed_batches(samples(8), 4, tail="pad"), verbose=0)
+
+        assert told == pytest.approx(bare, rel=1e-5)

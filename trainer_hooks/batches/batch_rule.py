@@ -44,6 +44,14 @@ class BatchRule:
             return samples // self.batch_size
         return -(-samples // self.batch_size)
 
+    def fills_up(self, samples: int | None) -> bool:
+        """Whether one of the batches needs copies; so it may where nobody knows how many there are.
+
+        Args:
+            samples: How many there are in all; ``None``: not known.
+        """
+        return self.tail != "drop" and (samples is None or samples % self.batch_size != 0)
+
     def real_weight(self, rows: int) -> float:
         """What the weight of each real sample is multiplied by, ``rows`` of them being real."""
         return self.batch_size / rows if self.reduction == "mean" else 1.0

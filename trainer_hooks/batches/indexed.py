@@ -113,11 +113,17 @@ class IndexedBatches:
     def __init__(self, samples: Samples, rule: BatchRule) -> None:
         self._samples = samples
         self._rule = rule
+        self.tail = rule.tail
 
     def batch_count(self) -> int | None:
         """How many batches there are; ``None`` if there is no end to them."""
         samples = self._samples.count()
         return None if samples is None else self._rule.count(samples)
+
+    def has_copies(self) -> bool:
+        """Whether one of the batches is filled up with copies."""
+        samples = self._samples.count()
+        return samples is not None and self._rule.fills_up(samples)
 
     def why_none(self) -> str:
         """What to do where there is no batch at all."""

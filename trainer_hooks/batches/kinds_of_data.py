@@ -46,6 +46,10 @@ def fixed_batches(
     masks the loss is exact only if of the copies the same part is masked. All batches have
     sample weights, so Keras refuses ``class_weight``: multiply it in.
 
+    Copies are for training. ``evaluate``, of ``validation_data`` too, would count them as samples,
+    and refuses batches that have some: give it the data as they are. It does not know what
+    another stage of tf.data has made of them, so do this last; ``prefetch_to_device`` may follow.
+
     What is given, and what comes back:
 
     * ``tf.data.Dataset`` of samples or of batches (which are batched anew): a dataset with a

@@ -9,6 +9,7 @@ import keras
 from trainer_hooks.batches.batch_rule import BatchRule
 from trainer_hooks.batches.indexed import BatchedSamples, IndexedBatches
 from trainer_hooks.batches.leaves import Batch
+from trainer_hooks.batches.only_for_training import is_evaluating, refusal
 
 
 class FixedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
@@ -20,11 +21,14 @@ class FixedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has 
 
     @property
     def num_batches(self) -> int | None:
-        """How many; ``None``: endless. Keras asks before it trains.
+        """How many; ``None``: endless. Keras asks before it trains or evaluates.
 
         Raises:
-            ValueError: There are too few samples for a single one.
+            ValueError: There are too few samples for a single one; or Keras evaluates, and one is
+                filled up with copies.
         """
+        if self._fixed.has_copies() and is_evaluating():
+            raise refusal(self._fixed.tail)
         count = self._fixed.batch_count()
         if count == 0:
             raise ValueError(self._fixed.why_none())

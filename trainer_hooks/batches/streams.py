@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from trainer_hooks.batches.batch_rule import BatchRule
 from trainer_hooks.batches.leaves import Batch, cut, joined, rows_in
+from trainer_hooks.batches.only_for_training import is_evaluating, refusal
 
 
 def rebatched(batches: Iterable[Batch], rule: BatchRule) -> Iterator[Batch]:
@@ -15,8 +16,10 @@ def rebatched(batches: Iterable[Batch], rule: BatchRule) -> Iterator[Batch]:
     A batch of the right size that comes at the right moment is passed on as it is.
 
     Raises:
-        ValueError: A batch holds something else than arrays of one length.
+        ValueError: A batch holds something else than arrays of one length; or the last is filled
+            up with copies, and the first was asked for by Keras' ``evaluate``.
     """
+    is_evaluated = is_evaluating()  # now: Keras may ask for the others in a thread of its own
     held: list[Batch] = []
     rows = 0
     for batch in batches:
@@ -34,6 +37,8 @@ def rebatched(batches: Iterable[Batch], rule: BatchRule) -> Iterator[Batch]:
         held = [cut(whole, start, rows)] if start < rows else []
         rows -= start
     if held:
+        if is_evaluated and rule.fills_up(rows):
+            raise refusal(rule.tail)
         last = rule.finished(joined(held))
         if last is not None:
             yield last

@@ -8,6 +8,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from trainer_hooks.batches.batch_rule import BatchRule, parts_of
+from trainer_hooks.batches.only_for_training import only_for_training
 
 _MOST_STAGES: Final = 64
 _BATCHES: Final = frozenset({"Batch", "PaddedBatch", "ParallelBatch"})
@@ -35,12 +36,11 @@ def fixed_dataset(dataset: Any, rule: BatchRule) -> Any:  # noqa: ANN401
     if not drop:
         whole = whole.map(lambda *batch: _finished(batch, dataset.element_spec, rule))
     if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
-        batches = tf.data.INFINITE_CARDINALITY
-    elif samples is not None:
-        batches = rule.count(samples)
-    else:
-        return whole
-    return whole.apply(tf.data.experimental.assert_cardinality(batches))
+        return whole.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    if samples is not None:
+        batches = tf.data.experimental.assert_cardinality(rule.count(samples))
+        whole = whole.apply(batches)
+    return only_for_training(whole, rule.tail) if rule.fills_up(samples) else whole
 
 
 def _holds_batches(dataset: Any) -> bool:  # noqa: ANN401

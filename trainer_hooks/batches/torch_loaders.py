@@ -10,6 +10,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from trainer_hooks.batches.batch_rule import BatchRule
 from trainer_hooks.batches.leaves import Batch
+from trainer_hooks.batches.only_for_training import only_for_training
 from trainer_hooks.batches.streams import rebatched
 
 
@@ -54,13 +55,15 @@ def _regrouped(loader: Any, rule: BatchRule) -> Any:  # noqa: ANN401
     if not kept.get("pin_memory_device"):
         kept.pop("pin_memory_device", None)  # newer ones warn where it is named at all
     drops = rule.tail == "drop"
-    return DataLoader(
+    made = DataLoader(
         loader.dataset,
         batch_size=rule.batch_size,
         drop_last=drops,
         collate_fn=loader.collate_fn if drops else _Finished(loader.collate_fn, rule),
         **kept,
     )
+    samples = len(loader.sampler) if hasattr(loader.sampler, "__len__") else None
+    return only_for_training(made, rule.tail) if rule.fills_up(samples) else made
 
 
 class _Finished:
