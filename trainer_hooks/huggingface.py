@@ -61,6 +61,8 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         self._attempt(lambda: self._begin(named.get("train_dataloader")))
 
     def _begin(self, loader: Any) -> None:  # noqa: ANN401
+        if self._tagging is not None and self._tagging.is_around:
+            return  # a callback of that one trains something of its own
         self._stop()  # what a training that raised left behind
         ring = process_ring()
         trainer = self._trainer()
@@ -106,8 +108,8 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
         asked = sys._getframe(_FRAMES_TO_THE_METHOD).f_code.co_name
         mode, ring = MODE_OF.get(asked), process_ring()
         trainer = None if mode is None else self._trainer()
-        if isinstance(self._tagging, LoneEvaluation) and not self._tagging.has_begun:
-            self._stop()  # there was nothing to evaluate
+        if self._tagging is not None and self._tagging.is_here and not self._tagging.goes_on():
+            self._stop()  # it raised, or there was nothing to evaluate
         if mode is None or trainer is None or self._is_seen_to(trainer):
             return
         if ring.writer_here is not None:

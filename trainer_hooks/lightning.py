@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from trainer_hooks.ring.process_ring import describe_run, process_ring
-from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.trainers.lightning_profiler import lightning_packages
 from trainer_hooks.trainers.lightning_tagging import LightningTagging
 from trainer_hooks.trainers.loader_facts import loader_facts
@@ -68,38 +67,56 @@ class PhaseTagger(Tagger):
         return _blank, (vars(kind).get("_made_of", kind),), self.__getstate__()
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
-        self._stop()
         try:
-            ring = process_ring()
-            if ring.writer is not None:
-                self._describe_run()
-                self._tagging = LightningTagging(ring, ring.writer, trainer, self)
+            self._begin(trainer)
         except Exception as error:  # noqa: BLE001 (the training goes on untagged)
             self._give_up(error)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         try:
-            describe_run(loader=loader_facts(trainer.train_dataloader))
+            if self._tagging_of(trainer) is not None:
+                describe_run(loader=loader_facts(trainer.train_dataloader))
         except Exception as error:  # noqa: BLE001
             self._give_up(error)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
-        if self._tagging is not None:
-            self._tagging.epoch_begins(trainer.current_epoch)
+        tagging = self._tagging_of(trainer)
+        if tagging is not None:
+            tagging.epoch_begins(trainer.current_epoch)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, *_: object) -> None:  # noqa: ANN401
-        if self._tagging is not None:
-            self._tagging.samples += rows_of(batch)
+        tagging = self._tagging_of(trainer)
+        if tagging is not None:
+            tagging.batch_begins(batch)
 
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
-        if self._tagging is not None:
-            self._tagging.validation_begins()
+        tagging = self._tagging_of(trainer)
+        if tagging is not None:
+            tagging.validation_begins()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
-        self._stop()
+        self._end(trainer)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
+        self._end(trainer)
+
+    def _begin(self, trainer: Any) -> None:  # noqa: ANN401
+        tagging, ring = self._tagging, process_ring()
+        if tagging is not None and tagging.is_around and tagging.trainer is not trainer:
+            return  # a callback of that one runs another with the same tagger
         self._stop()
+        if ring.writer is not None:
+            self._describe_run()
+            self._tagging = LightningTagging(ring, ring.writer, trainer, self)
+
+    def _end(self, trainer: Any) -> None:  # noqa: ANN401
+        if self._tagging_of(trainer) is not None:
+            self._stop()
+
+    def _tagging_of(self, trainer: Any) -> LightningTagging | None:  # noqa: ANN401
+        """What is tagged now, if it is a run of that trainer."""
+        tagging = self._tagging
+        return tagging if tagging is not None and tagging.trainer is trainer else None
 
 
 def _blank(kind: type[PhaseTagger]) -> PhaseTagger:

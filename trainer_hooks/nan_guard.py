@@ -11,6 +11,7 @@ from typing import Any, Final
 import keras
 
 from trainer_hooks.keras_fit.finite_variables import LOOKS, Answer, layer_of, watched
+from trainer_hooks.keras_fit.own_fit import OwnFit
 from trainer_hooks.quiet_warning import warn_quietly
 
 ON_FOUND: Final = ("stop", "raise", "warn")
@@ -84,7 +85,8 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
     * Where the logged loss is not finite, all is checked at once, once an epoch.
     * What is not finite before the first batch is told as that.
 
-    Only the first finding of a ``fit`` is told. Variables of integers, optimizers' and
+    Only the first finding of a ``fit`` is told. A ``fit`` inside a callback needs a guard of its
+    own. Variables of integers, optimizers' and
     metrics' are not looked at. It works on all three backends, with nested models, and on the
     copies that train in a ``multi_gpu_model``; of variables with a copy on each device, the
     first is looked at.
@@ -120,9 +122,20 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self.found: NonFinite | None = None
         self._every = every
         self._on_found = on_found
+        self._own_fit = OwnFit("NaNGuard")
         self._is_watching = False
 
+    def set_model(self, model: Any) -> None:  # noqa: ANN401
+        if not self._own_fit.is_around():
+            super().set_model(model)
+
+    def set_params(self, params: Any) -> None:  # noqa: ANN401
+        if not self._own_fit.is_around():
+            super().set_params(params)
+
     def on_train_begin(self, logs: object = None) -> None:
+        if not self._own_fit.begins():
+            return
         self.found = None
         self._is_watching = True
         self._has_begun = False
@@ -132,8 +145,9 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self._begin_epoch()
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        self._epoch = epoch + 1
-        self._begin_epoch()
+        if self._own_fit.calls():
+            self._epoch = epoch + 1
+            self._begin_epoch()
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         # Keras calls this one between two steps in the thread that trains, on all backends:
@@ -142,6 +156,8 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         # Maybe in another thread, after later batches began. Keras has the numbers by now.
+        if not self._own_fit.calls():
+            return
         if batch >= self._begun:
             self._ended = batch + 1
         loss = logs.get("loss") if isinstance(logs, dict) else None
@@ -158,7 +174,7 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self._has_followed_loss = False
 
     def _guarded(self, look: Callable[..., None], *values: int) -> None:
-        if not self._is_watching:
+        if not self._is_watching or not self._own_fit.calls():
             return
         try:
             look(*values)

@@ -123,6 +123,8 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
             if tagging is not None:
                 params = getattr(self, "params", None) or {}  # an older Keras may not set it
                 tagging.train_begins(params.get("steps"), verbose=bool(params.get("verbose")))
+                if hasattr(self._model, "tell_shares"):  # it splits its batches over GPUs
+                    self._model.tell_shares()
         except Exception as error:  # noqa: BLE001 (the training goes on untagged)
             self._give_up(error)
 

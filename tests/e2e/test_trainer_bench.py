@@ -194,6 +194,13 @@ class TestTheNotice:
         assert ("generalises worse" in out) == comes
         assert ("docs/multi-gpu.md" in out) == comes
 
+    def test_comes_once_where_several_gpus_are_searched(self, bench: Any) -> None:
+        _, told, _ = bench("--simulate", "--gpus", "0", "1", "--find-batch", "--json")
+
+        told = json.loads(told)
+        assert len(told["notices"]) == 1
+        assert f"of {max(row['advised'] for row in told['gpus'])} is past" in told["notices"][0]
+
 
 class TestBalance:
     def test_ends_with_ratios_ready_to_paste(self, bench: Any) -> None:
@@ -206,6 +213,26 @@ class TestBalance:
 
         assert "GPU:1[694]: out of memory" in out
         assert "of what they did alone (GPU:0[694], GPU:1[347])" in out
+
+    def test_says_why_all_together_do_more_than_each_alone(self, bench: Any) -> None:
+        _, out, _ = bench("--simulate", "--batches", "1388", "--balance")
+        _, told, _ = bench("--simulate", "--batches", "1388", "--balance", "--json")
+
+        assert "103.4% of what they did alone" in out
+        why = json.loads(told)["notices"][0]
+        assert f"Notice: {why}\n" in out
+        assert why == (
+            "3.4% above what they did alone, because larger parts are worked off faster: GPU:0 had "
+            "694 samples a step alone and has 836 here, GPU:1 had 347 samples a step alone and has "
+            "552 here"
+        )
+
+    def test_says_nothing_of_it_where_they_do_less(self, bench: Any) -> None:
+        _, told, _ = bench("--simulate", "--batches", "1024", "--balance", "--json")
+
+        told = json.loads(told)
+        assert told["part_of_solo_speeds"] < 1
+        assert [notice for notice in told["notices"] if "alone" in notice] == []
 
     def test_of_a_batch_that_no_gpu_holds_says_what_to_do(self, bench: Any) -> None:
         code, _, err = bench("--simulate", "--batches", "100000", "--balance")
@@ -232,7 +259,45 @@ class TestScaling:
         for row in rows:
             speed_up = row["samples_per_second"] / rows[0]["samples_per_second"]
             assert row["speed_up"] == pytest.approx(speed_up)
-            assert row["efficiency"] == pytest.approx(speed_up / row["gpu_count"])
+            assert row["efficiency"] == pytest.approx(speed_up / row["gpu_count"], rel=0.01)
+
+    def test_holds_unequal_gpus_against_what_each_does_alone(
+        self, bench: Any, tmp_path: Path
+    ) -> None:
+        """Four times the first is something that the two slow ones cannot do."""
+        plot = tmp_path / "plot.svg"
+        words = ["fast,fast,slow,slow", "--batches", "256", "--scaling", "1", "2", "4"]
+
+        _, out, _ = bench("--simulate", *words, "--plot", str(plot))
+        _, told, _ = bench("--simulate", *words, "--json")
+
+        told = json.loads(told)
+        alone = [one["samples_per_second"] for one in told["alone"]]
+        assert alone == pytest.approx([1130, 1130, 772, 772], rel=0.01)
+        for row in told["rows"]:
+            possible = sum(alone[: row["gpu_count"]])
+            assert row["efficiency"] == pytest.approx(
+                row["samples_per_second"] / possible, rel=1e-4
+            )
+        assert told["rows"][-1]["efficiency"] == pytest.approx(0.818, abs=0.005)
+        assert told["rows"][0]["samples_per_second"] == pytest.approx(alone[0], rel=1e-4)
+        assert "the GPUs are unequal, 1130 samples a second on GPU:1 and 77" in out
+        assert "--balance finds the ratio" in out
+        assert "sum of each alone" in plot.read_text(encoding="utf-8")
+
+    def test_says_how_it_comes_above_a_hundred_percent(self, bench: Any) -> None:
+        _, out, _ = bench("--simulate", "fast,fast", "--batches", "256", "--scaling", "1", "2")
+
+        assert re.search(r"   2     512 +\d+ +2\.02x +101\.\d%", out)
+        why = re.search(r"Notice: 2 GPUs are 1\.\d% above what they did alone: (.+)", out)
+        assert why
+        assert why[1].startswith("in each step no GPU is at its samples for 7.0 ms")
+        assert "the GPUs are unequal" not in out
+
+    def test_of_equal_gpus_below_it_says_neither(self, bench: Any) -> None:
+        _, told, _ = bench("--simulate", "slow", "--batches", "256", "--scaling", "1", "--json")
+
+        assert json.loads(told)["notices"] == []
 
     def test_holds_more_gpus_against_the_fewest_in_whatever_order(self, bench: Any) -> None:
         _, told, _ = bench("--simulate", "--batches", "64", "--scaling", "2", "1", "2", "--json")

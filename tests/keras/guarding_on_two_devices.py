@@ -52,7 +52,7 @@ def a_layer_of_a_copy_is_named() -> None:
     with warnings.catch_warnings(record=True):
         model.fit(rows, targets, 4, shuffle=False, verbose=0, callbacks=[guard])
     assert guard.found is not None
-    assert guard.found.layer.endswith("stem/norm"), guard.found
+    assert guard.found.layer == f"{model.name}/stem/norm", guard.found
     assert (guard.found.first_batch, guard.found.last_batch) == (2, 2), guard.found
     print("named:", guard.found)
 

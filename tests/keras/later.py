@@ -1,4 +1,4 @@
-"""The builders of these tests: Keras is imported with them, when one is first used."""
+"""What these tests are about and built from: Keras is imported with it, when it is first used."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING
 from tests.imported_later import ImportedLater
 
 if TYPE_CHECKING:
+    import keras
+
+    from tests.keras import builders_batches as w
     from tests.keras import builders_keras as b
     from tests.keras import builders_tensorflow as on_tensorflow
     from tests.keras import builders_torch as on_torch
+    from trainer_hooks import nan_guard as g
 else:
+    keras = ImportedLater("keras")
+    w = ImportedLater("tests.keras.builders_batches")
+    g = ImportedLater("trainer_hooks.nan_guard")
     b = ImportedLater("tests.keras.builders_keras")
     on_tensorflow = ImportedLater("tests.keras.builders_tensorflow")
     on_torch = ImportedLater("tests.keras.builders_torch")
 
-__all__ = ["b", "on_tensorflow", "on_torch"]
+__all__ = ["b", "g", "keras", "on_tensorflow", "on_torch", "w"]

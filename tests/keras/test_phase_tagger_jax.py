@@ -62,6 +62,7 @@ class TestTheWaitForInput:
         self.assert_truthful(source, edges, steps=16)
         assert [e.value for e in b.records() if e.kind is RingKind.STEP] == [4, 8, 12, 16]
 
+    @pytest.mark.alone
     def test_beside_steps_of_the_same_execution_is_gross_and_not_called_hidden(self) -> None:
         model = b.small_model(b.SleepingCompute(0.002), steps_per_execution=4)
         source, edges = b.SlowBatches(0.01), b.Edges()

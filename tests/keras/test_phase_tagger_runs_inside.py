@@ -81,6 +81,7 @@ class TestTrainingOnABatchInACallback:
 
 
 class TestAFitInsideAFit:
+    @pytest.mark.alone  # TensorFlow fetches while Keras is held up between two steps
     def test_with_the_same_tagger_leaves_the_outer_one_tagged(self, backend: str) -> None:
         tagger, source, inner = b.tagger(), b.SlowBatches(WAIT_S), b.small_model()
 
@@ -101,6 +102,7 @@ class TestAFitInsideAFit:
         )
         assert b.phase_ns()["callbacks"] >= EPOCHS * ASIDE_S * 1e9
 
+    @pytest.mark.alone  # TensorFlow fetches while Keras is held up between two steps
     def test_and_an_evaluation_with_it_do_too(self, backend: str) -> None:
         tagger, source, other = b.tagger(), b.SlowBatches(WAIT_S), b.small_model()
         rows, sums = b.rows_and_sums(32)

@@ -173,12 +173,13 @@ class TestOtherDataForKerasOnTensorFlow:
 
     def test_is_only_read_ahead(self) -> None:
         bare = self.losses(iter(b.SlowBatches(0.0)))
+        earlier = set(readers())  # TensorFlow keeps the generator of a fit that failed, too
 
         ahead = prefetch_to_device(iter(b.SlowBatches(0.0)))
         assert self.losses(ahead) == bare
-        assert len(readers()) == 1  # TensorFlow keeps a generator, which could go on
+        assert len(set(readers()) - earlier) == 1  # TensorFlow keeps a generator: it could go on
         ahead.close()
-        assert readers() == []
+        assert set(readers()) <= earlier
 
     def test_has_no_device_to_name(self) -> None:
         import keras

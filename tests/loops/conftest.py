@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from importlib import import_module
@@ -54,6 +55,15 @@ def b(request: pytest.FixtureRequest) -> Any:
     """The builders of the framework in the file's name: torch is there only where they are used."""
     framework = request.module.__name__.rpartition(".")[2].split("_")[1]
     return import_module(f"tests.loops.builders_{framework}")
+
+
+@pytest.fixture(scope="module")
+def frozen_heap(b: Any) -> Iterator[None]:
+    """What was imported so far is not looked through by each collection that a trainer asks for."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="module")

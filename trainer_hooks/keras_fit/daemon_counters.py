@@ -39,6 +39,10 @@ class _Counters(NamedTuple):
     starved_ns: int
 
 
+_OfGpus = dict[tuple[object, str], _Counters]
+"""By the daemon's process id and the GPU's UUID: another daemon counts from 0."""
+
+
 class GpuRatios:
     """Differences of a daemon's counters, from one epoch's end to the next.
 
@@ -60,7 +64,7 @@ class GpuRatios:
         self._boot_id = boot_id
         self._now_ns = now_ns
         self._read_at_ns = now_ns() - _REST_NS - 1
-        self._before: dict[str, _Counters] = {}
+        self._before: _OfGpus = {}
         self._last: dict[str, float] = {}
 
     def begin(self) -> None:
@@ -81,9 +85,9 @@ class GpuRatios:
             return self._last
         state = self._state()
         before, now = self._before, {} if state is None else _counters_of(state)
-        ours = [] if state is None else _gpus_of(state, facts)
-        ours = [uuid for uuid in ours if uuid in before and uuid in now]
-        spent = [_Counters(*(b - a for a, b in zip(before[u], now[u], strict=True))) for u in ours]
+        ours = [] if state is None else [(state.get("pid"), u) for u in _gpus_of(state, facts)]
+        ours = [gpu for gpu in ours if gpu in before and gpu in now]
+        spent = [_Counters(*(b - a for a, b in zip(before[g], now[g], strict=True))) for g in ours]
         observed_ns = sum(gpu.observed_ns for gpu in spent)
         if ours and observed_ns == 0:
             return self._last
@@ -144,11 +148,11 @@ def fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
     return dict(state) if is_fresh and is_ours and is_of_now else None
 
 
-def _counters_of(state: Mapping[str, Any]) -> dict[str, _Counters]:
-    """Each GPU's counters, by UUID; none where the state is not what a daemon writes."""
+def _counters_of(state: Mapping[str, Any]) -> _OfGpus:
+    """Each GPU's counters; none where the state is not what a daemon writes."""
     try:
         return {
-            str(gpu["uuid"]): _Counters(
+            (state.get("pid"), str(gpu["uuid"])): _Counters(
                 int(gpu["observed_ns"]),
                 int(gpu["busy_ns"]),
                 int(gpu["in_use_ns"]),

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer_hooks.batches.only_for_training import only_as
 from trainer_hooks.prefetch.kinds import keras_backend
 from trainer_hooks.prefetch.no_device import say_that_there_is_no_gpu
 from trainer_hooks.quiet_warning import QuietWarningOnce
@@ -30,13 +31,13 @@ def prefetched(data: Any, depth: int, device: Any) -> Any:  # noqa: ANN401
     """
     wanted = _default() if device is None else _known(device)
     if wanted == _HOST:
-        return data.prefetch(depth)
+        return only_as(data, data.prefetch(depth))
     name = "/{}:{}".format(*wanted)
     to_device = tf.data.experimental.prefetch_to_device(name, depth)
     ahead = _without_a_stage_of_its_own(data).apply(to_device)
     # TensorFlow forgets the length, and to assert it would be a stage that no GPU has.
     ahead.cardinality = data.cardinality
-    return ahead
+    return only_as(data, ahead)
 
 
 def _default() -> tuple[str, int]:

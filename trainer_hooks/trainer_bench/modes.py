@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpumon.core.shares import simple_ratios
 from gpumon.errors import GpumonError, UsageError
+from trainer_hooks.trainer_bench.above_alone import speed_of, why_above_alone
 from trainer_hooks.trainer_bench.batch_search import LARGEST, Try, find_batch
 from trainer_hooks.trainer_bench.engine import BatchTooLargeError
 from trainer_hooks.trainer_bench.measuring import DEFAULT_GPU, Measured, runs_of
@@ -18,6 +19,9 @@ RUNS_OF_THE_AUTHOR = 8
 
 BATCH_OF_EACH = 512
 """Samples of each GPU, on average, where ``--balance`` is given no batch."""
+
+UNEQUAL = 0.05
+"""Part of the faster's speed by which one GPU is slower than another, to be spoken of."""
 
 MOST_ON_CPU = 4096
 """The memory of a CPU is the machine's, and others live there: no search is to fill it up."""
@@ -98,6 +102,7 @@ def best_ratio(session: Session) -> Outcome:
         f"({_parts(found.best_alone)}), after {found.runs} runs"
     )
     session.say(f"ratios={list(found.ratios)}")
+    session.notice(why_above_alone(best, found.best_alone))
     session.notice_of(batch)
     return Outcome(_ratio_fields(found), _ratio_plot(found))
 
@@ -169,13 +174,13 @@ def largest_batches(session: Session, margin: float) -> Outcome:
             raise GpumonError(f"{gpu} does not hold a single sample: is its memory in use?")
         end = ", where the search ends" if found.fits == most else ""
         session.say(f"{gpu}: {found.fits} fit{end}; {found.advised} with a margin of {margin:.0%}")
-        session.notice_of(found.advised)
         rows.append(
             {"gpu": gpu, "fits": found.fits, "advised": found.advised,
              "tries": [_try_fields(one) for one in found.tries]}
         )  # fmt: skip
         points = {(float(t.batch), t.samples_a_second) for t in found.tries if t.samples_a_second}
         series.append(Series(gpu, tuple(sorted(points))))
+    session.notice_of(max(row["advised"] for row in rows))
     session.say(f"\n--batches {' '.join(str(row['advised']) for row in rows)}")
     plot = Plot(
         "Speed against batch, as far as memory goes", f"margin {margin:.0%}",
@@ -193,38 +198,65 @@ def _try_fields(one: Try) -> Json:
 
 
 def scaling(session: Session, counts: tuple[int, ...]) -> Outcome:
-    """The speed of more and more GPUs, each with the same batch; the first is held against."""
+    """Each GPU alone, then more and more together, each with the same batch."""
     gpus = session.gpus or session.engine.gpus()
     if max(counts) > len(gpus):
         more = "; --simulate fast,fast,slow,slow has four" if session.engine.is_simulated else ""
         asked = f"--scaling asks for {max(counts)} GPUs"
         raise UsageError(f"{asked}, and there are {len(gpus)}{more}")
     (batch,) = session.batches
+
+    def trained(names: Sequence[str]) -> Measured:
+        try:
+            return session.measure(names, (batch,) * len(names))
+        except BatchTooLargeError as error:
+            raise out_of_memory(error, names, (batch,) * len(names)) from error
+
+    session.say("\nEach GPU alone; efficiency is of the sum of these")
+    alone: list[Measured] = []
+    for gpu in gpus[: max(counts)]:
+        alone.append(trained([gpu]))
+        session.say(f"{gpu}[{batch}]: {alone[-1].samples_a_second:.0f}sps")
     session.say(f"\n{'GPUs':>4} {'batch':>7} {'samples/s':>10} {'speed-up':>9} {'efficiency':>11}")
     rows: list[Json] = []
+    why: str | None = None
     for count in counts:
-        names, batches = gpus[:count], (batch,) * count
-        try:
-            speed = session.measure(names, batches).samples_a_second
-        except BatchTooLargeError as error:
-            raise out_of_memory(error, names, batches) from error
-        first = rows[0] if rows else {"gpu_count": count, "samples_per_second": speed}
-        gain = speed / first["samples_per_second"]
-        efficiency = gain * first["gpu_count"] / count
+        measured = alone[0] if count == 1 else trained(gpus[:count])
+        speed, possible = measured.samples_a_second, speed_of(alone[:count])
+        gain = speed / (rows[0]["samples_per_second"] if rows else speed)
         rows.append(
             {"gpu_count": count, "global_batch": batch * count, "samples_per_second": speed,
-             "speed_up": gain, "efficiency": efficiency}
+             "speed_up": gain, "efficiency": speed / possible}
         )  # fmt: skip
         session.say(
-            f"{count:>4} {batch * count:>7} {speed:>10.0f} {gain:>8.2f}x {efficiency:>11.1%}"
+            f"{count:>4} {batch * count:>7} {speed:>10.0f} {gain:>8.2f}x {speed / possible:>11.1%}"
         )
+        if above := why_above_alone(measured, alone[:count]):
+            why = f"{count} GPUs are {above}"
+    session.notice(why)
+    session.notice(_unequal(alone))
     session.notice_of(batch * max(counts))
-    each = rows[0]["samples_per_second"] / rows[0]["gpu_count"]
     plot = Plot(
         "Scaling", f"{batch} samples on each GPU", "GPUs", _SPEED,
         (
             Series("measured", tuple((r["gpu_count"], r["samples_per_second"]) for r in rows)),
-            Series("ideal", tuple((float(n), each * n) for n in counts), is_faint=True),
+            Series(
+                "sum of each alone", tuple((float(n), speed_of(alone[:n])) for n in counts),
+                is_faint=True,
+            ),
         ),
     )  # fmt: skip
-    return Outcome({"mode": "scaling", "rows": rows}, plot)
+    told = {"mode": "scaling", "rows": rows, "alone": [fields_of(each) for each in alone]}
+    return Outcome(told, plot)
+
+
+def _unequal(alone: Sequence[Measured]) -> str | None:
+    by_speed = sorted(alone, key=lambda measured: measured.samples_a_second)
+    slowest, fastest = by_speed[0], by_speed[-1]
+    if slowest.samples_a_second >= (1 - UNEQUAL) * fastest.samples_a_second:
+        return None
+    return (
+        f"the GPUs are unequal, {fastest.samples_a_second:.0f} samples a second on "
+        f"{fastest.gpus[0]} and {slowest.samples_a_second:.0f} on {slowest.gpus[0]}: with as many "
+        "samples each the faster one waits; --balance finds the ratio that levels them"
+    )

@@ -9,6 +9,7 @@ from gpumon.core.shares import simple_ratios, split_counts
 from gpumon.errors import GpumonError
 from trainer_hooks.balance.solver import Room, best_split
 from trainer_hooks.balance.speed_curve import SpeedCurve
+from trainer_hooks.trainer_bench.above_alone import speed_of
 from trainer_hooks.trainer_bench.engine import BatchTooLargeError
 from trainer_hooks.trainer_bench.measuring import Measured
 
@@ -45,7 +46,7 @@ class RatioFound:
     @property
     def peaks(self) -> float:
         """Samples a second if each GPU did as well among others as alone at its best batch."""
-        return sum(measured.samples_a_second for measured in self.best_alone)
+        return speed_of(self.best_alone)
 
     @property
     def best_alone(self) -> tuple[Measured, ...]:

@@ -47,16 +47,21 @@ class Session:
         """
         return measure(self.engine, gpus, batches, seconds=self.seconds, progress=self.progress)
 
+    def notice(self, sentence: str | None) -> None:
+        """Say what a reader of the figures should know, if there is something; also in JSON."""
+        if sentence is None:
+            return
+        self.notices.append(sentence)
+        self.say(f"\nNotice: {sentence}")
+
     def notice_of(self, batch: int) -> None:
-        """Say what a large global batch does to what is learnt; once."""
-        if batch > LARGE_BATCH and not self.notices:
-            notice = (
+        """Say what a large global batch does to what is learnt."""
+        if batch > LARGE_BATCH:
+            self.notice(
                 f"a global batch of {batch} is past {LARGE_BATCH}: faster, but it generalises "
                 "worse unless the learning rate is scaled with the batch and warmed up "
                 "(docs/multi-gpu.md)"
             )
-            self.notices.append(notice)
-            self.say(f"\nNotice: {notice}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from trainer_hooks.trainers.tagger import Tagger
 
 Slots = dict[type, int]
 
-_TELL_PHASES: Final = frozenset(
+TELL_PHASES: Final = frozenset(
     {"on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end"}
 )
+"""In the loop of a training, and inside of no other method of its trainer."""
 
 
 class HeardEvents:
@@ -42,7 +43,7 @@ class HeardEvents:
             if getattr(type(callback), event, None) is not nothing or event in _own(callback)
         ]
         others = [callback for callback in busy if not isinstance(callback, Tagger)]
-        if not others and event not in _TELL_PHASES:
+        if not others and event not in TELL_PHASES:
             return None
         timed = [callback for callback in others if type(callback) not in self._untimed]
         return {type(callback): slot_of(callback) for callback in timed}

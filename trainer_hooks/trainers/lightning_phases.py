@@ -63,6 +63,8 @@ _EVALUATING: Final[dict[int, _Targets]] = {
     mode: {Action.CHECKPOINT: at.CHECKPOINT, Action.FETCH: at.INPUT_WAIT[mode]}
     for mode in at.EVALUATION
 }
+_ASIDE: Final[_Targets] = {Action.CHECKPOINT: at.CHECKPOINT}
+"""What a callback trains with the same trainer, to find a learning rate, is that callback's."""
 _AFTERWARDS: Final[_Targets] = {
     Action.EPOCH: at.BETWEEN_EPOCHS,
     # Hooks, logging and the progress bar follow: all of it stays with the callbacks.
@@ -152,15 +154,19 @@ class LightningPhases:
         self._place_before_evaluation = at.START_UP
         after_fetch = at.HOST_TO_DEVICE if moves_batches else at.CALLBACKS
         self._afterwards = {**_AFTERWARDS, Action.FETCH: after_fetch}
-        self._open: list[tuple[Action, at.Place]] = []
+        self._open: list[tuple[Action, at.Place, _Targets]] = []
         self._go(at.START_UP)
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether what is trained now is no part of the training, but a callback's own."""
+        return self._targets is _ASIDE
 
     def begin(self, action: Action) -> None:
         """An action begins, perhaps inside another."""
         present = self._pen.present
-        self._open.append((action, present))
-        if action in _TURNS:
-            self._turn(action)
+        afterwards = self._turn(action) if action in _TURNS else self._targets
+        self._open.append((action, present, afterwards))
         target = self._targets.get(action)
         if target is not None and target != present:
             self._pen.enter(*target)
@@ -169,20 +175,26 @@ class LightningPhases:
         """It is over, and so is whatever began inside it and did not say that it ended."""
         stack = self._open
         if not stack or stack[-1][0] is not action:
-            if not any(action is opened for opened, _ in stack):
+            if not any(action is opened for opened, _, _ in stack):
                 return
             while stack[-1][0] is not action:
                 stack.pop()
-        before = stack.pop()[1]
+        _, before, afterwards = stack.pop()
         if action is Action.EVALUATION_ENDS:
-            self._targets = self._before_evaluation
-            self._go(self._place_before_evaluation)
+            if self._targets in _EVALUATING.values():
+                self._targets = self._before_evaluation
+                self._go(self._place_before_evaluation)
         elif action not in _EVALUATIONS:  # whose beginning has ended, and which go on
+            self._targets = afterwards  # also where an evaluation in it has raised
             is_in_a_step = before == at.TRAIN_STEP
             is_training = self._targets is _TRAINING and not is_in_a_step
             self._go(self._afterwards.get(action, before) if is_training else before)
 
-    def _turn(self, action: Action) -> None:
+    def _turn(self, action: Action) -> _Targets:
+        """Look differently at what follows; returns how to look when the action has ended."""
+        if action is Action.EPOCH and self._open:
+            before, self._targets = self._targets, _ASIDE
+            return before
         if action is Action.EPOCH:
             self._targets = _TRAINING
         elif action in _EVALUATIONS and self._targets in (_STARTING, _TRAINING):
@@ -191,6 +203,7 @@ class LightningPhases:
             place = _EVALUATIONS[action]
             self._targets = _EVALUATING[place[1]]
             self._go(place)
+        return self._targets
 
     def _go(self, place: at.Place) -> None:
         if self._pen.present != place:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
+from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.trainers.lightning_phases import Action, LightningPhases, action_named
 from trainer_hooks.trainers.lightning_profiler import (
     Heard,
@@ -23,7 +24,7 @@ class LightningTagging(TaggedRun):
     """Listens at a trainer's profiler, which is told of every fetch, batch and hook.
 
     Attributes:
-        samples: Seen since the last step of the optimizer.
+        trainer: Whose run it is.
         phases: The rules.
     """
 
@@ -37,8 +38,8 @@ class LightningTagging(TaggedRun):
             tagger: The callback whose own methods are not told of.
         """
         super().__init__(ring, pen)
-        self.samples = 0
-        self._trainer, self._tagger = trainer, tagger
+        self._samples = 0  # since the last step of the optimizer
+        self.trainer, self._tagger = trainer, tagger
         device = getattr(trainer.strategy, "root_device", None)
         is_on_cpu = getattr(device, "type", None) == "cpu"
         self._steps_before = trainer.global_step
@@ -47,6 +48,10 @@ class LightningTagging(TaggedRun):
         self._take_turn()
         self.phases = LightningPhases(pen, moves_batches=not is_on_cpu)
         trainer.profiler = self._placed
+
+    def goes_on(self) -> bool:
+        """Whether it is still under way: a callback that raised may have kept us from hearing."""
+        return super().goes_on() and not self.trainer.interrupted
 
     def heard(self, name: str) -> Heard | None:
         """Who is told of the action of that name; ``None``: nobody needs to be."""
@@ -75,18 +80,25 @@ class LightningTagging(TaggedRun):
         except Exception as error:  # noqa: BLE001
             self.fail(error)
 
+    def batch_begins(self, batch: object) -> None:
+        """A batch is there, and trained on next."""
+        if not self.phases.is_aside:
+            self._samples += rows_of(batch)
+
     def batch_ends(self, error: BaseException | None) -> None:
         """Lightning has run a batch, or it raised: count it, if the optimizer made a step."""
         try:
             self.step_ends()
-            steps = self._trainer.global_step
+            if self.phases.is_aside:
+                return
+            steps = self.trainer.global_step
             # With several optimizers Lightning counts each; a batch is one step all the same.
             is_step = steps != self._steps_before
-            is_whole = error is None and not self._trainer.lightning_module.automatic_optimization
+            is_whole = error is None and not self.trainer.lightning_module.automatic_optimization
             if is_step or is_whole:
                 self._steps_before = steps
-                self._pen.count(1, self.samples)
-                self.samples = 0
+                self._pen.count(1, self._samples)
+                self._samples = 0
         except Exception as own_error:  # noqa: BLE001
             self.fail(own_error)
 
@@ -102,7 +114,7 @@ class LightningTagging(TaggedRun):
 
     def _callback_named(self, key: str, hook: str) -> tuple[Action | None, int | None]:
         """What a callback's method is, and the slot of its class, if it does anything."""
-        named = [callback for callback in self._trainer.callbacks if callback.state_key == key]
+        named = [callback for callback in self.trainer.callbacks if callback.state_key == key]
         busy = [callback for callback in named if self._does_anything(callback, hook)]
         if named and not busy:
             return None, None
@@ -120,8 +132,8 @@ class LightningTagging(TaggedRun):
         return hook != _IN_EVERY_BATCH or not _saves_elsewhere(callback)
 
     def _leave(self) -> None:
-        if self._trainer.profiler is self._placed:
-            self._trainer.profiler = self._original
+        if self.trainer.profiler is self._placed:
+            self.trainer.profiler = self._original
 
 
 class _Told:

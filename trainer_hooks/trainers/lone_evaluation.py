@@ -58,10 +58,9 @@ class LoneEvaluation(TaggedRun):
         self._shadows = Shadows()
         self._shadows.place(trainer, "evaluation_loop", self._around_loop)
 
-    @property
-    def has_begun(self) -> bool:
+    def goes_on(self) -> bool:
         """Whether the loop was reached: the trainer may have found nothing to evaluate."""
-        return self._turn is not None
+        return super().goes_on() and self._turn is not None
 
     def fetch_begins(self) -> None:
         """The next batch is asked for."""

@@ -50,6 +50,11 @@ class TaggedRun(ABC):
         """Whether it is still under way: an exception that ends it is heard of at once."""
         return self._is_active
 
+    @property
+    def is_around(self) -> bool:
+        """Whether a run that begins now is begun in the middle of this one, by a callback, say."""
+        return self.is_here and self.goes_on()
+
     def stop(self) -> None:
         """Take everything away. Safe to call twice, and from any thread."""
         if not self._is_active:

@@ -11,13 +11,15 @@ from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.trainers import places as at
 from trainer_hooks.trainers.callback_classes import NOBODY
-from trainer_hooks.trainers.heard_events import HeardEvents, Slots, TimedCallbacks
+from trainer_hooks.trainers.heard_events import TELL_PHASES, HeardEvents, Slots, TimedCallbacks
 from trainer_hooks.trainers.lone_evaluation import MODE_OF
 from trainer_hooks.trainers.shadows import Method, Shadows
 from trainer_hooks.trainers.tagged_run import TaggedRun
 from trainer_hooks.trainers.timed_batches import TimedBatches, TimedLoader, rows_in
 
 _SAVES: Final = ("_save_checkpoint", "save_model")
+_MAY_CATCH: Final = ("_maybe_log_save_evaluate", "_evaluate")
+"""Called from the loop itself: in a user's own, what it calls may raise and be caught."""
 _AFTER_EVENT: Final = {
     "on_train_begin": at.START_UP,
     # Workers start, and the first batch is asked for.
@@ -56,8 +58,9 @@ class TrainerTagging(TaggedRun):
     """Shadows the methods of one trainer that say where its time goes.
 
     The phases nest and exclude each other: after a method, the phase is again
-    what it was before. An exception that leaves the outermost of them ends
-    the training, and so the tagging.
+    what it was before. What is trained inside of one, with the same trainer or
+    another, is no step of this training. An exception that leaves the outermost
+    of them ends the training, and so the tagging.
     """
 
     def __init__(
@@ -88,6 +91,8 @@ class TrainerTagging(TaggedRun):
             self._shadows.place(trainer, name, self._around_evaluation(mode))
         for name in _SAVES:
             self._shadows.place(trainer, name, self._around_saving)
+        for name in _MAY_CATCH:
+            self._shadows.place(trainer, name, self._around_inner_calls)
         self._shadows.place(trainer, "training_step", self._around_training_step)
         self._shadows.place(trainer, "evaluation_loop", self._around_evaluation_loop)
         self._handler = handler = trainer.callback_handler
@@ -150,6 +155,13 @@ class TrainerTagging(TaggedRun):
             if self.is_here:
                 self._go(before)
 
+    def _around_inner_calls(self, method: Method) -> Method:
+        def watched(*args: Any, **named: Any) -> Any:  # noqa: ANN401
+            with self._outermost:
+                return method(*args, **named)
+
+        return watched
+
     def _around_training_step(self, method: Method) -> Method:
         def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
             if not self.sees_fetches and self.is_here:
@@ -161,7 +173,7 @@ class TrainerTagging(TaggedRun):
 
     def _around_get_batch_samples(self, method: Method) -> Method:
         def timed(epoch_iterator: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
-            if not self.is_here:
+            if not self.is_here or self._outermost.is_entered:
                 return method(epoch_iterator, *args, **named)
             self._is_in_epoch = True
             if self._epoch is None or self._epoch() is not epoch_iterator:
@@ -193,7 +205,8 @@ class TrainerTagging(TaggedRun):
                 slots = self._slots_at(asked)
             if slots is None or not self.is_here:
                 return method(event, *args, **named)
-            if self._mode != at.TRAINS:
+            is_aside = event in TELL_PHASES and self._outermost.is_entered
+            if is_aside or self._mode != at.TRAINS:
                 return self._round(slots, method, event, args, named)
             before = self._event_begins(event, args)
             with self._outermost:

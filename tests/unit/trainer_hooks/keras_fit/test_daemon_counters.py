@@ -40,9 +40,11 @@ class World:
         self.now_ns = FROM_NS
         self.ratios = GpuRatios([folder], BOOT_ID, now_ns=lambda: self.now_ns)
 
-    def writes(self, *gpus: GpuState, **changes: Any) -> None:
+    def writes(self, *gpus: GpuState, daemon: int = 1, **changes: Any) -> None:
         state = monitor_state(taken_at_ns=self.now_ns, gpus=gpus, **changes)
-        StateFile(self.folder / STATE_FILE).write(state)
+        path = self.folder / STATE_FILE
+        StateFile(path).write(state)
+        path.write_text(json.dumps({**json.loads(path.read_text()), "pid": daemon}))
 
     def passes(self, duration_s: float) -> None:
         self.now_ns += round(S * duration_s)
@@ -77,6 +79,18 @@ class TestTheRatiosOfAnEpoch:
         found = world.epoch(BUSIER, healthy_gpu())
 
         assert found == {"gpu_busy_ratio": 0.4, "starved_ratio": 0.25}
+
+    def test_are_not_known_where_another_daemon_began_to_count_meanwhile(
+        self, world: World
+    ) -> None:
+        """Its counters began at 0, and may be above those of the one before all the same."""
+        assert world.epoch(BUSIER, healthy_gpu(), daemon=2) == {}
+
+        busier_still = later(BUSIER, observed_s=10, busy_s=5, in_use_s=10)
+        assert world.epoch(busier_still, healthy_gpu(), daemon=2) == {
+            "gpu_busy_ratio": 0.5,
+            "starved_ratio": 0.0,
+        }
 
     def test_go_on_from_one_epoch_to_the_next(self, world: World) -> None:
         world.epoch(BUSIER, healthy_gpu())
