@@ -43,6 +43,7 @@ _MIN_SHARE: Final = 0.8
 _MOST_LAYERS: Final = 2
 """A pod's name may stand before a time."""
 _MOST_WRITERS: Final = 32
+"""So many names are none: a time or a number stands there, another before each line."""
 
 TellingLine = Callable[[Sequence[str]], "int | None"]
 """Number, from 1, of the line that gives a log away; ``None``: it is none."""
@@ -144,4 +145,5 @@ def _of_writer(
 def _writers(shape: re.Pattern[str], found: Sequence[re.Match[str]]) -> list[str | None]:
     if "who" not in shape.groupindex:
         return [None]
-    return list(dict.fromkeys(one["who"] for one in found))[:_MOST_WRITERS]
+    names = list(dict.fromkeys(one["who"] for one in found))
+    return names if len(names) <= _MOST_WRITERS else []
