@@ -22,7 +22,7 @@ def code_within(limit_s: float | None, command: Sequence[str], folder: Path) -> 
         command: Its words.
         folder: Where it runs.
     """
-    child = subprocess.Popen(command, cwd=folder)
+    child = subprocess.Popen(command, cwd=folder, preexec_fn=_hear_interrupts)
     try:
         return child.wait(limit_s)
     except subprocess.TimeoutExpired:
@@ -36,3 +36,8 @@ def code_within(limit_s: float | None, command: Sequence[str], folder: Path) -> 
     finally:
         child.kill()
         child.wait()
+
+
+def _hear_interrupts() -> None:
+    """A shell has what it starts with ``&`` ignore them, and whoever that starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
