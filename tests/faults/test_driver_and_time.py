@@ -108,13 +108,13 @@ class TestFault12TheSamplerIsTooSlowForItsPeriod:
             daemon.wait_for(lambda state: gpu(state)["observed_ns"] > 1_000_000_000)
             machine.fake.forget_calls()
             first = daemon.state()
-            time.sleep(4.0)
+            time.sleep(8.0)  # a second that a busy machine holds everything up is within the bounds
             last = daemon.state()
             calls = machine.fake.calls(DRAIN)
             metrics = daemon.metrics()
 
             # Two GPUs at 150 ms each leave room for 3.3 reads a second.
-            assert calls <= 2 * 3.4 * 4.5 + 2
+            assert calls <= 2 * 3.4 * 8.5 + 2
             assert metrics["gpumon_samples_missed_total"] > 5
             observed_ns = gpu(last)["observed_ns"] - gpu(first)["observed_ns"]
             elapsed_ns = last["monotonic_ns"] - first["monotonic_ns"]
