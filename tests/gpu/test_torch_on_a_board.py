@@ -44,19 +44,22 @@ def witness(torch: Any, told_ns: dict[int, int]) -> Iterator[CudaEvents]:
 
 @pytest.fixture
 def work(torch: Any) -> Any:
-    """Some twenty milliseconds of it, asked for in a moment."""
-    matrix = torch.randn(2048, 2048, device="cuda")
+    """Some twenty milliseconds of it, asked for in a moment.
+
+    In few launches: CUDA's queue holds about a thousand, and whoever asks for one more waits.
+    """
+    matrix = torch.randn(8192, 8192, device="cuda")
 
     def multiply(times: int) -> None:
         for _ in range(times):
             torch.mm(matrix, matrix)
 
-    multiply(20)
+    multiply(2)
     torch.cuda.synchronize()
     began_ns = time.monotonic_ns()
-    multiply(200)
+    multiply(10)
     torch.cuda.synchronize()
-    times = max(1, round(200 * 20 * MS / (time.monotonic_ns() - began_ns)))
+    times = max(1, round(10 * 20 * MS / (time.monotonic_ns() - began_ns)))
     return lambda: multiply(times)
 
 
