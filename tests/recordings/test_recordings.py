@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.phase import IdleCause
-from gpumon.core.report import Report
+from gpumon.core.report import GpuReport, Report
 from gpumon.core.units import NS_PER_S
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.monitor import Monitor
@@ -93,3 +93,19 @@ class TestTheFakeBoards:
 
         assert (run.run, run.pid, run.steps) == ("resnet", 4_242, 30)
         assert run.gpu_uuids == (report.gpus[0].uuid,)
+
+
+@pytest.fixture(scope="module")
+def h100() -> GpuReport:
+    """Of a Keras training: 300 steps of about 65 ms, each of which waited 60 ms for its batch."""
+    (gpu,) = report_of(FOLDER / "nvidia-h100-80gb-hbm3-keras.gpumon").gpus
+    return gpu
+
+
+class TestAKerasTrainingOnAnH100:
+    def test_waited_for_input_as_long_as_its_loader_slept(self, h100: GpuReport) -> None:
+        assert h100.totals.idle_ns[IdleCause.INPUT_WAIT] == pytest.approx(18 * NS_PER_S, rel=0.02)
+
+    def test_worked_for_the_rest(self, h100: GpuReport) -> None:
+        assert h100.totals.busy_ns == pytest.approx(300 * 0.065 * NS_PER_S, rel=0.05)
+        assert h100.totals.idle_ns[IdleCause.WITHIN_STEP] < 2 * NS_PER_S
