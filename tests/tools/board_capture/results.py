@@ -135,11 +135,18 @@ class ActivityRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallRow:
-    """Steps of a training with a sampler beside it, or without one."""
+    """Steps of a training with a sampler beside it, or without one.
+
+    Attributes:
+        of_bare_ratio: Steps of a turn by those without a sampler in the same round, the median.
+        middle_half: Between which the middle half of those ratios lies.
+    """
 
     sampler: str
     rounds: int
     steps_per_second: float
+    of_bare_ratio: float
+    middle_half: tuple[float, float]
     median_ms: float
     p99_ms: float
     worst_ms: float

@@ -13,8 +13,9 @@ from gpumon.sources.nvml import NvmlSource
 from tests.tools.board_capture.load import Load
 from tests.tools.board_capture.results import StallRow
 
-RATES_HZ: Final = (0.0, 1.0, 10.0)
-ROUNDS: Final = 3
+RATES_HZ: Final = (0.0, 0.0, 1.0, 10.0)
+"""Without a sampler twice: how far apart those two are is what such a machine's noise makes."""
+ROUNDS: Final = 9
 _NS_PER_S: Final = 1_000_000_000
 
 
@@ -27,17 +28,20 @@ class StallWatcher:
         self._clock, self._read_clock_ns = clock, read_clock_ns
 
     def watch(self, load: Load, seconds: float) -> list[StallRow]:
-        """A row for each rate; the rates take turns, so that a drift hits all of them.
+        """A row for each rate; they take turns, and a turn is held against the first of its round.
+
+        So a drift of the machine, which may be several times what is looked for, hits both.
 
         Args:
             load: Trains.
             seconds: Of one rate in one turn.
         """
-        told: dict[float, list[tuple[dict[str, Any], float]]] = {rate: [] for rate in RATES_HZ}
-        for _ in range(ROUNDS):
-            for rate, rows in told.items():
-                rows.append(self._turn(load, rate, seconds))
-        return [_row(rate, rows) for rate, rows in told.items()]
+        rounds = [[self._turn(load, rate, seconds) for rate in RATES_HZ] for _ in range(ROUNDS)]
+        without = [_steps_per_second(turns[0][0]) for turns in rounds]
+        return [
+            _row(rate, [turns[place] for turns in rounds], without)
+            for place, rate in enumerate(RATES_HZ)
+        ]
 
     def _turn(self, load: Load, rate_hz: float, seconds: float) -> tuple[dict[str, Any], float]:
         """What the load says of its steps, and seconds inside NVML for each second."""
@@ -63,14 +67,25 @@ class StallWatcher:
             source.close()
 
 
-def _row(rate_hz: float, rows: list[tuple[dict[str, Any], float]]) -> StallRow:
-    said = [one for one, _ in rows]
+def _row(
+    rate_hz: float, turns: list[tuple[dict[str, Any], float]], without: list[float]
+) -> StallRow:
+    said = [one for one, _ in turns]
+    steps_per_second = [_steps_per_second(one) for one in said]
+    parts = sorted(own / bare for own, bare in zip(steps_per_second, without, strict=True))
     return StallRow(
         sampler=f"gpumon at {rate_hz:g} Hz" if rate_hz else "none",
-        rounds=len(rows),
-        steps_per_second=statistics.median(one["steps"] / one["seconds"] for one in said),
+        rounds=len(turns),
+        steps_per_second=statistics.median(steps_per_second),
+        of_bare_ratio=statistics.median(parts),
+        middle_half=(parts[len(parts) // 4], parts[-1 - len(parts) // 4]),
         median_ms=statistics.median(one["median_ms"] for one in said),
         p99_ms=statistics.median(one["p99_ms"] for one in said),
         worst_ms=max(one["worst_ms"] for one in said),
-        nvml_seconds_per_second=statistics.median(spent for _, spent in rows),
+        nvml_seconds_per_second=statistics.median(spent for _, spent in turns),
     )
+
+
+def _steps_per_second(said: dict[str, Any]) -> float:
+    rate: float = said["steps"] / said["seconds"]
+    return rate

@@ -201,11 +201,16 @@ class TestStalls:
     def test_show_in_the_steps_of_the_training_beside_it(self, fake_nvml: FakeNvml) -> None:
         clock = BoardClock(fake_nvml)
 
-        none, slow, quick = StallWatcher(clock, clock.read_clock_ns).watch(FakeLoad(fake_nvml), 4.0)
+        none, again, slow, quick = StallWatcher(clock, clock.read_clock_ns).watch(
+            FakeLoad(fake_nvml), 4.0
+        )
 
-        assert none.steps_per_second == 1_000
+        assert none.steps_per_second == again.steps_per_second == 1_000
         assert quick.steps_per_second < slow.steps_per_second < 1_000
-        assert (none.nvml_seconds_per_second, none.rounds) == (0.0, 3)
+        assert again.of_bare_ratio == 1.0
+        assert quick.of_bare_ratio == pytest.approx(quick.steps_per_second / 1_000)
+        assert quick.middle_half[0] <= quick.of_bare_ratio <= quick.middle_half[1]
+        assert (none.nvml_seconds_per_second, none.rounds) == (0.0, 9)
         assert quick.nvml_seconds_per_second > 0.0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from gpumon.core.visible_devices import Board, MigPart, visible_choices
 from tests.fakenvml.control import FakeNvml
 from trainer_hooks import devices
 
@@ -70,6 +71,11 @@ class TestTheVisibleDevices:
         assert visible("GPU-8932f9,GPU-89,GPU-8944") == [1]
         assert visible("GPU-") == []
         assert visible("GPU-8932f9,GPU-8932") == []
+
+    def test_need_a_name_that_is_more_than_its_kind(self) -> None:
+        """CUDA finds nothing by ``GPU-`` where there is one GPU alone, whose UUID begins so."""
+        assert visible_choices("GPU-", [Board("GPU-8932f937")]) == ()
+        assert visible_choices("MIG-", [Board("GPU-1", True, (MigPart("MIG-8932"),))]) == ()
 
     @pytest.mark.parametrize("other", ["0", "MIG-1", "8932"])
     def test_end_where_uuids_change_to_another_kind(
