@@ -8,6 +8,7 @@ from dataclasses import replace
 from gpumon.core.device import Device
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring_events import (
+    TRAINING_OVER,
     RingEvent,
     RingKind,
     RingReading,
@@ -75,8 +76,16 @@ class Story:
         *levels: float | None,
         phases: Sequence[tuple[float, TrainingPhase]] = (),
         key: str = "train",
+        over_at: float | None = None,
     ) -> MonitorState:
-        """One second with a level for each GPU (``None``: no sample) and phases of one run."""
+        """One second with a level for each GPU (``None``: no sample) and phases of one run.
+
+        Args:
+            levels: Busy ratios.
+            phases: When each begins, in seconds.
+            key: Of the run.
+            over_at: When it says that its training is over.
+        """
         start_ns, self.second = self.now_ns, self.second + 1
         gpus = tuple(self._gpu(index, level, start_ns) for index, level in enumerate(levels))
         frame = Frame(taken_at_ns=self.now_ns, gpus=gpus)
@@ -84,6 +93,12 @@ class Story:
             RingEvent(RingKind.ENTER, start_ns + s(at), phase, TrainingMode.TRAIN)
             for at, phase in phases
         )
+        if over_at is not None:
+            at_ns, other = start_ns + s(over_at), TrainingPhase.OTHER
+            events += (
+                RingEvent(RingKind.ENTER, at_ns, other, TrainingMode.TRAIN),
+                RingEvent(RingKind.EVENT, at_ns, other, TRAINING_OVER),
+            )
         for name, ring in self.rings.items():
             self.rings[name] = replace(
                 ring, read_at_ns=self.now_ns, events=events if name == key else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpumon.core.phase import TrainingPhase
 
@@ -26,7 +26,11 @@ class RingKind(IntEnum):
     EPOCH = 6
     """Epoch ``value`` begins, counted from 0."""
     EVENT = 7
-    """Something worth a mark; ``value`` is free. Of a change of shares: its number."""
+    """Something worth a mark. ``value``: ``TRAINING_OVER``, or the number of a change of shares."""
+
+
+TRAINING_OVER: Final = 1 << 32
+"""``value`` of an EVENT: the training is over, and its process may live on with other things."""
 
 
 class RingEvent(NamedTuple):

@@ -145,8 +145,9 @@ class DetectorSettings:
     min_coverage: float = threshold(
         0.90,
         Unit.SHARE,
-        "Share of in-use time that must be busy or have a known cause before a cause is named.",
-        origin="ours: what is not known may be due to any cause, so little of it may be left",
+        "Where less of the in-use time is busy or has a known cause, the verdict says how much "
+        "is not explained, and how to tag it.",
+        origin="ours: from a tenth on, what is not known may be the greater part of a loss",
     )
     idle_job_ends_after_ns: int = threshold(
         60 * NS_PER_S,

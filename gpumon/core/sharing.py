@@ -33,7 +33,7 @@ class WindowParts:
         gross_input_wait_ns: Of further such time, what passed while the step
             waited for input and perhaps computed as well.
         hidden_input_wait_ns: Time the host waited for input while the device still worked.
-        uncovered_ns: Time of the window in no phase at all.
+        uncovered_ns: Time of the window in no phase, or in one that says nothing.
     """
 
     waits: dict[IdleCause, int] = field(default_factory=dict)
@@ -164,7 +164,9 @@ def merge_parts(parts: list[tuple[WindowParts, int]], window_ns: int) -> WindowP
     merged = WindowParts(uncovered_ns=window_ns - longest_ns)
     if covered_ns == 0:
         return merged
-    for part, _ in parts:
+    for part, covered in parts:
+        silent_ns = part.uncovered_ns - (window_ns - covered)
+        merged.uncovered_ns += silent_ns * longest_ns // covered_ns
         for cause, length_ns in part.waits.items():
             share_ns = length_ns * longest_ns // covered_ns
             merged.waits[cause] = merged.waits.get(cause, 0) + share_ns

@@ -17,6 +17,7 @@ from gpumon.core.ring_events import RingEvent, RingKind
 from gpumon.core.ring_records import RingRecords
 
 _MODE_SHIFT: Final = 4
+_SILENT: Final = frozenset({IdleCause.START_UP, IdleCause.UNKNOWN})
 _MODES: Final = tuple(TrainingMode)
 
 
@@ -27,11 +28,14 @@ class SpanLabel(NamedTuple):
         cause: What it is given to.
         is_step: Whether the device has been given a training step.
         is_validation: Whether it is validation or prediction, and no wait for input.
+        is_silent: Whether it says nothing of what the process does: idle time in it is like
+            time in no phase at all.
     """
 
     cause: IdleCause
     is_step: bool
     is_validation: bool
+    is_silent: bool
 
 
 def _label(code: int) -> SpanLabel:
@@ -40,7 +44,7 @@ def _label(code: int) -> SpanLabel:
     mode = _MODES[code >> _MODE_SHIFT]
     cause = cause_of(phase, mode)
     is_step = phase in STEP_PHASES and mode is TrainingMode.TRAIN
-    return SpanLabel(cause, is_step, cause is IdleCause.VALIDATION)
+    return SpanLabel(cause, is_step, cause is IdleCause.VALIDATION, cause in _SILENT)
 
 
 LABELS: Final = tuple(_label(code) for code in range(len(_MODES) << _MODE_SHIFT))

@@ -8,7 +8,7 @@ from itertools import compress, islice
 from typing import Final
 
 from gpumon.core.phase import PHASES, IdleCause, TrainingPhase, cause_of
-from gpumon.core.ring_events import RingEvent, RingKind
+from gpumon.core.ring_events import TRAINING_OVER, RingEvent, RingKind
 from gpumon.core.ring_records import RingRecords
 from gpumon.core.sharing import WindowParts
 from gpumon.core.span_label import (
@@ -40,8 +40,8 @@ class PhaseTimeline:
         self._labels = bytearray()  # a byte a span: number of its phase, and of its mode above
         self._amounts: dict[int, dict[IdleCause, int]] = {}  # by start of the span
         self._known_until_ns = 0
-        self._has_marks = False
-        self._steps_done = self._steps_begun = self._steps_counted = 0
+        self._is_marked_over = self._has_marks = False
+        self._steps_done = self._steps_begun = self._steps_counted = self._last_step_ns = 0
         self._entered_step = False  # and counted none since
         self._idle_from_ns: int | None = None
         self._drained: list[tuple[int, int]] = []  # the device had no work, oldest first
@@ -99,6 +99,17 @@ class PhaseTimeline:
                 self._add_span(parts, position, (start_ns, end_ns))
         return parts
 
+    def over_since_ns(self, patience_ns: int) -> int | None:
+        """Since when the training is over, though its process lives; ``None`` while it goes on.
+
+        It says so itself, or it has said nothing for ``patience_ns``.
+        """
+        if not self._starts_ns or LABELS[self._labels[-1]].cause is not IdleCause.UNKNOWN:
+            return None
+        since_ns = max(self._starts_ns[-1], self._last_step_ns)
+        is_silent = self._known_until_ns - since_ns > patience_ns
+        return since_ns if self._is_marked_over or is_silent else None
+
     def _is_one_phase(self, start_ns: int, end_ns: int) -> bool:
         """Whether all of it lies in the newest phase: a run that waits, or computes for long."""
         is_newest = self._starts_ns and self._starts_ns[-1] <= start_ns < end_ns
@@ -122,6 +133,7 @@ class PhaseTimeline:
                 start_ns = under_way_ns if last < 0 else records.stamps_ns[last]
                 if start_ns is not None:
                     self._add_amount(start_ns, PHASES[records.phases[at]], records.values[at])
+        self._note_end(records)
         has_marks = self._has_marks or RingKind.DEVICE_DONE in records.kinds
         if has_marks or self._has_first_step(records, codes):
             for at in records.positions(RingKind.ENTER, RingKind.STEP, RingKind.DEVICE_DONE):
@@ -129,10 +141,18 @@ class PhaseTimeline:
             return
         newest_step = records.kinds.rfind(RingKind.STEP)
         if newest_step >= 0:
-            self._count_steps(records.values[newest_step])
+            self._count_steps(records.values[newest_step], records.stamps_ns[newest_step])
         begun_since = entered.count(1, newest_step + 1)
         if begun_since and TRAIN_STEP_CODE in codes[-begun_since:]:
             self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
+
+    def _note_end(self, records: RingRecords) -> None:
+        """Whether the newest of these say that the training is over, or goes on."""
+        ended = records.kinds.rfind(RingKind.EVENT)
+        if records.kinds.rfind(RingKind.ENTER) > ended:
+            self._is_marked_over = False
+        elif ended >= 0 and records.values[ended] == TRAINING_OVER:
+            self._is_marked_over = True
 
     def _has_first_step(self, records: RingRecords, codes: bytes) -> bool:
         """Whether these say when the device had nothing to do yet, or got its first work."""
@@ -147,9 +167,12 @@ class PhaseTimeline:
             self._enter(event)
         elif event.kind is RingKind.AMOUNT and self._starts_ns:
             self._add_amount(self._starts_ns[-1], event.phase, event.value)
+        elif event.kind is RingKind.EVENT and event.value == TRAINING_OVER:
+            self._is_marked_over = True
         self._follow_device(event)
 
     def _enter(self, event: RingEvent) -> None:
+        self._is_marked_over = False
         if self._starts_ns and self._starts_ns[-1] == event.at_ns:
             self._labels[-1] = span_code(event)
         else:
@@ -161,15 +184,15 @@ class PhaseTimeline:
         cause = cause_of(phase)
         amounts[cause] = amounts.get(cause, 0) + amount_ns
 
-    def _count_steps(self, counted: int) -> None:
-        self._steps_counted = counted
+    def _count_steps(self, counted: int, at_ns: int) -> None:
+        self._steps_counted, self._last_step_ns = counted, at_ns
         self._steps_begun = max(self._steps_begun, counted)
 
     def _follow_device(self, event: RingEvent) -> None:
         """Keep track of which steps the device was given, and which it has done."""
         if event.kind is RingKind.STEP:
             self._entered_step = False
-            self._count_steps(event.value)
+            self._count_steps(event.value, event.at_ns)
         elif event.kind is RingKind.DEVICE_DONE:
             self._device_done(event)
         elif event.kind is RingKind.ENTER and span_code(event) == TRAIN_STEP_CODE:
@@ -280,7 +303,9 @@ class PhaseTimeline:
 
 
 def _add_length(parts: WindowParts, label: SpanLabel, length_ns: int) -> None:
-    if label.is_step:
+    if label.is_silent:
+        parts.uncovered_ns += length_ns
+    elif label.is_step:
         parts.step_ns += length_ns
     elif label.is_validation:
         parts.validation_ns += length_ns

@@ -142,7 +142,7 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
         case VerdictName.STARVED:
             return f"{name} waits for input {_proved_wait(gpu)} of its time in use."
         case VerdictName.STALLED:
-            cause = _proved_cause(gpu)
+            cause = greatest_proved(gpu)
             most = "mainly" if cause is gpu.verdict.main_cause else "in part"
             return f"{name} is idle {lost} of its time in use, {most} {WORD_OF_CAUSE[cause]}."
         case VerdictName.STARVATION_SUSPECTED:
@@ -162,7 +162,8 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
 def _unexplained(gpu: GpuReport) -> str:
     if is_irregular(gpu):
         return "not in the rhythm of a training"
-    return "tags explain too little of it" if _has_tags(gpu) else "nothing tells why"
+    is_tagged = greatest_proved(gpu) is not IdleCause.UNKNOWN
+    return "tags explain too little of it" if is_tagged else "nothing tells why"
 
 
 def _work_well(gpus: Sequence[GpuReport]) -> str:
@@ -181,7 +182,7 @@ def _mute(gpus: Sequence[GpuReport]) -> str:
     return _all_of(mute, "does not tell how busy it is", "do not tell how busy they are")
 
 
-def _proved_cause(gpu: GpuReport) -> IdleCause:
+def greatest_proved(gpu: GpuReport) -> IdleCause:
     """The known cause with the most idle time while in use."""
     known = {
         cause: idle_ns
@@ -218,22 +219,16 @@ def _reason(gpu: GpuReport, report: Report) -> str:
     if verdict.name is VerdictName.STARVED:
         return (
             f", {in_seconds(totals.starved_ns)} of it waiting for input: "
-            f"the training's own tags prove it.{_greater_part(gpu, IdleCause.INPUT_WAIT)}"
+            f"the training's own tags prove it.{_what_else(gpu, IdleCause.INPUT_WAIT)}"
         )
     if verdict.name is VerdictName.STALLED:
-        cause = _proved_cause(gpu)
+        cause = greatest_proved(gpu)
         proved = f", {in_seconds(totals.idle_ns[cause])} of it {WORD_OF_CAUSE[cause]}."
-        return proved + _greater_part(gpu, cause)
+        return proved + _what_else(gpu, cause)
     if verdict.name is VerdictName.STARVATION_SUSPECTED:
         return f", {_in_pauses(gpu, report)}."
     if is_irregular(gpu):
         return irregular_reason(gpu)
-    if _has_tags(gpu):
-        least = DEFAULT_SETTINGS.min_coverage
-        return (
-            f", and {in_percent(verdict.coverage_ratio, least)} of its time in use is explained: "
-            f"from {in_percent(least)} on a cause is named."
-        )
     if totals.suspected_ns:
         return f", {_in_pauses(gpu, report)}; the rest in no pattern."
     return ", in no pattern of bursts and pauses."
@@ -255,20 +250,20 @@ def _proved_wait(gpu: GpuReport) -> str:
     return in_percent(gpu.totals.starved_ns / gpu.totals.in_use_ns, *LOSS_LIMITS)
 
 
-def _greater_part(gpu: GpuReport, named: IdleCause) -> str:
-    """What to say where the advice is on another cause than the verdict names."""
-    main = gpu.verdict.main_cause
-    if main is None or main is named:
-        return ""
-    where = WORD_OF_CAUSE[main]
-    return f" The greatest part, {in_seconds(gpu.totals.idle_ns[main])}, was {where}."
-
-
-def _has_tags(gpu: GpuReport) -> bool:
-    """Whether tags prove a loss worth a word, though not enough of it for a verdict."""
-    cause = _proved_cause(gpu)
-    worth_ns = DEFAULT_SETTINGS.lost_share * gpu.totals.in_use_ns
-    return cause is not IdleCause.UNKNOWN and gpu.totals.idle_ns[cause] >= worth_ns
+def _what_else(gpu: GpuReport, named: IdleCause) -> str:
+    """What the verdict does not name: another cause that is greater, and what nothing explains."""
+    cause, said = greatest_proved(gpu), ""
+    if cause is not named:
+        where = WORD_OF_CAUSE[cause]
+        said = f" The greatest part, {in_seconds(gpu.totals.idle_ns[cause])}, was {where}."
+    unknown_ns, coverage = gpu.totals.idle_ns.get(IdleCause.UNKNOWN, 0), gpu.verdict.coverage_ratio
+    is_covered = coverage is None or coverage >= DEFAULT_SETTINGS.min_coverage
+    if is_covered and unknown_ns <= gpu.totals.idle_ns[cause]:
+        return said
+    return (
+        f"{said} No tag explains {in_seconds(unknown_ns)} more: put `phase(...)` around what the "
+        "process does then."
+    )
 
 
 def _longest(gpu: GpuReport, report: Report) -> str:

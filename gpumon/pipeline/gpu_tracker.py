@@ -119,14 +119,15 @@ class GpuTracker:
             peers: Other GPUs of the same jobs, which have heard theirs.
         """
         ledger, newest = self.ledger, self.newest
+        overs_ns = [run.over_ns(self._settings.idle_job_ends_after_ns) for run in runs]
         # Also for a run that has ended: these samples may be older than its end.
-        ledger.run_waits(bool(runs))
+        ledger.run_waits(any(run.ended_ns is not None for run in runs) or None in overs_ns)
         self._had_runs, self._has_peers = True, bool(peers)
-        waiting = any(run.ended_ns is None for run in runs)
+        waiting = None in overs_ns
         if runs:
             for sample in newest.busy:
                 ledger.observe_shared(sample, self._shared(sample, runs, peers))
-            self._close(runs)
+            self._close(runs, overs_ns)
         elif newest.busy:
             ledger.observe(newest.busy)
         processes = newest.processes
@@ -214,29 +215,32 @@ class GpuTracker:
         surplus_ns = self._excess.of(_INPUT, waited_ns - all_idle_ns, length_ns)
         hide_input_wait(window, surplus_ns)
 
-    def _close(self, runs: tuple[Run, ...]) -> None:
-        # A run's process is gone with its lock: unless somebody else holds
-        # the GPU, what follows the run belongs to no job.
-        over = [
-            run
-            for run in runs
-            if run.ended_ns is not None
-            and run.ended_ns <= self.ledger.last_end_ns
-            and self.newest.device.uuid not in run.closed_uuids
-        ]
-        for run in over:
-            run.closed_uuids.add(self.newest.device.uuid)
-        uuid = self.newest.device.uuid
-        if any(uuid in run.used_uuids for run in over) and not self._is_held(runs):
+    def _close(self, runs: tuple[Run, ...], overs_ns: Sequence[int | None]) -> None:
+        """End the job of a training that is over.
+
+        Unless somebody else holds the GPU, what follows belongs to no job: its process is gone
+        with its lock, or lives on with other things, once the device has done its last work.
+        """
+        uuid, last_end_ns, busy = self.newest.device.uuid, self.ledger.last_end_ns, self.newest.busy
+        is_at_work = bool(busy) and busy[-1].busy_ratio > self._settings.active_above
+        left = False
+        for run, over_ns in zip(runs, overs_ns, strict=True):
+            if over_ns is None or over_ns > last_end_ns or run.left_ns.get(uuid) == over_ns:
+                continue
+            if run.ended_ns is not None or not is_at_work:
+                run.left_ns[uuid] = over_ns
+                left |= uuid in run.used_uuids
+        if left and not self._is_held(runs, overs_ns):
             self.ledger.end_job()
 
-    def _is_held(self, runs: tuple[Run, ...]) -> bool:
+    def _is_held(self, runs: tuple[Run, ...], overs_ns: Sequence[int | None]) -> bool:
         """Whether somebody is at work here; who is only about to be begins a job of its own."""
-        living = [run for run in runs if run.ended_ns is None]
-        starting = [run for run in living if self.newest.device.uuid not in run.used_uuids]
-        pids = {run.reading.host_pid for run in starting}
-        others = [process for process in self.newest.processes or () if process.pid not in pids]
-        return len(starting) < len(living) or bool(others)
+        uuid = self.newest.device.uuid
+        training = [run for run, over_ns in zip(runs, overs_ns, strict=True) if over_ns is None]
+        if any(uuid in run.used_uuids for run in training):
+            return True
+        pids = {run.reading.host_pid for run in runs if run.ended_ns is None}
+        return any(process.pid not in pids for process in self.newest.processes or ())
 
 
 def _in_step(window: WindowParts, shared: SharedIdle) -> tuple[int, int]:

@@ -27,7 +27,7 @@ class Run:
         self.timeline = PhaseTimeline()
         self.wanted_uuids: frozenset[str] = frozenset()
         self.used_uuids: set[str] = set()  # GPUs that were active during the run
-        self.closed_uuids: set[str] = set()  # GPUs whose samples have passed the run's end
+        self.left_ns: dict[str, int] = {}  # by GPU: which end of a training its samples have passed
         self.label: str | None = None
         self.is_superseded = False  # a newer run has taken the label
         self._phase: TrainingPhase | None = None
@@ -47,6 +47,14 @@ class Run:
     def ended_ns(self) -> int | None:
         """When the run ended; ``None`` while it lives."""
         return self.reading.ended_ns
+
+    def over_ns(self, patience_ns: int) -> int | None:
+        """Since when its training is over; its process may live on. ``None`` while it trains.
+
+        Args:
+            patience_ns: For how long it may say nothing.
+        """
+        return self.ended_ns or self.timeline.over_since_ns(patience_ns)
 
     def supersede(self) -> None:
         """A newer run of the same name takes the label over."""
@@ -146,7 +154,8 @@ class RunRegistry:
         return tuple(
             run
             for run in self._runs.values()
-            if uuid in run.wanted_uuids and uuid not in run.closed_uuids
+            if uuid in run.wanted_uuids
+            and (run.ended_ns is None or run.left_ns.get(uuid) != run.ended_ns)
         )
 
     def states(self, began_ns: int = 0) -> tuple[RunState, ...]:

@@ -106,6 +106,12 @@ class TestAKerasTrainingOnAnH100:
     def test_waited_for_input_as_long_as_its_loader_slept(self, h100: GpuReport) -> None:
         assert h100.totals.idle_ns[IdleCause.INPUT_WAIT] == pytest.approx(18 * NS_PER_S, rel=0.02)
 
+    def test_is_starved_though_its_process_lived_on(self, h100: GpuReport) -> None:
+        """Seen on the board: half a minute after ``fit`` the verdict had become partial."""
+        assert h100.verdict.name is VerdictName.STARVED
+        assert h100.verdict.coverage_ratio is not None
+        assert h100.verdict.coverage_ratio > 0.95
+
     def test_worked_for_the_rest(self, h100: GpuReport) -> None:
         assert h100.totals.busy_ns == pytest.approx(300 * 0.065 * NS_PER_S, rel=0.05)
         assert h100.totals.idle_ns[IdleCause.WITHIN_STEP] < 2 * NS_PER_S

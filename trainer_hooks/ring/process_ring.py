@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpumon.core.phase import PHASES
-from gpumon.core.ring_events import RunFacts
+from gpumon.core.ring_events import TRAINING_OVER, RunFacts
 from gpumon.core.ring_facts import have_room_for_gpus
 from gpumon.core.runtime_paths import RUNTIME_VARIABLE
 from gpumon.errors import RingError
@@ -88,7 +88,8 @@ class ProcessRing:
         place = turn.place_afterwards()
         if self.writer is not None and self.writer.present != place:
             self.writer.enter(*place)
-        self._pass_on()
+        if self._pass_on() is None and self.writer is not None and place == OTHER:
+            self.writer.event(TRAINING_OVER)
 
     def region_closes(self, number: int, mode: int) -> Place:
         """A ``phase()`` region in a turn is over, or around one: what is under way after it.
@@ -132,12 +133,13 @@ class ProcessRing:
             with contextlib.suppress(OSError):
                 self._path.unlink()
 
-    def _pass_on(self) -> None:
-        """Those that are over give back what they took."""
+    def _pass_on(self) -> Turn | None:
+        """Those that are over give back what they took; who goes on, if anybody."""
         turn = self.turn
         while turn is not None and turn.is_over and self.depth <= turn.depth:
             self.thread, turn = turn.thread_before, turn.outer
         self.turn = turn
+        return turn
 
 
 class _Slot:

@@ -20,6 +20,7 @@ ALL_RULES: Final = (*VERDICT_RULES, *FINDING_RULES, *LOG_RULES, *ADVICE_RULES)
 BESIDE_RULES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "high_share": "a verdict's severity is high",
+        "min_coverage": "what no tag explains is told beside what is proved",
         "fill.held_told_from": "what held clocks down is told in passing",
         "fill.tensors_in_use_from": "the advice on an under-filled GPU leaves mixed precision out",
         "advice.min_callbacks_share": "the slowest callbacks are named",

@@ -31,19 +31,16 @@ def is_healthy(totals: GpuTotals, settings: DetectorSettings) -> bool:
 
 
 def is_starved(totals: GpuTotals, settings: DetectorSettings) -> bool:
-    """Whether tags prove that it waited for input for a share worth a verdict."""
-    return (
-        totals.starved_ns >= settings.lost_share * totals.in_use_ns
-        and coverage_ratio(totals) >= settings.min_coverage
-    )
+    """Whether tags prove that it waited for input for a share worth a verdict.
+
+    However much is unknown: that is in use, too, and can make no proved loss smaller.
+    """
+    return totals.starved_ns >= settings.lost_share * totals.in_use_ns
 
 
 def is_stalled(totals: GpuTotals, settings: DetectorSettings) -> bool:
     """Whether tags prove a loss worth a verdict, of any cause: mostly others than input."""
-    return (
-        coverage_ratio(totals) >= settings.min_coverage
-        and proved_ns(totals) >= settings.lost_share * totals.in_use_ns
-    )
+    return proved_ns(totals) >= settings.lost_share * totals.in_use_ns
 
 
 def is_starvation_suspected(totals: GpuTotals, settings: DetectorSettings) -> bool:
@@ -119,18 +116,18 @@ VERDICT_RULES: Final = (
         id="starved",
         kind=RuleKind.VERDICT,
         says="the GPU waits for input",
-        evidence="Idle time that a training's own tags prove to be waits for input, where nearly "
-        "all of its time is explained.",
-        thresholds=("min_coverage", "lost_share"),
+        evidence="Idle time that a training's own tags prove to be waits for input, however much "
+        "of its time nothing explains.",
+        thresholds=("lost_share",),
         holds=is_starved,
     ),
     Rule(
         id="stalled",
         kind=RuleKind.VERDICT,
         says="the GPU waits mainly for something else, which is named",
-        evidence="Idle time that tags prove to be of any cause, where nearly all of its time is "
-        "explained and waits for input alone are not worth a verdict.",
-        thresholds=("min_coverage", "lost_share"),
+        evidence="Idle time that tags prove to be of any cause, where waits for input alone are "
+        "not worth a verdict.",
+        thresholds=("lost_share",),
         holds=is_stalled,
     ),
     Rule(

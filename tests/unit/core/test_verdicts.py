@@ -61,11 +61,14 @@ class TestStarved:
         assert found.severity is Severity.HIGH
         assert found.starved_ratio == pytest.approx(0.5)
 
-    def test_is_not_given_where_less_than_ninety_percent_are_explained(self) -> None:
-        found = tagged([0.5] * 60, IdleCause.INPUT_WAIT, explained=0.7)
+    @pytest.mark.parametrize("explained", [0.7, 0.3])
+    def test_is_given_however_much_nothing_explains(self, explained: float) -> None:
+        """What is unknown is in use, too: no second of it can make the proved share smaller."""
+        found = tagged([0.5] * 60, IdleCause.INPUT_WAIT, explained=explained)
 
-        assert found.coverage_ratio == pytest.approx(0.85)
-        assert found.name is VerdictName.PARTIAL
+        assert found.coverage_ratio == pytest.approx(0.5 + explained / 2)
+        assert found.name is VerdictName.STARVED
+        assert found.main_cause is (IdleCause.INPUT_WAIT if explained > 0.5 else IdleCause.UNKNOWN)
 
 
 class TestStalled:
