@@ -53,6 +53,15 @@ _TAG_OF_PHASE: Final = MappingProxyType(
         TrainingPhase.TRAIN_STEP: 'its step with `with phase("train_step")`',
     }
 )
+FIRST_BATCH_TEXT: Final = (
+    "The first batch came late, once a run: make the shuffle buffer smaller, since it is filled "
+    "first; read the first files from a local copy (cold shards, a cold cache); and list or index "
+    "the data set once, not at each start."
+)
+_VALIDATION: Final = (
+    "prefetch in the validation pipeline too, give its loader workers, keep its prepared data in "
+    "memory, or validate less often (validation_freq)."
+)
 _PLAIN: Final = (
     "Prepare the next batches while the GPU computes: prefetch, use more workers, "
     "or cache prepared data."
@@ -60,11 +69,19 @@ _PLAIN: Final = (
 
 
 def input_wait_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
-    """What to change in an input pipeline, as specific as its facts allow."""
+    """What to change in an input pipeline, as specific as its facts allow: whose loader is late."""
+    waited_ns = sum(gpu.totals.starved_ns for gpu in gpus)
+    in_validation_ns = sum(gpu.totals.validation_input_wait_ns for gpu in gpus)
+    validation = f"The validation data come late ({in_seconds(in_validation_ns)}): {_VALIDATION}"
+    if in_validation_ns >= _LIMITS.min_reason_share * waited_ns > 0:
+        return validation
     reason = _main_reason(gpus)
     sentences = [_TEXT_OF_REASON[reason]] if reason is not None else []
     sentences += _loader_sentences(_concerned(gpus, runs))
-    return " ".join(sentences or [_PLAIN])
+    sentences = sentences or [_PLAIN]
+    if in_validation_ns >= _LIMITS.min_share * waited_ns > 0:
+        sentences.append(validation)
+    return " ".join(sentences)
 
 
 def callbacks_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:

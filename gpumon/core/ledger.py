@@ -39,12 +39,12 @@ class GpuLedger:
     """
 
     __slots__ = (
-        "_bursts_are_plain", "_busy_ns", "_flag", "_hidden_ns", "_high_ns", "_idle_ns",
-        "_in_job", "_in_use_busy_ns", "_in_use_ns", "_inferred_ns", "_job_from_ns",
+        "_bursts_are_plain", "_busy_ns", "_first_wait_ns", "_flag", "_hidden_ns", "_high_ns",
+        "_idle_ns", "_in_job", "_in_use_busy_ns", "_in_use_ns", "_inferred_ns", "_job_from_ns",
         "_last_active_end_ns", "_low_ns", "_observed_ns", "_pause_totals", "_pauses",
         "_pauses_shown", "_pending_ns", "_reason_ns", "_resolved_ns", "_run_waits", "_settings",
-        "_unsure_busy_ns", "_unsure_low_ns", "_unsure_ns", "job_named_process", "last_end_ns",
-        "rejected", "resolution_ns",
+        "_unsure_busy_ns", "_unsure_low_ns", "_unsure_ns", "_validation_wait_ns",
+        "job_named_process", "last_end_ns", "rejected", "resolution_ns",
     )  # fmt: skip
 
     def __init__(self, settings: DetectorSettings | None = None) -> None:
@@ -55,6 +55,7 @@ class GpuLedger:
         self._flag = StarvedFlag(self._settings)
         self._observed_ns = self._busy_ns = self._pending_ns = 0
         self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
+        self._first_wait_ns = self._validation_wait_ns = 0
         self._idle_ns: dict[IdleCause, int] = {}
         self._reason_ns: dict[str, int] = {}
         self._in_use_ns = self._in_use_busy_ns = self._low_ns = self._high_ns = 0
@@ -119,7 +120,7 @@ class GpuLedger:
             if not self._is_taken(odd):
                 self._settle(odd, 0, 0)
             is_flag_due = True
-        if is_flag_due or self._in_use_ns >= self._flag.due_ns:
+        if is_flag_due or self._in_use_ns - self._first_wait_ns >= self._flag.due_ns:
             self._update_flag()
 
     def observe_shared(
@@ -138,18 +139,28 @@ class GpuLedger:
         """
         if self._is_taken(sample):
             return
-        explained_ns = 0
-        for cause, amount_ns in shared.idle_ns.items():
-            self._add_idle(cause, amount_ns)
-            explained_ns += amount_ns
+        explained_ns = self._explain(shared)
         input_wait_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0)
-        self._resolved_ns += shared.resolved_ns
-        self._inferred_ns += explained_ns - shared.resolved_ns - shared.idle_ns.get(_UNKNOWN, 0)
-        self._hidden_ns += shared.hidden_input_wait_ns
         for reason, share in (reasons or {}).items():
             self._reason_ns[reason] = self._reason_ns.get(reason, 0) + int(input_wait_ns * share)
-        self._settle(sample, explained_ns, input_wait_ns)
+        self._settle(sample, explained_ns, input_wait_ns - shared.first_input_wait_ns)
         self._update_flag()
+
+    def explain_pending(self, shared: SharedIdle) -> None:
+        """Settle what is pending as phases say, because the work that it led to has come.
+
+        Args:
+            shared: Of idle time that is pending, by cause: of before a run's first active
+                sample on this GPU, which is observed next.
+        """
+        explained_ns = sum(shared.idle_ns.values())
+        if not 0 < explained_ns <= self._pending_ns:
+            return  # it was settled otherwise meanwhile
+        self._explain(shared)
+        self._pending_ns -= explained_ns
+        self._pauses.explain(explained_ns)
+        if not self._in_job:
+            self._count_in_use(0.0, explained_ns, 0)
 
     def processes_seen(self, present: bool | None) -> None:
         """Take what the process list says: somebody, nobody, or nothing (``None``)."""
@@ -205,6 +216,8 @@ class GpuLedger:
                 self._flag.raised,
                 pauses.irregular_ns,
                 cycle_ns,
+                self._first_wait_ns,
+                self._validation_wait_ns,
             ),
         )
 
@@ -312,9 +325,23 @@ class GpuLedger:
             self._add_idle(cause, self._pending_ns)
             self._pending_ns = 0
 
+    def _explain(self, shared: SharedIdle) -> int:
+        """Settle idle time as phases say; how much it is."""
+        explained_ns = 0
+        for cause, amount_ns in shared.idle_ns.items():
+            self._add_idle(cause, amount_ns)
+            explained_ns += amount_ns
+        self._resolved_ns += shared.resolved_ns
+        self._inferred_ns += explained_ns - shared.resolved_ns - shared.idle_ns.get(_UNKNOWN, 0)
+        self._hidden_ns += shared.hidden_input_wait_ns
+        self._first_wait_ns += shared.first_input_wait_ns
+        self._validation_wait_ns += shared.validation_input_wait_ns
+        return explained_ns
+
     def _add_idle(self, cause: IdleCause, amount_ns: int) -> None:
         self._idle_ns[cause] = self._idle_ns.get(cause, 0) + amount_ns
 
     def _update_flag(self) -> None:
-        starved_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) + self._pauses.suspected_ns
-        self._flag.update(self._in_use_ns, starved_ns)
+        first_ns = self._first_wait_ns  # paid once, and no reason to wake anybody
+        waited_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) - first_ns
+        self._flag.update(self._in_use_ns - first_ns, waited_ns + self._pauses.suspected_ns)

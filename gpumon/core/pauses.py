@@ -82,6 +82,10 @@ class PauseTracker:
         elif len(stretches) < MAX_INTERVALS:
             stretches.append(Interval(start_ns, end_ns))
 
+    def explain(self, explained_ns: int) -> None:
+        """Phases have explained so much of the pause that is open, if one is."""
+        self._untagged_ns = max(0, self._untagged_ns - explained_ns)
+
     def end_pause(self, after: IdleSpan, low_share: float, busy_share: float) -> None:
         """A burst ends the pause that is open.
 

@@ -22,7 +22,7 @@ from gpumon.core.machine_codec import (
     encode_sampling,
 )
 from gpumon.core.phase import CAUSES, IdleCause
-from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, Report
+from gpumon.core.report import BESIDE_CAUSES, Advice, GpuReport, Report
 from gpumon.core.run_report_codec import decode_run, encode_run, read_ns, read_ratio
 from gpumon.core.totals import GapTotals, GpuTotals
 from gpumon.core.units import seconds
@@ -102,6 +102,8 @@ def _encode_gpu(gpu: GpuReport, origin_ns: int) -> dict[str, Any]:
         "main_cause": None if verdict.main_cause is None else verdict.main_cause.value,
         "lost_ratio": verdict.lost_ratio or 0.0,
         "starved_seconds": seconds(totals.starved_ns),
+        "first_input_wait_seconds": seconds(totals.first_input_wait_ns),
+        "validation_input_wait_seconds": seconds(totals.validation_input_wait_ns),
         "suspected_seconds": seconds(totals.suspected_ns),
         "irregular_seconds": seconds(totals.irregular_ns),
         "cycle_seconds": None if totals.cycle_ns is None else seconds(totals.cycle_ns),
@@ -199,6 +201,8 @@ def _decode_gpu(gpu: Mapping[str, Any]) -> GpuReport:
             str(reason): read_ns(value) for reason, value in gpu["input_wait_by_reason"].items()
         },
         hidden_input_wait_ns=read_ns(gpu.get("hidden_input_wait_seconds", 0.0)),
+        first_input_wait_ns=read_ns(gpu.get("first_input_wait_seconds", 0.0)),
+        validation_input_wait_ns=read_ns(gpu.get("validation_input_wait_seconds", 0.0)),
         low_ns=read_ns(gpu.get("low_seconds", 0.0)),
         high_ns=read_ns(gpu.get("high_seconds", 0.0)),
         gaps=_decode_gaps(gpu["gaps"]),
@@ -261,7 +265,7 @@ def _decode_advice(advice: Mapping[str, Any]) -> Advice:
 
 
 def _advice_cause(name: object) -> str:
-    return UNDER_FILLED if name == UNDER_FILLED else IdleCause(name).value
+    return str(name) if name in BESIDE_CAUSES else IdleCause(name).value
 
 
 def _text_or_none(raw: str | None) -> str | None:

@@ -24,6 +24,8 @@ _COUNTERS = (
     "resolved_ns",
     "inferred_ns",
     "hidden_input_wait_ns",
+    "first_input_wait_ns",
+    "validation_input_wait_ns",
     "low_ns",
     "high_ns",
     "merged_intervals",

@@ -139,8 +139,14 @@ class DetectorSettings:
     min_in_use_ns: int = threshold(
         10 * NS_PER_S,
         Unit.NANOSECONDS,
-        "Less in-use time than this is no use at all.",
+        "Less in-use time than this is too short for a verdict.",
         origin=_ON_WORLDS,
+    )
+    too_short_share: float = threshold(
+        0.10,
+        Unit.SHARE,
+        "Such a short use is none at all where it is no more than this share of what was observed.",
+        origin="ours: a GPU that idles nine tenths of the time is idle, whatever it did in between",
     )
     min_coverage: float = threshold(
         0.90,

@@ -28,6 +28,7 @@ class SpanLabel(NamedTuple):
         cause: What it is given to.
         is_step: Whether the device has been given a training step.
         is_validation: Whether it is validation or prediction, and no wait for input.
+        is_validation_wait: Whether it is a wait for input in validation or prediction.
         is_silent: Whether it says nothing of what the process does: idle time in it is like
             time in no phase at all.
     """
@@ -35,6 +36,7 @@ class SpanLabel(NamedTuple):
     cause: IdleCause
     is_step: bool
     is_validation: bool
+    is_validation_wait: bool
     is_silent: bool
 
 
@@ -44,7 +46,8 @@ def _label(code: int) -> SpanLabel:
     mode = _MODES[code >> _MODE_SHIFT]
     cause = cause_of(phase, mode)
     is_step = phase in STEP_PHASES and mode is TrainingMode.TRAIN
-    return SpanLabel(cause, is_step, cause is IdleCause.VALIDATION, cause in _SILENT)
+    is_wait = cause is IdleCause.INPUT_WAIT and mode is not TrainingMode.TRAIN
+    return SpanLabel(cause, is_step, cause is IdleCause.VALIDATION, is_wait, cause in _SILENT)
 
 
 LABELS: Final = tuple(_label(code) for code in range(len(_MODES) << _MODE_SHIFT))

@@ -12,11 +12,17 @@ class VerdictName(str, Enum):
     """What the time of one GPU looks like, in the order in which the rules are tried."""
 
     NOT_IN_USE = "not_in_use"
+    TOO_SHORT_TO_JUDGE = "too_short_to_judge"
     HEALTHY = "healthy"
     STARVED = "starved"
     STALLED = "stalled"
     STARVATION_SUSPECTED = "starvation_suspected"
     PARTIAL = "partial"
+
+    @property
+    def is_of_a_loss(self) -> bool:
+        """Whether it says that time worth a word was lost."""
+        return self not in (self.NOT_IN_USE, self.TOO_SHORT_TO_JUDGE, self.HEALTHY)
 
 
 class Severity(str, Enum):

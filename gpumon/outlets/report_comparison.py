@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpumon.core.advice import WORD_OF_CAUSE
 from gpumon.core.figures import in_percent, in_seconds
 from gpumon.core.phase import CAUSES, IdleCause
-from gpumon.core.report import UNDER_FILLED, Report
+from gpumon.core.report import BESIDE_CAUSES, Report
 from gpumon.core.units import seconds
 from gpumon.outlets.report_headline import verdict_line
 from gpumon.outlets.report_next import main_advice
@@ -131,7 +131,7 @@ def _verdicts(before: Report, after: Report, titles: tuple[str, str]) -> list[st
 
 def _main_cause(report: Report) -> IdleCause | None:
     advice = main_advice(report)
-    is_loss = advice is not None and advice.cause != UNDER_FILLED
+    is_loss = advice is not None and advice.cause not in BESIDE_CAUSES
     return IdleCause(advice.cause) if advice is not None and is_loss else None
 
 

@@ -15,6 +15,7 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.report import GpuReport, Report, judged
 from gpumon.core.rhythm_texts import clockwork, irregular_reason, is_irregular
 from gpumon.core.settings import DEFAULT_SETTINGS
+from gpumon.core.totals import GpuTotals
 from gpumon.core.units import seconds
 from gpumon.core.verdict import Severity, VerdictName
 
@@ -24,6 +25,7 @@ _ORDER = (
     VerdictName.STARVATION_SUSPECTED,
     VerdictName.PARTIAL,
     VerdictName.HEALTHY,
+    VerdictName.TOO_SHORT_TO_JUDGE,
     VerdictName.NOT_IN_USE,
 )
 
@@ -86,10 +88,10 @@ def why_line(report: Report) -> str:
 def _why(gpu: GpuReport, report: Report) -> str:
     totals, verdict = gpu.totals, gpu.verdict
     who = f"GPU {gpu.label} was " if len(judged(report.gpus)) > 1 else "it was "
-    if verdict.name is VerdictName.NOT_IN_USE:
+    if verdict.name in (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE):
         return (
             f"{who}in use for {in_seconds(totals.in_use_ns)} "
-            f"of {in_seconds(totals.observed_ns)} observed."
+            f"of {in_seconds(totals.observed_ns)} observed{_proved_meanwhile(gpu)}."
         )
     lost = f"{who}idle for {in_seconds(totals.lost_ns)} of {in_seconds(totals.in_use_ns)} in use"
     said = lost + _reason(gpu, report)
@@ -103,7 +105,7 @@ def _runs_of(report: Report) -> str:
 
 def is_well(gpu: GpuReport) -> bool:
     """Whether it lost nothing that is worth a word, or had nothing to do."""
-    return gpu.verdict.name in (VerdictName.HEALTHY, VerdictName.NOT_IN_USE)
+    return not gpu.verdict.name.is_of_a_loss
 
 
 def _rank(gpu: GpuReport) -> int:
@@ -112,8 +114,7 @@ def _rank(gpu: GpuReport) -> int:
 
 def verdict_word(gpu: GpuReport) -> str:
     """Its verdict as people say it."""
-    is_short = gpu.totals.in_use_ns or gpu.is_hardly_observed
-    if gpu.verdict.name is VerdictName.NOT_IN_USE and is_short:
+    if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.is_hardly_observed:
         return "too short to judge"
     return gpu.verdict.name.value.replace("_", " ")
 
@@ -152,8 +153,9 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
         case VerdictName.HEALTHY:
             return _work_well(alike)
         case _:
-            if any(other.totals.in_use_ns for other in alike):
-                return _all_of(alike, "was", "were") + f" in use for less than {_LEAST}."
+            used = [other for other in alike if other.totals.in_use_ns]
+            if used:
+                return _all_of(used, "was", "were") + f" in use for less than {_LEAST}."
             if all(other.is_hardly_observed for other in alike):
                 return _all_of(alike, "was", "were") + f" watched for less than {_LEAST}."
             return _all_of(alike, "had nothing to do", "had nothing to do") + "."
@@ -218,7 +220,7 @@ def _reason(gpu: GpuReport, report: Report) -> str:
         return f" ({in_percent(verdict.lost_ratio, *LOSS_LIMITS)}), in no pattern worth a change."
     if verdict.name is VerdictName.STARVED:
         return (
-            f", {in_seconds(totals.starved_ns)} of it waiting for input: "
+            f", {in_seconds(totals.starved_ns)} of it waiting for input{_of_the_wait(totals)}: "
             f"the training's own tags prove it.{_what_else(gpu, IdleCause.INPUT_WAIT)}"
         )
     if verdict.name is VerdictName.STALLED:
@@ -234,6 +236,16 @@ def _reason(gpu: GpuReport, report: Report) -> str:
     return ", in no pattern of bursts and pauses."
 
 
+def _of_the_wait(totals: GpuTotals) -> str:
+    """Whose input it was, where not that of the training's steps alone; a clause."""
+    least_ns = DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns
+    parts = (
+        (totals.validation_input_wait_ns, "of that in validation"),
+        (totals.first_input_wait_ns, "more for the first batch"),
+    )
+    return "".join(f", {in_seconds(ns)} {where}" for ns, where in parts if ns > least_ns)
+
+
 def _in_pauses(gpu: GpuReport, report: Report) -> str:
     """How much of the time lost lies in pauses; what had no rhythm is counted with them."""
     totals = gpu.totals
@@ -245,9 +257,19 @@ def _in_pauses(gpu: GpuReport, report: Report) -> str:
     return f"{said}; {in_seconds(totals.irregular_ns)} of that without a rhythm"
 
 
+def _proved_meanwhile(gpu: GpuReport) -> str:
+    """What tags proved of a use that is too short for a verdict; a clause."""
+    cause = greatest_proved(gpu)
+    if cause is IdleCause.UNKNOWN:
+        return ""
+    proved = in_seconds(gpu.totals.idle_ns[cause])
+    return f", {proved} of it {WORD_OF_CAUSE[cause]}: its tags prove that much"
+
+
 def _proved_wait(gpu: GpuReport) -> str:
-    """The share that is starved, without what is only suspected to be."""
-    return in_percent(gpu.totals.starved_ns / gpu.totals.in_use_ns, *LOSS_LIMITS)
+    """The share that is starved, without what is only suspected to be, as the verdict takes it."""
+    totals = gpu.totals.after_first_batch
+    return in_percent(totals.starved_ns / totals.in_use_ns, *LOSS_LIMITS)
 
 
 def _what_else(gpu: GpuReport, named: IdleCause) -> str:

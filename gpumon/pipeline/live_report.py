@@ -81,6 +81,7 @@ def _run(run: RunState, newest: RingCounts | None) -> RunReport:
         step_busy_ratios=run.step_busy_ratios,
         alive=run.alive,
         ended_before=run.ended_before,
+        first_input_wait_ns=run.first_input_wait_ns,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.core.advice import hides_much, is_worth_a_change
+from gpumon.core.advice import hides_much, is_first_batch_late, is_worth_a_change
 from gpumon.core.job_balance import is_unequal
 from gpumon.core.rules.rule import Rule, RuleKind
 
@@ -16,6 +16,14 @@ ADVICE_RULES: Final = (
         evidence="The time it cost a GPU that is neither healthy nor unused, of its time in use.",
         thresholds=("advice.min_share", "advice.min_start_up_share"),
         holds=is_worth_a_change,
+    ),
+    Rule(
+        id="late_first_batch",
+        kind=RuleKind.ADVICE,
+        says="the wait for a training's very first batch gets an advice of its own",
+        evidence="Time for which its GPU idled until then, as its tags tell, of its time in use.",
+        thresholds=("advice.min_start_up_share",),
+        holds=is_first_batch_late,
     ),
     Rule(
         id="hidden_input_wait",

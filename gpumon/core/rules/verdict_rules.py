@@ -13,6 +13,13 @@ _UNKNOWN, _NOT_IN_USE, _START_UP = IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, Idle
 
 
 def is_not_in_use(totals: GpuTotals, settings: DetectorSettings) -> bool:
+    """Whether it worked for a moment at most, and for hardly any of the time observed."""
+    is_short = totals.in_use_ns < settings.min_in_use_ns
+    is_rare = totals.in_use_ns <= settings.too_short_share * totals.observed_ns
+    return is_short and is_rare
+
+
+def is_too_short_to_judge(totals: GpuTotals, settings: DetectorSettings) -> bool:
     """Whether it worked for too short a time to say anything of it."""
     return totals.in_use_ns < settings.min_in_use_ns
 
@@ -90,10 +97,10 @@ VERDICT_RULES: Final = (
     Rule(
         id="not_in_use",
         kind=RuleKind.VERDICT,
-        says="the GPU was not in use, or too briefly for a verdict",
+        says="the GPU was not in use, or for a moment of a long time",
         evidence="Time from the first to the last active sample of each job, and on while a "
-        "tagged training waits.",
-        thresholds=("min_in_use_ns",),
+        "tagged training waits; here and below without its wait for the very first batch.",
+        thresholds=("min_in_use_ns", "too_short_share"),
         measured_with=(
             "active_above",
             "idle_job_ends_after_ns",
@@ -101,6 +108,14 @@ VERDICT_RULES: Final = (
             "log.released_share",
         ),
         holds=is_not_in_use,
+    ),
+    Rule(
+        id="too_short_to_judge",
+        kind=RuleKind.VERDICT,
+        says="the GPU was in use for too short a time for a verdict",
+        evidence="The same time; what tags proved of it is told beside this.",
+        thresholds=("min_in_use_ns",),
+        holds=is_too_short_to_judge,
     ),
     Rule(
         id="healthy",

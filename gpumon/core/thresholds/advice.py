@@ -24,7 +24,8 @@ class AdviceSettings:
     min_start_up_share: float = threshold(
         0.10,
         Unit.SHARE,
-        "Start-up is worth an advice from this share of start-up and use on.",
+        "Start-up, or the wait for the very first batch, is worth an advice from this share of "
+        "its time and use on.",
         origin="ours: start-up comes once, so it matters only where it is long beside the work",
     )
     min_callbacks_share: float = threshold(

@@ -26,6 +26,7 @@ export const LABELS = new Map(PARTS.map((part) => [part.key, part.label]));
 
 const VERDICTS = {
   not_in_use: "not in use",
+  too_short_to_judge: "too short to judge",
   healthy: "healthy",
   starved: "starved",
   stalled: "stalled",
@@ -42,12 +43,11 @@ const NEXT = {
   partial:
     "Tag the training, PhaseTagger() for Keras or timed(loader) and phase(\"train_step\") in a loop: utilisation alone cannot tell why the GPU is only partly busy.",
   healthy: "Nothing to change.",
+  too_short_to_judge: "Let it run on: the page follows by itself.",
   not_in_use: "Start a training; the page follows by itself.",
 };
 
-// In use, but not for as long as a verdict takes.
-const isTooShort = (gpu) => gpu.verdict === "not_in_use" && gpu.in_use_ns > 0;
-export const verdictWord = (gpu) => (isTooShort(gpu) ? "too short to judge" : VERDICTS[gpu.verdict] ?? gpu.verdict);
+export const verdictWord = (gpu) => VERDICTS[gpu.verdict] ?? gpu.verdict;
 
 export function duration(ns) {
   const seconds = ns / 1e9;
@@ -132,7 +132,7 @@ function lossInWords(gpus) {
 }
 
 // The worst first: the order in which a person should care.
-const ORDER = ["starved", "starvation_suspected", "stalled", "partial", "healthy", "not_in_use"];
+const ORDER = ["starved", "starvation_suspected", "stalled", "partial", "healthy", "too_short_to_judge", "not_in_use"];
 
 export function worstFirst(gpus) {
   return [...gpus].sort(
@@ -216,7 +216,7 @@ function sentenceOfPresent(gpus) {
       text: `${listed(healthy)} ${are(healthy)} kept busy: waiting for input cost ${lossInWords(healthy)}.`,
     };
   }
-  const short = present.filter(isTooShort);
+  const short = having("too_short_to_judge");
   if (short.length) return { tone: "quiet", text: `Too short to judge: ${listed(short)} in use for less than 10${NBSP}s.` };
   return { tone: "quiet", text: `${listed(present)} ${are(present)} not in use: nothing is lost.` };
 }

@@ -42,6 +42,21 @@ class TestWorthAChange:
         assert causes_with_advice(report) == []
 
 
+class TestLateFirstBatch:
+    def test_speaks_where_the_first_batch_took_half_a_minute_of_two(self) -> None:
+        report = watched(training(seconds=120, late_ms={0: 30_000}), tagged=True)
+
+        assert report.gpus[0].verdict.name is VerdictName.HEALTHY
+        assert report.gpus[0].totals.first_input_wait_ns / 1e9 == pytest.approx(30, abs=0.5)
+        assert causes_with_advice(report) == ["first_input_wait"]
+
+    def test_is_silent_where_it_took_five_seconds_of_them(self) -> None:
+        report = watched(training(seconds=120, late_ms={0: 5_000}), tagged=True)
+
+        assert report.gpus[0].totals.first_input_wait_ns / 1e9 == pytest.approx(5, abs=0.5)
+        assert causes_with_advice(report) == []
+
+
 class TestHiddenInputWait:
     def test_speaks_where_a_training_waits_for_half_of_each_step_and_the_gpu_never_feels_it(
         self,

@@ -82,6 +82,7 @@ EXAMPLES: dict[str, Sequence[tuple[Any, ...]]] = {
         (reported(STARVES), IdleCause.INPUT_WAIT),
         (reported(STARVES), IdleCause.START_UP),
     ],
+    "late_first_batch": [(reported(STARVES),)],
     "hidden_input_wait": [(STARVES,)],
     "unequal_gpus": [(EVEN,)],
 }

@@ -30,12 +30,26 @@ def tagged(ratios: list[float], cause: IdleCause, explained: float = 1.0) -> Ver
 
 
 class TestNotInUse:
-    @pytest.mark.parametrize("ratios", [[], [0.0] * 100, [1.0] * 9])
-    def test_is_less_than_ten_seconds_of_use(self, ratios: list[float]) -> None:
+    @pytest.mark.parametrize("ratios", [[], [0.0] * 100, [1.0] * 9 + [0.0] * 81])
+    def test_is_less_than_ten_seconds_of_use_and_a_tenth_of_the_time(
+        self, ratios: list[float]
+    ) -> None:
         found = verdict(ratios)
 
         assert found.name is VerdictName.NOT_IN_USE
         assert found.pattern is Pattern.UNUSED
+        assert found.severity is Severity.NONE
+
+
+class TestTooShortToJudge:
+    @pytest.mark.parametrize("ratios", [[1.0], [1.0] * 9, [1.0] * 9 + [0.0] * 80])
+    def test_is_less_than_ten_seconds_of_use_and_more_than_a_tenth_of_the_time(
+        self, ratios: list[float]
+    ) -> None:
+        found = verdict(ratios)
+
+        assert found.name is VerdictName.TOO_SHORT_TO_JUDGE
+        assert found.pattern is Pattern.BUSY
         assert found.severity is Severity.NONE
 
 

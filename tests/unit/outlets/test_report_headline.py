@@ -135,11 +135,22 @@ class TestTheThreeLines:
         assert "nothing to do" not in text
 
     def test_do_not_judge_a_gpu_that_worked_for_a_moment(self) -> None:
-        text = headline(report(gpu(1, {IdleCause.NOT_IN_USE: 59})))
+        text = headline(report(gpu(1, {IdleCause.NOT_IN_USE: 5})))
 
         assert "Too short to judge: GPU 0 was in use for less than 10 s." in text
-        assert "it was in use for 1.0 s of 60.0 s" in text.lower()
+        assert "it was in use for 1.0 s of 6.0 s" in text.lower()
         assert "A verdict takes 10.0 s in use: watch GPU 0 for longer" in text
+
+    def test_say_what_was_proved_of_a_gpu_that_worked_for_a_moment(self) -> None:
+        short = headline(report(gpu(5, {IdleCause.INPUT_WAIT: 3})))
+        rare = headline(report(gpu(5, {IdleCause.INPUT_WAIT: 3, IdleCause.NOT_IN_USE: 92})))
+
+        assert "Too short to judge: " in short
+        assert "Not in use: GPU 0 was in use for less than 10 s." in rare
+        for text in (short, rare):
+            assert "3.0 s of it waiting for input: its tags prove that much." in " ".join(
+                text.split()
+            )
 
     def test_do_not_ask_to_watch_a_training_that_is_over(self) -> None:
         one = gpu(3, {IdleCause.NOT_IN_USE: 7})
