@@ -273,7 +273,7 @@ class PhaseTimeline:
             code = left[0]
             label, of_this_code = LABELS[code], codes.translate(ONLY[code])
             left = left.translate(None, bytes((code,)))
-            if self._has_marks and not label.is_step and not label.is_validation:
+            if self._has_marks and label.is_exposed_by_marks:
                 for position in compress(range(first, after), of_this_code):
                     if position not in apart:
                         self._add_span(parts, position, window)
@@ -317,7 +317,7 @@ class PhaseTimeline:
                 parts.gross_input_wait_ns += inner_ns  # the step may have computed meanwhile
             else:
                 parts.waits[cause] = parts.waits.get(cause, 0) + inner_ns
-        if not self._has_marks or label.is_step or label.is_validation:
+        if not (self._has_marks and label.is_exposed_by_marks):
             _add_length(parts, label, length_ns)
             return
         exposed_ns = min(self._exposed_ns(*inside), length_ns)
@@ -345,6 +345,8 @@ def _add_length(parts: WindowParts, label: SpanLabel, length_ns: int) -> None:
         parts.step_ns += length_ns
     elif label.is_validation:
         parts.validation_ns += length_ns
+    elif label.is_gross:
+        parts.gross_input_wait_ns += length_ns
     else:
         parts.waits[label.cause] = parts.waits.get(label.cause, 0) + length_ns
         parts.validation_input_wait_ns += length_ns if label.is_validation_wait else 0

@@ -91,6 +91,13 @@ def _notes(state: MonitorState) -> Iterator[str]:
             yield f"GPU {gpu.device.label}: {gpu.error}"
         elif not gpu.listed:
             yield f"GPU {gpu.device.label} ({gpu.device.uuid}) is no longer there."
+    for run in state.runs:
+        if run.loader.get("input_wait") == "gross":
+            yield (
+                f"The waits for input of {run.run} are gross: it fetches several batches an "
+                "execution, some of them while the GPU computes, and how much of those waits the "
+                "GPU felt is an estimate. With steps_per_execution=1 it is measured."
+            )
     for collector in state.collectors:
         note = refusal_note(collector)
         if note is None and not collector.success and collector.message:
