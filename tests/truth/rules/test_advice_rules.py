@@ -63,8 +63,13 @@ class TestPromisedSpeed:
 
     @staticmethod
     def promised(world: World) -> float | None:
-        (advice,) = in_log(world).advice
-        return advice.speedup_upper_bound
+        """The same of its log, and of the daemon that watches it untagged."""
+        of_log, live = ([*one.advice] for one in (in_log(world), watched(world, tagged=False)))
+        assert [one.cause for one in of_log] == [one.cause for one in live] == ["unknown"]
+        bounds = of_log[0].speedup_upper_bound, live[0].speedup_upper_bound
+        assert bounds[0] is None or bounds[0] == pytest.approx(bounds[1], rel=0.02)
+        assert (bounds[0] is None) is (bounds[1] is None)
+        return bounds[0]
 
     def test_speaks_of_many_short_waits_and_says_at_least_what_can_be_won(self) -> None:
         world = training(late_ms=late_every(100, 5_000))
