@@ -35,7 +35,7 @@ def untagged_text(gpus: Sequence[GpuReport], how_to_tag: str) -> str:
             f"workers. Waiting for other machines looks the same. To prove the cause, {how_to_tag}."
         )
     if suspected:
-        return f"{_what_to_look_at(suspected[0].totals)} To prove the cause, {how_to_tag}."
+        return f"{_what_to_look_at(suspected)} To prove the cause, {how_to_tag}."
     if any(is_irregular(gpu) for gpu in gpus):
         return (
             "Requests to a server and the cells of a notebook come like this, a training's waits "
@@ -43,7 +43,7 @@ def untagged_text(gpus: Sequence[GpuReport], how_to_tag: str) -> str:
             f"If it is a training, {how_to_tag}."
         )
     if all(is_mostly_in_pauses(gpu.totals) for gpu in gpus):
-        return f"{_what_to_look_at(gpus[0].totals)} To prove the cause, {how_to_tag}."
+        return f"{_what_to_look_at(gpus)} To prove the cause, {how_to_tag}."
     if all(gpu.totals.low_ns > _MOSTLY_LOW * gpu.totals.in_use_ns for gpu in gpus):
         return (
             "For most of its time in use next to nothing ran: whoever uses it waits for something "
@@ -67,9 +67,10 @@ def promises_speed(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTI
     )
 
 
-def _what_to_look_at(totals: GpuTotals) -> str:
-    """What pauses may be that are too few or too long to say what they are."""
-    pauses, settings = totals.pauses, DEFAULT_SETTINGS
+def _what_to_look_at(gpus: Sequence[GpuReport]) -> str:
+    """What pauses may be that are too few or too long to say: those of the GPU that lost most."""
+    pauses = max(gpus, key=lambda gpu: gpu.totals.lost_ns).totals.pauses
+    settings = DEFAULT_SETTINGS
     if pauses.p50_ns is not None and pauses.p50_ns > settings.advice.promised_pause_ns:
         return (
             f"Pauses of {in_about(pauses.p50_ns)} can be many things: a checkpoint, an evaluation, "

@@ -139,6 +139,16 @@ class TestASpeedUp:
 
         assert found.speedup_upper_bound == 1.5
 
+    def test_that_is_not_promised_leaves_to_look_at_the_pauses_of_the_gpu_that_lost_most(
+        self,
+    ) -> None:
+        little = gpu(10, {UNKNOWN: 30}, suspected_s=30, pauses=4)
+        much = gpu(10, {UNKNOWN: 600}, suspected_s=600, pauses=6, index=1)
+
+        (found,) = advise([little, much], ())
+
+        assert found.text.startswith("Pauses of 100 s can be many things")
+
     def test_is_promised_for_what_tags_prove_however_few_and_long_its_pauses(self) -> None:
         (found,) = advise([gpu(600, {WAIT: 600}, pauses=3)], ())
 
