@@ -21,6 +21,7 @@ from gpumon.core.fill.texts import under_filled_advice
 from gpumon.core.imbalance_texts import imbalance_bound, imbalance_text
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import FIRST_INPUT_WAIT, Advice, GpuReport, RunReport, judged
+from gpumon.core.rhythm_texts import promises_speed
 from gpumon.core.settings import DEFAULT_SETTINGS, AdviceSettings
 from gpumon.core.totals import GpuTotals
 from gpumon.core.units import seconds
@@ -79,7 +80,12 @@ def _advice_on(cause: IdleCause, hit: Sequence[GpuReport], runs: Sequence[RunRep
         lost_seconds=seconds(_lost_ns(cause, hit)),
         # GPUs may belong to different jobs: a bound for each of them is the greatest of all.
         speedup_upper_bound=max(
-            speedup_upper_bound(_working_ns(gpu, cause), cost_ns(gpu, cause)) for gpu in hit
+            (
+                speedup_upper_bound(_working_ns(gpu, cause), cost_ns(gpu, cause))
+                for gpu in hit
+                if cause is not IdleCause.UNKNOWN or promises_speed(gpu.totals)
+            ),
+            default=None,
         ),
         evidence=_evidence(cause, hit),
         text=_RULES[cause](hit, runs),
@@ -130,13 +136,14 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
     shares = [_share(cause, gpu) for gpu in worst_first]
     sentences = [f"Idle, {WORD_OF_CAUSE[cause]}: {listed(shares, most=3)}."]
     label, worst = worst_first[0].label, worst_first[0].totals
-    in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and worst.gaps.count
+    pauses = worst.pauses
+    in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and pauses.count
     # A GPU's pauses are of all causes: they are evidence of the greatest alone.
     if in_pauses and cause is _main_loss(worst):
-        median = f", median {in_seconds(worst.gaps.p50_ns)}" if worst.gaps.p50_ns else ""
+        median = f", median {in_seconds(pauses.p50_ns)}" if pauses.p50_ns else ""
         sentences.append(
-            f"GPU {label} paused {counted(worst.gaps.count, 'time', 'times')}"
-            f"{median}, longest {in_seconds(worst.gaps.longest_ns)}."
+            f"GPU {label} paused {counted(pauses.count, 'time', 'times')}"
+            f"{median}, longest {in_seconds(pauses.longest_ns)}."
         )
     if cause is IdleCause.INPUT_WAIT and hides_much(worst):
         sentences.append(

@@ -63,8 +63,7 @@ class GpuLedger:
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
         self._in_job = self._run_waits = self.job_named_process = False
         self._job_from_ns = (0, 0, 0)  # in use, low and busy, as it began
-        self._last_active_end_ns = 0
-        self.last_end_ns = -1
+        self._last_active_end_ns, self.last_end_ns = 0, -1
         self.resolution_ns = self.rejected = 0
 
     def observe(  # noqa: C901, PLR0915 - calls would cost more than the work
@@ -87,7 +86,7 @@ class GpuLedger:
             end_ns = until_ns = self.last_end_ns
             at_work = self._last_active_end_ns == end_ns and self._in_job and not pauses.is_open
             if at_work and self._bursts_are_plain:
-                length_ns = busy_ns = busy_sum_ns = high_ns = 0
+                count = length_ns = busy_ns = busy_sum_ns = high_ns = 0
                 for sample in rest:
                     start_ns, next_end_ns, busy_ratio = sample
                     goes_on = start_ns == end_ns < next_end_ns
@@ -97,6 +96,7 @@ class GpuLedger:
                     end_ns, length_ns = next_end_ns, next_end_ns - start_ns
                     busy_ns = round(length_ns * busy_ratio)
                     busy_sum_ns += busy_ns
+                    count += 1
                     if busy_ratio > high_above:
                         high_ns += length_ns
                 else:
@@ -105,7 +105,7 @@ class GpuLedger:
                 odd = next(rest, None)
             if end_ns != until_ns:
                 length_sum_ns, idle_ns = end_ns - until_ns, length_ns - busy_ns
-                pauses.before = (end_ns - length_ns, end_ns, idle_ns, idle_ns, 0)
+                pauses.take_bursts((end_ns - length_ns, end_ns, idle_ns, idle_ns, 0), count)
                 self.resolution_ns = length_ns
                 self.last_end_ns = self._last_active_end_ns = end_ns
                 self._observed_ns += length_sum_ns
@@ -192,7 +192,7 @@ class GpuLedger:
         pauses = self._pauses
         if pauses.ended != self._pauses_shown:
             self._pauses_shown, self._pause_totals = pauses.ended, pauses.snapshot()
-        gaps, starved_intervals, merged_intervals, cycle_ns = self._pause_totals
+        gaps, starved_intervals, merged_intervals, *cycle_and_count = self._pause_totals
         return _new(  # in the order of its fields; its own constructor takes three times as long
             GpuTotals,
             (
@@ -215,7 +215,7 @@ class GpuLedger:
                 self._flag.episodes,
                 self._flag.raised,
                 pauses.irregular_ns,
-                cycle_ns,
+                *cycle_and_count,
                 self._first_wait_ns,
                 self._validation_wait_ns,
             ),
@@ -259,7 +259,7 @@ class GpuLedger:
                 busy_share = (self._in_use_busy_ns - busy_before_ns) / in_use_ns
                 pauses.end_pause(span, low_share, busy_share)
             else:
-                pauses.before = span
+                pauses.take_bursts(span, 1)
 
     def _is_taken(self, sample: BusySample) -> bool:
         """Whether the sample is for time already taken, or nonsense; it is counted then."""

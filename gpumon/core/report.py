@@ -38,13 +38,15 @@ class Advice:
             become at most this many times faster. At least 1. Of ``imbalance``,
             where the shares are known, only what level GPUs would win counts.
             Of ``UNDER_FILLED`` it is 1: nobody knows it, so nothing is promised.
+            ``None``: nor is it where nothing proves the cause, and too little
+            is seen of it (``promises_speed``).
         evidence: The observation it rests on, with figures.
         text: What to do.
     """
 
     cause: str
     lost_seconds: float
-    speedup_upper_bound: float
+    speedup_upper_bound: float | None
     evidence: str
     text: str
 

@@ -108,6 +108,8 @@ def _encode_gpu(gpu: GpuReport, origin_ns: int) -> dict[str, Any]:
         "irregular_seconds": seconds(totals.irregular_ns),
         "cycle_seconds": None if totals.cycle_ns is None else seconds(totals.cycle_ns),
         "starved_ratio": verdict.starved_ratio or 0.0,
+        "input_probability": verdict.input_probability,
+        "likely_causes": None if verdict.likely_causes is None else [*verdict.likely_causes],
         "starved_now": totals.starved_now,
         "episodes": totals.episodes,
         "resolved_seconds": seconds(totals.resolved_ns),
@@ -116,6 +118,7 @@ def _encode_gpu(gpu: GpuReport, origin_ns: int) -> dict[str, Any]:
         "low_seconds": seconds(totals.low_ns),
         "high_seconds": seconds(totals.high_ns),
         "gaps": _encode_gaps(totals.gaps),
+        "pauses": _encode_gaps(totals.pauses),
         "starved_intervals": [
             [seconds(span.start_ns - origin_ns), seconds(span.end_ns - origin_ns)]
             for span in totals.starved_intervals
@@ -206,6 +209,7 @@ def _decode_gpu(gpu: Mapping[str, Any]) -> GpuReport:
         low_ns=read_ns(gpu.get("low_seconds", 0.0)),
         high_ns=read_ns(gpu.get("high_seconds", 0.0)),
         gaps=_decode_gaps(gpu["gaps"]),
+        pauses=_decode_gaps(gpu.get("pauses", gpu["gaps"])),
         starved_intervals=tuple(
             Interval(read_ns(start), read_ns(end)) for start, end in gpu["starved_intervals"]
         ),
@@ -232,6 +236,7 @@ def _decode_gpu(gpu: Mapping[str, Any]) -> GpuReport:
 
 def _decode_verdict(gpu: Mapping[str, Any]) -> Verdict:
     main_cause, in_use = gpu.get("main_cause"), bool(gpu["in_use_seconds"])
+    probability, causes = gpu.get("input_probability"), gpu.get("likely_causes")
     return Verdict(
         name=VerdictName(gpu["verdict"]),
         severity=Severity(gpu["severity"]),
@@ -240,6 +245,8 @@ def _decode_verdict(gpu: Mapping[str, Any]) -> Verdict:
         lost_ratio=read_ratio(gpu.get("lost_ratio", 0.0)) if in_use else None,
         starved_ratio=read_ratio(gpu["starved_ratio"]) if in_use else None,
         coverage_ratio=read_ratio(gpu["coverage_ratio"]) if in_use else None,
+        input_probability=None if probability is None else read_ratio(probability),
+        likely_causes=None if causes is None else tuple(label_text(cause) for cause in causes),
     )
 
 
@@ -255,10 +262,11 @@ def _decode_gaps(gaps: Mapping[str, Any]) -> GapTotals:
 
 
 def _decode_advice(advice: Mapping[str, Any]) -> Advice:
+    bound = advice["speedup_upper_bound"]
     return Advice(
         cause=_advice_cause(advice["cause"]),
         lost_seconds=float(advice["lost_seconds"]),
-        speedup_upper_bound=float(advice["speedup_upper_bound"]),
+        speedup_upper_bound=None if bound is None else float(bound),
         evidence=str(advice["evidence"]),
         text=str(advice["text"]),
     )

@@ -70,6 +70,8 @@ class GpuTotals(NamedTuple):
         irregular_ns: Of the unknown idle time, what fell into pauses that come without a
             rhythm: no training's, so that they are not suspected.
         cycle_ns: From one pause to the next, where the last ones came like a clock; else ``None``.
+        pauses: Pauses that have ended, as verdicts and sentences count them: a blip splits none
+            (``PauseCount``). They hold the same time as ``gaps``, in as many or fewer.
         first_input_wait_ns: Of ``input_wait``, the waits of trainings for their very first batch:
             paid once, so that no verdict rests on them.
         validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction.
@@ -95,6 +97,7 @@ class GpuTotals(NamedTuple):
     starved_now: bool = False
     irregular_ns: int = 0
     cycle_ns: int | None = None
+    pauses: GapTotals = _NO_GAPS
     first_input_wait_ns: int = 0
     validation_input_wait_ns: int = 0
 

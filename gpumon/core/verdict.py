@@ -54,6 +54,9 @@ class Verdict(NamedTuple):
         starved_ratio: (starved + suspected) / in-use, 0 to 1; ``None`` without in-use time.
         coverage_ratio: Share of in-use time that is busy or has a cause
             other than ``unknown``; ``None`` without in-use time.
+        input_probability: That what is suspected waits for input, 0 to 1; ``None``: no model
+            says so yet.
+        likely_causes: What its pauses look like, the likeliest first; ``None``: likewise.
     """
 
     name: VerdictName
@@ -63,3 +66,5 @@ class Verdict(NamedTuple):
     lost_ratio: float | None
     starved_ratio: float | None
     coverage_ratio: float | None
+    input_probability: float | None = None
+    likely_causes: tuple[str, ...] | None = None

@@ -8,6 +8,7 @@ from gpumon.core.rules.verdict_rules import (
     coverage_ratio,
     is_bursty,
     is_mostly_high,
+    is_mostly_in_pauses,
 )
 from gpumon.core.settings import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.totals import GpuTotals
@@ -16,6 +17,7 @@ from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
 _new = tuple.__new__
 _IN_ORDER = tuple((VerdictName(rule.id), rule.holds) for rule in VERDICT_RULES)
 _NOT_IN_USE, _HEALTHY = VerdictName.NOT_IN_USE, VerdictName.HEALTHY
+_SUSPECTED, _PARTLY_BUSY = VerdictName.STARVATION_SUSPECTED, VerdictName.PARTIAL
 _NONE, _MODERATE, _HIGH = Severity
 _UNUSED, _BUSY, _BURSTY, _PARTIAL = Pattern
 _NEVER_USED = Verdict(_NOT_IN_USE, _NONE, _UNUSED, None, None, None, None)
@@ -43,7 +45,9 @@ def judge(  # noqa: C901 - once a GPU and tick: calls would cost more than the w
     severity, pattern, main_cause = _NONE, _UNUSED, None
     if name is not _NOT_IN_USE:
         if name.is_of_a_loss:
-            severity = _HIGH if lost_ns >= settings.high_share * in_use_ns else _MODERATE
+            is_much = lost_ns >= settings.high_share * in_use_ns
+            is_high = is_much and not _is_doubtful(name, totals, settings)
+            severity = _HIGH if is_high else _MODERATE
         if is_bursty(totals, settings):
             pattern = _BURSTY
         else:
@@ -58,5 +62,12 @@ def judge(  # noqa: C901 - once a GPU and tick: calls would cost more than the w
     starved_ratio = (totals.starved_ns + totals.suspected_ns) / in_use_ns
     coverage = coverage_ratio(all_totals)
     return _new(  # in the order of its fields; its own constructor takes twice as long
-        Verdict, (name, severity, pattern, main_cause, lost_ratio, starved_ratio, coverage)
+        Verdict,
+        (name, severity, pattern, main_cause, lost_ratio, starved_ratio, coverage, None, None),
     )
+
+
+def _is_doubtful(name: VerdictName, totals: GpuTotals, settings: DetectorSettings) -> bool:
+    """Whether a loss that nothing proves lies in so few pauses that it cannot be called high."""
+    in_pauses = name is _SUSPECTED or (name is _PARTLY_BUSY and is_mostly_in_pauses(totals))
+    return in_pauses and totals.pauses.count < settings.enough_pauses

@@ -105,9 +105,9 @@ def _gain(before: Report, after: Report) -> list[str]:
             f" The compute itself was {own:.2f} times as fast: less waiting gave {measured:.2f}."
         )
     advice = main_advice(before)
+    bound = advice.speedup_upper_bound if advice is not None else None
     # To train for longer, or to give a GPU back, promises no speed.
-    if advice is not None and advice.lost_seconds > 0.0:
-        bound = advice.speedup_upper_bound
+    if advice is not None and advice.lost_seconds > 0.0 and bound is not None:
         text += f" The advice on {WORD_OF_CAUSE[IdleCause(advice.cause)]} said: "
         text += f"at most {bound:.2f} times; {_what_became_of(bound, measured)}."
     return [*lines, *wrapped(text, first=f"{'Speed:':<9}")]

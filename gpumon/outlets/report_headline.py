@@ -13,7 +13,8 @@ from gpumon.core.label_text import label_text
 from gpumon.core.log_findings import coarse_sentence
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import GpuReport, Report, judged
-from gpumon.core.rhythm_texts import clockwork, irregular_reason, is_irregular
+from gpumon.core.rhythm_texts import certain_loss, clockwork, irregular_reason, is_irregular
+from gpumon.core.rules.verdict_rules import is_mostly_in_pauses
 from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.totals import GpuTotals
 from gpumon.core.units import seconds
@@ -65,9 +66,9 @@ def verdict_line(report: Report) -> str:
     alike = [other for other in heard if other.verdict.name is gpu.verdict.name]
     silence = f"{_all_of(lost, 'cannot be read', 'cannot be read')}." if lost else ""
     if lost and is_well(gpu):
-        return f"GPU lost: {silence} {_claim(gpu, alike)}{_others(gpu, heard)}"
+        return f"GPU lost: {silence} {_claim(gpu, alike, report)}{_others(gpu, heard)}"
     title = f"{_title(gpu)}{_as_far_as_seen(gpu, report)}"
-    return f"{title}: {_claim(gpu, alike)}{_others(gpu, heard)} {silence}".rstrip()
+    return f"{title}: {_claim(gpu, alike, report)}{_others(gpu, heard)} {silence}".rstrip()
 
 
 def why_line(report: Report) -> str:
@@ -135,9 +136,8 @@ def _as_far_as_seen(gpu: GpuReport, report: Report) -> str:
     return f", as far as one sample every {in_time(report.period_ns)} can tell"
 
 
-def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
+def _claim(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
     name = f"GPU {gpu.label}"
-    share = in_percent(gpu.verdict.starved_ratio, *LOSS_LIMITS)
     lost = in_percent(gpu.verdict.lost_ratio, *LOSS_LIMITS)
     match gpu.verdict.name:
         case VerdictName.STARVED:
@@ -147,9 +147,9 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
             most = "mainly" if cause is gpu.verdict.main_cause else "in part"
             return f"{name} is idle {lost} of its time in use, {most} {WORD_OF_CAUSE[cause]}."
         case VerdictName.STARVATION_SUSPECTED:
-            return f"{name} works in bursts and pauses {share} of its time in use."
+            return f"{name} {_loss_in_pauses(gpu, report)}."
         case VerdictName.PARTIAL:
-            return f"{name} is idle {lost} of its time in use, and {_unexplained(gpu)}."
+            return f"{name} {_unproved_loss(gpu, report)}, and {_unexplained(gpu)}."
         case VerdictName.HEALTHY:
             return _work_well(alike)
         case _:
@@ -159,6 +159,16 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
             if all(other.is_hardly_observed for other in alike):
                 return _all_of(alike, "was", "were") + f" watched for less than {_LEAST}."
             return _all_of(alike, "had nothing to do", "had nothing to do") + "."
+
+
+def _unproved_loss(gpu: GpuReport, report: Report) -> str:
+    if is_mostly_in_pauses(gpu.totals) and not is_irregular(gpu):
+        return _loss_in_pauses(gpu, report)
+    return f"is idle {in_percent(gpu.verdict.lost_ratio, *LOSS_LIMITS)} of its time in use"
+
+
+def _loss_in_pauses(gpu: GpuReport, report: Report) -> str:
+    return certain_loss(gpu, _least_visible_ns(report), *LOSS_LIMITS)
 
 
 def _unexplained(gpu: GpuReport) -> str:
@@ -231,6 +241,8 @@ def _reason(gpu: GpuReport, report: Report) -> str:
         return f", {_in_pauses(gpu, report)}."
     if is_irregular(gpu):
         return irregular_reason(gpu)
+    if is_mostly_in_pauses(totals):
+        return f", {_in_pauses(gpu, report)}."
     if totals.suspected_ns:
         return f", {_in_pauses(gpu, report)}; the rest in no pattern."
     return ", in no pattern of bursts and pauses."
@@ -249,8 +261,8 @@ def _of_the_wait(totals: GpuTotals) -> str:
 def _in_pauses(gpu: GpuReport, report: Report) -> str:
     """How much of the time lost lies in pauses; what had no rhythm is counted with them."""
     totals = gpu.totals
-    paused = in_seconds(totals.suspected_ns + totals.irregular_ns)
-    pauses = counted(totals.gaps.count, "pause", "pauses")
+    paused = in_seconds(totals.pauses.total_ns)
+    pauses = counted(totals.pauses.count, "pause", "pauses")
     said = f"{paused} of it in {pauses}{_longest(gpu, report)}{clockwork(gpu)}"
     if totals.irregular_ns < DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns:
         return said
@@ -290,6 +302,12 @@ def _what_else(gpu: GpuReport, named: IdleCause) -> str:
 
 def _longest(gpu: GpuReport, report: Report) -> str:
     """The longest pause; of a log that is too coarse, only one that can be seen as such."""
-    longest_ns, sampling = gpu.totals.gaps.longest_ns, report.sampling
-    least_ns = sampling.shortest_visible_pause_ns if sampling and sampling.is_coarse else 1
-    return f", the longest {in_seconds(longest_ns)}" if longest_ns >= least_ns else ""
+    longest_ns = gpu.totals.pauses.longest_ns
+    is_seen = longest_ns >= _least_visible_ns(report)
+    return f", the longest {in_seconds(longest_ns)}" if is_seen else ""
+
+
+def _least_visible_ns(report: Report) -> int:
+    """The shortest pause that can be told to be as long as it seems."""
+    sampling = report.sampling
+    return sampling.shortest_visible_pause_ns if sampling and sampling.is_coarse else 1

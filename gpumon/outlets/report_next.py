@@ -46,9 +46,9 @@ def cooling_sentence(gpu: GpuReport) -> str:
 
 
 def gain_sentence(advice: Advice) -> str:
-    """The most an advice can gain, as a sentence; empty where that is next to nothing."""
+    """The most an advice can gain, as a sentence; empty where that is little, or nobody knows."""
     bound = advice.speedup_upper_bound
-    if bound < 1.005:
+    if bound is None or bound < 1.005:
         return ""
     return f"At most {bound:.{2 if bound < 10 else 0}f} times as fast."
 

@@ -58,7 +58,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = _NO_COUNTS
         gpus=gpus,
         runs=runs,
         advice=advise(gpus, runs),
-        notes=tuple(_notes(state)),
+        notes=(*_notes(state), *map(_gross_note, filter(_waits_gross, state.runs))),
     )
 
 
@@ -91,19 +91,24 @@ def _notes(state: MonitorState) -> Iterator[str]:
             yield f"GPU {gpu.device.label}: {gpu.error}"
         elif not gpu.listed:
             yield f"GPU {gpu.device.label} ({gpu.device.uuid}) is no longer there."
-    for run in state.runs:
-        if run.loader.get("input_wait") == "gross":
-            yield (
-                f"The waits for input of {run.run} are gross: it fetches several batches an "
-                "execution, some of them while the GPU computes, and how much of those waits the "
-                "GPU felt is an estimate. With steps_per_execution=1 it is measured."
-            )
     for collector in state.collectors:
         note = refusal_note(collector)
         if note is None and not collector.success and collector.message:
             note = _trouble_note(collector.name, collector.message, state)
         if note is not None:
             yield note
+
+
+def _waits_gross(run: RunState) -> bool:
+    return run.loader.get("input_wait") == "gross"
+
+
+def _gross_note(run: RunState) -> str:
+    return (
+        f"The waits for input of {run.run} are gross: it fetches several batches an execution, some "
+        "of them while the GPU computes, and how much of those waits the GPU felt is an estimate. "
+        "With steps_per_execution=1 it is measured."
+    )
 
 
 def _trouble_note(name: str, message: str, state: MonitorState) -> str | None:

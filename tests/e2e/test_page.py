@@ -12,13 +12,14 @@ import pytest
 
 from gpumon.core.phase import IdleCause
 from gpumon.core.state import CollectorState, GpuState
-from gpumon.core.totals import GpuTotals
+from gpumon.core.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import VerdictName
 from gpumon.core.verdicts import judge
 from tests.builders_state import (
     HEALTHY_UUID,
     STARVED_UUID,
     S,
+    device,
     healthy_gpu,
     monitor_state,
     run,
@@ -41,6 +42,16 @@ def stalled_gpu(gpu: GpuState, idle_ns: Mapping[IdleCause, int]) -> GpuState:
     )
 
 
+def suspected_gpu(index: int) -> GpuState:
+    """Untagged: 80 s in use, 25 of them in pauses that are suspected."""
+    totals = GpuTotals(
+        observed_ns=80 * S, busy_ns=55 * S, idle_ns={IdleCause.UNKNOWN: 25 * S}, in_use_ns=80 * S,
+        in_use_busy_ns=55 * S, suspected_ns=25 * S, low_ns=25 * S,
+        pauses=GapTotals(count=10, total_ns=25 * S, longest_ns=3 * S, p50_ns=5 * S // 2),
+    )  # fmt: skip
+    return starved_gpu(device=device(index, f"GPU-{index}"), totals=totals, verdict=judge(totals))
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 class TestAtBothWidths:
     def test_the_first_screen_says_what_is_lost_and_what_to_do(
@@ -52,8 +63,9 @@ class TestAtBothWidths:
             page.until("#next", "Prefetch")
 
             assert re.fullmatch(
-                r"GPU 0 is starved and GPU 2 probably is: waiting for input cost "
-                r"[\d.]+ s \(\d+ %\) of the \d min \d+ s in use, [\d.]+ s of it only suspected\.",
+                r"GPU 0 is starved: waiting for input cost [\d.]+ s \(\d+ %\) of the [\d.]+ s "
+                r"in use\. GPU 2 pauses as behind a late input pipeline: [\d.]+ s \(\d+ %\) of "
+                r"the [\d.]+ s in use, suspected, not proved\.",
                 page.text("#sentence"),
             )
             assert page.text("#why") == ADVICE["evidence"]
@@ -95,11 +107,21 @@ class TestVerdictsInWords:
             ((), r"No GPU has been found yet\."),
             ((healthy_gpu(),), r"GPU 1 is kept busy: waiting for input cost 0\.0.s \(0.%\) of"),
             (
+                (starved_gpu(),),
+                r"waiting for input cost 30\.0.s \(33.%\) of the 90\.0.s in use, and 6\.0.s more "
+                r"is suspected\.",
+            ),
+            (
+                (suspected_gpu(0), suspected_gpu(3)),
+                r"^GPUs 0 and 3 pause as behind a late input pipeline: 50\.0.s \(31.%\) of the "
+                r"2.min.40.s in use, suspected, not proved\.",
+            ),
+            (
                 (starved_gpu(present=False, error="GPU is lost"),),
                 r"GPU 0 cannot be read now: what follows is the last known\.",
             ),
         ],
-        ids=["none", "healthy", "lost"],
+        ids=["none", "healthy", "starved", "suspected", "lost"],
     )
     def test_are_plain(self, visit: Any, gpus: tuple[Any, ...], sentence: str) -> None:
         with showing(recent(monitor_state(gpus=gpus, simulated=False))) as server:

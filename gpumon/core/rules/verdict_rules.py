@@ -31,7 +31,7 @@ def is_healthy(totals: GpuTotals, settings: DetectorSettings) -> bool:
         return True
     # One checkpoint, a break between two jobs.
     return (
-        totals.gaps.count < settings.min_pauses
+        totals.pauses.count < settings.min_pauses
         and is_mostly_high(totals, settings)
         and proved_ns(totals) < settings.lost_share * in_use_ns
     )
@@ -53,8 +53,7 @@ def is_stalled(totals: GpuTotals, settings: DetectorSettings) -> bool:
 def is_starvation_suspected(totals: GpuTotals, settings: DetectorSettings) -> bool:
     """Whether pauses that nothing explains come often enough to be a pattern."""
     is_worth_it = totals.suspected_ns >= settings.lost_share * totals.in_use_ns
-    has_rhythm = totals.suspected_ns >= totals.irregular_ns
-    return is_worth_it and has_rhythm and is_bursty(totals, settings)
+    return is_worth_it and has_rhythm(totals) and is_bursty(totals, settings)
 
 
 def is_partial(totals: GpuTotals, settings: DetectorSettings) -> bool:
@@ -68,9 +67,19 @@ def is_partial(totals: GpuTotals, settings: DetectorSettings) -> bool:
 def is_bursty(totals: GpuTotals, settings: DetectorSettings) -> bool:
     """Whether bursts and pauses alternate: enough pauses, and low for enough of the time."""
     return (
-        totals.gaps.count >= settings.min_pauses
+        totals.pauses.count >= settings.min_pauses
         and totals.low_ns > settings.min_low_share * totals.in_use_ns
     )
+
+
+def has_rhythm(totals: GpuTotals) -> bool:
+    """Whether no more of its pauses' time is known to come without a rhythm than is suspected."""
+    return totals.suspected_ns >= totals.irregular_ns
+
+
+def is_mostly_in_pauses(totals: GpuTotals) -> bool:
+    """Whether most of what it lost lies in pauses, and not in a level below full use."""
+    return 2 * totals.pauses.total_ns > totals.lost_ns
 
 
 def is_mostly_high(totals: GpuTotals, settings: DetectorSettings) -> bool:
@@ -124,7 +133,7 @@ VERDICT_RULES: Final = (
         evidence="Idle time in use; and where that is more: no tag proves it, there are too few "
         "pauses for a pattern, and most samples are fully busy.",
         thresholds=("lost_share", "min_pauses", "mostly_high_share"),
-        measured_with=("burst_above", "high_above"),
+        measured_with=("burst_above", "high_above", "blip_pause_samples", "blip_burst_samples"),
         holds=is_healthy,
     ),
     Rule(
@@ -154,6 +163,8 @@ VERDICT_RULES: Final = (
         thresholds=("min_pauses", "min_low_share", "lost_share"),
         measured_with=(
             "burst_above",
+            "blip_pause_samples",
+            "blip_burst_samples",
             "low_below",
             "min_cycles",
             "rhythm_cycles",

@@ -52,6 +52,14 @@ class AdviceSettings:
         "More of the time in use than that, nearly idle, and the GPU is not called busy in part.",
         origin="ours: small kernels in a row read as a level, not as nothing most of the time",
     )
+    promised_pause_ns: int = threshold(
+        30 * NS_PER_S,
+        Unit.NANOSECONDS,
+        "No speed-up is promised for ending pauses that are longer in the median, where nothing "
+        "proves their cause.",
+        origin="ours: a loader is late by seconds; what lasts longer is as often a checkpoint, an "
+        "evaluation, or other machines",
+    )
     level_within: float = threshold(
         0.02,
         Unit.SHARE,

@@ -103,6 +103,7 @@ function underFilledInWords(gpu) {
   return `${gpuName(gpu)} is busy ${busy}, but ${filling(gpu)}`;
 }
 
+// What its order is by: the sentences never add up what is proved and what is only suspected.
 const waited = (gpu) => gpu.starved_ns + gpu.suspected_ns;
 
 function listed(gpus) {
@@ -114,21 +115,31 @@ function listed(gpus) {
 
 const are = (gpus) => (gpus.length === 1 ? "is" : "are");
 
-function hungryInWords(starved, suspected) {
-  if (suspected.length === 0) return `${listed(starved)} ${are(starved)} starved`;
-  if (starved.length === 0) return `${listed(suspected)} ${are(suspected)} probably starved`;
-  return `${listed(starved)} ${are(starved)} starved and ${listed(suspected)} probably ${are(suspected)}`;
+const sumOver = (gpus, key) => gpus.reduce((sum, gpu) => sum + gpu[key], 0);
+
+function ofTimeInUse(gpus, key) {
+  const [part, inUse] = [sumOver(gpus, key), sumOver(gpus, "in_use_ns")];
+  return `${duration(part)} (${share(part, inUse)}) of the ${duration(inUse)} in use`;
 }
 
-function lossInWords(gpus) {
-  const inUse = gpus.reduce((sum, gpu) => sum + gpu.in_use_ns, 0);
-  const starved = gpus.reduce((sum, gpu) => sum + gpu.starved_ns, 0);
-  const suspected = gpus.reduce((sum, gpu) => sum + gpu.suspected_ns, 0);
-  const part = (ns) => `${duration(ns)} (${share(ns, inUse)})`;
-  if (starved > 0 && suspected > 0) {
-    return `${part(starved + suspected)} of the ${duration(inUse)} in use, ${duration(suspected)} of it only suspected`;
+// Only what tags prove is said to wait for input.
+function waitInWords(gpus) {
+  const suspected = sumOver(gpus, "suspected_ns");
+  const more = suspected > 0 ? `, and ${duration(suspected)} more is suspected` : "";
+  return `waiting for input cost ${ofTimeInUse(gpus, "starved_ns")}${more}`;
+}
+
+function hungryInWords(starved, suspected) {
+  const sentences = [];
+  if (starved.length > 0) {
+    sentences.push(`${listed(starved)} ${are(starved)} starved: ${waitInWords(starved)}.`);
   }
-  return `${part(starved + suspected)} of the ${duration(inUse)} in use${suspected > 0 ? ", suspected, not proved" : ""}`;
+  if (suspected.length > 0) {
+    const pause = suspected.length === 1 ? "pauses" : "pause";
+    const cost = `${ofTimeInUse(suspected, "suspected_ns")}, suspected, not proved`;
+    sentences.push(`${listed(suspected)} ${pause} as behind a late input pipeline: ${cost}.`);
+  }
+  return sentences.join(" ");
 }
 
 // The worst first: the order in which a person should care.
@@ -188,7 +199,7 @@ function sentenceOfPresent(gpus) {
   if (starved.length + suspected.length > 0) {
     return {
       tone: starved.length > 0 ? "bad" : "warn",
-      text: `${hungryInWords(starved, suspected)}: waiting for input cost ${lossInWords([...starved, ...suspected])}.`,
+      text: hungryInWords(starved, suspected),
     };
   }
   const stalled = having("stalled");
@@ -213,7 +224,7 @@ function sentenceOfPresent(gpus) {
   if (healthy.length > 0) {
     return {
       tone: "good",
-      text: `${listed(healthy)} ${are(healthy)} kept busy: waiting for input cost ${lossInWords(healthy)}.`,
+      text: `${listed(healthy)} ${are(healthy)} kept busy: ${waitInWords(healthy)}.`,
     };
   }
   const short = having("too_short_to_judge");
