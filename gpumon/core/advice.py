@@ -9,6 +9,7 @@ from typing import Final
 
 from gpumon.core.advice_texts import (
     FIRST_BATCH_TEXT,
+    between_epochs_text,
     callbacks_text,
     input_wait_text,
     start_up_text,
@@ -267,10 +268,7 @@ _RULES: Final[Mapping[IdleCause, Rule]] = MappingProxyType(
             "Compile once: keep the shapes fixed (drop or pad the last batch), "
             "and turn on the framework's compilation cache so that the next run need not."
         ),
-        IdleCause.BETWEEN_EPOCHS: _fixed(
-            "Keep the loader's workers alive between epochs (persistent workers), "
-            "or repeat the data set and make epochs longer."
-        ),
+        IdleCause.BETWEEN_EPOCHS: between_epochs_text,
         IdleCause.START_UP: start_up_text,
     }
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -77,7 +77,7 @@ def input_wait_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str
         return validation
     reason = _main_reason(gpus)
     sentences = [_TEXT_OF_REASON[reason]] if reason is not None else []
-    sentences += _loader_sentences(_concerned(gpus, runs))
+    sentences += _loader_sentences(_concerned(gpus, runs), _loader_wordings)
     sentences = sentences or [_PLAIN]
     if in_validation_ns >= _LIMITS.min_share * waited_ns > 0:
         sentences.append(validation)
@@ -226,11 +226,37 @@ def _main_reason(gpus: Sequence[GpuReport]) -> InputWaitReason | None:
     return None
 
 
-def _loader_sentences(runs: Sequence[RunReport]) -> list[str]:
-    """What the loaders of these runs could do better, once for all that share it."""
+def between_epochs_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """How to lose less between two epochs, by what the loaders do there."""
+    sentences = _loader_sentences(_concerned(gpus, runs), _epoch_wordings)
+    longer = "Make epochs longer: repeat the data set, and say how many steps are an epoch."
+    return " ".join([*sentences, longer])
+
+
+def _epoch_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
+    """What one run's loader, or those of several runs, do between two epochs."""
+    hooks = run.loader.get("epoch_hooks")
+    if isinstance(hooks, str):
+        cheaper = "while the GPU waits: make that cheaper (shuffle indices, not data)."
+        yield (
+            f"{hooks} of the PyDataset of {{}} is called between two epochs, {cheaper}",
+            f"{hooks} of the PyDatasets of {{}} is called between two epochs, {cheaper}",
+        )
+    if run.loader.get("persistent_workers") is False and run.loader.get("workers"):
+        anew = "anew for each epoch: persistent_workers=True keeps them."
+        yield (
+            f"The loader of {{}} starts its workers {anew}",
+            f"The loaders of {{}} start their workers {anew}",
+        )
+
+
+def _loader_sentences(
+    runs: Sequence[RunReport], wordings_of: Callable[[RunReport], Iterator[tuple[str, str]]]
+) -> list[str]:
+    """What is to be said of the loaders of these runs, once for all that share it."""
     names_of: dict[tuple[str, str], list[str]] = {}
     for run in runs:
-        for wording in _loader_wordings(run):
+        for wording in wordings_of(run):
             names_of.setdefault(wording, []).append(run.run)
     return [wording[len(names) > 1].format(listed(names)) for wording, names in names_of.items()]
 

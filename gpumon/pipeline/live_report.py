@@ -105,8 +105,8 @@ def _waits_gross(run: RunState) -> bool:
 
 def _gross_note(run: RunState) -> str:
     return (
-        f"The waits for input of {run.run} are gross: it fetches several batches an execution, some "
-        "of them while the GPU computes, and how much of those waits the GPU felt is an estimate. "
+        f"The waits for input of {run.run} are gross: it fetches several batches an execution, "
+        "some while the GPU computes, and how much of those waits the GPU felt is an estimate. "
         "With steps_per_execution=1 it is measured."
     )
 
