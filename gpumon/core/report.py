@@ -33,6 +33,7 @@ class Advice:
             Of ``UNDER_FILLED`` it is 1: nobody knows it, so nothing is promised.
         evidence: The observation it rests on, with figures.
         text: What to do.
+        gpus: Labels of the GPUs that it would help; empty where nobody said.
     """
 
     cause: str
@@ -40,6 +41,7 @@ class Advice:
     speedup_upper_bound: float
     evidence: str
     text: str
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
