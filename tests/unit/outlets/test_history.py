@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.phase import IdleCause
 from gpumon.core.state import MonitorState
 from gpumon.core.totals import GpuTotals
-from gpumon.outlets.history import MAX_POINTS, History
+from gpumon.outlets.history import KEPT_PERIODS, History
 from tests.builders_state import STARVED_UUID, S, healthy_gpu, monitor_state, starved_gpu
 
 UNKNOWN, INPUT_WAIT = IdleCause.UNKNOWN, IdleCause.INPUT_WAIT
@@ -104,14 +105,54 @@ class TestAPauseThatSettles:
 class TestBounds:
     def test_the_oldest_points_go_first(self) -> None:
         history = History()
-        for tick in range(1, MAX_POINTS + 51):
+        for tick in range(1, KEPT_PERIODS + 51):
             history.append(after(tick, GpuTotals(observed_ns=tick * S, busy_ns=tick * S)))
 
         kept = points(history)
 
-        assert len(kept) == MAX_POINTS == 600
+        assert len(kept) == KEPT_PERIODS == 600
         assert [kept[0]["sequence"], kept[-1]["sequence"]] == [51, 650]
         assert {point["busy_ns"] for point in kept} == {S}
+
+    def test_what_is_kept_is_a_stretch_of_time_and_not_a_number_of_ticks(self) -> None:
+        history = History()
+        early_ns = S // 50
+        for tick in range(1, 2 * KEPT_PERIODS):
+            at_ns = tick * S - (early_ns if tick % 2 else 0)
+            totals = GpuTotals(observed_ns=at_ns, busy_ns=at_ns)
+            history.append(monitor_state(taken_at_ns=at_ns, gpus=(starved_gpu(totals=totals),)))
+            kept = points(history)
+            reaches_ns = at_ns - kept[0]["end_ns"] + kept[0]["observed_ns"]
+
+            assert reaches_ns >= min(at_ns, KEPT_PERIODS * S)
+            assert kept[0]["end_ns"] > at_ns - KEPT_PERIODS * S
+
+    def test_a_daemon_that_stood_still_keeps_no_points_of_long_ago(self) -> None:
+        history = told(GpuTotals(observed_ns=S, busy_ns=S))
+        history.append(after(7_000, GpuTotals(observed_ns=2 * S, busy_ns=2 * S)))
+
+        assert [point["end_ns"] for point in points(history)] == [7_000 * S]
+
+    @pytest.mark.parametrize(
+        ("ticks", "every_s", "gone_until_s"),
+        [(600, 1.0, None), (650, 1.0, 50.0), (1_000, 0.5, 194.0)],
+        ids=["all are kept", "the oldest are gone", "more came than there is room for"],
+    )
+    def test_it_is_said_until_when_points_are_gone(
+        self, ticks: int, every_s: float, gone_until_s: float | None
+    ) -> None:
+        history = History()
+        for tick in range(1, ticks + 1):
+            totals = GpuTotals(observed_ns=tick * S, busy_ns=tick * S)
+            at_ns = round(tick * every_s * S)
+            history.append(monitor_state(taken_at_ns=at_ns, gpus=(starved_gpu(totals=totals),)))
+
+        document = json.loads(history.encode())
+        newest = history.newest()
+
+        gone_until_ns = None if gone_until_s is None else round(gone_until_s * S)
+        assert (document["kept_ns"], document["kept_from_ns"]) == (600 * S, gone_until_ns)
+        assert (newest["kept_ns"], newest["kept_from_ns"]) == (600 * S, gone_until_ns)
 
     def test_a_gpu_that_left_the_machine_leaves_the_history(self) -> None:
         history = History()
