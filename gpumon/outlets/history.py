@@ -119,7 +119,7 @@ class _Lane:
     def append(self, sequence: int, taken_at_ns: int, gpu: GpuState) -> None:
         now = _counters(taken_at_ns, gpu)
         grown = [after - before for after, before in zip(now, self._before, strict=True)]
-        grown[_END] = taken_at_ns
+        grown[_END] = now[_END] if grown[_OBSERVED] else taken_at_ns
         pending_before, self._before = self._before[_PENDING], now
         if self._end == 0:
             self._first_sequence = sequence
@@ -200,7 +200,9 @@ class _Lane:
 
 
 def _counters(taken_at_ns: int, gpu: GpuState) -> list[int]:
-    totals = gpu.totals
-    fixed = [taken_at_ns, totals.observed_ns, totals.busy_ns, totals.pending_ns,
+    totals, last_ns = gpu.totals, gpu.last_sample_at_ns
+    # What was observed ends with the newest sample, and that is a little older than the tick.
+    end_ns = taken_at_ns if last_ns is None else min(taken_at_ns, last_ns)
+    fixed = [end_ns, totals.observed_ns, totals.busy_ns, totals.pending_ns,
              totals.suspected_ns]  # fmt: skip
     return fixed + [totals.idle_ns.get(cause, 0) for cause in CAUSES]

@@ -75,7 +75,7 @@ export class Cards {
     const endNs = state.monotonic_ns;
     const pointsOf = (gpu) => history.points.get(gpu.uuid) ?? [];
     // One window for all lanes: what is above each other happened together.
-    const widths = state.gpus.map((gpu) => windowNs(pointsOf(gpu), endNs, history.keptNs));
+    const widths = state.gpus.map((gpu) => windowNs(pointsOf(gpu), history.keptNs));
     const view = { endNs, widthNs: Math.max(...widths), goneUntilNs: history.goneUntilNs, palette };
     for (const gpu of state.gpus) {
       const card = this.#cards.get(gpu.uuid);

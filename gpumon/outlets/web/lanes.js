@@ -18,8 +18,9 @@ export const sumOf = (parts) => Object.values(parts).reduce((sum, ns) => sum + n
 
 // The smallest round stretch that holds all points, and no longer than they are kept: the oldest
 // may reach a little beyond that.
-export function windowNs(points, endNs, keptNs) {
-  const spanS = points.length > 0 ? (endNs - points[0].end_ns + points[0].observed_ns) / 1e9 : 0;
+export function windowNs(points, keptNs) {
+  const [oldest, newest] = [points[0], points.at(-1)];
+  const spanS = points.length > 0 ? (newest.end_ns - oldest.end_ns + oldest.observed_ns) / 1e9 : 0;
   return Math.min(1e9 * (WINDOWS_S.find((seconds) => seconds >= spanS) ?? Infinity), keptNs);
 }
 
@@ -138,8 +139,7 @@ export class Lane {
     const point = this.points.find(({ start, end }) => end >= atNs && start <= atNs)?.point;
     const ago = `${roughly(Math.max(0, this.endNs - atNs))} ago`;
     if (!point) {
-      const isGone = this.goneUntilNs !== null && atNs < this.goneUntilNs;
-      this.readout.textContent = `${ago}: ${isGone ? "no longer kept" : "not observed"}`;
+      this.readout.textContent = `${ago}: ${this.#why(atNs)}`;
       return;
     }
     const parts = partsOf(point);
@@ -148,5 +148,10 @@ export class Lane {
       .sort((a, b) => parts[b.key] - parts[a.key])
       .map(({ key }) => `${LABELS.get(key)} ${share(parts[key], whole)}`);
     this.readout.textContent = `${ago}: ${told.join(", ")}`;
+  }
+  // Why there is nothing to tell of a moment.
+  #why(atNs) {
+    if (this.goneUntilNs !== null && atNs < this.goneUntilNs) return "no longer kept";
+    return atNs > (this.points.at(-1)?.end ?? Infinity) ? "not observed yet" : "not observed";
   }
 }

@@ -141,7 +141,7 @@ export function mainCause(gpu) {
   return lost(gpu).sort((a, b) => b[1] - a[1])[0] ?? null;
 }
 
-const TITLES = new Map([["input_wait", "starved"], ["suspected", "untagged pauses"]]);
+const TITLES = new Map([["input_wait", "starved"], ["suspected", "untagged pauses"], ["unknown", "cause unknown"]]);
 const WORTH_A_WORD = 0.05;
 
 // The greatest loss, and what else is worth a word: "checkpoint 14 % (9.0 s)".

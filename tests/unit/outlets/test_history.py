@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.state import MonitorState
 from gpumon.core.totals import GpuTotals
 from gpumon.outlets.history import KEPT_PERIODS, History
+from tests.builders_jitter import jittered_states
 from tests.builders_state import STARVED_UUID, S, healthy_gpu, monitor_state, starved_gpu
 
 UNKNOWN, INPUT_WAIT = IdleCause.UNKNOWN, IdleCause.INPUT_WAIT
@@ -20,7 +23,8 @@ UNKNOWN, INPUT_WAIT = IdleCause.UNKNOWN, IdleCause.INPUT_WAIT
 
 def after(seconds: int, totals: GpuTotals) -> MonitorState:
     """GPU 0 alone, with these totals, so many seconds after the start."""
-    return monitor_state(taken_at_ns=seconds * S, gpus=(starved_gpu(totals=totals),))
+    gpu = starved_gpu(totals=totals, last_sample_at_ns=seconds * S)
+    return monitor_state(taken_at_ns=seconds * S, gpus=(gpu,))
 
 
 def points(history: History, uuid: str = STARVED_UUID) -> list[dict[str, Any]]:
@@ -56,8 +60,25 @@ class TestAPoint:
 
         silent = points(history)[1]
 
+        assert silent["end_ns"] == monitor_state().taken_at_ns
         assert silent["observed_ns"] == 0
         assert silent["utilization_ratio"] is None
+
+
+class TestPointsOfASourceThatIsNeverOnTime:
+    def test_lie_side_by_side_for_a_point_ends_where_its_samples_do(self, tmp_path: Path) -> None:
+        history = History()
+        for state in jittered_states(tmp_path, 30.0, 1.0):
+            history.append(state)
+
+        told_points = points(history, "GPU-followed-0")[1:]
+
+        holes_ns = [
+            after["end_ns"] - after["observed_ns"] - before["end_ns"]
+            for before, after in itertools.pairwise(told_points)
+        ]
+        assert len(holes_ns) > 20
+        assert {hole_ns for hole_ns in holes_ns if abs(hole_ns) > 1_000} == set()
 
 
 class TestAPauseThatSettles:
