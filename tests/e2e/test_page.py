@@ -218,7 +218,7 @@ class TestAllThatCanBeChanged:
                 "Split them 5:9.",
                 "It waited for a slower GPU.",
             ],
-            ["GPU 2: unknown · 9.5 s lost", "Tag the training.", "Nothing tells why."],
+            ["GPU 2: cause unknown · 9.5 s lost", "Tag the training.", "Nothing tells why."],
             ["GPU 3: under-filled", "Larger batches.", "It is busy and empty."],
         ]
         assert page.faults == []

@@ -104,15 +104,15 @@ function drawHead(card, gpu, gpus) {
 
 function drawLane(card, gpu, points, view) {
   const { endNs, widthNs } = view;
-  const isWhole = widthNs % MINUTE_NS === 0;
-  setText(card.from, `${isWhole ? `${widthNs / MINUTE_NS} min` : duration(widthNs)} ago`);
+  const stretch = widthNs % MINUTE_NS === 0 ? `${widthNs / MINUTE_NS} min` : duration(widthNs);
+  setText(card.from, `${stretch} ago`);
   const shown = points.filter((point) => point.end_ns > endNs - widthNs);
   const whole = shown.reduce((sum, point) => sum + sumOf(partsOf(point)), 0);
   const busy = shown.reduce((sum, point) => sum + point.busy_ns, 0);
   const hungry = shown.reduce((sum, point) => sum + point.starved_ns + point.suspected_ns, 0);
   card.canvas.setAttribute(
     "aria-label",
-    `${gpuName(gpu)}, last ${duration(widthNs)}: busy ${share(busy, whole)}, starved or suspected ${share(hungry, whole)}. The table below has the figures.`,
+    `${gpuName(gpu)}, last ${stretch}: busy ${share(busy, whole)}, starved or suspected ${share(hungry, whole)}. The table below has the figures.`,
   );
   card.lane.draw(points, view);
 }

@@ -13,7 +13,7 @@ const element = (id) => document.getElementById(id);
 
 const page = {
   tick: null, // the newest: its state, and the advice and notes on that same state
-  history: { points: new Map(), sequence: 0, keptNs: 0, goneUntilNs: null }, // points by uuid, oldest first
+  history: { points: new Map(), sequence: 0, keptNs: Infinity, goneUntilNs: null }, // points by uuid
   palette: new Palette(document.documentElement),
   tickSeenAt: null, // performance.now() at which the newest tick was new
   lostSince: null,

@@ -127,8 +127,10 @@ export function drawRuns(target, state) {
   );
 }
 
+const CAUSES = new Map([...LABELS, ["unknown", "cause unknown"], ["under_filled", "under-filled"]]);
+
 function adviceItem(advice) {
-  const cause = LABELS.get(advice.cause) ?? advice.cause.replaceAll("_", "-");
+  const cause = CAUSES.get(advice.cause) ?? advice.cause;
   const lost = advice.lost_seconds > 0 ? `${duration(1e9 * advice.lost_seconds)} lost` : "";
   const facts = [cause, lost, boundInWords(advice)].filter((fact) => fact !== "").join(" · ");
   return make(
