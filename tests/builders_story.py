@@ -76,6 +76,7 @@ class Story:
         *levels: float | None,
         phases: Sequence[tuple[float, TrainingPhase]] = (),
         key: str = "train",
+        amounts: Sequence[tuple[float, TrainingPhase, float]] = (),
         over_at: float | None = None,
     ) -> MonitorState:
         """One second with a level for each GPU (``None``: no sample) and phases of one run.
@@ -84,6 +85,7 @@ class Story:
             levels: Busy ratios.
             phases: When each begins, in seconds.
             key: Of the run.
+            amounts: When a phase tells that it held so many seconds of another one.
             over_at: When it says that its training is over.
         """
         start_ns, self.second = self.now_ns, self.second + 1
@@ -92,6 +94,10 @@ class Story:
         events = tuple(
             RingEvent(RingKind.ENTER, start_ns + s(at), phase, TrainingMode.TRAIN)
             for at, phase in phases
+        )
+        events += tuple(
+            RingEvent(RingKind.AMOUNT, start_ns + s(at), phase, s(length))
+            for at, phase, length in amounts
         )
         if over_at is not None:
             at_ns, other = start_ns + s(over_at), TrainingPhase.OTHER

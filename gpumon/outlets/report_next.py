@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.core.fill.texts import held_remedy, held_sentence
-from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, Report
+from gpumon.core.report import BESIDE_CAUSES, Advice, GpuReport, Report
 from gpumon.core.verdict import VerdictName
 from gpumon.outlets.report_headline import greatest_proved, is_well, main_gpu
 from gpumon.outlets.report_machine import TOLD_IN_WHY, first_finding
@@ -46,9 +46,9 @@ def cooling_sentence(gpu: GpuReport) -> str:
 
 
 def gain_sentence(advice: Advice) -> str:
-    """The most an advice can gain, as a sentence; empty where that is next to nothing."""
+    """The most an advice can gain, as a sentence; empty where that is little, or nobody knows."""
     bound = advice.speedup_upper_bound
-    if bound < 1.005:
+    if bound is None or bound < 1.005:
         return ""
     return f"At most {bound:.{2 if bound < 10 else 0}f} times as fast."
 
@@ -60,7 +60,7 @@ def main_advice(report: Report) -> Advice | None:
         return None
     if gpu.verdict.name is VerdictName.HEALTHY:
         # Nothing was lost: it stays healthy, and there may be something to gain all the same.
-        return next((one for one in report.advice if one.cause == UNDER_FILLED), None)
+        return next((one for one in report.advice if one.cause in BESIDE_CAUSES), None)
     cause = gpu.verdict.main_cause
     if gpu.verdict.name in (VerdictName.STARVED, VerdictName.STALLED):
         cause = greatest_proved(gpu)  # even where more is unknown: that can be changed today

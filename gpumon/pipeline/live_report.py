@@ -58,7 +58,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = _NO_COUNTS
         gpus=gpus,
         runs=runs,
         advice=advise(gpus, runs),
-        notes=tuple(_notes(state)),
+        notes=(*_notes(state), *map(_gross_note, filter(_waits_gross, state.runs))),
     )
 
 
@@ -81,6 +81,7 @@ def _run(run: RunState, newest: RingCounts | None) -> RunReport:
         step_busy_ratios=run.step_busy_ratios,
         alive=run.alive,
         ended_before=run.ended_before,
+        first_input_wait_ns=run.first_input_wait_ns,
     )
 
 
@@ -96,6 +97,18 @@ def _notes(state: MonitorState) -> Iterator[str]:
             note = _trouble_note(collector.name, collector.message, state)
         if note is not None:
             yield note
+
+
+def _waits_gross(run: RunState) -> bool:
+    return run.loader.get("input_wait") == "gross"
+
+
+def _gross_note(run: RunState) -> str:
+    return (
+        f"The waits for input of {run.run} are gross: it fetches several batches an execution, "
+        "some while the GPU computes, and how much of those waits the GPU felt is an estimate. "
+        "With steps_per_execution=1 it is measured."
+    )
 
 
 def _trouble_note(name: str, message: str, state: MonitorState) -> str | None:

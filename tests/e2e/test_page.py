@@ -13,7 +13,7 @@ import pytest
 from gpumon.core.phase import IdleCause
 from gpumon.core.report_codec import encode_report
 from gpumon.core.state import CollectorState, GpuState, MonitorState
-from gpumon.core.totals import GpuTotals
+from gpumon.core.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import VerdictName
 from gpumon.core.verdicts import judge
 from gpumon.pipeline.live_report import report_of
@@ -21,6 +21,7 @@ from tests.builders_state import (
     HEALTHY_UUID,
     STARVED_UUID,
     S,
+    device,
     healthy_gpu,
     monitor_state,
     run,
@@ -44,6 +45,16 @@ def stalled_gpu(gpu: GpuState, idle_ns: Mapping[IdleCause, int]) -> GpuState:
     )
 
 
+def suspected_gpu(index: int) -> GpuState:
+    """Untagged: 80 s in use, 25 of them in pauses that are suspected."""
+    totals = GpuTotals(
+        observed_ns=80 * S, busy_ns=55 * S, idle_ns={IdleCause.UNKNOWN: 25 * S}, in_use_ns=80 * S,
+        in_use_busy_ns=55 * S, suspected_ns=25 * S, low_ns=25 * S,
+        pauses=GapTotals(count=10, total_ns=25 * S, longest_ns=3 * S, p50_ns=5 * S // 2),
+    )  # fmt: skip
+    return starved_gpu(device=device(index, f"GPU-{index}"), totals=totals, verdict=judge(totals))
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 class TestAtBothWidths:
     def test_the_first_screen_says_what_is_lost_and_what_to_do(
@@ -55,8 +66,9 @@ class TestAtBothWidths:
             page.until("#next", "Prefetch")
 
             assert re.fullmatch(
-                r"GPU 0 is starved and GPU 2 probably is: waiting for input cost "
-                r"[\d.]+ s \(\d+ %\) of the [\d.]+ s in use, [\d.]+ s of it only suspected\.",
+                r"GPU 0 is starved: waiting for input cost [\d.]+ s \(\d+ %\) of the [\d.]+ s "
+                r"in use\. GPU 2 pauses as behind a late input pipeline: [\d.]+ s \(\d+ %\) of "
+                r"the [\d.]+ s in use, suspected, not proved\.",
                 page.text("#sentence"),
             )
             assert page.text("#why") == ADVICE["evidence"]
@@ -98,11 +110,21 @@ class TestVerdictsInWords:
             ((), r"No GPU has been found yet\."),
             ((healthy_gpu(),), r"GPU 1 is kept busy: waiting for input cost 0\.0.s \(0.%\) of"),
             (
+                (starved_gpu(),),
+                r"waiting for input cost 30\.0.s \(33.%\) of the 90\.0.s in use, and 6\.0.s more "
+                r"is suspected\.",
+            ),
+            (
+                (suspected_gpu(0), suspected_gpu(3)),
+                r"^GPUs 0 and 3 pause as behind a late input pipeline: 50\.0.s \(31.%\) of the "
+                r"160\.0.s in use, suspected, not proved\.",
+            ),
+            (
                 (starved_gpu(present=False, error="GPU is lost"),),
                 r"GPU 0 cannot be read now: what follows is the last known\.",
             ),
         ],
-        ids=["none", "healthy", "lost"],
+        ids=["none", "healthy", "starved", "suspected", "lost"],
     )
     def test_are_plain(self, visit: Any, gpus: tuple[Any, ...], sentence: str) -> None:
         with showing(recent(monitor_state(gpus=gpus, simulated=False))) as server:
@@ -261,6 +283,17 @@ class TestATitle:
                 "GPU 2 NVIDIA H200": "healthy · within a step 3.0 % (4.2 s)",
             }
             assert page.page.title() == "25\N{NO-BREAK SPACE}% lost · gpumon"
+
+    def test_calls_no_gpu_starved_that_waited_for_its_very_first_batch(self, visit: Any) -> None:
+        totals = starved_gpu().totals._replace(first_input_wait_ns=27 * S)
+        with showing(recent(monitor_state(gpus=(starved_gpu(totals=totals),)))) as server:
+            page = visit(server)
+            page.until(
+                ".gpu-line",
+                r"^starved · first batch 30.% \(27\.0.s\) · checkpoint 8\.9.% \(8\.0.s\)",
+            )
+
+            assert "starved 30" not in page.text(".gpu-line")
 
 
 class TestTheTables:

@@ -26,6 +26,7 @@ export const LABELS = new Map(PARTS.map((part) => [part.key, part.label]));
 
 const VERDICTS = {
   not_in_use: "not in use",
+  too_short_to_judge: "too short to judge",
   healthy: "healthy",
   starved: "starved",
   stalled: "stalled",
@@ -42,12 +43,11 @@ const NEXT = {
   partial:
     "Tag the training, PhaseTagger() for Keras or timed(loader) and phase(\"train_step\") in a loop: utilisation alone cannot tell why the GPU is only partly busy.",
   healthy: "Nothing to change.",
+  too_short_to_judge: "Let it run on: the page follows by itself.",
   not_in_use: "Start a training; the page follows by itself.",
 };
 
-// In use, but not for as long as a verdict takes.
-const isTooShort = (gpu) => gpu.verdict === "not_in_use" && gpu.in_use_ns > 0;
-export const verdictWord = (gpu) => (isTooShort(gpu) ? "too short to judge" : VERDICTS[gpu.verdict] ?? gpu.verdict);
+export const verdictWord = (gpu) => VERDICTS[gpu.verdict] ?? gpu.verdict;
 
 // "0", and "0:1" for MIG instance 1 of GPU 0.
 export const gpuLabel = (gpu) => gpu.label ?? String(gpu.index);
@@ -88,6 +88,7 @@ function underFilledInWords(gpu) {
   return `${gpuName(gpu)} is busy ${busy}, but ${filling(gpu)}`;
 }
 
+// What its order is by: the sentences never add up what is proved and what is only suspected.
 const waited = (gpu) => gpu.starved_ns + gpu.suspected_ns;
 
 function listed(gpus) {
@@ -99,25 +100,35 @@ function listed(gpus) {
 
 const are = (gpus) => (gpus.length === 1 ? "is" : "are");
 
-function hungryInWords(starved, suspected) {
-  if (suspected.length === 0) return `${listed(starved)} ${are(starved)} starved`;
-  if (starved.length === 0) return `${listed(suspected)} ${are(suspected)} probably starved`;
-  return `${listed(starved)} ${are(starved)} starved and ${listed(suspected)} probably ${are(suspected)}`;
+const sumOver = (gpus, key) => gpus.reduce((sum, gpu) => sum + gpu[key], 0);
+
+function ofTimeInUse(gpus, key) {
+  const [part, inUse] = [sumOver(gpus, key), sumOver(gpus, "in_use_ns")];
+  return `${duration(part)} (${share(part, inUse)}) of the ${duration(inUse)} in use`;
 }
 
-function lossInWords(gpus) {
-  const inUse = gpus.reduce((sum, gpu) => sum + gpu.in_use_ns, 0);
-  const starved = gpus.reduce((sum, gpu) => sum + gpu.starved_ns, 0);
-  const suspected = gpus.reduce((sum, gpu) => sum + gpu.suspected_ns, 0);
-  const part = (ns) => `${duration(ns)} (${share(ns, inUse)})`;
-  if (starved > 0 && suspected > 0) {
-    return `${part(starved + suspected)} of the ${duration(inUse)} in use, ${duration(suspected)} of it only suspected`;
+// Only what tags prove is said to wait for input.
+function waitInWords(gpus) {
+  const suspected = sumOver(gpus, "suspected_ns");
+  const more = suspected > 0 ? `, and ${duration(suspected)} more is suspected` : "";
+  return `waiting for input cost ${ofTimeInUse(gpus, "starved_ns")}${more}`;
+}
+
+function hungryInWords(starved, suspected) {
+  const sentences = [];
+  if (starved.length > 0) {
+    sentences.push(`${listed(starved)} ${are(starved)} starved: ${waitInWords(starved)}.`);
   }
-  return `${part(starved + suspected)} of the ${duration(inUse)} in use${suspected > 0 ? ", suspected, not proved" : ""}`;
+  if (suspected.length > 0) {
+    const pause = suspected.length === 1 ? "pauses" : "pause";
+    const cost = `${ofTimeInUse(suspected, "suspected_ns")}, suspected, not proved`;
+    sentences.push(`${listed(suspected)} ${pause} as behind a late input pipeline: ${cost}.`);
+  }
+  return sentences.join(" ");
 }
 
 // The worst first: the order in which a person should care.
-const ORDER = ["starved", "starvation_suspected", "stalled", "partial", "healthy", "not_in_use"];
+const ORDER = ["starved", "starvation_suspected", "stalled", "partial", "healthy", "too_short_to_judge", "not_in_use"];
 
 export function worstFirst(gpus) {
   return [...gpus].sort(
@@ -141,14 +152,19 @@ export function mainCause(gpu) {
   return lost(gpu).sort((a, b) => b[1] - a[1])[0] ?? null;
 }
 
-const TITLES = new Map([["input_wait", "starved"], ["suspected", "untagged pauses"], ["unknown", "cause unknown"]]);
+const TITLES = new Map([
+  ["input_wait", "starved"], ["first_batch", "first batch"], ["suspected", "untagged pauses"], ["unknown", "cause unknown"],
+]);
 const WORTH_A_WORD = 0.05;
 
 // The greatest loss, and what else is worth a word: "checkpoint 14 % (9.0 s)".
 function lossesInWords(gpu) {
-  const parts = new Map([...lost(gpu), ["suspected", gpu.suspected_ns]]);
-  if (parts.has("unknown")) parts.set("unknown", parts.get("unknown") - gpu.suspected_ns);
-  return [...parts]
+  const parts = Object.fromEntries(lost(gpu));
+  parts.suspected = gpu.suspected_ns;
+  parts.unknown = (parts.unknown ?? 0) - gpu.suspected_ns;
+  parts.first_batch = (parts.input_wait ?? 0) - gpu.starved_ns;
+  parts.input_wait = gpu.starved_ns;
+  return Object.entries(parts)
     .filter(([, ns]) => ns > 0)
     .sort((a, b) => b[1] - a[1])
     .filter(([, ns], place) => place === 0 || ns >= WORTH_A_WORD * gpu.in_use_ns)
@@ -189,7 +205,7 @@ function sentenceOfPresent(gpus) {
   if (starved.length + suspected.length > 0) {
     return {
       tone: starved.length > 0 ? "bad" : "warn",
-      text: `${hungryInWords(starved, suspected)}: waiting for input cost ${lossInWords([...starved, ...suspected])}.`,
+      text: hungryInWords(starved, suspected),
     };
   }
   const stalled = having("stalled");
@@ -214,10 +230,10 @@ function sentenceOfPresent(gpus) {
   if (healthy.length > 0) {
     return {
       tone: "good",
-      text: `${listed(healthy)} ${are(healthy)} kept busy: waiting for input cost ${lossInWords(healthy)}.`,
+      text: `${listed(healthy)} ${are(healthy)} kept busy: ${waitInWords(healthy)}.`,
     };
   }
-  const short = present.filter(isTooShort);
+  const short = having("too_short_to_judge");
   if (short.length) return { tone: "quiet", text: `Too short to judge: ${listed(short)} in use for less than 10${NBSP}s.` };
   return { tone: "quiet", text: `${listed(present)} ${are(present)} not in use: nothing is lost.` };
 }
