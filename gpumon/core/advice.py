@@ -90,6 +90,7 @@ def _advice_on(cause: IdleCause, hit: Sequence[GpuReport], runs: Sequence[RunRep
         ),
         evidence=_evidence(cause, hit),
         text=_RULES[cause](hit, runs),
+        gpus=tuple(gpu.label for gpu in hit),
     )
 
 
@@ -220,6 +221,7 @@ def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice
         speedup_upper_bound=1.0,
         evidence=f"{names}: {in_use} {'of' if in_use_ns else 'in'} {observed} observed.",
         text=text_for_unused(unused, runs),
+        gpus=tuple(gpu.label for gpu in unused),
     )
 
 

@@ -42,6 +42,7 @@ class Advice:
             is seen of it (``promises_speed``).
         evidence: The observation it rests on, with figures.
         text: What to do.
+        gpus: Labels of the GPUs that it would help; empty where nobody said.
     """
 
     cause: str
@@ -49,6 +50,7 @@ class Advice:
     speedup_upper_bound: float | None
     evidence: str
     text: str
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ def encode_report(report: Report) -> dict[str, Any]:
     intervals count from ``started_at``.
     """
     job_balances = balances(report.runs)
+    said = encode_said(report)
     return {
         "schema": REPORT_SCHEMA,
         "source": label_text(report.source, _MAX_TEXT),
@@ -49,13 +50,21 @@ def encode_report(report: Report) -> dict[str, Any]:
         "observed_seconds": seconds(report.observed_ns),
         "period_seconds": seconds(report.period_ns),
         "skipped_lines": report.skipped_lines,
-        "notes": [label_text(note, _MAX_TEXT) for note in report.notes],
+        "notes": said["notes"],
         "gpus": [_encode_gpu(gpu, report.origin_ns) for gpu in report.gpus],
         "runs": [encode_run(run, job_balances.get(run.job)) for run in report.runs],
-        "advice": [_encode_advice(advice) for advice in report.advice],
+        "advice": said["advice"],
         "machine": encode_machine(machine_time(report.gpus), report.together),
         "sampling": encode_sampling(report.sampling),
         "findings": [encode_finding(finding) for finding in log_findings(report)],
+    }
+
+
+def encode_said(report: Report) -> dict[str, Any]:
+    """What a report says in words: its ``notes`` and its ``advice``, as in the whole document."""
+    return {
+        "notes": [label_text(note, _MAX_TEXT) for note in report.notes],
+        "advice": [_encode_advice(advice) for advice in report.advice],
     }
 
 
@@ -163,6 +172,7 @@ def _encode_advice(advice: Advice) -> dict[str, Any]:
         "speedup_upper_bound": advice.speedup_upper_bound,
         "evidence": advice.evidence,
         "text": advice.text,
+        "gpus": [*advice.gpus],
     }
 
 
@@ -269,6 +279,7 @@ def _decode_advice(advice: Mapping[str, Any]) -> Advice:
         speedup_upper_bound=None if bound is None else float(bound),
         evidence=str(advice["evidence"]),
         text=str(advice["text"]),
+        gpus=tuple(label_text(str(label)) for label in advice.get("gpus", ())),
     )
 
 

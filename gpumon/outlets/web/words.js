@@ -1,5 +1,7 @@
 // From numbers to what people read. Pure functions: no page, no clock.
 
+import { NBSP, duration, share } from "/figures.js";
+
 // Stacked from the bottom of a lane to its top; "busy", "suspected" and "pending" are no causes
 // of the daemon's closed set, but parts of a lane all the same.
 export const PARTS = [
@@ -19,8 +21,6 @@ export const PARTS = [
   { key: "pending", label: "not decided yet" },
   { key: "not_in_use", label: "not in use" },
 ];
-
-const NBSP = "\u00a0"; // a figure and its unit stay on one line
 
 export const LABELS = new Map(PARTS.map((part) => [part.key, part.label]));
 
@@ -49,21 +49,6 @@ const NEXT = {
 
 export const verdictWord = (gpu) => VERDICTS[gpu.verdict] ?? gpu.verdict;
 
-export function duration(ns) {
-  const seconds = ns / 1e9;
-  if (seconds < 99.95) return `${seconds.toFixed(1)}${NBSP}s`;
-  const whole = Math.round(seconds);
-  if (whole < 3600) return [Math.floor(whole / 60), "min", whole % 60, "s"].join(NBSP);
-  const minutes = Math.round(seconds / 60);
-  return [Math.floor(minutes / 60), "h", minutes % 60, "min"].join(NBSP);
-}
-
-export function share(part, whole) {
-  if (!(whole > 0)) return "–";
-  const percent = (100 * part) / whole;
-  return `${percent.toFixed(percent > 0 && percent < 9.95 ? 1 : 0)}${NBSP}%`;
-}
-
 // "0", and "0:1" for MIG instance 1 of GPU 0.
 export const gpuLabel = (gpu) => gpu.label ?? String(gpu.index);
 export const gpuName = (gpu) => `GPU ${gpuLabel(gpu)}`;
@@ -72,7 +57,7 @@ export const gpuName = (gpu) => `GPU ${gpuLabel(gpu)}`;
 const isCut = (gpu) => gpu.present && gpu.mig_enabled === true;
 const isMute = (gpu) => gpu.present && gpu.parent_uuid != null && gpu.observed_ns === 0;
 // Out of the machine, or an instance that a scheduler has destroyed: nothing fails.
-const isTakenAway = (gpu) => gpu.listed === false;
+export const isTakenAway = (gpu) => gpu.listed === false;
 const isJudged = (gpu) => !isCut(gpu) && !isMute(gpu);
 
 // What is to be said of such a GPU instead of figures; null: figures are to be shown.
@@ -89,7 +74,7 @@ export function migSentence(gpu, gpus) {
 // Whether a GPU has time to show: one that was cut by MIG a while ago has.
 export const hasTime = (gpu) => isJudged(gpu) || gpu.observed_ns > 0;
 
-const isUnderFilled = (gpu) => gpu.fill?.under_filled === true;
+export const isUnderFilled = (gpu) => gpu.fill?.under_filled === true;
 
 function filling(gpu) {
   const { evidence, sm_active_ratio: active, power_watts: power, power_limit_watts: limit } = gpu.fill;
@@ -159,10 +144,31 @@ function blamed(gpu) {
 // Start-up comes before the time in use: it is no part of what was lost of it.
 const OUT_OF_USE = new Set(["not_in_use", "start_up"]);
 
+const lost = (gpu) => Object.entries(gpu.idle_ns).filter(([cause]) => !OUT_OF_USE.has(cause));
+
+export const lostNs = (gpu) => lost(gpu).reduce((sum, [, ns]) => sum + ns, 0);
+
 export function mainCause(gpu) {
-  const lost = Object.entries(gpu.idle_ns).filter(([cause]) => !OUT_OF_USE.has(cause));
-  lost.sort((a, b) => b[1] - a[1]);
-  return lost[0] ?? null;
+  return lost(gpu).sort((a, b) => b[1] - a[1])[0] ?? null;
+}
+
+const TITLES = new Map([
+  ["input_wait", "starved"], ["first_batch", "first batch"], ["suspected", "untagged pauses"], ["unknown", "cause unknown"],
+]);
+const WORTH_A_WORD = 0.05;
+
+// The greatest loss, and what else is worth a word: "checkpoint 14 % (9.0 s)".
+function lossesInWords(gpu) {
+  const parts = Object.fromEntries(lost(gpu));
+  parts.suspected = gpu.suspected_ns;
+  parts.unknown = (parts.unknown ?? 0) - gpu.suspected_ns;
+  parts.first_batch = (parts.input_wait ?? 0) - gpu.starved_ns;
+  parts.input_wait = gpu.starved_ns;
+  return Object.entries(parts)
+    .filter(([, ns]) => ns > 0)
+    .sort((a, b) => b[1] - a[1])
+    .filter(([, ns], place) => place === 0 || ns >= WORTH_A_WORD * gpu.in_use_ns)
+    .map(([key, ns]) => `${TITLES.get(key) ?? LABELS.get(key) ?? key} ${share(ns, gpu.in_use_ns)} (${duration(ns)})`);
 }
 
 // The sentence of the whole machine, with a tone for its colour. A GPU that is gone comes first:
@@ -279,20 +285,25 @@ export function whyAndNext(gpus, allAdvice, collectors = []) {
   return { why, next: NEXT[worst.verdict] ?? "" };
 }
 
+// How much faster at most; nothing where nothing is promised.
+export function boundInWords({ speedup_upper_bound: bound }) {
+  return bound > 1.005 ? `at most ${bound.toFixed(bound < 10 ? 2 : 0)} times as fast` : "";
+}
+
+// Whom an advice is for; empty where it does not say.
+export function whomInWords({ gpus: labels = [] }) {
+  const most = labels.length > 1 ? `${labels.slice(0, -1).join(", ")} and ${labels.at(-1)}` : labels[0];
+  return labels.length === 0 ? "" : `GPU${labels.length > 1 ? "s" : ""} ${most}`;
+}
+
 // What a GPU's title says after its name.
 export function gpuLine(gpu) {
   if (isTakenAway(gpu)) return "no longer there";
   if (!gpu.present) return gpu.error ? `not answering: ${gpu.error}` : "not answering";
-  const figures = [];
-  if (gpu.starved_ns > 0) {
-    figures.push(`starved ${duration(gpu.starved_ns)} (${share(gpu.starved_ns, gpu.in_use_ns)})`);
-  }
-  if (gpu.suspected_ns > 0) {
-    figures.push(`suspected ${duration(gpu.suspected_ns)} (${share(gpu.suspected_ns, gpu.in_use_ns)})`);
-  }
-  // "starved · starved 3 s" says it twice.
-  const words = gpu.verdict === "starved" && figures.length > 0 ? [] : [verdictWord(gpu)];
-  words.push(...figures);
+  const losses = lossesInWords(gpu);
+  // "starved · starved 33 %" says it twice.
+  const isSaid = gpu.verdict === "starved" && losses.some((loss) => loss.startsWith("starved"));
+  const words = isSaid ? losses : [verdictWord(gpu), ...losses];
   if (isUnderFilled(gpu)) words.push(`under-filled: ${filling(gpu)}`);
   if (gpu.fill?.held_down) words.push(heldInWords(gpu));
   return words.join(" · ");

@@ -41,6 +41,18 @@ class TestTheOrder:
         assert "GPU 1 for 10.0 s of 60.0 s in use (17 %)" in found[0].evidence
 
 
+class TestWhomItIsFor:
+    def test_is_every_gpu_that_would_gain_and_no_other(self) -> None:
+        saving = gpu(40, {WAIT: 20, IdleCause.CHECKPOINT: 5})
+        waiting, idle = gpu(50, {WAIT: 10}, index=2), gpu(0, {IdleCause.NOT_IN_USE: 60}, index=3)
+
+        found = advise([saving, gpu(60, {}, index=1), waiting, idle], ())
+
+        assert {advice.cause: advice.gpus for advice in found} == {
+            "input_wait": ("0", "2"), "checkpoint": ("0",), "not_in_use": ("3",),
+        }  # fmt: skip
+
+
 class TestTheGain:
     def test_is_the_time_in_use_over_what_is_left_of_it(self) -> None:
         assert advise([gpu(30, {WAIT: 30})], ())[0].speedup_upper_bound == 2.0

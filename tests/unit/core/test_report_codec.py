@@ -148,6 +148,15 @@ class TestTheWayBack:
         assert back.runs == EXAMPLE.runs
         assert [one.verdict for one in back.gpus] == [one.verdict for one in EXAMPLE.gpus]
 
+    def test_knows_nobody_whom_an_advice_of_an_older_version_is_for(self) -> None:
+        written = document()
+        assert decode_report(written).advice == EXAMPLE.advice
+        for advice in written["advice"]:
+            del advice["gpus"]
+
+        assert {advice.gpus for advice in EXAMPLE.advice} == {("0",), ("1",)}
+        assert {advice.gpus for advice in decode_report(written).advice} == {()}
+
     def test_knows_no_step_where_an_older_version_wrote_none(self) -> None:
         older = document()
         del older["runs"][0]["step_seconds"], older["runs"][0]["alive"]
