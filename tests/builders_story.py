@@ -111,6 +111,16 @@ class Story:
             )
         return self._advance((frame,), missed=0)
 
+    def pass_second_of(self, second: int, *levels: float) -> MonitorState:
+        """One second in which the levels of an earlier one are told, and nothing else."""
+        start_ns, self.second = BEGAN_NS + s(second), self.second + 1
+        gpus = tuple(
+            self._gpu(index, level, start_ns, start_ns + s(1)) for index, level in enumerate(levels)
+        )
+        for name, ring in self.rings.items():
+            self.rings[name] = replace(ring, read_at_ns=self.now_ns, events=())
+        return self._advance((Frame(taken_at_ns=self.now_ns, gpus=gpus),), missed=0)
+
     def miss(self, error: str = "the driver has not answered") -> MonitorState:
         """One second in which the source brings nothing."""
         self.second += 1
@@ -127,13 +137,16 @@ class Story:
         self.state = self._monitor.advance(tick, rings, wall_time_s=float(self.second))
         return self.state
 
-    def _gpu(self, index: int, level: float | None, start_ns: int) -> GpuSample:
+    def _gpu(
+        self, index: int, level: float | None, start_ns: int, end_ns: int | None = None
+    ) -> GpuSample:
         device = Device(uuid=f"GPU-{index}", index=index)
         if index in self.errors:
             return GpuSample(
                 device=device, error=self.errors[index], xid_errors=self.xid_errors[index]
             )
-        busy = () if level is None else (BusySample(start_ns, self.now_ns, level),)
+        end_ns = self.now_ns if end_ns is None else end_ns
+        busy = () if level is None else (BusySample(start_ns, end_ns, level),)
         return GpuSample(
             device=device, busy=busy, utilization_ratio=level, processes=self.processes[index]
         )

@@ -122,9 +122,15 @@ class GpuTracker:
         """
         ledger, newest = self.ledger, self.newest
         overs_ns = [run.over_ns(self._settings.idle_job_ends_after_ns) for run in runs]
-        # Also for a run that has ended: these samples may be older than its end.
+        # Also for a training that is over, until its end is passed: these samples may be older.
         waiting = None in overs_ns
-        self._note_waiting(waiting or any(run.ended_ns is not None for run in runs))
+        uuid = newest.device.uuid
+        self._note_waiting(
+            any(
+                over_ns is None or run.left_ns.get(uuid) != over_ns
+                for run, over_ns in zip(runs, overs_ns, strict=True)
+            )
+        )
         self._had_runs, self._has_peers = True, bool(peers)
         if runs:
             for sample in newest.busy:

@@ -81,6 +81,18 @@ class TestTheWaitForTheVeryFirstBatch:
         assert gpu(state).totals.idle_ns == {IdleCause.NOT_IN_USE: s(10)}
         assert gpu(state).totals.first_input_wait_ns == 0
 
+    def test_is_told_where_the_samples_come_later_than_the_end_of_the_training(
+        self, story: Story
+    ) -> None:
+        waited_for_the_first_batch(story, 3)
+        late = story.second
+        story.pass_second(None, phases=[(0.0, STEP), (0.5, STEP)], over_at=0.9)
+        state = story.pass_second_of(late, 1.0)
+
+        totals = gpu(state).totals
+        assert totals.idle_ns == {IdleCause.INPUT_WAIT: s(3), IdleCause.START_UP: s(2)}
+        assert totals.first_input_wait_ns == s(3)
+
     def test_is_not_taken_from_a_run_whose_beginning_is_lost(self) -> None:
         story = Story()
         story.ring()
