@@ -50,7 +50,7 @@ class LogInOrder:
         """As the reader's, with stamps that rise for every GPU.
 
         Raises:
-            UnreadableLogError: As the reader; and where time stands still.
+            UnreadableLogError: As the reader; where there is no row, and where time stands still.
         """
         rows = iter(self._reader.samples())
         wanted = _BLOCK_ROWS
@@ -63,6 +63,8 @@ class LogInOrder:
             window_rows = WINDOW_ROWS * len(self._tracks)
             wanted = max(_BLOCK_ROWS, 2 * window_rows)
             yield from self._ready(window_rows)
+        if not self._tracks:
+            raise self._rowless()
         yield from self._ready(0)
         self._refuse_standing_time()
 
@@ -153,6 +155,10 @@ class LogInOrder:
             self._held += rows[len(rows) - undecided :]
         ready.sort(key=_stamp_of)
         return ready
+
+    def _rowless(self) -> UnreadableLogError:
+        said = " ".join(("no line of it tells of a GPU at a moment.", *self._reader.facts().notes))
+        return UnreadableLogError(f"{self._name}: {said}")
 
     def _refuse_standing_time(self) -> None:
         rows = sum(track.rows for track in self._tracks.values())

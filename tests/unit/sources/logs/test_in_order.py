@@ -148,6 +148,12 @@ class TestAStampOfWholeSeconds:
         assert seconds(in_order(log)[0]) == pytest.approx([TEN + at for at in range(600)])
 
 
+class TestALogWithoutARow:
+    def test_is_a_sentence(self) -> None:
+        with pytest.raises(UnreadableLogError, match="no line of it tells of a GPU at a moment"):
+            in_order([])
+
+
 class TestTimeThatStandsStill:
     @pytest.mark.parametrize("stamp", [TEN, TEN + 0.25])
     @pytest.mark.parametrize("count", [3, 500, 20_000])
