@@ -13,7 +13,7 @@ from gpumon.sources.logs.column_guess import (
     columns_that_count_gpus,
     guess_layout,
 )
-from gpumon.sources.logs.column_names import Column
+from gpumon.sources.logs.column_names import Column, told_columns
 from gpumon.sources.logs.columns import (
     AmbiguousColumnError,
     ColumnLayout,
@@ -50,6 +50,7 @@ class CsvHead:
         is_percent: Whether utilisation is percent, else a ratio.
         unit: Holds later rows against that, where it was guessed; ``None``: it is said.
         notes: What was guessed.
+        is_guessed: Whether the column of the utilisation was, by the shape of its cells.
     """
 
     announced: ColumnLayout
@@ -59,6 +60,7 @@ class CsvHead:
     is_percent: bool
     unit: GuessedUnit | None
     notes: tuple[str, ...]
+    is_guessed: bool
 
 
 def head_of_csv(
@@ -92,7 +94,10 @@ def head_of_csv(
         way_out = f'say --column "utilization.gpu [%]={at}" or "utilization.gpu [ratio]={at}"'
         unit = GuessedUnit(name, is_percent=is_percent, way_out=way_out)
     body_line = next(at for at, row in enumerate(rows, start=1) if row is body[0])
-    return CsvHead(layout, spoken, body, body_line, is_percent, unit, tuple(notes))
+    is_guessed = header_at < 0 and Column.UTILIZATION not in told_columns(options.columns)
+    return CsvHead(
+        layout, spoken, body, body_line, is_percent, unit, tuple(notes), is_guessed=is_guessed
+    )
 
 
 def is_driver_trouble(line: str) -> bool:

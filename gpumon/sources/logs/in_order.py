@@ -11,6 +11,7 @@ from typing import Final
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.clock_unfolding import HOUR_NS, WINDOW_ROWS
+from gpumon.sources.logs.disorder import refuse_disorder
 from gpumon.sources.logs.gpu_order import GpuOrder
 from gpumon.sources.logs.log_sample import LogFacts, LogReader, LogSample
 from gpumon.sources.logs.order_notes import order_notes
@@ -45,6 +46,7 @@ class LogInOrder:
         self._checked = 0  # of the held rows, those that need nothing
         self._has_summer_time = False
         self._shared = SharedStamps()
+        self._taken = 0
 
     def samples(self) -> Iterator[LogSample]:
         """As the reader's, with stamps that rise for every GPU.
@@ -59,6 +61,7 @@ class LogInOrder:
                 clock = self._reader.facts().clock
                 self._has_summer_time = clock.is_wall and clock.utc_offset_s is None
             self._held += block
+            self._taken += len(block)
             self._meet_gpus(block)
             window_rows = WINDOW_ROWS * len(self._tracks)
             wanted = max(_BLOCK_ROWS, 2 * window_rows)
@@ -76,6 +79,20 @@ class LogInOrder:
             facts,
             skipped_lines=facts.skipped_lines + dropped,
             notes=(*facts.notes, *notes),
+        )
+
+    def refuse_disorder(self) -> None:
+        """Refuse rows that are not those of one log. To be asked once ``samples`` is exhausted.
+
+        Raises:
+            UnreadableLogError: They are not; says why.
+        """
+        refuse_disorder(
+            self._tracks.values(),
+            self._shared,
+            self._taken,
+            name=self._name,
+            is_guessed=self._reader.facts().is_guessed,
         )
 
     def _meet_gpus(self, rows: Sequence[LogSample]) -> None:
