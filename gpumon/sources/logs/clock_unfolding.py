@@ -185,12 +185,20 @@ class ClockUnfolding:
             self.turns[Turn.SET_BACK, step_ns + rhythm_ns] += 1
             self._zone_ns += step_ns + rhythm_ns
             return
-        self._chapters.append((self._began_ns, newest_ns))
+        self._close_chapter(newest_ns)
         self._newest_ns = true_ns
         if len(self._chapters) < _MOST_CHAPTERS and not self._is_told(true_ns):
             self.turns[Turn.EARLIER_PART, step_ns] += 1
             self._chapter_ns = (self._until_ns or newest_ns) + rhythm_ns - true_ns
         self._began_ns = true_ns
+
+    def _close_chapter(self, ended_ns: int) -> None:
+        """Keep the part that is over. Of more than can be kept, the last are one."""
+        began_ns = self._began_ns
+        if len(self._chapters) >= _MOST_CHAPTERS:
+            last_began_ns, last_ended_ns = self._chapters.pop()
+            began_ns, ended_ns = min(began_ns, last_began_ns), max(ended_ns, last_ended_ns)
+        self._chapters.append((began_ns, ended_ns))
 
     def _is_told(self, true_ns: int) -> bool:
         return any(began_ns <= true_ns <= ended_ns for began_ns, ended_ns in self._chapters)

@@ -122,13 +122,14 @@ def _layout_of(
     refusal: UnreadableLogError | None = None
     rowless: tuple[ColumnLayout, int] | None = None
     told = [row for row in rows if _says_something_else(row)]
+    last_values = _last_values(rows)
     for at in _headers_among(rows):
         cells = rows[at]
         try:
             layout = layout_of_header(cells, options.columns)
         except AmbiguousColumnError as error:
             raise UnreadableLogError(f"{name}: line {at + 1}: {error}") from error
-        has_values = any(not names_columns(row) for row in _rows_of(len(cells), rows[at + 1 :]))
+        has_values = last_values.get(len(cells), at) > at
         if layout is not None and has_values:
             notes.extend(contradicted_headings(cells, options.columns))
             return layout, at
@@ -193,6 +194,15 @@ def _headers_among(rows: Sequence[Sequence[str]]) -> Iterator[int]:
 def _rows_of(width: int, rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
     """The rows of so many cells that are no header."""
     return [row for row in rows if len(row) == width and not looks_like_header(row)]
+
+
+def _last_values(rows: Sequence[Sequence[str]]) -> dict[int, int]:
+    """Position of the last row of values, by its number of cells."""
+    return {
+        len(row): at
+        for at, row in enumerate(rows)
+        if not names_columns(row) and not looks_like_header(row)
+    }
 
 
 def _says_something_else(cells: Sequence[str]) -> bool:

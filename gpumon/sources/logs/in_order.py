@@ -18,6 +18,8 @@ from gpumon.sources.logs.order_notes import order_notes
 from gpumon.sources.logs.shared_stamps import SharedStamps
 
 _BLOCK_ROWS: Final = 1_024
+_MANY_TURNS: Final = 256
+"""A clock that ran back more often costs much to follow: it is refused before the log's end."""
 _NOTED_ROWS: Final = 16
 """Rows of a GPU from which the rhythm before a turn of the clock is known."""
 _gpu_of: Final = itemgetter(0)
@@ -66,6 +68,8 @@ class LogInOrder:
             window_rows = WINDOW_ROWS * len(self._tracks)
             wanted = max(_BLOCK_ROWS, 2 * window_rows)
             yield from self._ready(window_rows)
+            if any(track.unfolding.turned_back > _MANY_TURNS for track in self._tracks.values()):
+                self.refuse_disorder()
         if not self._tracks:
             raise self._rowless()
         yield from self._ready(0)
