@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,7 @@ from tests.daemon import RunningDaemon
 from tests.e2e.prometheus_server import Prometheus, running_prometheus, wait_until
 from tests.needs import needed
 
-# Other rules can be held to the same: GPUMON_RULES=folder.
-FOLDER = Path(os.environ.get("GPUMON_RULES", Path(__file__).resolve().parents[2] / "prometheus"))
+FOLDER = Path(__file__).resolve().parents[2] / "prometheus"
 SCRAPED = "50s"
 """The first scrape comes within it. An age by the clock of whoever evaluates passes 30 s until the
 next one, wherever in the minute that is."""

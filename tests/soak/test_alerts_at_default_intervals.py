@@ -6,7 +6,6 @@ target's labels; evaluated is at one. For four of the eight, a scrape is then ol
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tests.daemon import RunningDaemon
 from tests.e2e.prometheus_server import running_prometheus
 from tests.needs import needed
 
-FOLDER = Path(os.environ.get("GPUMON_RULES", Path(__file__).resolve().parents[2] / "prometheus"))
+FOLDER = Path(__file__).resolve().parents[2] / "prometheus"
 WATCHED_SECONDS = 8 * 60
 
 pytestmark = [pytest.mark.soak, pytest.mark.prometheus]

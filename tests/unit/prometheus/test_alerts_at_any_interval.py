@@ -5,15 +5,13 @@ A scrape that fails for a minute and a daemon that is started anew neither end a
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.builders_promtool import Rhythm, Spans, Story, Target, Value, daemon
 
-# Other rules can be held to the same stories: GPUMON_RULES=folder.
-RULES = Path(os.environ.get("GPUMON_RULES", Path(__file__).resolve().parents[3] / "prometheus"))
+RULES = Path(__file__).resolve().parents[3] / "prometheus"
 RHYTHMS = (
     Rhythm(15, 15, 5),
     Rhythm(15, 60, 10),
@@ -27,12 +25,16 @@ ANY = "Gpumon.*"
 pytestmark = pytest.mark.prometheus
 
 
-def since(minute: float, value: Value) -> Value:
-    return lambda second: value(second) if second >= minute * 60 else None
+def until(minute: float) -> Value:
+    return lambda second: 1.0 if second < minute * 60 else None
 
 
 def always(number: float) -> Value:
     return lambda second: number
+
+
+def part_of_its_time(target: Target, share: float) -> Value:
+    return lambda second: share * target.running_s(second)
 
 
 @pytest.fixture(params=RHYTHMS, ids=str)
@@ -120,6 +122,14 @@ class TestADaemonThatIsDown:
 
         hold(story.is_silent(ANY, 78, 100, state=".*"), rhythm, tmp_path)
 
+    def test_pages_on_when_its_target_is_taken_away_meanwhile(
+        self, rhythm: Rhythm, tmp_path: Path
+    ) -> None:
+        target = Target(job="gpus", down=((10, 30),), undiscovered=((30, 999),))
+        story = Story(90, (daemon(target, THREE),)).fires("GpumonDown", 14, 68)
+
+        hold(story.is_silent(ANY, 78, 90, state=".*"), rhythm, tmp_path)
+
     def test_pages_although_its_neighbour_has_gpus_of_the_same_uuids(
         self, rhythm: Rhythm, tmp_path: Path
     ) -> None:
@@ -205,6 +215,15 @@ class TestAGpuThatIsGone:
 
         hold(Story(60, (target,)).is_silent(ANY, 0, 60), rhythm, tmp_path)
 
+    def test_informs_although_nothing_but_the_other_gpu_is_known(
+        self, rhythm: Rhythm, tmp_path: Path
+    ) -> None:
+        target = Target()
+        target.has("gpumon_gpu_info", always(1), uuid="GPU-0", gpu="0", name="H200")
+        target.has("gpumon_gpu_info", until(20), uuid="GPU-1", gpu="1", name="H200")
+
+        hold(Story(50, (target,)).fires("GpumonGPUMissing", 38, 50), rhythm, tmp_path)
+
     def test_is_told_for_a_day(self, tmp_path: Path) -> None:
         day = 24 * 60
         target = daemon(Target(), {"GPU-0": (), "GPU-1": ((20, 9999),)})
@@ -229,7 +248,7 @@ class TestTimeThatIsLost:
         target = Target(unscraped=((30, 31),), down=((40, 40.4), (50, 52)))
         daemon(target, {"GPU-0": (), "GPU-1": ()})
         for uuid, share in (("GPU-0", 0.4), ("GPU-1", 0.02)):
-            target.has(counter, lambda now, share=share: share * target.running_s(now), uuid=uuid)  # type: ignore[misc]
+            target.has(counter, part_of_its_time(target, share), uuid=uuid)
         story = Story(65, (target,)).is_silent(alert, 0, 9).fires(alert, within_minutes, 65)
 
         hold(story, rhythm, tmp_path)
