@@ -81,7 +81,7 @@ class TestSamplesThatAreOld:
         hold(story.is_silent("GpumonDown|GpumonGPUMissing", 0, 40), rhythm, tmp_path)
 
     def test_page_where_no_gpu_was_ever_read(self, rhythm: Rhythm, tmp_path: Path) -> None:
-        target = Target(unscraped=((20, 21),), down=((30, 31),))
+        target = Target(unscraped=((3, 4), (20, 21)), down=((30, 31),))
         target.has("gpumon_build_info", always(1), version="1.0")
         target.has("gpumon_samples_total", always(0))
         target.has("gpumon_collector_success", always(0), collector="nvml")
@@ -183,7 +183,7 @@ class TestAGpuThatIsGone:
     def test_informs_when_it_was_lost_before_there_was_a_gpumon(
         self, rhythm: Rhythm, tmp_path: Path
     ) -> None:
-        target = daemon(Target(unscraped=((40, 41),)), THREE, lost_at={"GPU-2": -1})
+        target = daemon(Target(unscraped=((6, 7), (40, 41))), THREE, lost_at={"GPU-2": -1})
         story = Story(60, (target,)).is_silent(ANY, 0, 9)
 
         hold(story.fires("GpumonGPUMissing", 13, 60), rhythm, tmp_path)
