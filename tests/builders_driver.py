@@ -21,6 +21,7 @@ from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.sources.nvml import NvmlSource
 from gpumon.sources.nvml_catalog import NVML_FIELDS, NvmlOptions, nvml_options
 from tests.fakenvml.control import FakeNvml
+from tests.patience import PATIENCE_S
 
 EVERY_FIELD = nvml_options(on=[field.name for field in NVML_FIELDS if field.opt_in])
 
@@ -76,7 +77,13 @@ class DriverStory:
         fake.stamps_count(_REALTIME_AHEAD_NS // 1000)
         self.clock = FakeClock(fake)
         self._period_s = period_s
-        self.source = NvmlSource(self.clock, options=options, read_clock_ns=self.clock.read_ns)
+        self.source = NvmlSource(
+            self.clock,
+            options=options,
+            period_s=period_s,
+            slow_patience_s=PATIENCE_S,
+            read_clock_ns=self.clock.read_ns,
+        )
         self._monitor = Monitor(
             MonitorFacts(
                 source="nvml",
