@@ -69,7 +69,12 @@ class DriverStory:
     """
 
     def __init__(
-        self, fake: FakeNvml, *, options: NvmlOptions = EVERY_FIELD, period_s: float = 1.0
+        self,
+        fake: FakeNvml,
+        *,
+        options: NvmlOptions = EVERY_FIELD,
+        period_s: float = 1.0,
+        slow_patience_s: float = PATIENCE_S,
     ) -> None:
         self.fake = fake
         fake.stop_clock(_BEGAN_NS)
@@ -81,7 +86,7 @@ class DriverStory:
             self.clock,
             options=options,
             period_s=period_s,
-            slow_patience_s=PATIENCE_S,
+            slow_patience_s=slow_patience_s,
             read_clock_ns=self.clock.read_ns,
         )
         self._monitor = Monitor(
