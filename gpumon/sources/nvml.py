@@ -35,6 +35,8 @@ _HANGS: Final = (
     "the NVIDIA driver failed, and a call of it has not come back: it is opened again after that"
 )
 
+_LAST_PATIENCE_S: Final = 0.3
+
 _LOOK_NS: Final = NS_PER_S
 """So often at least it is looked what changed, and what the calls cost so far."""
 
@@ -111,8 +113,9 @@ class NvmlSource:
         """Let go of the driver. Safe to call twice.
 
         Where a slow reading is under way, the driver is let go of when that
-        is over, and nobody waits for it.
+        is over, and nobody waits long for it.
         """
+        self._beside.wait(_LAST_PATIENCE_S)
         self._let_go()
         self._beside.close()
 

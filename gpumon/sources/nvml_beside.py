@@ -49,10 +49,14 @@ class Beside:
                 self._thread = threading.Thread(target=self._work, name="gpumon-slow", daemon=True)
                 self._thread.start()
             self._rounds.put(work)
-            self._done.wait(patience_s)
+            self.wait(patience_s)
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+    def wait(self, patience_s: float) -> None:
+        """Wait for the end of the round that is under way, but not long."""
+        self._done.wait(patience_s)
 
     def afterwards(self, work: Work) -> None:
         """Do this where no round is under way: now, or at the end of the present one."""

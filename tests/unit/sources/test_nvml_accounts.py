@@ -55,11 +55,13 @@ class TestAnErrorOfTheDriver:
 
         assert set(errors(story)) == {(function, UNKNOWN)}
         assert errors(story)[function, UNKNOWN] >= 3
+        assert story.state.collectors[0].errors_total == sum(errors(story).values())
         (fault,) = story.sample(fake_nvml.uuid(0)).faults
         assert fault.field == field
         assert fault.since_ns - began_ns <= 6e9
         assert story.sample(fake_nvml.uuid(1)).faults == ()
-        assert story.message == f"GPU 0: reading its {field} fails: {fault.reason}"
+        said = story.message
+        assert said == f"GPU 0: reading its {field} fails: {fault.reason}"
 
         fake_nvml.fail(function, 0, gpu=0)
         counted = errors(story)

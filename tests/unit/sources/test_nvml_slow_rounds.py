@@ -39,6 +39,7 @@ def story(fake_nvml: FakeNvml) -> Iterator[DriverStory]:
     fake_nvml.delay(LIST, 0)
     fake_nvml.delay(LIST, 0, gpu=0)
     told.close()
+    wait_until(lambda: "gpumon-slow" not in {one.name for one in threading.enumerate()})
 
 
 def hang(story: DriverStory, gpu: int | None = None) -> None:
