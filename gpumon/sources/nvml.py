@@ -64,7 +64,7 @@ class NvmlSource:
         options: NvmlOptions = DEFAULT_OPTIONS,
         period_s: float = 1.0,
         slow_period_s: float = SLOW_PERIOD_S,
-        slow_patience_s: float = SLOW_PATIENCE_S,
+        slow_patience_s: float | None = None,
         read_clock_ns: Callable[[int], int] = time.clock_gettime_ns,
     ) -> None:
         """Open NVML and take the inventory.
@@ -76,7 +76,7 @@ class NvmlSource:
                 are not read for three periods are none.
             slow_period_s: How often slow values are read, in seconds.
             slow_patience_s: How long ``read`` waits for them, in seconds;
-                later ones come with a later frame.
+                later ones come with a later frame. ``None``: a fraction of the period.
             read_clock_ns: Reads a clock by its id, as ``time.clock_gettime_ns``.
         """
         self._monotonic_ns = clock.monotonic_ns
@@ -92,6 +92,8 @@ class NvmlSource:
             slow_period_ns=self._slow_ns,
             after_reading=self._beside.afterwards,
         )
+        if slow_patience_s is None:
+            slow_patience_s = min(SLOW_PATIENCE_S, period_s / 4)
         self._rounds = SlowRounds(self._beside, self._around, slow_patience_s)
         self._inventory = NvmlInventory(self._around)
         self._library: NvmlLibrary | None = None

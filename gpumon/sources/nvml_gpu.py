@@ -25,7 +25,7 @@ from gpumon.sources.nvml_gpm import GpmTrack
 from gpumon.sources.nvml_moment import EntriesOf, Moment
 from gpumon.sources.nvml_power import PowerTrack
 from gpumon.sources.nvml_slow import SlowFields
-from gpumon.sources.nvml_sweep import RingSweep
+from gpumon.sources.nvml_sweep import POWER_USAGE, RingSweep
 from gpumon.sources.nvml_turns import FieldFaults, Surroundings, details_in
 
 _LOOK_AGAIN_NS: Final = 10 * NS_PER_S
@@ -134,6 +134,8 @@ class NvmlGpu:
         percent = track.percent
         if percent is not None and now_ns - track.percent_at_ns >= self._holds_ns:
             percent = None
+        if milliwatts is None and self.power.fails:
+            self.faults.note("power", POWER_USAGE, self.power.code, now_ns)
         if self.faults.failing:
             self._mend(bool(busy), milliwatts is not None)
         if latest.has_news or now_ns >= latest.holds_until_ns:

@@ -28,6 +28,7 @@ def errors(story: DriverStory) -> dict[tuple[str, int], int]:
 
 
 class TestAnErrorOfTheDriver:
+    @pytest.mark.parametrize("ring", [NOT_SUPPORTED, NOT_FOUND], ids=["no-ring", "a-dry-ring"])
     @pytest.mark.parametrize(
         ("function", "field"),
         [
@@ -41,13 +42,13 @@ class TestAnErrorOfTheDriver:
         ],
     )
     def test_is_counted_and_makes_its_field_a_fault_until_it_is_over(
-        self, fake_nvml: FakeNvml, tell: Tell, function: str, field: str
+        self, fake_nvml: FakeNvml, tell: Tell, function: str, field: str, ring: int
     ) -> None:
         fake_nvml.wave(0, period_s=1.0, busy_ratio=1.0)
         story = tell()
         story.tick(2)
         assert errors(story) == {}
-        fake_nvml.fail("nvmlDeviceGetSamples", NOT_SUPPORTED)
+        fake_nvml.fail("nvmlDeviceGetSamples", ring)
         fake_nvml.fail(function, UNKNOWN, gpu=0)
         began_ns = fake_nvml.now_ns()
 
