@@ -34,9 +34,11 @@ _PACKED: Final = MappingProxyType(
     }
 )
 FREE_BYTES: Final = 1 << 28
+FREE_LINES: Final = 1 << 23
 """So much may be unpacked from however little."""
 _MOST_GROWTH: Final = 500
-"""The same table of idle GPUs again and again packs to a hundredth."""
+"""The same table of idle GPUs again and again packs to less than a hundredth."""
+_MOST_LINES_A_BYTE: Final = 5
 _BOMS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -243,14 +245,19 @@ class _Unpacked:
     def __init__(self, packed: Stream) -> None:
         self._packed = packed
         self._packed_bytes = 0
-        self._unpacked_bytes = 0
+        self._bytes = self._lines = 0
         self._file = gzip.GzipFile(fileobj=cast("IO[bytes]", _Reader(self._read_packed)), mode="rb")
 
     def read(self, count: int, /) -> bytes:
         data = self._file.read(count)
-        self._unpacked_bytes += len(data)
-        if self._unpacked_bytes > max(FREE_BYTES, _MOST_GROWTH * self._packed_bytes):
-            raise OSError(f"it unpacks to more than {_MOST_GROWTH} times its size")
+        self._bytes += len(data)
+        self._lines += data.count(b"\n")
+        most_lines = max(FREE_LINES, _MOST_LINES_A_BYTE * self._packed_bytes)
+        if (
+            self._bytes > max(FREE_BYTES, _MOST_GROWTH * self._packed_bytes)
+            or self._lines > most_lines
+        ):
+            raise OSError("it unpacks to more than any log of its size does")
         return data
 
     def _read_packed(self, count: int) -> bytes:
