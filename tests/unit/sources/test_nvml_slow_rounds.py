@@ -33,13 +33,14 @@ def story(fake_nvml: FakeNvml) -> Iterator[DriverStory]:
     for slot in (0, 1):
         fake_nvml.wave(slot, period_s=1.0, busy_ratio=1.0)
         fake_nvml.run(slot, 4000 + slot)
+    others = set(threading.enumerate())
     told = DriverStory(fake_nvml, slow_patience_s=0.5)
     told.tick(10)
     yield told
     fake_nvml.delay(LIST, 0)
     fake_nvml.delay(LIST, 0, gpu=0)
     told.close()
-    wait_until(lambda: "gpumon-slow" not in {one.name for one in threading.enumerate()})
+    wait_until(lambda: others.issuperset(threading.enumerate()))
 
 
 def hang(story: DriverStory, gpu: int | None = None) -> None:
