@@ -8,9 +8,11 @@ import threading
 from typing import Any
 
 from gpumon.core.clock import Clock
+from gpumon.core.gpu_troubles import gpu_troubles, origin_of
 from gpumon.core.process_codec import process_documents
 from gpumon.core.state import MonitorState
 from gpumon.core.state_codec import encode_document, state_document
+from gpumon.core.trouble_codec import encode_troubles
 from gpumon.core.units import NS_PER_S
 from gpumon.outlets.history import History
 
@@ -67,8 +69,10 @@ class LiveState:
         if state is None:
             return None
         document = state_document(state, pid=os.getpid(), address=self.address)
+        origin = origin_of(state)
         for told, gpu in zip(document["gpus"], state.gpus, strict=True):
             told["processes"] = process_documents(gpu)
+            told["troubles"] = encode_troubles(gpu_troubles(gpu, state), *origin)
         return document
 
     def wait_beyond(self, tick: int, timeout_s: float) -> int | None:
