@@ -86,7 +86,7 @@ def _time_line(report: Report) -> str:
 
 def _time_claim(gpu: GpuReport, report: Report) -> str:
     known = judged(report.gpus)
-    heard = [other for other in known if other is gpu or not other.is_lost]
+    heard = [other for other in known if gpu.is_lost or not other.is_lost]
     alike = [other for other in heard if other.verdict.name is gpu.verdict.name]
     return f"{_claim(gpu, alike)}{_others(gpu, heard)}"
 
@@ -199,7 +199,9 @@ def _work_well(gpus: Sequence[GpuReport]) -> str:
     empty = [gpu for gpu in gpus if is_under_filled(gpu.fill)]
     full = [gpu for gpu in gpus if gpu not in empty and not has_trouble(gpu)]
     if not empty and not full:
-        return "Little of its time in use was lost." if len(gpus) == 1 else "Little time was lost."
+        whose = "its" if len(gpus) == 1 else "their"
+        little = f"lost little of {whose} time in use"
+        return f"{_all_of(gpus, little, little)}."
     claims = listed([f"GPU {gpu.label} is {fill_claim(gpu)}" for gpu in empty], most=3)
     sentences = [claims, _all_of(full, "works well", "work well") if full else ""]
     return " ".join(f"{sentence}." for sentence in sentences if sentence)

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from gpumon.core.figures import counted, in_seconds, listed
+from gpumon.core.label_text import label_text
 from gpumon.core.report import GpuReport, Report
 from gpumon.core.troubles import Trouble, TroubleKind, worst
 from gpumon.core.units import seconds
@@ -16,6 +17,8 @@ from gpumon.outlets.text_style import wrapped
 _MOST_SENTENCES: Final = 3
 """So many GPUs, or groups of them in the same trouble, are spoken of in the first lines."""
 _MOST_PARAGRAPHS: Final = 12
+_SHORT_UUID: Final = 13
+"""``GPU-8f1c2a3b`` and the mark of a cut."""
 
 
 class _Told(NamedTuple):
@@ -38,7 +41,7 @@ def trouble_title(report: Report) -> str:
 def trouble_sentences(report: Report, severity: Severity) -> str:
     """What is wrong with the GPUs whose worst trouble is that grave; empty where there is none."""
     told = _told(report, severity)
-    sentences = [_sentences(one) for one in told[:_MOST_SENTENCES]]
+    sentences = [_sentences(one, report) for one in told[:_MOST_SENTENCES]]
     more = sum(len(one.gpus) for one in told[_MOST_SENTENCES:])
     if more:
         sentences.append(f"{counted(more, 'more GPU is', 'more GPUs are')} in trouble.")
@@ -47,16 +50,17 @@ def trouble_sentences(report: Report, severity: Severity) -> str:
 
 def trouble_evidence(report: Report) -> str:
     """What grave troubles rest on, a sentence for each GPU; empty where there is none."""
-    return " ".join(
-        f"{_names(one.gpus)}: {'; '.join(_evidence(trouble, report) for trouble in one.troubles)}."
-        for one in _told(report, Severity.HIGH)[:_MOST_SENTENCES]
-    )
+    sentences = []
+    for one in _told(report, Severity.HIGH)[:_MOST_SENTENCES]:
+        clauses = "; ".join(_evidence(trouble, report) for trouble in one.troubles)
+        sentences.append(f"{_names(one.gpus, report)}: {clauses}.")
+    return " ".join(sentences)
 
 
 def first_remedy(report: Report, severity: Severity) -> str:
     """What to do about the first trouble that is that grave; empty where there is none."""
     first = next(iter(_told(report, severity)), None)
-    return "" if first is None else f"{_names(first.gpus)}: {first.troubles[0].advice}."
+    return "" if first is None else f"{_names(first.gpus, report)}: {first.troubles[0].advice}."
 
 
 def trouble_words(gpu: GpuReport) -> str:
@@ -94,9 +98,9 @@ def _told(report: Report, severity: Severity) -> list[_Told]:
     return sorted(alike.values(), key=lambda one: one.troubles[0].kind is not TroubleKind.LOST)
 
 
-def _sentences(told: _Told) -> str:
+def _sentences(told: _Told, report: Report) -> str:
     first, *others = told.troubles
-    said = f"{_names(told.gpus)} {first.claim}."
+    said = f"{_names(told.gpus, report)} {first.claim}."
     if not others:
         return said
     who = "It" if len(told.gpus) == 1 else "They"
@@ -116,7 +120,7 @@ def _paragraph(told: _Told, report: Report) -> str:
         more = _at(", last read", trouble, report) if len(told.gpus) == 1 else ""
     else:
         more = f", {_how_much(trouble, report)}"
-    return f"{_names(told.gpus)} {trouble.text}{more}. What to do: {trouble.advice}."
+    return f"{_names(told.gpus, report)} {trouble.text}{more}. What to do: {trouble.advice}."
 
 
 def _how_much(trouble: Trouble, report: Report) -> str:
@@ -141,5 +145,12 @@ def _words(gpu: GpuReport) -> list[str]:
     return [one.word for one in gpu.troubles if one.severity is not Severity.NONE]
 
 
-def _names(gpus: Sequence[GpuReport]) -> str:
-    return listed([f"GPU {gpu.label}" for gpu in gpus])
+def _names(gpus: Sequence[GpuReport], report: Report) -> str:
+    return listed([_name(gpu, report) for gpu in gpus])
+
+
+def _name(gpu: GpuReport, report: Report) -> str:
+    """Its number; where another has it now, as after one has vanished, how it is known, too."""
+    name = f"GPU {gpu.label}"
+    is_shared = sum(other.label == gpu.label for other in report.gpus) > 1
+    return f"{name} ({label_text(gpu.uuid, _SHORT_UUID)})" if is_shared and gpu.uuid else name
