@@ -23,6 +23,7 @@ _FILES: Final = MappingProxyType(
         "/page.js": "page.js",
         "/lanes.js": "lanes.js",
         "/tables.js": "tables.js",
+        "/troubles.js": "troubles.js",
         "/words.js": "words.js",
         "/favicon.svg": "favicon.svg",
         "/favicon.ico": "favicon.svg",

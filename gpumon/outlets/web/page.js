@@ -2,7 +2,8 @@
 
 import { Lane, Palette, partsOf, sumOf, windowNs } from "/lanes.js";
 import { drawCauses, drawLegend, drawNotes, drawRuns } from "/tables.js";
-import { duration, gpuFigures, gpuLine, gpuName, hasTime, isHot, migSentence, share, verdictSentence, whyAndNext } from "/words.js";
+import { hasTrouble, isBroken, troubleWord } from "/troubles.js";
+import { duration, gpuFigures, gpuLine, gpuName, hasTime, migSentence, share, verdictSentence, whyAndNext } from "/words.js";
 
 const MAX_POINTS = 600;
 const REPORT_EVERY_MS = 10_000;
@@ -15,6 +16,7 @@ const page = {
   state: null,
   advice: null,
   notes: [], // what a reader of the figures must know
+  unknown: [], // GPUs that were lost before the daemon could ask who they are
   points: new Map(), // uuid -> points, oldest first
   sequence: 0,
   lanes: new Map(), // uuid -> its parts of the page
@@ -48,6 +50,7 @@ async function loadAdvice() {
     const report = response.ok ? await response.json() : {};
     page.advice = report.advice ?? null;
     page.notes = report.notes ?? [];
+    page.unknown = (report.gpus ?? []).filter((gpu) => gpu.uuid === null);
   } catch {
     page.advice = null;
   }
@@ -127,8 +130,8 @@ function draw() {
 }
 
 function drawVerdict() {
-  const { tone, text } = verdictSentence(page.state.gpus, page.state.runs);
-  const { why, next, advice } = whyAndNext(page.state.gpus, page.advice ?? [], page.state.collectors);
+  const { tone, text } = verdictSentence(page.state.gpus, page.state.runs, page.unknown);
+  const { why, next, advice } = whyAndNext(page.state.gpus, page.advice ?? [], page.state.collectors, page.unknown);
   element("verdict").dataset.tone = tone;
   setText(element("sentence"), text);
   setText(element("why"), why);
@@ -141,7 +144,9 @@ function drawVerdict() {
   }
   const inUse = page.state.gpus.reduce((sum, gpu) => sum + gpu.in_use_ns, 0);
   const lost = page.state.gpus.reduce((sum, gpu) => sum + gpu.starved_ns + gpu.suspected_ns, 0);
-  document.title = inUse > 0 ? `${share(lost, inUse)} starved · gpumon` : "gpumon";
+  const broken = [...page.state.gpus, ...page.unknown].find(isBroken);
+  if (broken) document.title = `${gpuName(broken)}: ${troubleWord(broken)} · gpumon`;
+  else document.title = inUse > 0 ? `${share(lost, inUse)} starved · gpumon` : "gpumon";
 }
 
 function makeLane(uuid) {
@@ -181,11 +186,11 @@ function drawLanes() {
 
 function drawLane(lane, gpu, width) {
   const points = page.points.get(gpu.uuid) ?? [];
-  lane.card.dataset.verdict = gpu.present ? gpu.verdict : "absent";
+  lane.card.dataset.verdict = gpu.present && !isBroken(gpu) ? gpu.verdict : "absent";
   setText(lane.name, gpu.name ? `${gpuName(gpu)} ${gpu.name}` : gpuName(gpu));
   setText(lane.line, migSentence(gpu, page.state.gpus) ?? gpuLine(gpu));
   lane.card.classList.toggle("bare", !hasTime(gpu));
-  lane.card.classList.toggle("empty", gpu.fill?.under_filled === true || isHot(gpu));
+  lane.card.classList.toggle("empty", gpu.fill?.under_filled === true || hasTrouble(gpu));
   lane.card.classList.toggle("part", gpu.parent_uuid != null);
   setText(lane.figures, gpu.present ? gpuFigures(gpu) : "");
   setText(lane.from, `${width / 60e9} min ago`);

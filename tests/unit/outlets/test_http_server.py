@@ -102,6 +102,7 @@ class TestEachAddress:
             ("/page.js", "text/javascript; charset=utf-8"),
             ("/lanes.js", "text/javascript; charset=utf-8"),
             ("/tables.js", "text/javascript; charset=utf-8"),
+            ("/troubles.js", "text/javascript; charset=utf-8"),
             ("/words.js", "text/javascript; charset=utf-8"),
             ("/favicon.ico", "image/svg+xml"),
         ],
