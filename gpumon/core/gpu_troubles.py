@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
 from gpumon.core.state import GpuState, MonitorState
-from gpumon.core.troubles import Trouble, all_troubles, errors_of, lost, vanished
+from gpumon.core.troubles import Trouble, all_troubles, errors_of, lost, throttled_now, vanished
 from gpumon.core.units import nanoseconds
 
 _ONE_GPU: Final = re.compile(r"GPU (\d+)(?::(\d+))?: (.*)", re.DOTALL)
@@ -20,10 +20,13 @@ def gpu_troubles(gpu: GpuState, state: MonitorState) -> tuple[Trouble, ...]:
 
 
 def told_troubles(gpu: GpuState, state: MonitorState) -> tuple[Trouble, ...]:
-    """The errors that it reported, and that it cannot be read."""
+    """Those that do not follow from its totals: errors, that it is lost, that it is slow now."""
     gone = _lost_by(gpu, state)
     errors = errors_of(gpu.xid_errors, gpu.faults, state.taken_at_ns)
-    return errors if gone is None else (gone, *errors)
+    if gone is not None:
+        return gone, *errors
+    details = None if gpu.latest is None else gpu.latest.details
+    return (*errors, *throttled_now(details, gpu.fill))
 
 
 def origin_of(state: MonitorState) -> tuple[datetime, int]:

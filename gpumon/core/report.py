@@ -65,7 +65,7 @@ class GpuReport:
         held_memory: Memory it held while nothing ran for long; ``None`` where the log does not
             say what is in use, and in a live report.
         told_troubles: Those of its ``troubles`` that do not follow from the rest: the errors
-            that it reported, and that it cannot be read.
+            that it reported, that it cannot be read, and what slows it down just now.
     """
 
     index: int

@@ -27,7 +27,6 @@ from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, Report
 from gpumon.core.run_report_codec import decode_run, encode_run, read_ns, read_ratio
 from gpumon.core.totals import GapTotals, GpuTotals
 from gpumon.core.trouble_codec import decode_troubles, encode_troubles
-from gpumon.core.troubles import TroubleKind
 from gpumon.core.units import seconds
 from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
 from gpumon.errors import UsageError
@@ -234,7 +233,7 @@ def _decode_gpu(gpu: Mapping[str, Any], started_at: str | None) -> GpuReport:
         told_troubles=tuple(
             trouble
             for trouble in decode_troubles(gpu.get("troubles", ()), _moment(started_at))
-            if trouble.kind is not TroubleKind.THROTTLED  # which follows from its fill
+            if trouble.duration_ns is None  # what has one follows from its fill
         ),
     )
 

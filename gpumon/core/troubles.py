@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from gpumon.core.faults import GpuFaults
 from gpumon.core.figures import in_percent
 from gpumon.core.fill.gpu_fill import GpuFill
+from gpumon.core.sample import GpuDetails
 from gpumon.core.settings import DEFAULT_TROUBLE_SETTINGS, TroubleSettings
 from gpumon.core.throttle_reasons import SLOWDOWNS
 from gpumon.core.verdict import Severity
@@ -150,9 +151,10 @@ def troubles_since(before: Sequence[Trouble], after: Sequence[Trouble]) -> tuple
         after: The same GPU's at the later one.
     """
     counted = {(one.kind, one.code): one.times or 0 for one in before}
-    found = [one for one in after if one.kind is TroubleKind.LOST]
+    found = []
     for one in after:
-        if one.times is None:
+        if one.times is None:  # it is so now
+            found.append(one)
             continue
         grown = one.times - counted.get((one.kind, one.code), 0)
         # Fewer than before: they were counted anew.
@@ -184,6 +186,21 @@ def throttled(fill: GpuFill | None) -> Iterator[Trouble]:
         f"had the clocks held down {share} of the busy time by {by} ({reason})",
         advice, reason=reason, duration_ns=held_ns,
     )  # fmt: skip
+
+
+def throttled_now(details: GpuDetails | None, fill: GpuFill | None) -> Iterator[Trouble]:
+    """The trouble of a GPU that is slowed down just now, where its busy time cannot tell.
+
+    Only samples that are busy all through count for that: a GPU that idles, or
+    has work for three quarters of each, has none.
+    """
+    reasons = () if details is None else details.throttle_reasons or ()
+    known_ns = 0 if fill is None else fill.held_known_ns
+    reason = next((one for one in SLOWDOWNS if one in reasons), None)
+    if reason is not None and known_ns < DEFAULT_TROUBLE_SETTINGS.min_busy_ns:
+        by, advice = SLOWDOWNS[reason]
+        text = f"had the clocks held down when it was asked last, by {by} ({reason})"
+        yield Trouble(TroubleKind.THROTTLED, Severity.MODERATE, text, advice, reason=reason)
 
 
 def worst(troubles: Sequence[Trouble]) -> Severity:

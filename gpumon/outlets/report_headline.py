@@ -66,10 +66,10 @@ def verdict_line(report: Report) -> str:
         return time
     if gpu is not None and gpu.is_lost:
         time = f"until then {time}"
-    elif gpu is not None and is_well(gpu):
-        time = _time_claim(gpu, report)  # a machine with a broken GPU is not healthy
-    if gpu is None or is_well(gpu) or gpu.is_lost:
+    elif gpu is None or (is_well(gpu) and (grave or not is_under_filled(gpu.fill))):
+        # A machine with a broken GPU is not "healthy": no word on time stands first.
         grave, lesser = f"{grave} {lesser}".strip(), ""
+        time = time if gpu is None else _time_claim(gpu, report)
     first = f"{trouble_title(report)}: {grave} {_capital(time)}" if grave else time
     return f"{first} {lesser}".rstrip()
 

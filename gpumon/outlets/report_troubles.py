@@ -116,10 +116,11 @@ def _evidence(trouble: Trouble, report: Report) -> str:
 
 def _paragraph(told: _Told, report: Report) -> str:
     (trouble,) = told.troubles
+    more = f", {_how_much(trouble, report)}"
     if trouble.kind is TroubleKind.LOST:
         more = _at(", last read", trouble, report) if len(told.gpus) == 1 else ""
-    else:
-        more = f", {_how_much(trouble, report)}"
+    elif trouble.times is None and trouble.duration_ns is None:
+        more = ""
     return f"{_names(told.gpus, report)} {trouble.text}{more}. What to do: {trouble.advice}."
 
 
@@ -127,7 +128,7 @@ def _how_much(trouble: Trouble, report: Report) -> str:
     """How often and when it came last, or for how long it was so."""
     if trouble.duration_ns is not None:
         return f"for {in_seconds(trouble.duration_ns)}"
-    often = "once" if trouble.times == 1 else f"{trouble.times or 0:,} times"
+    often = "once" if trouble.times in (1, None) else f"{trouble.times:,} times"
     return f"{often}{_at('' if trouble.times == 1 else ', last', trouble, report)}"
 
 

@@ -152,6 +152,21 @@ class TestAThrottledGpu:
         assert "Next: GPU 1: look at" in said
         assert troubles(story) == [[], [("throttled", "moderate")]]
 
+    def test_is_told_too_where_it_is_never_wholly_busy(self, two_busy: FakeNvml) -> None:
+        two_busy.wave(FIRST, period_s=0.02, busy_ratio=0.0)
+        two_busy.wave(SECOND, period_s=0.02, busy_ratio=0.7)
+        two_busy.throttle(FIRST, POWER_BRAKE)
+        two_busy.throttle(SECOND, HW_THERMAL)
+        story = DriverStory(two_busy)
+        story.tick(30)
+
+        assert "GPU 1 had the clocks held down when it was asked last, by heat" in told(story)
+        assert troubles(story) == [[("throttled", "moderate")]] * 2
+        two_busy.throttle(SECOND, 0)
+        story.tick(10)
+        assert troubles(story)[SECOND] == []
+        story.close()
+
     def test_is_in_no_trouble_at_its_power_limit(self, story: DriverStory) -> None:
         story.fake.throttle(SECOND, SW_POWER_CAP | 0x01)
         story.tick(30)
