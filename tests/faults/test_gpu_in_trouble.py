@@ -69,9 +69,13 @@ class TestXid79OnGpu5OfEight:
             texts = [eight.gpumon("report").stdout, eight.gpumon("report", "--since", "1h").stdout]
             over_web = daemon.report()["gpus"][BROKEN]
             state: dict[str, Any] = json.loads(daemon.get("/api/v1/state")[1])
+            looked = eight.gpumon("doctor").stdout
             recorder.send_signal(signal.SIGTERM)
             assert recorder.wait(10) == 0
         texts.append(eight.gpumon("replay", kept).stdout)
+
+        assert "gpu 5 XID 79" in looked
+        assert "gpu 5 XID 79: reboot, or cut the machine's power" in " ".join(looked.split())
 
         for text in texts:
             said = first_lines(text)
