@@ -106,7 +106,8 @@ def _overview(report: Report) -> str:
         totals, verdict = gpu.totals, gpu.verdict
         unknown = mig_sentence(gpu, report.gpus)
         if unknown and not totals.observed_ns:
-            lines += wrapped(unknown, first=f"{gpu.label:<8}")
+            broken = trouble_words(gpu)
+            lines += wrapped(f"{broken}: {unknown}" if broken else unknown, first=f"{gpu.label:<8}")
             continue
         busy = totals.busy_ns / totals.observed_ns if totals.observed_ns else None
         lines.append(

@@ -154,6 +154,12 @@ class TestEverything:
             one = render_report(shown(replace(gpu(60), told_troubles=told)), colours)
             assert one.startswith(colour)
 
+    def test_has_its_word_in_the_row_of_a_gpu_that_mig_has_cut(self) -> None:
+        cut = replace(gpu(0), uuid="GPU-a", mig_enabled=True, told_troubles=reported((48, 1)))
+        lines = render_report(shown(cut, *many(6)[1:]), PLAIN).splitlines()
+
+        assert any(line.startswith("0       XID 48: MIG is on") for line in lines)
+
     def test_is_in_a_comparison_too(self) -> None:
         hot = shown(replace(gpu(60), fill=gpm_fill(0.9, held=0.4)))
 
