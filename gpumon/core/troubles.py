@@ -111,7 +111,8 @@ def all_troubles(
     """All that is wrong with one GPU, the worst first.
 
     Args:
-        told: The errors that it reported, and that it cannot be read.
+        told: Those that follow from nothing else: its errors, that it cannot be read, and
+            what slows it down just now.
         fill: What held its clocks down while it was busy.
         error: Why it cannot be read now; ``None`` where it can.
         index: Its number.
