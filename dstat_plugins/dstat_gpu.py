@@ -4,8 +4,8 @@
 ``use`` and ``strv`` are shares of the time between two rows, taken from the counters in the state
 file of a running ``gpumon serve``; the first row covers the time since that daemon started, as
 dstat's own first row covers the time since boot. ``strv`` is the time in which the GPU was idle
-because its training waited for input; a ``?`` after it says that most of that is only suspected:
-the pattern looks like it, but no training process proved it. ``-`` is *not known*.
+because its training waited for input, or paused as if it did; a ``?`` after it says that most of
+that is only suspected: no training process proved it. ``-`` is *not known*.
 
 One or two GPUs are shown each, more as one ``gpu-tot``; ``-f`` shows all, ``DSTAT_GPU=0,2,total``
 the named ones. ``0:1`` is MIG instance 1 of GPU 0; a GPU that is cut by MIG has no columns of its

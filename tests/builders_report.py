@@ -49,6 +49,7 @@ def gpu(
         low_ns=s(lost_s),
         high_ns=s(busy_s),
         gaps=gaps,
+        pauses=gaps,
     )
     return GpuReport(
         index=index, uuid=f"GPU-{index}", name="NVIDIA A40", totals=totals, verdict=judge(totals)

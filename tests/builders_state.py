@@ -183,6 +183,7 @@ def run(name: str = "resnet", **changes: Any) -> RunState:
         },
         steps=1234,
         samples=78_976,
+        first_input_wait_ns=1_500_000_000,
         epoch=2,
         gpu_uuids=(STARVED_UUID,),
         wall_ns=90 * S,

@@ -76,6 +76,7 @@ class Story:
         *levels: float | None,
         phases: Sequence[tuple[float, TrainingPhase]] = (),
         key: str = "train",
+        amounts: Sequence[tuple[float, TrainingPhase, float]] = (),
         over_at: float | None = None,
     ) -> MonitorState:
         """One second with a level for each GPU (``None``: no sample) and phases of one run.
@@ -84,6 +85,7 @@ class Story:
             levels: Busy ratios.
             phases: When each begins, in seconds.
             key: Of the run.
+            amounts: When a phase tells that it held so many seconds of another one.
             over_at: When it says that its training is over.
         """
         start_ns, self.second = self.now_ns, self.second + 1
@@ -92,6 +94,10 @@ class Story:
         events = tuple(
             RingEvent(RingKind.ENTER, start_ns + s(at), phase, TrainingMode.TRAIN)
             for at, phase in phases
+        )
+        events += tuple(
+            RingEvent(RingKind.AMOUNT, start_ns + s(at), phase, s(length))
+            for at, phase, length in amounts
         )
         if over_at is not None:
             at_ns, other = start_ns + s(over_at), TrainingPhase.OTHER
@@ -104,6 +110,16 @@ class Story:
                 ring, read_at_ns=self.now_ns, events=events if name == key else ()
             )
         return self._advance((frame,), missed=0)
+
+    def pass_second_of(self, second: int, *levels: float) -> MonitorState:
+        """One second in which the levels of an earlier one are told, and nothing else."""
+        start_ns, self.second = BEGAN_NS + s(second), self.second + 1
+        gpus = tuple(
+            self._gpu(index, level, start_ns, start_ns + s(1)) for index, level in enumerate(levels)
+        )
+        for name, ring in self.rings.items():
+            self.rings[name] = replace(ring, read_at_ns=self.now_ns, events=())
+        return self._advance((Frame(taken_at_ns=self.now_ns, gpus=gpus),), missed=0)
 
     def miss(self, error: str = "the driver has not answered") -> MonitorState:
         """One second in which the source brings nothing."""
@@ -121,13 +137,16 @@ class Story:
         self.state = self._monitor.advance(tick, rings, wall_time_s=float(self.second))
         return self.state
 
-    def _gpu(self, index: int, level: float | None, start_ns: int) -> GpuSample:
+    def _gpu(
+        self, index: int, level: float | None, start_ns: int, end_ns: int | None = None
+    ) -> GpuSample:
         device = Device(uuid=f"GPU-{index}", index=index)
         if index in self.errors:
             return GpuSample(
                 device=device, error=self.errors[index], xid_errors=self.xid_errors[index]
             )
-        busy = () if level is None else (BusySample(start_ns, self.now_ns, level),)
+        end_ns = self.now_ns if end_ns is None else end_ns
+        busy = () if level is None else (BusySample(start_ns, end_ns, level),)
         return GpuSample(
             device=device, busy=busy, utilization_ratio=level, processes=self.processes[index]
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.fakenvml.build import NoCompilerError, build_fake
@@ -12,6 +13,10 @@ from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import DRIVER_GENERATIONS, PRESENT_DRIVER, DriverGeneration
 from tests.fakenvml.in_process import shown_to_this_process
 from tests.needs import missing
+
+# A busy machine is no reason for a test to fail: none is held to a time.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

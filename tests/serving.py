@@ -6,13 +6,14 @@ import contextlib
 import http.client
 import socket
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpumon.core.clock import Clock
 from gpumon.core.state import MonitorState
 from gpumon.outlets.bounded_server import ServerLimits
-from gpumon.outlets.http_routes import ReportReader
+from gpumon.outlets.http_routes import ReportReader, ReportScope
 from gpumon.outlets.http_server import HttpServer
+from gpumon.outlets.live_state import SaidReader
 from gpumon.outlets.metric_values import READERS
 from gpumon.outlets.metric_view import Reader
 from gpumon.outlets.prometheus import MetricsExporter
@@ -36,14 +37,30 @@ def serving(
     *states: MonitorState,
     listen: str = "127.0.0.1:0",
     report: ReportReader | None = None,
+    said: SaidReader | None = None,
     limits: ServerLimits | None = None,
     readers: Mapping[str, Reader] = READERS,
     clock: Clock | None = None,
 ) -> Iterator[HttpServer]:
-    """A server that was told these states, closed at the end whatever happens."""
+    """A server that was told these states, closed at the end whatever happens.
+
+    Without ``said``, what it says of each of them is what the report says of all.
+    """
     clock = clock or StoppedClock()
     exporter = MetricsExporter(clock=clock, version="0.1.0", readers=readers)
-    server = HttpServer(listen, exporter=exporter, clock=clock, report=report, limits=limits)
+
+    def as_reported(_: MonitorState) -> Mapping[str, Any]:
+        told = report(ReportScope()) if report is not None else None
+        return {"notes": [], "advice": [], **(told or {})}
+
+    server = HttpServer(
+        listen,
+        exporter=exporter,
+        clock=clock,
+        report=report,
+        said=said or as_reported,
+        limits=limits,
+    )
     try:
         server.start()
         for state in states:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpumon.core.phase import IdleCause, TrainingPhase
@@ -27,13 +27,13 @@ class Told:
 
     @property
     def lost_ns(self) -> int:
-        return sum(self.idle_ns.values())
+        return sum(self.idle_ns.values()) - self.idle_ns.get(IdleCause.NOT_IN_USE, 0)
 
     def state(self, gpu: GpuState, verdict: VerdictName, utilization: float) -> GpuState:
         in_use_ns = self.busy_ns + self.lost_ns
         starved_ns = self.idle_ns.get(IdleCause.INPUT_WAIT, 0) + self.suspected_ns
         totals = gpu.totals._replace(
-            observed_ns=in_use_ns + self.pending_ns,
+            observed_ns=self.busy_ns + sum(self.idle_ns.values()) + self.pending_ns,
             busy_ns=self.busy_ns,
             idle_ns=dict(self.idle_ns),
             pending_ns=self.pending_ns,
@@ -65,8 +65,7 @@ def starved_and_healthy(seconds: int, *, started_ns: int = 0) -> Iterator[Monito
     for tick in range(1, seconds + 1):
         now_ns = started_ns + tick * S
         phase = _tell_starved(starved, tick)
-        healthy.busy_ns += 97 * S // 100
-        healthy.idle(IdleCause.WITHIN_STEP, 3 * S // 100)
+        _tell_healthy(healthy, tick)
         utilization = _tell_suspected(suspected, tick)
         gpus = (
             starved.state(starved_gpu(), VerdictName.STARVED, float(phase is _STEP)),
@@ -96,6 +95,42 @@ def starved_and_healthy(seconds: int, *, started_ns: int = 0) -> Iterator[Monito
         )
 
 
+def machine(
+    seconds: int, roles: Sequence[VerdictName], *, started_ns: int = 0
+) -> Iterator[MonitorState]:
+    """A GPU for each role: starved and suspected as above, stalled by checkpoints, well, idle."""
+    told = [Told() for _ in roles]
+    for tick in range(1, seconds + 1):
+        now_ns = started_ns + tick * S
+        for role, one in zip(roles, told, strict=True):
+            _TELLERS[role](one, tick)
+        gpus = tuple(
+            one.state(starved_gpu(device=device(place, f"GPU-{place}")), role, 0.97)._replace(
+                last_sample_at_ns=now_ns - S // 10
+            )
+            for place, (role, one) in enumerate(zip(roles, told, strict=True))
+        )
+        yield monitor_state(taken_at_ns=now_ns, gpus=gpus, runs=(), samples_total=tick)
+
+
+def _tell_stalled(told: Told, tick: int) -> None:
+    if tick % 7 == 0:
+        told.idle(IdleCause.CHECKPOINT, S)
+        return
+    told.busy_ns += 98 * S // 100
+    told.idle(IdleCause.WITHIN_STEP, S // 100)
+    told.idle(IdleCause.INPUT_WAIT, S // 100)
+
+
+def _tell_healthy(told: Told, tick: int) -> None:
+    told.busy_ns += 97 * S // 100
+    told.idle(IdleCause.WITHIN_STEP, 3 * S // 100)
+
+
+def _tell_idle(told: Told, tick: int) -> None:
+    told.idle(IdleCause.NOT_IN_USE, S)
+
+
 _STEP = TrainingPhase.TRAIN_STEP
 
 
@@ -120,3 +155,12 @@ def _tell_suspected(told: Told, tick: int) -> float:
     told.suspected_ns += told.pending_ns
     told.pending_ns = 0
     return 1.0
+
+
+_TELLERS: Mapping[VerdictName, Callable[[Told, int], object]] = {
+    VerdictName.STARVED: _tell_starved,
+    VerdictName.STALLED: _tell_stalled,
+    VerdictName.STARVATION_SUSPECTED: _tell_suspected,
+    VerdictName.HEALTHY: _tell_healthy,
+    VerdictName.NOT_IN_USE: _tell_idle,
+}

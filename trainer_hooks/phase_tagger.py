@@ -9,6 +9,7 @@ import keras
 
 from trainer_hooks.keras_fit.adapter_facts import adapter_facts
 from trainer_hooks.keras_fit.brackets import caller_named, is_bracketed
+from trainer_hooks.keras_fit.first_fetch import FirstFetches
 from trainer_hooks.keras_fit.nvtx_pen import Ranges, find_ranges
 from trainer_hooks.keras_fit.tagging import Tagging
 from trainer_hooks.keras_fit.wishes import Wishes
@@ -103,6 +104,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         super()._start_afresh()
         ranges = self._ranges() if self._nvtx else None
         self._wishes = Wishes(logs=self._logs, ranges=ranges, warn=self._warn)
+        FirstFetches.place()
 
     def on_train_begin(self, logs: object = None) -> None:
         self._begin()
@@ -144,6 +146,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         if self._tagging is not None and self._tagging.is_around(found):
             return None  # a callback of that fit trains or evaluates something of its own
         self._stop()  # what a fit that raised left behind
+        FirstFetches.remove()
         ring = process_ring()
         if ring.writer is None:
             return None

@@ -16,7 +16,7 @@ from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
 from gpumon.cli.open_source import SOURCE_HELP, check_source_word, replay_of
 from gpumon.cli.open_watch import watch_machine, watch_replay
 from gpumon.cli.xid_log import XidLog
-from gpumon.core.report_codec import encode_report
+from gpumon.core.report_codec import encode_report, encode_said
 from gpumon.core.state import MonitorState
 from gpumon.core.tick import Moment
 from gpumon.core.units import NS_PER_S
@@ -97,7 +97,11 @@ class Daemon:
         clock = self._clock if player is None else player.clock
         exporter = MetricsExporter(clock=clock, version=installed_version())
         self._http = HttpServer(
-            listen, exporter=exporter, clock=clock, report=self._report_document
+            listen,
+            exporter=exporter,
+            clock=clock,
+            report=self._report_document,
+            said=lambda state: encode_said(self._desk.report_on(state)),
         )
         try:
             runtime_dir = claim_runtime_dir()

@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import Final
 
 from gpumon.core.advice_texts import (
+    FIRST_BATCH_TEXT,
+    between_epochs_text,
     callbacks_text,
     input_wait_text,
     start_up_text,
@@ -19,13 +21,15 @@ from gpumon.core.figures import counted, in_percent, in_seconds, listed
 from gpumon.core.fill.texts import under_filled_advice
 from gpumon.core.imbalance_texts import imbalance_bound, imbalance_text
 from gpumon.core.phase import IdleCause
-from gpumon.core.report import Advice, GpuReport, RunReport, judged
+from gpumon.core.report import FIRST_INPUT_WAIT, Advice, GpuReport, RunReport, judged
+from gpumon.core.rhythm_texts import promises_speed
 from gpumon.core.settings import DEFAULT_SETTINGS, AdviceSettings
 from gpumon.core.totals import GpuTotals
 from gpumon.core.units import seconds
 from gpumon.core.verdict import VerdictName
 
 _OUT_OF_USE: Final = (IdleCause.START_UP, IdleCause.NOT_IN_USE)
+_UNJUDGED: Final = (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE)
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 
 Rule = Callable[[Sequence[GpuReport], Sequence[RunReport]], str]
@@ -34,9 +38,9 @@ Rule = Callable[[Sequence[GpuReport], Sequence[RunReport]], str]
 def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice, ...]:
     """What to change, the greatest loss first.
 
-    A healthy GPU is left alone, unless it is busy and under-filled: that costs
-    no time, and comes after all that does. A GPU that was not in use loses
-    nothing by definition: the advice on it comes last.
+    What no verdict rests on comes after it: a first batch that came late, which
+    is paid once; a GPU that is busy and under-filled, which costs no time; and
+    last one that was not in use, which loses nothing by definition.
 
     Args:
         gpus: The GPUs of a report.
@@ -54,8 +58,8 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         else _advice_on(cause, hit, runs)
         for cause, hit in by_loss
     ]
-    without_loss = (under_filled_advice(gpus, runs), _unused_gpus(gpus, runs))
-    return (*found, *(advice for advice in without_loss if advice is not None))
+    beside = (_late_first_batch(gpus), under_filled_advice(gpus, runs), _unused_gpus(gpus, runs))
+    return (*found, *(advice for advice in beside if advice is not None))
 
 
 def speedup_upper_bound(in_use_ns: int, lost_ns: int) -> float:
@@ -77,10 +81,16 @@ def _advice_on(cause: IdleCause, hit: Sequence[GpuReport], runs: Sequence[RunRep
         lost_seconds=seconds(_lost_ns(cause, hit)),
         # GPUs may belong to different jobs: a bound for each of them is the greatest of all.
         speedup_upper_bound=max(
-            speedup_upper_bound(_working_ns(gpu, cause), gpu.totals.idle_ns[cause]) for gpu in hit
+            (
+                speedup_upper_bound(_working_ns(gpu, cause), cost_ns(gpu, cause))
+                for gpu in hit
+                if cause is not IdleCause.UNKNOWN or promises_speed(gpu.totals)
+            ),
+            default=None,
         ),
         evidence=_evidence(cause, hit),
         text=_RULES[cause](hit, runs),
+        gpus=tuple(gpu.label for gpu in hit),
     )
 
 
@@ -98,14 +108,20 @@ def _advice_on_imbalance(
 
 
 def _lost_ns(cause: IdleCause, gpus: Sequence[GpuReport]) -> int:
-    return sum(gpu.totals.idle_ns[cause] for gpu in gpus)
+    return sum(cost_ns(gpu, cause) for gpu in gpus)
+
+
+def cost_ns(gpu: GpuReport, cause: IdleCause) -> int:
+    """What a cause cost a GPU, without the wait for a very first batch: that is told apart."""
+    is_input = cause is IdleCause.INPUT_WAIT
+    return gpu.totals.starved_ns if is_input else gpu.totals.idle_ns.get(cause, 0)
 
 
 def is_worth_a_change(gpu: GpuReport, cause: IdleCause, settings: AdviceSettings = _LIMITS) -> bool:
     """Whether a cause cost a GPU enough for an advice of its own."""
-    if gpu.verdict.name in (VerdictName.HEALTHY, VerdictName.NOT_IN_USE):
+    if not gpu.verdict.name.is_of_a_loss:
         return False
-    lost_ns = gpu.totals.idle_ns.get(cause, 0)
+    lost_ns = cost_ns(gpu, cause)
     starts_up = cause is IdleCause.START_UP
     least = settings.min_start_up_share if starts_up else settings.min_share
     return lost_ns > 0 and lost_ns >= least * _working_ns(gpu, cause)
@@ -118,17 +134,18 @@ def _working_ns(gpu: GpuReport, cause: IdleCause) -> int:
 
 
 def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
-    worst_first = sorted(gpus, key=lambda gpu: -gpu.totals.idle_ns[cause])
+    worst_first = sorted(gpus, key=lambda gpu: -cost_ns(gpu, cause))
     shares = [_share(cause, gpu) for gpu in worst_first]
     sentences = [f"Idle, {WORD_OF_CAUSE[cause]}: {listed(shares, most=3)}."]
     label, worst = worst_first[0].label, worst_first[0].totals
-    in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and worst.gaps.count
+    pauses = worst.pauses
+    in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and pauses.count
     # A GPU's pauses are of all causes: they are evidence of the greatest alone.
     if in_pauses and cause is _main_loss(worst):
-        median = f", median {in_seconds(worst.gaps.p50_ns)}" if worst.gaps.p50_ns else ""
+        median = f", median {in_seconds(pauses.p50_ns)}" if pauses.p50_ns else ""
         sentences.append(
-            f"GPU {label} paused {counted(worst.gaps.count, 'time', 'times')}"
-            f"{median}, longest {in_seconds(worst.gaps.longest_ns)}."
+            f"GPU {label} paused {counted(pauses.count, 'time', 'times')}"
+            f"{median}, longest {in_seconds(pauses.longest_ns)}."
         )
     if cause is IdleCause.INPUT_WAIT and hides_much(worst):
         sentences.append(
@@ -149,7 +166,7 @@ def _main_loss(totals: GpuTotals) -> IdleCause:
 
 
 def _share(cause: IdleCause, gpu: GpuReport) -> str:
-    lost_ns, whole_ns = gpu.totals.idle_ns[cause], _working_ns(gpu, cause)
+    lost_ns, whole_ns = cost_ns(gpu, cause), _working_ns(gpu, cause)
     whole = "of start-up and use" if cause is IdleCause.START_UP else "in use"
     return (
         f"GPU {gpu.label} for {in_seconds(lost_ns)} of {in_seconds(whole_ns)} {whole} "
@@ -157,11 +174,39 @@ def _share(cause: IdleCause, gpu: GpuReport) -> str:
     )
 
 
+def is_first_batch_late(gpu: GpuReport, settings: AdviceSettings = _LIMITS) -> bool:
+    """Whether a training waited for its very first batch for long beside its work."""
+    totals = gpu.totals
+    return totals.first_input_wait_ns > settings.min_start_up_share * totals.in_use_ns
+
+
+def _late_first_batch(gpus: Sequence[GpuReport]) -> Advice | None:
+    late = [gpu for gpu in judged(gpus) if is_first_batch_late(gpu)]
+    if not late:
+        return None
+    late.sort(key=lambda gpu: -gpu.totals.first_input_wait_ns)
+    waits = [
+        f"GPU {gpu.label} for {in_seconds(gpu.totals.first_input_wait_ns)} "
+        f"of {in_seconds(gpu.totals.in_use_ns)} in use"
+        for gpu in late
+    ]
+    return Advice(
+        cause=FIRST_INPUT_WAIT,
+        lost_seconds=seconds(sum(gpu.totals.first_input_wait_ns for gpu in late)),
+        speedup_upper_bound=max(
+            speedup_upper_bound(gpu.totals.in_use_ns, gpu.totals.first_input_wait_ns)
+            for gpu in late
+        ),
+        evidence=f"Idle, waiting for the very first batch: {listed(waits, most=3)}.",
+        text=FIRST_BATCH_TEXT,
+    )
+
+
 def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice | None:
     unused = [
         gpu
         for gpu in judged(gpus)
-        if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.error is None and gpu.listed
+        if gpu.verdict.name in _UNJUDGED and gpu.error is None and gpu.listed
     ]
     if not unused:
         return None
@@ -176,6 +221,7 @@ def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice
         speedup_upper_bound=1.0,
         evidence=f"{names}: {in_use} {'of' if in_use_ns else 'in'} {observed} observed.",
         text=text_for_unused(unused, runs),
+        gpus=tuple(gpu.label for gpu in unused),
     )
 
 
@@ -224,10 +270,7 @@ _RULES: Final[Mapping[IdleCause, Rule]] = MappingProxyType(
             "Compile once: keep the shapes fixed (drop or pad the last batch), "
             "and turn on the framework's compilation cache so that the next run need not."
         ),
-        IdleCause.BETWEEN_EPOCHS: _fixed(
-            "Keep the loader's workers alive between epochs (persistent workers), "
-            "or repeat the data set and make epochs longer."
-        ),
+        IdleCause.BETWEEN_EPOCHS: between_epochs_text,
         IdleCause.START_UP: start_up_text,
     }
 )

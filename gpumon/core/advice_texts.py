@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -53,6 +53,15 @@ _TAG_OF_PHASE: Final = MappingProxyType(
         TrainingPhase.TRAIN_STEP: 'its step with `with phase("train_step")`',
     }
 )
+FIRST_BATCH_TEXT: Final = (
+    "The first batch came late, once a run: make the shuffle buffer smaller, since it is filled "
+    "first; read the first files from a local copy (cold shards, a cold cache); and list or index "
+    "the data set once, not at each start."
+)
+_VALIDATION: Final = (
+    "prefetch in the validation pipeline too, give its loader workers, keep its prepared data in "
+    "memory, or validate less often (validation_freq)."
+)
 _PLAIN: Final = (
     "Prepare the next batches while the GPU computes: prefetch, use more workers, "
     "or cache prepared data."
@@ -60,11 +69,19 @@ _PLAIN: Final = (
 
 
 def input_wait_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
-    """What to change in an input pipeline, as specific as its facts allow."""
+    """What to change in an input pipeline, as specific as its facts allow: whose loader is late."""
+    waited_ns = sum(gpu.totals.starved_ns for gpu in gpus)
+    in_validation_ns = sum(gpu.totals.validation_input_wait_ns for gpu in gpus)
+    validation = f"The validation data come late ({in_seconds(in_validation_ns)}): {_VALIDATION}"
+    if in_validation_ns >= _LIMITS.min_reason_share * waited_ns > 0:
+        return validation
     reason = _main_reason(gpus)
     sentences = [_TEXT_OF_REASON[reason]] if reason is not None else []
-    sentences += _loader_sentences(_concerned(gpus, runs))
-    return " ".join(sentences or [_PLAIN])
+    sentences += _loader_sentences(_concerned(gpus, runs), _loader_wordings)
+    sentences = sentences or [_PLAIN]
+    if in_validation_ns >= _LIMITS.min_share * waited_ns > 0:
+        sentences.append(validation)
+    return " ".join(sentences)
 
 
 def callbacks_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
@@ -209,11 +226,37 @@ def _main_reason(gpus: Sequence[GpuReport]) -> InputWaitReason | None:
     return None
 
 
-def _loader_sentences(runs: Sequence[RunReport]) -> list[str]:
-    """What the loaders of these runs could do better, once for all that share it."""
+def between_epochs_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """How to lose less between two epochs, by what the loaders do there."""
+    sentences = _loader_sentences(_concerned(gpus, runs), _epoch_wordings)
+    longer = "Make epochs longer: repeat the data set, and say how many steps are an epoch."
+    return " ".join([*sentences, longer])
+
+
+def _epoch_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
+    """What one run's loader, or those of several runs, do between two epochs."""
+    hooks = run.loader.get("epoch_hooks")
+    if isinstance(hooks, str):
+        cheaper = "while the GPU waits: make that cheaper (shuffle indices, not data)."
+        yield (
+            f"{hooks} of the PyDataset of {{}} is called between two epochs, {cheaper}",
+            f"{hooks} of the PyDatasets of {{}} is called between two epochs, {cheaper}",
+        )
+    if run.loader.get("persistent_workers") is False and run.loader.get("workers"):
+        anew = "anew for each epoch: persistent_workers=True keeps them."
+        yield (
+            f"The loader of {{}} starts its workers {anew}",
+            f"The loaders of {{}} start their workers {anew}",
+        )
+
+
+def _loader_sentences(
+    runs: Sequence[RunReport], wordings_of: Callable[[RunReport], Iterator[tuple[str, str]]]
+) -> list[str]:
+    """What is to be said of the loaders of these runs, once for all that share it."""
     names_of: dict[tuple[str, str], list[str]] = {}
     for run in runs:
-        for wording in _loader_wordings(run):
+        for wording in wordings_of(run):
             names_of.setdefault(wording, []).append(run.run)
     return [wording[len(names) > 1].format(listed(names)) for wording, names in names_of.items()]
 

@@ -36,6 +36,25 @@ def in_time(duration_ns: int) -> str:
     return f"{minutes:.3g} min" if minutes < 119.5 else f"{_to_three_digits(minutes / 60)} h"
 
 
+def in_about(duration_ns: int) -> str:
+    """A duration of any length to two digits, where more would be false: a median, a mean.
+
+    >>> in_about(27_911_861_342), in_about(1_319_070_931_588), in_about(3_060_000_000)
+    ('28 s', '22 min', '3.1 s')
+    """
+    about_s = float(f"{seconds(duration_ns):.2g}")
+    if about_s < 119.5:
+        return f"{about_s:.3g} s"
+    minutes = seconds(duration_ns) / 60
+    if minutes < 119.5:
+        return f"{_to_two_digits(minutes)} min"
+    return f"{_to_two_digits(minutes / 60)} h"
+
+
+def _to_two_digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
+
+
 def in_gpu_time(duration_ns: int) -> str:
     """Time summed over GPUs.
 

@@ -24,7 +24,7 @@ class GapHistogram:
         self._bucket_counts = [0] * (len(_BOUNDS_NS) + 1)  # each its own; the last: longer
         self._count = 0
         self._total_ns = 0
-        self._longest_ns = 0
+        self._longest_ns = self._last_ns = 0
         self._quantiles_ns: tuple[int | None, int | None] = (None, None)
         self._quantiles_due_at = 1
         self._snapshot: GapTotals | None = None
@@ -37,12 +37,16 @@ class GapHistogram:
     def add(self, length_ns: int) -> None:
         """Count one pause that has ended; ``length_ns`` is its idle time."""
         self._count += 1
-        self._total_ns += length_ns
-        self._longest_ns = max(self._longest_ns, length_ns)
-        bin_ = _bin_of(length_ns)
-        self._bins[bin_] = self._bins.get(bin_, 0) + 1
-        self._bucket_counts[bisect_left(_BOUNDS_NS, length_ns)] += 1
-        self._snapshot = None
+        self._put(length_ns)
+
+    def lengthen_last(self, by_ns: int) -> None:
+        """The pause that was added last was not over: it has ``by_ns`` more of idle time."""
+        last_ns = self._last_ns
+        self._bins[_bin_of(last_ns)] -= 1
+        self._bucket_counts[bisect_left(_BOUNDS_NS, last_ns)] -= 1
+        self._total_ns -= last_ns
+        self._quantiles_due_at = self._count
+        self._put(last_ns + by_ns)
 
     def snapshot(self) -> GapTotals:
         """The sums and quantiles so far. The same object until a pause is added."""
@@ -58,6 +62,15 @@ class GapHistogram:
                 tuple(accumulate(self._bucket_counts[:-1])),
             )
         return self._snapshot
+
+    def _put(self, length_ns: int) -> None:
+        self._last_ns = length_ns
+        self._total_ns += length_ns
+        self._longest_ns = max(self._longest_ns, length_ns)
+        bin_ = _bin_of(length_ns)
+        self._bins[bin_] = self._bins.get(bin_, 0) + 1
+        self._bucket_counts[bisect_left(_BOUNDS_NS, length_ns)] += 1
+        self._snapshot = None
 
     def _quantile_ns(self, quantile: float) -> int | None:
         if self._count == 0:

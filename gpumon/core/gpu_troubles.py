@@ -49,6 +49,16 @@ class UnknownGpu(NamedTuple):
     mig_index: int | None
     error: str
 
+    @property
+    def label(self) -> str:
+        """How people number it, as ``Device.label``."""
+        return f"{self.gpu_index}" + ("" if self.mig_index is None else f":{self.mig_index}")
+
+    @property
+    def troubles(self) -> tuple[Trouble, ...]:
+        """That it is lost."""
+        return all_troubles((), None, self.error, self.gpu_index)
+
 
 def unknown_gpu(state: MonitorState) -> UnknownGpu | None:
     """The GPU that is not among a state's, and should be; ``None``: there is none."""

@@ -39,12 +39,12 @@ class GpuLedger:
     """
 
     __slots__ = (
-        "_bursts_are_plain", "_busy_ns", "_flag", "_hidden_ns", "_high_ns", "_idle_ns",
-        "_in_job", "_in_use_busy_ns", "_in_use_ns", "_inferred_ns", "_job_from_ns",
+        "_bursts_are_plain", "_busy_ns", "_first_wait_ns", "_flag", "_hidden_ns", "_high_ns",
+        "_idle_ns", "_in_job", "_in_use_busy_ns", "_in_use_ns", "_inferred_ns", "_job_from_ns",
         "_last_active_end_ns", "_low_ns", "_observed_ns", "_pause_totals", "_pauses",
         "_pauses_shown", "_pending_ns", "_reason_ns", "_resolved_ns", "_run_waits", "_settings",
-        "_unsure_busy_ns", "_unsure_low_ns", "_unsure_ns", "job_named_process", "last_end_ns",
-        "rejected", "resolution_ns",
+        "_unsure_busy_ns", "_unsure_low_ns", "_unsure_ns", "_validation_wait_ns",
+        "job_named_process", "last_end_ns", "rejected", "resolution_ns",
     )  # fmt: skip
 
     def __init__(self, settings: DetectorSettings | None = None) -> None:
@@ -55,6 +55,7 @@ class GpuLedger:
         self._flag = StarvedFlag(self._settings)
         self._observed_ns = self._busy_ns = self._pending_ns = 0
         self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
+        self._first_wait_ns = self._validation_wait_ns = 0
         self._idle_ns: dict[IdleCause, int] = {}
         self._reason_ns: dict[str, int] = {}
         self._in_use_ns = self._in_use_busy_ns = self._low_ns = self._high_ns = 0
@@ -62,8 +63,7 @@ class GpuLedger:
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
         self._in_job = self._run_waits = self.job_named_process = False
         self._job_from_ns = (0, 0, 0)  # in use, low and busy, as it began
-        self._last_active_end_ns = 0
-        self.last_end_ns = -1
+        self._last_active_end_ns, self.last_end_ns = 0, -1
         self.resolution_ns = self.rejected = 0
 
     def observe(  # noqa: C901, PLR0915 - calls would cost more than the work
@@ -86,7 +86,7 @@ class GpuLedger:
             end_ns = until_ns = self.last_end_ns
             at_work = self._last_active_end_ns == end_ns and self._in_job and not pauses.is_open
             if at_work and self._bursts_are_plain:
-                length_ns = busy_ns = busy_sum_ns = high_ns = 0
+                count = length_ns = busy_ns = busy_sum_ns = high_ns = 0
                 for sample in rest:
                     start_ns, next_end_ns, busy_ratio = sample
                     goes_on = start_ns == end_ns < next_end_ns
@@ -96,6 +96,7 @@ class GpuLedger:
                     end_ns, length_ns = next_end_ns, next_end_ns - start_ns
                     busy_ns = round(length_ns * busy_ratio)
                     busy_sum_ns += busy_ns
+                    count += 1
                     if busy_ratio > high_above:
                         high_ns += length_ns
                 else:
@@ -104,7 +105,7 @@ class GpuLedger:
                 odd = next(rest, None)
             if end_ns != until_ns:
                 length_sum_ns, idle_ns = end_ns - until_ns, length_ns - busy_ns
-                pauses.before = (end_ns - length_ns, end_ns, idle_ns, idle_ns, 0)
+                pauses.take_bursts((end_ns - length_ns, end_ns, idle_ns, idle_ns, 0), count)
                 self.resolution_ns = length_ns
                 self.last_end_ns = self._last_active_end_ns = end_ns
                 self._observed_ns += length_sum_ns
@@ -119,7 +120,7 @@ class GpuLedger:
             if not self._is_taken(odd):
                 self._settle(odd, 0, 0)
             is_flag_due = True
-        if is_flag_due or self._in_use_ns >= self._flag.due_ns:
+        if is_flag_due or self._in_use_ns - self._first_wait_ns >= self._flag.due_ns:
             self._update_flag()
 
     def observe_shared(
@@ -138,18 +139,28 @@ class GpuLedger:
         """
         if self._is_taken(sample):
             return
-        explained_ns = 0
-        for cause, amount_ns in shared.idle_ns.items():
-            self._add_idle(cause, amount_ns)
-            explained_ns += amount_ns
+        explained_ns = self._explain(shared)
         input_wait_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0)
-        self._resolved_ns += shared.resolved_ns
-        self._inferred_ns += explained_ns - shared.resolved_ns - shared.idle_ns.get(_UNKNOWN, 0)
-        self._hidden_ns += shared.hidden_input_wait_ns
         for reason, share in (reasons or {}).items():
             self._reason_ns[reason] = self._reason_ns.get(reason, 0) + int(input_wait_ns * share)
-        self._settle(sample, explained_ns, input_wait_ns)
+        self._settle(sample, explained_ns, input_wait_ns - shared.first_input_wait_ns)
         self._update_flag()
+
+    def explain_pending(self, shared: SharedIdle) -> None:
+        """Settle what is pending as phases say, because the work that it led to has come.
+
+        Args:
+            shared: Of idle time that is pending, by cause: of before a run's first active
+                sample on this GPU, which is observed next.
+        """
+        explained_ns = sum(shared.idle_ns.values())
+        if not 0 < explained_ns <= self._pending_ns:
+            return  # it was settled otherwise meanwhile
+        self._explain(shared)
+        self._pending_ns -= explained_ns
+        self._pauses.explain(explained_ns)
+        if not self._in_job:
+            self._count_in_use(0.0, explained_ns, 0)
 
     def processes_seen(self, present: bool | None) -> None:
         """Take what the process list says: somebody, nobody, or nothing (``None``)."""
@@ -181,7 +192,7 @@ class GpuLedger:
         pauses = self._pauses
         if pauses.ended != self._pauses_shown:
             self._pauses_shown, self._pause_totals = pauses.ended, pauses.snapshot()
-        gaps, starved_intervals, merged_intervals, cycle_ns = self._pause_totals
+        gaps, starved_intervals, merged_intervals, *cycle_and_count = self._pause_totals
         return _new(  # in the order of its fields; its own constructor takes three times as long
             GpuTotals,
             (
@@ -204,7 +215,9 @@ class GpuLedger:
                 self._flag.episodes,
                 self._flag.raised,
                 pauses.irregular_ns,
-                cycle_ns,
+                *cycle_and_count,
+                self._first_wait_ns,
+                self._validation_wait_ns,
             ),
         )
 
@@ -246,7 +259,7 @@ class GpuLedger:
                 busy_share = (self._in_use_busy_ns - busy_before_ns) / in_use_ns
                 pauses.end_pause(span, low_share, busy_share)
             else:
-                pauses.before = span
+                pauses.take_bursts(span, 1)
 
     def _is_taken(self, sample: BusySample) -> bool:
         """Whether the sample is for time already taken, or nonsense; it is counted then."""
@@ -312,9 +325,23 @@ class GpuLedger:
             self._add_idle(cause, self._pending_ns)
             self._pending_ns = 0
 
+    def _explain(self, shared: SharedIdle) -> int:
+        """Settle idle time as phases say; how much it is."""
+        explained_ns = 0
+        for cause, amount_ns in shared.idle_ns.items():
+            self._add_idle(cause, amount_ns)
+            explained_ns += amount_ns
+        self._resolved_ns += shared.resolved_ns
+        self._inferred_ns += explained_ns - shared.resolved_ns - shared.idle_ns.get(_UNKNOWN, 0)
+        self._hidden_ns += shared.hidden_input_wait_ns
+        self._first_wait_ns += shared.first_input_wait_ns
+        self._validation_wait_ns += shared.validation_input_wait_ns
+        return explained_ns
+
     def _add_idle(self, cause: IdleCause, amount_ns: int) -> None:
         self._idle_ns[cause] = self._idle_ns.get(cause, 0) + amount_ns
 
     def _update_flag(self) -> None:
-        starved_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) + self._pauses.suspected_ns
-        self._flag.update(self._in_use_ns, starved_ns)
+        first_ns = self._first_wait_ns  # paid once, and no reason to wake anybody
+        waited_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) - first_ns
+        self._flag.update(self._in_use_ns - first_ns, waited_ns + self._pauses.suspected_ns)

@@ -15,6 +15,57 @@ IdleSpan: TypeAlias = tuple[int, int, int, int, int]
 idle time, what of that no phase explains, and what of it a tag proves to be a wait for input."""
 
 
+class PauseCount:
+    """Counts one GPU's pauses as verdicts and sentences do: a blip splits none.
+
+    A blip is a burst of a single sample between two long pauses, in a job
+    whose bursts are longer else: a heartbeat, a line that logs a norm. It is
+    told by the bursts before it, when the pause after it ends; so where single
+    samples become the rule, they cease to be blips.
+
+    Attributes:
+        in_job: How many the present job has had.
+        lengths: How long those of all jobs were.
+    """
+
+    __slots__ = (
+        "_burst_samples", "_bursts", "_last_samples", "_long_bursts", "_settings", "in_job",
+        "lengths",
+    )  # fmt: skip
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self._settings = settings
+        self.lengths = GapHistogram()
+        self.begin_job()
+
+    def begin_job(self) -> None:
+        """Forget the bursts and pauses of the job before."""
+        self.in_job = self._last_samples = 0
+        self._burst_samples = self._bursts = self._long_bursts = 0
+
+    def add_bursts(self, samples: int) -> None:
+        """So many burst samples in a row have come; others may follow them."""
+        self._burst_samples += samples
+
+    def end_pause(self, idle_ns: int, samples: int) -> None:
+        """A pause has ended: so much idle time, in so many samples that are no bursts."""
+        if self._is_after_blip(samples):
+            self.lengths.lengthen_last(idle_ns)
+            self._last_samples += samples
+        else:
+            self.lengths.add(idle_ns)
+            self.in_job += 1
+            self._last_samples = samples
+        self._bursts += 1
+        self._long_bursts += self._burst_samples >= self._settings.blip_burst_samples
+        self._burst_samples = 0
+
+    def _is_after_blip(self, samples: int) -> bool:
+        shorter = min(self._last_samples, samples)
+        is_lone = self._burst_samples == 1 and shorter >= self._settings.blip_pause_samples
+        return is_lone and 2 * self._long_bursts >= self._bursts  # their median is long, too
+
+
 class PauseTracker:
     """Follows one GPU's samples and credits its pauses.
 
@@ -23,7 +74,7 @@ class PauseTracker:
     of 1.8 windows would count as 1.
 
     Attributes:
-        gaps: Pauses that have ended, whatever their cause.
+        gaps: Pauses that have ended, whatever their cause, each run of samples for itself.
         starved_intervals: The pauses that were starved or are suspected.
         ended: How many pauses have ended.
         suspected_ns: Their untagged idle time, once they are a pattern.
@@ -33,14 +84,15 @@ class PauseTracker:
     """
 
     __slots__ = (
-        "_cycle_from_ns", "_held", "_held_ns", "_idle_ns", "_input_wait_ns", "_job_pauses",
-        "_rhythm", "_settings", "_stretches", "_untagged_ns", "before", "ended", "gaps",
-        "irregular_ns", "is_open", "starved_intervals", "suspected_ns",
+        "_count", "_cycle_from_ns", "_held", "_held_ns", "_idle_ns", "_input_wait_ns",
+        "_low_samples", "_rhythm", "_settings", "_stretches", "_untagged_ns", "before", "ended",
+        "gaps", "irregular_ns", "is_open", "starved_intervals", "suspected_ns",
     )  # fmt: skip
 
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
         self.gaps = GapHistogram()
+        self._count = PauseCount(settings)
         self.starved_intervals = IntervalList(MAX_INTERVALS)
         self.ended = self.suspected_ns = self.irregular_ns = 0
         self._held = IntervalList(MAX_INTERVALS)
@@ -49,27 +101,35 @@ class PauseTracker:
 
     def begin_job(self) -> None:
         """Forget the job before: what it held back stays uncounted, its last pause was none."""
-        self._job_pauses = 0
+        self._count.begin_job()
         self._cycle_from_ns: int | None = None
         self._rhythm.begin_job()
         self._held_ns = 0
         self._held.take()
         self.before: IdleSpan | None = None
-        self._idle_ns = self._untagged_ns = self._input_wait_ns = 0
+        self._idle_ns = self._untagged_ns = self._input_wait_ns = self._low_samples = 0
         self._stretches: list[Interval] = []
         self.is_open = False
 
-    def snapshot(self) -> tuple[GapTotals, tuple[Interval, ...], int, int | None]:
-        """Pauses that ended, the starved among them, how many merged, and their cycle if any."""
-        intervals = self.starved_intervals
+    def snapshot(self) -> tuple[GapTotals, tuple[Interval, ...], int, int | None, GapTotals]:
+        """``gaps``, ``starved_intervals``, ``merged_intervals``, ``cycle_ns`` and ``pauses``."""
+        gaps, intervals, lengths = self.gaps, self.starved_intervals, self._count.lengths
         cycle_ns = self._rhythm.steady_ns
-        return self.gaps.snapshot(), intervals.snapshot(), intervals.merged, cycle_ns
+        return (
+            gaps.snapshot(), intervals.snapshot(), intervals.merged, cycle_ns, lengths.snapshot()
+        )  # fmt: skip
+
+    def take_bursts(self, last: IdleSpan, count: int) -> None:
+        """So many samples in a row above the burst threshold, while no pause is open."""
+        self.before = last
+        self._count.add_bursts(count)
 
     def take_low(self, span: IdleSpan) -> None:
         """A sample at or below the burst threshold."""
         if self.before is None:
             return  # no burst yet: this is not between two
         start_ns, end_ns, idle_ns, untagged_ns, input_wait_ns = span
+        self._low_samples += 1
         self._idle_ns += idle_ns
         self._untagged_ns += untagged_ns
         self._input_wait_ns += input_wait_ns
@@ -81,6 +141,10 @@ class PauseTracker:
             stretches[-1] = Interval(stretches[-1].start_ns, end_ns)
         elif len(stretches) < MAX_INTERVALS:
             stretches.append(Interval(start_ns, end_ns))
+
+    def explain(self, explained_ns: int) -> None:
+        """Phases have explained so much of the pause that is open, if one is."""
+        self._untagged_ns = max(0, self._untagged_ns - explained_ns)
 
     def end_pause(self, after: IdleSpan, low_share: float, busy_share: float) -> None:
         """A burst ends the pause that is open.
@@ -98,10 +162,11 @@ class PauseTracker:
         untagged_ns = before[3] + self._untagged_ns + after[3]
         input_wait_ns = before[4] + self._input_wait_ns + after[4]
         stretches = self._with_edges(before, after)
-        self.before = (after[0], after[1], 0, 0, 0)  # the idle part of that sample is spent
+        self._count.end_pause(idle_ns, self._low_samples)
+        # The idle part of the sample after it is spent.
+        self.take_bursts((after[0], after[1], 0, 0, 0), 1)
         self._stretches, self.is_open = [], False
-        self._idle_ns = self._untagged_ns = self._input_wait_ns = 0
-        self._job_pauses += 1
+        self._idle_ns = self._untagged_ns = self._input_wait_ns = self._low_samples = 0
         self._held_ns += untagged_ns
         self.gaps.add(idle_ns)
         self.ended += 1
@@ -132,7 +197,7 @@ class PauseTracker:
 
     def _is_pattern(self, low_share: float) -> bool:
         settings = self._settings
-        return self._job_pauses >= settings.min_pauses and low_share > settings.min_low_share
+        return self._count.in_job >= settings.min_pauses and low_share > settings.min_low_share
 
     def _pass_over(self) -> None:
         """What was held back came without a rhythm: it will not be suspected later either."""

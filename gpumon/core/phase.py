@@ -33,6 +33,8 @@ class TrainingMode(IntEnum):
     TRAIN = 0
     VALIDATION = 1
     PREDICT = 2
+    BESIDE_STEP = 3
+    """Training; a wait for a further batch of the same execution, which may compute meanwhile."""
 
 
 class IdleCause(str, Enum):
@@ -107,6 +109,7 @@ def cause_of(phase: TrainingPhase, mode: TrainingMode = TrainingMode.TRAIN) -> I
     >>> cause_of(TrainingPhase.CALLBACKS, TrainingMode.VALIDATION).value
     'validation'
     """
-    if mode is not TrainingMode.TRAIN and phase is not TrainingPhase.INPUT_WAIT:
+    is_training = mode in (TrainingMode.TRAIN, TrainingMode.BESIDE_STEP)
+    if not is_training and phase is not TrainingPhase.INPUT_WAIT:
         return IdleCause.VALIDATION
     return _CAUSE_OF_PHASE.get(phase) or IdleCause(phase.value)

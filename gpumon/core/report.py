@@ -20,27 +20,38 @@ UNDER_FILLED: Final = "under_filled"
 """The cause in an ``Advice`` on GPUs of which little works while they are busy."""
 
 
+FIRST_INPUT_WAIT: Final = "first_input_wait"
+"""The cause in an ``Advice`` on the wait for a training's very first batch, paid once."""
+
+BESIDE_CAUSES: Final = (UNDER_FILLED, FIRST_INPUT_WAIT)
+"""The causes in an ``Advice`` that are no ``IdleCause``: no verdict rests on them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """One thing to change, and the most it can gain.
 
     Attributes:
-        cause: Name of the ``IdleCause`` it would remove, or ``UNDER_FILLED``.
+        cause: Name of the ``IdleCause`` it would remove, or one of ``BESIDE_CAUSES``.
         lost_seconds: What that cause cost, over all GPUs; 0 of GPUs that are
             busy and under-filled, for no time is lost.
         speedup_upper_bound: In-use time / (in-use time - lost): the run can
             become at most this many times faster. At least 1. Of ``imbalance``,
             where the shares are known, only what level GPUs would win counts.
             Of ``UNDER_FILLED`` it is 1: nobody knows it, so nothing is promised.
+            ``None``: nor is it where nothing proves the cause, and too little
+            is seen of it (``promises_speed``).
         evidence: The observation it rests on, with figures.
         text: What to do.
+        gpus: Labels of the GPUs that it would help; empty where nobody said.
     """
 
     cause: str
     lost_seconds: float
-    speedup_upper_bound: float
+    speedup_upper_bound: float | None
     evidence: str
     text: str
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +158,7 @@ class RunReport:
     step_busy_ratios: dict[str, float] = field(default_factory=dict)
     alive: bool | None = None
     ended_before: bool = False
+    first_input_wait_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from gpumon.core.machine_codec import (
     encode_sampling,
 )
 from gpumon.core.phase import CAUSES, IdleCause
-from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, Report
+from gpumon.core.report import BESIDE_CAUSES, Advice, GpuReport, Report
 from gpumon.core.run_report_codec import decode_run, encode_run, read_ns, read_ratio
 from gpumon.core.totals import GapTotals, GpuTotals
 from gpumon.core.trouble_codec import decode_troubles, encode_troubles
@@ -42,6 +42,7 @@ def encode_report(report: Report) -> dict[str, Any]:
     intervals count from ``started_at``.
     """
     job_balances = balances(report.runs)
+    said = encode_said(report)
     return {
         "schema": REPORT_SCHEMA,
         "source": label_text(report.source, _MAX_TEXT),
@@ -51,13 +52,21 @@ def encode_report(report: Report) -> dict[str, Any]:
         "observed_seconds": seconds(report.observed_ns),
         "period_seconds": seconds(report.period_ns),
         "skipped_lines": report.skipped_lines,
-        "notes": [label_text(note, _MAX_TEXT) for note in report.notes],
+        "notes": said["notes"],
         "gpus": [_encode_gpu(gpu, report) for gpu in report.gpus],
         "runs": [encode_run(run, job_balances.get(run.job)) for run in report.runs],
-        "advice": [_encode_advice(advice) for advice in report.advice],
+        "advice": said["advice"],
         "machine": encode_machine(machine_time(report.gpus), report.together),
         "sampling": encode_sampling(report.sampling),
         "findings": [encode_finding(finding) for finding in log_findings(report)],
+    }
+
+
+def encode_said(report: Report) -> dict[str, Any]:
+    """What a report says in words: its ``notes`` and its ``advice``, as in the whole document."""
+    return {
+        "notes": [label_text(note, _MAX_TEXT) for note in report.notes],
+        "advice": [_encode_advice(advice) for advice in report.advice],
     }
 
 
@@ -104,10 +113,14 @@ def _encode_gpu(gpu: GpuReport, report: Report) -> dict[str, Any]:
         "main_cause": None if verdict.main_cause is None else verdict.main_cause.value,
         "lost_ratio": verdict.lost_ratio or 0.0,
         "starved_seconds": seconds(totals.starved_ns),
+        "first_input_wait_seconds": seconds(totals.first_input_wait_ns),
+        "validation_input_wait_seconds": seconds(totals.validation_input_wait_ns),
         "suspected_seconds": seconds(totals.suspected_ns),
         "irregular_seconds": seconds(totals.irregular_ns),
         "cycle_seconds": None if totals.cycle_ns is None else seconds(totals.cycle_ns),
         "starved_ratio": verdict.starved_ratio or 0.0,
+        "input_probability": verdict.input_probability,
+        "likely_causes": None if verdict.likely_causes is None else [*verdict.likely_causes],
         "starved_now": totals.starved_now,
         "episodes": totals.episodes,
         "resolved_seconds": seconds(totals.resolved_ns),
@@ -116,6 +129,7 @@ def _encode_gpu(gpu: GpuReport, report: Report) -> dict[str, Any]:
         "low_seconds": seconds(totals.low_ns),
         "high_seconds": seconds(totals.high_ns),
         "gaps": _encode_gaps(totals.gaps),
+        "pauses": _encode_gaps(totals.pauses),
         "starved_intervals": [
             [seconds(span.start_ns - origin_ns), seconds(span.end_ns - origin_ns)]
             for span in totals.starved_intervals
@@ -165,6 +179,7 @@ def _encode_advice(advice: Advice) -> dict[str, Any]:
         "speedup_upper_bound": advice.speedup_upper_bound,
         "evidence": advice.evidence,
         "text": advice.text,
+        "gpus": [*advice.gpus],
     }
 
 
@@ -206,9 +221,12 @@ def _decode_gpu(gpu: Mapping[str, Any], started_at: str | None) -> GpuReport:
             str(reason): read_ns(value) for reason, value in gpu["input_wait_by_reason"].items()
         },
         hidden_input_wait_ns=read_ns(gpu.get("hidden_input_wait_seconds", 0.0)),
+        first_input_wait_ns=read_ns(gpu.get("first_input_wait_seconds", 0.0)),
+        validation_input_wait_ns=read_ns(gpu.get("validation_input_wait_seconds", 0.0)),
         low_ns=read_ns(gpu.get("low_seconds", 0.0)),
         high_ns=read_ns(gpu.get("high_seconds", 0.0)),
         gaps=_decode_gaps(gpu["gaps"]),
+        pauses=_decode_gaps(gpu.get("pauses", gpu["gaps"])),
         starved_intervals=tuple(
             Interval(read_ns(start), read_ns(end)) for start, end in gpu["starved_intervals"]
         ),
@@ -240,6 +258,7 @@ def _decode_gpu(gpu: Mapping[str, Any], started_at: str | None) -> GpuReport:
 
 def _decode_verdict(gpu: Mapping[str, Any]) -> Verdict:
     main_cause, in_use = gpu.get("main_cause"), bool(gpu["in_use_seconds"])
+    probability, causes = gpu.get("input_probability"), gpu.get("likely_causes")
     return Verdict(
         name=VerdictName(gpu["verdict"]),
         severity=Severity(gpu["severity"]),
@@ -248,6 +267,8 @@ def _decode_verdict(gpu: Mapping[str, Any]) -> Verdict:
         lost_ratio=read_ratio(gpu.get("lost_ratio", 0.0)) if in_use else None,
         starved_ratio=read_ratio(gpu["starved_ratio"]) if in_use else None,
         coverage_ratio=read_ratio(gpu["coverage_ratio"]) if in_use else None,
+        input_probability=None if probability is None else read_ratio(probability),
+        likely_causes=None if causes is None else tuple(label_text(cause) for cause in causes),
     )
 
 
@@ -263,17 +284,19 @@ def _decode_gaps(gaps: Mapping[str, Any]) -> GapTotals:
 
 
 def _decode_advice(advice: Mapping[str, Any]) -> Advice:
+    bound = advice["speedup_upper_bound"]
     return Advice(
         cause=_advice_cause(advice["cause"]),
         lost_seconds=float(advice["lost_seconds"]),
-        speedup_upper_bound=float(advice["speedup_upper_bound"]),
+        speedup_upper_bound=None if bound is None else float(bound),
         evidence=str(advice["evidence"]),
         text=str(advice["text"]),
+        gpus=tuple(label_text(str(label)) for label in advice.get("gpus", ())),
     )
 
 
 def _advice_cause(name: object) -> str:
-    return UNDER_FILLED if name == UNDER_FILLED else IdleCause(name).value
+    return str(name) if name in BESIDE_CAUSES else IdleCause(name).value
 
 
 def _text_or_none(raw: str | None) -> str | None:

@@ -25,6 +25,8 @@ _COUNTERS = (
     "resolved_ns",
     "inferred_ns",
     "hidden_input_wait_ns",
+    "first_input_wait_ns",
+    "validation_input_wait_ns",
     "low_ns",
     "high_ns",
     "merged_intervals",
@@ -51,7 +53,7 @@ def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
     unknown_ns = idle_ns.get(IdleCause.UNKNOWN, 0)
     counters["suspected_ns"] = min(counters["suspected_ns"], unknown_ns)
     counters["irregular_ns"] = min(counters["irregular_ns"], unknown_ns - counters["suspected_ns"])
-    gaps = _gaps_since(before.gaps, after.gaps)
+    gaps, pauses = _gaps_since(before.gaps, after.gaps), _gaps_since(before.pauses, after.pauses)
     last_ns = before.starved_intervals[-1].end_ns if before.starved_intervals else -1
     return GpuTotals(
         **counters,
@@ -62,6 +64,7 @@ def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
         pending_ns=after.pending_ns,
         cycle_ns=after.cycle_ns if gaps.count else None,
         gaps=gaps,
+        pauses=pauses,
         starved_intervals=tuple(
             interval for interval in after.starved_intervals if interval.start_ns >= last_ns
         ),
@@ -75,12 +78,11 @@ def _grown(before: Mapping[_Key, int], after: Mapping[_Key, int]) -> dict[_Key, 
 
 
 def _gaps_since(before: GapTotals, after: GapTotals) -> GapTotals:
-    count = after.count - before.count
-    if not count:
+    if after.total_ns == before.total_ns:
         return GapTotals(bucket_counts=(0,) * len(after.bucket_counts))
     earlier = before.bucket_counts or (0,) * len(after.bucket_counts)
     return GapTotals(
-        count=count,
+        count=max(1, after.count - before.count),  # of a pause that a blip did not end, the rest
         total_ns=after.total_ns - before.total_ns,
         longest_ns=after.longest_ns,
         p50_ns=after.p50_ns,

@@ -11,7 +11,7 @@ from functools import reduce
 from operator import xor
 from typing import Final, NamedTuple
 
-from gpumon.core.phase import PHASES, TrainingPhase
+from gpumon.core.phase import PHASES, TrainingMode, TrainingPhase
 from gpumon.core.ring_events import RingEvent, RingKind
 from gpumon.errors import RingError
 
@@ -189,7 +189,8 @@ def _totals(words: array[int]) -> RingTotals | None:
     mode, phase = words[T_PRESENT] >> MODE_SHIFT, words[T_PRESENT] & 0xFF
     epoch = words[T_EPOCH_PLUS_1]
     counts = (words[T_STEPS], words[T_SAMPLES], words[T_SINCE_NS], words[T_LAST_NS])
-    if phase >= len(PHASES) or mode > 2 or epoch > _MAX_EPOCH or max(counts) > COUNT_LIMIT * 512:
+    is_known = phase < len(PHASES) and mode < len(TrainingMode) and epoch <= _MAX_EPOCH
+    if not is_known or max(counts) > COUNT_LIMIT * 512:
         return None
     return RingTotals(
         generation=words[T_GENERATION],

@@ -27,7 +27,8 @@ def encode_run(run: RunReport, balance: JobBalance | None) -> dict[str, Any]:
         "phase_seconds": {phase.value: seconds(ns) for phase, ns in run.phase_ns.items()},
         "loader": {label_text(name): _plain(fact) for name, fact in run.loader.items()},
         "callback_seconds": {label_text(name): seconds(ns) for name, ns in run.callback_ns.items()},
-        "step_seconds": None if run.step_ns is None else seconds(run.step_ns),
+        "step_seconds": _seconds_or_none(run.step_ns),
+        "first_input_wait_seconds": _seconds_or_none(run.first_input_wait_ns),
         "shares": _encode_ratios(run.shares),
         "ratio_changes": run.ratio_changes,
         "step_busy_ratios": _encode_ratios(run.step_busy_ratios),
@@ -37,6 +38,14 @@ def encode_run(run: RunReport, balance: JobBalance | None) -> dict[str, Any]:
         "alive": run.alive,
         "ended_before": run.ended_before,
     }
+
+
+def _seconds_or_none(duration_ns: int | None) -> float | None:
+    return None if duration_ns is None else seconds(duration_ns)
+
+
+def _read_or_none(duration_s: object) -> int | None:
+    return None if duration_s is None else read_ns(duration_s)
 
 
 def _encode_ratios(ratios: Mapping[str, float]) -> dict[str, float]:
@@ -67,7 +76,8 @@ def decode_run(run: Mapping[str, Any]) -> RunReport:
         callback_ns={
             str(name): read_ns(value) for name, value in run.get("callback_seconds", {}).items()
         },
-        step_ns=None if run.get("step_seconds") is None else read_ns(run["step_seconds"]),
+        step_ns=_read_or_none(run.get("step_seconds")),
+        first_input_wait_ns=_read_or_none(run.get("first_input_wait_seconds")),
         shares=_decode_ratios(run.get("shares", {})),
         ratio_changes=int(run.get("ratio_changes", 0)),
         step_busy_ratios=_decode_ratios(run.get("step_busy_ratios", {})),

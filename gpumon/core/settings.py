@@ -77,6 +77,27 @@ class DetectorSettings:
         "Pauses that make a pattern.",
         origin=_ON_WORLDS + "; one checkpoint, or a break between two jobs, is no pattern",
     )
+    enough_pauses: int = threshold(
+        8,
+        Unit.COUNT,
+        "Fewer pauses than that, of which nothing proves the cause, are never a high loss, and "
+        "no speed-up is promised for ending them.",
+        origin="ours: the same as min_cycles, for as many tell a rhythm; a few checkpoints, or "
+        "rounds of other machines, come in the same form",
+    )
+    blip_pause_samples: int = threshold(
+        10,
+        Unit.COUNT,
+        "A burst of one sample between two pauses of at least so many is a blip: it splits no "
+        "pause, where pauses are counted for a verdict or a sentence.",
+        origin="ours: beside pauses so long, one sample is a tenth and no work to speak of",
+    )
+    blip_burst_samples: int = threshold(
+        5,
+        Unit.COUNT,
+        "... but only where the job's median burst has at least so many samples.",
+        origin="ours: where bursts are shorter, one sample may be one of them",
+    )
     min_low_share: float = threshold(
         0.05,
         Unit.SHARE,
@@ -142,8 +163,14 @@ class DetectorSettings:
     min_in_use_ns: int = threshold(
         10 * NS_PER_S,
         Unit.NANOSECONDS,
-        "Less in-use time than this is no use at all.",
+        "Less in-use time than this is too short for a verdict.",
         origin=_ON_WORLDS,
+    )
+    too_short_share: float = threshold(
+        0.10,
+        Unit.SHARE,
+        "Such a short use is none at all where it is no more than this share of what was observed.",
+        origin="ours: a GPU that idles nine tenths of the time is idle, whatever it did in between",
     )
     min_coverage: float = threshold(
         0.90,

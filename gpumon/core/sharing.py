@@ -17,7 +17,8 @@ on the device is known, from there to the next dispatch. So idle time goes to
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from operator import add
+from typing import Final, NamedTuple
 
 from gpumon.core.phase import IdleCause
 
@@ -32,6 +33,8 @@ class WindowParts:
         step_ns: Time in which the device had been given a training step.
         gross_input_wait_ns: Of further such time, what passed while the step
             waited for input and perhaps computed as well.
+        first_input_wait_ns: Of the waits for input, what passed before the run's first step.
+        validation_input_wait_ns: Of them, what passed in validation or prediction.
         hidden_input_wait_ns: Time the host waited for input while the device still worked.
         uncovered_ns: Time of the window in no phase, or in one that says nothing.
     """
@@ -40,8 +43,15 @@ class WindowParts:
     validation_ns: int = 0
     step_ns: int = 0
     gross_input_wait_ns: int = 0
+    first_input_wait_ns: int = 0
+    validation_input_wait_ns: int = 0
     hidden_input_wait_ns: int = 0
     uncovered_ns: int = 0
+
+    @property
+    def input_wait_ns(self) -> int:
+        """All waits for input that the device may have felt."""
+        return self.waits.get(IdleCause.INPUT_WAIT, 0) + self.gross_input_wait_ns
 
     @property
     def sole_cause(self) -> IdleCause | None:
@@ -58,6 +68,17 @@ class WindowParts:
         return causes.pop() if len(causes) == 1 else None
 
 
+_LENGTHS: Final = (
+    "validation_ns",
+    "step_ns",
+    "gross_input_wait_ns",
+    "first_input_wait_ns",
+    "validation_input_wait_ns",
+    "hidden_input_wait_ns",
+)
+"""Those that several runs of one window share, beside ``waits``."""
+
+
 class SharedIdle(NamedTuple):
     """Idle time of one window, shared out.
 
@@ -66,11 +87,22 @@ class SharedIdle(NamedTuple):
             missing fell where no phase was.
         resolved_ns: Of it, what a wholly idle window wholly in one phase proves.
         hidden_input_wait_ns: Waits for input that the device did not feel.
+        first_input_wait_ns: Of ``input_wait``, the wait for the run's very first batch.
+        validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction.
     """
 
     idle_ns: dict[IdleCause, int]
-    resolved_ns: int
-    hidden_input_wait_ns: int
+    resolved_ns: int = 0
+    hidden_input_wait_ns: int = 0
+    first_input_wait_ns: int = 0
+    validation_input_wait_ns: int = 0
+
+    def plus(self, other: SharedIdle) -> SharedIdle:
+        """This window's and another one's together."""
+        idle_ns = dict(self.idle_ns)
+        for cause, amount_ns in other.idle_ns.items():
+            idle_ns[cause] = idle_ns.get(cause, 0) + amount_ns
+        return SharedIdle(idle_ns, *map(add, self[1:], other[1:]))
 
 
 def share_idle(
@@ -107,11 +139,14 @@ def share_idle(
         if taken_ns > 0:
             shares[cause] = shares.get(cause, 0) + taken_ns
             left_ns -= taken_ns
-    waited_ns = parts.waits.get(IdleCause.INPUT_WAIT, 0) + parts.gross_input_wait_ns
-    unfelt_ns = waited_ns - shares.get(IdleCause.INPUT_WAIT, 0)
+    waited_ns, felt_ns = parts.input_wait_ns, shares.get(IdleCause.INPUT_WAIT, 0)
     resolved = wholly_idle and parts.sole_cause not in (None, IdleCause.UNKNOWN)
     return SharedIdle(
-        shares, sum(shares.values()) if resolved else 0, parts.hidden_input_wait_ns + unfelt_ns
+        shares,
+        sum(shares.values()) if resolved else 0,
+        parts.hidden_input_wait_ns + waited_ns - felt_ns,
+        felt_ns * parts.first_input_wait_ns // waited_ns if felt_ns else 0,
+        felt_ns * parts.validation_input_wait_ns // waited_ns if felt_ns else 0,
     )
 
 
@@ -125,6 +160,7 @@ def hide_input_wait(parts: WindowParts, hidden_ns: int) -> None:
         parts: What the run did in a window; changed in place, of the same length.
         hidden_ns: Most that is hidden.
     """
+    waited_ns = parts.input_wait_ns
     beside_ns = max(0, min(hidden_ns, parts.gross_input_wait_ns))  # these are hidden sooner
     parts.gross_input_wait_ns -= beside_ns
     exposed_ns = max(0, min(hidden_ns - beside_ns, parts.waits.get(IdleCause.INPUT_WAIT, 0)))
@@ -132,6 +168,10 @@ def hide_input_wait(parts: WindowParts, hidden_ns: int) -> None:
         parts.waits[IdleCause.INPUT_WAIT] -= exposed_ns
     parts.hidden_input_wait_ns += beside_ns + exposed_ns
     parts.step_ns += beside_ns + exposed_ns
+    if waited_ns:
+        felt_ns = parts.input_wait_ns
+        parts.first_input_wait_ns = parts.first_input_wait_ns * felt_ns // waited_ns
+        parts.validation_input_wait_ns = parts.validation_input_wait_ns * felt_ns // waited_ns
 
 
 def _in_proportion(
@@ -170,8 +210,7 @@ def merge_parts(parts: list[tuple[WindowParts, int]], window_ns: int) -> WindowP
         for cause, length_ns in part.waits.items():
             share_ns = length_ns * longest_ns // covered_ns
             merged.waits[cause] = merged.waits.get(cause, 0) + share_ns
-        merged.validation_ns += part.validation_ns * longest_ns // covered_ns
-        merged.step_ns += part.step_ns * longest_ns // covered_ns
-        merged.gross_input_wait_ns += part.gross_input_wait_ns * longest_ns // covered_ns
-        merged.hidden_input_wait_ns += part.hidden_input_wait_ns * longest_ns // covered_ns
+        for name in _LENGTHS:
+            share_ns = getattr(part, name) * longest_ns // covered_ns
+            setattr(merged, name, getattr(merged, name) + share_ns)
     return merged

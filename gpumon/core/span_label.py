@@ -28,6 +28,8 @@ class SpanLabel(NamedTuple):
         cause: What it is given to.
         is_step: Whether the device has been given a training step.
         is_validation: Whether it is validation or prediction, and no wait for input.
+        is_validation_wait: Whether it is a wait for input in validation or prediction.
+        is_gross: Whether it is a wait for input while the device may compute the same execution.
         is_silent: Whether it says nothing of what the process does: idle time in it is like
             time in no phase at all.
     """
@@ -35,7 +37,14 @@ class SpanLabel(NamedTuple):
     cause: IdleCause
     is_step: bool
     is_validation: bool
+    is_validation_wait: bool
+    is_gross: bool
     is_silent: bool
+
+    @property
+    def is_exposed_by_marks(self) -> bool:
+        """Whether the ends of steps on the device tell how much of it the device felt."""
+        return not (self.is_step or self.is_validation or self.is_gross)
 
 
 def _label(code: int) -> SpanLabel:
@@ -43,8 +52,15 @@ def _label(code: int) -> SpanLabel:
     phase = PHASES[number] if number < len(PHASES) else TrainingPhase.OTHER
     mode = _MODES[code >> _MODE_SHIFT]
     cause = cause_of(phase, mode)
-    is_step = phase in STEP_PHASES and mode is TrainingMode.TRAIN
-    return SpanLabel(cause, is_step, cause is IdleCause.VALIDATION, cause in _SILENT)
+    is_wait = cause is IdleCause.INPUT_WAIT
+    return SpanLabel(
+        cause=cause,
+        is_step=phase in STEP_PHASES and mode is TrainingMode.TRAIN,
+        is_validation=cause is IdleCause.VALIDATION,
+        is_validation_wait=is_wait and mode in (TrainingMode.VALIDATION, TrainingMode.PREDICT),
+        is_gross=is_wait and mode is TrainingMode.BESIDE_STEP,
+        is_silent=cause in _SILENT,
+    )
 
 
 LABELS: Final = tuple(_label(code) for code in range(len(_MODES) << _MODE_SHIFT))

@@ -87,6 +87,8 @@ class RunState:
             since the shares last changed, by UUID; without a GPU of which
             too little is known.
         ended_before: Whether it had ended before observation began.
+        first_input_wait_ns: How long it waited for input until its first step was over; ``None``:
+            its beginning is not known.
     """
 
     run: str
@@ -110,6 +112,7 @@ class RunState:
     ratio_changes: int = 0
     step_busy_ratios: dict[str, float] = field(default_factory=dict)
     ended_before: bool = False
+    first_input_wait_ns: int | None = None
 
 
 class CollectorState(NamedTuple):

@@ -23,6 +23,7 @@ from gpumon.core.span_label import (
 
 _MAX_SPANS = 65_536
 _WITHOUT_STEPS: Final = frozenset({TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER})
+_FOREVER: Final = 1 << 63
 _MANY_SPANS: Final = 12
 """From so many in a window on, adding them up in one go is quicker."""
 
@@ -33,6 +34,10 @@ class PhaseTimeline:
     Where the trainer reports the end of its steps on the device, the time in
     which the device had nothing left to do is kept too: only that exposes a
     wait of the host.
+
+    Attributes:
+        first_input_wait_ns: What the run waited for input until its first step was over;
+            ``None``: its beginning is not known.
     """
 
     def __init__(self) -> None:
@@ -41,6 +46,8 @@ class PhaseTimeline:
         self._amounts: dict[int, dict[IdleCause, int]] = {}  # by start of the span
         self._known_until_ns = 0
         self._is_marked_over = self._has_marks = False
+        self._first_step_over_ns = _FOREVER
+        self.first_input_wait_ns: int | None = None
         self._steps_done = self._steps_begun = self._steps_counted = self._last_step_ns = 0
         self._entered_step = False  # and counted none since
         self._idle_from_ns: int | None = None
@@ -57,7 +64,10 @@ class PhaseTimeline:
         else:
             for event in sorted(events, key=_when):
                 self._take(event)
-        self._known_until_ns = max(self._known_until_ns, known_until_ns)
+        before_ns = self._known_until_ns
+        self._known_until_ns = max(before_ns, known_until_ns)
+        if self._first_step_over_ns == _FOREVER and self._starts_ns:
+            self._follow_first_batch(before_ns)
         if len(self._starts_ns) > _MAX_SPANS:
             self.forget_before(self._starts_ns[-_MAX_SPANS])
 
@@ -84,6 +94,13 @@ class PhaseTimeline:
 
     def parts(self, start_ns: int, end_ns: int) -> WindowParts:
         """What the run did between two instants."""
+        parts, first_ns = self._parts(start_ns, end_ns), self._first_step_over_ns
+        if start_ns < first_ns and parts.input_wait_ns:
+            before = parts if end_ns <= first_ns else self._parts(start_ns, first_ns)
+            parts.first_input_wait_ns = before.input_wait_ns
+        return parts
+
+    def _parts(self, start_ns: int, end_ns: int) -> WindowParts:
         if self._is_one_phase(start_ns, end_ns):
             parts = WindowParts()
             _add_length(parts, LABELS[self._labels[-1]], end_ns - start_ns)
@@ -99,6 +116,11 @@ class PhaseTimeline:
                 self._add_span(parts, position, (start_ns, end_ns))
         return parts
 
+    @property
+    def open_since_ns(self) -> int:
+        """Since when the newest phase lasts: more may yet be told of it, and of none before."""
+        return self._starts_ns[-1] if self._starts_ns else self._known_until_ns
+
     def over_since_ns(self, patience_ns: int) -> int | None:
         """Since when the training is over, though its process lives; ``None`` while it goes on.
 
@@ -109,6 +131,20 @@ class PhaseTimeline:
         since_ns = max(self._starts_ns[-1], self._last_step_ns)
         is_silent = self._known_until_ns - since_ns > patience_ns
         return since_ns if self._is_marked_over or is_silent else None
+
+    def _follow_first_batch(self, from_ns: int) -> None:
+        """See whether the first step is over, and add what was waited for its batch since."""
+        if self.first_input_wait_ns is None:
+            if self._labels[0] != START_UP_CODE:
+                self._first_step_over_ns = 0  # what came before is lost, or was no start
+                return
+            self.first_input_wait_ns = 0
+        for at, code in enumerate(self._labels[:-1]):
+            if LABELS[code].is_step or LABELS[code].is_validation:
+                self._first_step_over_ns = self._starts_ns[at + 1]
+                break
+        until_ns = min(self._known_until_ns, self._first_step_over_ns)
+        self.first_input_wait_ns += self._parts(from_ns, until_ns).input_wait_ns
 
     def _is_one_phase(self, start_ns: int, end_ns: int) -> bool:
         """Whether all of it lies in the newest phase: a run that waits, or computes for long."""
@@ -237,7 +273,7 @@ class PhaseTimeline:
             code = left[0]
             label, of_this_code = LABELS[code], codes.translate(ONLY[code])
             left = left.translate(None, bytes((code,)))
-            if self._has_marks and not label.is_step and not label.is_validation:
+            if self._has_marks and label.is_exposed_by_marks:
                 for position in compress(range(first, after), of_this_code):
                     if position not in apart:
                         self._add_span(parts, position, window)
@@ -281,7 +317,7 @@ class PhaseTimeline:
                 parts.gross_input_wait_ns += inner_ns  # the step may have computed meanwhile
             else:
                 parts.waits[cause] = parts.waits.get(cause, 0) + inner_ns
-        if not self._has_marks or label.is_step or label.is_validation:
+        if not (self._has_marks and label.is_exposed_by_marks):
             _add_length(parts, label, length_ns)
             return
         exposed_ns = min(self._exposed_ns(*inside), length_ns)
@@ -309,8 +345,11 @@ def _add_length(parts: WindowParts, label: SpanLabel, length_ns: int) -> None:
         parts.step_ns += length_ns
     elif label.is_validation:
         parts.validation_ns += length_ns
+    elif label.is_gross:
+        parts.gross_input_wait_ns += length_ns
     else:
         parts.waits[label.cause] = parts.waits.get(label.cause, 0) + length_ns
+        parts.validation_input_wait_ns += length_ns if label.is_validation_wait else 0
 
 
 def _when(event: RingEvent) -> int:

@@ -70,6 +70,11 @@ class GpuTotals(NamedTuple):
         irregular_ns: Of the unknown idle time, what fell into pauses that come without a
             rhythm: no training's, so that they are not suspected.
         cycle_ns: From one pause to the next, where the last ones came like a clock; else ``None``.
+        pauses: Pauses that have ended, as verdicts and sentences count them: a blip splits none
+            (``PauseCount``). They hold the same time as ``gaps``, in as many or fewer.
+        first_input_wait_ns: Of ``input_wait``, the waits of trainings for their very first batch:
+            paid once, so that no verdict rests on them.
+        validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction.
     """
 
     observed_ns: int = 0
@@ -92,11 +97,28 @@ class GpuTotals(NamedTuple):
     starved_now: bool = False
     irregular_ns: int = 0
     cycle_ns: int | None = None
+    pauses: GapTotals = _NO_GAPS
+    first_input_wait_ns: int = 0
+    validation_input_wait_ns: int = 0
 
     @property
     def starved_ns(self) -> int:
-        """Idle time that a tag proves to be a wait for input."""
-        return self.idle_ns.get(IdleCause.INPUT_WAIT, 0)
+        """Idle time that a tag proves to be a wait for input, but for the very first batch."""
+        return self.idle_ns.get(IdleCause.INPUT_WAIT, 0) - self.first_input_wait_ns
+
+    @property
+    def after_first_batch(self) -> GpuTotals:
+        """The same without the waits for the very first batch: what a verdict rests on."""
+        first_ns = self.first_input_wait_ns
+        if not first_ns:
+            return self
+        return self._replace(
+            observed_ns=self.observed_ns - first_ns,
+            in_use_ns=self.in_use_ns - first_ns,
+            low_ns=max(0, self.low_ns - first_ns),
+            idle_ns={**self.idle_ns, IdleCause.INPUT_WAIT: self.starved_ns},
+            first_input_wait_ns=0,
+        )
 
     @property
     def idle_total_ns(self) -> int:

@@ -12,11 +12,17 @@ class VerdictName(str, Enum):
     """What the time of one GPU looks like, in the order in which the rules are tried."""
 
     NOT_IN_USE = "not_in_use"
+    TOO_SHORT_TO_JUDGE = "too_short_to_judge"
     HEALTHY = "healthy"
     STARVED = "starved"
     STALLED = "stalled"
     STARVATION_SUSPECTED = "starvation_suspected"
     PARTIAL = "partial"
+
+    @property
+    def is_of_a_loss(self) -> bool:
+        """Whether it says that time worth a word was lost."""
+        return self not in (self.NOT_IN_USE, self.TOO_SHORT_TO_JUDGE, self.HEALTHY)
 
 
 class Severity(str, Enum):
@@ -48,6 +54,9 @@ class Verdict(NamedTuple):
         starved_ratio: (starved + suspected) / in-use, 0 to 1; ``None`` without in-use time.
         coverage_ratio: Share of in-use time that is busy or has a cause
             other than ``unknown``; ``None`` without in-use time.
+        input_probability: That what is suspected waits for input, 0 to 1; ``None``: no model
+            says so yet.
+        likely_causes: What its pauses look like, the likeliest first; ``None``: likewise.
     """
 
     name: VerdictName
@@ -57,3 +66,5 @@ class Verdict(NamedTuple):
     lost_ratio: float | None
     starved_ratio: float | None
     coverage_ratio: float | None
+    input_probability: float | None = None
+    likely_causes: tuple[str, ...] | None = None

@@ -17,8 +17,11 @@ from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.core.state_codec import encode_document
 
-MAX_POINTS: Final = 600
-"""Points kept for one GPU: ten minutes at one tick a second."""
+KEPT_PERIODS: Final = 600
+"""What is kept is a stretch of time, so many periods long: ten minutes at one tick a second."""
+
+_SPARE_POINTS: Final = 12
+"""Ticks come a little early and late: a stretch of time has room for a few more of them."""
 
 _END, _OBSERVED, _BUSY, _PENDING, _SUSPECTED, _CAUSES = range(6)
 _WIDTH: Final = _CAUSES + len(CAUSES)
@@ -31,23 +34,25 @@ _NO_ANSWER: Final = -1.0
 class History:
     """Bounded recent points of each GPU. Any thread may ask while one appends."""
 
-    def __init__(self, max_points: int = MAX_POINTS) -> None:
-        self._max_points = max_points
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lanes: dict[str, _Lane] = {}
         self._sequence = 0
+        self._kept_ns = 0
 
     def append(self, state: MonitorState) -> None:
         """Add one tick: what its counters grew by since the tick before."""
         with self._lock:
             self._sequence += 1
+            self._kept_ns = KEPT_PERIODS * state.period_ns
             uuids = {gpu.device.uuid for gpu in state.gpus}
             for gone in self._lanes.keys() - uuids:
                 del self._lanes[gone]
             for gpu in state.gpus:
                 lane = self._lanes.get(gpu.device.uuid)
                 if lane is None:
-                    lane = self._lanes[gpu.device.uuid] = _Lane(self._max_points)
+                    lane = self._lanes[gpu.device.uuid] = _Lane(KEPT_PERIODS + _SPARE_POINTS)
+                lane.let_go(state.taken_at_ns - self._kept_ns)
                 lane.append(self._sequence, state.taken_at_ns, gpu)
 
     def encode(self) -> bytes:
@@ -57,14 +62,14 @@ class History:
         largest thing the daemon ever holds, and would keep the next tick waiting.
         """
         with self._lock:
-            sequence, lanes = self._sequence, [*self._lanes.items()]
+            head, lanes = self._head(), [*self._lanes.items()]
         encoded = []
         for uuid, lane in lanes:
             with self._lock:
                 points = [lane.point(row) for row in lane.rows()]
             name = encode_document(label_text(uuid)).rstrip()
             encoded.append(name + b":" + encode_document(points).rstrip())
-        return b'{"sequence":%d,"gpus":{%s}}\n' % (sequence, b",".join(encoded))
+        return b'%s,"gpus":{%s}}\n' % (encode_document(head).rstrip()[:-1], b",".join(encoded))
 
     def newest(self) -> dict[str, Any]:
         """The points that the last tick added or rewrote, in the same form but not yet as text."""
@@ -73,7 +78,21 @@ class History:
                 label_text(uuid): [lane.point(row) for row in lane.touched]
                 for uuid, lane in self._lanes.items()
             }
-            return {"sequence": self._sequence, "gpus": gpus}
+            return {**self._head(), "gpus": gpus}
+
+    def _head(self) -> dict[str, Any]:
+        """What is true of all lanes.
+
+        ``kept_ns`` is how far back they go at most; ``kept_from_ns`` until when points were let
+        go of, ``None`` while there are all: before that, nobody can say what was observed.
+        """
+        gone = [lane.gone_until_ns for lane in self._lanes.values()]
+        kept_from_ns = max((end_ns for end_ns in gone if end_ns is not None), default=None)
+        return {
+            "sequence": self._sequence,
+            "kept_ns": self._kept_ns,
+            "kept_from_ns": kept_from_ns,
+        }
 
 
 class _Lane:
@@ -84,14 +103,23 @@ class _Lane:
         self._cells = array("q", bytes(8 * _WIDTH * capacity))
         self._utilization = array("d", bytes(8 * capacity))
         self._first_sequence = 1
-        self._end = 0  # Rows written so far: row n lives in slot n % capacity.
+        self._first = self._end = 0  # Rows kept: row n lives in slot n % capacity.
         self._before = [0] * _WIDTH
         self.touched: list[int] = []
+        self.gone_until_ns: int | None = None
+
+    def let_go(self, until_ns: int) -> None:
+        """Forget the rows that ended by then, and the oldest where there is no room for another."""
+        while self._first < self._end:
+            end_ns = self._cells[(self._first % self._capacity) * _WIDTH + _END]
+            if end_ns > until_ns and self._end - self._first < self._capacity:
+                return
+            self._first, self.gone_until_ns = self._first + 1, end_ns
 
     def append(self, sequence: int, taken_at_ns: int, gpu: GpuState) -> None:
         now = _counters(taken_at_ns, gpu)
         grown = [after - before for after, before in zip(now, self._before, strict=True)]
-        grown[_END] = taken_at_ns
+        grown[_END] = now[_END] if grown[_OBSERVED] else taken_at_ns
         pending_before, self._before = self._before[_PENDING], now
         if self._end == 0:
             self._first_sequence = sequence
@@ -110,7 +138,7 @@ class _Lane:
             self._suspect(suspected_ns, waiting)
 
     def rows(self) -> range:
-        return range(max(0, self._end - self._capacity), self._end)
+        return range(self._first, self._end)
 
     def point(self, row: int) -> dict[str, Any]:
         start = (row % self._capacity) * _WIDTH
@@ -172,7 +200,9 @@ class _Lane:
 
 
 def _counters(taken_at_ns: int, gpu: GpuState) -> list[int]:
-    totals = gpu.totals
-    fixed = [taken_at_ns, totals.observed_ns, totals.busy_ns, totals.pending_ns,
+    totals, last_ns = gpu.totals, gpu.last_sample_at_ns
+    # What was observed ends with the newest sample, and that is a little older than the tick.
+    end_ns = taken_at_ns if last_ns is None else min(taken_at_ns, last_ns)
+    fixed = [end_ns, totals.observed_ns, totals.busy_ns, totals.pending_ns,
              totals.suspected_ns]  # fmt: skip
     return fixed + [totals.idle_ns.get(cause, 0) for cause in CAUSES]

@@ -15,7 +15,7 @@ from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.bounded_server import BoundedServer, ServerLimits
 from gpumon.outlets.http_handler import handler_type
 from gpumon.outlets.http_routes import ReportReader, Routes, is_loopback
-from gpumon.outlets.live_state import LiveState
+from gpumon.outlets.live_state import LiveState, SaidReader, nothing_said
 from gpumon.outlets.prometheus import MetricsExporter
 
 DEFAULT_LISTEN: Final = "127.0.0.1:19835"
@@ -55,6 +55,7 @@ class HttpServer:
         exporter: MetricsExporter,
         clock: Clock,
         report: ReportReader | None = None,
+        said: SaidReader = nothing_said,
         limits: ServerLimits | None = None,
     ) -> None:
         """Bind the port; nothing is answered before ``start``.
@@ -66,6 +67,8 @@ class HttpServer:
             report: Returns the body of ``/api/v1/report`` for a scope, or
                 ``None`` while there is nothing to tell; raises ``UsageError``
                 for a run that is none. Called on a thread of the server.
+            said: What the report on a tick says in words, for the page that
+                shows that tick. Called on a thread of the server.
             limits: How much the server gives away.
 
         Raises:
@@ -75,7 +78,7 @@ class HttpServer:
         host, port = parse_listen(listen)
         self._limits = limits or ServerLimits()
         self._exporter = exporter
-        self._live = LiveState(clock)
+        self._live = LiveState(clock, said)
         self._server = _bound(host, port, self._limits)
         bound_host, self.port = self._server.server_address[:2]
         self.host = str(bound_host)

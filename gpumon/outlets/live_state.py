@@ -5,16 +5,26 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpumon.core.clock import Clock
-from gpumon.core.gpu_troubles import gpu_troubles, origin_of
+from gpumon.core.gpu_troubles import UnknownGpu, gpu_troubles, origin_of, unknown_gpu
+from gpumon.core.label_text import label_text
 from gpumon.core.process_codec import process_documents
 from gpumon.core.state import MonitorState
 from gpumon.core.state_codec import encode_document, state_document
 from gpumon.core.trouble_codec import encode_troubles
 from gpumon.core.units import NS_PER_S
 from gpumon.outlets.history import History
+
+SaidReader = Callable[[MonitorState], Mapping[str, Any]]
+"""Gives the ``notes`` and the ``advice`` of the report on a state."""
+
+
+def nothing_said(state: MonitorState) -> Mapping[str, Any]:
+    """Where nobody makes reports."""
+    return {"notes": [], "advice": []}
 
 
 class LiveState:
@@ -24,8 +34,9 @@ class LiveState:
     stores; a tick becomes text when the first reader asks, once for all of them.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, said: SaidReader = nothing_said) -> None:
         self._clock = clock
+        self._said = said
         self.history = History()
         self.address: str | None = None
         self._changed = threading.Condition()
@@ -66,13 +77,16 @@ class LiveState:
     def document(self) -> dict[str, Any] | None:
         """The newest state as ``/api/v1/state`` shows it; ``None`` before the first tick."""
         state = self._state
-        if state is None:
-            return None
+        return None if state is None else self._document(state)
+
+    def _document(self, state: MonitorState) -> dict[str, Any]:
         document = state_document(state, pid=os.getpid(), address=self.address)
         origin = origin_of(state)
         for told, gpu in zip(document["gpus"], state.gpus, strict=True):
             told["processes"] = process_documents(gpu)
             told["troubles"] = encode_troubles(gpu_troubles(gpu, state), *origin)
+        lost = unknown_gpu(state)
+        document["unknown_gpus"] = [] if lost is None else [_unknown_document(lost)]
         return document
 
     def wait_beyond(self, tick: int, timeout_s: float) -> int | None:
@@ -87,11 +101,14 @@ class LiveState:
             return None if self._closed else self._tick
 
     def event(self) -> bytes:
-        """The newest tick as a server-sent event: the state and the points it changed."""
+        """The newest tick as a server-sent event: state, the words on it, points it changed."""
         with self._encoding:
-            tick = self._tick
+            with self._changed:
+                tick, state = self._tick, self._state
             if self._event[0] != tick:
-                document = {"state": self.document(), "history": self.history.newest()}
+                document: dict[str, Any] = {"state": None, "history": self.history.newest()}
+                if state is not None:
+                    document |= {"state": self._document(state), **self._said(state)}
                 body = encode_document(document)
                 self._event = (tick, b"event: tick\nid: %d\ndata: %s\n" % (tick, body))
             return self._event[1]
@@ -103,3 +120,12 @@ class LiveState:
             return b": waiting for the first tick\n\n"
         age_s = (self._clock.monotonic_ns() - state.taken_at_ns) / NS_PER_S
         return b"event: age\ndata: %s\n\n" % json.dumps(age_s).encode()
+
+
+def _unknown_document(gpu: UnknownGpu) -> dict[str, Any]:
+    """A GPU that was lost before the daemon could ask it who it is."""
+    return {
+        "label": gpu.label,
+        "error": label_text(gpu.error, 512),
+        "troubles": encode_troubles(gpu.troubles, None, 0),
+    }

@@ -153,6 +153,9 @@ _TRAINING = (
     ("training_phase", _GAUGE, "run phase", None,
      "Whether the training process is in the phase now."),
     ("training_steps_total", _COUNTER, "run", None, "Number of training steps done."),
+    ("training_first_input_wait_seconds_total", _COUNTER, "run", "seconds",
+     "Time in seconds the training waited for its very first batch; no series where its "
+     "beginning is not known."),
     ("training_samples_total", _COUNTER, "run", None, "Number of samples trained on."),
     ("training_epoch", _GAUGE, "run", None, "Epoch under way, counted from 0."),
     ("training_share_ratio", _GAUGE, "run uuid", "ratio",

@@ -120,6 +120,12 @@ def _epoch(view: MetricView) -> Iterator[Row]:
         yield (run.run,), run.epoch
 
 
+def _first_input_wait(view: MetricView) -> Iterator[Row]:
+    for run in view.runs():
+        if run.first_input_wait_ns is not None:
+            yield (run.run,), seconds(run.first_input_wait_ns)
+
+
 def _shares(view: MetricView) -> Iterator[Row]:
     for run in view.runs_now():
         yield from (((run.run, uuid), share) for uuid, share in run.shares.items())
@@ -192,6 +198,7 @@ READERS: Final[Mapping[str, Reader]] = MappingProxyType(
         "gpumon_training_phase_seconds_total": _phase_seconds,
         "gpumon_training_phase": _phase_now,
         "gpumon_training_steps_total": _run(lambda run: run.steps),
+        "gpumon_training_first_input_wait_seconds_total": _first_input_wait,
         "gpumon_training_samples_total": _run(lambda run: run.samples),
         "gpumon_training_epoch": _epoch,
         "gpumon_training_share_ratio": _shares,

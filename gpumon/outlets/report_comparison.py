@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpumon.core.advice import WORD_OF_CAUSE
 from gpumon.core.figures import in_percent, in_seconds
 from gpumon.core.phase import CAUSES, IdleCause
-from gpumon.core.report import UNDER_FILLED, Report
+from gpumon.core.report import BESIDE_CAUSES, Report
 from gpumon.core.units import seconds
 from gpumon.outlets.report_headline import verdict_line
 from gpumon.outlets.report_next import main_advice
@@ -105,9 +105,9 @@ def _gain(before: Report, after: Report) -> list[str]:
             f" The compute itself was {own:.2f} times as fast: less waiting gave {measured:.2f}."
         )
     advice = main_advice(before)
+    bound = advice.speedup_upper_bound if advice is not None else None
     # To train for longer, or to give a GPU back, promises no speed.
-    if advice is not None and advice.lost_seconds > 0.0:
-        bound = advice.speedup_upper_bound
+    if advice is not None and advice.lost_seconds > 0.0 and bound is not None:
         text += f" The advice on {WORD_OF_CAUSE[IdleCause(advice.cause)]} said: "
         text += f"at most {bound:.2f} times; {_what_became_of(bound, measured)}."
     return [*lines, *wrapped(text, first=f"{'Speed:':<9}")]
@@ -131,7 +131,7 @@ def _verdicts(before: Report, after: Report, titles: tuple[str, str]) -> list[st
 
 def _main_cause(report: Report) -> IdleCause | None:
     advice = main_advice(report)
-    is_loss = advice is not None and advice.cause != UNDER_FILLED
+    is_loss = advice is not None and advice.cause not in BESIDE_CAUSES
     return IdleCause(advice.cause) if advice is not None and is_loss else None
 
 

@@ -13,8 +13,10 @@ from gpumon.core.label_text import label_text
 from gpumon.core.log_findings import coarse_sentence
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import GpuReport, Report, judged
-from gpumon.core.rhythm_texts import clockwork, irregular_reason, is_irregular
+from gpumon.core.rhythm_texts import certain_loss, clockwork, irregular_reason, is_irregular
+from gpumon.core.rules.verdict_rules import is_mostly_in_pauses
 from gpumon.core.settings import DEFAULT_SETTINGS
+from gpumon.core.totals import GpuTotals
 from gpumon.core.units import seconds
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.outlets.report_troubles import (
@@ -30,6 +32,7 @@ _ORDER = (
     VerdictName.STARVATION_SUSPECTED,
     VerdictName.PARTIAL,
     VerdictName.HEALTHY,
+    VerdictName.TOO_SHORT_TO_JUDGE,
     VerdictName.NOT_IN_USE,
 )
 
@@ -88,7 +91,7 @@ def _time_claim(gpu: GpuReport, report: Report) -> str:
     known = judged(report.gpus)
     heard = [other for other in known if gpu.is_lost or not other.is_lost]
     alike = [other for other in heard if other.verdict.name is gpu.verdict.name]
-    return f"{_claim(gpu, alike)}{_others(gpu, heard)}"
+    return f"{_claim(gpu, alike, report)}{_others(gpu, heard)}"
 
 
 def why_line(report: Report) -> str:
@@ -103,8 +106,9 @@ def why_line(report: Report) -> str:
         if report.runs:
             return "none that is watched was seen at work for it."
         return "the source named none."
-    broken = trouble_evidence(report)
-    return f"{broken} {_capital(_why(gpu, report))} {coarse_sentence(report)}".strip()
+    broken, why = trouble_evidence(report), _why(gpu, report)
+    said = f"{broken} {_capital(why)}" if broken else why
+    return f"{said} {coarse_sentence(report)}".rstrip()
 
 
 def _capital(text: str) -> str:
@@ -114,10 +118,10 @@ def _capital(text: str) -> str:
 def _why(gpu: GpuReport, report: Report) -> str:
     totals, verdict = gpu.totals, gpu.verdict
     who = f"GPU {gpu.label} was " if len(judged(report.gpus)) > 1 else "it was "
-    if verdict.name is VerdictName.NOT_IN_USE:
+    if verdict.name in (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE):
         return (
             f"{who}in use for {in_seconds(totals.in_use_ns)} "
-            f"of {in_seconds(totals.observed_ns)} observed."
+            f"of {in_seconds(totals.observed_ns)} observed{_proved_meanwhile(gpu)}."
         )
     lost = f"{who}idle for {in_seconds(totals.lost_ns)} of {in_seconds(totals.in_use_ns)} in use"
     said = lost + _reason(gpu, report)
@@ -131,7 +135,7 @@ def _runs_of(report: Report) -> str:
 
 def is_well(gpu: GpuReport) -> bool:
     """Whether it lost nothing that is worth a word, or had nothing to do."""
-    return gpu.verdict.name in (VerdictName.HEALTHY, VerdictName.NOT_IN_USE)
+    return not gpu.verdict.name.is_of_a_loss
 
 
 def _rank(gpu: GpuReport) -> int:
@@ -140,8 +144,7 @@ def _rank(gpu: GpuReport) -> int:
 
 def verdict_word(gpu: GpuReport) -> str:
     """Its verdict as people say it."""
-    is_short = gpu.totals.in_use_ns or gpu.is_hardly_observed
-    if gpu.verdict.name is VerdictName.NOT_IN_USE and is_short:
+    if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.is_hardly_observed:
         return "too short to judge"
     return gpu.verdict.name.value.replace("_", " ")
 
@@ -162,9 +165,8 @@ def _as_far_as_seen(gpu: GpuReport, report: Report) -> str:
     return f", as far as one sample every {in_time(report.period_ns)} can tell"
 
 
-def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
+def _claim(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
     name = f"GPU {gpu.label}"
-    share = in_percent(gpu.verdict.starved_ratio, *LOSS_LIMITS)
     lost = in_percent(gpu.verdict.lost_ratio, *LOSS_LIMITS)
     match gpu.verdict.name:
         case VerdictName.STARVED:
@@ -174,17 +176,28 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport]) -> str:
             most = "mainly" if cause is gpu.verdict.main_cause else "in part"
             return f"{name} is idle {lost} of its time in use, {most} {WORD_OF_CAUSE[cause]}."
         case VerdictName.STARVATION_SUSPECTED:
-            return f"{name} works in bursts and pauses {share} of its time in use."
+            return f"{name} {_loss_in_pauses(gpu, report)}."
         case VerdictName.PARTIAL:
-            return f"{name} is idle {lost} of its time in use, and {_unexplained(gpu)}."
+            return f"{name} {_unproved_loss(gpu, report)}, and {_unexplained(gpu)}."
         case VerdictName.HEALTHY:
             return _work_well(alike)
         case _:
-            if any(other.totals.in_use_ns for other in alike):
-                return _all_of(alike, "was", "were") + f" in use for less than {_LEAST}."
+            used = [other for other in alike if other.totals.in_use_ns]
+            if used:
+                return _all_of(used, "was", "were") + f" in use for less than {_LEAST}."
             if all(other.is_hardly_observed for other in alike):
                 return _all_of(alike, "was", "were") + f" watched for less than {_LEAST}."
             return _all_of(alike, "had nothing to do", "had nothing to do") + "."
+
+
+def _unproved_loss(gpu: GpuReport, report: Report) -> str:
+    if is_mostly_in_pauses(gpu.totals) and not is_irregular(gpu):
+        return _loss_in_pauses(gpu, report)
+    return f"is idle {in_percent(gpu.verdict.lost_ratio, *LOSS_LIMITS)} of its time in use"
+
+
+def _loss_in_pauses(gpu: GpuReport, report: Report) -> str:
+    return certain_loss(gpu, _least_visible_ns(report), *LOSS_LIMITS)
 
 
 def _unexplained(gpu: GpuReport) -> str:
@@ -250,7 +263,7 @@ def _reason(gpu: GpuReport, report: Report) -> str:
         return f" ({in_percent(verdict.lost_ratio, *LOSS_LIMITS)}), in no pattern worth a change."
     if verdict.name is VerdictName.STARVED:
         return (
-            f", {in_seconds(totals.starved_ns)} of it waiting for input: "
+            f", {in_seconds(totals.starved_ns)} of it waiting for input{_of_the_wait(totals)}: "
             f"the training's own tags prove it.{_what_else(gpu, IdleCause.INPUT_WAIT)}"
         )
     if verdict.name is VerdictName.STALLED:
@@ -261,25 +274,47 @@ def _reason(gpu: GpuReport, report: Report) -> str:
         return f", {_in_pauses(gpu, report)}."
     if is_irregular(gpu):
         return irregular_reason(gpu)
+    if is_mostly_in_pauses(totals):
+        return f", {_in_pauses(gpu, report)}."
     if totals.suspected_ns:
         return f", {_in_pauses(gpu, report)}; the rest in no pattern."
     return ", in no pattern of bursts and pauses."
 
 
+def _of_the_wait(totals: GpuTotals) -> str:
+    """Whose input it was, where not that of the training's steps alone; a clause."""
+    least_ns = DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns
+    parts = (
+        (totals.validation_input_wait_ns, "of that in validation"),
+        (totals.first_input_wait_ns, "more for the first batch"),
+    )
+    return "".join(f", {in_seconds(ns)} {where}" for ns, where in parts if ns > least_ns)
+
+
 def _in_pauses(gpu: GpuReport, report: Report) -> str:
     """How much of the time lost lies in pauses; what had no rhythm is counted with them."""
     totals = gpu.totals
-    paused = in_seconds(totals.suspected_ns + totals.irregular_ns)
-    pauses = counted(totals.gaps.count, "pause", "pauses")
+    paused = in_seconds(totals.pauses.total_ns)
+    pauses = counted(totals.pauses.count, "pause", "pauses")
     said = f"{paused} of it in {pauses}{_longest(gpu, report)}{clockwork(gpu)}"
     if totals.irregular_ns < DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns:
         return said
     return f"{said}; {in_seconds(totals.irregular_ns)} of that without a rhythm"
 
 
+def _proved_meanwhile(gpu: GpuReport) -> str:
+    """What tags proved of a use that is too short for a verdict; a clause."""
+    cause = greatest_proved(gpu)
+    if cause is IdleCause.UNKNOWN:
+        return ""
+    proved = in_seconds(gpu.totals.idle_ns[cause])
+    return f", {proved} of it {WORD_OF_CAUSE[cause]}: its tags prove that much"
+
+
 def _proved_wait(gpu: GpuReport) -> str:
-    """The share that is starved, without what is only suspected to be."""
-    return in_percent(gpu.totals.starved_ns / gpu.totals.in_use_ns, *LOSS_LIMITS)
+    """The share that is starved, without what is only suspected to be, as the verdict takes it."""
+    totals = gpu.totals.after_first_batch
+    return in_percent(totals.starved_ns / totals.in_use_ns, *LOSS_LIMITS)
 
 
 def _what_else(gpu: GpuReport, named: IdleCause) -> str:
@@ -300,6 +335,12 @@ def _what_else(gpu: GpuReport, named: IdleCause) -> str:
 
 def _longest(gpu: GpuReport, report: Report) -> str:
     """The longest pause; of a log that is too coarse, only one that can be seen as such."""
-    longest_ns, sampling = gpu.totals.gaps.longest_ns, report.sampling
-    least_ns = sampling.shortest_visible_pause_ns if sampling and sampling.is_coarse else 1
-    return f", the longest {in_seconds(longest_ns)}" if longest_ns >= least_ns else ""
+    longest_ns = gpu.totals.pauses.longest_ns
+    is_seen = longest_ns >= _least_visible_ns(report)
+    return f", the longest {in_seconds(longest_ns)}" if is_seen else ""
+
+
+def _least_visible_ns(report: Report) -> int:
+    """The shortest pause that can be told to be as long as it seems."""
+    sampling = report.sampling
+    return sampling.shortest_visible_pause_ns if sampling and sampling.is_coarse else 1

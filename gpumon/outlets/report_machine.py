@@ -84,7 +84,7 @@ def levels_lines(gpu: GpuReport, sampling: Sampling | None) -> list[str]:
         f"{in_percent(max(0.0, 1.0 - low - high))} between, "
         f"{in_percent(high)} above {in_percent(limits[1])}"
     )
-    pauses = _pauses(totals.gaps, sampling)
+    pauses = _pauses(totals.pauses, sampling)
     return wrapped(f"{text}; {pauses}." if pauses else f"{text}.", first="  ")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.core.report import UNDER_FILLED, Advice, Report
+from gpumon.core.report import BESIDE_CAUSES, Advice, Report
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.outlets.report_headline import greatest_proved, main_gpu
 from gpumon.outlets.report_machine import TOLD_IN_WHY, first_finding
@@ -34,9 +34,9 @@ def time_line(report: Report) -> str:
 
 
 def gain_sentence(advice: Advice) -> str:
-    """The most an advice can gain, as a sentence; empty where that is next to nothing."""
+    """The most an advice can gain, as a sentence; empty where that is little, or nobody knows."""
     bound = advice.speedup_upper_bound
-    if bound < 1.005:
+    if bound is None or bound < 1.005:
         return ""
     return f"At most {bound:.{2 if bound < 10 else 0}f} times as fast."
 
@@ -48,7 +48,7 @@ def main_advice(report: Report) -> Advice | None:
         return None
     if gpu.verdict.name is VerdictName.HEALTHY:
         # Nothing was lost: it stays healthy, and there may be something to gain all the same.
-        return next((one for one in report.advice if one.cause == UNDER_FILLED), None)
+        return next((one for one in report.advice if one.cause in BESIDE_CAUSES), None)
     cause = gpu.verdict.main_cause
     if gpu.verdict.name in (VerdictName.STARVED, VerdictName.STALLED):
         cause = greatest_proved(gpu)  # even where more is unknown: that can be changed today

@@ -20,7 +20,7 @@ from gpumon.core.settings import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
 from gpumon.core.shares import simple_ratios
 from gpumon.core.troubles import worst
 from gpumon.core.units import seconds
-from gpumon.core.verdict import Severity, VerdictName
+from gpumon.core.verdict import Severity
 from gpumon.outlets.report_after import after_that
 from gpumon.outlets.report_headline import (
     LOSS_LIMITS,
@@ -201,9 +201,7 @@ def _causes(gpu: GpuReport) -> list[tuple[IdleCause, int]]:
 
 
 def _marked_cause(gpu: GpuReport) -> IdleCause | None:
-    if gpu.verdict.name in (VerdictName.HEALTHY, VerdictName.NOT_IN_USE):
-        return None
-    return gpu.verdict.main_cause
+    return gpu.verdict.main_cause if gpu.verdict.name.is_of_a_loss else None
 
 
 def _row(title: str, amount_ns: int, whole_ns: int, style: TextStyle) -> str:
@@ -217,8 +215,14 @@ def _detail(title: str, amount_ns: int) -> str:
 
 
 def _reasons(gpu: GpuReport) -> list[str]:
-    reasons = sorted(gpu.totals.input_wait_by_reason_ns.items(), key=lambda item: -item[1])
-    return [_detail(f"of it {name.replace('_', ' ')}", ns) for name, ns in reasons if ns]
+    totals = gpu.totals
+    reasons = sorted(totals.input_wait_by_reason_ns.items(), key=lambda item: -item[1])
+    parts = [
+        ("for the first batch", totals.first_input_wait_ns),
+        ("in validation", totals.validation_input_wait_ns),
+        *((name.replace("_", " "), ns) for name, ns in reasons),
+    ]
+    return [_detail(f"of it {name}", ns) for name, ns in parts if ns]
 
 
 def _sum_row(gpu: GpuReport) -> str:

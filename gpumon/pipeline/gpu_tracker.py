@@ -11,9 +11,10 @@ from gpumon.core.ledger import GpuLedger
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.core.settings import DetectorSettings
-from gpumon.core.sharing import SharedIdle, WindowParts, hide_input_wait, merge_parts, share_idle
+from gpumon.core.sharing import SharedIdle, WindowParts, hide_input_wait, share_idle
 from gpumon.core.state import GpuState
 from gpumon.core.verdicts import judge
+from gpumon.pipeline.awaited_work import AwaitedWork, parts_of
 from gpumon.pipeline.lasting_excess import LastingExcess
 from gpumon.pipeline.runs import Run
 
@@ -21,7 +22,7 @@ _RECENT_SAMPLES = 256
 _new = tuple.__new__
 _INPUT = "input"
 _NO_LEADS: dict[str, int] = {}
-_NOTHING_SHARED = SharedIdle({}, 0, 0)
+_NOTHING_SHARED = SharedIdle({})
 
 
 class GpuTracker:
@@ -36,7 +37,7 @@ class GpuTracker:
     """
 
     __slots__ = (
-        "_answered_at_ns", "_excess", "_had_runs", "_has_peers", "_recent", "_settings",
+        "_answered_at_ns", "_awaited", "_excess", "_had_runs", "_has_peers", "_recent", "_settings",
         "_unplaced_ns", "faults", "fill", "ledger", "newest", "unlisted_since_ns",
     )  # fmt: skip
 
@@ -52,6 +53,7 @@ class GpuTracker:
         self._has_peers = False  # only then is it worth remembering samples
         self._recent: deque[BusySample] = deque(maxlen=_RECENT_SAMPLES)
         self._excess = LastingExcess()
+        self._awaited = AwaitedWork()
         self._unplaced_ns = 0  # by how much longer a peer was busy, and no idle time was found
 
     def hear(self, sample: GpuSample, at_ns: int) -> None:
@@ -81,7 +83,7 @@ class GpuTracker:
             self._answered_at_ns = at_ns
         if self._had_runs:
             self._had_runs = self._has_peers = False
-            ledger.run_waits(False)
+            self._note_waiting(False)
         self.fill.observe(sample)
         self.faults.hear(sample, at_ns)
         if sample.busy:
@@ -125,18 +127,29 @@ class GpuTracker:
         """
         ledger, newest = self.ledger, self.newest
         overs_ns = [run.over_ns(self._settings.idle_job_ends_after_ns) for run in runs]
-        # Also for a run that has ended: these samples may be older than its end.
-        ledger.run_waits(any(run.ended_ns is not None for run in runs) or None in overs_ns)
-        self._had_runs, self._has_peers = True, bool(peers)
+        # Also for a training that is over, until its end is passed: these samples may be older.
         waiting = None in overs_ns
+        uuid = newest.device.uuid
+        self._note_waiting(
+            any(
+                over_ns is None or run.left_ns.get(uuid) != over_ns
+                for run, over_ns in zip(runs, overs_ns, strict=True)
+            )
+        )
+        self._had_runs, self._has_peers = True, bool(peers)
         if runs:
             for sample in newest.busy:
-                ledger.observe_shared(sample, self._shared(sample, runs, peers))
+                self._settle(sample, runs, peers)
             self._close(runs, overs_ns)
         elif newest.busy:
             ledger.observe(newest.busy)
         processes = newest.processes
         ledger.processes_seen(None if processes is None else bool(processes) or waiting)
+
+    def _note_waiting(self, waits: bool) -> None:
+        self.ledger.run_waits(waits)
+        if not waits:
+            self._awaited.forget()
 
     def state(self, now_ns: int, silence_ns: int) -> GpuState:
         """The GPU as outlets show it; silent for ``silence_ns`` means absent."""
@@ -161,24 +174,29 @@ class GpuTracker:
             ),
         )
 
-    def _shared(
+    def _settle(
         self, sample: BusySample, runs: tuple[Run, ...], peers: Sequence[GpuTracker]
+    ) -> None:
+        """Settle one sample by what the runs did: those at work here, or else those to come."""
+        uuid, (start_ns, end_ns, busy_ratio) = self.newest.device.uuid, sample
+        here = [run for run in runs if run.timeline.covered_ns(start_ns, end_ns) > 0]
+        if busy_ratio > self._settings.active_above:
+            for run in here:
+                run.used_uuids.add(uuid)
+        at_work = [run for run in here if uuid in run.used_uuids]
+        if not at_work:
+            if here:
+                self._awaited.add(sample, here)
+            self.ledger.observe_shared(sample, _NOTHING_SHARED)
+            return
+        self.ledger.explain_pending(self._awaited.take(at_work))
+        self.ledger.observe_shared(sample, self._shared(sample, at_work, peers))
+
+    def _shared(
+        self, sample: BusySample, on_here: list[Run], peers: Sequence[GpuTracker]
     ) -> SharedIdle:
         start_ns, end_ns, busy_ratio = sample
-        length_ns = end_ns - start_ns
-        parts, on_here = [], []
-        for run in runs:
-            covered_ns = run.timeline.covered_ns(start_ns, end_ns)
-            if covered_ns <= 0:
-                continue
-            if busy_ratio > self._settings.active_above:
-                run.used_uuids.add(self.newest.device.uuid)
-            if self.newest.device.uuid in run.used_uuids:
-                parts.append((run.timeline.parts(start_ns, end_ns), covered_ns))
-                on_here.append(run)
-        if not parts:
-            return _NOTHING_SHARED
-        window = parts[0][0] if len(parts) == 1 else merge_parts(parts, length_ns)
+        length_ns, window = end_ns - start_ns, parts_of(on_here, start_ns, end_ns)
         idle_ns = length_ns - round(length_ns * busy_ratio)
         leads_ns = self._leads_ns(sample, peers) if peers else _NO_LEADS
         if len(on_here) == 1 and not on_here[0].used_uuids.isdisjoint(leads_ns):
@@ -217,8 +235,7 @@ class GpuTracker:
         lead_ns = max(ns for uuid, ns in leads_ns.items() if uuid in run.used_uuids)
         length_ns = sample.end_ns - sample.start_ns
         all_idle_ns = max(0, length_ns - round(length_ns * sample.busy_ratio) - lead_ns)
-        waited_ns = window.waits.get(IdleCause.INPUT_WAIT, 0) + window.gross_input_wait_ns
-        surplus_ns = self._excess.of(_INPUT, waited_ns - all_idle_ns, length_ns)
+        surplus_ns = self._excess.of(_INPUT, window.input_wait_ns - all_idle_ns, length_ns)
         hide_input_wait(window, surplus_ns)
 
     def _close(self, runs: tuple[Run, ...], overs_ns: Sequence[int | None]) -> None:

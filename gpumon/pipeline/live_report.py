@@ -58,7 +58,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = _NO_COUNTS
         gpus=tuple(gpus),
         runs=runs,
         advice=advise(gpus, runs),
-        notes=tuple(_notes(state)),
+        notes=(*_notes(state), *map(_gross_note, filter(_waits_gross, state.runs))),
     )
 
 
@@ -98,6 +98,7 @@ def _run(run: RunState, newest: RingCounts | None) -> RunReport:
         step_busy_ratios=run.step_busy_ratios,
         alive=run.alive,
         ended_before=run.ended_before,
+        first_input_wait_ns=run.first_input_wait_ns,
     )
 
 
@@ -115,3 +116,15 @@ def _notes(state: MonitorState) -> Iterator[str]:
             note = None if state.gpus else f"{collector.name}: {collector.message}"
         if note is not None:
             yield note
+
+
+def _waits_gross(run: RunState) -> bool:
+    return run.loader.get("input_wait") == "gross"
+
+
+def _gross_note(run: RunState) -> str:
+    return (
+        f"The waits for input of {run.run} are gross: it fetches several batches an execution, "
+        "some while the GPU computes, and how much of those waits the GPU felt is an estimate. "
+        "With steps_per_execution=1 it is measured."
+    )

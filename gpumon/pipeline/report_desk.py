@@ -62,5 +62,12 @@ class ReportDesk:
             return self._runs.of(run, report)
         if since_s is not None:
             return self._history.since(report, state.taken_at_ns, since_s)
+        return self._noted(report)
+
+    def report_on(self, state: MonitorState) -> Report:
+        """The report on one tick and nothing newer, for whoever shows that tick."""
+        return self._noted(report_of(state))
+
+    def _noted(self, report: Report) -> Report:
         note = self._runs.note(report)
         return replace(report, notes=(*report.notes, note)) if note else report

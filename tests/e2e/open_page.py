@@ -46,6 +46,11 @@ class Visit:
         # A figure and its unit are held together by a space that does not break.
         return self.page.locator(selector).inner_text().replace("\u00a0", " ")
 
+    def texts(self, selector: str) -> list[str]:
+        """Of each element of that kind."""
+        found = self.page.locator(selector).all_inner_texts()
+        return [text.replace("\u00a0", " ") for text in found]
+
     def until(self, selector: str, pattern: str) -> None:
         from playwright.sync_api import expect
 

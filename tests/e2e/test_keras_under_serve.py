@@ -138,3 +138,22 @@ class TestAKerasTrainingThatSomethingHoldsUp:
         assert run["steps"] == training.result["steps"]
         assert run["phase_seconds"][training.cause] > 0
         assert run["phase_seconds"]["train_step"] > 0
+
+
+@pytest.mark.keras_jax
+class TestATrainingOfSeveralStepsAnExecution:
+    def test_loses_to_its_input_what_its_sleeps_took_and_says_that_this_is_an_estimate(
+        self, tmp_path: Path
+    ) -> None:
+        spans = tmp_path / "busy.jsonl"
+        words = ("--slow", "input", "--steps", "120", "--latency-ms", "25")
+        with RunningDaemon(tmp_path, "--source", f"follow:{spans}", "--period", "0.5") as daemon:
+            result = train_and_die(daemon, "jax", spans, *words, "--steps-per-execution", "10")
+            report = daemon.settled_report()
+
+        (gpu,) = report["gpus"]
+        within_s = 0.02 * result["wall_seconds"] + report["period_seconds"]
+        assert gpu["idle_by_cause"]["input_wait"] == pytest.approx(
+            result["idle_seconds"]["input"], abs=within_s
+        )
+        assert [note for note in report["notes"] if "are gross" in note]

@@ -11,20 +11,24 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import IdleCause
-from gpumon.core.state import CollectorState, GpuState
-from gpumon.core.totals import GpuTotals
+from gpumon.core.report_codec import encode_report
+from gpumon.core.state import CollectorState, GpuState, MonitorState
+from gpumon.core.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import VerdictName
 from gpumon.core.verdicts import judge
+from gpumon.pipeline.live_report import report_of
 from tests.builders_state import (
     HEALTHY_UUID,
     STARVED_UUID,
     S,
+    device,
     healthy_gpu,
     monitor_state,
     run,
     starved_gpu,
 )
 from tests.e2e.open_page import ADVICE, recent, showing, story
+from tests.story_of_states import machine
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -41,6 +45,16 @@ def stalled_gpu(gpu: GpuState, idle_ns: Mapping[IdleCause, int]) -> GpuState:
     )
 
 
+def suspected_gpu(index: int) -> GpuState:
+    """Untagged: 80 s in use, 25 of them in pauses that are suspected."""
+    totals = GpuTotals(
+        observed_ns=80 * S, busy_ns=55 * S, idle_ns={IdleCause.UNKNOWN: 25 * S}, in_use_ns=80 * S,
+        in_use_busy_ns=55 * S, suspected_ns=25 * S, low_ns=25 * S,
+        pauses=GapTotals(count=10, total_ns=25 * S, longest_ns=3 * S, p50_ns=5 * S // 2),
+    )  # fmt: skip
+    return starved_gpu(device=device(index, f"GPU-{index}"), totals=totals, verdict=judge(totals))
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 class TestAtBothWidths:
     def test_the_first_screen_says_what_is_lost_and_what_to_do(
@@ -52,8 +66,9 @@ class TestAtBothWidths:
             page.until("#next", "Prefetch")
 
             assert re.fullmatch(
-                r"GPU 0 is starved and GPU 2 probably is: waiting for input cost "
-                r"[\d.]+ s \(\d+ %\) of the \d min \d+ s in use, [\d.]+ s of it only suspected\.",
+                r"GPU 0 is starved: waiting for input cost [\d.]+ s \(\d+ %\) of the [\d.]+ s "
+                r"in use\. GPU 2 pauses as behind a late input pipeline: [\d.]+ s \(\d+ %\) of "
+                r"the [\d.]+ s in use, suspected, not proved\.",
                 page.text("#sentence"),
             )
             assert page.text("#why") == ADVICE["evidence"]
@@ -95,11 +110,21 @@ class TestVerdictsInWords:
             ((), r"No GPU has been found yet\."),
             ((healthy_gpu(),), r"GPU 1 is kept busy: waiting for input cost 0\.0.s \(0.%\) of"),
             (
+                (starved_gpu(),),
+                r"waiting for input cost 30\.0.s \(33.%\) of the 90\.0.s in use, and 6\.0.s more "
+                r"is suspected\.",
+            ),
+            (
+                (suspected_gpu(0), suspected_gpu(3)),
+                r"^GPUs 0 and 3 pause as behind a late input pipeline: 50\.0.s \(31.%\) of the "
+                r"160\.0.s in use, suspected, not proved\.",
+            ),
+            (
                 (starved_gpu(present=False, error="GPU is lost"),),
                 r"GPU 0 cannot be read now: what follows is the last known\.",
             ),
         ],
-        ids=["none", "healthy", "lost"],
+        ids=["none", "healthy", "starved", "suspected", "lost"],
     )
     def test_are_plain(self, visit: Any, gpus: tuple[Any, ...], sentence: str) -> None:
         with showing(recent(monitor_state(gpus=gpus, simulated=False))) as server:
@@ -183,6 +208,94 @@ class TestVerdictsInWords:
             assert page.text("#next") == "GPU 0: reboot."
 
 
+class TestAllThatCanBeChanged:
+    OTHERS = (
+        {
+            "cause": "imbalance", "lost_seconds": 45.0, "speedup_upper_bound": 1.42,
+            "evidence": "It waited for a slower GPU.", "text": "Split them 5:9.",
+            "gpus": ["1", "2", "0:1"],
+        },
+        {
+            "cause": "unknown", "lost_seconds": 9.5, "speedup_upper_bound": None,
+            "evidence": "Nothing tells why.", "text": "Tag the training.", "gpus": ["2"],
+        },
+        {
+            "cause": "under_filled", "lost_seconds": 0.0, "speedup_upper_bound": 1.0,
+            "evidence": "It is busy and empty.", "text": "Larger batches.", "gpus": ["3"],
+        },
+    )  # fmt: skip
+
+    def test_is_said_of_whom_it_helps_and_by_how_much_at_most(self, visit: Any) -> None:
+        main = {**ADVICE, "gpus": ["0"]}
+        told = {"advice": [main, *self.OTHERS]}
+        with showing(*story(60), report=lambda _: told) as server:
+            page = visit(server)
+            page.until("#gain", "^Upper bound for GPU 0: at most 1.50 times as fast")
+            items = [re.split(r"\n+", item) for item in page.texts("#advice li")]
+
+        assert items == [
+            [
+                "GPUs 1, 2 and 0:1: imbalance between GPUs · 45.0 s lost · "
+                "at most 1.42 times as fast",
+                "Split them 5:9.",
+                "It waited for a slower GPU.",
+            ],
+            ["GPU 2: cause unknown · 9.5 s lost", "Tag the training.", "Nothing tells why."],
+            ["GPU 3: under-filled", "Larger batches.", "It is busy and empty."],
+        ]
+        assert page.faults == []
+
+    def test_is_no_more_than_one_thing_where_there_is_one(self, visit: Any) -> None:
+        with showing(*story(60), report=lambda _: {"advice": [ADVICE]}) as server:
+            page = visit(server)
+            page.until("#gain", "^Upper bound: at most 1.50 times as fast")
+
+            assert page.page.locator("#more").is_hidden()
+
+    def test_is_said_in_the_figures_of_the_headline_tick_for_tick(self, visit: Any) -> None:
+        told = list(machine(115, [VerdictName.STARVED]))
+        now: list[MonitorState] = told[:95]
+        with showing(*now, report=lambda _: encode_report(report_of(now[-1]))) as server:
+            page = visit(server)
+            page.until("#why", "GPU 0 for")
+            for state in told[95:]:
+                now.append(state)
+                server.publish(state)
+                page.until("table.causes tfoot", rf"{state.samples_total}\.0")
+
+                lost, whole = re.findall(r"(\d[\d.,]* s)\b", page.text("#sentence"))
+                assert f"GPU 0 for {lost} of {whole} in use" in page.text("#why")
+
+
+class TestATitle:
+    def test_names_the_main_loss_of_its_gpu_and_its_share(self, visit: Any) -> None:
+        roles = [VerdictName.STALLED, VerdictName.STARVED, VerdictName.HEALTHY]
+        with showing(*map(recent, machine(140, roles))) as server:
+            page = visit(server)
+            page.until("#sentence", "starved")
+            titles = dict(zip(page.texts(".gpu-name"), page.texts(".gpu-line"), strict=True))
+
+            assert titles == {
+                "GPU 0 NVIDIA H200": "stalled · checkpoint 14 % (20.0 s)",
+                "GPU 1 NVIDIA H200": (
+                    "starved 40 % (56.0 s) · checkpoint 10 % (14.0 s) · within a step 5.0 % (7.0 s)"
+                ),
+                "GPU 2 NVIDIA H200": "healthy · within a step 3.0 % (4.2 s)",
+            }
+            assert page.page.title() == "25\N{NO-BREAK SPACE}% lost · gpumon"
+
+    def test_calls_no_gpu_starved_that_waited_for_its_very_first_batch(self, visit: Any) -> None:
+        totals = starved_gpu().totals._replace(first_input_wait_ns=27 * S)
+        with showing(recent(monitor_state(gpus=(starved_gpu(totals=totals),)))) as server:
+            page = visit(server)
+            page.until(
+                ".gpu-line",
+                r"^starved · first batch 30.% \(27\.0.s\) · checkpoint 8\.9.% \(8\.0.s\)",
+            )
+
+            assert "starved 30" not in page.text(".gpu-line")
+
+
 class TestTheTables:
     def test_give_each_gpu_its_causes_and_close_the_sum(self, visit: Any) -> None:
         with showing(recent(monitor_state())) as server:
@@ -194,7 +307,7 @@ class TestTheTables:
         assert "starved: waiting for input ◀\t30.0 s\t30 %" in rows
         assert "suspected: untagged pauses\t6.0 s\t6.0 %" in rows
         assert "not decided yet\t2.0 s\t2.0 %" in rows
-        assert rows[-1] == "sum = observed\t1 min 40 s\t100 %"
+        assert rows[-1] == "sum = observed\t100.0 s\t100 %"
 
     def test_say_what_their_shares_are_of(self, visit: Any) -> None:
         with showing(recent(monitor_state())) as server:

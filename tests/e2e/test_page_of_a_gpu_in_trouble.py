@@ -40,7 +40,7 @@ class TestAGpuInTrouble:
 
             assert "GPU 0 is starved" in page.text("#sentence")
             assert page.page.locator("#verdict").get_attribute("data-tone") == "bad"
-            line = page.text(".gpu-line >> nth=1")
+            line = page.text(".gpu-line >> nth=0")  # the worst first
             assert line.startswith(f"not answering: {LOST} · reported XID 79 (the GPU fell off")
             assert page.page.title() == "GPU 1: lost · gpumon"
             assert page.faults == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,6 +42,23 @@ class TestTheFactsOfATfDataPipeline:
 
         told = [(self.facts(one)["parallel"], self.facts(one)["cache"]) for one in (plain, tuned)]
         assert told == [(False, False), (True, True)]
+
+
+class TestTheFactsOfAPyDataset:
+    def facts(self, **methods: Any) -> LoaderFacts:
+        import keras
+
+        kind = type("OwnDataset", (keras.utils.PyDataset,), {"__len__": lambda self: 3, **methods})
+        return adapter_facts(SimpleNamespace(py_dataset=kind(workers=2)))
+
+    def test_name_what_is_called_between_two_epochs(self) -> None:
+        assert self.facts(on_epoch_end=lambda self: None)["epoch_hooks"] == "on_epoch_end"
+
+    def test_name_nothing_where_keras_calls_only_its_own(self) -> None:
+        facts = self.facts()
+
+        assert facts["workers"] == 2
+        assert "epoch_hooks" not in facts
 
 
 class TestAnAdapterOfAnotherKeras:

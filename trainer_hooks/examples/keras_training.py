@@ -44,13 +44,16 @@ class _Unnoted:
         """Forget it."""
 
 
-def make_model(width: int, spans: SpanNotes, *more: keras.Layer) -> Any:
+def make_model(
+    width: int, spans: SpanNotes, *more: keras.Layer, steps_per_execution: int = 1
+) -> Any:
     """A compiled classifier that notes when it computes.
 
     Args:
         width: Of both hidden layers.
         spans: Told of each stretch of computing.
         more: Layers to come before the last.
+        steps_per_execution: As Keras has it.
     """
     backend = keras.backend.backend()
     measured = import_module(f"trainer_hooks.examples.measured_{backend}")
@@ -62,7 +65,7 @@ def make_model(width: int, spans: SpanNotes, *more: keras.Layer) -> Any:
         keras.layers.Dense(CLASSES, activation="softmax"),
     ]
     model = measured.MeasuredModel(layers, spans)
-    model.compile("sgd", "sparse_categorical_crossentropy")
+    model.compile("sgd", "sparse_categorical_crossentropy", steps_per_execution=steps_per_execution)
     return model
 
 
@@ -105,7 +108,12 @@ def _train(args: argparse.Namespace, folder: Path, spans: BusySpans) -> None:
     sleeps = slow.Sleeps()
     trace = slow.SlowToTrace(sleeps)
     compiles = args.slow == slow.COMPILE
-    model = make_model(width, spans, *([trace] if compiles else []))
+    model = make_model(
+        width,
+        spans,
+        *([trace] if compiles else []),
+        steps_per_execution=args.steps_per_execution,
+    )
     store = slow.SlowStore(
         folder,
         batches=steps,
@@ -169,6 +177,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slow", choices=slow.CAUSES, default=slow.INPUT, help="what holds it up")
     parser.add_argument(
         "--slow-seconds", type=duration, default=5.0, help="of any other cause, in all"
+    )
+    parser.add_argument(
+        "--steps-per-execution", type=natural, default=1, help="batches that Keras trains on a call"
     )
     parser.add_argument(
         "--passes",

@@ -29,8 +29,9 @@ def adapter_facts(adapter: Any) -> LoaderFacts:  # noqa: ANN401
         ``adapter`` (its class), ``kind`` (``arrays, tf.data, PyDataset,
         generator, DataLoader, grain``, else the class), and what can be seen of
         ``batch_size`` (samples), ``batches`` (in an epoch) and: for a
-        PyDataset ``workers``, ``use_multiprocessing`` and ``max_queue_size``
-        (batches); for a DataLoader what ``loader_facts`` says; for tf.data
+        PyDataset ``workers``, ``use_multiprocessing``, ``max_queue_size``
+        (batches) and ``epoch_hooks``, the methods of its own that are called
+        between epochs; for a DataLoader what ``loader_facts`` says; for tf.data
         ``cache`` and ``parallel``, whether any stage does so, and ``prefetch``
         where one does: TensorFlow may add that stage by itself, unseen.
     """
@@ -49,9 +50,21 @@ def adapter_facts(adapter: Any) -> LoaderFacts:  # noqa: ANN401
         for attribute in ("workers", "use_multiprocessing", "max_queue_size"):
             seen[attribute] = getattr(dataset, attribute, None)
         facts |= {key: value for key, value in seen.items() if isinstance(value, int)}
+        if dataset is not None:
+            facts |= _epoch_hooks(type(dataset))
     except Exception:  # noqa: BLE001 (another Keras may keep them elsewhere: then so much is known)
         return facts
     return facts
+
+
+def _epoch_hooks(kind: type[Any]) -> LoaderFacts:
+    """Which methods a PyDataset of one's own has for the end and the begin of an epoch."""
+    own = []
+    for name in ("on_epoch_end", "on_epoch_begin"):
+        owner = next((base for base in kind.__mro__ if name in vars(base)), None)
+        if owner is not None and owner.__name__ != "PyDataset":
+            own.append(name)
+    return {"epoch_hooks": " and ".join(own)} if own else {}
 
 
 def _stages(dataset: Any) -> LoaderFacts:  # noqa: ANN401

@@ -21,6 +21,7 @@ BETWEEN_EPOCHS: Final = PHASE_NUMBER[TrainingPhase.BETWEEN_EPOCHS]
 OTHER: Final = PHASE_NUMBER[TrainingPhase.OTHER]
 
 TRAIN: Final = int(TrainingMode.TRAIN)
+_BESIDE_STEP: Final = int(TrainingMode.BESIDE_STEP)
 _CALLBACKS_SPAN: Final = CALLBACKS | TRAIN << MODE_SHIFT
 _WORK: Final = {
     TRAIN: TRAIN_STEP,
@@ -195,6 +196,10 @@ class PhaseMachine:
         self._rest = BETWEEN_EPOCHS
         if self._pen.span != self._waiting_span:
             self._pen.enter(INPUT_WAIT, self.mode)
+
+    def fetch_beside_begin(self) -> None:
+        """A further batch of the same execution: the device may be at work on the one before."""
+        self._pen.enter(INPUT_WAIT, _BESIDE_STEP)
 
     def fetch_end(self) -> None:
         """It is there: the step follows at once."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from threading import get_ident
-from time import monotonic_ns
 from typing import Any
 
 from trainer_hooks.keras_fit.phase_machine import TRAIN, PhaseMachine
@@ -83,25 +82,18 @@ class TimedTrainingBatches(TimedBatches):
 
     The device has a step by then, and nobody says whether it is still at work
     on it: JAX tells only when all steps of an execution are done.
-
-    Attributes:
-        gross_wait_ns: Those since it was last set to 0.
     """
 
-    __slots__ = ("gross_wait_ns",)
-
-    def __init__(self, source: Iterator[Any], machine: PhaseMachine) -> None:
-        super().__init__(source, machine)
-        self.gross_wait_ns = 0
+    __slots__ = ()
 
     def __next__(self) -> Any:  # noqa: ANN401
         if not self.fetched:
             return super().__next__()
-        began_ns = monotonic_ns()
+        self._machine.fetch_beside_begin()
         try:
             batch = next(self.source)
         finally:
-            self.gross_wait_ns += monotonic_ns() - began_ns
+            self._machine.fetch_end()
         self.fetched += 1
         self.samples += rows_of(batch)
         return batch
@@ -138,9 +130,6 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
             batches.source = (
                 _NO_BATCHES  # whoever waits for the iterator's end need not wait for us
             )
-        if batches.gross_wait_ns:
-            listener.waited(batches.gross_wait_ns)
-            batches.gross_wait_ns = 0
         machine.dispatched(batches.fetched, batches.samples)
         return result
 

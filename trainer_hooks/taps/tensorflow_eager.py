@@ -50,7 +50,7 @@ class EagerStep(StepAround):
             if not self._steps:
                 return self._fetch(machine, fetch)
             if not self._computes_at_once:
-                return self._fetch_beside(fetch)
+                return self._fetch_beside(machine, fetch)
             self._tell(machine)
             self._listener.device_done(self._listener.steps, monotonic_ns())
             return self._fetch(machine, fetch)
@@ -98,10 +98,12 @@ class EagerStep(StepAround):
             machine.fetch_exhausted()
         return fetched
 
-    def _fetch_beside(self, fetch: Fetch) -> Any:  # noqa: ANN401
-        began_ns = monotonic_ns()
-        fetched = fetch()
-        self._listener.waited(monotonic_ns() - began_ns)
+    def _fetch_beside(self, machine: PhaseMachine, fetch: Fetch) -> Any:  # noqa: ANN401
+        machine.fetch_beside_begin()
+        try:
+            fetched = fetch()
+        finally:
+            machine.fetch_end()
         self._count(fetched)
         return fetched
 

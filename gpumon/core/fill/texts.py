@@ -120,6 +120,7 @@ def under_filled_advice(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) ->
         speedup_upper_bound=1.0,
         evidence=f"{listed(claims, most=3)}. {where}{reason}",
         text=_what_to_try(found, runs),
+        gpus=tuple(gpu.label for gpu in found),
     )
 
 

@@ -13,6 +13,13 @@ _UNKNOWN, _NOT_IN_USE, _START_UP = IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, Idle
 
 
 def is_not_in_use(totals: GpuTotals, settings: DetectorSettings) -> bool:
+    """Whether it worked for a moment at most, and for hardly any of the time observed."""
+    is_short = totals.in_use_ns < settings.min_in_use_ns
+    is_rare = totals.in_use_ns <= settings.too_short_share * totals.observed_ns
+    return is_short and is_rare
+
+
+def is_too_short_to_judge(totals: GpuTotals, settings: DetectorSettings) -> bool:
     """Whether it worked for too short a time to say anything of it."""
     return totals.in_use_ns < settings.min_in_use_ns
 
@@ -24,7 +31,7 @@ def is_healthy(totals: GpuTotals, settings: DetectorSettings) -> bool:
         return True
     # One checkpoint, a break between two jobs.
     return (
-        totals.gaps.count < settings.min_pauses
+        totals.pauses.count < settings.min_pauses
         and is_mostly_high(totals, settings)
         and proved_ns(totals) < settings.lost_share * in_use_ns
     )
@@ -46,8 +53,7 @@ def is_stalled(totals: GpuTotals, settings: DetectorSettings) -> bool:
 def is_starvation_suspected(totals: GpuTotals, settings: DetectorSettings) -> bool:
     """Whether pauses that nothing explains come often enough to be a pattern."""
     is_worth_it = totals.suspected_ns >= settings.lost_share * totals.in_use_ns
-    has_rhythm = totals.suspected_ns >= totals.irregular_ns
-    return is_worth_it and has_rhythm and is_bursty(totals, settings)
+    return is_worth_it and has_rhythm(totals) and is_bursty(totals, settings)
 
 
 def is_partial(totals: GpuTotals, settings: DetectorSettings) -> bool:
@@ -61,9 +67,19 @@ def is_partial(totals: GpuTotals, settings: DetectorSettings) -> bool:
 def is_bursty(totals: GpuTotals, settings: DetectorSettings) -> bool:
     """Whether bursts and pauses alternate: enough pauses, and low for enough of the time."""
     return (
-        totals.gaps.count >= settings.min_pauses
+        totals.pauses.count >= settings.min_pauses
         and totals.low_ns > settings.min_low_share * totals.in_use_ns
     )
+
+
+def has_rhythm(totals: GpuTotals) -> bool:
+    """Whether no more of its pauses' time is known to come without a rhythm than is suspected."""
+    return totals.suspected_ns >= totals.irregular_ns
+
+
+def is_mostly_in_pauses(totals: GpuTotals) -> bool:
+    """Whether most of what it lost lies in pauses, and not in a level below full use."""
+    return 2 * totals.pauses.total_ns > totals.lost_ns
 
 
 def is_mostly_high(totals: GpuTotals, settings: DetectorSettings) -> bool:
@@ -90,10 +106,10 @@ VERDICT_RULES: Final = (
     Rule(
         id="not_in_use",
         kind=RuleKind.VERDICT,
-        says="the GPU was not in use, or too briefly for a verdict",
+        says="the GPU was not in use, or for a moment of a long time",
         evidence="Time from the first to the last active sample of each job, and on while a "
-        "tagged training waits.",
-        thresholds=("min_in_use_ns",),
+        "tagged training waits; here and below without its wait for the very first batch.",
+        thresholds=("min_in_use_ns", "too_short_share"),
         measured_with=(
             "active_above",
             "idle_job_ends_after_ns",
@@ -103,13 +119,21 @@ VERDICT_RULES: Final = (
         holds=is_not_in_use,
     ),
     Rule(
+        id="too_short_to_judge",
+        kind=RuleKind.VERDICT,
+        says="the GPU was in use for too short a time for a verdict",
+        evidence="The same time; what tags proved of it is told beside this.",
+        thresholds=("min_in_use_ns",),
+        holds=is_too_short_to_judge,
+    ),
+    Rule(
         id="healthy",
         kind=RuleKind.VERDICT,
         says="hardly any time in use is lost, or once and in no pattern",
         evidence="Idle time in use; and where that is more: no tag proves it, there are too few "
         "pauses for a pattern, and most samples are fully busy.",
         thresholds=("lost_share", "min_pauses", "mostly_high_share"),
-        measured_with=("burst_above", "high_above"),
+        measured_with=("burst_above", "high_above", "blip_pause_samples", "blip_burst_samples"),
         holds=is_healthy,
     ),
     Rule(
@@ -139,6 +163,8 @@ VERDICT_RULES: Final = (
         thresholds=("min_pauses", "min_low_share", "lost_share"),
         measured_with=(
             "burst_above",
+            "blip_pause_samples",
+            "blip_burst_samples",
             "low_below",
             "min_cycles",
             "rhythm_cycles",

@@ -24,7 +24,8 @@ class AdviceSettings:
     min_start_up_share: float = threshold(
         0.10,
         Unit.SHARE,
-        "Start-up is worth an advice from this share of start-up and use on.",
+        "Start-up, or the wait for the very first batch, is worth an advice from this share of "
+        "its time and use on.",
         origin="ours: start-up comes once, so it matters only where it is long beside the work",
     )
     min_callbacks_share: float = threshold(
@@ -50,6 +51,14 @@ class AdviceSettings:
         Unit.SHARE,
         "More of the time in use than that, nearly idle, and the GPU is not called busy in part.",
         origin="ours: small kernels in a row read as a level, not as nothing most of the time",
+    )
+    promised_pause_ns: int = threshold(
+        30 * NS_PER_S,
+        Unit.NANOSECONDS,
+        "No speed-up is promised for ending pauses that are longer in the median, where nothing "
+        "proves their cause.",
+        origin="ours: a loader is late by seconds; what lasts longer is as often a checkpoint, an "
+        "evaluation, or other machines",
     )
     level_within: float = threshold(
         0.02,

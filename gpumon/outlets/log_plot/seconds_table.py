@@ -40,8 +40,8 @@ def _row(gpu: GpuReport, causes: Sequence[IdleCause], *, has_pending: bool) -> l
         in_seconds(whole_ns),
         *(_part(part_ns, whole_ns) for part_ns in parts),
         _part(totals.starved_ns + totals.suspected_ns, whole_ns),
-        f"{totals.gaps.count:,}",
-        in_seconds(totals.gaps.longest_ns) if totals.gaps.count else "-",
+        f"{totals.pauses.count:,}",
+        in_seconds(totals.pauses.longest_ns) if totals.pauses.count else "-",
     ]
 
 

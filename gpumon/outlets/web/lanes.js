@@ -1,6 +1,7 @@
 // Draws one lane: time from left to right, each tick stacked by what its seconds were for.
 
-import { LABELS, PARTS, duration, share } from "/words.js";
+import { roughly, share } from "/figures.js";
+import { LABELS, PARTS } from "/words.js";
 
 const MARK_HEIGHT = 5;
 const WINDOWS_S = [60, 120, 180, 300, 420, 600, 1800, 3600, 7200];
@@ -15,10 +16,12 @@ export function partsOf(point) {
 
 export const sumOf = (parts) => Object.values(parts).reduce((sum, ns) => sum + ns, 0);
 
-// The smallest round stretch that holds all points.
-export function windowNs(points, endNs) {
-  const spanS = points.length > 0 ? (endNs - points[0].end_ns + points[0].observed_ns) / 1e9 : 0;
-  return 1e9 * (WINDOWS_S.find((seconds) => seconds >= spanS) ?? WINDOWS_S.at(-1));
+// The smallest round stretch that holds all points, and no longer than they are kept: the oldest
+// may reach a little beyond that.
+export function windowNs(points, keptNs) {
+  const [oldest, newest] = [points[0], points.at(-1)];
+  const spanS = points.length > 0 ? (newest.end_ns - oldest.end_ns + oldest.observed_ns) / 1e9 : 0;
+  return Math.min(1e9 * (WINDOWS_S.find((seconds) => seconds >= spanS) ?? Infinity), keptNs);
 }
 
 // Where each point lies. A tick may come before the last sample of its time, which the next one
@@ -70,12 +73,14 @@ export class Lane {
     this.points = [];
     this.endNs = 0;
     this.widthNs = 1;
+    this.goneUntilNs = null;
     canvas.addEventListener("pointermove", (event) => this.#tell(event.offsetX));
     canvas.addEventListener("pointerleave", () => (readout.textContent = ""));
   }
 
-  draw(points, endNs, widthNs, palette) {
-    Object.assign(this, { points: placed(points), endNs, widthNs });
+  // Of the time before goneUntilNs nobody knows any more what was observed; null: all is kept.
+  draw(points, { endNs, widthNs, goneUntilNs, palette }) {
+    Object.assign(this, { points: placed(points), endNs, widthNs, goneUntilNs });
     const scale = window.devicePixelRatio || 1;
     const { clientWidth, clientHeight } = this.canvas;
     const width = Math.round(clientWidth * scale);
@@ -95,6 +100,7 @@ export class Lane {
     };
     const paint = (key) => patterns[key] ?? palette.colours.get(key);
     const x = (ns) => Math.round(width * (1 - (endNs - ns) / widthNs));
+    if (goneUntilNs !== null) context.clearRect(0, 0, x(goneUntilNs), height);
     for (const { point, start, end } of this.points) {
       const left = Math.max(0, x(start));
       const right = Math.max(x(end), left + 1);
@@ -131,9 +137,9 @@ export class Lane {
   #tell(offsetX) {
     const atNs = this.endNs - this.widthNs * (1 - offsetX / this.canvas.clientWidth);
     const point = this.points.find(({ start, end }) => end >= atNs && start <= atNs)?.point;
-    const ago = `${duration(Math.max(0, this.endNs - atNs))} ago`;
+    const ago = `${roughly(Math.max(0, this.endNs - atNs))} ago`;
     if (!point) {
-      this.readout.textContent = `${ago}: not observed`;
+      this.readout.textContent = `${ago}: ${this.#why(atNs)}`;
       return;
     }
     const parts = partsOf(point);
@@ -142,5 +148,10 @@ export class Lane {
       .sort((a, b) => parts[b.key] - parts[a.key])
       .map(({ key }) => `${LABELS.get(key)} ${share(parts[key], whole)}`);
     this.readout.textContent = `${ago}: ${told.join(", ")}`;
+  }
+  // Why there is nothing to tell of a moment.
+  #why(atNs) {
+    if (this.goneUntilNs !== null && atNs < this.goneUntilNs) return "no longer kept";
+    return atNs > (this.points.at(-1)?.end ?? Infinity) ? "not observed yet" : "not observed";
   }
 }

@@ -1,8 +1,9 @@
 // The figures as tables: for eyes that want numbers, and for screen readers.
 
+import { duration, roughly, share } from "/figures.js";
 import { partsOf } from "/lanes.js";
 import { troubleWord } from "/troubles.js";
-import { LABELS, PARTS, duration, gpuLabel, gpuName, hasTime, share, verdictWord } from "/words.js";
+import { LABELS, PARTS, boundInWords, gpuLabel, gpuName, hasTime, verdictWord, whomInWords } from "/words.js";
 
 function make(tag, { text, className, ...attributes } = {}, ...children) {
   const node = document.createElement(tag);
@@ -112,7 +113,7 @@ function runRow(run, gpus) {
     cell("GPU", indices.join(", ") || "none yet"),
     cell("epoch", run.epoch === null ? "–" : String(run.epoch + 1)),
     cell("steps", String(run.steps)),
-    cell("running for", duration(1e9 * run.wall_seconds)),
+    cell("running for", roughly(1e9 * run.wall_seconds)),
     cell("framework", run.framework),
     cell("pid", String(run.pid)),
   );
@@ -131,6 +132,27 @@ export function drawRuns(target, state) {
   target.replaceChildren(
     make("table", { className: "runs" }, make("thead", {}, head), make("tbody", {}, ...rows)),
   );
+}
+
+const CAUSES = new Map([...LABELS, ["unknown", "cause unknown"], ["under_filled", "under-filled"]]);
+
+function adviceItem(advice) {
+  const cause = CAUSES.get(advice.cause) ?? advice.cause;
+  const lost = advice.lost_seconds > 0 ? `${duration(1e9 * advice.lost_seconds)} lost` : "";
+  const facts = [cause, lost, boundInWords(advice)].filter((fact) => fact !== "").join(" · ");
+  return make(
+    "li",
+    {},
+    make("p", {}, make("b", { text: [whomInWords(advice), facts].filter((said) => said !== "").join(": ") })),
+    make("p", { text: advice.text }),
+    make("p", { className: "quiet", text: advice.evidence }),
+  );
+}
+
+// What else can be changed, the greatest loss first.
+export function drawAdvice(whole, list, allAdvice) {
+  whole.hidden = allAdvice.length === 0;
+  list.replaceChildren(...allAdvice.map(adviceItem));
 }
 
 export function drawNotes(target, notes) {

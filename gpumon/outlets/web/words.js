@@ -1,5 +1,6 @@
 // From numbers to what people read. Pure functions: no page, no clock.
 
+import { NBSP, duration, share } from "/figures.js";
 import { claim, hasTrouble, isBroken, troubles } from "/troubles.js";
 
 // Stacked from the bottom of a lane to its top; "busy", "suspected" and "pending" are no causes
@@ -22,12 +23,11 @@ export const PARTS = [
   { key: "not_in_use", label: "not in use" },
 ];
 
-const NBSP = "\u00a0"; // a figure and its unit stay on one line
-
 export const LABELS = new Map(PARTS.map((part) => [part.key, part.label]));
 
 const VERDICTS = {
   not_in_use: "not in use",
+  too_short_to_judge: "too short to judge",
   healthy: "healthy",
   starved: "starved",
   stalled: "stalled",
@@ -44,27 +44,11 @@ const NEXT = {
   partial:
     "Tag the training, PhaseTagger() for Keras or timed(loader) and phase(\"train_step\") in a loop: utilisation alone cannot tell why the GPU is only partly busy.",
   healthy: "Nothing to change.",
+  too_short_to_judge: "Let it run on: the page follows by itself.",
   not_in_use: "Start a training; the page follows by itself.",
 };
 
-// In use, but not for as long as a verdict takes.
-const isTooShort = (gpu) => gpu.verdict === "not_in_use" && gpu.in_use_ns > 0;
-export const verdictWord = (gpu) => (isTooShort(gpu) ? "too short to judge" : VERDICTS[gpu.verdict] ?? gpu.verdict);
-
-export function duration(ns) {
-  const seconds = ns / 1e9;
-  if (seconds < 99.95) return `${seconds.toFixed(1)}${NBSP}s`;
-  const whole = Math.round(seconds);
-  if (whole < 3600) return [Math.floor(whole / 60), "min", whole % 60, "s"].join(NBSP);
-  const minutes = Math.round(seconds / 60);
-  return [Math.floor(minutes / 60), "h", minutes % 60, "min"].join(NBSP);
-}
-
-export function share(part, whole) {
-  if (!(whole > 0)) return "–";
-  const percent = (100 * part) / whole;
-  return `${percent.toFixed(percent > 0 && percent < 9.95 ? 1 : 0)}${NBSP}%`;
-}
+export const verdictWord = (gpu) => VERDICTS[gpu.verdict] ?? gpu.verdict;
 
 // "0", and "0:1" for MIG instance 1 of GPU 0.
 export const gpuLabel = (gpu) => gpu.label ?? String(gpu.index);
@@ -76,7 +60,7 @@ export const gpuName = (gpu) => `GPU ${gpuLabel(gpu)}${formerly(gpu)}`;
 const isCut = (gpu) => gpu.present && gpu.mig_enabled === true;
 const isMute = (gpu) => gpu.present && gpu.parent_uuid != null && gpu.observed_ns === 0;
 // Out of the machine, or an instance that a scheduler has destroyed: nothing fails.
-const isTakenAway = (gpu) => gpu.listed === false;
+export const isTakenAway = (gpu) => gpu.listed === false;
 const isJudged = (gpu) => !isCut(gpu) && !isMute(gpu);
 
 // What is to be said of such a GPU instead of figures; null: figures are to be shown.
@@ -110,7 +94,7 @@ function troubleInWords(gpu) {
   return { why: `${gpuName(gpu)} ${told.join(", and ")}.`, next: `${gpuName(gpu)}: ${troubles(gpu)[0].advice}.` };
 }
 
-const isUnderFilled = (gpu) => gpu.fill?.under_filled === true;
+export const isUnderFilled = (gpu) => gpu.fill?.under_filled === true;
 
 function filling(gpu) {
   const { evidence, sm_active_ratio: active, power_watts: power, power_limit_watts: limit } = gpu.fill;
@@ -124,6 +108,7 @@ function underFilledInWords(gpu) {
   return `${gpuName(gpu)} is busy ${busy}, but ${filling(gpu)}`;
 }
 
+// What its order is by: the sentences never add up what is proved and what is only suspected.
 const waited = (gpu) => gpu.starved_ns + gpu.suspected_ns;
 
 function listed(gpus) {
@@ -135,25 +120,35 @@ function listed(gpus) {
 
 const are = (gpus) => (gpus.length === 1 ? "is" : "are");
 
-function hungryInWords(starved, suspected) {
-  if (suspected.length === 0) return `${listed(starved)} ${are(starved)} starved`;
-  if (starved.length === 0) return `${listed(suspected)} ${are(suspected)} probably starved`;
-  return `${listed(starved)} ${are(starved)} starved and ${listed(suspected)} probably ${are(suspected)}`;
+const sumOver = (gpus, key) => gpus.reduce((sum, gpu) => sum + gpu[key], 0);
+
+function ofTimeInUse(gpus, key) {
+  const [part, inUse] = [sumOver(gpus, key), sumOver(gpus, "in_use_ns")];
+  return `${duration(part)} (${share(part, inUse)}) of the ${duration(inUse)} in use`;
 }
 
-function lossInWords(gpus) {
-  const inUse = gpus.reduce((sum, gpu) => sum + gpu.in_use_ns, 0);
-  const starved = gpus.reduce((sum, gpu) => sum + gpu.starved_ns, 0);
-  const suspected = gpus.reduce((sum, gpu) => sum + gpu.suspected_ns, 0);
-  const part = (ns) => `${duration(ns)} (${share(ns, inUse)})`;
-  if (starved > 0 && suspected > 0) {
-    return `${part(starved + suspected)} of the ${duration(inUse)} in use, ${duration(suspected)} of it only suspected`;
+// Only what tags prove is said to wait for input.
+function waitInWords(gpus) {
+  const suspected = sumOver(gpus, "suspected_ns");
+  const more = suspected > 0 ? `, and ${duration(suspected)} more is suspected` : "";
+  return `waiting for input cost ${ofTimeInUse(gpus, "starved_ns")}${more}`;
+}
+
+function hungryInWords(starved, suspected) {
+  const sentences = [];
+  if (starved.length > 0) {
+    sentences.push(`${listed(starved)} ${are(starved)} starved: ${waitInWords(starved)}.`);
   }
-  return `${part(starved + suspected)} of the ${duration(inUse)} in use${suspected > 0 ? ", suspected, not proved" : ""}`;
+  if (suspected.length > 0) {
+    const pause = suspected.length === 1 ? "pauses" : "pause";
+    const cost = `${ofTimeInUse(suspected, "suspected_ns")}, suspected, not proved`;
+    sentences.push(`${listed(suspected)} ${pause} as behind a late input pipeline: ${cost}.`);
+  }
+  return sentences.join(" ");
 }
 
 // The worst first: the order in which a person should care.
-const ORDER = ["starved", "starvation_suspected", "stalled", "partial", "healthy", "not_in_use"];
+const ORDER = ["starved", "starvation_suspected", "stalled", "partial", "healthy", "too_short_to_judge", "not_in_use"];
 
 export function worstFirst(gpus) {
   return [...gpus].sort(
@@ -169,10 +164,31 @@ function blamed(gpu) {
 // Start-up comes before the time in use: it is no part of what was lost of it.
 const OUT_OF_USE = new Set(["not_in_use", "start_up"]);
 
+const lost = (gpu) => Object.entries(gpu.idle_ns).filter(([cause]) => !OUT_OF_USE.has(cause));
+
+export const lostNs = (gpu) => lost(gpu).reduce((sum, [, ns]) => sum + ns, 0);
+
 export function mainCause(gpu) {
-  const lost = Object.entries(gpu.idle_ns).filter(([cause]) => !OUT_OF_USE.has(cause));
-  lost.sort((a, b) => b[1] - a[1]);
-  return lost[0] ?? null;
+  return lost(gpu).sort((a, b) => b[1] - a[1])[0] ?? null;
+}
+
+const TITLES = new Map([
+  ["input_wait", "starved"], ["first_batch", "first batch"], ["suspected", "untagged pauses"], ["unknown", "cause unknown"],
+]);
+const WORTH_A_WORD = 0.05;
+
+// The greatest loss, and what else is worth a word: "checkpoint 14 % (9.0 s)".
+function lossesInWords(gpu) {
+  const parts = Object.fromEntries(lost(gpu));
+  parts.suspected = gpu.suspected_ns;
+  parts.unknown = (parts.unknown ?? 0) - gpu.suspected_ns;
+  parts.first_batch = (parts.input_wait ?? 0) - gpu.starved_ns;
+  parts.input_wait = gpu.starved_ns;
+  return Object.entries(parts)
+    .filter(([, ns]) => ns > 0)
+    .sort((a, b) => b[1] - a[1])
+    .filter(([, ns], place) => place === 0 || ns >= WORTH_A_WORD * gpu.in_use_ns)
+    .map(([key, ns]) => `${TITLES.get(key) ?? LABELS.get(key) ?? key} ${share(ns, gpu.in_use_ns)} (${duration(ns)})`);
 }
 
 // The sentence of the whole machine, with a tone for its colour. What is broken comes first: no
@@ -210,7 +226,7 @@ function sentenceOfPresent(gpus) {
   if (starved.length + suspected.length > 0) {
     return {
       tone: starved.length > 0 ? "bad" : "warn",
-      text: `${hungryInWords(starved, suspected)}: waiting for input cost ${lossInWords([...starved, ...suspected])}.`,
+      text: hungryInWords(starved, suspected),
     };
   }
   const stalled = having("stalled");
@@ -235,10 +251,10 @@ function sentenceOfPresent(gpus) {
   if (healthy.length > 0) {
     return {
       tone: "good",
-      text: `${listed(healthy)} ${are(healthy)} kept busy: waiting for input cost ${lossInWords(healthy)}.`,
+      text: `${listed(healthy)} ${are(healthy)} kept busy: ${waitInWords(healthy)}.`,
     };
   }
-  const short = present.filter(isTooShort);
+  const short = having("too_short_to_judge");
   if (short.length) return { tone: "quiet", text: `Too short to judge: ${listed(short)} in use for less than 10${NBSP}s.` };
   return { tone: "quiet", text: `${listed(present)} ${are(present)} not in use: nothing is lost.` };
 }
@@ -269,7 +285,7 @@ export function whyAndNext(gpus, allAdvice, collectors = [], unknown = []) {
   }
   const worst = worstFirst(gpus.filter(isJudged))[0];
   const troubled = gpus.find(hasTrouble);
-  const isCalm = ["healthy", "not_in_use"].includes(worst?.verdict) && !gpus.some(isUnderFilled);
+  const isCalm = ["healthy", "too_short_to_judge", "not_in_use"].includes(worst?.verdict) && !gpus.some(isUnderFilled);
   if (troubled && isCalm) return troubleInWords(troubled);
   const cause = worst ? mainCause(worst) : null;
   // The greatest loss comes first, but the sentence above is of this GPU and its main cause.
@@ -286,6 +302,17 @@ export function whyAndNext(gpus, allAdvice, collectors = [], unknown = []) {
   return { why, next: NEXT[worst.verdict] ?? "" };
 }
 
+// How much faster at most; nothing where nothing is promised.
+export function boundInWords({ speedup_upper_bound: bound }) {
+  return bound > 1.005 ? `at most ${bound.toFixed(bound < 10 ? 2 : 0)} times as fast` : "";
+}
+
+// Whom an advice is for; empty where it does not say.
+export function whomInWords({ gpus: labels = [] }) {
+  const most = labels.length > 1 ? `${labels.slice(0, -1).join(", ")} and ${labels.at(-1)}` : labels[0];
+  return labels.length === 0 ? "" : `GPU${labels.length > 1 ? "s" : ""} ${most}`;
+}
+
 // What a GPU's title says after its name.
 export function gpuLine(gpu) {
   const told = troubles(gpu);
@@ -295,16 +322,10 @@ export function gpuLine(gpu) {
     const why = gpu.error ?? told.find((one) => one.kind === "lost")?.text;
     return [why ? `not answering: ${why}` : "not answering", ...errors].join(" · ");
   }
-  const figures = [];
-  if (gpu.starved_ns > 0) {
-    figures.push(`starved ${duration(gpu.starved_ns)} (${share(gpu.starved_ns, gpu.in_use_ns)})`);
-  }
-  if (gpu.suspected_ns > 0) {
-    figures.push(`suspected ${duration(gpu.suspected_ns)} (${share(gpu.suspected_ns, gpu.in_use_ns)})`);
-  }
-  // "starved · starved 3 s" says it twice.
-  const words = gpu.verdict === "starved" && figures.length > 0 ? [] : [verdictWord(gpu)];
-  words.push(...figures);
+  const losses = lossesInWords(gpu);
+  // "starved · starved 33 %" says it twice.
+  const isSaid = gpu.verdict === "starved" && losses.some((loss) => loss.startsWith("starved"));
+  const words = isSaid ? losses : [verdictWord(gpu), ...losses];
   if (isUnderFilled(gpu)) words.push(`under-filled: ${filling(gpu)}`);
   if (gpu.fill?.held_down) words.push(heldInWords(gpu));
   const said = gpu.fill?.held_down ? told.filter((one) => one.kind !== "throttled") : told;

@@ -21,17 +21,37 @@ CHECKPOINTS = training(hold_every=300, hold_ms=3_000.0)
 
 
 class TestNotInUse:
-    def test_speaks_of_a_training_that_worked_for_eight_seconds(self) -> None:
-        world = training(steps=80, seconds=60)
+    def test_speaks_of_a_training_that_worked_for_eight_seconds_of_two_minutes(self) -> None:
+        world = training(steps=80, seconds=120)
 
         assert world.gpus[0].busy_ms == 8_000
         assert verdict_in_log(world) is VerdictName.NOT_IN_USE
 
     def test_is_silent_on_one_that_worked_for_twelve(self) -> None:
-        world = training(steps=120, seconds=60)
+        world = training(steps=120, seconds=120)
 
         assert world.gpus[0].busy_ms == 12_000
         assert verdict_in_log(world) is not VerdictName.NOT_IN_USE
+
+
+class TestTooShortToJudge:
+    def test_speaks_of_a_training_that_worked_for_eight_seconds_of_one_minute(self) -> None:
+        world = training(steps=80, seconds=60)
+
+        assert world.gpus[0].busy_ms == 8_000
+        assert verdict_in_log(world) is VerdictName.TOO_SHORT_TO_JUDGE
+
+    def test_speaks_of_one_that_waited_for_its_first_batch_for_most_of_its_time(self) -> None:
+        world = training(steps=80, seconds=60, late_ms={0: 30_000})
+
+        assert world.gpus[0].busy_ms == 8_000
+        assert verdict_with_tags(world) is VerdictName.TOO_SHORT_TO_JUDGE
+
+    def test_is_silent_on_one_that_worked_for_twelve(self) -> None:
+        world = training(steps=120, seconds=60)
+
+        assert world.gpus[0].busy_ms == 12_000
+        assert verdict_in_log(world) is VerdictName.HEALTHY
 
 
 class TestHealthy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from gpumon.core.advice import WORD_OF_CAUSE, advise, speedup_upper_bound
 from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
 from gpumon.core.report import GpuReport, RunReport
+from gpumon.core.verdicts import judge
 from tests.builders_report import gpu, run, shared_run
 from tests.builders_time import s
 
@@ -37,6 +39,18 @@ class TestTheOrder:
         assert found[0].lost_seconds == 30
         assert "GPU 0 for 20.0 s of 60.0 s in use (33 %)" in found[0].evidence
         assert "GPU 1 for 10.0 s of 60.0 s in use (17 %)" in found[0].evidence
+
+
+class TestWhomItIsFor:
+    def test_is_every_gpu_that_would_gain_and_no_other(self) -> None:
+        saving = gpu(40, {WAIT: 20, IdleCause.CHECKPOINT: 5})
+        waiting, idle = gpu(50, {WAIT: 10}, index=2), gpu(0, {IdleCause.NOT_IN_USE: 60}, index=3)
+
+        found = advise([saving, gpu(60, {}, index=1), waiting, idle], ())
+
+        assert {advice.cause: advice.gpus for advice in found} == {
+            "input_wait": ("0", "2"), "checkpoint": ("0",), "not_in_use": ("3",),
+        }  # fmt: skip
 
 
 class TestTheGain:
@@ -124,6 +138,81 @@ class TestAnInputWait:
         one = gpu(40, {WAIT: 20}, hidden_s=0.05)
 
         assert "hidden" not in advise([one], ())[0].evidence
+
+
+class TestAValidationLoaderThatIsLate:
+    def advice(self, in_validation_s: float) -> str:
+        one = gpu(50, {WAIT: 50})
+        totals = one.totals._replace(validation_input_wait_ns=s(in_validation_s))
+        loaded = replace(run(), loader={"workers": 0})
+        return advise([replace(one, totals=totals)], [loaded])[0].text
+
+    def test_is_named_and_the_training_loader_is_not(self) -> None:
+        text = self.advice(40)
+
+        assert text.startswith("The validation data come late (40.0 s):")
+        assert "validation_freq" in text
+        assert "workers=0" not in text
+
+    def test_is_named_after_the_training_loader_where_that_is_later(self) -> None:
+        text = self.advice(10)
+
+        assert text.index("has workers=0") < text.index("The validation data come late (10.0 s)")
+
+    def test_is_not_named_where_it_is_not(self) -> None:
+        assert "validation" not in self.advice(0)
+
+
+class TestTheFirstBatch:
+    def late(self, first_s: float, busy_s: float = 60.0) -> GpuReport:
+        one = gpu(busy_s, {WAIT: first_s})
+        totals = one.totals._replace(first_input_wait_ns=s(first_s))
+        return replace(one, totals=totals, verdict=judge(totals))
+
+    def test_that_came_late_has_an_advice_of_its_own_on_a_healthy_gpu_too(self) -> None:
+        (advice,) = advise([self.late(20)], ())
+
+        assert advice.cause == "first_input_wait"
+        assert advice.lost_seconds == 20
+        assert advice.speedup_upper_bound == pytest.approx(80 / 60)
+        assert "GPU 0 for 20.0 s of 80.0 s in use" in advice.evidence
+        assert "shuffle buffer" in advice.text
+
+    def test_is_left_out_of_the_advice_on_the_others(self) -> None:
+        one = self.late(20)
+        totals = one.totals._replace(
+            idle_ns={WAIT: s(50)}, in_use_ns=s(110), low_ns=s(50), observed_ns=s(110)
+        )
+
+        found = advise([replace(one, totals=totals, verdict=judge(totals))], ())
+
+        assert [(each.cause, each.lost_seconds) for each in found] == [
+            ("input_wait", 30),
+            ("first_input_wait", 20),
+        ]
+
+    def test_that_took_less_than_a_tenth_has_none(self) -> None:
+        assert advise([self.late(6)], ()) == ()
+
+
+class TestTimeBetweenEpochs:
+    def advice(self, **loader: Any) -> str:
+        one = gpu(50, {IdleCause.BETWEEN_EPOCHS: 50})
+        return advise([one], [replace(run(), loader=loader)])[0].text
+
+    def test_is_put_down_to_what_the_data_set_does_there(self) -> None:
+        text = self.advice(kind="PyDataset", workers=2, epoch_hooks="on_epoch_end")
+
+        assert text.startswith(f"on_epoch_end of the PyDataset of {run().run} is called between")
+        assert "persistent_workers" not in text
+
+    def test_is_put_down_to_workers_that_start_anew_where_they_do(self) -> None:
+        assert "persistent_workers" in self.advice(workers=2, persistent_workers=False)
+        assert "persistent_workers" not in self.advice(workers=2, persistent_workers=True)
+        assert "persistent_workers" not in self.advice(workers=0, persistent_workers=False)
+
+    def test_is_less_in_longer_epochs_whatever_the_loader(self) -> None:
+        assert "Make epochs longer" in self.advice(kind="arrays")
 
 
 class TestAFact:

@@ -101,6 +101,60 @@ class TestUnknownIdleTime:
         assert "GPUMON_GPUS=0" in found.text
 
 
+class TestASpeedUp:
+    def test_is_promised_for_ending_short_pauses_that_are_suspected(self) -> None:
+        (found,) = advise([gpu(40, {UNKNOWN: 20}, suspected_s=20, pauses=8)], ())
+
+        assert found.speedup_upper_bound == 1.5
+
+    @pytest.mark.parametrize("pauses", [3, 7])
+    def test_is_not_promised_for_few_pauses(self, pauses: int) -> None:
+        (found,) = advise([gpu(40, {UNKNOWN: 20}, suspected_s=20, pauses=pauses)], ())
+
+        assert found.speedup_upper_bound is None
+        assert "prefetch" not in found.text
+        assert "PhaseTagger()" in found.text
+
+    @pytest.mark.parametrize(("seconds", "bound"), [(30, 2.0), (31, None), (22 * 60, None)])
+    def test_is_not_promised_for_long_ones(self, seconds: int, bound: float | None) -> None:
+        lost_s = 10 * seconds
+
+        (found,) = advise([gpu(lost_s, {UNKNOWN: lost_s}, suspected_s=lost_s, pauses=10)], ())
+
+        assert found.speedup_upper_bound == bound
+        assert ("prefetch" in found.text) is (bound is not None)
+
+    def test_is_not_promised_for_a_level_or_for_pauses_without_a_rhythm(self) -> None:
+        level, cells = gpu(20, {UNKNOWN: 40}), gpu(40, {UNKNOWN: 20}, suspected_s=5, pauses=99)
+        cells = replace(cells, totals=cells.totals._replace(irregular_ns=s(15)))
+
+        for one in (level, cells):
+            assert [found.speedup_upper_bound for found in advise([one], ())] == [None]
+
+    def test_of_several_gpus_is_that_of_those_it_is_promised_for(self) -> None:
+        few = gpu(10, {UNKNOWN: 90}, suspected_s=90, pauses=3)
+        many = gpu(40, {UNKNOWN: 20}, suspected_s=20, pauses=20, index=1)
+
+        (found,) = advise([few, many], ())
+
+        assert found.speedup_upper_bound == 1.5
+
+    def test_that_is_not_promised_leaves_to_look_at_the_pauses_of_the_gpu_that_lost_most(
+        self,
+    ) -> None:
+        little = gpu(10, {UNKNOWN: 30}, suspected_s=30, pauses=4)
+        much = gpu(10, {UNKNOWN: 600}, suspected_s=600, pauses=6, index=1)
+
+        (found,) = advise([little, much], ())
+
+        assert found.text.startswith("Pauses of 100 s can be many things")
+
+    def test_is_promised_for_what_tags_prove_however_few_and_long_its_pauses(self) -> None:
+        (found,) = advise([gpu(600, {WAIT: 600}, pauses=3)], ())
+
+        assert found.speedup_upper_bound == 2.0
+
+
 class TestAGpuWithoutWork:
     @pytest.mark.parametrize(
         ("used_s", "evidence"),

@@ -25,6 +25,7 @@ PROMISED_OF_A_GPU = {
     "pending_seconds", "busy_ratio", "coverage_ratio", "pattern", "verdict", "severity",
     "starved_seconds", "suspected_seconds", "starved_ratio", "resolved_seconds",
     "inferred_seconds", "gaps", "starved_intervals", "idle_by_cause", "input_wait_by_reason",
+    "input_probability", "likely_causes", "pauses",
 }  # fmt: skip
 PROMISED_OF_A_RUN = {
     "run", "job", "rank", "pid", "framework", "steps", "gpus", "wall_seconds", "phase_seconds",
@@ -147,6 +148,15 @@ class TestTheWayBack:
         assert back.runs == EXAMPLE.runs
         assert [one.verdict for one in back.gpus] == [one.verdict for one in EXAMPLE.gpus]
 
+    def test_knows_nobody_whom_an_advice_of_an_older_version_is_for(self) -> None:
+        written = document()
+        assert decode_report(written).advice == EXAMPLE.advice
+        for advice in written["advice"]:
+            del advice["gpus"]
+
+        assert {advice.gpus for advice in EXAMPLE.advice} == {("0",), ("1",)}
+        assert {advice.gpus for advice in decode_report(written).advice} == {()}
+
     def test_knows_no_step_where_an_older_version_wrote_none(self) -> None:
         older = document()
         del older["runs"][0]["step_seconds"], older["runs"][0]["alive"]
@@ -154,6 +164,32 @@ class TestTheWayBack:
         (one,) = decode_report(older).runs
 
         assert (one.step_ns, one.alive) == (None, None)
+
+    def test_promises_no_speed_where_none_is_promised(self) -> None:
+        few = report(gpu(40, {IdleCause.UNKNOWN: 20}, suspected_s=20, pauses=3))
+
+        encoded = json.loads(json.dumps(encode_report(few)))
+
+        assert encoded["advice"][0]["speedup_upper_bound"] is None
+        assert decode_report(encoded).advice == few.advice
+
+    def test_has_no_probability_of_late_input_before_there_is_a_model(self) -> None:
+        one = document()["gpus"][0]
+
+        assert (one["input_probability"], one["likely_causes"]) == (None, None)
+
+    def test_keeps_the_probability_that_a_later_version_writes(self) -> None:
+        later = document()
+        later["gpus"][0] |= {"input_probability": 0.8, "likely_causes": ["late_input"]}
+
+        assert encode_report(decode_report(later)) == later
+
+    def test_of_an_older_version_counts_its_gaps_as_pauses(self) -> None:
+        older = document()
+        for name in ("pauses", "input_probability", "likely_causes"):
+            del older["gpus"][0][name]
+
+        assert encode_report(decode_report(older)) == document()
 
     def test_ignores_fields_that_a_later_version_adds(self) -> None:
         later = document()

@@ -42,6 +42,15 @@ class TestTheTimeBetween:
         assert between.gaps.count == 4
         assert between.starved_intervals[0] == Interval(s(18), s(20))
 
+    def test_counts_a_pause_that_a_blip_split_before_and_that_went_on_meanwhile(self) -> None:
+        pause = [0.0] * 20
+        ratios = [1.0] * 30 + pause + [1.0] + pause + [1.0] * 9 + pause + [1.0]
+        before, after, later = at(ratios, 51, 80, 101)
+
+        assert totals_since(before, after).pauses.count == 1
+        assert totals_since(before, after).pauses.total_ns == s(20)
+        assert totals_since(before, later).pauses.count == 1
+
     @given(
         st.lists(st.sampled_from([0.0, 0.0, 0.2, 0.5, 1.0]), min_size=2, max_size=80),
         st.data(),

@@ -52,6 +52,56 @@ class TestAGpuThatIsMostlyIdle:
         assert "small kernels" not in said
 
 
+class TestWhatIsCertain:
+    """It comes first: how much is lost, in how many pauses of what length, and how often."""
+
+    def test_is_said_of_a_suspicion(self) -> None:
+        said = verdict_line(report_of(*[(69, 28)] * 45))
+
+        assert "GPU 0 loses 29 % of its time in 45 pauses of 28 s, one every 97 s." in said
+
+    def test_is_said_of_pauses_too_few_for_one(self) -> None:
+        said = verdict_line(report_of((30, 55), (40, 58)))
+
+        assert said.startswith("partial (moderate loss): GPU 0 loses 62 % of its time in 2 pauses")
+        assert "and nothing tells why." in said
+
+    def test_is_no_length_that_so_few_samples_cannot_show(self) -> None:
+        rows = [level for _ in range(30) for level in [97, 97, 97, 0]]
+
+        said = verdict_line(analysed(smi_log([*rows, 97], 60.0)))
+
+        assert "% of its time in 30 pauses, one every 4 min." in said
+
+
+class TestFewOrLongPauses:
+    def test_that_are_few_are_to_be_looked_at_not_prefetched_away(self) -> None:
+        said = next_line(report_of(*[(60, 15)] * 6, (30, 15)))
+
+        assert said.startswith("7 pauses are too few to tell a late loader from checkpoints")
+        assert "prefetch" not in said
+        assert "times as fast" not in said
+
+    def test_that_are_long_are_to_be_looked_at_too(self) -> None:
+        rows = [level for at in range(10) for level in [97] * (2 + 3 * (at % 4)) + [0] * 11]
+
+        report = analysed(smi_log([*rows, 97], 120.0))
+
+        assert " in 10 pauses of 22 min, one every 34 min." in verdict_line(report)
+        assert next_line(report).startswith("Pauses of 22 min can be many things: a checkpoint")
+        assert "prefetch" not in next_line(report)
+        assert "times as fast" not in next_line(report)
+
+    def test_that_a_blip_splits_are_counted_once(self) -> None:
+        cycles = [(30, 30), (20, 25), (1, 25)]
+
+        report = report_of(*cycles)
+
+        assert "in 2 pauses" in verdict_line(report)
+        assert "in 2 pauses, the longest 50" in why_line(report)
+        assert next_line(report).startswith("2 pauses are too few to tell")
+
+
 class TestPausesThatComeLikeAClock:
     def test_are_counted_by_it(self) -> None:
         assert ", one every 132.0 s like a clock." in why_line(report_of(*[(120, 12)] * 20))

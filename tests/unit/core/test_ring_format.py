@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingMode, TrainingPhase
 from gpumon.core.ring_events import RingEvent, RingKind
 from gpumon.core.ring_format import (
     HEADER_BYTES,
@@ -127,7 +127,8 @@ class TestTheTotals:
         assert newest_totals(page_with(torn, torn), published=9) is None
 
     def test_of_a_phase_that_does_not_exist_are_refused(self) -> None:
-        copies = page_with(totals_copy(4, word_1=len(PHASES)), totals_copy(5, word_1=3 << 8))
+        no_mode = len(TrainingMode) << 8
+        copies = page_with(totals_copy(4, word_1=len(PHASES)), totals_copy(5, word_1=no_mode))
 
         assert newest_totals(copies, published=9) is None
 

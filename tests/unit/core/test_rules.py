@@ -54,8 +54,9 @@ def used(busy_s: float, idle_s: dict[IdleCause, float], **more: Any) -> GpuTotal
     return GpuTotals(in_use_ns=in_use_ns, in_use_busy_ns=s(busy_s), idle_ns=idle_ns, **more)
 
 
+PAUSED = GapTotals(count=9, total_ns=s(20), p50_ns=s(2))
 LOSES_UNPROVED = used(80, {IdleCause.UNKNOWN: 20}, high_ns=s(80))
-PAUSES = used(80, {IdleCause.UNKNOWN: 20}, suspected_ns=s(20), gaps=GapTotals(count=5))
+PAUSES = used(80, {IdleCause.UNKNOWN: 20}, suspected_ns=s(20), pauses=PAUSED)
 STARVES = used(80, {IdleCause.INPUT_WAIT: 20})
 TOTALS = (LOSES_UNPROVED, PAUSES, STARVES)
 EVEN = JobBalance(busy_ratios={"GPU-0": 0.5, "GPU-1": 1.0}, shares=None, is_told=False)
@@ -83,7 +84,9 @@ EXAMPLES: dict[str, Sequence[tuple[Any, ...]]] = {
         (reported(STARVES), IdleCause.INPUT_WAIT),
         (reported(STARVES), IdleCause.START_UP),
     ],
+    "late_first_batch": [(reported(STARVES),)],
     "hidden_input_wait": [(STARVES,)],
+    "promised_speed": [(PAUSES,)],
     "unequal_gpus": [(EVEN,)],
 }
 """What each rule is asked about, to see which thresholds it reads."""

@@ -86,6 +86,20 @@ class TestAPhase:
         assert (parts.gross_input_wait_ns, parts.step_ns, parts.waits) == (250, 750, {})
         assert run.parts(0, 500).gross_input_wait_ns == 125
 
+    def test_of_an_execution_that_fetches_more_is_gross_while_it_goes_on(self) -> None:
+        records = [
+            enter(0, WAIT),
+            enter(100, STEP),
+            RingEvent(RingKind.ENTER, 200, WAIT, TrainingMode.BESIDE_STEP),
+            enter(500, STEP),
+            RingEvent(RingKind.ENTER, 600, WAIT, TrainingMode.BESIDE_STEP),
+        ]
+        done = [RingEvent(RingKind.DEVICE_DONE, 50, STEP, 0)]  # the device is asked, too
+
+        for marks in ([], done):
+            parts = timeline(*records, *marks, until_ns=900).parts(100, 900)
+            assert (parts.gross_input_wait_ns, parts.step_ns, parts.waits) == (600, 200, {})
+
     def test_of_a_step_is_the_wait_for_the_device_too(self) -> None:
         run = timeline(enter(0, STEP), enter(10, SYNC), until_ns=100)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from gpumon.core.ledger import GpuLedger
@@ -14,11 +16,11 @@ from gpumon.core.verdicts import judge
 from tests.builders_time import every, rhythm, settled
 
 
-def verdict(ratios: list[float], period_s: float = 1.0) -> Verdict:
+def verdict(ratios: Sequence[float], period_s: float = 1.0) -> Verdict:
     return judge(settled(every(period_s, ratios)))
 
 
-def tagged(ratios: list[float], cause: IdleCause, explained: float = 1.0) -> Verdict:
+def tagged(ratios: Sequence[float], cause: IdleCause, explained: float = 1.0) -> Verdict:
     """The verdict on samples of which a share of the idle time is explained by a phase."""
     ledger = GpuLedger()
     for sample in every(1.0, ratios):
@@ -30,12 +32,26 @@ def tagged(ratios: list[float], cause: IdleCause, explained: float = 1.0) -> Ver
 
 
 class TestNotInUse:
-    @pytest.mark.parametrize("ratios", [[], [0.0] * 100, [1.0] * 9])
-    def test_is_less_than_ten_seconds_of_use(self, ratios: list[float]) -> None:
+    @pytest.mark.parametrize("ratios", [[], [0.0] * 100, [1.0] * 9 + [0.0] * 81])
+    def test_is_less_than_ten_seconds_of_use_and_a_tenth_of_the_time(
+        self, ratios: list[float]
+    ) -> None:
         found = verdict(ratios)
 
         assert found.name is VerdictName.NOT_IN_USE
         assert found.pattern is Pattern.UNUSED
+        assert found.severity is Severity.NONE
+
+
+class TestTooShortToJudge:
+    @pytest.mark.parametrize("ratios", [[1.0], [1.0] * 9, [1.0] * 9 + [0.0] * 80])
+    def test_is_less_than_ten_seconds_of_use_and_more_than_a_tenth_of_the_time(
+        self, ratios: list[float]
+    ) -> None:
+        found = verdict(ratios)
+
+        assert found.name is VerdictName.TOO_SHORT_TO_JUDGE
+        assert found.pattern is Pattern.BUSY
         assert found.severity is Severity.NONE
 
 
@@ -95,6 +111,47 @@ class TestStarvationSuspected:
         found = tagged([*rhythm(4, 2, 6), *[1.0] * 4], IdleCause.CHECKPOINT)
 
         assert found.name is VerdictName.STALLED
+
+
+class TestALossInFewPauses:
+    """Fewer than eight prove nothing: as many may be checkpoints, or somebody else's turns."""
+
+    SIX = (*rhythm(60, 30, 6), *[1.0] * 30)
+    TWO_AND_A_BLIP = (*rhythm(20, 25, 2), 1.0, *[0.0] * 25, *[1.0] * 20)
+
+    def test_is_moderate_however_much_is_lost(self) -> None:
+        found = verdict(self.SIX)
+
+        assert found.name is VerdictName.STARVATION_SUSPECTED
+        assert found.lost_ratio == pytest.approx(180 / 570)
+        assert found.severity is Severity.MODERATE
+
+    def test_is_high_from_the_eighth_on(self) -> None:
+        assert verdict([*rhythm(60, 30, 7), *[1.0] * 30]).severity is Severity.MODERATE
+        assert verdict([*rhythm(60, 30, 8), *[1.0] * 30]).severity is Severity.HIGH
+
+    def test_is_no_pattern_where_a_blip_splits_one_of_two(self) -> None:
+        found = verdict(self.TWO_AND_A_BLIP)
+
+        assert found.lost_ratio == pytest.approx(75 / 136)
+        assert found.name is VerdictName.PARTIAL
+        assert found.severity is Severity.MODERATE
+        assert found.starved_ratio == 0.0
+
+    def test_is_high_where_tags_prove_it(self) -> None:
+        assert tagged(self.SIX, IdleCause.INPUT_WAIT).severity is Severity.HIGH
+        assert tagged(self.SIX, IdleCause.CHECKPOINT).severity is Severity.HIGH
+
+    def test_is_high_where_most_of_it_is_a_level(self) -> None:
+        found = verdict([*[0.5] * 300, *[0.0] * 20, *[0.5] * 300])
+
+        assert found.name is VerdictName.PARTIAL
+        assert found.severity is Severity.HIGH
+
+    def test_has_no_probability_before_there_is_a_model(self) -> None:
+        found = verdict(self.SIX)
+
+        assert (found.input_probability, found.likely_causes) == (None, None)
 
 
 class TestPartial:

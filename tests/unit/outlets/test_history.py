@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.core.phase import IdleCause
 from gpumon.core.state import MonitorState
 from gpumon.core.totals import GpuTotals
-from gpumon.outlets.history import MAX_POINTS, History
+from gpumon.outlets.history import KEPT_PERIODS, History
+from tests.builders_jitter import jittered_states
 from tests.builders_state import STARVED_UUID, S, healthy_gpu, monitor_state, starved_gpu
 
 UNKNOWN, INPUT_WAIT = IdleCause.UNKNOWN, IdleCause.INPUT_WAIT
@@ -19,7 +23,8 @@ UNKNOWN, INPUT_WAIT = IdleCause.UNKNOWN, IdleCause.INPUT_WAIT
 
 def after(seconds: int, totals: GpuTotals) -> MonitorState:
     """GPU 0 alone, with these totals, so many seconds after the start."""
-    return monitor_state(taken_at_ns=seconds * S, gpus=(starved_gpu(totals=totals),))
+    gpu = starved_gpu(totals=totals, last_sample_at_ns=seconds * S)
+    return monitor_state(taken_at_ns=seconds * S, gpus=(gpu,))
 
 
 def points(history: History, uuid: str = STARVED_UUID) -> list[dict[str, Any]]:
@@ -55,8 +60,25 @@ class TestAPoint:
 
         silent = points(history)[1]
 
+        assert silent["end_ns"] == monitor_state().taken_at_ns
         assert silent["observed_ns"] == 0
         assert silent["utilization_ratio"] is None
+
+
+class TestPointsOfASourceThatIsNeverOnTime:
+    def test_lie_side_by_side_for_a_point_ends_where_its_samples_do(self, tmp_path: Path) -> None:
+        history = History()
+        for state in jittered_states(tmp_path, 30.0, 1.0):
+            history.append(state)
+
+        told_points = points(history, "GPU-followed-0")[1:]
+
+        holes_ns = [
+            after["end_ns"] - after["observed_ns"] - before["end_ns"]
+            for before, after in itertools.pairwise(told_points)
+        ]
+        assert len(holes_ns) > 20
+        assert {hole_ns for hole_ns in holes_ns if abs(hole_ns) > 1_000} == set()
 
 
 class TestAPauseThatSettles:
@@ -104,14 +126,54 @@ class TestAPauseThatSettles:
 class TestBounds:
     def test_the_oldest_points_go_first(self) -> None:
         history = History()
-        for tick in range(1, MAX_POINTS + 51):
+        for tick in range(1, KEPT_PERIODS + 51):
             history.append(after(tick, GpuTotals(observed_ns=tick * S, busy_ns=tick * S)))
 
         kept = points(history)
 
-        assert len(kept) == MAX_POINTS == 600
+        assert len(kept) == KEPT_PERIODS == 600
         assert [kept[0]["sequence"], kept[-1]["sequence"]] == [51, 650]
         assert {point["busy_ns"] for point in kept} == {S}
+
+    def test_what_is_kept_is_a_stretch_of_time_and_not_a_number_of_ticks(self) -> None:
+        history = History()
+        early_ns = S // 50
+        for tick in range(1, 2 * KEPT_PERIODS):
+            at_ns = tick * S - (early_ns if tick % 2 else 0)
+            totals = GpuTotals(observed_ns=at_ns, busy_ns=at_ns)
+            history.append(monitor_state(taken_at_ns=at_ns, gpus=(starved_gpu(totals=totals),)))
+            kept = points(history)
+            reaches_ns = at_ns - kept[0]["end_ns"] + kept[0]["observed_ns"]
+
+            assert reaches_ns >= min(at_ns, KEPT_PERIODS * S)
+            assert kept[0]["end_ns"] > at_ns - KEPT_PERIODS * S
+
+    def test_a_daemon_that_stood_still_keeps_no_points_of_long_ago(self) -> None:
+        history = told(GpuTotals(observed_ns=S, busy_ns=S))
+        history.append(after(7_000, GpuTotals(observed_ns=2 * S, busy_ns=2 * S)))
+
+        assert [point["end_ns"] for point in points(history)] == [7_000 * S]
+
+    @pytest.mark.parametrize(
+        ("ticks", "every_s", "gone_until_s"),
+        [(600, 1.0, None), (650, 1.0, 50.0), (1_000, 0.5, 194.0)],
+        ids=["all are kept", "the oldest are gone", "more came than there is room for"],
+    )
+    def test_it_is_said_until_when_points_are_gone(
+        self, ticks: int, every_s: float, gone_until_s: float | None
+    ) -> None:
+        history = History()
+        for tick in range(1, ticks + 1):
+            totals = GpuTotals(observed_ns=tick * S, busy_ns=tick * S)
+            at_ns = round(tick * every_s * S)
+            history.append(monitor_state(taken_at_ns=at_ns, gpus=(starved_gpu(totals=totals),)))
+
+        document = json.loads(history.encode())
+        newest = history.newest()
+
+        gone_until_ns = None if gone_until_s is None else round(gone_until_s * S)
+        assert (document["kept_ns"], document["kept_from_ns"]) == (600 * S, gone_until_ns)
+        assert (newest["kept_ns"], newest["kept_from_ns"]) == (600 * S, gone_until_ns)
 
     def test_a_gpu_that_left_the_machine_leaves_the_history(self) -> None:
         history = History()

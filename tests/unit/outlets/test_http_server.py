@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from gpumon.core.state import CollectorState
+from gpumon.core.state import CollectorState, MonitorState
 from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http_server import HttpServer, parse_listen
 from gpumon.outlets.prometheus import MetricsExporter
@@ -100,7 +100,10 @@ class TestEachAddress:
             ("/", "text/html; charset=utf-8"),
             ("/page.css", "text/css; charset=utf-8"),
             ("/page.js", "text/javascript; charset=utf-8"),
+            ("/figures.js", "text/javascript; charset=utf-8"),
+            ("/gpus.js", "text/javascript; charset=utf-8"),
             ("/lanes.js", "text/javascript; charset=utf-8"),
+            ("/order.js", "text/javascript; charset=utf-8"),
             ("/tables.js", "text/javascript; charset=utf-8"),
             ("/troubles.js", "text/javascript; charset=utf-8"),
             ("/words.js", "text/javascript; charset=utf-8"),
@@ -128,6 +131,18 @@ class TestTheStream:
 
         assert first["state"]["schema"] == "gpumon.state/1"
         assert [first["history"]["sequence"], second["history"]["sequence"]] == [1, 2]
+
+    def test_says_of_each_state_what_is_to_be_said_of_that_very_state(self) -> None:
+        def said(state: MonitorState) -> dict[str, object]:
+            return {"notes": [], "advice": [f"on tick {state.samples_total}"]}
+
+        with serving(monitor_state(samples_total=1), said=said) as server:
+            timer = threading.Timer(0.2, server.publish, [monitor_state(samples_total=2)])
+            timer.start()
+            events = [json.loads(data) for data in read_events(server, 2)]
+            timer.join()
+
+        assert [event["advice"] for event in events] == [["on tick 1"], ["on tick 2"]]
 
     def test_says_how_old_the_newest_tick_is(self) -> None:
         clock = StoppedClock()

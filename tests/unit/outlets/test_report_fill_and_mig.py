@@ -164,7 +164,7 @@ class TestAGpuCutByMig:
         one = report(PARENT, part(0, 97.0), part(1, 60.0, 40.0))
         said = text(one)
 
-        assert "Verdict: Starvation suspected (high loss): GPU 0:1 works in bursts" in said
+        assert "Verdict: Starvation suspected (high loss): GPU 0:1 loses 40 % of its time" in said
         assert "GPU 0:0 is healthy" in said
         assert "GPU 0, NVIDIA A40: MIG is on: its instances are below." in said
         assert "not in use" not in said

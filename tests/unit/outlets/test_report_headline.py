@@ -8,6 +8,7 @@ import pytest
 
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import Report
+from gpumon.core.totals import GapTotals
 from gpumon.outlets.report_text import render_report
 from tests.builders_report import gpu, report, run
 from tests.builders_time import s
@@ -46,7 +47,7 @@ class TestTheThreeLines:
         text = headline(report(gpu(40, {IdleCause.UNKNOWN: 20}, suspected_s=18, pauses=9)))
 
         assert "Starvation suspected (high loss)" in text
-        assert "18.0 s of it in 9 pauses" in text
+        assert "20.0 s of it in 9 pauses" in text
         assert "callbacks=[PhaseTagger()] in Keras, Lightning or a Hugging Face Trainer" in text
 
     def test_say_of_a_wait_what_is_proved_and_no_suspicion(self) -> None:
@@ -70,10 +71,19 @@ class TestTheThreeLines:
         assert "Utilisation alone cannot tell" in text
 
     def test_do_not_deny_the_pauses_that_are_suspected_beside_a_greater_loss(self) -> None:
-        text = headline(report(gpu(20, {UNKNOWN: 40}, suspected_s=2, pauses=4)))
+        one = gpu(20, {UNKNOWN: 40}, suspected_s=2)
+        pauses = GapTotals(count=4, total_ns=s(2), longest_ns=s(0.9), p50_ns=s(0.5))
 
-        assert "Partial" in text
-        assert "2.0 s of it in 4 pauses, the longest 20.0 s; the rest in no pattern." in text
+        text = headline(report(replace(one, totals=one.totals._replace(pauses=pauses))))
+
+        assert "Partial (high loss): GPU 0 is idle 67 % of its time in use" in text
+        assert "2.0 s of it in 4 pauses, the longest 0.9 s; the rest in no pattern." in text
+
+    def test_do_not_deny_pauses_that_are_too_few_for_a_suspicion(self) -> None:
+        text = headline(report(gpu(20, {UNKNOWN: 40}, pauses=2)))
+
+        assert "Partial (moderate loss): GPU 0 loses 67 % of its time in 2 pauses of 20 s" in text
+        assert "40.0 s of it in 2 pauses, the longest 40.0 s. Next: 2 pauses are too few" in text
 
     def test_tell_pauses_without_a_rhythm_from_the_others_they_are_counted_with(self) -> None:
         one = gpu(60, {UNKNOWN: 40}, suspected_s=30, pauses=20)
@@ -135,11 +145,22 @@ class TestTheThreeLines:
         assert "nothing to do" not in text
 
     def test_do_not_judge_a_gpu_that_worked_for_a_moment(self) -> None:
-        text = headline(report(gpu(1, {IdleCause.NOT_IN_USE: 59})))
+        text = headline(report(gpu(1, {IdleCause.NOT_IN_USE: 5})))
 
         assert "Too short to judge: GPU 0 was in use for less than 10 s." in text
-        assert "it was in use for 1.0 s of 60.0 s" in text.lower()
+        assert "it was in use for 1.0 s of 6.0 s" in text.lower()
         assert "A verdict takes 10.0 s in use: watch GPU 0 for longer" in text
+
+    def test_say_what_was_proved_of_a_gpu_that_worked_for_a_moment(self) -> None:
+        short = headline(report(gpu(5, {IdleCause.INPUT_WAIT: 3})))
+        rare = headline(report(gpu(5, {IdleCause.INPUT_WAIT: 3, IdleCause.NOT_IN_USE: 92})))
+
+        assert "Too short to judge: " in short
+        assert "Not in use: GPU 0 was in use for less than 10 s." in rare
+        for text in (short, rare):
+            assert "3.0 s of it waiting for input: its tags prove that much." in " ".join(
+                text.split()
+            )
 
     def test_do_not_ask_to_watch_a_training_that_is_over(self) -> None:
         one = gpu(3, {IdleCause.NOT_IN_USE: 7})

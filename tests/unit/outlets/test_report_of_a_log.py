@@ -35,7 +35,7 @@ def with_pauses(count: int, *, p50_s: float, longest_s: float) -> GpuTotals:
     """The time of a GPU that paused so often."""
     busy = gpu(30, {UNKNOWN: 4}, suspected_s=4)
     gaps = GapTotals(count=count, total_ns=s(4), p50_ns=s(p50_s), longest_ns=s(longest_s))
-    return busy.totals._replace(gaps=gaps)
+    return busy.totals._replace(gaps=gaps, pauses=gaps)
 
 
 def joined(gpus: int, all_paused_s: float = 0.0, by_chance_s: float = 0.0) -> Together:

@@ -38,10 +38,10 @@ class TestAnIdleSecond:
         assert gpu(state).totals.pending_ns == s(1)
         assert state.runs[0].gpu_uuids == ()
 
-    def test_before_the_first_burst_of_a_run_is_start_up(self) -> None:
+    def test_before_the_first_burst_of_a_run_that_says_nothing_yet_is_start_up(self) -> None:
         story = Story()
         story.ring()
-        story.pass_second(0.0, phases=[(0.0, TrainingPhase.COMPILE)])
+        story.pass_second(0.0, phases=[(0.0, TrainingPhase.START_UP)])
         state = story.pass_second(1.0, phases=[(0.0, STEP)])
 
         assert gpu(state).totals.idle_ns == {IdleCause.START_UP: s(1)}

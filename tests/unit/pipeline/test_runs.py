@@ -30,7 +30,7 @@ class TestTheEndOfARun:
 
         assert gpu(state).totals.idle_ns[IdleCause.INPUT_WAIT] == s(0.75)
 
-    def test_before_its_first_burst_is_settled_still_makes_that_a_start(self) -> None:
+    def test_before_its_first_burst_is_settled_loses_nothing_of_what_led_to_it(self) -> None:
         story = Story()
         story.ring()
         for _ in range(5):
@@ -40,7 +40,7 @@ class TestTheEndOfARun:
         )
         state = story.pass_second(1.0)
 
-        assert gpu(state).totals.idle_ns == {IdleCause.START_UP: s(5)}
+        assert gpu(state).totals.idle_ns == {IdleCause.COMPILE: s(5)}
 
     @pytest.mark.parametrize("listed", [None, (), (ProcessSample(43, None),)])
     def test_leaves_what_the_next_one_needs_to_start_to_that_one(

@@ -47,7 +47,7 @@ class TestAPicture:
     def test_begins_with_the_verdict_and_why(self) -> None:
         said = words_of(picture(*logged(BURSTY)))
 
-        assert said.startswith("Starvation suspected (high loss): GPU 0 works in bursts and pauses")
+        assert said.startswith("Starvation suspected (high loss): GPU 0 loses 39 % of its time")
         assert "It was idle for" in said
 
     def test_names_each_gpu_with_its_model_and_how_busy_it_was(self) -> None:

@@ -1,0 +1,161 @@
+"""The live page on a machine of many GPUs: the worst first, the healthy folded, nothing dances."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gpumon.core.state import MonitorState
+from gpumon.core.verdict import VerdictName
+from tests.e2e.open_page import Visit, recent, showing
+from tests.story_of_states import machine
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+HEALTHY, STARVED, STALLED, IDLE = (
+    VerdictName.HEALTHY,
+    VerdictName.STARVED,
+    VerdictName.STALLED,
+    VerdictName.NOT_IN_USE,
+)
+THIRTEEN = [HEALTHY] * 8 + [STARVED, HEALTHY, STALLED, HEALTHY, IDLE]
+
+
+def told(roles: Sequence[VerdictName], seconds: int = 60) -> list[MonitorState]:
+    return [recent(state) for state in machine(seconds, roles)]
+
+
+def order(page: Visit) -> list[int]:
+    return [int(name.split()[1]) for name in page.texts(".gpu-name")]
+
+
+def lanes(page: Visit) -> int:
+    """How many can be seen."""
+    return page.page.locator("canvas.lane:visible").count()
+
+
+class TestAMachineOfThirteen:
+    @pytest.mark.parametrize("width", [1280, 390])
+    def test_shows_the_starved_gpu_first_and_on_the_first_screen(
+        self, visit: Any, width: int
+    ) -> None:
+        with showing(*told(THIRTEEN)) as server:
+            page = visit(server, width)
+            page.until("#sentence", "GPU 8 is starved")
+            first = page.page.locator("canvas.lane").first.bounding_box()
+
+            assert order(page) == [8, 10, 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 12]
+            assert first is not None
+            assert first["y"] + first["height"] < 844
+            assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.faults == []
+
+    @pytest.mark.parametrize("width", [1280, 390])
+    def test_folds_each_healthy_one_to_a_line(self, visit: Any, width: int) -> None:
+        with showing(*told(THIRTEEN)) as server:
+            page = visit(server, width)
+            page.until("#sentence", "GPU 8 is starved")
+            folded = page.page.locator(".gpu:not([open])")
+            boxes = [folded.nth(at).bounding_box() for at in range(folded.count())]
+
+            assert lanes(page) == 2
+            assert len(boxes) == 11
+            assert all(box is not None and box["height"] < 32 for box in boxes)
+            assert page.page.locator("table.causes").count() == 2
+            assert page.text("#folded").startswith("11 more")
+
+    def test_opens_one_by_the_keyboard_and_leaves_it_open(self, visit: Any) -> None:
+        states = told(THIRTEEN, 70)
+        with showing(*states[:60]) as server:
+            page = visit(server)
+            page.until("#sentence", "GPU 8 is starved")
+            page.page.locator("summary").nth(4).focus()
+            page.page.keyboard.press("Enter")
+            page.until("#causes caption >> nth=2", "GPU 2 ")
+            for state in states[60:]:
+                server.publish(state)
+                page.until("table.causes >> nth=2 >> tfoot", rf"{state.samples_total}\.0.s")
+
+            canvas = page.page.locator("canvas.lane").nth(4)
+            assert lanes(page) == 3
+            assert canvas.get_attribute("aria-label")
+            assert canvas.evaluate("canvas => canvas.width") > 500
+            page.page.keyboard.press("Space")
+            page.until("#folded", "^11 more")
+            assert lanes(page) == 2
+
+    def test_folds_none_where_there_are_four(self, visit: Any) -> None:
+        with showing(*told([HEALTHY, HEALTHY, STARVED, IDLE])) as server:
+            page = visit(server)
+            page.until("#sentence", "GPU 2 is starved")
+
+            assert order(page) == [2, 0, 1, 3]
+            assert lanes(page) == 4
+            assert page.page.locator("#folded").is_hidden()
+
+    def test_brings_up_a_gpu_that_goes_bad_and_keeps_the_keyboard_where_it_was(
+        self, visit: Any
+    ) -> None:
+        well = told([HEALTHY] * 6)
+        worse = told([HEALTHY] * 4 + [STARVED, HEALTHY], 61)[-1]
+        with showing(*well) as server:
+            page = visit(server)
+            page.until("#sentence", "6 GPUs are kept busy")
+            assert lanes(page) == 0
+            page.page.locator("summary").nth(4).focus()
+            server.publish(worse)
+            page.until("#sentence", "GPU 4 is starved")
+
+            assert order(page) == [4, 0, 1, 2, 3, 5]
+            assert lanes(page) == 1
+            focused = page.page.evaluate("document.activeElement.innerText")
+            assert focused.startswith("GPU 4 ")
+
+
+ORDERED = """async ticks => {
+  const { Order } = await import("/order.js");
+  const order = new Order();
+  const gpu = (uuid, verdict, lost) => ({
+    uuid, verdict, present: true, parent_uuid: null, idle_ns: { input_wait: lost },
+  });
+  return ticks.map(({ at, gpus }) =>
+    order.take(gpus.map((one) => gpu(...one)), at * 1e9).map(({ uuid }) => uuid).join(""));
+}"""
+
+
+class TestTheOrder:
+    @pytest.fixture
+    def ordered(self, visit: Any) -> Any:
+        """What each tick's order is: of GPUs such as ``("a", "starved", lost)``."""
+        with showing(*told([HEALTHY], 2)) as server:
+            page = visit(server)
+            page.until("#sentence", "GPU 0")
+            yield lambda *ticks: page.page.evaluate(
+                ORDERED,
+                [{"at": at, "gpus": gpus} for at, gpus in ticks],
+            )
+
+    def test_is_by_what_was_lost_whatever_the_verdict_is_called(self, ordered: Any) -> None:
+        gpus = [("a", "stalled", 5), ("b", "starved", 7), ("c", "partial", 9), ("d", "healthy", 99)]
+
+        assert ordered((1, gpus)) == ["cbad"]
+
+    def test_is_kept_while_two_lose_about_as_much(self, ordered: Any) -> None:
+        def tick(at: int, lost: int) -> tuple[int, list[tuple[str, str, int]]]:
+            return at, [("a", "starved", 100), ("b", "starved", lost)]
+
+        places = ordered(*itertools.starmap(tick, [(1, 99), (2, 101), (3, 124), (4, 126), (5, 99)]))
+
+        assert places == ["ab", "ab", "ab", "ba", "ba"]
+
+    def test_is_kept_while_a_verdict_goes_to_and_fro(self, ordered: Any) -> None:
+        def tick(at: int, verdict: str) -> tuple[int, list[tuple[str, str, int]]]:
+            return at, [("a", "healthy", 1), ("b", verdict, 2)]
+
+        names = ["partial", "healthy", "partial", *["healthy"] * 12]
+        places = ordered(*itertools.starmap(tick, enumerate(names)))
+
+        assert places == ["ba"] * 13 + ["ab"] * 2

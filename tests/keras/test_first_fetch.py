@@ -1,0 +1,93 @@
+"""What Keras fetches before it calls any callback is told: there the first batch is waited for."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from typing import Any
+
+import pytest
+
+from gpumon.core.timeline import PhaseTimeline
+
+FIRST_S = 0.6
+
+
+class Slept:
+    """A source whose first batch takes long, each time that it is asked for."""
+
+    def __init__(self) -> None:
+        self.first_s = 0.0
+
+    def batch(self, index: int) -> Any:
+        from tests.keras import builders_keras as b
+
+        if index == 0:
+            began_s = time.monotonic()
+            time.sleep(FIRST_S)
+            self.first_s += time.monotonic() - began_s
+        return b.rows_and_sums(8, seed=index)
+
+    def generator(self) -> Any:
+        yield from map(self.batch, range(6))
+
+    def py_dataset(self) -> Any:
+        import keras
+
+        source = self
+
+        class Dataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
+            def __len__(self) -> int:
+                return 6
+
+            def __getitem__(self, index: int) -> Any:
+                return source.batch(index)
+
+        return Dataset()
+
+
+def functions_of_keras() -> list[Any]:
+    adapters = "keras.src.trainers.data_adapters"
+    peeks = importlib.import_module(f"{adapters}.generator_data_adapter")
+    datasets = importlib.import_module(f"{adapters}.py_dataset_adapter")
+    trainer = importlib.import_module("keras.src.trainers.trainer")
+    return [
+        peeks.peek_and_restore,
+        datasets.PyDatasetAdapter.get_tf_dataset,
+        trainer.Trainer._symbolic_build,
+    ]
+
+
+@pytest.mark.parametrize("kind", ["generator", "py_dataset"])
+class TestTheWaitForTheVeryFirstBatch:
+    @pytest.mark.alone
+    def test_is_told_wherever_keras_fetches_it(self, each_backend: str, kind: str) -> None:
+        from tests.keras import builders_keras as b
+
+        source, tagger = Slept(), b.tagger()
+        data = getattr(source, kind)()
+        b.small_model().fit(data, steps_per_epoch=6, shuffle=False, verbose=0, callbacks=[tagger])
+
+        timeline = PhaseTimeline()
+        timeline.extend(b.records(), time.monotonic_ns())
+        assert timeline.first_input_wait_ns is not None
+        assert source.first_s >= FIRST_S
+        assert timeline.first_input_wait_ns / 1e9 == pytest.approx(
+            source.first_s, rel=0.15, abs=0.3
+        )
+
+    def test_changes_nothing_in_keras_for_longer_than_until_the_training_begins(
+        self, each_backend: str, kind: str
+    ) -> None:
+        from tests.keras import builders_keras as b
+
+        before, source = functions_of_keras(), Slept()
+        tagger = b.tagger()
+        around = functions_of_keras()
+        history = b.small_model().fit(
+            getattr(source, kind)(), steps_per_epoch=6, verbose=0, callbacks=[tagger]
+        )
+
+        assert all(one is not other for one, other in zip(before, around, strict=True))
+        assert functions_of_keras() == before
+        assert len(history.history["loss"]) == 1
