@@ -10,7 +10,7 @@ from gpumon.core.faults import GpuFaults
 from gpumon.core.report_codec import encode_report
 from gpumon.core.state import CollectorState, GpuState
 from gpumon.pipeline.live_report import report_of
-from tests.builders_state import healthy_gpu, monitor_state, starved_gpu
+from tests.builders_state import device, healthy_gpu, monitor_state, starved_gpu
 from tests.e2e.open_page import recent, showing
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -73,3 +73,17 @@ class TestAGpuInTrouble:
             page = visit(server)
             page.until("#sentence", r"^GPU 7 cannot be read\. GPU 1 is kept busy")
             page.until("#next", "GPU 7: look for Xid 79")
+
+    def test_is_the_first_of_many_and_none_that_is_folded(self, visit: Any) -> None:
+        eight = [healthy_gpu(device=device(index, f"GPU-{index}-aaaa")) for index in range(8)]
+        eight[5] = with_xids(eight[5], (79, 1))
+        eight[6] = with_xids(eight[6], (31, 1))
+        with watching(*eight) as server:
+            page = visit(server)
+            page.until("#sentence", r"^GPU 5 reported XID 79 .* GPU 6 reported XID 31 ")
+
+            cards = page.page.locator(".gpu")
+            names = [page.text(f".gpu-name >> nth={at}").split(" NV")[0] for at in range(3)]
+            assert names == ["GPU 5", "GPU 6", "GPU 0"]
+            is_open = [cards.nth(at).evaluate("card => card.open") for at in range(3)]
+            assert is_open == [True, True, False]
