@@ -94,8 +94,10 @@ class _StateFile:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             is_this_boot = state["boot_id"] == file.read().strip()
         age_ns = time.monotonic() * 1e9 - state["monotonic_ns"]
-        limit_ns = max(3 * state["period_ns"], self.MIN_FRESH_NS)
-        return is_this_boot and -self.MIN_FRESH_NS < age_ns <= limit_ns
+        return is_this_boot and -self.MIN_FRESH_NS < age_ns <= self._fresh_for_ns(state)
+
+    def _fresh_for_ns(self, state):
+        return max(3 * state["period_ns"], self.MIN_FRESH_NS)
 
     @staticmethod
     def _numbers(gpu, names):
@@ -113,7 +115,8 @@ class _Shares:
     def _moved_since_last_row(self, state):
         """Return ``{index: [observed, busy, starved, suspected]}`` of GPUs that answer, in ns."""
         if state.get("pid") != self._daemon_pid:  # another daemon counts from its own start
-            self._daemon_pid, self._row_began, self._counters = state.get("pid"), {}, {}
+            self._daemon_pid = state.get("pid")
+            self._row_began, self._counters, self._moved_at = {}, {}, {}
         moved = {}
         for index, gpu in state["gpus"].items():
             counters = self._numbers(gpu, self.COUNTERS)
@@ -127,6 +130,8 @@ class _Shares:
             # shows it while it lasts: at its end pending falls by what suspected rises.
             sums[3] = max(0.0, sums[3] + (pending if gpu.get("starved_now") else 0))
             moved[index] = sums
+            if counters[0] != self._counters.get(gpu.get("uuid"), [-1])[0]:
+                self._moved_at[gpu.get("uuid")] = state["monotonic_ns"]
             self._counters[gpu.get("uuid")] = counters
         return moved
 
@@ -229,7 +234,7 @@ class dstat_plugin(_StateFile, _Shares, _Layout, _Host):  # noqa: N801 - dstat a
 
     def __init__(self):
         self.nick, self.cols = ("use", "mem", "strv"), 3
-        self._row_began, self._counters, self._daemon_pid = {}, {}, None
+        self._row_began, self._counters, self._moved_at, self._daemon_pid = {}, {}, {}, None
         self._last_shares, self._is_suspected, self._is_starved_now = {}, {}, {}
         self._is_narrow, self._notes = False, []
         state, problem = self._fresh_state()
@@ -292,6 +297,9 @@ class dstat_plugin(_StateFile, _Shares, _Layout, _Host):  # noqa: N801 - dstat a
             members = [index for index in moved if group in (index, "total")]
             if members:
                 gpus = [state["gpus"][index] for index in members]
+                moved_at = max(self._moved_at[gpu.get("uuid")] for gpu in gpus)
+                if state["monotonic_ns"] - moved_at > self._fresh_for_ns(state):
+                    self._last_shares.pop(group, None)  # it is there, and nothing is known of it
                 self._set_shares(group, [moved[index] for index in members])
                 self.val[group][self.MEMORY] = self._memory_share(gpus)
                 self._is_starved_now[group] = any(gpu.get("starved_now") for gpu in gpus)

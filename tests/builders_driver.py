@@ -21,6 +21,7 @@ from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.sources.nvml import NvmlSource
 from gpumon.sources.nvml_catalog import NVML_FIELDS, NvmlOptions, nvml_options
 from tests.fakenvml.control import FakeNvml
+from tests.patience import PATIENCE_S
 
 EVERY_FIELD = nvml_options(on=[field.name for field in NVML_FIELDS if field.opt_in])
 
@@ -68,7 +69,12 @@ class DriverStory:
     """
 
     def __init__(
-        self, fake: FakeNvml, *, options: NvmlOptions = EVERY_FIELD, period_s: float = 1.0
+        self,
+        fake: FakeNvml,
+        *,
+        options: NvmlOptions = EVERY_FIELD,
+        period_s: float = 1.0,
+        slow_patience_s: float = PATIENCE_S,
     ) -> None:
         self.fake = fake
         fake.stop_clock(_BEGAN_NS)
@@ -76,7 +82,13 @@ class DriverStory:
         fake.stamps_count(_REALTIME_AHEAD_NS // 1000)
         self.clock = FakeClock(fake)
         self._period_s = period_s
-        self.source = NvmlSource(self.clock, options=options, read_clock_ns=self.clock.read_ns)
+        self.source = NvmlSource(
+            self.clock,
+            options=options,
+            period_s=period_s,
+            slow_patience_s=slow_patience_s,
+            read_clock_ns=self.clock.read_ns,
+        )
         self._monitor = Monitor(
             MonitorFacts(
                 source="nvml",

@@ -10,6 +10,7 @@ from gpumon.sources.nvml import NvmlSource
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
 from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.control import FakeNvml
+from tests.patience import PATIENCE_S
 
 DRAIN = "nvmlDeviceGetSamples"
 RATES = "nvmlDeviceGetUtilizationRates"
@@ -88,5 +89,9 @@ def open_at_a_standstill(
     """A source whose time passes only where a test says ``fake.advance(seconds)``."""
     clock = DriverClock(fake)
     return NvmlSource(
-        clock, options=options, slow_period_s=slow_period_s, read_clock_ns=clock.read_clock_ns
+        clock,
+        options=options,
+        slow_period_s=slow_period_s,
+        slow_patience_s=PATIENCE_S,
+        read_clock_ns=clock.read_clock_ns,
     )

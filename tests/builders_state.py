@@ -217,6 +217,7 @@ def monitor_state(**changes: Any) -> MonitorState:
         missed_total=2,
         call_seconds=(("nvmlDeviceGetSamples", 0.125), ("nvmlDeviceGetMemoryInfo", 0.03125)),
         call_counts=(("nvmlDeviceGetSamples", 200), ("nvmlDeviceGetMemoryInfo", 40)),
+        call_errors=(("nvmlDeviceGetMemoryInfo", 999, 3),),
     )
     return known._replace(**changes)
 

@@ -24,6 +24,7 @@ from gpumon.errors import GpumonError, UnreadableLogError, UnwritableFileError, 
 from gpumon.outlets.report_text import render_report
 from gpumon.outlets.text_style import style_for
 from gpumon.pipeline.log_analysis import LogAnalysis
+from gpumon.sources.logs.archives import LogArchive
 from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.log_text import STANDARD_INPUT, LogText
@@ -39,8 +40,9 @@ class AnalyzeCommand:
     loop, dmon, pmon, -q), dcgmi dmon, gpustat, nvitop, W&B's system metrics,
     Prometheus' range queries as JSON, and any CSV with a time and a utilisation;
     UTF-8 or UTF-16, gzip or not; `-` is the standard input. The format is found
-    by content, never by name. One report a file. A file that cannot be read is
-    a sentence on standard error, the others go on, and the exit code is 1.
+    by content, never by name. One report a file, and one for each file in a tar
+    archive. A file that cannot be read is a sentence on standard error, the
+    others go on, and the exit code is 1.
     """
 
     name = "analyze"
@@ -86,13 +88,13 @@ class AnalyzeCommand:
             columns=dict(args.column),
             period_ns=None if args.period is None else nanoseconds(args.period),
         )
-        failures: list[GpumonError] = []
-        reports = _reports(args.files, options, pictures, failures)
+        reports = _Reports(args.files, options, pictures)
         if args.json:
-            _print_json([encode_report(report) for report in reports], many=len(args.files) > 1)
+            documents = [encode_report(report) for report in reports]
+            _print_json(documents, many=len(args.files) > 1 or reports.archived > 1)
         else:
             _print_text(reports, many=len(args.files) > 1)
-        return 1 if failures else 0
+        return 1 if reports.failures else 0
 
 
 class ReadLog(NamedTuple):
@@ -121,29 +123,39 @@ def read_log(path: str, options: LogOptions) -> ReadLog:
         UnreadableLogError: It cannot be understood; says why and where.
         UsageError: ``options`` name a column the log does not have.
     """
+    with _opened(path) as text:
+        if text.archive is not None:
+            raise UnreadableLogError(f"{text.name}: is an archive, not a log")
+        return _read(text, options)
+
+
+def _opened(path: str) -> LogText:
     if path != STANDARD_INPUT and is_recording(path):
         raise UnreadableLogError(
             f"{path}: is a recording of `gpumon record`, not a log: `gpumon replay {path}`"
         )
-    with LogText(path) as text:
-        analysis = LogAnalysis(DetectorSettings(), options.period_ns)
-        try:
-            reader = reader_for(text.lines_there_are(), name=text.name, options=options)
-            with ReadingProgress(text, sys.stderr) as progress:
-                analysis.take(progress.watched(reader.samples()))
-        except UnreadableLogError:
-            if text.damage is not None:
-                raise text.damage from None  # nothing else is to blame
-            raise
-        facts = reader.facts()
-        damage = text.damage
-        if damage is None and facts.broken_off is not None and not text.has_grown():
-            damage = UnreadableLogError(f"{text.name}: {facts.broken_off}")
-        report = analysis.report(text.name, facts)
-        if damage is not None:
-            notes = (*report.notes, f"Only a part of the log was read: {damage}.")
-            report = replace(report, notes=notes)
-        return ReadLog(report, analysis.lanes, damage)
+    return LogText(path)
+
+
+def _read(text: LogText, options: LogOptions) -> ReadLog:
+    analysis = LogAnalysis(DetectorSettings(), options.period_ns)
+    try:
+        reader = reader_for(text.lines_there_are(), name=text.name, options=options)
+        with ReadingProgress(text, sys.stderr) as progress:
+            analysis.take(progress.watched(reader.samples()))
+    except UnreadableLogError:
+        if text.damage is not None:
+            raise text.damage from None  # nothing else is to blame
+        raise
+    facts = reader.facts()
+    damage = text.damage
+    if damage is None and facts.broken_off is not None and not text.has_grown():
+        damage = UnreadableLogError(f"{text.name}: {facts.broken_off}")
+    report = analysis.report(text.name, facts)
+    if damage is not None:
+        notes = (*report.notes, f"Only a part of the log was read: {damage}.")
+        report = replace(report, notes=notes)
+    return ReadLog(report, analysis.lanes, damage)
 
 
 def column_argument(text: str) -> tuple[str, int | str]:
@@ -173,29 +185,65 @@ def log_period_argument(text: str) -> float:
     return period_s
 
 
-def _reports(
-    paths: list[str], options: LogOptions, pictures: LogPictures, failures: list[GpumonError]
-) -> Iterator[Report]:
-    """Each report; once it is used, its pictures are written."""
-    for path in paths:
+class _Reports:
+    """The report of each log that was named, and of each file in an archive that was.
+
+    Attributes:
+        failures: What could not be read or written; it was told.
+        archived: How many files in archives were met, readable or not.
+    """
+
+    def __init__(self, paths: list[str], options: LogOptions, pictures: LogPictures) -> None:
+        self._paths = paths
+        self._options = options
+        self._pictures = pictures
+        self.failures: list[GpumonError] = []
+        self.archived = 0
+
+    def __iter__(self) -> Iterator[Report]:
+        """Each report; once it is used, its pictures are written."""
+        for path in self._paths:
+            try:
+                with _opened(path) as text:
+                    if text.archive is None:
+                        yield from self._of(text)
+                    else:
+                        yield from self._of_archive(LogArchive(text.archive, text.name))
+            except UnreadableLogError as error:  # noqa: PERF203  (others go on)
+                self._fail(error)
+
+    def _of_archive(self, archive: LogArchive) -> Iterator[Report]:
+        if self._pictures.writers:
+            raise UsageError("--plot and --html draw one log, and no archive: name one FILE")
+        for open_log in archive.logs():
+            self.archived += 1
+            try:
+                yield from self._of(open_log())
+            except UnreadableLogError as error:
+                self._fail(error)
+
+    def _of(self, text: LogText) -> Iterator[Report]:
         try:
-            report, lanes, damage = read_log(path, options)
+            report, lanes, damage = _read(text, self._options)
             yield report
-            if pictures.writers:
-                pictures.write(report, lanes())
+            if self._pictures.writers:
+                self._pictures.write(report, lanes())
             if damage is not None:
                 raise damage
-        except (UnreadableLogError, UnwritableFileError) as error:  # noqa: PERF203  (others go on)
-            failures.append(error)
-            complain(error)
+        except (UnreadableLogError, UnwritableFileError) as error:
+            self._fail(error)
+
+    def _fail(self, error: GpumonError) -> None:
+        self.failures.append(error)
+        complain(error)
 
 
-def _print_text(reports: Iterator[Report], *, many: bool) -> None:
+def _print_text(reports: _Reports, *, many: bool) -> None:
     style = style_for(sys.stdout, os.environ)
     for number, report in enumerate(reports):
         if number:
             print()
-        if many:
+        if many or reports.archived:
             print(style.painted(f"== {style.plain(label_text(report.source, 400))}", "bold"))
         print(render_report(report, style), end="")
 

@@ -22,15 +22,24 @@ class CollectorLog:
         self._said: dict[str, list[str]] = {}
         self._well_since_ns: dict[str, int] = {}
 
-    def follow(self, collectors: Iterable[CollectorState], now_ns: int) -> None:
+    def follow(
+        self,
+        collectors: Iterable[CollectorState],
+        now_ns: int,
+        *,
+        logged: frozenset[str] = frozenset(),
+    ) -> None:
         """Take what the collectors say now.
 
         Args:
             collectors: Each of them, whether it is well or not.
             now_ns: CLOCK_MONOTONIC.
+            logged: Sentences that somebody else logs.
         """
         for collector in collectors:
-            if not collector.success:
+            if not collector.success and collector.message in logged:
+                self._well_since_ns.pop(collector.name, None)
+            elif not collector.success:
                 self._say(collector.name, collector.message or "failed")
             elif collector.name in self._said:
                 self._is_well(collector.name, now_ns)

@@ -91,13 +91,16 @@ def check_source_word(word: str) -> None:
         )
 
 
-def open_source(word: str, clock: Clock, nvml: NvmlOptions = DEFAULT_OPTIONS) -> GpuSource:
+def open_source(
+    word: str, clock: Clock, nvml: NvmlOptions = DEFAULT_OPTIONS, *, period_s: float = 1.0
+) -> GpuSource:
     """Open the source of that word; imports only what that one needs.
 
     Args:
         word: As after ``--source``.
         clock: The monotonic clock.
         nvml: What the driver is asked, where it is the source.
+        period_s: How often the source is read, in seconds.
 
     Raises:
         UsageError: It names no source.
@@ -121,7 +124,7 @@ def open_source(word: str, clock: Clock, nvml: NvmlOptions = DEFAULT_OPTIONS) ->
         return FollowSource(Path(rest), clock)
     from gpumon.sources.nvml import NvmlSource
 
-    return NvmlSource(clock, options=nvml)
+    return NvmlSource(clock, options=nvml, period_s=period_s)
 
 
 def is_simulated(word: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from gpumon.cli.open_source import Replay, is_simulated, open_source
 from gpumon.core.clock import Clock
+from gpumon.core.units import NS_PER_S
 from gpumon.pipeline.monitor import MonitorFacts
 from gpumon.pipeline.replay import ReplayWatch
 from gpumon.pipeline.watch import MachineWatch
@@ -45,7 +46,9 @@ def watch_machine(
         started_wall_time_s=clock.wall_time_s(),
     )
     rings = PhaseRingReader(folders, boot_id=boot_id, unlink=unlink)
-    return MachineWatch(lambda: open_source(word, clock, nvml), rings, facts, clock)
+    return MachineWatch(
+        lambda: open_source(word, clock, nvml, period_s=period_ns / NS_PER_S), rings, facts, clock
+    )
 
 
 def watch_replay(replay: Replay, clock: Clock) -> ReplayWatch:

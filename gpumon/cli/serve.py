@@ -11,6 +11,7 @@ import sys
 
 from gpumon.cli.arguments import add_period_argument
 from gpumon.cli.collector_log import CollectorLog
+from gpumon.cli.field_log import FieldLog
 from gpumon.cli.main import installed_version
 from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
 from gpumon.cli.open_source import SOURCE_HELP, check_source_word, replay_of
@@ -92,6 +93,7 @@ class Daemon:
         self._stopped = False
         self._desk = ReportDesk()
         self._log, self._xid_log = CollectorLog(_LOG), XidLog(_LOG)
+        self._field_log = FieldLog(_LOG)
         replay = replay_of(source)
         player = None if replay is None else watch_replay(replay, self._clock)
         clock = self._clock if player is None else player.clock
@@ -176,7 +178,8 @@ class Daemon:
     def _publish(self, state: MonitorState) -> None:
         self._state_file.write(self._watch.left(state))
         self._http.publish(self._watch.shown(state))
-        self._log.follow(state.collectors, state.taken_at_ns)
+        self._field_log.follow(state.gpus, state.taken_at_ns)
+        self._log.follow(state.collectors, state.taken_at_ns, logged=self._field_log.sentences)
         self._xid_log.follow(state.gpus)
 
     def _greet(self) -> None:

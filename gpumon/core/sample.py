@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpumon.core.device import Device
+from gpumon.core.field_fault import FieldFault
 from gpumon.errors import InvalidSampleError
 
 
@@ -143,7 +144,8 @@ class GpuSample(NamedTuple):
         device: Who spoke.
         busy: Utilisation samples that are new since the tick before, oldest
             first, disjoint. Empty: the time was not observed.
-        utilization_ratio: The latest utilisation, 0 to 1.
+        utilization_ratio: The latest utilisation, 0 to 1. This and the other
+            values of now are ``None`` where nobody could read them for three periods.
         memory_used_bytes: Device memory in use, in bytes.
         power_watts: Board power draw, in watts: the mean since the tick
             before, where the driver keeps samples of it.
@@ -161,6 +163,8 @@ class GpuSample(NamedTuple):
             covers; the same object until there is a newer one.
         xid_errors: How many errors of each XID the driver reported since the
             source was opened, as pairs of XID and count, by XID.
+        faults: Its fields that fail now. A field that the device does not
+            support fails not: it has no answer.
     """
 
     device: Device
@@ -176,6 +180,7 @@ class GpuSample(NamedTuple):
     details: GpuDetails | None = None
     activity: ActivitySample | None = None
     xid_errors: tuple[tuple[int, int], ...] = ()
+    faults: tuple[FieldFault, ...] = ()
 
 
 class Frame(NamedTuple):
@@ -190,6 +195,8 @@ class Frame(NamedTuple):
         trouble: What its user should know although it was read, as a
             sentence; ``None``: nothing.
         call_counts: How often each driver function was called.
+        call_errors: How often each driver function answered with an error, as
+            function, NVML's code and count.
     """
 
     taken_at_ns: int
@@ -198,3 +205,4 @@ class Frame(NamedTuple):
     call_seconds: tuple[tuple[str, float], ...] = ()
     trouble: str | None = None
     call_counts: tuple[tuple[str, int], ...] = ()
+    call_errors: tuple[tuple[str, int, int], ...] = ()

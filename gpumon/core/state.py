@@ -120,7 +120,8 @@ class CollectorState(NamedTuple):
 
     Attributes:
         name: The collector.
-        success: Whether its last read worked.
+        success: Whether its last read worked, all of it: it did not where one
+            field of one GPU fails.
         duration_seconds: How long that read took.
         errors_total: Failed reads and rejected values so far.
         message: What went wrong last, as a sentence; ``None`` if nothing ever did.
@@ -171,6 +172,8 @@ class MonitorState(NamedTuple):
         call_counts: How often each driver function was called.
         replayed: Whether this is played from a recording: not what happens
             now; every outlet says so.
+        call_errors: How often each driver function answered with an error, as
+            function, NVML's code and count.
     """
 
     taken_at_ns: int
@@ -188,3 +191,4 @@ class MonitorState(NamedTuple):
     call_seconds: tuple[tuple[str, float], ...] = ()
     call_counts: tuple[tuple[str, int], ...] = ()
     replayed: bool = False
+    call_errors: tuple[tuple[str, int, int], ...] = ()

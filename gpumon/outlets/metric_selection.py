@@ -20,6 +20,8 @@ MAX_XIDS: Final = 64
 
 _XIDS: Final = "gpumon_gpu_xid_errors_total"
 
+_ERRORS: Final = "gpumon_nvml_errors_total"
+
 _Item = TypeVar("_Item")
 
 
@@ -33,6 +35,7 @@ class Selection:
         runs: Runs with distinct labels, living ones first.
         collectors: Collectors with distinct names.
         call_seconds: Driver functions with distinct names.
+        call_errors: Distinct pairs of driver function and error.
         dropped: ``(family, label sets left out since the start)``.
     """
 
@@ -41,6 +44,7 @@ class Selection:
     runs: tuple[RunState, ...]
     collectors: tuple[CollectorState, ...]
     call_seconds: tuple[tuple[str, float], ...]
+    call_errors: tuple[tuple[str, int, int], ...]
     dropped: tuple[tuple[str, int], ...]
 
 
@@ -53,7 +57,7 @@ class LabelBudget:
 
     def __init__(self) -> None:
         self._dropped = {"gpumon_gpu": 0, "gpumon_training": 0, "gpumon_collector": 0,
-                         "gpumon_nvml_call": 0, _XIDS: 0}  # fmt: skip
+                         "gpumon_nvml_call": 0, _XIDS: 0, _ERRORS: 0}  # fmt: skip
 
     def select(self, state: MonitorState) -> Selection:
         """What of this state may become series."""
@@ -67,6 +71,7 @@ class LabelBudget:
             runs=self._keep("gpumon_training", runs, lambda run: run.run, MAX_RUNS),
             collectors=self._keep("gpumon_collector", state.collectors, lambda one: one.name),
             call_seconds=self._keep("gpumon_nvml_call", state.call_seconds, lambda one: one[0]),
+            call_errors=self._keep(_ERRORS, state.call_errors, lambda one: f"{one[0]} {one[1]}"),
             dropped=tuple(self._dropped.items()),
         )
 

@@ -168,6 +168,9 @@ _MONITOR = (
     ("nvml_call_seconds_total", _COUNTER, "function", "seconds",
      "Total time in seconds spent inside each driver function."),
     ("nvml_calls_total", _COUNTER, "function", None, "Number of calls of each driver function."),
+    ("nvml_errors_total", _COUNTER, "function code", None,
+     "Number of calls of each driver function that failed, by the number of NVML's error; not "
+     "counted: what a board or a driver does not support, and that there is nothing to tell."),
     ("samples_total", _COUNTER, "", None, "Number of ticks that brought a frame."),
     ("samples_missed_total", _COUNTER, "", None,
      "Number of ticks that brought no frame: late, hanging or failed."),
@@ -183,7 +186,8 @@ _MONITOR = (
 _SELF = (
     ("label_sets_dropped_total", _COUNTER, "family", None,
      "Number of label sets left out as one too many or as a duplicate, counted once a tick."),
-    ("collector_success", _GAUGE, "collector", None, "Whether the collector succeeded."),
+    ("collector_success", _GAUGE, "collector", None,
+     "Whether the collector succeeded in all it had to read."),
 )  # fmt: skip
 
 BUILD_INFO: Final = _family(
@@ -216,10 +220,16 @@ _MARKDOWN_HEAD: Final = """\
 between 0 and 1, and whatever accumulates is a counter that the daemon integrates itself: use
 `rate()` on the counters, never an average of the gauges.
 
-A field that a device cannot answer has no series. When a GPU stops answering, its series are
-withdrawn within two periods; only `gpumon_last_sample_timestamp_seconds` stays, and
+A field that a device cannot answer has no series. Neither has one that could not be read again for
+three of its periods and at least 3 s: utilization and power are read in each tick, all else every
+5 s, and a field that is slow rests for up to a minute more. When a GPU stops answering, its series
+are withdrawn within two periods; only `gpumon_last_sample_timestamp_seconds` stays, and
 `gpumon_gpu_xid_errors_total`, whose last error is often why. While the driver as a whole hangs, the
 counters stay as they are and the gauges go.
+
+`gpumon_collector_success{collector="nvml"}` is 1 while all that is asked for is answered. It is 0
+where the driver, a GPU, or one field of one GPU fails; a field that is not supported fails not. The
+`code` of an error is the number of `nvmlReturn_t`: 15 is a GPU that is lost, 999 an unknown error.
 
 A GPU that is cut by MIG has no time of its own: its instances have, each with a `uuid` of its own,
 and `gpumon_gpu_mig_info` names the GPU they are a part of.

@@ -149,6 +149,12 @@ def _calls(view: MetricView) -> Iterator[Row]:
         yield from (((name,), calls) for name, calls in counts if name in told)
 
 
+def _call_errors(view: MetricView) -> Iterator[Row]:
+    if view.selection is not None:
+        errors = view.selection.call_errors
+        yield from (((name, code), count) for name, code, count in errors)
+
+
 def _samples(view: MetricView) -> Iterator[Row]:
     if view.selection is not None:
         yield (), view.selection.state.samples_total
@@ -205,6 +211,7 @@ READERS: Final[Mapping[str, Reader]] = MappingProxyType(
         "gpumon_training_ratio_changes_total": _ratio_changes,
         "gpumon_nvml_call_seconds_total": _call_seconds,
         "gpumon_nvml_calls_total": _calls,
+        "gpumon_nvml_errors_total": _call_errors,
         "gpumon_samples_total": _samples,
         "gpumon_samples_missed_total": _samples_missed,
         "gpumon_last_sample_timestamp_seconds": _last_sample_timestamps,

@@ -17,6 +17,8 @@ LONGEST_PERIOD_NS: Final = 1 << 55
 _FIRST_ROWS: Final = 6
 _SAME_WITHIN: Final = 1.25
 _MOST_PERIODS: Final = 64
+_FEW_ROWS: Final = 0.1
+"""A period that fewer of the rows have is not that of the log, however long it is."""
 _WORTH_TELLING: Final = DEFAULT_SETTINGS.log.period_told_from
 
 
@@ -83,9 +85,12 @@ class PeriodTimes:
 
     @property
     def usual_ns(self) -> int:
-        """The period that most of the time had; 0 without any."""
+        """The period that most of the time had, of those that many rows have; 0 without any."""
         by_time = self._time_ns
-        return max(by_time, key=lambda period_ns: (by_time[period_ns], -period_ns), default=0)
+        rows = {period_ns: time_ns / period_ns for period_ns, time_ns in by_time.items()}
+        many = min(_FEW_ROWS * sum(rows.values()), max(rows.values(), default=0.0))
+        usual = (period_ns for period_ns in by_time if rows[period_ns] >= many)
+        return max(usual, key=lambda period_ns: (by_time[period_ns], -period_ns), default=0)
 
     def worth_telling(self) -> tuple[tuple[int, int], ...]:
         """Periods and their times, in order of appearance, without those that hardly matter."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpumon.core.field_fault import fault_sentence
 from gpumon.core.ring_events import RingsReading
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.core.settings import DetectorSettings
@@ -62,6 +63,7 @@ class Monitor:
         self._source_trouble: str | None = None
         self._call_seconds: tuple[tuple[str, float], ...] = ()
         self._call_counts: tuple[tuple[str, int], ...] = ()
+        self._call_errors: tuple[tuple[str, int, int], ...] = ()
 
     def take(
         self, moment: Moment, more_collectors: tuple[CollectorState, ...] = ()
@@ -135,12 +137,14 @@ class Monitor:
                 self._call_seconds,
                 self._call_counts,
                 facts.replayed,
+                self._call_errors,
             ),
         )
 
     def _hear(self, frame: Frame) -> None:
         self._rejected += frame.rejected
         self._call_seconds, self._call_counts = frame.call_seconds, frame.call_counts
+        self._call_errors = frame.call_errors
         if frame.trouble is not None:
             self._source_trouble = frame.trouble
         moved, no_runs = False, not self._has_runs
@@ -212,14 +216,19 @@ class Monitor:
 
     def _gpus_now(self, tick: Tick) -> tuple[tuple[GpuState, ...], CollectorState]:
         """Every GPU as outlets show it, and how their source did."""
-        states = []
+        states: list[GpuState] = []
         at_ns, silence_ns, failed = tick.at_ns, self._silence_ns, None
-        errors_total = self._rejected
+        faulty: GpuSample | None = None
+        errors_total = self._rejected + sum([count for _, _, count in self._call_errors])
         for gpu in self._gpus.values():
             states.append(gpu.state(at_ns, silence_ns))
             errors_total += gpu.ledger.rejected
             if failed is None and gpu.newest.error is not None:
                 failed = gpu.newest
+            if faulty is None and gpu.newest.faults:
+                faulty = gpu.newest
+        if faulty is not None:
+            self._source_message = fault_sentence(faulty.device, faulty.faults[0])
         if failed is not None:
             self._source_message = f"GPU {failed.device.label}: {failed.error}"
         if self._source_trouble is not None:
@@ -227,7 +236,8 @@ class Monitor:
         if tick.error is not None:  # then the others are what was said before
             self._source_errors += 1
             self._source_message = tick.error
-        success = tick.error is None and failed is None and self._source_trouble is None
+        is_whole = failed is None and faulty is None
+        success = is_whole and tick.error is None and self._source_trouble is None
         errors_total += self._source_errors
         name, took_s, message = self._facts.source_kind, tick.duration_seconds, self._source_message
         return tuple(states), _new(CollectorState, (name, success, took_s, errors_total, message))

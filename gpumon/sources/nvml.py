@@ -11,6 +11,8 @@ from gpumon.core.clock import Clock
 from gpumon.core.sample import Frame
 from gpumon.core.units import NS_PER_S, nanoseconds
 from gpumon.errors import SourceUnavailableError
+from gpumon.sources.nvml_accounts import CallAccounts
+from gpumon.sources.nvml_beside import Beside
 from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
 from gpumon.sources.nvml_clock import US, StampClock
@@ -22,10 +24,18 @@ from gpumon.sources.nvml_gpu import NvmlGpu
 from gpumon.sources.nvml_inventory import NvmlInventory
 from gpumon.sources.nvml_pace import Pace
 from gpumon.sources.nvml_reopening import Reopening
+from gpumon.sources.nvml_slow_rounds import SLOW_PATIENCE_S, SlowRounds
+from gpumon.sources.nvml_turns import Surroundings
 
 _new: Final = tuple.__new__
 
 _HELD_UP_NS: Final = NS_PER_S // 10
+
+_HANGS: Final = (
+    "the NVIDIA driver failed, and a call of it has not come back: it is opened again after that"
+)
+
+_LAST_PATIENCE_S: Final = 0.3
 
 _LOOK_NS: Final = NS_PER_S
 """So often at least it is looked what changed, and what the calls cost so far."""
@@ -38,7 +48,8 @@ class NvmlSource:
     call, and from ``GetUtilizationRates`` where that ring is dry. Memory,
     temperature, clock, energy and processes are read every few seconds, each
     GPU at its own moment so that no tick is heavy; in between the last value
-    is repeated.
+    is repeated, until it is three periods old. A thread beside reads them: one
+    that takes long holds up what is slow, and not the sampling.
 
     Raises:
         SourceUnavailableError: The library, the driver, or any GPU is missing.
@@ -51,7 +62,9 @@ class NvmlSource:
         clock: Clock,
         *,
         options: NvmlOptions = DEFAULT_OPTIONS,
+        period_s: float = 1.0,
         slow_period_s: float = SLOW_PERIOD_S,
+        slow_patience_s: float | None = None,
         read_clock_ns: Callable[[int], int] = time.clock_gettime_ns,
     ) -> None:
         """Open NVML and take the inventory.
@@ -59,21 +72,37 @@ class NvmlSource:
         Args:
             clock: The monotonic clock.
             options: Which fields are read.
+            period_s: How often ``read`` is called, in seconds: values that
+                are not read for three periods are none.
             slow_period_s: How often slow values are read, in seconds.
+            slow_patience_s: How long ``read`` waits for them, in seconds;
+                later ones come with a later frame. ``None``: a fraction of the period.
             read_clock_ns: Reads a clock by its id, as ``time.clock_gettime_ns``.
         """
         self._monotonic_ns = clock.monotonic_ns
-        self._options, self._may_measure = options, "pcie" in options.fields
+        self._options = options
         self._stamps = StampClock(clock, read_clock_ns)
         self._pace = Pace()
         self._slow_ns = nanoseconds(slow_period_s)
-        self._inventory = NvmlInventory(options, clock.monotonic_ns)
+        self._beside = Beside()
+        self._around = Surroundings(
+            options=options,
+            monotonic_ns=clock.monotonic_ns,
+            period_ns=nanoseconds(period_s),
+            slow_period_ns=self._slow_ns,
+            after_reading=self._beside.afterwards,
+        )
+        if slow_patience_s is None:
+            slow_patience_s = min(SLOW_PATIENCE_S, period_s / 4)
+        self._rounds = SlowRounds(self._beside, self._around, slow_patience_s)
+        self._inventory = NvmlInventory(self._around)
         self._library: NvmlLibrary | None = None
         self._gpm: Gpm | None = None
         self._events = NvmlEvents(wanted="events" in options.fields)
-        self._stopwatches: dict[str, list[int]] = {}
+        self._accounts = CallAccounts()
         self._call_seconds: tuple[tuple[str, float], ...] = ()
         self._call_counts: tuple[tuple[str, int], ...] = ()
+        self._call_errors: tuple[tuple[str, int, int], ...] = ()
         self._rejected = 0
         self._inventory_at_ns = 0
         self._refresh_at_ns = 0
@@ -83,13 +112,27 @@ class NvmlSource:
         self._open()
 
     def close(self) -> None:
-        """Let go of the driver. Safe to call twice."""
-        if self._library is not None:
-            if self._gpm is not None:
-                self._gpm.close()
-                self._gpm = None
-            self._events.release(self._library)
-            self._library = None
+        """Let go of the driver. Safe to call twice.
+
+        Where a slow reading is under way, the driver is let go of when that
+        is over, and nobody waits long for it.
+        """
+        self._beside.wait(_LAST_PATIENCE_S)
+        self._let_go()
+        self._beside.close()
+
+    def _let_go(self) -> None:
+        library, gpm = self._library, self._gpm
+        if library is None:
+            return
+        self._library = self._gpm = None
+
+        def let_go() -> None:
+            if gpm is not None:
+                gpm.close()
+            self._events.release(library)
+
+        self._beside.afterwards(let_go)
 
     def read(self) -> Frame:
         """All that is new since the last call.
@@ -130,11 +173,12 @@ class NvmlSource:
             samples = tuple(sample for sample in samples if sample.device.uuid in listed)
         rejected = self._newly_rejected() if fast.took_care or is_due else 0
         # In the order of its fields; its own constructor would be one function more.
-        spent, calls = self._call_seconds, self._call_counts
-        return _new(Frame, (self._monotonic_ns(), samples, rejected, spent, self._trouble, calls))
+        spent, calls, errors = self._call_seconds, self._call_counts, self._call_errors
+        taken_ns, trouble = self._monotonic_ns(), self._trouble
+        return _new(Frame, (taken_ns, samples, rejected, spent, trouble, calls, errors))
 
     def _ask_again_if_held_up(self, fast: FastRound, now_ns: int, back_us: int) -> int:
-        """Where a slow field took its time, what the rings brought before it is old by now."""
+        """Where the looking around took its time, what the rings brought is old by now."""
         if self._monotonic_ns() - now_ns < _HELD_UP_NS:
             return now_ns
         now_ns = fast.ask(back_us, self._monotonic_ns)
@@ -187,7 +231,7 @@ class NvmlSource:
             SourceUnavailableError: It cannot be opened now.
         """
         try:
-            library = self._library = NvmlLibrary(self._stopwatches)
+            library = self._library = NvmlLibrary(self._accounts)
             if "activity" in self._options.fields:
                 self._gpm = Gpm(library, self._monotonic_ns)
             self._take_inventory(library)
@@ -195,7 +239,7 @@ class NvmlSource:
             if all(gone):
                 raise no_gpu(gone or library.refusals)
         except SourceUnavailableError as error:
-            self.close()
+            self._let_go()
             trouble = self._reopening.failed(error)
             raise trouble from error.__cause__
         self._arrange(library)
@@ -204,6 +248,8 @@ class NvmlSource:
     def _open_again(self) -> NvmlLibrary:
         """Open NVML again, but not at every tick: init takes long on real drivers."""
         self._reopening.check()
+        if not self._beside.is_free:  # it cannot be closed before, and so not be opened anew
+            raise SourceUnavailableError(_HANGS)
         self._open()
         assert self._library is not None
         return self._library
@@ -213,7 +259,7 @@ class NvmlSource:
         failures = [gpu.failure for gpu in self._inventory.gpus if gpu.failure]
         code = self._reopening.code_to_give_up_for(failures, fast.asked, now_ns)
         if code is not None:
-            self.close()
+            self._let_go()
             raise self._reopening.failed(unavailable(code))
 
     # -- the inventory, and what changes slowly -------------------------------
@@ -227,27 +273,18 @@ class NvmlSource:
         with suppress(SourceUnavailableError):  # whether GPUs can be read, a tick tells
             self._take_inventory(library)
         if not self._inventory.gpus:
-            self.close()
+            self._let_go()
             raise self._reopening.failed(no_gpu(library.refusals))
 
     def _refresh(self, library: NvmlLibrary, now_ns: int) -> None:
         """Read the slow values of the GPUs whose turn it is, and look for changes."""
         inventory, changed = self._inventory, False
         self._listen(library, now_ns)
-        for place, one in enumerate(self._devices):
-            if now_ns < one.refresh_at_ns:
-                continue
-            first = one.refresh_at_ns == 0
-            share = (place + 1) / len(self._devices) if first else 1.0
-            one.refresh_at_ns = now_ns + int(self._slow_ns * share)
-            if one.failure:
-                one.release()
-            else:
-                one.refresh(now_ns)
+        due = self._rounds.read_due(self._devices, now_ns)
+        for one in due:
             if isinstance(one, NvmlGpu):
                 self._fast_is_old |= one.ask_again(now_ns)
                 changed |= self._has_changed(library, one)
-        self._measure_links(now_ns)
         if now_ns >= self._inventory_at_ns:
             self._inventory_at_ns = now_ns + self._slow_ns
             changed |= inventory.is_outdated(library)
@@ -256,28 +293,20 @@ class NvmlSource:
         if not self._fast.failed:
             self._reopening.was_read()
         self._trouble = next(inventory.troubles(library), None)
-        self._call_seconds, self._call_counts = library.call_seconds(), library.call_counts()
+        self._take_accounts()
         due_ns = [gpu.refresh_at_ns for gpu in inventory.gpus]
         due_ns += [instance.refresh_at_ns for instance in inventory.instances]
         self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + _LOOK_NS)
+        if self._rounds.unread:
+            self._refresh_at_ns = now_ns
 
-    def _measure_links(self, now_ns: int) -> None:
-        """PCIe, where only measuring tells it: 40 ms inside the driver, so of one GPU in a tick."""
-        if not self._may_measure:
-            return
-        waiting = [
-            gpu
-            for gpu in self._inventory.gpus
-            if not gpu.failure and gpu.slow.wants_measuring and now_ns >= gpu.slow.measure_at_ns
-        ]
-        if waiting:
-            gpu = min(waiting, key=lambda gpu: gpu.slow.measure_at_ns)
-            gpu.slow.measure_at_ns = now_ns + self._slow_ns
-            gpu.measure_links(now_ns)
+    def _take_accounts(self) -> None:
+        accounts = self._accounts
+        self._call_seconds, self._call_counts = accounts.seconds(), accounts.counts()
+        self._call_errors = accounts.errors()
 
     def _has_changed(self, library: NvmlLibrary, gpu: NvmlGpu) -> bool:
         """Look closer at one GPU; whether there are others than before, or others of its parts."""
         if gpu.failure:
             return gpu.renew_handle(library)
-        gpu.read_activity()
         return self._inventory.is_cut_otherwise(library, gpu)

@@ -10,15 +10,22 @@ never exceptions; a library that cannot be opened is a
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from time import perf_counter_ns
-from typing import Final
+from typing import Final, TypeAlias
 
 import pynvml
 
-from gpumon.core.units import NS_PER_S
-from gpumon.sources.nvml_codes import FUNCTION_NOT_FOUND, SUCCESS, unavailable
+from gpumon.sources.nvml_accounts import CallAccounts
+from gpumon.sources.nvml_codes import (
+    FUNCTION_NOT_FOUND,
+    NO_ERROR,
+    NO_PART_THERE,
+    NO_PERMISSION,
+    SUCCESS,
+    unavailable,
+)
 
 _MOST_PARTS: Final = 64
 _MOST_GPUS: Final = 1024
@@ -26,13 +33,17 @@ _MOST_GPUS: Final = 1024
 _POINTERS: Final = (ctypes.c_void_p, ctypes.c_void_p)
 _TEXT: Final = (ctypes.c_char_p, ctypes.c_uint)
 
+_OF_OTHERS: Final = NO_ERROR | {NO_PERMISSION}
+"""How a container is kept from the GPUs of others."""
+
 NvmlCall = Callable[..., int]
 
 
 class NvmlLibrary:
-    """NVML, opened. Use it on one thread.
+    """NVML, opened. Two threads may call it: what is slow is asked beside what is not.
 
     Attributes:
+        accounts: What its functions cost, and how they failed.
         driver_version: Such as ``"580.95.05"``.
         refused: The code with which a handle was refused, by index, since GPUs were last
             counted.
@@ -41,18 +52,19 @@ class NvmlLibrary:
         SourceUnavailableError: The library is missing, or refuses to start.
     """
 
-    def __init__(self, stopwatches: dict[str, list[int]] | None = None) -> None:
+    def __init__(self, accounts: CallAccounts | None = None) -> None:
         """Open it.
 
         Args:
-            stopwatches: Those of the library as it was open before, to go on from.
+            accounts: Those of the library as it was open before, to go on from.
         """
-        self._stopwatches = {} if stopwatches is None else stopwatches
+        self.accounts = CallAccounts() if accounts is None else accounts
         self._calls: dict[str, NvmlCall] = {}
         self.refused: dict[int, int] = {}
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
+            self.accounts.failed_of("nvmlInitWithFlags", (error.value,))
             raise unavailable(error.value) from error
         # An own object on the same handle: argument types set on pynvml's
         # functions would be seen by whoever else uses pynvml in this process.
@@ -85,33 +97,38 @@ class NvmlLibrary:
         """Whether the driver has a function of that name."""
         return hasattr(self._library, name)
 
-    def ask(self, name: str, types: Sequence[object], *arguments: object) -> int:
+    def ask(
+        self,
+        name: str,
+        types: Sequence[object],
+        *arguments: object,
+        no_error: Collection[int] = NO_ERROR,
+    ) -> int:
         """One call of the C function of that name, with its time taken.
+
+        Args:
+            name: The function.
+            types: Of its arguments.
+            arguments: What it is called with.
+            no_error: Codes that are no failure of the driver here.
 
         Returns:
             NVML's code.
         """
-        call, stopwatch = self.function(name, *types), self.stopwatch(name)
+        call = self.function(name, *types)
         started_ns = perf_counter_ns()
         code = call(*arguments)
-        stopwatch[0] += perf_counter_ns() - started_ns
-        stopwatch[1] += 1
+        spent_ns = perf_counter_ns() - started_ns
+        self.took(name, spent_ns, SUCCESS if code in no_error else code)
         return code
 
+    def took(self, name: str, spent_ns: int, code: int) -> None:
+        """Count a call: how long it took, and, unless it is ``SUCCESS``, the error it was."""
+        self.accounts.took(name, spent_ns, code)
+
     def stopwatch(self, name: str) -> list[int]:
-        """What that function cost: two numbers that add up, nanoseconds in it and calls of it."""
-        return self._stopwatches.setdefault(name, [0, 0])
-
-    def _clocked(self) -> list[tuple[str, list[int]]]:
-        return list(self._stopwatches.items())  # at once: another thread may add one meanwhile
-
-    def call_seconds(self) -> tuple[tuple[str, float], ...]:
-        """Seconds spent inside each function so far."""
-        return tuple([(name, spent / NS_PER_S) for name, (spent, _) in self._clocked()])
-
-    def call_counts(self) -> tuple[tuple[str, int], ...]:
-        """How often each function was called so far."""
-        return tuple([(name, calls) for name, (_, calls) in self._clocked()])
+        """What that function cost: nanoseconds in it, and calls of it."""
+        return self.accounts.stopwatch(name)
 
     @property
     def refusals(self) -> list[int]:
@@ -135,7 +152,8 @@ class NvmlLibrary:
         """A GPU's handle; ``None`` if NVML gives none, as for a lost GPU."""
         handle = ctypes.c_void_p()
         types, where = (ctypes.c_uint, ctypes.c_void_p), ctypes.addressof(handle)
-        code = self.ask("nvmlDeviceGetHandleByIndex_v2", types, index, where)
+        name, no_error = "nvmlDeviceGetHandleByIndex_v2", _OF_OTHERS
+        code = self.ask(name, types, index, where, no_error=no_error)
         if code == SUCCESS:
             return handle.value
         self.refused[index] = code
@@ -176,7 +194,7 @@ class NvmlLibrary:
         found = [
             part.value
             for index in range(min(most, _MOST_PARTS))
-            if self.ask(name, types, handle, index, where) == SUCCESS
+            if self.ask(name, types, handle, index, where, no_error=NO_PART_THERE) == SUCCESS
         ]
         return tuple(value for value in found if value is not None)
 
@@ -218,6 +236,47 @@ class NvmlLibrary:
             return None
         at = pynvml.nvmlPciInfo_t.busId.offset
         return _printable(room.raw[at:].partition(b"\0")[0])
+
+
+class FieldCalls:
+    """A library as one field of one device uses it: it keeps how its calls ended.
+
+    Attributes:
+        error: The function and the code of the last call that failed since
+            ``begin``; ``None``: none did.
+        answered: Whether a call did not.
+    """
+
+    def __init__(self, library: NvmlLibrary) -> None:
+        self._library = library
+        self.function, self.stopwatch, self.has = library.function, library.stopwatch, library.has
+        self.begin()
+
+    def begin(self) -> None:
+        """The next reading begins."""
+        self.error: tuple[str, int] | None = None
+        self.answered = False
+
+    def took(self, name: str, spent_ns: int, code: int) -> None:
+        """Count a call: how long it took, and, unless it is ``SUCCESS``, the error it was."""
+        self._library.took(name, spent_ns, code)
+        self.note(name, code)
+
+    def failed(self, name: str, code: int) -> None:
+        """Count an error that stands in an answer, and keep it."""
+        self._library.accounts.failed_of(name, (code,))
+        self.note(name, code)
+
+    def note(self, name: str, code: int) -> None:
+        """Keep how a call ended that is counted already."""
+        if code in NO_ERROR:
+            self.answered = True
+        elif code != NO_PERMISSION:  # which is not asked again, and so does not go on to fail
+            self.error = name, code
+
+
+NvmlCalls: TypeAlias = NvmlLibrary | FieldCalls
+"""What a field asks through."""
 
 
 def _missing(*_arguments: object) -> int:

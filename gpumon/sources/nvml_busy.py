@@ -94,18 +94,20 @@ class BusyTrack:
     Attributes:
         position_us: The newest stamp seen: the ring is asked for what is newer.
         percent: The latest utilisation; ``None`` before the first.
+        percent_at_ns: CLOCK_MONOTONIC of what it tells.
         rejected: Values refused so far, because no device can have meant them.
         started: Whether a first look has set the position.
     """
 
     __slots__ = (
         "_cadence", "_covered_until_ns", "_gap_us", "_previous_ns", "_reach_us", "_usual_from_us",
-        "_usual_to_us", "percent", "position_us", "rejected", "started",
+        "_usual_to_us", "percent", "percent_at_ns", "position_us", "rejected", "started",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.position_us = 0
         self.percent: float | None = None
+        self.percent_at_ns = 0
         self.rejected = 0
         self.started = False
         self._cadence = Cadence()
@@ -138,7 +140,7 @@ class BusyTrack:
         self._cadence.learn_history([stamp_us for stamp_us, _ in known])
         self._follow_cadence()
         if known and 0 <= known[-1][1] <= 100:
-            self.percent = known[-1][1]
+            self.percent, self.percent_at_ns = known[-1][1], self._previous_ns or now_ns
 
     def forget_position(self) -> None:
         """The ring may be another one now: the next look sets the position anew."""
@@ -181,7 +183,7 @@ class BusyTrack:
         if not -_AHEAD_NS <= now_ns - start_ns <= NEAR_NS:
             return None
         self.position_us, self.percent = position_us, percent
-        self._previous_ns = self._covered_until_ns = start_ns
+        self._previous_ns = self._covered_until_ns = self.percent_at_ns = start_ns
         if not self._usual_from_us <= gap_us <= self._usual_to_us:
             self._learn_gap(gap_us, samples)
         self._gap_us = gap_us
@@ -225,7 +227,7 @@ class BusyTrack:
                 start_ns = end_ns - cadence.length_after(gap_ns, gap_before_ns, percent)
             previous_ns, position_us = end_ns, stamp_us
             if 0 <= percent <= 100:
-                self.percent = percent
+                self.percent, self.percent_at_ns = percent, end_ns
                 samples.extend(self._uncovered(start_ns, end_ns, percent))
             else:
                 self.rejected += 1
@@ -261,5 +263,5 @@ class BusyTrack:
             self.rejected += 1
             self._covered_until_ns = max(self._covered_until_ns, now_ns)
             return []
-        self.percent = percent
+        self.percent, self.percent_at_ns = percent, now_ns
         return self._uncovered(since_ns, now_ns, percent)

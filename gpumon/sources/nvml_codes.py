@@ -25,6 +25,12 @@ PERMANENT: Final = frozenset({3, 4, FUNCTION_NOT_FOUND, 25, 26})
 NOTHING_NEW: Final = frozenset({SUCCESS, NOT_FOUND, 21})
 """The question was understood, and there is nothing to say."""
 
+NO_ERROR: Final = frozenset({SUCCESS, 3, NOT_FOUND, FUNCTION_NOT_FOUND, 21, 25, 26})
+"""Answers of a driver that works: done, nothing to say, or not on this board or in this driver."""
+
+NO_PART_THERE: Final = NO_ERROR | {2}
+"""What a GPU that is cut answers for an instance that was destroyed: the argument is invalid."""
+
 GENERAL: Final = frozenset({UNINITIALIZED, 2, 9, 12, 17, 18, 999})
 """If every GPU answers one of these, it is the driver that is gone and no GPU."""
 

@@ -9,12 +9,18 @@ from time import perf_counter_ns
 from gpumon.core.sample import BusySample, GpuSample
 from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_clock import Entry, StampClock
-from gpumon.sources.nvml_codes import GPU_IS_LOST, NOTHING_NEW, PERMANENT, SUCCESS
+from gpumon.sources.nvml_codes import GPU_IS_LOST, NO_ERROR, NOTHING_NEW, PERMANENT, SUCCESS
 from gpumon.sources.nvml_gpu import NvmlGpu
 from gpumon.sources.nvml_mig import MigInstance
 from gpumon.sources.nvml_moment import EntriesOf, Moment
 from gpumon.sources.nvml_power import MOST_MILLIWATTS
-from gpumon.sources.nvml_sweep import POWER_SAMPLES, PowerSweep, RingSweep
+from gpumon.sources.nvml_sweep import (
+    POWER_SAMPLES,
+    POWER_USAGE,
+    SAMPLES,
+    PowerSweep,
+    RingSweep,
+)
 
 
 class FastRound:
@@ -57,6 +63,7 @@ class FastRound:
         self._powers = [gpu.power for gpu in self._with_power_ring]
         self._fresh: list[Iterable[Entry]] = []
         self._milliwatts: list[float | None] = []
+        self._asked_at_ns = 0
         self.has_codes = self.failed = self.failed_late = self.took_care = False
         self._forget_failures()
 
@@ -85,7 +92,7 @@ class FastRound:
             positions_us = [max(0, position_us - back_us) for position_us in positions_us]
         rings, power_rings = self._rings, self._power_rings
         self._fresh = [*rings.drain(positions_us), ()]
-        now_ns = monotonic_ns()
+        self._asked_at_ns = now_ns = monotonic_ns()
         powers = self._powers
         rows = power_rings.drain([power.position_us for power in powers])
         drawn = [power.take(row, now_ns) for power, row in zip(powers, rows, strict=True)]
@@ -102,6 +109,8 @@ class FastRound:
         codes = power.codes = list(map(power.call, *power.columns))
         power.stopwatch[0] += perf_counter_ns() - started_ns
         power.stopwatch[1] += len(codes)
+        if any(codes):
+            power.accounts.failed_of(POWER_USAGE, codes)
         milliwatts: list[float | None] = [*power.milliwatts]
         for place, drawn in enumerate(power.milliwatts):
             if drawn > MOST_MILLIWATTS:  # what no board can draw counts where it was an answer
@@ -136,18 +145,22 @@ class FastRound:
                 continue
             # Where only the ring fails, the GPU is there, and its ring is left out for a while.
             drawn = self._milliwatts[place] = gpu.power.ask_now()
-            refused = code if drawn is None and code in PERMANENT else gpu.power.code
-            if drawn is not None or refused in PERMANENT:
+            refused = SUCCESS if drawn is not None else gpu.power.code
+            if drawn is not None or code in PERMANENT or refused in PERMANENT:
                 gpu.power.has_ring, changed = False, True
-                gpu.has_power = drawn is not None
-            else:
-                self._note_power_failure(gpu, refused or code)
+                gpu.has_power = refused not in PERMANENT
+            if refused != SUCCESS and refused not in PERMANENT:
+                self._note_power_failure(gpu, POWER_USAGE, refused)
+            elif drawn is None and refused == SUCCESS and code not in PERMANENT:
+                self._note_power_failure(gpu, SAMPLES, code)
         return changed
 
-    def _note_power_failure(self, gpu: NvmlGpu, code: int) -> None:
+    def _note_power_failure(self, gpu: NvmlGpu, function: str, code: int) -> None:
         if not gpu.failure and (code == GPU_IS_LOST or gpu.in_parts or gpu.is_dark):
             # Where no utilisation is asked, it is this call that notices a GPU that is gone.
             gpu.failure, self.failed = code, True
+        if not gpu.failure and code not in NO_ERROR:
+            gpu.faults.note("power", function, code, self._asked_at_ns)
 
     def _sort_power_failures(self) -> bool:
         changed, first = False, len(self._with_power_ring)
@@ -158,7 +171,7 @@ class FastRound:
             if code in PERMANENT:
                 gpu.has_power, changed = False, True
             else:
-                self._note_power_failure(gpu, code)
+                self._note_power_failure(gpu, POWER_USAGE, code)
         return changed
 
     def samples(
@@ -192,7 +205,7 @@ class FastRound:
                     self.failed = self.failed_late = True
                     samples.append(gpu.failed_sample(now_ns))
                     continue
-            samples.append(gpu.sample(busy, self._milliwatts[power]))
+            samples.append(gpu.sample(busy, self._milliwatts[power], now_ns))
         return tuple(samples)
 
     def _entries_of(self, ring: int) -> EntriesOf | None:

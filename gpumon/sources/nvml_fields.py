@@ -14,8 +14,14 @@ from typing import Final
 
 import pynvml
 
-from gpumon.sources.nvml_binding import NvmlLibrary
-from gpumon.sources.nvml_codes import FUNCTION_NOT_FOUND, PERMANENT, SUCCESS
+from gpumon.sources.nvml_binding import NvmlCalls
+from gpumon.sources.nvml_codes import (
+    FUNCTION_NOT_FOUND,
+    INSUFFICIENT_SIZE,
+    NO_ERROR,
+    PERMANENT,
+    SUCCESS,
+)
 from gpumon.sources.nvml_newer import TEMPERATURE_V1, TemperatureV1
 
 _NOT_IN_THIS_DRIVER: Final = frozenset({FUNCTION_NOT_FOUND, 25, 26})
@@ -27,9 +33,12 @@ class Field:
     Attributes:
         code: What the call answered last.
         supported: Whether it is worth asking.
+        no_error: Codes that are no failure of the driver.
     """
 
-    def __init__(self, library: NvmlLibrary, name: str, *arguments: tuple[object, object]) -> None:
+    no_error = NO_ERROR
+
+    def __init__(self, library: NvmlCalls, name: str, *arguments: tuple[object, object]) -> None:
         """Bind the call.
 
         Args:
@@ -39,7 +48,7 @@ class Field:
         """
         call = library.function(name, *(kind for kind, _ in arguments))
         self._call = partial(call, *(value for _, value in arguments))
-        self._stopwatch = library.stopwatch(name)
+        self._name, self._library = name, library
         self.code = SUCCESS
         self.supported = True
 
@@ -49,9 +58,8 @@ class Field:
             return False
         started_ns = perf_counter_ns()
         code = self.code = self._call()
-        stopwatch = self._stopwatch
-        stopwatch[0] += perf_counter_ns() - started_ns
-        stopwatch[1] += 1
+        spent_ns = perf_counter_ns() - started_ns
+        self._library.took(self._name, spent_ns, SUCCESS if code in self.no_error else code)
         if code == SUCCESS:
             return True
         self.supported = code not in PERMANENT
@@ -63,12 +71,18 @@ class Field:
         return self.code in _NOT_IN_THIS_DRIVER
 
 
+class ListField(Field):
+    """A call that is made again with more room where its answer did not fit."""
+
+    no_error = NO_ERROR | {INSUFFICIENT_SIZE}
+
+
 class NumberField(Field):
     """A call whose answer is one number."""
 
     def __init__(
         self,
-        library: NvmlLibrary,
+        library: NvmlCalls,
         name: str,
         handle: int,
         *,
@@ -95,10 +109,21 @@ class NumberField(Field):
         return self._number.value if self.ask() else None
 
 
+def number(calls: NvmlCalls, handle: int, name: str, *kinds: int) -> NumberField:
+    """``nvmlDeviceGet<name>`` of a GPU, whose answer has 32 bits."""
+    return NumberField(calls, f"nvmlDeviceGet{name}", handle, kind=kinds)
+
+
+def long_number(calls: NvmlCalls, handle: int, name: str, *kinds: int) -> NumberField:
+    """``nvmlDeviceGet<name>`` of a GPU, whose answer has 64 bits."""
+    room = ctypes.c_ulonglong()
+    return NumberField(calls, f"nvmlDeviceGet{name}", handle, kind=kinds, number=room)
+
+
 class PairField(Field):
     """A call whose answer is two numbers, of which the first counts."""
 
-    def __init__(self, library: NvmlLibrary, name: str, handle: int, *, apart: bool) -> None:
+    def __init__(self, library: NvmlCalls, name: str, handle: int, *, apart: bool) -> None:
         self._numbers = (ctypes.c_uint * 2)()
         first = ctypes.addressof(self._numbers)
         places = (first, first + ctypes.sizeof(ctypes.c_uint)) if apart else (first,)
@@ -117,7 +142,7 @@ class PairField(Field):
 class TemperatureField(Field):
     """The core's temperature in degrees, as newer drivers give it: signed, in a structure."""
 
-    def __init__(self, library: NvmlLibrary, handle: int) -> None:
+    def __init__(self, library: NvmlCalls, handle: int) -> None:
         self._room = TemperatureV1()
         self._room.version = TEMPERATURE_V1
         self._room.sensorType = pynvml.NVML_TEMPERATURE_GPU
@@ -149,7 +174,7 @@ class NewestField:
 class MemoryField:
     """Device memory: version 2, or version 1 on drivers that lack it."""
 
-    def __init__(self, library: NvmlLibrary, handle: int) -> None:
+    def __init__(self, library: NvmlCalls, handle: int) -> None:
         self._newer = pynvml.c_nvmlMemory_v2_t()
         self._newer.version = pynvml.nvmlMemory_v2
         self._older = pynvml.c_nvmlMemory_t()
@@ -159,7 +184,7 @@ class MemoryField:
         ]
 
     @staticmethod
-    def _field(library: NvmlLibrary, name: str, handle: int, room: ctypes.Structure) -> Field:
+    def _field(library: NvmlCalls, name: str, handle: int, room: ctypes.Structure) -> Field:
         return Field(
             library, name, (ctypes.c_void_p, handle), (ctypes.c_void_p, ctypes.addressof(room))
         )

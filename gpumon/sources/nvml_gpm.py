@@ -6,14 +6,17 @@ last sample to a new one, so consecutive readings cover all time, without a
 gap; the two samples of a GPU are swapped, and never made anew. It takes no
 lock of the profilers', so it can be read beside one.
 
-Use all this on the one thread that owns NVML: the driver does not promise
-that two may take samples of one GPU at once, the room for the answers is one
-for all GPUs, and a sample must not be freed while another call reads it.
+One reading at a time: the driver does not promise that two may take samples
+of one GPU at once, the room for the answers is one for all GPUs, and a sample
+must not be freed while another call reads it. Whole GPUs are read beside the
+sampling, instances in it: those do not wait, and lose nothing, for the next
+reading reaches back to the last.
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Final
@@ -83,6 +86,7 @@ class Gpm:
         self.monotonic_ns = monotonic_ns
         self._ask = library.ask
         self._holders: set[GpmTrack] = set()
+        self.reading = threading.Lock()
         self._room = _Metrics(version=_VERSION, count=len(_METRICS))
         for at, metric in enumerate(_METRICS):
             self._room.metrics[at].id = metric
@@ -188,8 +192,17 @@ class GpmTrack:
 
         Returns:
             ``None`` if there was no sample to compare with, if it was taken
-            less than 100 ms ago (it stays then), or if the GPU does not say.
+            less than 100 ms ago (it stays then), if the GPU does not say, or,
+            of an instance, while another GPU is read.
         """
+        if not self._gpm.reading.acquire(blocking=self._gpu_instance is None):
+            return None
+        try:
+            return self._read(since_ns)
+        finally:
+            self._gpm.reading.release()
+
+    def _read(self, since_ns: int) -> ActivitySample | None:
         samples = self._samples or self._borrow()
         if samples is None:
             return None

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from gpumon.core.device import Device
-from gpumon.core.sample import ActivitySample, BusySample, GpuSample, ProcessSample
+from gpumon.core.latest import holds_for_ns
+from gpumon.core.sample import BusySample, GpuDetails, GpuSample
 from gpumon.core.units import NS_PER_S
 from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_busy import BusyTrack
-from gpumon.sources.nvml_catalog import DEFAULT_OPTIONS, NvmlOptions
 from gpumon.sources.nvml_codes import (
     GPU_IS_GONE,
+    NO_ERROR,
     NO_PERMISSION,
     NOTHING_NEW,
     PERMANENT,
@@ -24,12 +24,13 @@ from gpumon.sources.nvml_fields import NumberField, PairField
 from gpumon.sources.nvml_gpm import GpmTrack
 from gpumon.sources.nvml_moment import EntriesOf, Moment
 from gpumon.sources.nvml_power import PowerTrack
-from gpumon.sources.nvml_processes import ProcessField, process_field
 from gpumon.sources.nvml_slow import SlowFields
-from gpumon.sources.nvml_sweep import RingSweep
+from gpumon.sources.nvml_sweep import POWER_USAGE, RingSweep
+from gpumon.sources.nvml_turns import FieldFaults, Surroundings, details_in
 
 _LOOK_AGAIN_NS: Final = 10 * NS_PER_S
 _ASK_AGAIN_NS: Final = 60 * NS_PER_S
+_RATES: Final = "nvmlDeviceGetUtilizationRates"
 
 _new: Final = tuple.__new__
 
@@ -40,6 +41,7 @@ class NvmlGpu:
     Attributes:
         device: Who it is.
         options: Which fields are read.
+        faults: Which of its fields fail that each tick asks for.
         track: Its utilisation up to now.
         failure: The code that made this tick's reading impossible; 0 if none.
         gone: The code with which it was refused when NVML was opened again: it
@@ -51,14 +53,12 @@ class NvmlGpu:
             unknown, which is not idle.
         refresh_at_ns: When the slow values are due again; 0 before the first.
         gpm: Tells its activity; ``None`` where nobody wants to know.
-        activity: How much of it worked, over the newest stretch that is known.
         xid_errors: How many errors of each XID it had since the source was opened.
-        slow: What it says every few seconds.
+        slow: What it says every few seconds: read by whoever reads what is slow.
     """
 
     gpm: GpmTrack | None = None
-    activity: ActivitySample | None = None
-    _process_samples: tuple[ProcessSample, ...] | None = None
+    _details: GpuDetails | None = None
     xid_errors: tuple[tuple[int, int], ...] = ()
 
     def __init__(
@@ -66,13 +66,12 @@ class NvmlGpu:
         library: NvmlLibrary,
         handle: int,
         device: Device,
-        options: NvmlOptions = DEFAULT_OPTIONS,
-        *,
-        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        around: Surroundings,
     ) -> None:
-        self.options = options
+        self.options, self._around = around.options, around
         self.track = BusyTrack()
-        self.slow = SlowFields(options, monotonic_ns)
+        self._holds_ns = holds_for_ns(around.period_ns)
+        self.slow = SlowFields(library, handle, around)
         self._failed_at_ns = 0
         self.attach(library, handle, device)
 
@@ -80,16 +79,16 @@ class NvmlGpu:
         """Use this handle from now on; the position in the ring is set anew."""
         self.device = device
         self.library, self.handle = library, handle
+        self.in_parts = False
         self.release()
-        self.gpm = None
-        self._rates = PairField(library, "nvmlDeviceGetUtilizationRates", handle, apart=False)
+        self.gpm = self.slow.gpm = None
+        self._rates = PairField(library, _RATES, handle, apart=False)
         self._mig = PairField(library, "nvmlDeviceGetMigMode", handle, apart=True)
         self._index = NumberField(library, "nvmlDeviceGetIndex", handle)
         self.power = PowerTrack(library, handle)
-        self._processes: ProcessField | None = process_field(library, handle, self.options)
         self.failure = self.gone = SUCCESS
         self.has_ring, self.has_power = True, "power" in self.options.fields
-        self.in_parts = self._ring_failed = False
+        self._ring_failed = False
         self.refresh_at_ns = 0
         self._look_again_at_ns = self._ask_again_at_ns = 0
         self.track.forget_position()
@@ -105,17 +104,20 @@ class NvmlGpu:
     def use_gpm(self, gpm: GpmTrack | None) -> None:
         """Read the activity there from now on, if anywhere."""
         if self.gpm is not None:
-            self.gpm.close()
-        self.gpm, self.activity = gpm, None
-        self._put_together()
+            self._around.after_reading(self.gpm.close)
+        self.gpm = gpm
+        self._begin_anew()
 
     def release(self) -> None:
         """Free what it holds in the driver, and forget what it said: it will be old."""
-        if self.gpm is not None:
-            self.gpm.close()
-        self.slow.bind(self.library, self.handle)
-        self.activity = self._process_samples = None
-        self._put_together()
+        self.faults = FieldFaults()
+        self.use_gpm(self.gpm)
+
+    def _begin_anew(self) -> None:
+        """Ask for what is slow as if for the first time."""
+        self.slow = SlowFields(self.library, self.handle, self._around, self.slow)
+        self.slow.gpm = None if self.in_parts else self.gpm
+        self._details = None
 
     @property
     def rejected(self) -> int:
@@ -124,9 +126,20 @@ class NvmlGpu:
 
     # -- each tick -----------------------------------------------------------
 
-    def sample(self, busy: Iterable[BusySample], milliwatts: float | None) -> GpuSample:
+    def sample(
+        self, busy: Iterable[BusySample], milliwatts: float | None, now_ns: int
+    ) -> GpuSample:
         """What this GPU says in this tick."""
-        percent = self.track.percent
+        track, latest = self.track, self.slow.turns.latest
+        percent = track.percent
+        if percent is not None and now_ns - track.percent_at_ns >= self._holds_ns:
+            percent = None
+        if milliwatts is None and self.power.fails:
+            self.faults.note("power", POWER_USAGE, self.power.code, now_ns)
+        if self.faults.failing:
+            self._mend(bool(busy), milliwatts is not None)
+        if latest.has_news or now_ns >= latest.holds_until_ns:
+            self._put_together(now_ns)
         return _new(  # in the order of its fields; its own constructor takes twice as long
             GpuSample,
             (
@@ -139,26 +152,37 @@ class NvmlGpu:
             ),
         )
 
-    def _put_together(self) -> None:
+    def _mend(self, is_observed: bool, draws_power: bool) -> None:
+        if is_observed:
+            self.faults.end("utilization")
+        if draws_power:
+            self.faults.end("power")
+        self.slow.turns.latest.has_news = True
+
+    def _put_together(self, now_ns: int) -> None:
         """Keep as a whole what each sample repeats until something of it changes."""
-        slow = self.slow
-        self._memory_used_bytes = slow.memory_used_bytes
+        turns = self.slow.turns
+        values = turns.latest.at(now_ns)
+        self._memory_used_bytes = values.get("memory_used_bytes")
+        details = details_in(values)
+        if details != self._details:  # the same object comes until something of it is new
+            self._details = details
         self._repeated = (
-            slow.temperature_celsius,
-            slow.sm_clock_hertz,
-            slow.energy_joules,
-            self._process_samples,
+            values.get("temperature_celsius"),
+            values.get("sm_clock_hertz"),
+            values.get("energy_joules"),
+            values.get("processes"),
             None,
-            slow.details,
-            self.activity,
+            self._details,
+            values.get("activity"),
             self.xid_errors,
+            (*self.faults.failing, *turns.faults.failing),
         )
 
     def failed_sample(self, now_ns: int) -> GpuSample:
         """What is said of it in a tick in which it could not be read."""
         self._failed_at_ns = now_ns
-        if self.gpm is not None:
-            self.gpm.restart()  # whatever happened to it, its counters may have begun anew
+        self.slow.whole_since_ns = now_ns  # its counters may have begun anew
         return GpuSample(
             device=self.device, error=gpu_trouble(self.failure), xid_errors=self.xid_errors
         )
@@ -190,6 +214,8 @@ class NvmlGpu:
             code = self._rates.code
             if not (self.has_ring or code in PERMANENT or code in NOTHING_NEW):
                 self.failure = code  # it is this call then that notices a GPU that is gone
+            elif code not in NO_ERROR and code not in PERMANENT:
+                self.faults.note("utilization", _RATES, code, moment.now_ns)
             return ()
         since_ns = max(moment.steady_since_ns, self._failed_at_ns)
         return track.cover(percent, since_ns, moment.now_ns)
@@ -207,29 +233,20 @@ class NvmlGpu:
 
     # -- now and then ----------------------------------------------------------
 
-    def refresh(self, now_ns: int) -> None:
-        """Read what changes slowly: some of these calls take milliseconds on real boards."""
-        self.slow.read(now_ns)
-        processes = self._processes
-        self._process_samples = None if processes is None else processes.read(now_ns)
-        self._put_together()
-
-    def measure_links(self, now_ns: int) -> None:
-        """Let the driver measure PCIe, about 40 ms: not on two GPUs in one tick."""
-        self.slow.measure_links(now_ns)
-        self._put_together()
+    @property
+    def reading(self) -> Callable[[], None]:
+        """Reads what changes slowly: some of these calls take milliseconds on real boards."""
+        return self.slow.read
 
     def note_xids(self, counts: tuple[tuple[int, int], ...]) -> None:
         """Take how many errors of each XID it had since the source was opened."""
         self.xid_errors = counts
-        self._put_together()
+        self.slow.turns.latest.has_news = True
 
-    def read_activity(self) -> None:
-        """Ask how much of it worked since it was asked before."""
-        if self.gpm is not None:
-            self.activity = None if self.in_parts else self.gpm.read()
-            self.track.rejected += self.gpm.newly_rejected()
-            self._put_together()
+    def note_hanging(self, now_ns: int) -> None:
+        """Tell of the field whose call has not come back for seconds, if there is one."""
+        self.faults.hang(self.slow.turns.hanging(now_ns), now_ns)
+        self.slow.turns.latest.has_news = True
 
     @property
     def is_dark(self) -> bool:
@@ -291,9 +308,7 @@ class NvmlGpu:
         self.in_parts = in_parts
         self.has_ring = self._rates.supported = True
         # What a GPU in parts does not tell, one in one piece may, and the other way round.
-        self.slow.bind(self.library, self.handle)
-        if self._processes is not None:
-            self._processes.forget()
+        self._begin_anew()
         self.refresh_at_ns = 0
         self.track.forget_position()
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -15,6 +15,7 @@ from gpumon.sources.nvml_fields import MemoryField
 from gpumon.sources.nvml_gpm import Gpm
 from gpumon.sources.nvml_gpu import NvmlGpu
 from gpumon.sources.nvml_mig import MigInstance, MigPlace, places_in
+from gpumon.sources.nvml_turns import Surroundings
 
 
 class NvmlInventory:
@@ -31,8 +32,8 @@ class NvmlInventory:
         rejected_before: How many values were refused of those that are gone.
     """
 
-    def __init__(self, options: NvmlOptions, monotonic_ns: Callable[[], int]) -> None:
-        self._options, self._monotonic_ns = options, monotonic_ns
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
         self.gpus: list[NvmlGpu] = []
         self.instances: list[MigInstance] = []
         self.rejected_before = 0
@@ -69,16 +70,14 @@ class NvmlInventory:
         for index in range(self._count):
             handle = library.handle_by_index(index)
             device = (
-                _describe(library, handle, index, self._options) if handle is not None else None
+                None if handle is None else _describe(library, handle, index, self._around.options)
             )
             if handle is None or device is None:
                 unread.add(index)  # lost: it may be one that is known, or come back
                 continue
             gpu = known.pop(device.uuid, None) or self._put_back(device.uuid)
             if gpu is None:
-                gpu = NvmlGpu(
-                    library, handle, device, self._options, monotonic_ns=self._monotonic_ns
-                )
+                gpu = NvmlGpu(library, handle, device, self._around)
             elif gpu.gone or gpu.handle != handle or gpu.library is not library:
                 gpu.attach(library, handle, device)
             if gpu.gpm is None and gpm is not None:
@@ -124,7 +123,7 @@ class NvmlInventory:
                 continue
             places = places_in(library, gpu.handle)
             for place in self._places(gpu) if places is None else places:
-                one = known.pop(place, None) or MigInstance(library, place, gpu, gpm)
+                one = known.pop(place, None) or MigInstance(library, place, gpu, gpm, self._around)
                 one.is_doubtful = False
                 _rename(one, replace(one.device, index=gpu.device.index))
                 instances.append(one)

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 import pynvml
 
 from gpumon.core.units import NS_PER_S
-from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_binding import FieldCalls
 from gpumon.sources.nvml_catalog import NvmlOptions
-from gpumon.sources.nvml_codes import PERMANENT, SUCCESS
+from gpumon.sources.nvml_codes import NO_ERROR, PERMANENT, SUCCESS
 from gpumon.sources.nvml_fields import Field, NumberField
 from gpumon.sources.nvml_newer import PCIE_COUNT_RX_BYTES, PCIE_COUNT_TX_BYTES
 
@@ -75,7 +75,7 @@ class _Counter(NamedTuple):
     """One counter among NVML's field values.
 
     Attributes:
-        told_as: What it tells.
+        told_as: What it tells, by its name in ``GpuDetails``.
         field_id: NVML's number of it.
         scope_id: Of which links.
         bytes: Its readings.
@@ -98,8 +98,14 @@ class _Counter(NamedTuple):
         return None
 
 
-_TOLD_OF_PCIE: Final = ("from the GPU over PCIe", "to the GPU over PCIe")
-_TOLD_OF_NVLINK: Final = ("from the GPU over NVLink", "to the GPU over NVLink")
+_TOLD_OF_PCIE: Final = (
+    "pcie_transmitted_bytes_per_second",
+    "pcie_received_bytes_per_second",
+)
+_TOLD_OF_NVLINK: Final = (
+    "nvlink_transmitted_bytes_per_second",
+    "nvlink_received_bytes_per_second",
+)
 _FIELDS_OF_PCIE: Final = (
     PCIE_COUNT_TX_BYTES,
     PCIE_COUNT_RX_BYTES,
@@ -149,22 +155,21 @@ class LinkRates:
         self.wants_window = False
         self._wanted, self._monotonic_ns = options.fields, monotonic_ns
 
-    def bind(self, library: NvmlLibrary, handle: int) -> None:
-        """Ask this handle from now on: its counters may be others, so no rate spans the change.
+    def bind(self, calls: FieldCalls, handle: int) -> None:
+        """Ask this handle through these calls; no rate is known before the second reading.
 
         Args:
-            library: NVML, opened.
+            calls: Of the driver.
             handle: Which GPU.
         """
-        self._rates: dict[str, float | None] = {}
         self.wants_window = False
-        self._library, self._handle = library, handle
+        self._calls, self._handle = calls, handle
         self._counters = [
             *(_counters_of_pcie() if "pcie" in self._wanted else ()),
             *(_counters_of_nvlink() if "nvlink" in self._wanted else ()),
         ]
         self._windows = [
-            NumberField(library, "nvmlDeviceGetPcieThroughput", handle, kind=direction)
+            NumberField(calls, "nvmlDeviceGetPcieThroughput", handle, kind=direction)
             for direction in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES)
         ]
         self._bind_counters()
@@ -174,60 +179,67 @@ class LinkRates:
         count = len(self._counters)
         self._values = (pynvml.c_nvmlFieldValue_t * (count + 1))()
         self._call = Field(
-            self._library,
+            self._calls,
             "nvmlDeviceGetFieldValues",
             (ctypes.c_void_p, self._handle),
             (ctypes.c_int, count),
             (ctypes.c_void_p, ctypes.addressof(self._values)),
         )
 
-    @property
-    def rates(self) -> tuple[float | None, float | None, float | None, float | None]:
-        """Bytes a second from the GPU and to it over PCIe, and then over NVLink."""
-        rate = self._rates.get
-        sent, received = _TOLD_OF_PCIE
-        sent_to_peers, received_from_peers = _TOLD_OF_NVLINK
-        return rate(sent), rate(received), rate(sent_to_peers), rate(received_from_peers)
+    def read_counters(self) -> dict[str, float | None]:
+        """Ask for all counters in one call, which measures nothing and so waits for nothing.
 
-    def read_counters(self) -> None:
-        """Ask for all counters in one call, which measures nothing and so waits for nothing."""
+        Returns:
+            Bytes a second since the reading before, by their names in ``GpuDetails``.
+        """
         if not self._counters:
-            return
+            return {}
         asked = list(zip(self._values, self._counters, strict=False))
         for value, counter in asked:
             value.fieldId, value.scopeId = counter.field_id, counter.scope_id
-            self._rates[counter.told_as] = None
         answered = self._call.ask()
         at_ns = self._monotonic_ns()
         if answered:
+            rates: dict[str, float | None] = {}
             for value, counter in asked:
+                if value.nvmlReturn not in NO_ERROR and not _is_hopeless(value, counter):
+                    self._calls.failed("nvmlDeviceGetFieldValues", value.nvmlReturn)
                 refused = counter.bytes.rejected
-                self._rates[counter.told_as] = counter.take(value, at_ns)
+                rates[counter.told_as] = counter.take(value, at_ns)
                 self.rejected += counter.bytes.rejected - refused
-            self._drop({c.told_as for value, c in asked if _is_hopeless(value, c)})
-        elif not self._call.supported:
-            self._drop({counter.told_as for counter in self._counters})
+            dropped = self._drop({c.told_as for value, c in asked if _is_hopeless(value, c)})
+            return {name: rate for name, rate in rates.items() if name not in dropped}
+        names = {counter.told_as for counter in self._counters}
+        if not self._call.supported:
+            self._drop(names)
+        return dict.fromkeys(names)
 
-    def _drop(self, names: set[str]) -> None:
+    def _drop(self, names: set[str]) -> set[str]:
         """Do not ask for these again; PCIe is told by counters in both directions or in none."""
         if not names:
-            return
+            return names
         if not names.isdisjoint(_TOLD_OF_PCIE):
             names.update(_TOLD_OF_PCIE)
             self.wants_window = True
-        self._rates.update(dict.fromkeys(names))
         self._counters = [counter for counter in self._counters if counter.told_as not in names]
         self._bind_counters()
+        return names
 
-    def measure(self) -> None:
-        """Let the driver measure PCIe, about 40 ms: not on two GPUs in one tick."""
+    def measure(self) -> dict[str, float | None]:
+        """Let the driver measure PCIe, about 40 ms: not on two GPUs in one tick.
+
+        Returns:
+            Bytes a second, by their names in ``GpuDetails``.
+        """
+        rates: dict[str, float | None] = {}
         for told_as, window in zip(_TOLD_OF_PCIE, self._windows, strict=True):
             kibibytes = window.read()
             rate = None if kibibytes is None else float(kibibytes * _BYTES_PER_KIBIBYTE)
             if rate is not None and rate > _MOST_BYTES_PER_SECOND:
                 self.rejected, rate = self.rejected + 1, None
-            self._rates[told_as] = rate
+            rates[told_as] = rate
         self.wants_window = any(window.supported for window in self._windows)
+        return rates
 
 
 def _is_hopeless(value: pynvml.c_nvmlFieldValue_t, counter: _Counter) -> bool:

@@ -17,23 +17,23 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.core.device import Device
+from gpumon.core.latest import holds_for_ns
 from gpumon.core.sample import ActivitySample, BusySample, GpuSample, ProcessSample
-from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml_busy import BusyTrack
-from gpumon.sources.nvml_codes import NOT_FOUND, PERMANENT, SUCCESS
+from gpumon.sources.nvml_codes import NO_PART_THERE, PERMANENT, SUCCESS
 from gpumon.sources.nvml_fields import MemoryField
 from gpumon.sources.nvml_gpm import Gpm, GpmTrack
 from gpumon.sources.nvml_gpu import NvmlGpu
 from gpumon.sources.nvml_moment import EntriesOf, Moment
 from gpumon.sources.nvml_processes import process_field
+from gpumon.sources.nvml_turns import FieldFaults, Surroundings, Turn, Turns
 
 _MOST_PARTS: Final = 64
-_INVALID_ARGUMENT: Final = 2
-_NO_PART_THERE: Final = frozenset({NOT_FOUND, _INVALID_ARGUMENT})
 _NUMBER: Final = (ctypes.c_void_p, ctypes.c_void_p)
 _PART: Final = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p)
 
@@ -94,12 +94,11 @@ def _handles(library: NvmlLibrary, parent_handle: int) -> list[tuple[int, int]] 
     handles, part = [], ctypes.c_void_p()
     for index in range(min(number.value, _MOST_PARTS)):
         where = ctypes.addressof(part)
-        code = library.ask(
-            "nvmlDeviceGetMigDeviceHandleByIndex", _PART, parent_handle, index, where
-        )
+        name = "nvmlDeviceGetMigDeviceHandleByIndex"
+        code = library.ask(name, _PART, parent_handle, index, where, no_error=NO_PART_THERE)
         if code == SUCCESS and part.value is not None:
             handles.append((index, part.value))
-        elif code not in _NO_PART_THERE and code not in PERMANENT:
+        elif code not in NO_PART_THERE and code not in PERMANENT:
             return None
     return handles
 
@@ -118,7 +117,12 @@ class MigInstance:
     """
 
     def __init__(
-        self, library: NvmlLibrary, place: MigPlace, parent: NvmlGpu, gpm: Gpm | None
+        self,
+        library: NvmlLibrary,
+        place: MigPlace,
+        parent: NvmlGpu,
+        gpm: Gpm | None,
+        around: Surroundings,
     ) -> None:
         """Begin to watch it.
 
@@ -127,18 +131,18 @@ class MigInstance:
             place: Where it lies.
             parent: Its GPU.
             gpm: GPM of the library; ``None`` where nobody wants it.
+            around: What the devices have in common.
         """
+        self._around = around
+        self._holds_ns = holds_for_ns(around.period_ns)
         self.library, self.place, self.parent = library, place, parent
         self.track = BusyTrack()
-        is_wanted = "memory" in parent.options.fields
-        self._memory = MemoryField(library, place.handle) if is_wanted else None
+        self._faults = FieldFaults()
+        self.turns = self._ask_anew()
         self.device = self._describe(library)
         self._gpm: GpmTrack | None = None
         if gpm is not None and place.is_alone and place.gpu_instance is not None:
             self._gpm = gpm.track(place.parent_handle, gpu_instance=place.gpu_instance)
-        self._processes = _Processes(library, self)
-        self._process_samples: tuple[ProcessSample, ...] | None = None
-        self._memory_used_bytes: int | None = None
         self._activity: ActivitySample | None = None
         self._utilization_ratio: float | None = None
         self._failed_at_ns = 0
@@ -146,9 +150,32 @@ class MigInstance:
         self._answers = True
         self.is_doubtful = False
 
+    def _ask_anew(self) -> Turns:
+        """Its memory and its processes, as if for the first time."""
+        around, handle, library = self._around, self.place.handle, self.library
+        turns = Turns(around.monotonic_ns)
+        period_ns = max(around.slow_period_ns, around.period_ns)
+        if "memory" in around.options.fields:
+            calls = FieldCalls(library)
+            memory = MemoryField(calls, handle)
+            turns.add(Turn("memory", lambda _at_ns: self._used(memory), calls, period_ns))
+        if "processes" in around.options.fields:
+            calls = FieldCalls(library)
+            processes = _Processes(library, self, calls)
+            read = processes.read
+            turns.add(Turn("processes", lambda at_ns: {"processes": read(at_ns)}, calls, period_ns))
+        return turns
+
+    def _used(self, memory: MemoryField) -> dict[str, int | None]:
+        told = memory.read()
+        if told is not None and told[0] > told[1]:
+            self.track.rejected, told = self.track.rejected + 1, None
+        return {"memory_used_bytes": told[0] if told else None}
+
     def _describe(self, library: NvmlLibrary) -> Device:
         place, board = self.place, self.parent.device
-        memory = self._memory.read() if self._memory else None
+        is_wanted = "memory" in self._around.options.fields
+        memory = MemoryField(library, place.handle).read() if is_wanted else None
         return Device(
             uuid=place.uuid,
             index=board.index,
@@ -176,7 +203,7 @@ class MigInstance:
         """Free what it holds in the driver, and forget what it said, while it cannot be read."""
         if self._gpm is not None:
             self._gpm.close()
-        self._memory_used_bytes = self._process_samples = None
+        self.turns = self._ask_anew()
 
     def end(self) -> None:
         """It is there no more: whoever still reads it in this tick borrows nothing for it."""
@@ -208,15 +235,22 @@ class MigInstance:
         ratio = self._utilization_ratio = activity.graphics_ratio
         return () if ratio is None else (BusySample(activity.start_ns, activity.end_ns, ratio),)
 
-    def sample(self, busy: Sequence[BusySample], _milliwatts: float | None) -> GpuSample:
+    def sample(
+        self, busy: Sequence[BusySample], _milliwatts: float | None, now_ns: int
+    ) -> GpuSample:
         """What it says in this tick."""
+        activity = self._activity
+        if activity is not None and now_ns - activity.end_ns >= self._holds_ns:
+            activity = self._activity = self._utilization_ratio = None
+        values = self.turns.latest.at(now_ns)
         return GpuSample(
             device=self.device,
             busy=tuple(busy),
             utilization_ratio=self._utilization_ratio,
-            memory_used_bytes=self._memory_used_bytes,
-            processes=self._process_samples,
-            activity=self._activity,
+            memory_used_bytes=values.get("memory_used_bytes"),
+            processes=values.get("processes"),
+            activity=activity,
+            faults=(*self._faults.failing, *self.turns.faults.failing),
         )
 
     def failed_sample(self, now_ns: int) -> GpuSample:
@@ -227,13 +261,14 @@ class MigInstance:
 
     # -- now and then ----------------------------------------------------------
 
-    def refresh(self, now_ns: int) -> None:
-        """Read its memory and its processes."""
-        memory = self._memory.read() if self._memory else None
-        if memory is not None and memory[0] > memory[1]:
-            self.track.rejected, memory = self.track.rejected + 1, None
-        self._memory_used_bytes = memory[0] if memory else None
-        self._process_samples = self._processes.read(now_ns)
+    @property
+    def reading(self) -> Callable[[], None]:
+        """Reads its memory and its processes."""
+        return self.turns.take
+
+    def note_hanging(self, now_ns: int) -> None:
+        """Tell of the field whose call has not come back for seconds, if there is one."""
+        self._faults.hang(self.turns.hanging(now_ns), now_ns)
 
 
 class _Processes:
@@ -242,11 +277,17 @@ class _Processes:
     Where its GPU instance holds others, the list of the GPU does not tell them apart.
     """
 
-    def __init__(self, library: NvmlLibrary, instance: MigInstance) -> None:
+    def __init__(self, library: NvmlLibrary, instance: MigInstance, calls: FieldCalls) -> None:
         place, options = instance.place, instance.parent.options
-        self._own = process_field(library, place.handle, options)
+        self._own = process_field(library, place.handle, options, calls=calls)
         self._of_gpu = (
-            process_field(library, place.parent_handle, options, gpu_instance=place.gpu_instance)
+            process_field(
+                library,
+                place.parent_handle,
+                options,
+                calls=calls,
+                gpu_instance=place.gpu_instance,
+            )
             if place.is_alone and place.gpu_instance is not None
             else None
         )

@@ -15,6 +15,7 @@ from typing import Final
 from gpumon.core.units import NS_PER_S
 from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_clock import Entry
+from gpumon.sources.nvml_codes import NO_ERROR, PERMANENT
 from gpumon.sources.nvml_fields import NumberField
 
 MOST_MILLIWATTS: Final = 100_000_000
@@ -59,6 +60,11 @@ class PowerTrack:
     def code(self) -> int:
         """What ``ask_now`` was answered last."""
         return self._present.code
+
+    @property
+    def fails(self) -> bool:
+        """Whether ``ask_now`` was answered with an error."""
+        return self.code not in NO_ERROR and self.code not in PERMANENT
 
     def forget_position(self) -> None:
         """The clock of the stamps was set: find out anew where the ring is."""

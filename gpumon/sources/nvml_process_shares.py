@@ -7,9 +7,9 @@ from typing import Any, Final, Protocol
 
 import pynvml
 
-from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_binding import NvmlCalls
 from gpumon.sources.nvml_codes import INSUFFICIENT_SIZE, NOT_FOUND, SUCCESS
-from gpumon.sources.nvml_fields import Field
+from gpumon.sources.nvml_fields import ListField
 from gpumon.sources.nvml_newer import (
     PROCESSES_UTILIZATION_V1,
     ProcessesUtilizationInfoV1,
@@ -28,9 +28,9 @@ class _Call(Protocol):
         field: The call itself.
     """
 
-    field: Field
+    field: ListField
 
-    def __init__(self, library: NvmlLibrary, handle: int, capacity: int) -> None: ...
+    def __init__(self, library: NvmlCalls, handle: int, capacity: int) -> None: ...
 
     def prepare(self, seen_us: int) -> None:
         """Ask for what is newer than this stamp."""
@@ -44,12 +44,12 @@ class _Call(Protocol):
 class _NewerCall:
     """``nvmlDeviceGetProcessesUtilizationInfo``: one structure with everything in it."""
 
-    def __init__(self, library: NvmlLibrary, handle: int, capacity: int) -> None:
+    def __init__(self, library: NvmlCalls, handle: int, capacity: int) -> None:
         self._records = (ProcessUtilizationInfoV1 * capacity)()
         self._request = ProcessesUtilizationInfoV1()
         self._request.version = PROCESSES_UTILIZATION_V1
         self._request.procUtilArray = self._records
-        self.field = Field(
+        self.field = ListField(
             library,
             "nvmlDeviceGetProcessesUtilizationInfo",
             (ctypes.c_void_p, handle),
@@ -67,10 +67,10 @@ class _NewerCall:
 class _OlderCall:
     """``nvmlDeviceGetProcessUtilization``."""
 
-    def __init__(self, library: NvmlLibrary, handle: int, capacity: int) -> None:
+    def __init__(self, library: NvmlCalls, handle: int, capacity: int) -> None:
         self._records = (pynvml.c_nvmlProcessUtilizationSample_t * capacity)()
         self._count, self._seen_us = ctypes.c_uint(), ctypes.c_ulonglong()
-        self.field = Field(
+        self.field = ListField(
             library,
             "nvmlDeviceGetProcessUtilization",
             (ctypes.c_void_p, handle),
@@ -94,7 +94,7 @@ class ProcessShares:
     call only learns the newest stamp.
     """
 
-    def __init__(self, library: NvmlLibrary, handle: int) -> None:
+    def __init__(self, library: NvmlCalls, handle: int) -> None:
         self._library, self._handle = library, handle
         self._seen_us = self._silences = 0
         self._kinds: list[type[_Call]] = [_NewerCall, _OlderCall]

@@ -13,10 +13,10 @@ import pynvml
 
 from gpumon.core.sample import ProcessSample
 from gpumon.core.units import nanoseconds
-from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_binding import FieldCalls, NvmlCalls, NvmlLibrary
 from gpumon.sources.nvml_catalog import PROCESS_PERIOD_S, NvmlOptions
 from gpumon.sources.nvml_codes import INSUFFICIENT_SIZE, SUCCESS
-from gpumon.sources.nvml_fields import Field
+from gpumon.sources.nvml_fields import ListField
 from gpumon.sources.nvml_process_shares import ProcessShares
 from gpumon.sources.process_names import ProcessNames
 
@@ -53,7 +53,7 @@ class ProcessField:
 
     def __init__(
         self,
-        library: NvmlLibrary,
+        library: NvmlCalls,
         handle: int,
         *,
         names: ProcessNames | None = None,
@@ -77,7 +77,7 @@ class ProcessField:
     def forget(self) -> None:
         """Ask for everything again: the GPU may answer now what it could not before."""
         self._lists = usable_lists(self._library)
-        self._field: Field | None = None
+        self._field: ListField | None = None
         self._shares = ProcessShares(self._library, self._handle)
         self._ratios: dict[int, float | None] = {}
         self._shares_at_ns: int | None = None
@@ -133,10 +133,10 @@ class ProcessField:
             del self._lists[0]
         return None
 
-    def _make_room(self, capacity: int) -> Field:
+    def _make_room(self, capacity: int) -> ListField:
         name, record = self._lists[0]
         self._records = (record * capacity)()
-        self._field = Field(
+        self._field = ListField(
             self._library,
             name,
             (ctypes.c_void_p, self._handle),
@@ -156,16 +156,21 @@ class ProcessField:
 
 
 def process_field(
-    library: NvmlLibrary, handle: int, options: NvmlOptions, *, gpu_instance: int | None = None
+    library: NvmlLibrary,
+    handle: int,
+    options: NvmlOptions,
+    *,
+    calls: FieldCalls | None = None,
+    gpu_instance: int | None = None,
 ) -> ProcessField | None:
     """The processes of that GPU as the user wants them told; ``None``: not at all."""
     if "processes" not in options.fields:
         return None
     names = ProcessNames(library.process_name) if "process_names" in options.fields else None
-    return ProcessField(library, handle, names=names, gpu_instance=gpu_instance)
+    return ProcessField(calls or library, handle, names=names, gpu_instance=gpu_instance)
 
 
-def usable_lists(library: NvmlLibrary) -> list[tuple[str, type[ctypes.Structure]]]:
+def usable_lists(library: NvmlCalls) -> list[tuple[str, type[ctypes.Structure]]]:
     """The lists of that driver whose records are as they should be, with their records.
 
     A few drivers (535 before 535.98) put a number more into the records of

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
-from time import perf_counter_ns
-from typing import Final
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, TypeAlias
 
-from gpumon.core.sample import GpuDetails
 from gpumon.core.throttle_reasons import throttle_reasons
-from gpumon.core.units import NS_PER_S
-from gpumon.sources.nvml_binding import NvmlLibrary
-from gpumon.sources.nvml_catalog import NvmlOptions
+from gpumon.sources.nvml_binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml_energy import EnergyCounter
 from gpumon.sources.nvml_fields import (
     MemoryField,
@@ -19,9 +15,14 @@ from gpumon.sources.nvml_fields import (
     NumberField,
     PairField,
     TemperatureField,
+    long_number,
+    number,
 )
+from gpumon.sources.nvml_gpm import GpmTrack
 from gpumon.sources.nvml_links import LinkRates
 from gpumon.sources.nvml_power import MOST_MILLIWATTS
+from gpumon.sources.nvml_processes import process_field
+from gpumon.sources.nvml_turns import Surroundings, Turn, Turns
 
 _HERTZ_PER_MEGAHERTZ: Final = 1_000_000
 _TEMPERATURE_OF_THE_CORE, _CLOCK_SM, _CLOCK_MEMORY = 0, 1, 2
@@ -36,120 +37,91 @@ _FASTEST_FAN_PERCENT: Final = 200
 _EVERY_BIT: Final = (1 << 64) - 1
 _LARGEST_COUNT: Final = (1 << 63) - 1
 
-_RESTED_TIMES: Final = 50
-"""A field that took that long rests for so many times as long: it gets 2 % of the time at most."""
-
-_LONGEST_REST_NS: Final = 60 * NS_PER_S
-
-
-class _Turn:
-    """One field's reading. One that is slow is asked less often, and its last answer stays."""
-
-    def __init__(self, read: Callable[[int], None]) -> None:
-        self.read = read
-        self.rests_until_ns = 0
+_Values: TypeAlias = Mapping[str, Any]
+_Read: TypeAlias = Callable[[int], _Values]
 
 
 class SlowFields:
     """Everything of one GPU that is read every few seconds, as far as it is wanted.
 
     A field that is not wanted is never asked for. One that hangs or fails
-    costs itself: what the others say stays true.
+    costs itself: what the others say stays true. Values go by their names in
+    ``GpuSample`` and ``GpuDetails``.
+
+    Another object is made where the handle becomes another one, so that a call
+    that hangs tells nobody any more what it was made for.
 
     Attributes:
-        memory_used_bytes: Device memory in use.
-        temperature_celsius: Core temperature.
-        sm_clock_hertz: Clock of the streaming multiprocessors.
-        energy_joules: What the board used, by a counter that never goes back.
-        details: The rest; ``None`` before the first reading, and where none of it is wanted.
+        turns: The fields, what they said and which of them fail.
         measure_at_ns: When ``measure_links`` is due again; 0 before the first.
+        gpm: Tells the activity; ``None`` where nothing of it is to be known.
+        whole_since_ns: Of the time before this instant no activity is told.
     """
 
-    def __init__(self, options: NvmlOptions, monotonic_ns: Callable[[], int]) -> None:
-        """Choose the fields; ``bind`` comes next.
-
-        Args:
-            options: Which fields are read.
-            monotonic_ns: Tells the time.
-        """
-        self._counter = EnergyCounter()
-        self._links = LinkRates(options, monotonic_ns)
-        self._rejected = 0
-        readings = {
-            "memory": self._read_memory,
-            "temperature": self._read_temperature,
-            "clocks": self._read_clocks,
-            "throttle_reasons": self._read_throttle_reasons,
-            "energy": self._read_energy,
-            "power_limit": self._read_power_limit,
-            "performance_state": self._read_performance_state,
-            "ecc": self._read_ecc,
-            "persistence_mode": self._read_persistence_mode,
-            "fan": self._read_fan,
-            "encoder": self._read_encoder,
-        }
-        self._readings = [read for name, read in readings.items() if name in options.fields]
-        if not options.fields.isdisjoint(("pcie", "nvlink")):
-            self._readings.append(self._read_links)
-        self._has_details = not options.fields.isdisjoint(_FIELDS_OF_DETAILS)
-
-    def bind(self, library: NvmlLibrary, handle: int) -> None:
-        """Ask this handle from now on; only the energy goes on from what it was.
+    def __init__(
+        self,
+        library: NvmlLibrary,
+        handle: int,
+        around: Surroundings,
+        before: SlowFields | None = None,
+    ) -> None:
+        """Choose the fields.
 
         Args:
             library: NVML, opened.
             handle: Which GPU.
+            around: What the GPUs have in common.
+            before: What was asked of that GPU until now: its energy goes on from there.
         """
-        self.memory_used_bytes: int | None = None
-        self.temperature_celsius: float | None = None
-        self.sm_clock_hertz: float | None = None
-        self.energy_joules: float | None = None
-        self.details: GpuDetails | None = None
-        self.measure_at_ns = 0
-        self._power_limit_watts: float | None = None
-        self._sm_clock_max_hertz: float | None = None
-        self._memory_clock_hertz: float | None = None
-        self._performance_state: int | None = None
-        self._throttle_reasons: tuple[str, ...] | None = None
-        self._ecc_corrected_errors: int | None = None
-        self._ecc_uncorrected_errors: int | None = None
-        self._persistence_mode: bool | None = None
-        self._fan_speed_ratio: float | None = None
-        self._encoder_ratio: float | None = None
-        self._decoder_ratio: float | None = None
-        self._turns = [_Turn(read) for read in self._readings]
-        self._links.bind(library, handle)
-        self._bind_calls(library, handle)
+        self._counter: EnergyCounter = EnergyCounter() if before is None else before._counter
+        self._rejected = 0 if before is None else before.rejected
+        self._around = around
+        self._period_ns = max(around.slow_period_ns, around.period_ns)
+        self.turns = Turns(around.monotonic_ns)
+        self.measure_at_ns = self.whole_since_ns = 0
+        self.gpm: GpmTrack | None = None
+        self._links = LinkRates(around.options, around.monotonic_ns)
+        fields: dict[str, Callable[[FieldCalls, int], _Read]] = {
+            "memory": self._memory,
+            "temperature": self._temperature,
+            "clocks": self._clocks,
+            "throttle_reasons": self._throttle_reasons,
+            "energy": self._energy,
+            "power_limit": self._power_limit,
+            "performance_state": self._performance_state,
+            "ecc": self._ecc,
+            "persistence_mode": self._persistence_mode,
+            "fan": self._fan,
+            "encoder": self._encoder,
+        }
+        for field, bind in fields.items():
+            if field in around.options.fields:
+                self._add(field, bind, library, handle)
+        self._add_links(library, handle)
+        if "processes" in around.options.fields:
+            self._add("processes", partial(self._processes, library), library, handle)
+        if "activity" in around.options.fields:
+            self._add("activity", self._activity, library, handle)
 
-    def _bind_calls(self, library: NvmlLibrary, handle: int) -> None:
-        def number(name: str, *kinds: int) -> NumberField:
-            return NumberField(library, f"nvmlDeviceGet{name}", handle, kind=kinds)
+    def _add(
+        self,
+        field: str,
+        bind: Callable[[FieldCalls, int], _Read],
+        library: NvmlLibrary,
+        handle: int,
+    ) -> None:
+        calls = FieldCalls(library)
+        self.turns.add(Turn(field, bind(calls, handle), calls, self._period_ns))
 
-        def long_number(name: str, *kinds: int) -> NumberField:
-            room = ctypes.c_ulonglong()
-            return NumberField(library, f"nvmlDeviceGet{name}", handle, kind=kinds, number=room)
-
-        self._memory = MemoryField(library, handle)
-        self._temperature = NewestField(
-            TemperatureField(library, handle), number("Temperature", _TEMPERATURE_OF_THE_CORE)
-        )
-        self._sm_clock = number("ClockInfo", _CLOCK_SM)
-        self._memory_clock = number("ClockInfo", _CLOCK_MEMORY)
-        self._sm_clock_max = number("MaxClockInfo", _CLOCK_SM)
-        self._reasons = NewestField(
-            long_number("CurrentClocksEventReasons"), long_number("CurrentClocksThrottleReasons")
-        )
-        self._energy = long_number("TotalEnergyConsumption")
-        self._power_limit = NewestField(
-            number("EnforcedPowerLimit"), number("PowerManagementLimit")
-        )
-        self._p_state = number("PerformanceState")
-        self._corrected = long_number("TotalEccErrors", _ECC_CORRECTED, _ECC_VOLATILE)
-        self._uncorrected = long_number("TotalEccErrors", _ECC_UNCORRECTED, _ECC_VOLATILE)
-        self._persistence = number("PersistenceMode")
-        self._fan = number("FanSpeed")
-        self._encoder = PairField(library, "nvmlDeviceGetEncoderUtilization", handle, apart=True)
-        self._decoder = PairField(library, "nvmlDeviceGetDecoderUtilization", handle, apart=True)
+    def _add_links(self, library: NvmlLibrary, handle: int) -> None:
+        calls, links = FieldCalls(library), self._links
+        links.bind(calls, handle)
+        self._window = Turn("pcie", _noted(links.measure), calls, self._period_ns)
+        wanted = sorted(self._around.options.fields & {"pcie", "nvlink"})
+        if wanted:
+            field = " and ".join(wanted)
+            read = _noted(links.read_counters)
+            self.turns.add(Turn(f"{field} counters", read, calls, self._period_ns))
 
     @property
     def rejected(self) -> int:
@@ -161,48 +133,18 @@ class SlowFields:
         """Whether ``measure_links`` is the only way to PCIe's rates."""
         return self._links.wants_window
 
-    def read(self, now_ns: int) -> None:
-        """Ask for everything that is due.
+    def read(self) -> None:
+        """Ask for everything that is due."""
+        self.turns.take()
 
-        Args:
-            now_ns: CLOCK_MONOTONIC.
-        """
-        started_ns = perf_counter_ns()
-        for turn in self._turns:
-            if now_ns >= turn.rests_until_ns:
-                turn.read(now_ns)
-                done_ns = perf_counter_ns()
-                rest_ns = _RESTED_TIMES * (done_ns - started_ns)
-                turn.rests_until_ns = now_ns + min(rest_ns, _LONGEST_REST_NS)
-                started_ns = done_ns
-        self._tell(now_ns)
-
-    def _tell(self, now_ns: int) -> None:
-        if self._has_details:
-            self.details = GpuDetails(
-                now_ns,
-                self._power_limit_watts,
-                self._sm_clock_max_hertz,
-                self._memory_clock_hertz,
-                self._performance_state,
-                self._throttle_reasons,
-                self._ecc_corrected_errors,
-                self._ecc_uncorrected_errors,
-                self._persistence_mode,
-                self._fan_speed_ratio,
-                self._encoder_ratio,
-                self._decoder_ratio,
-                *self._links.rates,
-            )
-
-    def measure_links(self, now_ns: int) -> None:
+    def measure_links(self, round_ns: int) -> None:
         """Let the driver measure PCIe, about 40 ms: not on two GPUs in one tick.
 
         Args:
-            now_ns: CLOCK_MONOTONIC.
+            round_ns: How long it takes until all GPUs had their turn.
         """
-        self._links.measure()
-        self._tell(now_ns)
+        self._window.period_ns = max(round_ns, self._period_ns)
+        self.turns.take_one(self._window)
 
     # -- field by field ----------------------------------------------------------
 
@@ -221,60 +163,157 @@ class SlowFields:
         percent = self._believed(field.read(), 0, most_percent)
         return None if percent is None else percent / 100
 
-    def _read_memory(self, _now_ns: int) -> None:
-        memory = self._memory.read()
-        self.memory_used_bytes = self._believed(memory[0], 0, memory[1]) if memory else None
+    def _memory(self, calls: FieldCalls, handle: int) -> _Read:
+        memory = MemoryField(calls, handle)
 
-    def _read_temperature(self, _now_ns: int) -> None:
-        degrees = self._believed(self._temperature.read(), 0, _HOTTEST_CELSIUS)
-        self.temperature_celsius = None if degrees is None else float(degrees)
+        def read(_at_ns: int) -> _Values:
+            told = memory.read()
+            return {"memory_used_bytes": self._believed(told[0], 0, told[1]) if told else None}
 
-    def _read_clocks(self, _now_ns: int) -> None:
-        self.sm_clock_hertz = self._hertz(self._sm_clock)
-        self._memory_clock_hertz = self._hertz(self._memory_clock)
-        if self._sm_clock_max_hertz is None:  # it stays: once it is known, it is not asked for
-            self._sm_clock_max_hertz = self._hertz(self._sm_clock_max, lowest_megahertz=1)
+        return read
 
-    def _read_throttle_reasons(self, _now_ns: int) -> None:
-        bits = self._believed(self._reasons.read(), 0, _EVERY_BIT - 1)
-        self._throttle_reasons = None if bits is None else throttle_reasons(bits)
+    def _temperature(self, calls: FieldCalls, handle: int) -> _Read:
+        older = number(calls, handle, "Temperature", _TEMPERATURE_OF_THE_CORE)
+        temperature = NewestField(TemperatureField(calls, handle), older)
 
-    def _read_energy(self, now_ns: int) -> None:
-        rejected = self._counter.rejected
-        self.energy_joules = self._counter.take(self._energy.read(), now_ns)
-        self._rejected += self._counter.rejected - rejected
+        def read(_at_ns: int) -> _Values:
+            degrees = self._believed(temperature.read(), 0, _HOTTEST_CELSIUS)
+            return {"temperature_celsius": None if degrees is None else float(degrees)}
 
-    def _read_power_limit(self, _now_ns: int) -> None:
-        milliwatts = self._believed(self._power_limit.read(), 1, MOST_MILLIWATTS)
-        self._power_limit_watts = None if milliwatts is None else milliwatts / 1000
+        return read
 
-    def _read_performance_state(self, _now_ns: int) -> None:
-        state = self._p_state.read()
-        if state == _UNKNOWN_P_STATE:
-            state = None
-        self._performance_state = self._believed(state, 0, _SLOWEST_P_STATE)
+    def _clocks(self, calls: FieldCalls, handle: int) -> _Read:
+        sm_clock = number(calls, handle, "ClockInfo", _CLOCK_SM)
+        memory_clock = number(calls, handle, "ClockInfo", _CLOCK_MEMORY)
+        sm_clock_max = number(calls, handle, "MaxClockInfo", _CLOCK_SM)
+        known: float | None = None
 
-    def _read_ecc(self, _now_ns: int) -> None:
-        corrected, uncorrected = self._corrected.read(), self._uncorrected.read()
-        self._ecc_corrected_errors = self._believed(corrected, 0, _LARGEST_COUNT)
-        self._ecc_uncorrected_errors = self._believed(uncorrected, 0, _LARGEST_COUNT)
+        def read(at_ns: int) -> _Values:
+            nonlocal known
+            told = {
+                "read_at_ns": at_ns,
+                "sm_clock_hertz": self._hertz(sm_clock),
+                "memory_clock_hertz": self._hertz(memory_clock),
+            }
+            if known is None:  # it stays: once it is known, it is not asked for
+                known = self._hertz(sm_clock_max, lowest_megahertz=1)
+            return {**told, "sm_clock_max_hertz": known}
 
-    def _read_persistence_mode(self, _now_ns: int) -> None:
-        mode = self._believed(self._persistence.read(), 0, 1)
-        self._persistence_mode = None if mode is None else mode == 1
+        return read
 
-    def _read_fan(self, _now_ns: int) -> None:
-        self._fan_speed_ratio = self._ratio(self._fan, _FASTEST_FAN_PERCENT)
+    def _throttle_reasons(self, calls: FieldCalls, handle: int) -> _Read:
+        reasons = NewestField(
+            long_number(calls, handle, "CurrentClocksEventReasons"),
+            long_number(calls, handle, "CurrentClocksThrottleReasons"),
+        )
 
-    def _read_encoder(self, _now_ns: int) -> None:
-        self._encoder_ratio = self._ratio(self._encoder)
-        self._decoder_ratio = self._ratio(self._decoder)
+        def read(at_ns: int) -> _Values:
+            bits = self._believed(reasons.read(), 0, _EVERY_BIT - 1)
+            told = None if bits is None else throttle_reasons(bits)
+            return {"read_at_ns": at_ns, "throttle_reasons": told}
 
-    def _read_links(self, _now_ns: int) -> None:
-        self._links.read_counters()
+        return read
+
+    def _energy(self, calls: FieldCalls, handle: int) -> _Read:
+        energy, counter = long_number(calls, handle, "TotalEnergyConsumption"), self._counter
+
+        def read(at_ns: int) -> _Values:
+            rejected = counter.rejected
+            joules = counter.take(energy.read(), at_ns)
+            self._rejected += counter.rejected - rejected
+            return {"energy_joules": joules}
+
+        return read
+
+    def _power_limit(self, calls: FieldCalls, handle: int) -> _Read:
+        limit = NewestField(
+            number(calls, handle, "EnforcedPowerLimit"),
+            number(calls, handle, "PowerManagementLimit"),
+        )
+
+        def read(at_ns: int) -> _Values:
+            milliwatts = self._believed(limit.read(), 1, MOST_MILLIWATTS)
+            watts = None if milliwatts is None else milliwatts / 1000
+            return {"read_at_ns": at_ns, "power_limit_watts": watts}
+
+        return read
+
+    def _performance_state(self, calls: FieldCalls, handle: int) -> _Read:
+        p_state = number(calls, handle, "PerformanceState")
+
+        def read(at_ns: int) -> _Values:
+            state = p_state.read()
+            known = None if state == _UNKNOWN_P_STATE else state
+            told = self._believed(known, 0, _SLOWEST_P_STATE)
+            return {"read_at_ns": at_ns, "performance_state": told}
+
+        return read
+
+    def _ecc(self, calls: FieldCalls, handle: int) -> _Read:
+        kinds = {
+            "ecc_corrected_errors": (_ECC_CORRECTED, _ECC_VOLATILE),
+            "ecc_uncorrected_errors": (_ECC_UNCORRECTED, _ECC_VOLATILE),
+        }
+        counts = {
+            name: long_number(calls, handle, "TotalEccErrors", *kind)
+            for name, kind in kinds.items()
+        }
+
+        def read(at_ns: int) -> _Values:
+            told = {
+                name: self._believed(count.read(), 0, _LARGEST_COUNT)
+                for name, count in counts.items()
+            }
+            return {"read_at_ns": at_ns, **told}
+
+        return read
+
+    def _persistence_mode(self, calls: FieldCalls, handle: int) -> _Read:
+        persistence = number(calls, handle, "PersistenceMode")
+
+        def read(at_ns: int) -> _Values:
+            mode = self._believed(persistence.read(), 0, 1)
+            return {"read_at_ns": at_ns, "persistence_mode": None if mode is None else mode == 1}
+
+        return read
+
+    def _fan(self, calls: FieldCalls, handle: int) -> _Read:
+        fan = number(calls, handle, "FanSpeed")
+
+        def read(at_ns: int) -> _Values:
+            return {"read_at_ns": at_ns, "fan_speed_ratio": self._ratio(fan, _FASTEST_FAN_PERCENT)}
+
+        return read
+
+    def _encoder(self, calls: FieldCalls, handle: int) -> _Read:
+        encoder, decoder = [
+            PairField(calls, f"nvmlDeviceGet{which}Utilization", handle, apart=True)
+            for which in ("Encoder", "Decoder")
+        ]
+
+        def read(at_ns: int) -> _Values:
+            told = {"encoder_ratio": self._ratio(encoder), "decoder_ratio": self._ratio(decoder)}
+            return {"read_at_ns": at_ns, **told}
+
+        return read
+
+    def _processes(self, library: NvmlLibrary, calls: FieldCalls, handle: int) -> _Read:
+        processes = process_field(library, handle, self._around.options, calls=calls)
+        return lambda at_ns: {"processes": processes.read(at_ns) if processes else None}
+
+    def _activity(self, calls: FieldCalls, _handle: int) -> _Read:
+        def read(_at_ns: int) -> _Values:
+            gpm = self.gpm
+            if gpm is None:
+                return {}
+            activity = gpm.read(self.whole_since_ns)
+            calls.note("GPM", gpm.code)
+            self._rejected += gpm.newly_rejected()
+            return {"activity": activity}
+
+        return read
 
 
-_FIELDS_OF_DETAILS: Final = frozenset({
-    "clocks", "throttle_reasons", "power_limit", "performance_state", "ecc", "persistence_mode",
-    "fan", "encoder", "pcie", "nvlink",
-})  # fmt: skip
+def _noted(read: Callable[[], _Values]) -> _Read:
+    """The same, with the instant of the reading among its values."""
+    return lambda at_ns: {"read_at_ns": at_ns, **read()}

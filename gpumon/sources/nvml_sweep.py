@@ -20,6 +20,9 @@ from gpumon.sources.nvml_binding import NvmlLibrary
 from gpumon.sources.nvml_clock import Entry
 from gpumon.sources.nvml_codes import INSUFFICIENT_SIZE, SUCCESS
 
+SAMPLES: Final = "nvmlDeviceGetSamples"
+POWER_USAGE: Final = "nvmlDeviceGetPowerUsage"
+
 POWER_SAMPLES: Final = 0
 UTILIZATION_SAMPLES: Final = 1
 """Kinds of samples, as ``nvmlSamplingType_t`` numbers them."""
@@ -50,17 +53,19 @@ class PowerSweep:
         columns: Its arguments, a column each.
         milliwatts: What each GPU answered; it means something where its code is 0.
         codes: The codes of the last calls.
+        accounts: Where errors are counted.
         stopwatch: The two numbers in which the time of all calls, in nanoseconds, and
             their number add up.
     """
 
     def __init__(self, library: NvmlLibrary, handles: Sequence[int]) -> None:
         milliwatts = (ctypes.c_uint * len(handles))()
-        self.call = library.function("nvmlDeviceGetPowerUsage")
+        self.call = library.function(POWER_USAGE)
         self.columns = (_pointers(handles), _places_in(milliwatts, ctypes.sizeof(ctypes.c_uint)))
         self.milliwatts = memoryview(milliwatts).cast("B").cast("I")
         self.codes = [SUCCESS] * len(handles)
-        self.stopwatch = library.stopwatch("nvmlDeviceGetPowerUsage")
+        self.accounts = library.accounts
+        self.stopwatch = library.stopwatch(POWER_USAGE)
 
 
 class RingSweep:
@@ -84,8 +89,9 @@ class RingSweep:
         self._rooms_in_c = (ctypes.c_uint * number)()
         self._rooms = memoryview(self._rooms_in_c).cast("B").cast("I")
         self._positions = [ctypes.c_ulonglong() for _ in handles]
-        self._stopwatch = library.stopwatch("nvmlDeviceGetSamples")
-        self._call = library.function("nvmlDeviceGetSamples")
+        self._accounts = library.accounts
+        self._stopwatch = library.stopwatch(SAMPLES)
+        self._call = library.function(SAMPLES)
         self.codes = [SUCCESS] * number
         self.counts = [0] * number
         self._make_room(_FIRST_CAPACITY)
@@ -123,6 +129,7 @@ class RingSweep:
         self._stopwatch[1] += len(counts)
         if any(self.codes):
             counts = self._discount_failures()
+            self._accounts.failed_of(SAMPLES, self._failures())
         if self._capacity in counts and self._capacity < _LARGEST_CAPACITY:
             # A buffer that came back full may have left something out: ask again, with room.
             self._make_room(2 * self._capacity)
@@ -140,6 +147,11 @@ class RingSweep:
         self._known_kinds = self._kinds.tolist()
         formats = [_ENTRY_FORMATS.get(kind, _UNKNOWN_FORMAT) for kind in self._known_kinds]
         self._unpackers = [format_.iter_unpack for format_ in formats]
+
+    def _failures(self) -> list[int]:
+        """Codes that no larger buffer mends."""
+        mends = self._capacity < _LARGEST_CAPACITY
+        return [code for code in self.codes if not (mends and code == INSUFFICIENT_SIZE)]
 
     def _discount_failures(self) -> list[int]:
         short = self._capacity if self._capacity < _LARGEST_CAPACITY else 0

@@ -90,14 +90,38 @@ class Prometheus:
         (sample,) = self.now(expr)
         return float(sample["value"][1])
 
+    def alerts(self, name: str = "Gpumon.*", *, over: str = "1h") -> list[dict[str, str]]:
+        """Labels of every alert that was pending or firing at any time over the last hour."""
+        expr = f'last_over_time(ALERTS{{alertname=~"{name}"}}[{over}])'
+        return [one["metric"] for one in self.now(expr)]
+
+    def troubles_of_rules(self) -> dict[str, str]:
+        """Why rules could not be evaluated, by their names; ``unknown`` where they were not yet."""
+        rules = [one for group in self.ask("rules")["groups"] for one in group["rules"]]
+        return {
+            one["name"]: one.get("lastError") or one["health"]
+            for one in rules
+            if one["health"] != "ok"
+        }
+
 
 @contextmanager
 def running_prometheus(
-    binary: str, folder: Path, scrape_jobs: list[dict[str, Any]]
+    binary: str,
+    folder: Path,
+    scrape_jobs: list[dict[str, Any]],
+    *,
+    rules: tuple[Path, ...] = (),
+    evaluation_interval: str = "1m",
 ) -> Iterator[Prometheus]:
-    """One that scrapes those jobs (JSON is YAML) and ends with the block."""
+    """One with those jobs (JSON is YAML) and rules, which ends with the block."""
     config = folder / "prometheus.yml"
-    config.write_text(json.dumps({"scrape_configs": scrape_jobs}), encoding="utf-8")
+    document = {
+        "global": {"evaluation_interval": evaluation_interval},
+        "rule_files": [str(path) for path in rules],
+        "scrape_configs": scrape_jobs,
+    }
+    config.write_text(json.dumps(document), encoding="utf-8")
     address = f"127.0.0.1:{free_port()}"
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(

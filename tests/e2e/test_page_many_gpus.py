@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.report_codec import encode_report
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
+from gpumon.pipeline.live_report import report_of
 from tests.e2e.open_page import Visit, recent, showing
 from tests.story_of_states import machine
 
@@ -42,9 +44,11 @@ class TestAMachineOfThirteen:
     def test_shows_the_starved_gpu_first_and_on_the_first_screen(
         self, visit: Any, width: int
     ) -> None:
-        with showing(*told(THIRTEEN)) as server:
+        states = told(THIRTEEN)
+        with showing(*states, report=lambda _: encode_report(report_of(states[-1]))) as server:
             page = visit(server, width)
             page.until("#sentence", "GPU 8 is starved")
+            page.until("#advice li >> nth=0", "^GPUs 8 and 10: checkpoint")
             first = page.page.locator("canvas.lane").first.bounding_box()
 
             assert order(page) == [8, 10, 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 12]

@@ -33,7 +33,9 @@ class Watch:
     def __init__(self, fake: FakeNvml) -> None:
         self.fake = fake
         clock = SystemClock()
-        self._source = SourceThread(lambda: NvmlSource(clock, slow_period_s=0.3), clock)
+        self._source = SourceThread(
+            lambda: NvmlSource(clock, period_s=PERIOD_S, slow_period_s=0.3), clock
+        )
         self._sampler = Sampler(self._source, clock, period_ns=nanoseconds(PERIOD_S))
         self._monitor = Monitor(
             MonitorFacts(
@@ -104,20 +106,19 @@ class TestAGpuThatIsLostWhileACallHangs:
 
 
 class TestAFieldThatHangs:
-    def test_costs_ticks_and_no_time_and_starts_no_thread(self, watch: Watch) -> None:
+    def test_costs_no_tick_and_no_time_and_starts_no_thread(self, watch: Watch) -> None:
         fake = watch.fake
         fake.delay(LIMIT, FOREVER_US)
         wait_until(lambda: bool(watch.tick()) and fake.waiting(LIMIT) > 0)
         threads = threading.active_count()
-        missed = watch.state.missed_total
+        missed, hung_ns = watch.state.missed_total, watch.gpu(1).totals.observed_ns
         watch.tick(8)
-        assert watch.state.missed_total - missed == 8
+        assert watch.state.missed_total - missed <= 1, "a busy machine may be late once"
         assert threading.active_count() == threads
-        hung_ns = watch.gpu(1).totals.observed_ns
+        assert watch.gpu(1).totals.observed_ns - hung_ns >= 0.6 * NS_PER_S
 
         fake.delay(LIMIT, 0)
         watch.until_observed(1, 0.2)
 
-        # The driver's ring held it all: 8 ticks and what came after.
-        assert watch.gpu(1).totals.observed_ns - hung_ns >= 0.8 * NS_PER_S
         assert watch.gpu(1).totals.observed_ns == watch.gpu(1).totals.busy_ns
+        assert fake.waiting(LIMIT) == 0

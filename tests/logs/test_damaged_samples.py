@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -64,12 +65,22 @@ class Damage:
     new: str
 
     def done(self) -> list[str]:
-        lines = list(lines_of(FOLDER / self.sample))
+        return self.done_to(lines_of(FOLDER / self.sample))
+
+    def done_to(self, whole: Sequence[str]) -> list[str]:
+        """The same damage to lines of which some may be gone."""
+        lines = list(whole)
+        if self.line >= len(lines):
+            return lines
         line, start = lines[self.line], lines[self.line][: self.sign]
         if self.kind == "deleted":
             del lines[self.line]
         elif self.kind == "doubled":
             lines.insert(self.line, line)
+        elif self.kind == "deleted with its like":
+            lines = [one for one in lines if one[:4] != line[:4]]
+        elif self.kind == "doubled with its like":
+            lines = [again for one in lines for again in [one] * (1 + (one[:9] == line[:9]))]
         elif self.kind == "cut":
             lines[self.line] = start + "\n"
         elif self.kind == "torn off":
@@ -81,12 +92,17 @@ class Damage:
 
 @st.composite
 def damages(draw: st.DrawFn) -> Damage:
-    sample = draw(st.sampled_from(SAMPLES))
+    return draw(damages_of(draw(st.sampled_from(SAMPLES)), ()))
+
+
+@st.composite
+def damages_of(draw: st.DrawFn, sample: Path, more_kinds: Sequence[str]) -> Damage:
     lines = lines_of(sample)
     at = draw(st.integers(0, len(lines) - 1))
     sign = draw(st.integers(0, max(0, len(lines[at]) - 1)))
     # A log of one line twice is two logs.
     kinds = ["doubled"] * (len(lines) > 1) + ["deleted", "cut", "garbled", "torn off"]
+    kinds += more_kinds
     kind = draw(st.sampled_from(kinds))
     return Damage(sample.name, at, sign, kind, draw(st.sampled_from(SIGNS)))
 
@@ -119,3 +135,20 @@ class TestOneDamagedLine:
         period_s = max(1.0, story_of(sample).period_s)  # one that no two rows tell is a second
         most_s = periods_added(damage.kind) * period_s * gpus_of_one_line(sample)
         assert seconds is None or seconds <= undamaged_s(sample) + most_s + 0.01
+
+
+WITH_THEIR_LIKE = ("deleted with its like", "doubled with its like")
+
+
+class TestSeveralDamages:
+    @settings(max_examples=150, deadline=None)
+    @given(st.data())
+    def test_are_a_report_or_a_sentence(self, data: st.DataObject) -> None:
+        sample = data.draw(st.sampled_from(SAMPLES))
+        lines: Sequence[str] = lines_of(sample)
+        for damage in data.draw(st.lists(damages_of(sample, WITH_THEIR_LIKE), max_size=5)):
+            lines = damage.done_to(lines)
+
+        seconds = observed_s(list(lines))  # no traceback
+
+        assert seconds is None or seconds >= 0.0

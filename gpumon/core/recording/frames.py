@@ -41,7 +41,7 @@ _DEVICE: Final = FlatCodec(Device)
 _DETAILS: Final = FlatCodec(GpuDetails)
 _ACTIVITY: Final = FlatCodec(ActivitySample)
 _PROCESS: Final = FlatCodec(ProcessSample)
-_NESTED: Final = ("device", "busy", "processes", "details", "activity", "xid_errors")
+_NESTED: Final = ("device", "busy", "processes", "details", "activity", "xid_errors", "faults")
 _SAMPLE: Final = FlatCodec(GpuSample, without=_NESTED)
 
 _Kept = TypeVar("_Kept")

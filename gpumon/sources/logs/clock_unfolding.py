@@ -52,12 +52,17 @@ class ClockUnfolding:
         told_twice: Rows of a time that an earlier part of the log tells of.
         strays: Rows whose time is far from those around them.
         turns: How often each turn of the clock was met, with its nanoseconds.
+        turned_back: How often it ran back, and it was no summer time.
+        walked_again: Rows that were kept though their time was told before, as a clock that is
+            set back tells it; the first time is not counted.
     """
 
     def __init__(self, *, has_summer_time: bool) -> None:
         self.late = 0
         self.told_twice = 0
         self.strays = 0
+        self.turned_back = 0
+        self.walked_again = 0
         self.turns: Counter[tuple[Turn, int]] = Counter()
         self._has_summer_time = has_summer_time
         self._recent: list[int] = []
@@ -67,6 +72,8 @@ class ClockUnfolding:
         self._chapter_ns = 0
         self._chapters: list[tuple[int, int]] = []
         self._until_ns: int | None = None
+        self._set_back = 0
+        self._set_back_from_ns = 0  # the stamp before the clock was last set back, as written
 
     @property
     def is_plain(self) -> bool:
@@ -113,7 +120,10 @@ class ClockUnfolding:
                     self._turn_back(stamps_ns, at, self._newest_ns)
             elif true_ns - self._newest_ns >= _SUMMER_TIMES_NS[-1] and self._has_summer_time:
                 self._jump_forward(stamps_ns, at, self._newest_ns)
-            unfolded.append(self._placed(stamps_ns[at] + self._zone_ns))
+            placed_ns = self._placed(stamps_ns[at] + self._zone_ns)
+            unfolded.append(placed_ns)
+            if self._set_back > 1 and placed_ns is not None:
+                self.walked_again += stamps_ns[at] <= self._set_back_from_ns
         self._recent = [*self._recent, *kept][-_RHYTHM_ROWS:]
         return unfolded
 
@@ -168,16 +178,27 @@ class ClockUnfolding:
                 self.turns[Turn.SUMMER_ENDED, summer_ns] += 1
                 self._zone_ns += summer_ns
                 return
+        self.turned_back += 1
         if true_ns > self._began_ns and step_ns <= _SMALL_STEP_NS:
+            self._set_back += 1
+            self._set_back_from_ns = newest_ns - self._zone_ns
             self.turns[Turn.SET_BACK, step_ns + rhythm_ns] += 1
             self._zone_ns += step_ns + rhythm_ns
             return
-        self._chapters.append((self._began_ns, newest_ns))
+        self._close_chapter(newest_ns)
         self._newest_ns = true_ns
         if len(self._chapters) < _MOST_CHAPTERS and not self._is_told(true_ns):
             self.turns[Turn.EARLIER_PART, step_ns] += 1
             self._chapter_ns = (self._until_ns or newest_ns) + rhythm_ns - true_ns
         self._began_ns = true_ns
+
+    def _close_chapter(self, ended_ns: int) -> None:
+        """Keep the part that is over. Of more than can be kept, the last are one."""
+        began_ns = self._began_ns
+        if len(self._chapters) >= _MOST_CHAPTERS:
+            last_began_ns, last_ended_ns = self._chapters.pop()
+            began_ns, ended_ns = min(began_ns, last_began_ns), max(ended_ns, last_ended_ns)
+        self._chapters.append((began_ns, ended_ns))
 
     def _is_told(self, true_ns: int) -> bool:
         return any(began_ns <= true_ns <= ended_ns for began_ns, ended_ns in self._chapters)

@@ -12,6 +12,7 @@ from typing import Final
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.column_names import Column, told_percent
 from gpumon.sources.logs.columns import ColumnLayout, chosen_columns
+from gpumon.sources.logs.memory_guess import memory_among
 from gpumon.sources.logs.shaped_stamps import WrittenStamps, shaped_parser_for
 from gpumon.sources.logs.stamps import StampParser, parser_for
 
@@ -85,6 +86,10 @@ def guess_layout(
     elif told.get(Column.UTILIZATION) in counting:
         at = positions[Column.UTILIZATION] + 1
         remarks = f" Column {at} looks like the GPUs' index; taken as utilization.gpu as told."
+    if Column.MEMORY_USED not in told and Column.MEMORY_TOTAL not in told:
+        memory, unread = memory_among(body, positions)
+        positions.update(memory)
+        remarks += unread
     said = ", ".join(
         f"column {position + 1} as {column.value}"
         for column, position in sorted(positions.items(), key=lambda item: item[1])

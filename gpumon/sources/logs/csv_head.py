@@ -13,7 +13,7 @@ from gpumon.sources.logs.column_guess import (
     columns_that_count_gpus,
     guess_layout,
 )
-from gpumon.sources.logs.column_names import Column
+from gpumon.sources.logs.column_names import Column, told_columns
 from gpumon.sources.logs.columns import (
     AmbiguousColumnError,
     ColumnLayout,
@@ -50,6 +50,7 @@ class CsvHead:
         is_percent: Whether utilisation is percent, else a ratio.
         unit: Holds later rows against that, where it was guessed; ``None``: it is said.
         notes: What was guessed.
+        is_guessed: Whether the column of the utilisation was, by the shape of its cells.
     """
 
     announced: ColumnLayout
@@ -59,6 +60,7 @@ class CsvHead:
     is_percent: bool
     unit: GuessedUnit | None
     notes: tuple[str, ...]
+    is_guessed: bool
 
 
 def head_of_csv(
@@ -92,7 +94,10 @@ def head_of_csv(
         way_out = f'say --column "utilization.gpu [%]={at}" or "utilization.gpu [ratio]={at}"'
         unit = GuessedUnit(name, is_percent=is_percent, way_out=way_out)
     body_line = next(at for at, row in enumerate(rows, start=1) if row is body[0])
-    return CsvHead(layout, spoken, body, body_line, is_percent, unit, tuple(notes))
+    is_guessed = header_at < 0 and Column.UTILIZATION not in told_columns(options.columns)
+    return CsvHead(
+        layout, spoken, body, body_line, is_percent, unit, tuple(notes), is_guessed=is_guessed
+    )
 
 
 def is_driver_trouble(line: str) -> bool:
@@ -117,13 +122,14 @@ def _layout_of(
     refusal: UnreadableLogError | None = None
     rowless: tuple[ColumnLayout, int] | None = None
     told = [row for row in rows if _says_something_else(row)]
+    last_values = _last_values(rows)
     for at in _headers_among(rows):
         cells = rows[at]
         try:
             layout = layout_of_header(cells, options.columns)
         except AmbiguousColumnError as error:
             raise UnreadableLogError(f"{name}: line {at + 1}: {error}") from error
-        has_values = any(not names_columns(row) for row in _rows_of(len(cells), rows[at + 1 :]))
+        has_values = last_values.get(len(cells), at) > at
         if layout is not None and has_values:
             notes.extend(contradicted_headings(cells, options.columns))
             return layout, at
@@ -188,6 +194,15 @@ def _headers_among(rows: Sequence[Sequence[str]]) -> Iterator[int]:
 def _rows_of(width: int, rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
     """The rows of so many cells that are no header."""
     return [row for row in rows if len(row) == width and not looks_like_header(row)]
+
+
+def _last_values(rows: Sequence[Sequence[str]]) -> dict[int, int]:
+    """Position of the last row of values, by its number of cells."""
+    return {
+        len(row): at
+        for at, row in enumerate(rows)
+        if not names_columns(row) and not looks_like_header(row)
+    }
 
 
 def _says_something_else(cells: Sequence[str]) -> bool:

@@ -12,7 +12,7 @@ from gpumon.sources.logs.log_text import MAX_PIECE
 
 HEAD_LINES: Final = 512
 """Lines looked at before the first is read: to find the header, or to guess the columns."""
-_HEAD_SIGNS: Final = 1 << 20
+_HEAD_SIGNS: Final = 1 << 18
 _SEPARATORS: Final = "\t;,"
 _QUOTED: Final = re.compile(r'"[^"]*"')
 _VALUES_BETWEEN_BLANKS: Final = re.compile(r"\d\S*(?:\s+(?:\d\S*|%))+", re.ASCII)

@@ -93,7 +93,7 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogRe
     reader: LogReader = known.reader(chain(head, lines), name=name, options=options)
     if prefixes:
         reader = _Unprefixed(reader, prefixes)
-    return LogInOrder(reader, name=name)
+    return _OfOneLog(LogInOrder(reader, name=name))
 
 
 def _refuse_unused(options: LogOptions, known: LogFormat, name: str) -> None:
@@ -108,6 +108,20 @@ def _refuse_unused(options: LogOptions, known: LogFormat, name: str) -> None:
                 + (f"where only {read} can be named" if read else "whose columns are known")
                 + "; leave it out"
             )
+
+
+class _OfOneLog:
+    """A reader in order, of rows that may turn out to be no log at their end."""
+
+    def __init__(self, reader: LogInOrder) -> None:
+        self._reader = reader
+
+    def samples(self) -> Iterator[LogSample]:
+        yield from self._reader.samples()
+        self._reader.refuse_disorder()
+
+    def facts(self) -> LogFacts:
+        return self._reader.facts()
 
 
 class _Unprefixed:

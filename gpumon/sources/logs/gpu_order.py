@@ -11,6 +11,8 @@ from gpumon.sources.logs.log_sample import LogSample
 from gpumon.sources.logs.shared_stamps import MOST_ROWS_A_STAMP, SharedStamps
 
 _stamp_of: Final = itemgetter(1)
+_TELLING_MOMENTS: Final = 3
+"""What a clock counts is told by so many: two may happen to be whole minutes."""
 
 
 class GpuOrder:
@@ -36,6 +38,7 @@ class GpuOrder:
         self.rows = 0
         self.moved = False
         self._first_ns: int | None = None
+        self._moment_ns: int | None = None  # of the last row that was handed on, as written
 
     @property
     def is_plain(self) -> bool:
@@ -46,7 +49,7 @@ class GpuOrder:
         """Take note of the last rows that were handed on as they are."""
         self.moved = self.moved or len(stamps_ns) > 1
         self._see(stamps_ns)
-        self.until_ns = stamps_ns[-1]
+        self.until_ns = self._moment_ns = stamps_ns[-1]
         self.unfolding.skip_to(stamps_ns)
 
     def put_in_order(
@@ -70,13 +73,16 @@ class GpuOrder:
         ]
         self.pending.sort(key=_stamp_of)
         cut = self._cut(WINDOW_ROWS if undecided else 0)
+        if undecided and self._has_yet_to_tell_its_clock(cut):
+            cut = 0
         ready, self.pending = self.pending[:cut], self.pending[cut:]
         if self.until_ns is not None:
             in_time = [row for row in ready if row.stamp_ns > self.until_ns]
             self.too_late += len(ready) - len(in_time)
             ready = in_time
-        ready = shared.told_apart(ready)
         if ready:
+            before_ns, self._moment_ns = self._moment_ns, ready[-1].stamp_ns
+            ready = shared.told_apart(ready, before_ns)
             self.until_ns = ready[-1].stamp_ns
         return ready
 
@@ -85,6 +91,12 @@ class GpuOrder:
         if stamps_ns and self._first_ns is None:
             self._first_ns = stamps_ns[0]
         self.moved = self.moved or any(stamp_ns != self._first_ns for stamp_ns in stamps_ns)
+
+    def _has_yet_to_tell_its_clock(self, cut: int) -> bool:
+        """Whether the first rows are of too few moments; more are not waited for without end."""
+        if self.until_ns is not None or len(self.pending) > _TELLING_MOMENTS * MOST_ROWS_A_STAMP:
+            return False
+        return len({row.stamp_ns for row in self.pending[:cut]}) < _TELLING_MOMENTS
 
     def _cut(self, window_rows: int) -> int:
         """How many pending rows are ready: never some of a stamp and not all."""

@@ -11,12 +11,15 @@ from typing import Final
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.clock_unfolding import HOUR_NS, WINDOW_ROWS
+from gpumon.sources.logs.disorder import refuse_disorder
 from gpumon.sources.logs.gpu_order import GpuOrder
 from gpumon.sources.logs.log_sample import LogFacts, LogReader, LogSample
 from gpumon.sources.logs.order_notes import order_notes
 from gpumon.sources.logs.shared_stamps import SharedStamps
 
 _BLOCK_ROWS: Final = 1_024
+_MANY_TURNS: Final = 256
+"""A clock that ran back more often costs much to follow: it is refused before the log's end."""
 _NOTED_ROWS: Final = 16
 """Rows of a GPU from which the rhythm before a turn of the clock is known."""
 _gpu_of: Final = itemgetter(0)
@@ -45,12 +48,13 @@ class LogInOrder:
         self._checked = 0  # of the held rows, those that need nothing
         self._has_summer_time = False
         self._shared = SharedStamps()
+        self._taken = 0
 
     def samples(self) -> Iterator[LogSample]:
         """As the reader's, with stamps that rise for every GPU.
 
         Raises:
-            UnreadableLogError: As the reader; and where time stands still.
+            UnreadableLogError: As the reader; where there is no row, and where time stands still.
         """
         rows = iter(self._reader.samples())
         wanted = _BLOCK_ROWS
@@ -59,10 +63,15 @@ class LogInOrder:
                 clock = self._reader.facts().clock
                 self._has_summer_time = clock.is_wall and clock.utc_offset_s is None
             self._held += block
+            self._taken += len(block)
             self._meet_gpus(block)
             window_rows = WINDOW_ROWS * len(self._tracks)
             wanted = max(_BLOCK_ROWS, 2 * window_rows)
             yield from self._ready(window_rows)
+            if any(track.unfolding.turned_back > _MANY_TURNS for track in self._tracks.values()):
+                self.refuse_disorder()
+        if not self._tracks:
+            raise self._rowless()
         yield from self._ready(0)
         self._refuse_standing_time()
 
@@ -74,6 +83,20 @@ class LogInOrder:
             facts,
             skipped_lines=facts.skipped_lines + dropped,
             notes=(*facts.notes, *notes),
+        )
+
+    def refuse_disorder(self) -> None:
+        """Refuse rows that are not those of one log. To be asked once ``samples`` is exhausted.
+
+        Raises:
+            UnreadableLogError: They are not; says why.
+        """
+        refuse_disorder(
+            self._tracks.values(),
+            self._shared,
+            self._taken,
+            name=self._name,
+            is_guessed=self._reader.facts().is_guessed,
         )
 
     def _meet_gpus(self, rows: Sequence[LogSample]) -> None:
@@ -153,6 +176,10 @@ class LogInOrder:
             self._held += rows[len(rows) - undecided :]
         ready.sort(key=_stamp_of)
         return ready
+
+    def _rowless(self) -> UnreadableLogError:
+        said = " ".join(("no line of it tells of a GPU at a moment.", *self._reader.facts().notes))
+        return UnreadableLogError(f"{self._name}: {said}")
 
     def _refuse_standing_time(self) -> None:
         rows = sum(track.rows for track in self._tracks.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
@@ -44,6 +45,10 @@ _MOST_LAYERS: Final = 2
 """A pod's name may stand before a time."""
 _MOST_WRITERS: Final = 32
 """So many names are none: a time or a number stands there, another before each line."""
+_MOST_TRIES: Final = 40
+"""So often the lines are held against every format: a log that hides deeper is not found."""
+_MOST_SIGNS: Final = 1 << 15
+_FEWEST_LINES: Final = 8
 
 TellingLine = Callable[[Sequence[str]], "int | None"]
 """Number, from 1, of the line that gives a log away; ``None``: it is none."""
@@ -94,56 +99,101 @@ def prefixes_of(
     Raises:
         UnreadableLogError: The logs of several writers are mixed; says whose.
     """
-    return _layers(head, telling_line, name, _MOST_LAYERS)
+    return _Search(telling_line, name).layers(_beginning_of(head), _MOST_LAYERS)
 
 
-def _layers(
-    head: Sequence[str], telling_line: TellingLine, name: str, most: int
-) -> tuple[LinePrefix, ...]:
+def _beginning_of(head: Sequence[str]) -> Sequence[str]:
+    """The first lines, of so many characters as are looked at again and again."""
+    signs = accumulate(map(len, head))
+    count = sum(1 for until in signs if until <= _MOST_SIGNS)
+    return head[: max(count, _FEWEST_LINES)]
+
+
+class _Search:
+    """Tries what may stand before the lines of one log, only so often.
+
+    Args:
+        telling_line: Finds the line by which a format knows a log: that takes its time.
+        name: What to call the log in sentences.
+    """
+
+    def __init__(self, telling_line: TellingLine, name: str) -> None:
+        self._telling_line = telling_line
+        self._name = name
+        self._tries_left = _MOST_TRIES
+
+    def layers(self, head: Sequence[str], most: int) -> tuple[LinePrefix, ...]:
+        """The prefixes of a log, the outermost first, at most so many."""
+        for shape in _shapes_of(head):
+            known: list[tuple[LinePrefix, ...]] = []
+            for layers in self._of_shape(shape, head, most):
+                known.append(layers)
+                if len(known) > 1:
+                    raise self._mixed(known)
+            if known:
+                return known[0]
+        return ()
+
+    def _of_shape(
+        self, shape: re.Pattern[str], head: Sequence[str], most: int
+    ) -> Iterator[tuple[LinePrefix, ...]]:
+        """What each writer's lines are without their prefixes, where a format knows them then."""
+        writers = _writers(shape, head)
+        if len(writers) > 1 and not self._hides_a_log(shape, head, most):
+            return
+        is_known = False
+        for who in writers:
+            shown = self._shown(LinePrefix(shape, who, ""), head)
+            if shown is not None:
+                is_known = True
+                yield (LinePrefix(shape, who, shown),)
+        if is_known or most <= 1:
+            return
+        for who in writers:
+            bare = list(LinePrefix(shape, who, "").without(iter(head)))
+            inner = self.layers(bare, most - 1)
+            if inner:
+                first = next(found[0] for line in head if (found := shape.match(line)))
+                yield (LinePrefix(shape, who, first.strip()), *inner)
+
+    def _hides_a_log(self, shape: re.Pattern[str], head: Sequence[str], most: int) -> bool:
+        """Whether a format knows the lines without any prefix: else it knows nobody's."""
+        every = LinePrefix(shape, None, "")
+        if self._shown(every, head) is not None:
+            return True
+        bare = list(every.without(iter(head)))
+        return most > 1 and any(self._hides_a_log(one, bare, most - 1) for one in _shapes_of(bare))
+
+    def _shown(self, prefix: LinePrefix, head: Sequence[str]) -> str | None:
+        """The prefix of the line that gives a log away without it; ``None``: none does."""
+        if not self._tries_left:
+            return None
+        self._tries_left -= 1
+        bare = list(prefix.without(iter(head)))
+        number = self._telling_line(bare)
+        if number is None or len(bare[number - 1]) >= len(head[number - 1]):
+            return None
+        return head[number - 1][: len(head[number - 1]) - len(bare[number - 1])].strip()
+
+    def _mixed(self, known: Sequence[tuple[LinePrefix, ...]]) -> UnreadableLogError:
+        one, other = (layers[0].who for layers in known[:2])
+        return UnreadableLogError(
+            f"{self._name}: the lines of several logs are mixed, such as {one} and {other}; keep "
+            f"those of one of them, as with `grep -F '{one}'`"
+        )
+
+
+def _shapes_of(head: Sequence[str]) -> Iterator[re.Pattern[str]]:
+    """The shapes with which most of the lines begin."""
     filled = [line for line in head if line.strip()]
     for shape in _SHAPES:
-        found = list(filter(None, map(shape.match, filled)))
-        if not found or len(found) < _MIN_SHARE * len(filled):
-            continue
-        known = [
-            layers
-            for who in _writers(shape, found)
-            if (layers := _of_writer(shape, who, head, telling_line, name, most))
-        ]
-        if len(known) > 1:
-            one, other = (layers[0].who for layers in known[:2])
-            raise UnreadableLogError(
-                f"{name}: the lines of several logs are mixed, such as {one} and {other}; keep "
-                f"those of one of them, as with `grep -F '{one}'`"
-            )
-        if known:
-            return known[0]
-    return ()
+        found = sum(shape.match(line) is not None for line in filled)
+        if found and found >= _MIN_SHARE * len(filled):
+            yield shape
 
 
-def _of_writer(
-    shape: re.Pattern[str],
-    who: str | None,
-    head: Sequence[str],
-    telling_line: TellingLine,
-    name: str,
-    most: int,
-) -> tuple[LinePrefix, ...]:
-    prefix = LinePrefix(shape, who, "")
-    bare = list(prefix.without(iter(head)))
-    number = telling_line(bare)
-    if number is not None and len(bare[number - 1]) < len(head[number - 1]):
-        shown = head[number - 1][: len(head[number - 1]) - len(bare[number - 1])]
-        return (LinePrefix(shape, who, shown.strip()),)
-    inner = _layers(bare, telling_line, name, most - 1) if most > 1 else ()
-    if not inner:
-        return ()
-    first = next(found[0] for line in head if (found := shape.match(line)))
-    return (LinePrefix(shape, who, first.strip()), *inner)
-
-
-def _writers(shape: re.Pattern[str], found: Sequence[re.Match[str]]) -> list[str | None]:
+def _writers(shape: re.Pattern[str], head: Sequence[str]) -> list[str | None]:
     if "who" not in shape.groupindex:
         return [None]
-    names = list(dict.fromkeys(one["who"] for one in found))
+    names = list(dict.fromkeys(found["who"] for line in head if (found := shape.match(line))))
     return names if len(names) <= _MOST_WRITERS else []

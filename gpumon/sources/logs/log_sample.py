@@ -75,6 +75,8 @@ class LogFacts:
         notes: Sentences: what was assumed, guessed or skipped.
         broken_off: How and where the log broke off, in the middle of what it
             had begun, without a full stop; ``None``: it did not, or nobody can tell.
+        is_guessed: Whether nothing but the shape of its cells says which of them are the
+            utilisation.
     """
 
     clock: LogClock
@@ -83,6 +85,7 @@ class LogFacts:
     period_ns: int | None
     notes: tuple[str, ...]
     broken_off: str | None = None
+    is_guessed: bool = False
 
 
 class LogReader(Protocol):

@@ -8,12 +8,13 @@ import io
 import os
 import stat
 import sys
+import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Final
+from types import MappingProxyType, TracebackType
+from typing import IO, BinaryIO, Final, Protocol, cast
 
 from gpumon.errors import UnreadableLogError
 
@@ -22,6 +23,20 @@ MAX_PIECE: Final = 1 << 16
 """Characters of a line that come at once; the rest of a longer line comes in further pieces."""
 _HEAD_BYTES: Final = 4096
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_PACKED: Final = MappingProxyType(
+    {
+        b"PK\x03\x04": "a zip archive",
+        b"PK\x05\x06": "a zip archive",
+        b"BZh": "packed with bzip2",
+        b"\xfd7zXZ\0": "packed with xz",
+        b"\x28\xb5\x2f\xfd": "packed with zstd",
+        b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    }
+)
+FREE_BYTES: Final = 1 << 28
+"""So much may be unpacked from however little."""
+_MOST_GROWTH: Final = 500
+"""The same table of idle GPUs again and again packs to a hundredth."""
 _BOMS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -38,17 +53,26 @@ class LogText:
     where the zero bytes are; ``-`` is the standard input. Of a file that
     grows, what was there when it was opened is read, up to its last whole line.
 
+    Args:
+        path: Where it is.
+        standard_input: Its bytes, where they were opened already.
+        name: What to call it in sentences; ``None``: by its path.
+
     Attributes:
         damage: Where the data broke off, once ``lines_there_are`` met it.
+        archive: The bytes of a tar archive, where it is one: then it has no lines.
 
     Raises:
         UnreadableLogError: Missing, a directory, not readable, empty or
             binary; while reading: packed data that ends too early.
     """
 
-    def __init__(self, path: str, standard_input: BinaryIO | None = None) -> None:
-        self.name = "standard input" if path == STANDARD_INPUT else path
-        self._closing: list[io.IOBase | BinaryIO] = []
+    def __init__(
+        self, path: str, standard_input: Stream | None = None, *, name: str | None = None
+    ) -> None:
+        self.name = name or ("standard input" if path == STANDARD_INPUT else path)
+        self._closing: list[BinaryIO] = []
+        self.archive: Stream | None = None
         self.damage: UnreadableLogError | None = None
         self._raw = self._open(path, standard_input)
         self.size_bytes = self._size()
@@ -79,7 +103,8 @@ class LogText:
 
     def position_bytes(self) -> int | None:
         """How much of the file was read so far; ``None`` for a pipe."""
-        return self._raw.tell() if self._closing and self._raw.seekable() else None
+        opened = self._closing[0] if self._closing else None
+        return opened.tell() if opened is not None and opened.seekable() else None
 
     def lines(self) -> Iterator[str]:
         """Every line, its line end included: always one newline.
@@ -105,7 +130,7 @@ class LogText:
         except UnreadableLogError as error:
             self.damage = error
 
-    def _open(self, path: str, standard_input: BinaryIO | None) -> BinaryIO:
+    def _open(self, path: str, standard_input: Stream | None) -> Stream:
         if path == STANDARD_INPUT:
             return standard_input or sys.stdin.buffer
         try:
@@ -124,24 +149,32 @@ class LogText:
         """Bytes of the file as it was opened; ``None`` for a pipe, and where nobody knows."""
         if not self._closing:
             return None
-        status = os.fstat(self._raw.fileno())
+        status = os.fstat(self._closing[0].fileno())
         return (status.st_size or None) if stat.S_ISREG(status.st_mode) else None
 
-    def _as_it_was_opened(self) -> BinaryIO | _UpTo:
+    def _as_it_was_opened(self) -> Stream:
         return self._raw if self.size_bytes is None else _UpTo(self._raw, self.size_bytes)
 
     def has_grown(self) -> bool:
         """Whether something was written to the file since it was opened."""
         return self.size_bytes is not None and (self._size() or 0) > self.size_bytes
 
-    def _decoded(self, raw: BinaryIO | _UpTo) -> io.TextIOWrapper:
+    def _decoded(self, raw: Stream) -> io.TextIOWrapper:
         head, stream = _peek(raw)
         if head.startswith(_GZIP_MAGIC):
-            unpacked = gzip.GzipFile(fileobj=stream, mode="rb")
-            head, stream = _peek(unpacked)
+            head, stream = _peek(_Unpacked(stream))
         encoding = _encoding_of(head)
         if not head:
             raise UnreadableLogError(f"{self.name}: is empty")
+        if _begins_tar(head):
+            self.archive = stream
+            return io.TextIOWrapper(io.BytesIO())
+        for magic, kind in _PACKED.items():
+            if head.startswith(magic):
+                raise UnreadableLogError(
+                    f"{self.name}: is {kind}, which gpumon does not unpack; it reads gzip and tar: "
+                    "unpack it, and name the logs in it"
+                )
         if encoding is None or _is_binary(head, encoding):
             raise UnreadableLogError(
                 f"{self.name}: is binary, not text; gpumon reads what monitors print or save as "
@@ -150,7 +183,9 @@ class LogText:
         return io.TextIOWrapper(stream, encoding=encoding, errors="replace")
 
     def _damaged(self, error: Exception, after_line: int) -> UnreadableLogError:
-        if isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
+        if isinstance(error, BrokenOffError):
+            what = str(error)
+        elif isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
             what = "the gzip data is cut short or damaged"
         else:
             what = f"cannot be read: {getattr(error, 'strerror', None) or error}"
@@ -158,10 +193,22 @@ class LogText:
         return UnreadableLogError(f"{self.name}: {what} {where}")
 
 
+class BrokenOffError(EOFError):
+    """What the bytes of a log come from broke off; the message says what and how."""
+
+
+class Stream(Protocol):
+    """Bytes, read once from front to end."""
+
+    def read(self, count: int, /) -> bytes:
+        """Up to so many bytes; none at the end."""
+        ...
+
+
 class _UpTo:
     """A file up to the size it had: whatever is written to it meanwhile is not read."""
 
-    def __init__(self, raw: BinaryIO, size_bytes: int) -> None:
+    def __init__(self, raw: Stream, size_bytes: int) -> None:
         self._raw = raw
         self._left = size_bytes
 
@@ -174,7 +221,7 @@ class _UpTo:
 class _Rejoined(io.RawIOBase):
     """A stream that cannot seek, with the bytes that were looked at put back in front."""
 
-    def __init__(self, head: bytes, rest: BinaryIO | _UpTo | gzip.GzipFile) -> None:
+    def __init__(self, head: bytes, rest: Stream) -> None:
         self._head = head
         self._rest = rest
 
@@ -190,9 +237,45 @@ class _Rejoined(io.RawIOBase):
         return len(data)
 
 
-def _peek(stream: BinaryIO | _UpTo | gzip.GzipFile) -> tuple[bytes, io.BufferedReader]:
+class _Unpacked:
+    """What gzip packed, up to more than any log can be packed to."""
+
+    def __init__(self, packed: Stream) -> None:
+        self._packed = packed
+        self._packed_bytes = 0
+        self._unpacked_bytes = 0
+        self._file = gzip.GzipFile(fileobj=cast("IO[bytes]", _Reader(self._read_packed)), mode="rb")
+
+    def read(self, count: int, /) -> bytes:
+        data = self._file.read(count)
+        self._unpacked_bytes += len(data)
+        if self._unpacked_bytes > max(FREE_BYTES, _MOST_GROWTH * self._packed_bytes):
+            raise OSError(f"it unpacks to more than {_MOST_GROWTH} times its size")
+        return data
+
+    def _read_packed(self, count: int) -> bytes:
+        data = self._packed.read(count)
+        self._packed_bytes += len(data)
+        return data
+
+
+class _Reader:
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self.read = read
+
+
+def _peek(stream: Stream) -> tuple[bytes, io.BufferedReader]:
     head = stream.read(_HEAD_BYTES)
     return head, io.BufferedReader(_Rejoined(head, stream), buffer_size=1 << 16)
+
+
+def _begins_tar(head: bytes) -> bool:
+    """Whether the first block is the header of a tar archive: its sum says so."""
+    try:
+        tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
+    except (tarfile.HeaderError, ValueError):
+        return False
+    return True
 
 
 def _encoding_of(head: bytes) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from statistics import median_low
 from typing import Final
@@ -28,21 +29,29 @@ class SharedStamps:
         contradictions: Rows dropped because another row has that moment.
         standing: Rows dropped because the clock stood still.
         spread: Rows that were given moments of their own.
-        period_ns: Time between two rows that were spread.
     """
 
     copies: int = 0
     contradictions: int = 0
     standing: int = 0
     spread: int = 0
-    period_ns: int = 0
+    _spread_rows: Counter[int] = field(default_factory=Counter)
     _seen_resolution_ns: int = NS_PER_S
+    _seen_rows: int | None = None
 
-    def told_apart(self, rows: Sequence[LogSample]) -> list[LogSample]:
+    @property
+    def period_ns(self) -> int:
+        """Time between two of most rows that were spread; 0 where none was."""
+        return max(self._spread_rows, key=self._spread_rows.__getitem__, default=0)
+
+    def told_apart(
+        self, rows: Sequence[LogSample], before_ns: int | None = None
+    ) -> list[LogSample]:
         """The same rows with stamps that rise.
 
         Args:
             rows: Of one GPU, by stamp; all rows of any stamp that is in them.
+            before_ns: Stamp of the GPU's row before them; ``None``: there is none.
         """
         runs = [list(run) for _, run in groupby(rows, key=_stamp_of)]
         if len(runs) == len(rows):
@@ -51,8 +60,7 @@ class SharedStamps:
         counts = [len(run) for run in runs if len(run) <= MOST_ROWS_A_STAMP]
         if not resolution_ns or not counts or sum(counts) < _CROWD * len(counts):
             return [row for run in runs for row in self._without_copies(run, resolution_ns)]
-        usual = median_low(counts[1:-1] or counts)
-        self.period_ns = resolution_ns // usual
+        usual = self._usual_rows(counts)
         apart: list[LogSample] = []
         for at, run in enumerate(runs):
             if len(run) > MOST_ROWS_A_STAMP:
@@ -60,10 +68,12 @@ class SharedStamps:
                 continue
             stamp_ns = run[0].stamp_ns
             goes_on = at + 1 < len(runs) and runs[at + 1][0].stamp_ns - stamp_ns == resolution_ns
-            goes_before = at and stamp_ns - runs[at - 1][0].stamp_ns == resolution_ns
+            last_ns = runs[at - 1][0].stamp_ns if at else before_ns
+            goes_before = last_ns is not None and stamp_ns - last_ns == resolution_ns
             apart += self._spread(
                 run,
                 resolution_ns,
+                resolution_ns // usual,
                 # A stretch begins and ends anywhere within its first and last second.
                 begins=not goes_before and len(run) < usual,
                 ends=not goes_on and len(run) < usual,
@@ -78,12 +88,26 @@ class SharedStamps:
         self._seen_resolution_ns = found_ns
         return found_ns
 
+    def _usual_rows(self, counts: Sequence[int]) -> int:
+        """Rows a stamp. The first and the last stamp may lack some: then, as before."""
+        if len(counts) <= 2:
+            return self._seen_rows or median_low(counts)
+        self._seen_rows = median_low(counts[1:-1])
+        return self._seen_rows
+
     def _spread(
-        self, run: list[LogSample], resolution_ns: int, *, begins: bool, ends: bool
+        self,
+        run: list[LogSample],
+        resolution_ns: int,
+        period_ns: int,
+        *,
+        begins: bool,
+        ends: bool,
     ) -> list[LogSample]:
         if len(run) > 1:
             self.spread += len(run)
-        step_ns = self.period_ns if begins or ends else resolution_ns // len(run)
+            self._spread_rows[period_ns] += len(run)
+        step_ns = period_ns if begins or ends else resolution_ns // len(run)
         offset_ns = resolution_ns - step_ns * len(run) if begins else 0
         return [
             row._replace(stamp_ns=row.stamp_ns + offset_ns + step_ns * at)
@@ -99,8 +123,8 @@ class SharedStamps:
             self.contradictions += len(different) - 1
             return different[:1]
         if len(different) > 1:
-            self.period_ns = resolution_ns // len(different)
-            return self._spread(different, resolution_ns, begins=False, ends=False)
+            period_ns = resolution_ns // len(different)
+            return self._spread(different, resolution_ns, period_ns, begins=False, ends=False)
         return different
 
     def _first_of_standing(self, run: list[LogSample]) -> LogSample:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ Cells = Callable[[Any], Any]
 """The cell of a row under a key; ``None`` where there is none."""
 _EXPONENT: Final = re.compile(r"\d{1,20}(?:\.\d{1,20})?e[-+]?\d{1,2}", re.ASCII)
 _MEMO_LIMIT: Final = 16_384
+_MORE_GPUS: Final = f"More than {MAX_GPUS:,} GPUs: what the others did was not read."
 _WAY_OUT: Final = (
     'write the unit into the headings, such as "gpu0 [%]", or say --column '
     '"utilization.gpu [%]=HEADING" to read one of them'
@@ -66,6 +67,8 @@ class WideRows:
         self._chosen = told_columns(options.columns)
         self._percent = told_percent(options.columns)
         self._columns: dict[WideGpu, _GpuColumns] = {}
+        self._by_key: dict[Hashable, _GpuColumns] = {}
+        self._may_be_absent, self._has_more = True, False
         self._memory: dict[WideGpu, tuple[int, Hashable, int]] = {}
         self._total: dict[WideGpu, tuple[Hashable, int]] = {}
         self._unsure: list[_GpuColumns] = []
@@ -90,6 +93,7 @@ class WideRows:
             UsageError: A column the user named is none that is here read by name.
         """
         chosen, stamp = self._chosen.get(Column.UTILIZATION), self._chosen.get(Column.STAMP)
+        touched: set[WideGpu] = set()
         for key, text in headings:
             meaning = meaning_of(text)
             if stamp is not None and (text.strip() == stamp or key == stamp):
@@ -102,9 +106,11 @@ class WideRows:
                 continue
             if meaning is not None:
                 self._place(key, meaning, text)
-        for gpu, columns in self._columns.items():
-            if gpu in self._memory:
-                _, columns.used, columns.used_unit = self._memory[gpu]
+                if meaning.gpu is not None:
+                    touched.add(meaning.gpu)
+        for gpu in touched & self._columns.keys() & self._memory.keys():
+            columns = self._columns[gpu]
+            _, columns.used, columns.used_unit = self._memory[gpu]
 
     def require_gpus(self) -> None:
         """Hold that a column with a utilisation was found.
@@ -155,12 +161,15 @@ class WideRows:
         if self._unit is not None:
             self._unit.settle()
 
-    def samples(self, get: Cells, number: int) -> Iterator[LogSample]:
+    def samples(
+        self, get: Cells, number: int, keys: Collection[Hashable] | None = None
+    ) -> Iterator[LogSample]:
         """The samples of one row.
 
         Args:
             get: Gives the cell under a key.
             number: Number of the row's line.
+            keys: Those that the row has; ``None``: all.
 
         Raises:
             UnreadableLogError: A value that cannot have the unit that was guessed.
@@ -173,7 +182,7 @@ class WideRows:
                 return
         self._take_totals(get)
         refused: Refusal | None = None
-        for columns in self._columns.values():
+        for columns in self._columns_of(keys):
             cell = get(columns.busy)
             if columns.is_blank_absent and (cell is None or cell == ""):
                 continue
@@ -185,12 +194,16 @@ class WideRows:
                 yield LogSample(gpu, moment_ns, None)
                 continue
             self.told = True
-            used_bytes = None
-            if columns.used is not None:
-                used_bytes = bytes_of(get(columns.used), unit_bytes=columns.used_unit)
-            yield LogSample(gpu, moment_ns, ratio, used_bytes)
+            used = None if columns.used is None else get(columns.used)
+            yield LogSample(gpu, moment_ns, ratio, bytes_of(used, unit_bytes=columns.used_unit))
         if refused is not None:
             self.skipped.add(refused, number)
+
+    def _columns_of(self, keys: Collection[Hashable] | None) -> Iterable[_GpuColumns]:
+        """The columns that a row has, or whose absence says something."""
+        if keys is None or len(keys) >= len(self._columns) or not self._may_be_absent:
+            return self._columns.values()
+        return [self._by_key[key] for key in keys if key in self._by_key]
 
     def _take_totals(self, get: Cells) -> None:
         """Keep how much memory each GPU has, which one row tells for all."""
@@ -216,6 +229,7 @@ class WideRows:
                 *((self._row_clock.note,) if counted else ()),
                 *((stamp_note,) if stamp_note else ()),
                 *self._notes,
+                *((_MORE_GPUS,) if self._has_more else ()),
                 *owner_notes,
                 *self.skipped.sentences(),
             ),
@@ -244,17 +258,17 @@ class WideRows:
         if columns is not None and columns.busy_rank <= meaning.rank:
             return
         if columns is None:
-            position = self._table.position(
-                gpu, LoggedGpu(index=gpu.number, mig_index=gpu.mig_index)
-            )
+            told = LoggedGpu(index=gpu.number, mig_index=gpu.mig_index)
+            position = self._table.position(gpu, told)
             if position is None:
-                self._note_once(f"More than {MAX_GPUS:,} GPUs: what the others did was not read.")
+                self._has_more = True
                 return
             self._owners.append(gpu.owner)
         else:
             position = columns.position
             self._unsure = [one for one in self._unsure if one is not columns]
-        columns = self._columns[gpu] = _GpuColumns(
+            self._by_key.pop(columns.busy, None)
+        columns = self._columns[gpu] = self._by_key[key] = _GpuColumns(
             position=position,
             busy=key,
             busy_rank=meaning.rank,
@@ -262,12 +276,9 @@ class WideRows:
             is_blank_absent=meaning.dialect is Dialect.WANDB,
             is_guessed=meaning.is_percent is None,
         )
+        self._may_be_absent = self._may_be_absent and columns.is_blank_absent
         if meaning.is_percent is None:
             self._unsure.append(columns)
-
-    def _note_once(self, note: str) -> None:
-        if note not in self._notes:
-            self._notes.append(note)
 
     def _ratio(self, cell: object, columns: _GpuColumns, number: int) -> float | Refusal:
         if columns.is_guessed and self._unit is not None:

@@ -108,7 +108,8 @@ class TestRecord:
                 return super().read()
 
         monkeypatch.setattr(
-            "gpumon.cli.open_watch.open_source", lambda _, clock, __: Reloaded("flat", clock)
+            "gpumon.cli.open_watch.open_source",
+            lambda _, clock, *__, **___: Reloaded("flat", clock),
         )
 
         assert main(["record", str(path), *SHORTLY]) == RestartNeededError.exit_code
@@ -150,7 +151,7 @@ class TestRecord:
     def test_leaves_no_file_where_no_gpu_can_be_read(
         self, path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def refuse(*_: object) -> None:
+        def refuse(*_: object, **__: object) -> None:
             raise SourceUnavailableError("libnvidia-ml.so.1 was not found")
 
         monkeypatch.setattr("gpumon.cli.open_watch.open_source", refuse)

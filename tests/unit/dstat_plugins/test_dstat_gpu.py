@@ -41,6 +41,22 @@ class TestEachLaterRow:
 
         assert table.cells() == ["25", "50", "50"]
 
+    def test_ceases_to_repeat_it_after_three_seconds_without_an_observation(
+        self, runtime: Path
+    ) -> None:
+        publish(runtime, gpu(observed_s=100, busy_s=100), age_s=2.5)
+        table = Table()
+        table.row()
+        shown = []
+        for age_s in (1.5, 0.0, -1.0, -2.0):  # the daemon ticks on, the GPU tells it nothing
+            publish(runtime, gpu(observed_s=104, busy_s=101, starved_s=2), age_s=age_s)
+            shown.append(table.cells())
+
+        assert shown == [["25", "50", "50"]] * 3 + [["-", "50", "-"]]
+
+        publish(runtime, gpu(observed_s=105, busy_s=102, starved_s=2), age_s=-2.5)
+        assert table.cells() == ["100", "50", "0"]
+
     def test_starts_again_with_a_daemon_that_was_restarted(self, runtime: Path) -> None:
         publish(runtime, gpu(observed_s=100, busy_s=100))
         table = Table()

@@ -139,3 +139,24 @@ class TestCallsOfTheDriver:
             of("gpumon_nvml_calls_total", lines).keys()
             == of("gpumon_nvml_call_seconds_total", lines).keys()
         )
+
+
+class TestErrorsOfTheDriver:
+    def test_are_counted_by_function_and_code(self) -> None:
+        errors = (("nvmlDeviceGetPowerUsage", 999, 3), ("nvmlDeviceGetPowerUsage", 15, 1))
+
+        lines = scraped(monitor_state(call_errors=errors))
+
+        assert of("gpumon_nvml_errors_total", lines) == {
+            '{code="999",function="nvmlDeviceGetPowerUsage"}': 3.0,
+            '{code="15",function="nvmlDeviceGetPowerUsage"}': 1.0,
+        }
+
+    def test_are_capped_and_what_is_left_out_is_counted(self) -> None:
+        errors = tuple(("nvmlDeviceGetPowerUsage", code, 1) for code in range(300))
+
+        lines = scraped(monitor_state(call_errors=errors))
+
+        left_out = of("gpumon_label_sets_dropped_total", lines)
+        assert len(of("gpumon_nvml_errors_total", lines)) == 256
+        assert left_out['{family="gpumon_nvml_errors_total"}'] == 44.0

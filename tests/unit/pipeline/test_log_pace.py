@@ -50,6 +50,19 @@ class TestALogWhosePeriodChanges:
         assert busy_log(repeat(1, 200), repeat(60, 30)).period_ns == s(60)
         assert busy_log(repeat(1, 2_000), repeat(60, 30)).period_ns == s(1)
 
+    @pytest.mark.parametrize("coarse", [40, 400])
+    def test_has_none_that_hardly_a_row_has(self, coarse: int) -> None:
+        """Forty rows of a minute take more time than ten thousand that come seven a second."""
+        report = busy_log(repeat(60, coarse), repeat(0.14, 100 * coarse))
+
+        assert report.period_ns == s(0.14)
+        assert any("60 s for" in note for note in report.notes)
+
+    def test_has_none_that_breaks_of_one_length_have(self) -> None:
+        assert busy_log(*([*repeat(0.14, 996), *repeat(60, 4)] for _ in range(5))).period_ns == s(
+            0.14
+        )
+
     def test_says_so(self) -> None:
         report = busy_log(repeat(1, 599), repeat(60, 120))
 

@@ -14,8 +14,17 @@ from tests.needs import needed
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "prometheus"
 RULES, ALERTS, TESTS = (FOLDER / name for name in ("rules.yml", "alerts.yml", "tests.yml"))
+RUNBOOKS = ROOT / "docs" / "runbooks"
 
 ALERT_NAMES = re.findall(r"- alert: (\w+)", ALERTS.read_text(encoding="utf-8"))
+BASE = "https://gpumon.example/docs/runbooks"
+BASE_OF_RUNBOOKS = '{{ with query "gpumon:runbooks:info" }}{{ . | first | label "base" }}{{ end }}'
+
+
+def text_of(alert: str) -> str:
+    """Its lines in the file."""
+    parts = ALERTS.read_text(encoding="utf-8").split("- alert: ")
+    return next(part for part in parts if part.startswith(f"{alert}\n"))
 
 
 def promtool(*words: str) -> subprocess.CompletedProcess[str]:
@@ -46,13 +55,34 @@ def test_a_wrong_threshold_would_be_seen(tmp_path: Path) -> None:
     assert promtool("test", "rules", str(tmp_path / TESTS.name)).returncode != 0
 
 
+@pytest.mark.prometheus
+def test_the_base_of_all_runbooks_is_one_line(tmp_path: Path) -> None:
+    for path in (RULES, ALERTS, TESTS):
+        text = path.read_text(encoding="utf-8")
+        (tmp_path / path.name).write_text(text.replace(BASE, "https://wiki.example/gpu"), "utf-8")
+
+    assert ALERTS.read_text(encoding="utf-8").count(BASE) == 1
+    assert promtool("test", "rules", str(tmp_path / TESTS.name)).returncode == 0
+
+
 class TestEachAlert:
     @pytest.mark.parametrize("alert", ALERT_NAMES)
     def test_has_a_page_that_says_what_to_do(self, alert: str) -> None:
-        page = ROOT / "docs" / "runbooks" / f"{alert}.md"
+        urls = re.findall(r"runbook_url: '(.+)'", text_of(alert))
 
-        assert page.read_text(encoding="utf-8").startswith(f"# {alert}\n")
-        assert f"runbook: docs/runbooks/{alert}.md" in ALERTS.read_text(encoding="utf-8")
+        assert urls == [f"{BASE_OF_RUNBOOKS}/{alert}.md"]
+        assert (RUNBOOKS / f"{alert}.md").read_text(encoding="utf-8").startswith(f"# {alert}\n")
+
+    @pytest.mark.parametrize("alert", ALERT_NAMES)
+    def test_goes_on_while_one_scrape_fails_or_the_daemon_starts_anew(self, alert: str) -> None:
+        assert "\n        keep_firing_for: 5m\n" in text_of(alert)
+
+    @pytest.mark.parametrize("alert", ALERT_NAMES)
+    def test_has_a_line_in_the_table(self, alert: str) -> None:
+        table = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
+        severity = re.findall(r"severity: (\w+)", text_of(alert))
+
+        assert re.findall(rf"\| \[{alert}\]\(runbooks/{alert}.md\) \| (\w+) \|", table) == severity
 
     @pytest.mark.parametrize("alert", ALERT_NAMES)
     def test_is_seen_firing(self, alert: str) -> None:
@@ -70,7 +100,7 @@ class TestEachAlert:
 
 
 def test_no_page_is_left_behind_by_its_alert() -> None:
-    pages = {page.stem for page in (ROOT / "docs" / "runbooks").glob("*.md")}
+    pages = {page.stem for page in RUNBOOKS.glob("*.md")}
 
     assert pages == set(ALERT_NAMES)
 
@@ -81,3 +111,17 @@ def test_use_only_metrics_that_gpumon_exposes(path: Path) -> None:
 
     assert used - {metric.name for metric in METRICS} == set()
     assert used
+
+
+@pytest.mark.parametrize("path", [RULES, ALERTS], ids=lambda path: path.name)
+def test_never_take_the_age_of_a_scrape_for_that_of_a_sample(path: Path) -> None:
+    assert "time() -" not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", [RULES, ALERTS], ids=lambda path: path.name)
+def test_look_back_over_five_scrapes_of_a_minute(path: Path) -> None:
+    """``rate`` of two samples needs two; of a range of 2 m, one scrape that fails leaves none."""
+    ranges = re.findall(r"(?:rate|increase)\([^\[]+\[(\d+)m\]", path.read_text(encoding="utf-8"))
+
+    assert ranges
+    assert min(map(int, ranges)) >= 5

@@ -16,6 +16,7 @@ from tests.builders_mig import Tell
 from tests.builders_nvml import Clock, Open
 from tests.builders_ring import BOOT_ID
 from tests.fakenvml.control import FakeNvml
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def open_source(fake_nvml: FakeNvml, clock: Clock) -> Iterator[Open]:
     opened: list[NvmlSource] = []
 
     def open_one() -> NvmlSource:
-        opened.append(NvmlSource(clock))
+        opened.append(NvmlSource(clock, slow_patience_s=PATIENCE_S))
         return opened[-1]
 
     yield open_one

@@ -64,8 +64,8 @@ class TestANumber:
         NumberField(library, POWER, handle).read()
         NumberField(library, POWER, library.handle_by_index(1) or 0).read()
 
-        assert 0.04 <= dict(library.call_seconds())[POWER] < 1.0
-        assert dict(library.call_counts())[POWER] == fake_nvml.calls(POWER) == 2
+        assert 0.04 <= dict(library.accounts.seconds())[POWER] < 1.0
+        assert dict(library.accounts.counts())[POWER] == fake_nvml.calls(POWER) == 2
 
 
 class TestAPairOfNumbers:

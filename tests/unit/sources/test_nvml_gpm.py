@@ -197,7 +197,9 @@ class TestAValueOfGpm:
 
         assert activities(story, 12) == []
 
-        assert story.message is None
+        assert story.message == (
+            "GPU 0: reading its activity fails: GPM answers Unknown Error (999)"
+        )
 
 
 class TestTwoSamples:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpumon.core.sample import GpuDetails
 from gpumon.core.units import NS_PER_S
 from gpumon.sources.nvml import NvmlSource
-from gpumon.sources.nvml_binding import NvmlLibrary
+from gpumon.sources.nvml_binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml_catalog import nvml_options
 from gpumon.sources.nvml_links import ByteCounter, LinkRates
 from tests.builders_nvml import open_at_a_standstill
@@ -201,7 +201,7 @@ class TestTheCallForCounters:
     def test_is_one_for_all(self, fake_nvml: FakeNvml) -> None:
         library = NvmlLibrary()
         links = LinkRates(nvml_options(on=["nvlink", "pcie"]), time.monotonic_ns)
-        links.bind(library, library.handle_by_index(0) or 0)
+        links.bind(FieldCalls(library), library.handle_by_index(0) or 0)
 
         links.read_counters()
 

@@ -61,6 +61,7 @@ class NvidiaSmiCsvLog:
         self._number = 0
         self._announced: ColumnLayout | None = None
         self._layout_changed = False
+        self._is_guessed = False
 
     def samples(self) -> Iterator[LogSample]:
         """Every row with a GPU and a moment, in file order.
@@ -99,6 +100,7 @@ class NvidiaSmiCsvLog:
             skipped_lines=self._skipped.count,
             period_ns=None if self._stamps else self._row_clock.period_ns,
             notes=(*notes, *self._skipped.sentences()),
+            is_guessed=self._is_guessed,
         )
 
     def _rows_of_one_layout(  # noqa: C901, PLR0915 - calls would cost more than the work
@@ -281,6 +283,7 @@ class NvidiaSmiCsvLog:
         self._is_percent, self._unit = known.is_percent, known.unit
         self._announced = known.announced
         self._notes += known.notes
+        self._is_guessed = known.is_guessed
         self._adopt(known.layout)
         line = f"{self._name}: line {known.body_line}"
         self._stamps = stamp_parser_of(known.layout, known.body, line)

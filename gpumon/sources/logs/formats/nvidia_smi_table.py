@@ -184,6 +184,7 @@ class NvidiaSmiTableLog:
 
     def _begin_table(self, number: int) -> None:
         was_bare = self._bare_title_at
+        is_doubled = bool(was_bare) and was_bare == number - 1
         self._end_table(number)
         self._section = Section.GPUS
         self._bare_title_at = number
@@ -192,6 +193,8 @@ class NvidiaSmiTableLog:
             if not was_bare or self._table_ns is None:
                 self._table_ns = self._tables.next_ns(0)
             return
+        if is_doubled and self._date is None:
+            return  # the same line again: it is the same table, of the same moment
         told, self._date = self._date, None
         fits = told is not None and told.form == self._dating.form
         self._table_ns = told.stamp_ns if told is not None and fits else None

@@ -119,7 +119,7 @@ def _wide_header(line: str) -> str | None:
     bare = line.strip()
     if not bare or "{" in bare or not _HINT.search(bare):
         return None
-    for separator in _SEPARATORS:
+    for separator in [one for one in _SEPARATORS if one in bare] or _SEPARATORS[:1]:
         cells = [cell.strip() for cell in _splitter(separator)(line)]
         if any(_VALUE.fullmatch(cell) for cell in cells):
             continue

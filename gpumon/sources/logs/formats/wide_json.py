@@ -48,7 +48,7 @@ class WideJsonLog:
         for number, document in chain(head, documents):
             self._learn(document)
             self._rows.decide_unit([document.get])
-            yield from self._rows.samples(document.get, number)
+            yield from self._rows.samples(document.get, number, document.keys())
         self._rows.require_gpus()
         self._rows.settle_unit()
         if not self._rows.told:

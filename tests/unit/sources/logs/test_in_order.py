@@ -142,10 +142,33 @@ class TestAStampOfWholeSeconds:
 
         assert seconds(in_order(log)[0])[3] < TEN + 1
 
-    def test_may_be_one_of_minutes_with_a_row_a_second(self) -> None:
-        log = [row(TEN + at // 60 * 60) for at in range(600)]
+    @pytest.mark.parametrize("a_second", [1, 2, 7, 15])
+    def test_may_be_one_of_minutes_with_rows_every_second(self, a_second: int) -> None:
+        a_minute = 60 * a_second
+        log = [row(TEN + at // a_minute * 60) for at in range(10 * a_minute)]
 
-        assert seconds(in_order(log)[0]) == pytest.approx([TEN + at for at in range(600)])
+        samples, _ = in_order(log)
+
+        assert seconds(samples) == pytest.approx(
+            [TEN + at / a_second for at in range(10 * a_minute)]
+        )
+
+    @pytest.mark.parametrize("more", [0, 1, 143])
+    def test_is_told_with_the_pace_of_most_rows_whatever_the_last_ones_have(
+        self, more: int
+    ) -> None:
+        log = [row(TEN + at // 428 * 60) for at in range(428 * 7 + more)]
+
+        samples, facts = in_order(log)
+
+        assert [note for note in facts.notes if "one every 0.140187 s" in note]
+        assert seconds(samples)[-1] == pytest.approx(TEN + (len(log) - 1) * 60 / 428)
+
+
+class TestALogWithoutARow:
+    def test_is_a_sentence(self) -> None:
+        with pytest.raises(UnreadableLogError, match="no line of it tells of a GPU at a moment"):
+            in_order([])
 
 
 class TestTimeThatStandsStill:

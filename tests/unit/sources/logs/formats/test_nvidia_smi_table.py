@@ -148,6 +148,27 @@ class TestATable:
         assert facts.gpus[1] == LoggedGpu(index=0, mig_index=3, memory_bytes=4_864 << 20)
 
 
+class TestATitleThatIsThereTwice:
+    def test_leaves_the_table_its_date(self) -> None:
+        heads = (HEADS[0], TITLE, *HEADS[1:])
+        second = DATE.replace(":14 ", ":19 ")
+
+        samples, facts = read_log(
+            rows(DATE, *heads, *gpu(0, "29%"), second, *heads, *gpu(0, "31%"))
+        )
+
+        assert seconds_of([sample.stamp_ns for sample in samples]) == [0, 5]
+        assert facts.skipped_lines == 2
+
+    def test_above_gpus_that_are_cut_into_instances_is_no_reason_to_fail(self) -> None:
+        on = "|                               |                      |              Enabled |"
+        cut = (name_row(), answer_row("N/A"), on)
+
+        (gpu,) = analysed(rows(DATE, TITLE, TITLE, *cut)).gpus
+
+        assert gpu.mig_enabled
+
+
 class TestTheClock:
     @pytest.mark.parametrize(
         ("first", "second"),
@@ -216,3 +237,10 @@ class TestALogOfNoUse:
     def test_is_refused_with_its_reasons(self) -> None:
         with pytest.raises(UnreadableLogError, match="without an answer"):
             read_log(rows(DATE, *table("N/A")))
+
+    def test_is_one_with_gpus_cut_into_instances_and_no_moment(self) -> None:
+        on = "|                               |                      |              Enabled |"
+        undated = (*HEADS, name_row(), answer_row("N/A"), on, RULE)
+
+        with pytest.raises(UnreadableLogError, match="no line of it tells of a GPU at a moment"):
+            read_log(rows(DATE, TITLE, RULE, *undated))
