@@ -22,7 +22,7 @@ def gpu_troubles(gpu: GpuState, state: MonitorState) -> tuple[Trouble, ...]:
 def told_troubles(gpu: GpuState, state: MonitorState) -> tuple[Trouble, ...]:
     """Those that do not follow from its totals: errors, that it is lost, that it is slow now."""
     gone = _lost_by(gpu, state)
-    errors = errors_of(gpu.xid_errors, gpu.faults, state.taken_at_ns)
+    errors = errors_of(gpu.xid_errors, gpu.errors, state.taken_at_ns)
     if gone is not None:
         return gone, *errors
     details = None if gpu.latest is None else gpu.latest.details

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpumon.core.faults import GpuFaults
+from gpumon.core.error_times import ErrorTimes
 from gpumon.core.figures import in_percent
 from gpumon.core.fill.gpu_fill import GpuFill
 from gpumon.core.sample import GpuDetails
@@ -130,18 +130,18 @@ def all_troubles(
 
 
 def errors_of(
-    xid_errors: Sequence[tuple[int, int]], faults: GpuFaults, now_ns: int
+    xid_errors: Sequence[tuple[int, int]], times: ErrorTimes, now_ns: int
 ) -> tuple[Trouble, ...]:
     """The errors that a GPU reported.
 
     Args:
         xid_errors: How many of each XID it had, as pairs.
-        faults: When they came, and its memory errors.
-        now_ns: On the clock of ``faults``.
+        times: When they came, and its memory errors.
+        now_ns: On the clock of ``times``.
     """
-    last_ns = dict(faults.xid_last_ns)
+    last_ns = dict(times.xid_last_ns)
     xids = (_xid(xid, count, last_ns.get(xid), now_ns) for xid, count in xid_errors)
-    return (*xids, *_memory_errors(faults, now_ns))
+    return (*xids, *_memory_errors(times, now_ns))
 
 
 def troubles_since(before: Sequence[Trouble], after: Sequence[Trouble]) -> tuple[Trouble, ...]:
@@ -226,8 +226,8 @@ def _xid_words(xid: int) -> tuple[str, str]:
     return f"reported XID {xid} ({meaning})", advice
 
 
-def _memory_errors(faults: GpuFaults, now_ns: int) -> Iterator[Trouble]:
-    count, last_ns = faults.memory_errors, faults.memory_error_last_ns
+def _memory_errors(times: ErrorTimes, now_ns: int) -> Iterator[Trouble]:
+    count, last_ns = times.memory_errors, times.memory_error_last_ns
     if not count:
         return
     # Without a time they are older than the daemon; and the GPU was not reset since.

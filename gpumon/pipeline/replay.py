@@ -205,7 +205,7 @@ class ReplayWatch:
         gpus = tuple(
             gpu._replace(
                 last_sample_at_ns=_moved(gpu.last_sample_at_ns, by_ns),
-                faults=gpu.faults.moved(by_ns),
+                errors=gpu.errors.moved(by_ns),
             )
             for gpu in state.gpus
         )

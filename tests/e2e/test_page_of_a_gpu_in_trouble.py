@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.faults import GpuFaults
+from gpumon.core.error_times import ErrorTimes
 from gpumon.core.report_codec import encode_report
 from gpumon.core.state import CollectorState, GpuState
 from gpumon.pipeline.live_report import report_of
@@ -20,7 +20,7 @@ LOST = "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`"
 
 def with_xids(gpu: GpuState, *xids: tuple[int, int]) -> GpuState:
     """The GPU with these errors, all of them new."""
-    return gpu._replace(xid_errors=xids, faults=GpuFaults(tuple((xid, 2**62) for xid, _ in xids)))
+    return gpu._replace(xid_errors=xids, errors=ErrorTimes(tuple((xid, 2**62) for xid, _ in xids)))
 
 
 def watching(*gpus: GpuState, collectors: tuple[CollectorState, ...] = ()) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpumon.cli.doctor.finding import BROKEN, GPUS, MISSING, OFF, OK, Finding
-from gpumon.core.faults import FaultLog
+from gpumon.core.error_times import ErrorWatch
 from gpumon.core.figures import counted, listed
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.core.troubles import errors_of, throttled_now
@@ -168,11 +168,11 @@ def _identity(gpu: GpuSample) -> Finding:
 
 def _in_trouble(heard: list[GpuSample]) -> Iterator[Finding]:
     """Memory errors since the driver was loaded, and what slows the GPU down just now."""
-    log = FaultLog()
+    log = ErrorWatch()
     for sample in heard:
         log.hear(sample, 0)
     now = heard[-1]
-    for one in (*errors_of(now.xid_errors, log.faults, 0), *throttled_now(now.details, None)):
+    for one in (*errors_of(now.xid_errors, log.errors, 0), *throttled_now(now.details, None)):
         yield Finding(name="", what=one.word, status=BROKEN, detail=one.text, fix=one.advice)
 
 

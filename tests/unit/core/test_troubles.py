@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.faults import FaultLog, GpuFaults
+from gpumon.core.error_times import ErrorTimes, ErrorWatch
 from gpumon.core.report import GpuReport
 from gpumon.core.report_codec import decode_report, encode_report
 from gpumon.core.report_since import report_since
@@ -28,8 +28,8 @@ DAY_S = 24 * 3600
 
 def reported(*xid_errors: tuple[int, int], ago_s: float = 5.0) -> tuple[Trouble, ...]:
     """The troubles of a GPU with these errors, each last so long ago."""
-    faults = GpuFaults(xid_last_ns=tuple((xid, NOW_NS - s(ago_s)) for xid, _ in xid_errors))
-    return errors_of(xid_errors, faults, NOW_NS)
+    times = ErrorTimes(xid_last_ns=tuple((xid, NOW_NS - s(ago_s)) for xid, _ in xid_errors))
+    return errors_of(xid_errors, times, NOW_NS)
 
 
 def broken(**changes: object) -> GpuReport:
@@ -88,11 +88,11 @@ class TestAGpuThatIsLost:
 class TestMemoryErrors:
     def heard(self, *counts: int | None) -> tuple[Trouble, ...]:
         """What is wrong after readings of the count, a second apart."""
-        log = FaultLog()
+        log = ErrorWatch()
         for second, count in enumerate(counts):
             details = GpuDetails(read_at_ns=second, ecc_uncorrected_errors=count)
             log.hear(GpuSample(device=device(), details=details), s(second))
-        return errors_of((), log.faults, s(len(counts)))
+        return errors_of((), log.errors, s(len(counts)))
 
     @pytest.mark.parametrize("counts", [(None,), (0,), (0, 0), (3, 0)])
     def test_are_none_where_none_is_counted(self, counts: tuple[int | None, ...]) -> None:
@@ -110,11 +110,11 @@ class TestMemoryErrors:
         assert (trouble.severity, trouble.times, trouble.last_ns) == (Severity.MODERATE, 2, None)
 
     def test_of_a_lost_gpu_stay_told(self) -> None:
-        log = FaultLog()
+        log = ErrorWatch()
         log.hear(GpuSample(device=device(), details=GpuDetails(0, ecc_uncorrected_errors=1)), 0)
         log.hear(GpuSample(device=device(), error=LOST), s(1))
 
-        assert [one.times for one in errors_of((), log.faults, s(1))] == [1]
+        assert [one.times for one in errors_of((), log.errors, s(1))] == [1]
 
 
 class TestAThrottledGpu:
@@ -179,7 +179,7 @@ class TestTheDocument:
             fill=gpm_fill(0.9, held=0.4),
             told_troubles=(
                 *reported((31, 3), (79, 1)),
-                *errors_of((), GpuFaults((), 2, NOW_NS), NOW_NS),
+                *errors_of((), ErrorTimes((), 2, NOW_NS), NOW_NS),
                 lost(LOST, last_ns=NOW_NS, index=0),
             ),
         ),

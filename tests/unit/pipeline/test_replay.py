@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.faults import GpuFaults
+from gpumon.core.error_times import ErrorTimes
 from gpumon.core.gpu_troubles import gpu_troubles
 from gpumon.core.report import Report
 from gpumon.core.state import MonitorState
@@ -157,7 +157,7 @@ class TestARecordingThatIsPlayed:
         gpus = tuple(
             gpu._replace(
                 xid_errors=((79, 1),),
-                faults=GpuFaults(((79, state.taken_at_ns),), 1, state.taken_at_ns),
+                errors=ErrorTimes(((79, state.taken_at_ns),), 1, state.taken_at_ns),
             )
             for gpu in state.gpus
         )

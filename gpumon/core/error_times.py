@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gpumon.core.sample import GpuDetails, GpuSample
 
 
-class GpuFaults(NamedTuple):
+class ErrorTimes(NamedTuple):
     """Errors of one GPU since it was first heard; of a lost one, too.
 
     Attributes:
@@ -23,7 +23,7 @@ class GpuFaults(NamedTuple):
     memory_errors: int | None = None
     memory_error_last_ns: int | None = None
 
-    def moved(self, by_ns: int) -> GpuFaults:
+    def moved(self, by_ns: int) -> ErrorTimes:
         """The same on a clock that is so much ahead."""
         last_ns = self.memory_error_last_ns
         return self._replace(
@@ -32,20 +32,20 @@ class GpuFaults(NamedTuple):
         )
 
 
-NO_FAULTS = GpuFaults()
+NO_ERRORS = ErrorTimes()
 
 
-class FaultLog:
+class ErrorWatch:
     """Follows one GPU from tick to tick.
 
     Attributes:
-        faults: As of the newest tick.
+        errors: As of the newest tick.
     """
 
-    __slots__ = ("_details", "_xids", "faults")
+    __slots__ = ("_details", "_xids", "errors")
 
     def __init__(self) -> None:
-        self.faults = NO_FAULTS
+        self.errors = NO_ERRORS
         self._xids: tuple[tuple[int, int], ...] = ()
         self._details: GpuDetails | None = None
 
@@ -58,20 +58,20 @@ class FaultLog:
 
     def _take_xids(self, pairs: tuple[tuple[int, int], ...], at_ns: int) -> None:
         before, self._xids = dict(self._xids), pairs
-        last_ns = dict(self.faults.xid_last_ns)
+        last_ns = dict(self.errors.xid_last_ns)
         last_ns.update({xid: at_ns for xid, count in pairs if count > before.get(xid, 0)})
-        self.faults = self.faults._replace(xid_last_ns=tuple(sorted(last_ns.items())))
+        self.errors = self.errors._replace(xid_last_ns=tuple(sorted(last_ns.items())))
 
     def _take_details(self, details: GpuDetails, at_ns: int) -> None:
         self._details = details
-        count, before = details.ecc_uncorrected_errors, self.faults.memory_errors
+        count, before = details.ecc_uncorrected_errors, self.errors.memory_errors
         if count is None or count == before:
             return
-        last_ns = self.faults.memory_error_last_ns
+        last_ns = self.errors.memory_error_last_ns
         if before is not None and count > before:
             last_ns = at_ns
         # Fewer than before: the driver was loaded anew, or the GPU was reset.
         is_anew = before is not None and count < before
-        self.faults = self.faults._replace(
+        self.errors = self.errors._replace(
             memory_errors=count, memory_error_last_ns=None if is_anew else last_ns
         )
