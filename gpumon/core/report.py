@@ -13,6 +13,7 @@ from gpumon.core.sampling import Sampling
 from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.together import Together
 from gpumon.core.totals import GpuTotals
+from gpumon.core.troubles import Trouble, TroubleKind, all_troubles
 from gpumon.core.verdict import Verdict
 
 UNDER_FILLED: Final = "under_filled"
@@ -74,6 +75,8 @@ class GpuReport:
             another one worked; ``None`` where nobody looked.
         held_memory: Memory it held while nothing ran for long; ``None`` where the log does not
             say what is in use, and in a live report.
+        told_troubles: Those of its ``troubles`` that do not follow from the rest: the errors
+            that it reported, that it cannot be read, and what slows it down just now.
     """
 
     index: int
@@ -89,6 +92,17 @@ class GpuReport:
     listed: bool = True
     idle_beside_peer_ns: int | None = None
     held_memory: HeldMemory | None = None
+    told_troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def troubles(self) -> tuple[Trouble, ...]:
+        """What is wrong with it beside the time it loses, the worst first."""
+        return all_troubles(self.told_troubles, self.fill, self.error, self.index)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is there no longer, or gives no answer: what it did is of before."""
+        return any(trouble.kind is TroubleKind.LOST for trouble in self.troubles)
 
     @property
     def is_hardly_observed(self) -> bool:

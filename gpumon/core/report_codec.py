@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from gpumon.core.fill.codec import decode_fill, encode_fill
@@ -25,6 +26,7 @@ from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report import BESIDE_CAUSES, Advice, GpuReport, Report
 from gpumon.core.run_report_codec import decode_run, encode_run, read_ns, read_ratio
 from gpumon.core.totals import GapTotals, GpuTotals
+from gpumon.core.trouble_codec import decode_troubles, encode_troubles
 from gpumon.core.units import seconds
 from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
 from gpumon.errors import UsageError
@@ -51,7 +53,7 @@ def encode_report(report: Report) -> dict[str, Any]:
         "period_seconds": seconds(report.period_ns),
         "skipped_lines": report.skipped_lines,
         "notes": said["notes"],
-        "gpus": [_encode_gpu(gpu, report.origin_ns) for gpu in report.gpus],
+        "gpus": [_encode_gpu(gpu, report) for gpu in report.gpus],
         "runs": [encode_run(run, job_balances.get(run.job)) for run in report.runs],
         "advice": said["advice"],
         "machine": encode_machine(machine_time(report.gpus), report.together),
@@ -87,8 +89,8 @@ def decode_report(document: object) -> Report:
         raise UsageError(f"not a valid {REPORT_SCHEMA} document: {error}") from error
 
 
-def _encode_gpu(gpu: GpuReport, origin_ns: int) -> dict[str, Any]:
-    totals, verdict = gpu.totals, gpu.verdict
+def _encode_gpu(gpu: GpuReport, report: Report) -> dict[str, Any]:
+    totals, verdict, origin_ns = gpu.totals, gpu.verdict, report.origin_ns
     return {
         "index": gpu.index,
         "label": gpu.label,
@@ -146,7 +148,12 @@ def _encode_gpu(gpu: GpuReport, origin_ns: int) -> dict[str, Any]:
             None if gpu.idle_beside_peer_ns is None else seconds(gpu.idle_beside_peer_ns)
         ),
         "held_memory": encode_held(gpu.held_memory),
+        "troubles": encode_troubles(gpu.troubles, _moment(report.started_at), origin_ns),
     }
+
+
+def _moment(started_at: str | None) -> datetime | None:
+    return None if started_at is None else datetime.fromisoformat(started_at)
 
 
 def _coverage(gpu: GpuReport) -> float:
@@ -187,7 +194,7 @@ def _decoded(document: Mapping[str, Any]) -> Report:
         observed_ns=read_ns(document["observed_seconds"]),
         period_ns=read_ns(document["period_seconds"]),
         skipped_lines=int(document["skipped_lines"]),
-        gpus=tuple(_decode_gpu(gpu) for gpu in document["gpus"]),
+        gpus=tuple(_decode_gpu(gpu, started_at) for gpu in document["gpus"]),
         runs=tuple(decode_run(run) for run in document["runs"]),
         advice=tuple(_decode_advice(advice) for advice in document["advice"]),
         notes=tuple(str(note) for note in document.get("notes", ())),
@@ -196,7 +203,7 @@ def _decoded(document: Mapping[str, Any]) -> Report:
     )
 
 
-def _decode_gpu(gpu: Mapping[str, Any]) -> GpuReport:
+def _decode_gpu(gpu: Mapping[str, Any], started_at: str | None) -> GpuReport:
     causes = {IdleCause(name): read_ns(value) for name, value in gpu["idle_by_cause"].items()}
     totals = GpuTotals(
         observed_ns=read_ns(gpu["observed_seconds"]),
@@ -241,6 +248,11 @@ def _decode_gpu(gpu: Mapping[str, Any]) -> GpuReport:
         listed=bool(gpu.get("listed", True)),
         idle_beside_peer_ns=decode_optional_ns(gpu),
         held_memory=decode_held(gpu.get("held_memory")),
+        told_troubles=tuple(
+            trouble
+            for trouble in decode_troubles(gpu.get("troubles", ()), _moment(started_at))
+            if trouble.duration_ns is None  # what has one follows from its fill
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from gpumon.core.fill.gpu_fill import fill_since
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import Report
 from gpumon.core.totals import GapTotals, GpuTotals
+from gpumon.core.troubles import troubles_since
 from gpumon.core.verdicts import judge
 
 _Key = TypeVar("_Key")
@@ -107,7 +108,9 @@ def report_since(before: Report, after: Report) -> Report:
         was = earlier.get(gpu.uuid)
         totals = totals_since(GpuTotals() if was is None else was.totals, gpu.totals)
         fill = fill_since(None if was is None else was.fill, gpu.fill)
-        gpus.append(replace(gpu, totals=totals, verdict=judge(totals), fill=fill))
+        told = troubles_since(() if was is None else was.told_troubles, gpu.told_troubles)
+        verdict = judge(totals)
+        gpus.append(replace(gpu, totals=totals, verdict=verdict, fill=fill, told_troubles=told))
     known = {(run.run, run.pid): run for run in before.runs}
     runs = tuple(run for run in after.runs if known.get((run.run, run.pid)) != run)
     return replace(

@@ -9,12 +9,14 @@ from gpumon.core.thresholds.advice import AdviceSettings
 from gpumon.core.thresholds.fill import FillSettings
 from gpumon.core.thresholds.log import LogSettings
 from gpumon.core.thresholds.threshold import Unit, check_thresholds, threshold
+from gpumon.core.thresholds.trouble import TroubleSettings
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import UsageError
 
 __all__ = [
-    "DEFAULT_FILL_SETTINGS", "DEFAULT_SETTINGS", "GAP_BUCKETS_SECONDS", "MAX_INTERVALS",
-    "AdviceSettings", "DetectorSettings", "FillSettings",
+    "DEFAULT_FILL_SETTINGS", "DEFAULT_SETTINGS", "DEFAULT_TROUBLE_SETTINGS", "GAP_BUCKETS_SECONDS",
+    "MAX_INTERVALS",
+    "AdviceSettings", "DetectorSettings", "FillSettings", "TroubleSettings",
 ]  # fmt: skip
 
 GAP_BUCKETS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -35,6 +37,7 @@ class DetectorSettings:
     Attributes:
         fill: Those of "busy, but under-filled".
         advice: Those of what is worth an advice.
+        trouble: Those of a GPU in trouble.
     """
 
     active_above: float = threshold(
@@ -210,6 +213,7 @@ class DetectorSettings:
     fill: FillSettings = field(default_factory=FillSettings)
     advice: AdviceSettings = field(default_factory=AdviceSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    trouble: TroubleSettings = field(default_factory=TroubleSettings)
 
     def __post_init__(self) -> None:
         check_thresholds(self)
@@ -219,3 +223,4 @@ class DetectorSettings:
 
 DEFAULT_SETTINGS: Final = DetectorSettings()
 DEFAULT_FILL_SETTINGS: Final = DEFAULT_SETTINGS.fill
+DEFAULT_TROUBLE_SETTINGS: Final = DEFAULT_SETTINGS.trouble

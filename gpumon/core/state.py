@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gpumon.core.device import Device
+from gpumon.core.error_times import NO_ERRORS, ErrorTimes
 from gpumon.core.fill.gpu_fill import GpuFill
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.sample import GpuSample
@@ -38,6 +39,7 @@ class GpuState(NamedTuple):
             the machine, or an instance that was destroyed, is not a GPU that is lost.
         xid_errors: How many errors of each XID it had, as pairs of XID and
             count; of a lost GPU, too.
+        errors: When they came, and its memory errors.
     """
 
     device: Device
@@ -52,6 +54,7 @@ class GpuState(NamedTuple):
     under_filled_now: bool = False
     listed: bool = True
     xid_errors: tuple[tuple[int, int], ...] = ()
+    errors: ErrorTimes = NO_ERRORS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

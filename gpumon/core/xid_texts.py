@@ -49,6 +49,7 @@ _TEXTS: Final = {
         "a bad cell of the GPU's memory could not be taken out of use",
         f"{_RESET}; if it comes back, replace the board",
     ),
+    68: XidText("the video engine met an error", "look at what the program decodes or encodes"),
     69: XidText("the program gave the GPU an order it does not know", _FIND_THE_KERNEL),
     74: XidText("an NVLink failed, and what it carried may be lost", _LINK),
     79: XidText(
@@ -79,6 +80,12 @@ _TEXTS: Final = {
         "`nvidia-smi -q` names it under GPU Recovery Action: mostly a reset, or a reboot",
     ),
 }
+
+OF_PROGRAMS: Final = frozenset({8, 13, 31, 43, 45, 68, 69})
+"""They come from a program as a rule: the GPU itself is well."""
+
+CAN_WAIT: Final = frozenset({63, 92, 94})
+"""The board helped itself: what it asks for may wait until the GPU is free."""
 
 _UNKNOWN: Final = XidText(
     "the driver reported an error of this GPU",

@@ -9,9 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpumon.core.clock import Clock
+from gpumon.core.gpu_troubles import UnknownGpu, gpu_troubles, origin_of, unknown_gpu
+from gpumon.core.label_text import label_text
 from gpumon.core.process_codec import process_documents
 from gpumon.core.state import MonitorState
 from gpumon.core.state_codec import encode_document, state_document
+from gpumon.core.trouble_codec import encode_troubles
 from gpumon.core.units import NS_PER_S
 from gpumon.outlets.history import History
 
@@ -78,8 +81,12 @@ class LiveState:
 
     def _document(self, state: MonitorState) -> dict[str, Any]:
         document = state_document(state, pid=os.getpid(), address=self.address)
+        origin = origin_of(state)
         for told, gpu in zip(document["gpus"], state.gpus, strict=True):
             told["processes"] = process_documents(gpu)
+            told["troubles"] = encode_troubles(gpu_troubles(gpu, state), *origin)
+        lost = unknown_gpu(state)
+        document["unknown_gpus"] = [] if lost is None else [_unknown_document(lost)]
         return document
 
     def wait_beyond(self, tick: int, timeout_s: float) -> int | None:
@@ -113,3 +120,12 @@ class LiveState:
             return b": waiting for the first tick\n\n"
         age_s = (self._clock.monotonic_ns() - state.taken_at_ns) / NS_PER_S
         return b"event: age\ndata: %s\n\n" % json.dumps(age_s).encode()
+
+
+def _unknown_document(gpu: UnknownGpu) -> dict[str, Any]:
+    """A GPU that was lost before the daemon could ask it who it is."""
+    return {
+        "label": gpu.label,
+        "error": label_text(gpu.error, 512),
+        "troubles": encode_troubles(gpu.troubles, None, 0),
+    }

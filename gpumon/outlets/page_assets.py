@@ -26,6 +26,7 @@ _FILES: Final = MappingProxyType(
         "/lanes.js": "lanes.js",
         "/order.js": "order.js",
         "/tables.js": "tables.js",
+        "/troubles.js": "troubles.js",
         "/words.js": "words.js",
         "/favicon.svg": "favicon.svg",
         "/favicon.ico": "favicon.svg",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gpumon.core.report import Report
-from gpumon.outlets.report_headline import main_gpu
-from gpumon.outlets.report_next import cooling_sentence, hot, main_advice
+from gpumon.core.verdict import Severity
+from gpumon.outlets.report_next import main_advice
+from gpumon.outlets.report_troubles import first_remedy
 from gpumon.outlets.text_style import wrapped
 
 
@@ -19,15 +20,15 @@ def after_that(report: Report) -> str:
 
 
 def other_advice(report: Report) -> list[str]:
-    """The other advice, and the GPUs whose clocks are held down: a paragraph each.
+    """The other advice, a paragraph each.
 
     Args:
-        report: What to say; the GPU of its headline is not told of again.
+        report: What to say. Where its headline is on a GPU in trouble, none was given yet.
     """
     first = main_advice(report)
-    more = [advice for advice in report.advice if advice is not first and first is not None]
-    said = [f"{advice.evidence} {advice.text}" for advice in more]
-    main = main_gpu(report.gpus)
-    # Where there is no advice, the headline told of the first of them.
-    rest = hot(report) if first is not None else hot(report)[1:]
-    return [*said, *(cooling_sentence(gpu) for gpu in rest if gpu is not main)]
+    if first is None:
+        return []
+    told = None if first_remedy(report, Severity.HIGH) else first
+    # The main one comes first, as in the headline.
+    more = [advice for advice in (first, *report.advice) if advice is not told]
+    return [f"{advice.evidence} {advice.text}" for advice in dict.fromkeys(more)]

@@ -19,6 +19,12 @@ from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.totals import GpuTotals
 from gpumon.core.units import seconds
 from gpumon.core.verdict import Severity, VerdictName
+from gpumon.outlets.report_troubles import (
+    has_trouble,
+    trouble_evidence,
+    trouble_sentences,
+    trouble_title,
+)
 
 _ORDER = (
     VerdictName.STARVED,
@@ -43,7 +49,7 @@ def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
     of it; ``None`` where there is no other.
     """
     known = judged(gpus)
-    readable = [gpu for gpu in known if gpu.error is None] or known
+    readable = [gpu for gpu in known if not gpu.is_lost] or known
     return min(readable, key=_how_well, default=None)
 
 
@@ -54,21 +60,38 @@ def _how_well(gpu: GpuReport) -> tuple[bool, bool, int, int]:
 
 
 def verdict_line(report: Report) -> str:
-    """What the report amounts to, in one sentence."""
+    """What the report amounts to: first what is broken, then where the time went."""
+    grave, lesser = (
+        trouble_sentences(report, severity) for severity in (Severity.HIGH, Severity.MODERATE)
+    )
+    gpu, time = main_gpu(report.gpus), _time_line(report)
+    if not (grave or lesser):
+        return time
+    if gpu is not None and gpu.is_lost:
+        time = f"until then {time}"
+    elif gpu is None or (is_well(gpu) and (grave or not is_under_filled(gpu.fill))):
+        # A machine with a broken GPU is not "healthy": no word on time stands first.
+        grave, lesser = f"{grave} {lesser}".strip(), ""
+        time = time if gpu is None else _time_claim(gpu, report)
+    first = f"{trouble_title(report)}: {grave} {_capital(time)}" if grave else time
+    return f"{first} {lesser}".rstrip()
+
+
+def _time_line(report: Report) -> str:
+    """Where the time of the GPUs that can be read went."""
     gpu = main_gpu(report.gpus)
     if gpu is None:
         if report.gpus:
             return f"unknown: {_mute(report.gpus)}."
         return f"no GPU: {_runs_of(report)} on none." if report.runs else "no GPU was observed."
+    return f"{_title(gpu)}{_as_far_as_seen(gpu, report)}: {_time_claim(gpu, report)}"
+
+
+def _time_claim(gpu: GpuReport, report: Report) -> str:
     known = judged(report.gpus)
-    lost = [other for other in known if other.error is not None and other is not gpu]
-    heard = [other for other in known if other not in lost]
+    heard = [other for other in known if gpu.is_lost or not other.is_lost]
     alike = [other for other in heard if other.verdict.name is gpu.verdict.name]
-    silence = f"{_all_of(lost, 'cannot be read', 'cannot be read')}." if lost else ""
-    if lost and is_well(gpu):
-        return f"GPU lost: {silence} {_claim(gpu, alike, report)}{_others(gpu, heard)}"
-    title = f"{_title(gpu)}{_as_far_as_seen(gpu, report)}"
-    return f"{title}: {_claim(gpu, alike, report)}{_others(gpu, heard)} {silence}".rstrip()
+    return f"{_claim(gpu, alike, report)}{_others(gpu, heard)}"
 
 
 def why_line(report: Report) -> str:
@@ -83,7 +106,13 @@ def why_line(report: Report) -> str:
         if report.runs:
             return "none that is watched was seen at work for it."
         return "the source named none."
-    return f"{_why(gpu, report)} {coarse_sentence(report)}".rstrip()
+    broken, why = trouble_evidence(report), _why(gpu, report)
+    said = f"{broken} {_capital(why)}" if broken else why
+    return f"{said} {coarse_sentence(report)}".rstrip()
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _why(gpu: GpuReport, report: Report) -> str:
@@ -181,7 +210,11 @@ def _unexplained(gpu: GpuReport) -> str:
 def _work_well(gpus: Sequence[GpuReport]) -> str:
     """Of GPUs that lose nothing: which of them are under-filled, and which work well."""
     empty = [gpu for gpu in gpus if is_under_filled(gpu.fill)]
-    full = [gpu for gpu in gpus if gpu not in empty]
+    full = [gpu for gpu in gpus if gpu not in empty and not has_trouble(gpu)]
+    if not empty and not full:
+        whose = "its" if len(gpus) == 1 else "their"
+        little = f"lost little of {whose} time in use"
+        return f"{_all_of(gpus, little, little)}."
     claims = listed([f"GPU {gpu.label} is {fill_claim(gpu)}" for gpu in empty], most=3)
     sentences = [claims, _all_of(full, "works well", "work well") if full else ""]
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
@@ -215,7 +248,7 @@ def _others(main: GpuReport, gpus: Sequence[GpuReport]) -> str:
         rest = [gpu for gpu in gpus if gpu.verdict.name is not main.verdict.name]
         return f" {_all_of(rest, 'was not in use', 'were not in use')}." if rest else ""
     also = [gpu for gpu in gpus if gpu is not main and not is_well(gpu)]
-    well = [gpu for gpu in gpus if is_well(gpu) and gpu.verdict.name is VerdictName.HEALTHY]
+    well = [gpu for gpu in gpus if gpu.verdict.name is VerdictName.HEALTHY and not has_trouble(gpu)]
     clauses = ""
     if also:
         clauses += f" {_all_of(also, 'loses time too', 'lose time too')}."

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from gpumon.core.fill.texts import held_remedy, held_sentence
-from gpumon.core.report import BESIDE_CAUSES, Advice, GpuReport, Report
-from gpumon.core.verdict import VerdictName
-from gpumon.outlets.report_headline import greatest_proved, is_well, main_gpu
+from gpumon.core.report import BESIDE_CAUSES, Advice, Report
+from gpumon.core.verdict import Severity, VerdictName
+from gpumon.outlets.report_headline import greatest_proved, main_gpu
 from gpumon.outlets.report_machine import TOLD_IN_WHY, first_finding
+from gpumon.outlets.report_troubles import first_remedy
 
 
 def next_line(report: Report) -> str:
-    """What to do first."""
+    """What to do first: about a GPU in trouble, then about the time that is lost."""
+    return first_remedy(report, Severity.HIGH) or time_line(report)
+
+
+def time_line(report: Report) -> str:
+    """What to do first about the time that is lost."""
     advice = main_advice(report)
     gpu = main_gpu(report.gpus)
-    lost = [other.index for other in report.gpus if other.error is not None]
-    if lost and (gpu is None or is_well(gpu)):
-        return (
-            f"find out what became of it: `gpumon doctor`, `nvidia-smi -q -i {lost[0]}`, "
-            "and Xid messages in `dmesg`."
-        )
     if gpu is None and report.runs:
         return (
             "say which GPU it trains on, with GPUMON_GPUS=0 in its environment or "
@@ -28,21 +27,10 @@ def next_line(report: Report) -> str:
     if advice is None and gpu is None:
         return "run `gpumon doctor`: it says what can be read."
     if advice is None:
-        return next(map(cooling_sentence, hot(report)), _of_the_log(report))
+        return first_remedy(report, Severity.MODERATE) or _of_the_log(report)
     if advice.lost_seconds <= 0.0:
         return advice.text
     return f"{advice.text} {gain_sentence(advice)}".strip()
-
-
-def hot(report: Report) -> list[GpuReport]:
-    """The GPUs whose clocks are held down by what somebody can mend."""
-    return [gpu for gpu in report.gpus if held_remedy(gpu.fill)]
-
-
-def cooling_sentence(gpu: GpuReport) -> str:
-    """What holds the clocks of such a GPU down, and where to look."""
-    remedy = held_remedy(gpu.fill)
-    return f"GPU {gpu.label}: {held_sentence(gpu.fill)} {remedy[:1].upper()}{remedy[1:]}."
 
 
 def gain_sentence(advice: Advice) -> str:

@@ -18,6 +18,7 @@ from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report import GpuReport, Report, RunReport, judged
 from gpumon.core.settings import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
 from gpumon.core.shares import simple_ratios
+from gpumon.core.troubles import worst
 from gpumon.core.units import seconds
 from gpumon.core.verdict import Severity
 from gpumon.outlets.report_after import after_that
@@ -31,12 +32,15 @@ from gpumon.outlets.report_headline import (
 from gpumon.outlets.report_machine import findings_block, levels_lines, machine_line
 from gpumon.outlets.report_next import next_line
 from gpumon.outlets.report_observed import observed_sentence
+from gpumon.outlets.report_troubles import trouble_words, troubles_block
 from gpumon.outlets.text_style import WIDTH, TextStyle, wrapped
 
 _BAR: Final = 21
 _WHOLE_TABLES: Final = 4
 """With more GPUs than that, only the main one is shown in full."""
-_COLOUR: Final = {Severity.HIGH: "red", Severity.MODERATE: "yellow", Severity.NONE: "green"}
+_COLOUR: Final = {Severity.NONE: "green", Severity.MODERATE: "yellow", Severity.HIGH: "red"}
+_WIDEST_WORD: Final = 21
+"""Columns that are left for the last column of the overview."""
 
 
 def render_report(report: Report, style: TextStyle) -> str:
@@ -48,7 +52,7 @@ def render_report(report: Report, style: TextStyle) -> str:
     """
     report = replace(report, runs=report.observed_runs)
     blocks = [_headline(report, style), _observed(report)]
-    blocks += filter(None, [machine_line(report)])
+    blocks += filter(None, [machine_line(report), troubles_block(report)])
     shown = report.gpus
     if len(judged(report.gpus)) > _WHOLE_TABLES:
         blocks.append(_overview(report))
@@ -62,7 +66,9 @@ def render_report(report: Report, style: TextStyle) -> str:
 
 def _headline(report: Report, style: TextStyle) -> str:
     gpu = main_gpu(report.gpus)
-    severity = gpu.verdict.severity if gpu is not None else Severity.NONE
+    broken = worst([trouble for one in report.gpus for trouble in one.troubles])
+    lost = gpu.verdict.severity if gpu is not None else Severity.NONE
+    severity = max(broken, lost, key=[*_COLOUR].index)
     verdict, *more = _labelled("Verdict:", _capital(verdict_line(report)))
     colour = _COLOUR[severity]
     return "\n".join(
@@ -100,16 +106,26 @@ def _overview(report: Report) -> str:
         totals, verdict = gpu.totals, gpu.verdict
         unknown = mig_sentence(gpu, report.gpus)
         if unknown and not totals.observed_ns:
-            lines += wrapped(unknown, first=f"{gpu.label:<8}")
+            broken = trouble_words(gpu)
+            lines += wrapped(f"{broken}: {unknown}" if broken else unknown, first=f"{gpu.label:<8}")
             continue
         busy = totals.busy_ns / totals.observed_ns if totals.observed_ns else None
         lines.append(
             f"{gpu.label:<4}{in_seconds(totals.observed_ns):>13}{in_percent(busy):>8}"
             f" {_loss(verdict.lost_ratio):>10} {_loss(verdict.starved_ratio):>20}"
-            f"  {verdict_word(gpu)}"
+            f"  {_in_a_word(gpu)}"
         )
     lines.append("busy: share of the time observed; lost and starved: of the time in use")
     return "\n".join(lines)
+
+
+def _in_a_word(gpu: GpuReport) -> str:
+    """Its verdict and its troubles, as far as there is room: the troubles before the verdict."""
+    word, broken = verdict_word(gpu), trouble_words(gpu)
+    if gpu.is_lost or not broken:
+        return broken or word
+    both = f"{word}, {broken}"
+    return both if len(both) <= _WIDEST_WORD else broken[:_WIDEST_WORD]
 
 
 def _gpu_block(gpu: GpuReport, report: Report, style: TextStyle) -> str:
@@ -123,7 +139,9 @@ def _gpu_block(gpu: GpuReport, report: Report, style: TextStyle) -> str:
 
 
 def _name(gpu: GpuReport) -> str:
-    return f"GPU {gpu.label}" + (f", {label_text(gpu.name, 40)}" if gpu.name else "")
+    broken = trouble_words(gpu)
+    name = f"GPU {gpu.label}" + (f", {label_text(gpu.name, 40)}" if gpu.name else "")
+    return f"{name} ({broken})" if broken else name
 
 
 def _table(gpu: GpuReport, style: TextStyle) -> str:
@@ -274,7 +292,8 @@ def _pace(run: RunReport) -> str:
 
 
 def _notes(report: Report) -> str:
-    notes = list(report.notes)
+    told = {f"GPU {gpu.label}: {gpu.error}" for gpu in report.gpus}  # among those in trouble
+    notes = [note for note in report.notes if note not in told]
     if report.skipped_lines:
         skipped = counted(report.skipped_lines, "line was", "lines were")
         notes.insert(0, f"{skipped} not used.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from gpumon.core.error_times import ErrorWatch
 from gpumon.core.fill.ledger import FillLedger
 from gpumon.core.ledger import GpuLedger
 from gpumon.core.phase import IdleCause
@@ -31,18 +32,20 @@ class GpuTracker:
         newest: What the GPU said last.
         ledger: Its time, settled.
         fill: How much of it works while it is busy.
+        errors: Its errors.
         unlisted_since_ns: Since when the source lists it no longer; ``None`` while it does.
     """
 
     __slots__ = (
         "_answered_at_ns", "_awaited", "_excess", "_had_runs", "_has_peers", "_recent", "_settings",
-        "_unplaced_ns", "fill", "ledger", "newest", "unlisted_since_ns",
+        "_unplaced_ns", "errors", "fill", "ledger", "newest", "unlisted_since_ns",
     )  # fmt: skip
 
     def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
         self._settings = settings
         self.ledger = GpuLedger(settings)
         self.fill = FillLedger(settings.fill)
+        self.errors = ErrorWatch()
         self.newest = first
         self.unlisted_since_ns: int | None = None
         self._answered_at_ns: int | None = None
@@ -59,6 +62,7 @@ class GpuTracker:
         if sample.error is None:
             self._answered_at_ns = at_ns
         self.fill.observe(sample)
+        self.errors.hear(sample, at_ns)
         if self._has_peers:
             self._recent.extend(sample.busy)
 
@@ -81,6 +85,7 @@ class GpuTracker:
             self._had_runs = self._has_peers = False
             self._note_waiting(False)
         self.fill.observe(sample)
+        self.errors.hear(sample, at_ns)
         if sample.busy:
             ledger.observe(sample.busy)
         if not (processes and ledger.job_named_process):  # else it is known already
@@ -165,6 +170,7 @@ class GpuTracker:
                 *self.fill.shown(now_ns),
                 listed,
                 newest.xid_errors,
+                self.errors.errors,
             ),
         )
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
 from types import MappingProxyType
 
 from gpumon.core.advice import advise
+from gpumon.core.gpu_troubles import origin_of, told_troubles, unknown_gpu
 from gpumon.core.report import GpuReport, Report, RunReport
 from gpumon.core.ring_events import RingCounts
 from gpumon.core.state import MonitorState, RunState, refusal_note
-from gpumon.core.units import nanoseconds
+from gpumon.core.totals import GpuTotals
+from gpumon.core.verdicts import judge
 
-_ONE_GPU = re.compile(r"(GPU [\d:]+): ")
 _NO_COUNTS: Mapping[int, RingCounts] = MappingProxyType({})
 
 
@@ -27,7 +26,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = _NO_COUNTS
         newest: What runs have counted since, by pid: the last steps of a
             training that has just ended are not to wait for the next tick.
     """
-    gpus = tuple(
+    gpus = [
         GpuReport(
             index=gpu.device.index,
             uuid=gpu.device.uuid,
@@ -40,25 +39,43 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = _NO_COUNTS
             parent_uuid=gpu.device.parent_uuid,
             mig_index=gpu.device.mig_index,
             listed=gpu.listed,
+            told_troubles=told_troubles(gpu, state),
         )
         for gpu in state.gpus
-    )
+    ]
+    gpus = sorted([*gpus, *_unknown(state)], key=lambda gpu: gpu.index)  # which is stable
     runs = tuple(_run(run, newest.get(run.pid) if run.alive else None) for run in state.runs)
-    started = datetime.fromtimestamp(state.started_wall_time_s, tz=timezone.utc)
+    started, origin_ns = origin_of(state)
     return Report(
         source=state.source,
         simulated=state.simulated,
         replayed=state.replayed,
         started_at=started.isoformat(),
-        origin_ns=state.taken_at_ns
-        - nanoseconds(max(0.0, state.wall_time_s - state.started_wall_time_s)),
+        origin_ns=origin_ns,
         observed_ns=max((gpu.totals.observed_ns for gpu in gpus), default=0),
         period_ns=state.period_ns,
         skipped_lines=0,
-        gpus=gpus,
+        gpus=tuple(gpus),
         runs=runs,
         advice=advise(gpus, runs),
         notes=(*_notes(state), *map(_gross_note, filter(_waits_gross, state.runs))),
+    )
+
+
+def _unknown(state: MonitorState) -> Iterator[GpuReport]:
+    """A GPU that was lost before the daemon could ask it who it is."""
+    found = unknown_gpu(state)
+    if found is None:
+        return
+    index, mig_index, error = found
+    yield GpuReport(
+        index=index,
+        mig_index=mig_index,
+        uuid=None,
+        name=None,
+        totals=GpuTotals(),
+        verdict=judge(GpuTotals()),
+        error=error,
     )
 
 
@@ -91,10 +108,12 @@ def _notes(state: MonitorState) -> Iterator[str]:
             yield f"GPU {gpu.device.label}: {gpu.error}"
         elif not gpu.listed:
             yield f"GPU {gpu.device.label} ({gpu.device.uuid}) is no longer there."
+    if unknown_gpu(state) is not None:
+        yield f"{state.collectors[0].message}"
     for collector in state.collectors:
         note = refusal_note(collector)
         if note is None and not collector.success and collector.message:
-            note = _trouble_note(collector.name, collector.message, state)
+            note = None if state.gpus else f"{collector.name}: {collector.message}"
         if note is not None:
             yield note
 
@@ -109,12 +128,3 @@ def _gross_note(run: RunState) -> str:
         "some while the GPU computes, and how much of those waits the GPU felt is an estimate. "
         "With steps_per_execution=1 it is measured."
     )
-
-
-def _trouble_note(name: str, message: str, state: MonitorState) -> str | None:
-    """What a source says of all GPUs, or of one that was lost before it was ever read."""
-    if not state.gpus:
-        return f"{name}: {message}"
-    gpu = _ONE_GPU.match(message)
-    known = {f"GPU {gpu.device.label}" for gpu in state.gpus}
-    return message if gpu is not None and gpu[1] not in known else None

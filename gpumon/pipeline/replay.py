@@ -203,9 +203,10 @@ class ReplayWatch:
 
     def _moved(self, state: MonitorState, by_ns: int) -> MonitorState:
         gpus = tuple(
-            gpu
-            if gpu.last_sample_at_ns is None
-            else gpu._replace(last_sample_at_ns=gpu.last_sample_at_ns + by_ns)
+            gpu._replace(
+                last_sample_at_ns=_moved(gpu.last_sample_at_ns, by_ns),
+                errors=gpu.errors.moved(by_ns),
+            )
             for gpu in state.gpus
         )
         return state._replace(
@@ -214,3 +215,7 @@ class ReplayWatch:
             boot_id=self._boot_id,
             gpus=gpus,
         )
+
+
+def _moved(at_ns: int | None, by_ns: int) -> int | None:
+    return None if at_ns is None else at_ns + by_ns

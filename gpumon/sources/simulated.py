@@ -13,6 +13,7 @@ from gpumon.errors import UsageError
 from gpumon.sources.driver_window import sample_of, windows_between
 
 _MEMORY_BYTES = 16 * 2**30
+_LOST = "the GPU has fallen off the bus, as its script says: a real one wants a reset, or a reboot"
 _POWER_LIMIT_WATTS = 300.0
 _SM_CLOCK_HERTZ = 1.98e9
 _ACTIVITY_NS = 5 * NS_PER_S
@@ -147,7 +148,7 @@ class SimulatedSource:
     def _sample(self, device: Device, rhythm: Rhythm, windows: list[tuple[int, int]]) -> GpuSample:
         elapsed_ns = self._sampled_until_ns - self._started_ns
         if rhythm.is_lost(elapsed_ns):
-            return GpuSample(device=device, error="GPU is lost: it has fallen off the bus")
+            return GpuSample(device=device, error=_LOST)
         if device.mig_enabled:
             return GpuSample(device=device, memory_used_bytes=_MEMORY_BYTES // 2)
         busy = tuple(self._window(rhythm, *window) for window in windows)

@@ -1,4 +1,4 @@
-"""A machine with two fake GPUs, a daemon on it, and what its state says."""
+"""A machine with fake GPUs, a daemon on it, and what its state says."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ DRAIN = "nvmlDeviceGetSamples"
 
 
 class Machine:
-    """A machine with two fake GPUs on which gpumon can be started."""
+    """A machine with fake GPUs, two unless told otherwise, on which gpumon can be started."""
 
     def __init__(
-        self, folder: Path, library: Path, driver: DriverGeneration = PRESENT_DRIVER
+        self,
+        folder: Path,
+        library: Path,
+        driver: DriverGeneration = PRESENT_DRIVER,
+        *,
+        gpus: int = 2,
     ) -> None:
         self.folder = folder
-        self.fake = FakeNvml(folder / "gpus", gpus=2, driver=driver)
-        for slot in (0, 1):
+        self.fake = FakeNvml(folder / "gpus", gpus=gpus, driver=driver)
+        for slot in range(gpus):
             self.fake.wave(slot, period_s=1.0, busy_ratio=0.7)
         self.environ = fake_env(folder / "gpus", library)
 

@@ -21,6 +21,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from gpumon.core.report_codec import decode_report, encode_report
+from gpumon.outlets.report_text import render_report
+from gpumon.outlets.text_style import TextStyle
+from gpumon.pipeline.live_report import report_of
 from gpumon.sources.nvml_catalog import NvmlOptions
 from tests.builders_driver import EVERY_FIELD, DriverStory
 from tests.fakenvml.generations import DriverGeneration
@@ -125,6 +129,26 @@ class DriverInTrouble(RuleBasedStateMachine):
         for gpu in self.story.state.gpus:
             assert gpu.totals.observed_ns == gpu.totals.busy_ns, gpu.device
 
+    @invariant()
+    def whoever_cannot_be_read_is_what_a_report_begins_with(self) -> None:
+        state = self.story.state
+        silent = {
+            gpu.device.uuid
+            for gpu in state.gpus
+            if not gpu.present and (gpu.listed or gpu.device.parent_uuid is None)
+        }
+        report = report_of(state)
+        lost = {gpu.uuid for gpu in report.gpus if gpu.is_lost}
+
+        assert lost >= silent
+        text = render_report(report, TextStyle())
+        assert text.startswith("Verdict: GPU lost: ") is bool(lost), text
+        told = encode_report(report)
+        again = encode_report(decode_report(told))
+        assert [gpu["troubles"] for gpu in again["gpus"]] == [
+            gpu["troubles"] for gpu in told["gpus"]
+        ]
+
     def teardown(self) -> None:
         if not hasattr(self, "story"):
             return
@@ -148,6 +172,7 @@ class DriverInTrouble(RuleBasedStateMachine):
             if not self.was_cut[slot]:
                 assert gained_s == pytest.approx(20, abs=1), (slot, self.story.message)
         assert self.story.message is None
+        assert not any(gpu.is_lost for gpu in report_of(self.story.state).gpus)
         self.nobody_was_idle()
 
     def _observed_ns(self, slot: int) -> int:

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpumon.cli.doctor.finding import BROKEN, GPUS, MISSING, OFF, OK, Finding
+from gpumon.core.error_times import ErrorWatch
 from gpumon.core.figures import counted, listed
 from gpumon.core.sample import Frame, GpuSample
+from gpumon.core.troubles import errors_of, throttled_now
 from gpumon.core.units import seconds
 from gpumon.errors import GpumonError
 from gpumon.sources.nvml_probe.answers import (
@@ -145,6 +147,7 @@ def _of_one(gpu: GpuSample, heard: list[GpuSample], asked: ProbedGpu | None) -> 
     yield _identity(gpu)
     if gpu.error is not None:
         return
+    yield from _in_trouble(heard)
     yield _utilisation(heard, asked)
     if asked is None:
         yield from _told_fields(heard)
@@ -161,6 +164,16 @@ def _identity(gpu: GpuSample) -> Finding:
         return Finding(name="", status=BROKEN, detail=what, fix=fix or _LOOK)
     known = (device.name, device.uuid, device.driver_version and f"driver {device.driver_version}")
     return Finding(name="", status=OK, detail=", ".join(word for word in known if word))
+
+
+def _in_trouble(heard: list[GpuSample]) -> Iterator[Finding]:
+    """Memory errors since the driver was loaded, and what slows the GPU down just now."""
+    log = ErrorWatch()
+    for sample in heard:
+        log.hear(sample, 0)
+    now = heard[-1]
+    for one in (*errors_of(now.xid_errors, log.errors, 0), *throttled_now(now.details, None)):
+        yield Finding(name="", what=one.word, status=BROKEN, detail=one.text, fix=one.advice)
 
 
 def _utilisation(heard: list[GpuSample], asked: ProbedGpu | None) -> Finding:

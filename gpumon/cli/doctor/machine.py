@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from http.client import HTTPException
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, OFF, OK, Finding
 from gpumon.cli.dstat_hosts import Host, find_hosts
@@ -19,10 +19,12 @@ from gpumon.core.label_text import label_text
 from gpumon.core.ring_events import RingReading
 from gpumon.core.runtime_paths import PHASES, reader_patterns, reader_words
 from gpumon.core.state import CollectorState, refusal_note
+from gpumon.core.troubles import TroubleKind
+from gpumon.core.verdict import Severity
 from gpumon.errors import GpumonError
 from gpumon.outlets.http_server import DEFAULT_LISTEN, by_whom, parse_listen
 from gpumon.sources.container import container_words
-from gpumon.sources.daemon import read_state
+from gpumon.sources.daemon import fetch_report, read_state
 from gpumon.sources.installed import strangers_called_gpumon
 from gpumon.sources.path_patterns import matching_paths
 from gpumon.sources.phase_rings import PhaseRingReader
@@ -95,6 +97,24 @@ def _daemon(state_file: Path | None) -> Iterator[Finding]:
         return
     yield _found("daemon", said)
     yield from _refusals(collectors)
+    yield from _errors_heard(state)
+
+
+def _errors_heard(state: dict[str, Any]) -> Iterator[Finding]:
+    """The driver's errors that the running daemon heard: whoever looks now comes too late."""
+    try:
+        gpus = fetch_report(state).gpus
+    except GpumonError:  # it serves no report, or ended this moment
+        return
+    for gpu in gpus:
+        for trouble in gpu.troubles:
+            if trouble.kind is TroubleKind.XID and trouble.severity is not Severity.NONE:
+                yield _found(
+                    f"gpu {gpu.label} {trouble.word}",
+                    f"the daemon heard it: GPU {gpu.label} {trouble.text}",
+                    status=BROKEN if trouble.severity is Severity.HIGH else MISSING,
+                    fix=trouble.advice,
+                )
 
 
 def _refusals(collectors: list[CollectorState]) -> Iterator[Finding]:

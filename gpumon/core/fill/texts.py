@@ -10,26 +10,12 @@ from gpumon.core.figures import in_percent, in_seconds, listed
 from gpumon.core.fill.gpu_fill import Evidence, GpuFill, is_held_down, is_under_filled
 from gpumon.core.report import UNDER_FILLED, Advice, GpuReport, RunReport
 from gpumon.core.settings import DEFAULT_FILL_SETTINGS
+from gpumon.core.throttle_reasons import SLOWDOWNS
 
 _BUSY: Final = in_percent(DEFAULT_FILL_SETTINGS.busy_above)
 _BY_WHAT: Final = MappingProxyType(
-    {
-        "sw_power_cap": "its power limit",
-        "hw_slowdown": "the board itself, for heat or power",
-        "sw_thermal_slowdown": "heat",
-        "hw_thermal_slowdown": "heat",
-        "hw_power_brake_slowdown": "the machine's power supply",
-    }
+    {"sw_power_cap": "its power limit", **{name: one.by for name, one in SLOWDOWNS.items()}}
 )
-_REMEDIES: Final = MappingProxyType(
-    {
-        "hw_slowdown": "look at its temperature, power cables and power supply",
-        "sw_thermal_slowdown": "look at its fans and filters, and at the air it gets",
-        "hw_thermal_slowdown": "look at its fans and filters, and at the air it gets",
-        "hw_power_brake_slowdown": "look at the machine's power supplies and their limits",
-    }
-)
-"""Not for the power limit: a GPU at full load is meant to reach it."""
 _FEWER_KERNELS: Final = MappingProxyType(
     {
         "keras/tensorflow": "compile the step (jit_compile=True)",
@@ -96,18 +82,6 @@ def held_sentence(fill: GpuFill | None) -> str:
         f"Its clocks were held down {in_percent(ratio)} of its busy time by "
         f"{listed(words)} ({', '.join(by_time)})."
     )
-
-
-def held_remedy(fill: GpuFill | None) -> str:
-    """What to do where clocks are held down by what is no part of normal work; else empty.
-
-    Returns:
-        Such as ``look at its fans and filters, and at the air it gets``.
-    """
-    if fill is None or not is_held_down(fill):
-        return ""
-    by_time = sorted(fill.held_by_ns, key=lambda reason: -fill.held_by_ns[reason])
-    return next((_REMEDIES[reason] for reason in by_time if reason in _REMEDIES), "")
 
 
 def fill_reason(gpu: GpuReport) -> str:

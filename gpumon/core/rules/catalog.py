@@ -29,6 +29,7 @@ BESIDE_RULES: Final[Mapping[str, str]] = MappingProxyType(
         "advice.mostly_low_share": "unexplained time is not put down to small kernels",
         "steady_below": "pauses are said to come like a clock",
         "clockwork_from_ns": "pauses are said to come like a clock",
+        "trouble.recent_ns": "an error of a GPU is told in the first line",
         "log.hole_periods": "time of a log counts as not observed",
         "log.period_told_from": "a note tells that a log's period changed",
     }

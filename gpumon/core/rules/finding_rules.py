@@ -7,6 +7,7 @@ from typing import Final
 from gpumon.core.fill.gpu_fill import is_held_down, is_under_filled
 from gpumon.core.rules.rule import Rule, RuleKind
 from gpumon.core.starved_flag import is_starved_now
+from gpumon.core.troubles import is_throttled
 
 FINDING_RULES: Final = (
     Rule(
@@ -42,5 +43,15 @@ FINDING_RULES: Final = (
         thresholds=("fill.min_busy_ns", "fill.held_share"),
         measured_with=("fill.busy_above",),
         holds=is_held_down,
+    ),
+    Rule(
+        id="throttled",
+        kind=RuleKind.FINDING,
+        says="heat, the board's protection or the power supply slows the GPU down: a trouble",
+        evidence="The share of its busy time in which the driver named one such reason; the "
+        "power limit is none.",
+        thresholds=("trouble.min_busy_ns", "trouble.throttled_share"),
+        measured_with=("fill.busy_above",),
+        holds=is_throttled,
     ),
 )

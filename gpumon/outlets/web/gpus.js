@@ -4,7 +4,8 @@
 import { duration, share } from "/figures.js";
 import { Lane, partsOf, sumOf, windowNs } from "/lanes.js";
 import { Order, WELL } from "/order.js";
-import { gpuFigures, gpuLine, gpuName, hasTime, isHot, isUnderFilled, migSentence } from "/words.js";
+import { hasTrouble, isBroken } from "/troubles.js";
+import { gpuFigures, gpuLine, gpuName, hasTime, isUnderFilled, migSentence } from "/words.js";
 
 const MOST_UNFOLDED = 4;
 const MINUTE_NS = 60e9;
@@ -93,11 +94,11 @@ function fold(card, isFolded) {
 
 function drawHead(card, gpu, gpus) {
   const { whole } = card;
-  whole.dataset.verdict = gpu.present ? gpu.verdict : "absent";
+  whole.dataset.verdict = gpu.present && !isBroken(gpu) ? gpu.verdict : "absent";
   setText(card.name, gpu.name ? `${gpuName(gpu)} ${gpu.name}` : gpuName(gpu));
   setText(card.line, migSentence(gpu, gpus) ?? gpuLine(gpu));
   whole.classList.toggle("bare", !hasTime(gpu));
-  whole.classList.toggle("empty", isUnderFilled(gpu) || isHot(gpu));
+  whole.classList.toggle("empty", isUnderFilled(gpu) || hasTrouble(gpu));
   whole.classList.toggle("part", gpu.parent_uuid != null);
   setText(card.figures, gpu.present ? gpuFigures(gpu) : "");
 }

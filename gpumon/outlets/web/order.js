@@ -1,8 +1,9 @@
 // In which order GPUs are shown: the worst first, and none that dances. No page, no clock.
 
-import { isHot, isUnderFilled, isTakenAway, lostNs } from "/words.js";
+import { hasTrouble, isBroken } from "/troubles.js";
+import { isUnderFilled, isTakenAway, lostNs } from "/words.js";
 
-const GONE = 0;
+const BROKEN = 0; // or gone
 const LOSING = 1;
 const NOTED = 2;
 export const WELL = 3;
@@ -13,10 +14,12 @@ const BETTER_FOR_NS = 10e9; // so long a GPU must do better before it gives up i
 const CLEARLY_MORE = 1.25; // a GPU that lost so much more than the one before it overtakes it
 
 function rankOf(gpu) {
+  if (isBroken(gpu)) return BROKEN;
   if (isTakenAway(gpu)) return QUIET;
-  if (!gpu.present) return GONE;
+  if (!gpu.present) return BROKEN;
   const rank = RANK_OF_VERDICT.get(gpu.verdict) ?? LOSING;
-  return rank === WELL && (isUnderFilled(gpu) || isHot(gpu)) ? NOTED : rank;
+  if (hasTrouble(gpu)) return Math.min(rank, NOTED);
+  return rank === WELL && isUnderFilled(gpu) ? NOTED : rank;
 }
 
 export class Order {

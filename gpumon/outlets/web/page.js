@@ -4,7 +4,8 @@ import { roughly, share } from "/figures.js";
 import { Cards, setText } from "/gpus.js";
 import { Palette } from "/lanes.js";
 import { drawAdvice, drawCauses, drawLegend, drawNotes, drawRuns } from "/tables.js";
-import { boundInWords, hasTime, lostNs, verdictSentence, whomInWords, whyAndNext } from "/words.js";
+import { isBroken, troubleWord } from "/troubles.js";
+import { boundInWords, gpuName, hasTime, lostNs, verdictSentence, whomInWords, whyAndNext } from "/words.js";
 
 const AGE_EVERY_MS = 200;
 const RECONNECT_MS = 3_000;
@@ -115,8 +116,8 @@ function draw() {
 
 // All of it of one tick: a figure in one sentence is the same figure in the next.
 function drawVerdict({ state, advice: allAdvice }) {
-  const { tone, text } = verdictSentence(state.gpus, state.runs);
-  const { why, next, advice } = whyAndNext(state.gpus, allAdvice, state.collectors);
+  const { tone, text } = verdictSentence(state.gpus, state.runs, state.unknown_gpus);
+  const { why, next, advice } = whyAndNext(state.gpus, allAdvice, state.collectors, state.unknown_gpus);
   element("verdict").dataset.tone = tone;
   setText(element("sentence"), text);
   setText(element("why"), why);
@@ -128,7 +129,9 @@ function drawVerdict({ state, advice: allAdvice }) {
   drawAdvice(element("more"), element("advice"), allAdvice.filter((one) => one !== advice));
   const inUse = state.gpus.reduce((sum, gpu) => sum + gpu.in_use_ns, 0);
   const lost = state.gpus.reduce((sum, gpu) => sum + lostNs(gpu), 0);
-  document.title = inUse > 0 ? `${share(lost, inUse)} lost · gpumon` : "gpumon";
+  const broken = [...state.gpus, ...(state.unknown_gpus ?? [])].find(isBroken);
+  if (broken) document.title = `${gpuName(broken)}: ${troubleWord(broken)} · gpumon`;
+  else document.title = inUse > 0 ? `${share(lost, inUse)} lost · gpumon` : "gpumon";
 }
 
 function drawAge() {

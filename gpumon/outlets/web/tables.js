@@ -2,6 +2,7 @@
 
 import { duration, roughly, share } from "/figures.js";
 import { partsOf } from "/lanes.js";
+import { troubleWord } from "/troubles.js";
 import { LABELS, PARTS, boundInWords, gpuLabel, gpuName, hasTime, verdictWord, whomInWords } from "/words.js";
 
 function make(tag, { text, className, ...attributes } = {}, ...children) {
@@ -56,6 +57,12 @@ function causeRow(key, ns, gpu, isMain) {
   );
 }
 
+function wordOf(gpu) {
+  if (!gpu.present) return "not answering, last known";
+  const trouble = troubleWord(gpu);
+  return trouble ? `${trouble}, ${verdictWord(gpu)}` : verdictWord(gpu);
+}
+
 function causeTable(gpu) {
   const rows = causeRows(gpu);
   const sum = rows.reduce((total, [, ns]) => total + ns, 0);
@@ -79,7 +86,7 @@ function causeTable(gpu) {
   return make(
     "table",
     { className: "causes" },
-    make("caption", { text: `${name}: ${gpu.present ? verdictWord(gpu) : "not answering, last known"}` }),
+    make("caption", { text: `${name}: ${wordOf(gpu)}` }),
     make("thead", {}, head),
     make("tbody", {}, ...rows.map(([key, ns]) => causeRow(key, ns, gpu, lost?.[0] === key))),
     make("tfoot", {}, foot),

@@ -1,6 +1,7 @@
 // From numbers to what people read. Pure functions: no page, no clock.
 
 import { NBSP, duration, share } from "/figures.js";
+import { claim, hasTrouble, isBroken, troubles } from "/troubles.js";
 
 // Stacked from the bottom of a lane to its top; "busy", "suspected" and "pending" are no causes
 // of the daemon's closed set, but parts of a lane all the same.
@@ -51,7 +52,9 @@ export const verdictWord = (gpu) => VERDICTS[gpu.verdict] ?? gpu.verdict;
 
 // "0", and "0:1" for MIG instance 1 of GPU 0.
 export const gpuLabel = (gpu) => gpu.label ?? String(gpu.index);
-export const gpuName = (gpu) => `GPU ${gpuLabel(gpu)}`;
+// One that has vanished is known by its UUID: another has its number by now.
+const formerly = (gpu) => (gpu.listed === false && gpu.parent_uuid == null ? ` (${gpu.uuid.slice(0, 12)}…)` : "");
+export const gpuName = (gpu) => `GPU ${gpuLabel(gpu)}${formerly(gpu)}`;
 
 // Cut by MIG, its instances work; and an instance that does not tell how busy it is, is not idle.
 const isCut = (gpu) => gpu.present && gpu.mig_enabled === true;
@@ -74,6 +77,23 @@ export function migSentence(gpu, gpus) {
 // Whether a GPU has time to show: one that was cut by MIG a while ago has.
 export const hasTime = (gpu) => isJudged(gpu) || gpu.observed_ns > 0;
 
+// "GPUs 4 and 5 cannot be read. GPU 6 reported XID 79 (...)."
+function brokenInWords(gpus, severity) {
+  const said = new Map();
+  for (const gpu of gpus) {
+    const worst = troubles(gpu).filter((one) => one.severity === severity);
+    if (worst.length === 0 || troubles(gpu)[0].severity !== severity) continue;
+    const claims = worst.map(claim).join(", and ");
+    said.set(claims, [...(said.get(claims) ?? []), gpu]);
+  }
+  return [...said].map(([claims, which]) => `${listed(which)} ${claims}.`).join(" ");
+}
+
+function troubleInWords(gpu) {
+  const told = troubles(gpu).map(({ text, count }) => (count > 1 ? `${text} ${count} times` : text));
+  return { why: `${gpuName(gpu)} ${told.join(", and ")}.`, next: `${gpuName(gpu)}: ${troubles(gpu)[0].advice}.` };
+}
+
 export const isUnderFilled = (gpu) => gpu.fill?.under_filled === true;
 
 function filling(gpu) {
@@ -93,7 +113,7 @@ const waited = (gpu) => gpu.starved_ns + gpu.suspected_ns;
 
 function listed(gpus) {
   const names = gpus.map(gpuLabel);
-  if (names.length === 1) return `GPU ${names[0]}`;
+  if (names.length === 1) return gpuName(gpus[0]);
   if (names.length > 4) return `${names.length} GPUs`;
   return `GPUs ${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
 }
@@ -171,18 +191,19 @@ function lossesInWords(gpu) {
     .map(([key, ns]) => `${TITLES.get(key) ?? LABELS.get(key) ?? key} ${share(ns, gpu.in_use_ns)} (${duration(ns)})`);
 }
 
-// The sentence of the whole machine, with a tone for its colour. A GPU that is gone comes first:
-// no other loss is as large.
-export function verdictSentence(gpus, runs) {
-  const all = gpus.filter((gpu) => !isTakenAway(gpu));
-  const absent = all.filter((gpu) => !gpu.present);
+// The sentence of the whole machine, with a tone for its colour. What is broken comes first: no
+// other loss is as large. "unknown" are GPUs that were lost before the daemon began.
+export function verdictSentence(gpus, runs, unknown = []) {
   const { tone, text: sentence } = sentenceOfPresent(gpus);
   // The figures are of all the daemon's life: they stay when the trainings are over.
   const over = runs.length > 0 && runs.every((run) => !run.alive);
   const text = over ? `${sentence} No tagged training runs now.` : sentence;
-  if (absent.length === 0 || absent.length === all.length) return { tone, text };
-  const verb = absent.length === 1 ? "does" : "do";
-  return { tone: "bad", text: `${listed(absent)} ${verb} not answer. ${text}` };
+  const told = gpus.some((gpu) => gpu.present) ? gpus : []; // else the sentence is of them
+  const grave = brokenInWords([...told, ...unknown], "high");
+  const lesser = brokenInWords(told, "moderate");
+  const calm = tone === "good" || tone === "quiet"; // then nobody is to read that first
+  const said = calm ? [grave, lesser, text] : [grave, text, lesser];
+  return { tone: grave ? "bad" : lesser && calm ? "warn" : tone, text: said.filter(Boolean).join(" ") };
 }
 
 function sentenceOfPresent(gpus) {
@@ -243,9 +264,6 @@ function heldInWords({ fill }) {
   return `clocks held down ${share(fill.held_ratio, 1)} of its busy time${by}`;
 }
 
-// Heat or a failing supply; a GPU at full load is meant to reach its power limit.
-export const isHot = ({ fill }) => fill?.held_down === true && fill.held_mostly_by !== "sw_power_cap";
-
 const emptiness = ({ fill }) => 1 - (fill.sm_active_ratio ?? fill.power_watts / fill.power_limit_watts);
 
 // What is wrong with the driver as a whole, and what to do, as its source says: "what: what to do".
@@ -257,16 +275,18 @@ function driverTrouble(gpus, collectors) {
   return { why: `${what[0].toUpperCase()}${what.slice(1)}.`, next: `${todo[0].toUpperCase()}${todo.slice(1)}.` };
 }
 
-// The daemon's own advice knows more, but a GPU that does not answer goes before it.
-export function whyAndNext(gpus, allAdvice, collectors = []) {
+// The daemon's own advice knows more, but a GPU that is broken goes before it.
+export function whyAndNext(gpus, allAdvice, collectors = [], unknown = []) {
   const trouble = driverTrouble(gpus, collectors);
   if (trouble) return trouble;
-  const absent = gpus.find((gpu) => !gpu.present && !isTakenAway(gpu));
-  if (absent) {
-    const why = `${gpuName(absent)}: ${absent.error ?? "no sample has come of late"}.`;
-    return { why, next: "Run `gpumon doctor`: it says what this machine can read, and how to mend the rest." };
+  const broken = [...gpus, ...unknown].filter(isBroken);
+  if (broken.length > 0) {
+    return troubleInWords(broken.find((gpu) => troubles(gpu)[0].kind === "lost") ?? broken[0]);
   }
   const worst = worstFirst(gpus.filter(isJudged))[0];
+  const troubled = gpus.find(hasTrouble);
+  const isCalm = ["healthy", "too_short_to_judge", "not_in_use"].includes(worst?.verdict) && !gpus.some(isUnderFilled);
+  if (troubled && isCalm) return troubleInWords(troubled);
   const cause = worst ? mainCause(worst) : null;
   // The greatest loss comes first, but the sentence above is of this GPU and its main cause.
   const advice = allAdvice.find((one) => one.cause === cause?.[0]) ?? allAdvice[0];
@@ -276,9 +296,6 @@ export function whyAndNext(gpus, allAdvice, collectors = []) {
     return { why: `${why}.`, next: "Run `gpumon doctor`: it says what this machine can read." };
   }
   if (!worst) return { why: "no GPU answers", next: "Run `gpumon doctor`." };
-  const hot = gpus.find(isHot);
-  const look = "Look at its cooling and its power supply: `gpumon report` says more.";
-  if (hot && worst.verdict === "healthy") return { why: `${gpuName(hot)}: ${heldInWords(hot)}.`, next: look };
   const why = cause
     ? `${gpuName(worst)} was idle ${duration(cause[1])} (${share(cause[1], worst.in_use_ns)} of its time in use) by ${LABELS.get(cause[0])}.`
     : `${gpuName(worst)} lost no time.`;
@@ -298,15 +315,21 @@ export function whomInWords({ gpus: labels = [] }) {
 
 // What a GPU's title says after its name.
 export function gpuLine(gpu) {
-  if (isTakenAway(gpu)) return "no longer there";
-  if (!gpu.present) return gpu.error ? `not answering: ${gpu.error}` : "not answering";
+  const told = troubles(gpu);
+  if (isTakenAway(gpu)) return told[0]?.text ?? "no longer there";
+  const errors = told.filter((one) => one.kind !== "lost").map((one) => one.text);
+  if (!gpu.present) {
+    const why = gpu.error ?? told.find((one) => one.kind === "lost")?.text;
+    return [why ? `not answering: ${why}` : "not answering", ...errors].join(" · ");
+  }
   const losses = lossesInWords(gpu);
   // "starved · starved 33 %" says it twice.
   const isSaid = gpu.verdict === "starved" && losses.some((loss) => loss.startsWith("starved"));
   const words = isSaid ? losses : [verdictWord(gpu), ...losses];
   if (isUnderFilled(gpu)) words.push(`under-filled: ${filling(gpu)}`);
   if (gpu.fill?.held_down) words.push(heldInWords(gpu));
-  return words.join(" · ");
+  const said = gpu.fill?.held_down ? told.filter((one) => one.kind !== "throttled") : told;
+  return [...said.map((one) => one.text), ...words].join(" · ");
 }
 
 export function gpuFigures(gpu) {

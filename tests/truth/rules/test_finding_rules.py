@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpumon.core.fill.gpu_fill import is_held_down, is_under_filled
 from gpumon.core.fill.ledger import FillLedger
 from gpumon.core.state import GpuState
+from gpumon.core.troubles import is_throttled
 from tests.builders_fill import seconds_of
 from tests.truth.rules.small_worlds import training
 from tests.truth.rules.watching import watched_state
@@ -65,3 +66,29 @@ class TestHeldDown:
 
         assert found is not None
         assert not is_held_down(found)
+
+
+class TestThrottled:
+    def test_speaks_where_heat_slows_a_board_for_a_fifth_of_a_minute(self) -> None:
+        found = fill_ledger_after((48, ()), (12, HEAT), works=0.9).snapshot()
+
+        assert found is not None
+        assert is_throttled(found)
+
+    def test_is_silent_at_the_power_limit(self) -> None:
+        found = fill_ledger_after((60, ("sw_power_cap",)), works=0.9).snapshot()
+
+        assert found is not None
+        assert not is_throttled(found)
+
+    def test_is_silent_where_a_warm_board_steps_down_for_moments(self) -> None:
+        found = fill_ledger_after((95, ()), (5, HEAT), works=0.9).snapshot()
+
+        assert found is not None
+        assert not is_throttled(found)
+
+    def test_is_silent_within_the_first_seconds(self) -> None:
+        found = fill_ledger_after((5, HEAT), works=0.9).snapshot()
+
+        assert found is not None
+        assert not is_throttled(found)

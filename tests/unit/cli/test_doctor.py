@@ -14,7 +14,7 @@ import pytest
 
 from gpumon.cli.doctor import command as doctor
 from gpumon.cli.doctor import look
-from gpumon.cli.doctor.finding import MACHINE, MISSING, Finding
+from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, Finding
 from gpumon.cli.main import main
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.text_style import style_for
@@ -338,3 +338,26 @@ class TestASourceThatCannotBeRead:
         with pytest.raises(SourceUnavailableError, match="GPU 3: nvmlDeviceGetPowerUsage"):
             look.patiently(hang, patience_s=0.3)
         never.set()
+
+
+class TestAGpuInTrouble:
+    def test_is_broken_by_what_slows_it_down_and_by_errors_of_its_memory(
+        self, fake_nvml: FakeNvml, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        fake_nvml.throttle(1, 0x80)
+        fake_nvml.report_ecc(0, uncorrected=True)
+
+        found = findings_of(capsys)
+
+        assert found["gpu 1 throttled"]["status"] == BROKEN
+        assert "the machine's power supply" in found["gpu 1 throttled"]["detail"]
+        assert found["gpu 1 throttled"]["fix"].startswith("look at the machine's power supplies")
+        assert found["gpu 0 ECC"]["detail"].startswith("met an error of its memory")
+        assert "gpu 0 throttled" not in found
+
+    def test_is_none_at_its_power_limit(
+        self, fake_nvml: FakeNvml, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        fake_nvml.throttle(1, 0x04)
+
+        assert "gpu 1 throttled" not in findings_of(capsys)

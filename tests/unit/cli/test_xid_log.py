@@ -1,4 +1,4 @@
-"""Specification of the driver's errors in the log: each once."""
+"""Specification of a GPU's errors in the log: each once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from gpumon.cli.xid_log import XidLog
-from tests.builders_state import HEALTHY_UUID, healthy_gpu, starved_gpu
+from tests.builders_state import HEALTHY_UUID, device, healthy_gpu, starved_gpu
 
 
 @pytest.fixture
@@ -42,3 +42,26 @@ class TestAnXid:
             log.follow([healthy_gpu(xid_errors=xid_errors)])
 
         assert len(caplog.messages) == 1
+
+
+class TestAGpuThatVanished:
+    def test_is_logged_once_and_when_it_is_back(
+        self, log: XidLog, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        for listed in (True, False, False, True, True):
+            log.follow([starved_gpu(), healthy_gpu(present=listed, listed=listed)])
+
+        gone, back = caplog.messages
+        assert gone.startswith(f"GPU 1 ({HEALTHY_UUID}) vanished: the driver lists it no longer.")
+        assert "What to do: if nobody took it out, look for Xid" in gone
+        assert back == f"GPU 1 ({HEALTHY_UUID}) is listed again"
+
+    def test_is_no_instance_that_was_destroyed(
+        self, log: XidLog, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        part = device(1, "MIG-a", parent_uuid="GPU-x", mig_index=0)
+        for listed in (True, False):
+            log.follow([healthy_gpu(device=part, present=listed, listed=listed)])
+
+        assert caplog.messages == []

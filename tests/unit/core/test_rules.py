@@ -75,6 +75,7 @@ EXAMPLES: dict[str, Sequence[tuple[Any, ...]]] = {
     "starved_now": [(0.1, False), (0.1, True)],
     "under_filled": [(gpm_fill(0.2),), (power_fill(180.0),), (NO_FILL,)],
     "held_down": [(gpm_fill(0.2, held=0.6),)],
+    "throttled": [(gpm_fill(0.2, held=0.6),)],
     "all_pause_together": [(ALWAYS_TOGETHER,)],
     "idle_beside_peer": [(s(50), s(100))],
     "memory_held": [(HeldMemory(s(9_000), s(9_000), 8 << 30),)],

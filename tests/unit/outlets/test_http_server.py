@@ -105,6 +105,7 @@ class TestEachAddress:
             ("/lanes.js", "text/javascript; charset=utf-8"),
             ("/order.js", "text/javascript; charset=utf-8"),
             ("/tables.js", "text/javascript; charset=utf-8"),
+            ("/troubles.js", "text/javascript; charset=utf-8"),
             ("/words.js", "text/javascript; charset=utf-8"),
             ("/favicon.ico", "image/svg+xml"),
         ],

@@ -186,7 +186,7 @@ class TestTheThreeLines:
         text = headline(report(gpu(600), lost))
 
         assert "Verdict: GPU lost: GPU 1 cannot be read. GPU 0 works well." in text
-        assert "Next: Find out what became of it: `gpumon doctor`, `nvidia-smi -q -i 1`" in text
+        assert "Next: GPU 1: find out what became of it: `gpumon doctor`, `nvidia-smi -q -i" in text
         assert "give it back" not in text
 
     def test_name_the_worst_gpu_and_mention_the_others(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gpumon.core.ring_events import RingCounts
 from gpumon.core.state import CollectorState
 from gpumon.pipeline.live_report import report_of
-from tests.builders_state import monitor_state, starved_gpu
+from tests.builders_state import device, healthy_gpu, monitor_state, starved_gpu
 from tests.builders_state import run as run_state
 from tests.builders_story import STEP, Story
 from tests.builders_time import s
@@ -48,6 +48,41 @@ class TestAGpuThatIsLost:
         report = report_of(monitor_state(gpus=(lost,), collectors=(source,)))
 
         assert report.notes == (f"GPU 0: {self.LOST}",)
+
+    def test_before_the_daemon_began_has_a_row_of_its_own(self) -> None:
+        source = CollectorState("nvml", False, 0.0, 0, f"GPU 7: {self.LOST}")
+
+        report = report_of(monitor_state(collectors=(source,)))
+
+        assert [(gpu.index, gpu.uuid is None, gpu.is_lost) for gpu in report.gpus] == [
+            (0, False, False), (1, False, False), (7, True, True),
+        ]  # fmt: skip
+        assert all(advice.cause != "not_in_use" for advice in report.advice)
+
+    def test_is_one_that_vanished_and_no_instance_that_was_destroyed(self) -> None:
+        gone = {"present": False, "listed": False}
+        part = device(1, "MIG-a", parent_uuid="GPU-x", mig_index=0)
+        state = monitor_state(gpus=(starved_gpu(**gone), healthy_gpu(device=part, **gone)))
+
+        assert [gpu.is_lost for gpu in report_of(state).gpus] == [True, False]
+
+    @pytest.mark.parametrize(
+        ("message", "why"),
+        [
+            ("the driver has not answered yet", "the driver has not answered yet"),
+            ("GPU 1: the GPU needs a reset: do it", "no answer has come of late"),
+        ],
+    )
+    def test_is_one_that_gives_no_answer(self, message: str, why: str) -> None:
+        source = CollectorState("nvml", False, 0.0, 1, message)
+        silent = starved_gpu(present=False)
+
+        report = report_of(monitor_state(gpus=(silent, healthy_gpu()), collectors=(source,)))
+
+        (trouble,) = report.gpus[0].troubles
+        assert trouble.text == f"cannot be read: {why}"
+        assert trouble.last_ns == silent.last_sample_at_ns
+        assert not report.gpus[1].is_lost
 
 
 class TestTheStepsOfARun:

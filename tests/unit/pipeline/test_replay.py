@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.core.error_times import ErrorTimes
+from gpumon.core.gpu_troubles import gpu_troubles
 from gpumon.core.report import Report
 from gpumon.core.state import MonitorState
 from gpumon.core.tick import Moment
 from gpumon.core.units import NS_PER_S
+from gpumon.core.verdict import Severity
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.replay import ReplayWatch, replayed_report
@@ -147,6 +150,23 @@ class TestARecordingThatIsPlayed:
         assert {one.boot_id for one in shown} == {HERE}
         assert all(one.replayed for one in shown)
         assert [one.taken_at_ns - (one.gpus[0].last_sample_at_ns or 0) for one in shown] == [0] * 10
+
+    def test_shows_errors_as_long_ago_as_they_were(self, path: Path) -> None:
+        player = Player(path)
+        state = next(player.states())
+        gpus = tuple(
+            gpu._replace(
+                xid_errors=((79, 1),),
+                errors=ErrorTimes(((79, state.taken_at_ns),), 1, state.taken_at_ns),
+            )
+            for gpu in state.gpus
+        )
+
+        shown = player.watch.shown(state._replace(gpus=gpus))
+
+        for gpu in shown.gpus:
+            assert [one.last_ns for one in gpu_troubles(gpu, shown)] == [shown.taken_at_ns] * 2
+            assert {one.severity for one in gpu_troubles(gpu, shown)} == {Severity.HIGH}
 
     def test_is_left_for_other_processes_as_of_now(self, path: Path) -> None:
         player = Player(path, speed=10.0)

@@ -1,0 +1,196 @@
+"""What report, page and recording say of a GPU in trouble: a machine with one is not healthy."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.outlets.live_state import LiveState
+from gpumon.outlets.report_text import render_report
+from gpumon.outlets.text_style import TextStyle
+from gpumon.pipeline.live_report import report_of
+from tests.builders_driver import DriverStory
+from tests.fakenvml.control import UNKNOWN, FakeNvml
+from tests.faults.faulty_machine import Machine, gpu
+from tests.faults.two_busy_gpus import FIRST, SECOND
+
+BROKEN = 5
+SW_POWER_CAP, HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE = 0x04, 0x08, 0x40, 0x80
+
+
+@pytest.fixture
+def eight(tmp_path: Path, fake_library: Path) -> Iterator[Machine]:
+    """Eight GPUs, all busy."""
+    made = Machine(tmp_path, fake_library.parent, gpus=8)
+    for slot in range(8):
+        made.fake.wave(slot, period_s=1.0, busy_ratio=1.0)
+    yield made
+    made.fake.close()
+
+
+def first_lines(text: str) -> str:
+    """Verdict, Why and Next, unwrapped."""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def told(story: DriverStory) -> str:
+    return first_lines(render_report(report_of(story.state), TextStyle()))
+
+
+def troubles(story: DriverStory) -> list[list[tuple[str, str]]]:
+    """Kind and severity of each trouble of each GPU, as ``/api/v1/state`` has them."""
+    live = LiveState(story.clock)
+    live.publish(story.state)
+    gpus = (live.document() or {})["gpus"]
+    return [[(one["kind"], one["severity"]) for one in gpu["troubles"]] for gpu in gpus]
+
+
+class TestXid79OnGpu5OfEight:
+    def test_is_what_a_report_begins_with_live_and_of_a_recording(self, eight: Machine) -> None:
+        kept = str(eight.folder / "night.gpumon")
+        with eight.serve() as daemon:
+            recorder = subprocess.Popen(
+                [sys.executable, "-m", "gpumon", "record", kept, "--period", "0.5"],
+                env={**daemon.environ}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            daemon.wait_for(lambda state: gpu(state, 7)["observed_ns"] > 4e9)
+            eight.fake.report_xid(BROKEN, 79)
+            daemon.wait_for(lambda state: gpu(state, BROKEN)["xid_errors"] == {"79": 1})
+            early = daemon.report()["gpus"][BROKEN]
+            eight.fake.lose(BROKEN)
+            daemon.wait_for(lambda state: not gpu(state, BROKEN)["present"])
+            texts = [eight.gpumon("report").stdout, eight.gpumon("report", "--since", "1h").stdout]
+            over_web = daemon.report()["gpus"][BROKEN]
+            state: dict[str, Any] = json.loads(daemon.get("/api/v1/state")[1])
+            looked = eight.gpumon("doctor").stdout
+            recorder.send_signal(signal.SIGTERM)
+            assert recorder.wait(10) == 0
+        texts.append(eight.gpumon("replay", kept).stdout)
+
+        assert "gpu 5 XID 79" in looked
+        assert "gpu 5 XID 79: reboot, or cut the machine's power" in " ".join(looked.split())
+
+        for text in texts:
+            said = first_lines(text)
+            assert said.startswith("Verdict: GPU lost: GPU 5 cannot be read. It reported XID 79 (")
+            assert "fell off the bus" in said
+            assert "Next: GPU 5: reboot, or cut the machine's power" in said
+            (row,) = [line for line in text.splitlines() if line.startswith("5 ")]
+            assert row.endswith("  lost")
+        assert [(one["kind"], one["code"]) for one in early["troubles"]] == [("xid", 79)]
+        assert [(one["kind"], one["code"], one["count"]) for one in over_web["troubles"]] == [
+            ("lost", None, None), ("xid", 79, 1),
+        ]  # fmt: skip
+        assert over_web["verdict"] in ("healthy", "too_short_to_judge")  # that word is on time
+        assert [one["text"] for one in state["gpus"][BROKEN]["troubles"]] == [
+            one["text"] for one in over_web["troubles"]
+        ]
+        assert state["gpus"][0]["troubles"] == []
+
+
+class TestALostGpu:
+    def test_that_vanished_is_told_and_found_again(self, story: DriverStory) -> None:
+        story.fake.reorder([SECOND])
+        story.tick(20)
+
+        # The other one is number 0 now.
+        gone = f"GPU 0 ({story.fake.uuid(FIRST)[:12]}…)"
+        assert told(story).startswith(f"Verdict: GPU lost: {gone} vanished. GPU 0 works well.")
+        assert f"Next: {gone}: if nobody took it out, look for Xid" in told(story)
+        story.fake.reorder([FIRST, SECOND])
+        story.tick(6)
+        assert told(story).startswith("Verdict: Healthy: GPU 0 and GPU 1 work well.")
+
+    def test_that_was_lost_before_the_daemon_began_has_a_row(self, two_busy: FakeNvml) -> None:
+        two_busy.lose(FIRST)
+        story = DriverStory(two_busy)
+        story.tick(20)
+
+        said = told(story)
+
+        assert said.startswith("Verdict: GPU lost: GPU 0 cannot be read. GPU 1 works well.")
+        assert "Next: GPU 0: look for Xid 79 in `dmesg`, then reset the GPU or reboot." in said
+        assert [one.label for one in report_of(story.state).gpus] == ["0", "1"]
+        story.close()
+
+    def test_is_each_of_them_where_the_whole_driver_is_gone(self, story: DriverStory) -> None:
+        story.tick(20)
+        story.fake.fail_everything(UNKNOWN)
+        story.tick(30)
+
+        said = told(story)
+
+        assert all(one.error is None for one in report_of(story.state).gpus)
+        assert said.startswith("Verdict: GPU lost: GPU 0 and GPU 1 cannot be read. Until then ")
+        assert "Until then healthy: GPU 0 and GPU 1 lost little of their time in use." in said
+        assert "Why: GPU 0 and GPU 1: NVML answers with an unknown error, last read at" in said
+        assert "Next: GPU 0 and GPU 1: read `dmesg`, and in a container create it anew" in said
+        assert troubles(story) == [[("lost", "high")], [("lost", "high")]]
+
+
+class TestAThrottledGpu:
+    @pytest.mark.parametrize(
+        ("bits", "by"),
+        [
+            (HW_THERMAL | HW_SLOWDOWN, "heat (hw_thermal_slowdown)"),
+            (POWER_BRAKE, "the machine's power supply (hw_power_brake_slowdown)"),
+        ],
+    )
+    def test_is_told_where_the_verdict_on_time_is_healthy(
+        self, story: DriverStory, bits: int, by: str
+    ) -> None:
+        story.fake.throttle(SECOND, bits)
+        story.tick(30)
+
+        said = told(story)
+
+        assert said.startswith("Verdict: GPU in trouble: GPU 1 had the clocks held down")
+        assert f"of the busy time by {by}. GPU 0 works well." in said
+        assert "Next: GPU 1: look at" in said
+        assert troubles(story) == [[], [("throttled", "moderate")]]
+
+    def test_is_told_too_where_it_is_never_wholly_busy(self, two_busy: FakeNvml) -> None:
+        two_busy.wave(FIRST, period_s=0.02, busy_ratio=0.0)
+        two_busy.wave(SECOND, period_s=0.02, busy_ratio=0.7)
+        two_busy.throttle(FIRST, POWER_BRAKE)
+        two_busy.throttle(SECOND, HW_THERMAL)
+        story = DriverStory(two_busy)
+        story.tick(30)
+
+        assert "GPU 1 had the clocks held down when it was asked last, by heat" in told(story)
+        assert troubles(story) == [[("throttled", "moderate")]] * 2
+        two_busy.throttle(SECOND, 0)
+        story.tick(10)
+        assert troubles(story)[SECOND] == []
+        story.close()
+
+    def test_is_in_no_trouble_at_its_power_limit(self, story: DriverStory) -> None:
+        story.fake.throttle(SECOND, SW_POWER_CAP | 0x01)
+        story.tick(30)
+
+        assert told(story).startswith("Verdict: Healthy: GPU 0 and GPU 1 work well.")
+
+
+class TestAMemoryError:
+    def test_that_could_not_be_corrected_is_told(self, story: DriverStory) -> None:
+        story.fake.report_ecc(FIRST, uncorrected=True)
+        story.tick(10)
+
+        said = told(story)
+
+        assert said.startswith("Verdict: GPU in trouble: GPU 0 met an error of its memory that")
+        assert "Next: GPU 0: trust no result of that time; end what uses the GPU" in said
+        assert troubles(story) == [[("ecc", "high")], []]
+
+    def test_that_was_corrected_is_everyday_life(self, story: DriverStory) -> None:
+        story.fake.report_ecc(FIRST, uncorrected=False)
+        story.tick(10)
+
+        assert troubles(story) == [[], []]
