@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 from gpumon.core.device import Device
+from gpumon.core.field_fault import FieldFault
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.recording.codec import RecordingHeader
 from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
@@ -114,6 +115,7 @@ def full_sample(second: int, random: Random) -> GpuSample:
         details=GpuDetails(end_ns, 700.0, 1.98e9, 2.6e9, 0, ("sw_power_cap",), 1, 0, True, 0.3),
         activity=ActivitySample(end_ns - NS_PER_S, end_ns, 0.9, 0.5, 0.3, 0.25, 0.125),
         xid_errors=((31, 1), (79, 2)),
+        faults=(FieldFault("power", "no answer", BEGAN_NS),),
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from gpumon.core.device import Device
+from gpumon.core.field_fault import FieldFault
 from gpumon.core.recording.flat_codec import (
     FlatCodec,
     MalformedError,
@@ -36,11 +37,13 @@ _MOST_BUSY: Final = 65_536
 _MOST_PROCESSES: Final = 65_536
 _MOST_CALLS: Final = 1_024
 _MOST_XIDS: Final = 4_096
+_MOST_FAULTS: Final = 256
 
 _DEVICE: Final = FlatCodec(Device)
 _DETAILS: Final = FlatCodec(GpuDetails)
 _ACTIVITY: Final = FlatCodec(ActivitySample)
 _PROCESS: Final = FlatCodec(ProcessSample)
+_FAULT: Final = FlatCodec(FieldFault)
 _NESTED: Final = ("device", "busy", "processes", "details", "activity", "xid_errors", "faults")
 _SAMPLE: Final = FlatCodec(GpuSample, without=_NESTED)
 
@@ -72,6 +75,7 @@ class FrameWriter:
         self._gpus: dict[str, _Told] = {}
         self._calls = _Sums("calls")
         self._counts = _Sums("call_counts")
+        self._errors: tuple[tuple[str, int, int], ...] = ()
 
     def encode(self, frame: Frame, at_ns: int) -> dict[str, Any]:
         """One frame.
@@ -90,6 +94,9 @@ class FrameWriter:
             document["trouble"] = plain(frame.trouble)
         self._calls.write(document, frame.call_seconds)
         self._counts.write(document, frame.call_counts)
+        if frame.call_errors != self._errors:
+            document["call_errors"] = [[*error] for error in frame.call_errors]
+            self._errors = frame.call_errors
         return document
 
     def _gpu(self, sample: GpuSample, at_ns: int) -> dict[str, Any]:
@@ -123,6 +130,7 @@ class FrameReader:
     def __init__(self, known: FrameReader | None = None) -> None:
         self._gpus: list[_Told] = []
         self._calls, self._counts = _Sums("calls"), _Sums("call_counts")
+        self._errors: tuple[tuple[str, int, int], ...] = ()
         self._known = {} if known is None else {one.sample.device.uuid: one for one in known._gpus}
 
     def decode(self, document: object, at_ns: int) -> Frame:
@@ -130,6 +138,8 @@ class FrameReader:
         fields = mapping(document)
         gpus = items(fields.get("gpus"), _MOST_GPUS)
         trouble = fields.get("trouble")
+        if "call_errors" in fields:
+            self._errors = _decode_errors(fields["call_errors"])
         return Frame(
             taken_at_ns=at_ns + _offset(fields.get("after_ns")),
             gpus=tuple([self._gpu(mapping(gpu), at_ns) for gpu in gpus]),
@@ -137,6 +147,7 @@ class FrameReader:
             call_seconds=self._calls.read(fields, number),
             trouble=None if trouble is None else text(trouble),
             call_counts=self._counts.read(fields, whole),
+            call_errors=self._errors,
         )
 
     def _gpu(self, fields: Mapping[str, object], at_ns: int) -> GpuSample:
@@ -209,6 +220,8 @@ def _write_nested(document: dict[str, Any], before: GpuSample | None, sample: Gp
         )
     if sample.xid_errors != told.xid_errors:
         document["xid_errors"] = [[*pair] for pair in sample.xid_errors]
+    if sample.faults != told.faults:
+        document["faults"] = [_FAULT.encode(fault) for fault in sample.faults]
 
 
 def _read_nested(fields: Mapping[str, object], known: GpuSample | None) -> dict[str, Any]:
@@ -219,12 +232,13 @@ def _read_nested(fields: Mapping[str, object], known: GpuSample | None) -> dict[
         ("activity", _ACTIVITY.decode),
         ("processes", _decode_processes),
         ("xid_errors", _decode_xids),
+        ("faults", _decode_faults),
     )
     for name, read in readers:
         if name in fields:
             value = None if fields[name] is None else read(fields[name])
             changed[name] = _same(value, None if known is None else getattr(known, name))
-    if changed.get("xid_errors", ()) is None:
+    if changed.get("xid_errors", ()) is None or changed.get("faults", ()) is None:
         raise MalformedError("no list of errors")
     return changed
 
@@ -262,6 +276,19 @@ def _decode_busy(rows: object, until_ns: int) -> tuple[tuple[BusySample, ...], i
 
 def _decode_processes(value: object) -> tuple[ProcessSample, ...]:
     return tuple(_PROCESS.decode(one) for one in items(value, _MOST_PROCESSES))
+
+
+def _decode_errors(value: object) -> tuple[tuple[str, int, int], ...]:
+    errors = []
+    for error in items(value, _MOST_CALLS):
+        if len(values := items(error, 3)) != 3:
+            raise MalformedError("an error of a call is its function, a code and a count")
+        errors.append((text(values[0]), whole(values[1]), whole(values[2])))
+    return tuple(errors)
+
+
+def _decode_faults(value: object) -> tuple[FieldFault, ...]:
+    return tuple(_FAULT.decode(one) for one in items(value, _MOST_FAULTS))
 
 
 def _decode_xids(value: object) -> tuple[tuple[int, int], ...]:

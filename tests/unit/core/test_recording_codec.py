@@ -70,6 +70,7 @@ class TestWhatWasRead:
                         call_seconds=calls,
                         trouble="the second file is not there",
                         call_counts=(("nvmlDeviceGetSamples", second),),
+                        call_errors=(("nvmlDeviceGetPowerUsage", 999, second // 2 + 1),),
                     ),
                 ),
             )
