@@ -317,6 +317,35 @@ class TestAnXid:
         hold(story.is_silent("GpumonGPUXidErrors", 25, 90), rhythm, tmp_path)
 
 
+class TestAFieldThatFails:
+    def failing(self, target: Target, until_minute: float = 999) -> Target:
+        """Twice a minute the temperature is an error; another GPU lost it once, long ago."""
+        failing = daemon(target, THREE)
+        function = "nvmlDeviceGetTemperatureV"
+        failing.has(
+            "gpumon_nvml_errors_total",
+            lambda second: 1.0 + min(target.running_s(second), 60 * until_minute) // 30,
+            function=function,
+            code="999",
+        )
+        failing.has("gpumon_nvml_errors_total", always(1), function=function, code="4")
+        failing.has("gpumon_collector_success", always(0), collector="nvml")
+        return failing
+
+    def test_informs_of_its_function_and_of_no_gpu_that_is_missing(
+        self, rhythm: Rhythm, tmp_path: Path
+    ) -> None:
+        target = self.failing(Target(unscraped=((30, 31),), down=((40, 41),)))
+        story = Story(60, (target,)).fires("GpumonFieldFailing", 14, 60)
+
+        hold(story.is_silent("GpumonGPUMissing", 0, 60), rhythm, tmp_path)
+
+    def test_is_silent_once_it_works_again(self, rhythm: Rhythm, tmp_path: Path) -> None:
+        story = Story(60, (self.failing(Target(), until_minute=3),))
+
+        hold(story.is_silent("GpumonFieldFailing", 0, 60), rhythm, tmp_path)
+
+
 def test_metrics_that_are_left_out_inform(rhythm: Rhythm, tmp_path: Path) -> None:
     target = daemon(Target(unscraped=((30, 31),), down=((40, 41),)), THREE)
     target.has("gpumon_collector_success", always(0), collector="metrics_gpu_time")
