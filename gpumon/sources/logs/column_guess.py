@@ -20,6 +20,7 @@ _PERCENT: Final = re.compile(r"[-+]?\d+([.,]\d+)?\s*%|\[[^\]]*\]|N/A")
 _PERCENT_SEEN: Final = re.compile(r"\d+([.,]\d+)?\s*%")
 _NUMBER_SEEN: Final = re.compile(r"\d+([.,]\d+)?(\s*%)?")
 _BARE_NUMBER: Final = re.compile(r"\d+([.,]\d+)?")
+_UNIT_ALONE: Final = re.compile(r"[KMG]i?B|W|MHz|RPM", re.I)
 _DATE_ALONE: Final = re.compile(r"\d{1,4}([-/.])\d\d?\1\d{2,4}|[A-Za-z]{3,9},? \d\d?(,? \d{4})?")
 _TIME_ALONE: Final = re.compile(r"\d\d?:\d\d(:\d\d([.,]\d+)?)?( ?[AaPp][Mm])?")
 _UUID: Final = re.compile(r"(GPU|MIG)-[0-9a-fA-F-]{4,}")
@@ -230,7 +231,11 @@ def _utilization_among(
 ) -> tuple[int, str]:
     """The utilisation's column, and a sentence about the ones it cannot be."""
     percents = [column for column in free if _is_percent_column(body, column)]
-    numbers = [column for column in free if _most(body, column, _BARE_NUMBER.fullmatch)]
+    numbers = [
+        column
+        for column in free
+        if _most(body, column, _BARE_NUMBER.fullmatch) and not _has_unit_beside(body, column)
+    ]
     candidates = percents or numbers
     over = {column: _rows_over_100(body, column) for column in candidates}
     # The odd damaged value may be over 100, but a column without any goes before.
@@ -277,6 +282,11 @@ def _number(cell: str) -> float:
 def _is_percent_column(body: Sequence[Sequence[str]], column: int) -> bool:
     seen = any(_PERCENT_SEEN.fullmatch(row[column]) for row in body)
     return seen and _most(body, column, _PERCENT.fullmatch)
+
+
+def _has_unit_beside(body: Sequence[Sequence[str]], column: int) -> bool:
+    """Whether numbers are of something else, where blanks set them apart from their unit."""
+    return column + 1 < len(body[0]) and _most(body, column + 1, _UNIT_ALONE.fullmatch)
 
 
 def _rows_over_100(body: Sequence[Sequence[str]], column: int) -> int:

@@ -17,7 +17,8 @@ _MAX_LABELS: Final = 1 << 18
 """Characters that the labels of one series may take."""
 _TAIL: Final = 1 << 9
 """Kept of what was searched in vain: a key may lie across two blocks."""
-_END_OF_TIME_S: Final = 1e10
+_END_OF_TIME_S: Final = 9e9
+"""The year 2255: nanoseconds up to there are a number of 64 bits."""
 _KEY: Final = re.compile(
     r'"(?P<key>metric|values)"\s*:\s*(?=[{\[])'
     r'|"(?P<word>resultType|status|error)"\s*:\s*"(?P<said>(?:[^"\\]|\\.){0,300})'

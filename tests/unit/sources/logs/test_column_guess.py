@@ -143,6 +143,11 @@ class TestARefusal:
         with pytest.raises(UnreadableLogError, match="no utilisation column"):
             guessed(f"{STAMP}, 364, 1200", f"{STAMP}, 365, 1210")
 
+    @pytest.mark.parametrize("unit", ["MiB", "W", "MHz"])
+    def test_comes_where_the_only_numbers_have_another_unit(self, unit: str) -> None:
+        with pytest.raises(UnreadableLogError, match="no utilisation column"):
+            guessed(f"12,{unit}", f"34,{unit}")
+
     def test_comes_for_text_without_any_number(self) -> None:
         with pytest.raises(UnreadableLogError, match="no utilisation column"):
             guessed("Dear diary, today", "I saw, a GPU")

@@ -144,6 +144,11 @@ class TestMemory:
 
         assert found == [None, 12_000 << 20, 13_000 << 20, None]
 
+    def test_of_a_year_that_no_log_is_of_is_damaged(self) -> None:
+        memory = series([12_000], "DCGM_FI_DEV_FB_USED", start=8_000_000_000, gpu="0")
+
+        assert self.used(memory, series([10, 20], gpu="0")) == [None, None]
+
     def test_of_another_gpu_is_not(self) -> None:
         memory = series([12_000], "DCGM_FI_DEV_FB_USED", gpu="1")
 
