@@ -20,7 +20,8 @@ class Finding(NamedTuple):
 
     Attributes:
         is_starved: Whether it says that the GPU waits for its input.
-        lost_s: Idle time while in use, whoever's fault.
+        lost_s: Idle time while in use, whoever's fault, but for the wait for the first batch: a
+            world is in use from its first burst on.
         starved_s: Of it, what the detector puts down to the input.
         starved: When that was, in ms of the world.
         detected_at_ms: From when on it says so.
@@ -49,7 +50,7 @@ def finding_of(gpu: GpuReport, origin_ns: int, detected_at_ms: float | None) -> 
     is_starved = gpu.verdict.name in STARVED
     return Finding(
         is_starved=is_starved,
-        lost_s=totals.lost_ns / 1e9,
+        lost_s=totals.after_first_batch.lost_ns / 1e9,
         starved_s=(totals.starved_ns + totals.suspected_ns) / 1e9,
         starved=spans_of(spans),
         detected_at_ms=detected_at_ms if is_starved else None,
