@@ -67,7 +67,9 @@ def _timed(fetch: Callable[..., Any]) -> Callable[..., Any]:
 
 def _timed_dataset(make: Callable[..., Any]) -> Callable[..., Any]:
     def timed_dataset(adapter: Any) -> Any:  # noqa: ANN401
-        dataset = adapter.py_dataset
+        dataset = getattr(adapter, "py_dataset", None)
+        if dataset is None:
+            return make(adapter)
         adapter.py_dataset = _TimedItems(dataset)
         try:
             return make(adapter)
@@ -90,10 +92,9 @@ class _TimedItems:
 
 
 def _timed_build(build: Callable[..., Any]) -> Callable[..., Any]:
-    def timed_build(model: Any, iterator: Any = None, **options: Any) -> Any:  # noqa: ANN401
-        if iterator is None:
-            return build(model, **options)
-        return build(model, iterator=_timed_feed(iterator), **options)
+    def timed_build(model: Any, iterator: Any = None, *rest: Any, **options: Any) -> Any:  # noqa: ANN401
+        feed = None if iterator is None else _timed_feed(iterator)
+        return build(model, feed, *rest, **options)
 
     return timed_build
 
