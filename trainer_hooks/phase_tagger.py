@@ -19,6 +19,8 @@ from trainer_hooks.trainers.tagger import Tagger
 
 _TEST: Final = 1
 _PREDICT: Final = 2
+_TOLD: Final = ("jax", "tensorflow", "torch")
+"""Backends on which fetching and computing are told apart."""
 
 
 class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
@@ -104,7 +106,8 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         super()._start_afresh()
         ranges = self._ranges() if self._nvtx else None
         self._wishes = Wishes(logs=self._logs, ranges=ranges, warn=self._warn)
-        FirstFetches.place()
+        if keras.backend.backend() in _TOLD:
+            FirstFetches.place()
 
     def on_train_begin(self, logs: object = None) -> None:
         self._begin()
@@ -151,7 +154,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         if ring.writer is None:
             return None
         backend = keras.backend.backend()
-        if backend not in ("jax", "tensorflow", "torch"):
+        if backend not in _TOLD:
             self._warn(
                 f"on {backend}, gpumon's PhaseTagger tells callbacks, checkpoint, validation and "
                 "between_epochs apart; the wait for input and the step are both 'other'"

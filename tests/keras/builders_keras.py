@@ -77,8 +77,12 @@ class SlowBatches:
             yield rows, rows.sum(1, keepdims=True)
 
     def spent_ns(self, edges: Edges) -> int:
-        """How long the training waited here; before it began, Keras peeks at two batches."""
-        return self._spent_within([(edges.began_ns, edges.ended_ns)])
+        """How long the training waited here, with the two batches that Keras peeks at before it."""
+        return self._spent_within([(edges.made_ns, edges.ended_ns)])
+
+    def peeked_ns(self, edges: Edges) -> int:
+        """How long those two took."""
+        return self._spent_within([(edges.made_ns, edges.began_ns)])
 
     def spent_in_validation_ns(self, edges: Edges) -> int:
         """How long validations waited here; before the first, Keras peeks too."""
@@ -150,6 +154,7 @@ class Edges(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
+        self.made_ns = time.monotonic_ns()
         self.validations_ns: list[tuple[int, int]] = []
 
     def on_test_begin(self, logs: object = None) -> None:

@@ -71,7 +71,7 @@ class TestTheWaitForInput:
 
         timeline = PhaseTimeline()
         timeline.extend(b.records(), time.monotonic_ns())
-        told = timeline.parts(edges.began_ns, edges.ended_ns)
+        told = timeline.parts(edges.made_ns, edges.ended_ns)
         told_ns = told.gross_input_wait_ns + told.waits[IdleCause.INPUT_WAIT]
         assert told_ns == pytest.approx(source.spent_ns(edges), rel=0.10, abs=16 * MS)
         assert told.gross_input_wait_ns > 9 * 10 * MS
