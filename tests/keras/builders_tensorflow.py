@@ -102,12 +102,14 @@ def noting_compute(seconds: float) -> Any:
 
 
 def waits_told_ns(mode: TrainingMode = TrainingMode.TRAIN) -> list[int]:
-    """Length of each stretch of ``input_wait`` in a mode, in order."""
+    """Length of each stretch of ``input_wait`` in a mode, in order, after Keras' own peeks."""
     entered = [event for event in b.records() if event.kind is RingKind.ENTER]
     return [
         after.at_ns - event.at_ns
         for event, after in pairwise(entered)
-        if event.phase is TrainingPhase.INPUT_WAIT and event.value == mode
+        if event.phase is TrainingPhase.INPUT_WAIT
+        and event.value == mode
+        and after.phase is not TrainingPhase.START_UP
     ]
 
 

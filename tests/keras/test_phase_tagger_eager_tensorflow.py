@@ -213,14 +213,16 @@ class TestBesideAGpuThatComputesOnItsOwn:
         machine = SimpleNamespace(
             is_calling_back=False,
             fetch_begin=lambda: told.append("fetch"),
+            fetch_beside_begin=lambda: told.append("beside"),
             fetch_end=lambda: told.append("step"),
             fetch_exhausted=lambda: told.append("exhausted"),
             dispatched=lambda steps, samples: told.append((steps, samples)),
         )
-        listener: Any = SimpleNamespace(machine_here=machine, waited=lambda ns: None)
+        listener: Any = SimpleNamespace(machine_here=machine)
         step = EagerStep(lambda data: [next(data) for _ in range(4)], TRAIN, listener, batches=4)
 
         with pytest.raises(StopIteration):
             step(iter(tf.data.Dataset.from_tensor_slices(tf.zeros((16, 1))).batch(8)))
 
-        assert told == ["fetch", "step", (2, 16), "exhausted"]
+        beside = ["beside", "step"]  # the last one found nothing
+        assert told == ["fetch", "step", *beside, *beside, (2, 16), "exhausted"]
