@@ -105,7 +105,10 @@ def certain_loss(gpu: GpuReport, least_visible_ns: int, *limits: float) -> str:
         said += f" of {in_about(pauses.p50_ns)}"
     if pauses.count < 2:
         return said
-    return f"{said}, one every {in_about(totals.cycle_ns or totals.in_use_ns // pauses.count)}"
+    # So many pauses have one burst more around them.
+    burst_ns = (totals.in_use_ns - pauses.total_ns) // (pauses.count + 1)
+    cycle_ns = totals.cycle_ns or pauses.total_ns // pauses.count + burst_ns
+    return f"{said}, one every {in_about(cycle_ns)}"
 
 
 def is_irregular(gpu: GpuReport) -> bool:

@@ -60,6 +60,11 @@ class TestWhatIsCertain:
 
         assert "GPU 0 loses 29 % of its time in 45 pauses of 28 s, one every 97 s." in said
 
+    def test_is_how_often_also_of_few_which_have_one_burst_more_around_them(self) -> None:
+        said = verdict_line(report_of(*[(50, 10)] * 5, (50, 0)))
+
+        assert " in 5 pauses of 10 s, one every 60 s." in said
+
     def test_is_said_of_pauses_too_few_for_one(self) -> None:
         said = verdict_line(report_of((30, 55), (40, 58)))
 
@@ -87,7 +92,7 @@ class TestFewOrLongPauses:
 
         report = analysed(smi_log([*rows, 97], 120.0))
 
-        assert " in 10 pauses of 22 min, one every 34 min." in verdict_line(report)
+        assert " in 10 pauses of 22 min, one every 33 min." in verdict_line(report)
         assert next_line(report).startswith("Pauses of 22 min can be many things: a checkpoint")
         assert "prefetch" not in next_line(report)
         assert "times as fast" not in next_line(report)
