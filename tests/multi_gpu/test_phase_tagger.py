@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import TrainingMode
-from gpumon.core.ring_events import RingKind
+from gpumon.core.ring_events import TRAINING_OVER, RingKind
 from tests.imported_later import ImportedLater
 from tests.keras.later import b as k
 from tests.keras.later import on_tensorflow as t
@@ -144,7 +144,7 @@ class TestATaggedTraining:
         told = facts()
         changes = [event.value for event in k.records() if event.kind is RingKind.EVENT]
         assert shares == [{"0": 0.6, "1": 0.4}, {"0": 0.5, "1": 0.5}, {"0": 0.5, "1": 0.5}]
-        assert (told.ratio_changes, changes) == (1, [1])
+        assert (told.ratio_changes, changes) == (1, [1, TRAINING_OVER])
 
 
 class TestTheTapOnASplitModel:
