@@ -161,7 +161,7 @@ def hides_much(totals: GpuTotals, settings: AdviceSettings = _LIMITS) -> bool:
 
 
 def _main_loss(totals: GpuTotals) -> IdleCause:
-    lost = {c: ns for c, ns in totals.idle_ns.items() if c not in _OUT_OF_USE}
+    lost = {c: ns for c, ns in totals.after_first_batch.idle_ns.items() if c not in _OUT_OF_USE}
     return max(lost, key=lambda cause: lost[cause])
 
 

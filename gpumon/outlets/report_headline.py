@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gpumon.core.advice import WORD_OF_CAUSE
+from gpumon.core.advice import WORD_OF_CAUSE, cost_ns
 from gpumon.core.figures import counted, in_percent, in_seconds, in_time, listed
 from gpumon.core.fill.gpu_fill import is_under_filled
 from gpumon.core.fill.texts import fill_claim, fill_reason
@@ -124,7 +124,7 @@ def _why(gpu: GpuReport, report: Report) -> str:
             f"of {in_seconds(totals.observed_ns)} observed{_proved_meanwhile(gpu)}."
         )
     lost = f"{who}idle for {in_seconds(totals.lost_ns)} of {in_seconds(totals.in_use_ns)} in use"
-    said = lost + _reason(gpu, report)
+    said = f"{lost}{_for_the_first_batch(totals)}{_reason(gpu, report)}"
     return f"{said} {fill_reason(gpu)}".rstrip() if is_well(gpu) else said
 
 
@@ -167,14 +167,13 @@ def _as_far_as_seen(gpu: GpuReport, report: Report) -> str:
 
 def _claim(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
     name = f"GPU {gpu.label}"
-    lost = in_percent(gpu.verdict.lost_ratio, *LOSS_LIMITS)
     match gpu.verdict.name:
         case VerdictName.STARVED:
             return f"{name} waits for input {_proved_wait(gpu)} of its time in use."
         case VerdictName.STALLED:
             cause = greatest_proved(gpu)
             most = "mainly" if cause is gpu.verdict.main_cause else "in part"
-            return f"{name} is idle {lost} of its time in use, {most} {WORD_OF_CAUSE[cause]}."
+            return f"{name} {_idle_share(gpu)}, {most} {WORD_OF_CAUSE[cause]}."
         case VerdictName.STARVATION_SUSPECTED:
             return f"{name} {_loss_in_pauses(gpu, report)}."
         case VerdictName.PARTIAL:
@@ -193,7 +192,14 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
 def _unproved_loss(gpu: GpuReport, report: Report) -> str:
     if is_mostly_in_pauses(gpu.totals) and not is_irregular(gpu):
         return _loss_in_pauses(gpu, report)
-    return f"is idle {in_percent(gpu.verdict.lost_ratio, *LOSS_LIMITS)} of its time in use"
+    return _idle_share(gpu)
+
+
+def _idle_share(gpu: GpuReport) -> str:
+    """How much it lost, as the verdict takes it: without the wait for the very first batch."""
+    totals = gpu.totals.after_first_batch
+    share = in_percent(totals.lost_ns / totals.in_use_ns, *LOSS_LIMITS)
+    return f"is idle {share} of its time in use"
 
 
 def _loss_in_pauses(gpu: GpuReport, report: Report) -> str:
@@ -228,11 +234,11 @@ def _mute(gpus: Sequence[GpuReport]) -> str:
 
 
 def greatest_proved(gpu: GpuReport) -> IdleCause:
-    """The known cause with the most idle time while in use."""
+    """The known cause with the most idle time while in use, but for the very first batch."""
     known = {
         cause: idle_ns
-        for cause, idle_ns in gpu.totals.idle_ns.items()
-        if cause not in (IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP)
+        for cause, idle_ns in gpu.totals.after_first_batch.idle_ns.items()
+        if idle_ns and cause not in (IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP)
     }
     return max(known, key=known.__getitem__) if known else IdleCause.UNKNOWN
 
@@ -260,15 +266,17 @@ def _others(main: GpuReport, gpus: Sequence[GpuReport]) -> str:
 def _reason(gpu: GpuReport, report: Report) -> str:
     totals, verdict = gpu.totals, gpu.verdict
     if verdict.name is VerdictName.HEALTHY:
-        return f" ({in_percent(verdict.lost_ratio, *LOSS_LIMITS)}), in no pattern worth a change."
+        share = f" ({in_percent(verdict.lost_ratio, *LOSS_LIMITS)}),"
+        what = "; the rest" if _for_the_first_batch(totals) else share
+        return f"{what} in no pattern worth a change."
     if verdict.name is VerdictName.STARVED:
         return (
-            f", {in_seconds(totals.starved_ns)} of it waiting for input{_of_the_wait(totals)}: "
+            f", {in_seconds(totals.starved_ns)} of it waiting for input{_in_validation(totals)}: "
             f"the training's own tags prove it.{_what_else(gpu, IdleCause.INPUT_WAIT)}"
         )
     if verdict.name is VerdictName.STALLED:
         cause = greatest_proved(gpu)
-        proved = f", {in_seconds(totals.idle_ns[cause])} of it {WORD_OF_CAUSE[cause]}."
+        proved = f", {in_seconds(cost_ns(gpu, cause))} of it {WORD_OF_CAUSE[cause]}."
         return proved + _what_else(gpu, cause)
     if verdict.name is VerdictName.STARVATION_SUSPECTED:
         return f", {_in_pauses(gpu, report)}."
@@ -281,14 +289,19 @@ def _reason(gpu: GpuReport, report: Report) -> str:
     return ", in no pattern of bursts and pauses."
 
 
-def _of_the_wait(totals: GpuTotals) -> str:
-    """Whose input it was, where not that of the training's steps alone; a clause."""
-    least_ns = DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns
-    parts = (
-        (totals.validation_input_wait_ns, "of that in validation"),
-        (totals.first_input_wait_ns, "more for the first batch"),
-    )
-    return "".join(f", {in_seconds(ns)} {where}" for ns, where in parts if ns > least_ns)
+def _for_the_first_batch(totals: GpuTotals) -> str:
+    """What of the idle time was paid once, and is in no verdict; a clause."""
+    return _part(totals.first_input_wait_ns, "of it for the very first batch", totals)
+
+
+def _in_validation(totals: GpuTotals) -> str:
+    """How much of a wait for input was for other batches than the training's; a clause."""
+    return _part(totals.validation_input_wait_ns, "of that in validation", totals)
+
+
+def _part(part_ns: int, where: str, totals: GpuTotals) -> str:
+    is_worth_it = part_ns > DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns
+    return f", {in_seconds(part_ns)} {where}" if is_worth_it else ""
 
 
 def _in_pauses(gpu: GpuReport, report: Report) -> str:
@@ -304,11 +317,10 @@ def _in_pauses(gpu: GpuReport, report: Report) -> str:
 
 def _proved_meanwhile(gpu: GpuReport) -> str:
     """What tags proved of a use that is too short for a verdict; a clause."""
-    cause = greatest_proved(gpu)
-    if cause is IdleCause.UNKNOWN:
-        return ""
-    proved = in_seconds(gpu.totals.idle_ns[cause])
-    return f", {proved} of it {WORD_OF_CAUSE[cause]}: its tags prove that much"
+    cause, proved = greatest_proved(gpu), _for_the_first_batch(gpu.totals)
+    if cause is not IdleCause.UNKNOWN:
+        proved += f", {in_seconds(cost_ns(gpu, cause))} of it {WORD_OF_CAUSE[cause]}"
+    return f"{proved}: its tags prove that much" if proved else ""
 
 
 def _proved_wait(gpu: GpuReport) -> str:
@@ -322,10 +334,10 @@ def _what_else(gpu: GpuReport, named: IdleCause) -> str:
     cause, said = greatest_proved(gpu), ""
     if cause is not named:
         where = WORD_OF_CAUSE[cause]
-        said = f" The greatest part, {in_seconds(gpu.totals.idle_ns[cause])}, was {where}."
+        said = f" The greatest part, {in_seconds(cost_ns(gpu, cause))}, was {where}."
     unknown_ns, coverage = gpu.totals.idle_ns.get(IdleCause.UNKNOWN, 0), gpu.verdict.coverage_ratio
     is_covered = coverage is None or coverage >= DEFAULT_SETTINGS.min_coverage
-    if is_covered and unknown_ns <= gpu.totals.idle_ns[cause]:
+    if is_covered and unknown_ns <= cost_ns(gpu, cause):
         return said
     return (
         f"{said} No tag explains {in_seconds(unknown_ns)} more: put `phase(...)` around what the "

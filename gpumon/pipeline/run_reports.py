@@ -226,7 +226,7 @@ def _beside(namesakes: Sequence[_Key], report: Report, key: _Key) -> Report:
 
 def _starves_now(opened: _Open, totals: GpuTotals) -> bool:
     """Of the run itself: the GPU's own flag looks back over those before it, too."""
-    settings = DEFAULT_SETTINGS
+    settings, totals = DEFAULT_SETTINGS, totals.after_first_batch
     if opened.gone_ns is not None or totals.in_use_ns < settings.min_in_use_ns:
         return False
     if totals.in_use_ns >= settings.flag_window_ns:

@@ -295,6 +295,20 @@ class TestATitle:
 
             assert "starved 30" not in page.text(".gpu-line")
 
+    def test_puts_no_loss_down_to_a_first_batch(self, visit: Any) -> None:
+        """Of 30 s of waiting 27 were for the first batch; 8 s of checkpoints were lost."""
+        before = starved_gpu()
+        totals = before.totals._replace(first_input_wait_ns=27 * S)
+        gpu = before._replace(totals=totals, verdict=judge(totals))
+        with showing(recent(monitor_state(gpus=(gpu,)))) as server:
+            page = visit(server)
+
+            page.until(
+                "#sentence",
+                r"^GPU 0 is held up, in part by checkpoint \(8\.0.s\); no tag explains 10\.0.s",
+            )
+            assert page.text("#why").endswith("by checkpoint.")
+
 
 class TestTheTables:
     def test_give_each_gpu_its_causes_and_close_the_sum(self, visit: Any) -> None:

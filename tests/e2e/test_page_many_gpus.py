@@ -123,7 +123,8 @@ ORDERED = """async ticks => {
   const { Order } = await import("/order.js");
   const order = new Order();
   const gpu = (uuid, verdict, lost) => ({
-    uuid, verdict, present: true, parent_uuid: null, idle_ns: { input_wait: lost },
+    uuid, verdict, present: true, parent_uuid: null,
+    idle_ns: { input_wait: lost }, starved_ns: lost,
   });
   return ticks.map(({ at, gpus }) =>
     order.take(gpus.map((one) => gpu(...one)), at * 1e9).map(({ uuid }) => uuid).join(""));

@@ -134,7 +134,7 @@ export function drawRuns(target, state) {
   );
 }
 
-const CAUSES = new Map([...LABELS, ["unknown", "cause unknown"], ["under_filled", "under-filled"]]);
+const CAUSES = new Map([...LABELS, ["unknown", "cause unknown"], ["first_input_wait", "first batch"], ["under_filled", "under-filled"]]);
 
 function adviceItem(advice) {
   const cause = CAUSES.get(advice.cause) ?? advice.cause;

@@ -164,16 +164,24 @@ function blamed(gpu) {
 // Start-up comes before the time in use: it is no part of what was lost of it.
 const OUT_OF_USE = new Set(["not_in_use", "start_up"]);
 
-const lost = (gpu) => Object.entries(gpu.idle_ns).filter(([cause]) => !OUT_OF_USE.has(cause));
+// The wait for the very first batch is paid once, and stands apart: no verdict rests on it.
+function lost(gpu) {
+  const { input_wait: waited, ...others } = gpu.idle_ns;
+  const parts = { ...others, input_wait: gpu.starved_ns, first_input_wait: (waited ?? 0) - gpu.starved_ns };
+  return Object.entries(parts).filter(([cause, ns]) => ns > 0 && !OUT_OF_USE.has(cause));
+}
 
 export const lostNs = (gpu) => lost(gpu).reduce((sum, [, ns]) => sum + ns, 0);
 
+// What a verdict on proved time names, however much is unknown: that can be changed today.
 export function mainCause(gpu) {
-  return lost(gpu).sort((a, b) => b[1] - a[1])[0] ?? null;
+  const isProved = gpu.verdict === "starved" || gpu.verdict === "stalled";
+  const named = lost(gpu).filter(([cause]) => cause !== "first_input_wait" && !(isProved && cause === "unknown"));
+  return named.sort((a, b) => b[1] - a[1])[0] ?? null;
 }
 
 const TITLES = new Map([
-  ["input_wait", "starved"], ["first_batch", "first batch"], ["suspected", "untagged pauses"], ["unknown", "cause unknown"],
+  ["input_wait", "starved"], ["first_input_wait", "first batch"], ["suspected", "untagged pauses"], ["unknown", "cause unknown"],
 ]);
 const WORTH_A_WORD = 0.05;
 
@@ -182,8 +190,6 @@ function lossesInWords(gpu) {
   const parts = Object.fromEntries(lost(gpu));
   parts.suspected = gpu.suspected_ns;
   parts.unknown = (parts.unknown ?? 0) - gpu.suspected_ns;
-  parts.first_batch = (parts.input_wait ?? 0) - gpu.starved_ns;
-  parts.input_wait = gpu.starved_ns;
   return Object.entries(parts)
     .filter(([, ns]) => ns > 0)
     .sort((a, b) => b[1] - a[1])
@@ -231,9 +237,13 @@ function sentenceOfPresent(gpus) {
   }
   const stalled = having("stalled");
   if (stalled.length > 0) {
-    const cause = mainCause(worstFirst(stalled)[0]);
-    const what = cause ? `, mainly by ${LABELS.get(cause[0])} (${duration(cause[1])})` : "";
-    return { tone: "warn", text: `${listed(stalled)} ${are(stalled)} held up${what}.` };
+    const worst = worstFirst(stalled)[0];
+    const unknown = worst.idle_ns.unknown ?? 0;
+    const [cause, ns] = mainCause(worst);
+    const most = ns >= unknown ? "mainly" : "in part";
+    const more = ns >= unknown ? "" : `; no tag explains ${duration(unknown)} more`;
+    const text = `${listed(stalled)} ${are(stalled)} held up, ${most} by ${LABELS.get(cause)} (${duration(ns)})${more}.`;
+    return { tone: "warn", text };
   }
   const partial = having("partial");
   if (partial.length > 0) {

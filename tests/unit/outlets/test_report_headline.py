@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gpumon.core.phase import IdleCause
-from gpumon.core.report import Report
+from gpumon.core.report import GpuReport, Report
 from gpumon.core.totals import GapTotals
+from gpumon.core.verdicts import judge
 from gpumon.outlets.report_text import render_report
 from tests.builders_report import gpu, report, run
 from tests.builders_time import s
@@ -20,6 +21,12 @@ UNKNOWN, SAVE = IdleCause.UNKNOWN, IdleCause.CHECKPOINT
 def headline(one: Report) -> str:
     """The three lines, unwrapped."""
     return " ".join(render_report(one, PLAIN).split("\n\n")[0].split())
+
+
+def first_batch(one: GpuReport, waited_s: float) -> GpuReport:
+    """The GPU, so much of whose wait for input was for a training's very first batch."""
+    totals = one.totals._replace(first_input_wait_ns=s(waited_s))
+    return replace(one, totals=totals, verdict=judge(totals))
 
 
 class TestTheThreeLines:
@@ -161,6 +168,24 @@ class TestTheThreeLines:
             assert "3.0 s of it waiting for input: its tags prove that much." in " ".join(
                 text.split()
             )
+
+    def test_put_no_verdict_down_to_the_wait_for_the_first_batch(self) -> None:
+        waits = {IdleCause.INPUT_WAIT: 30, IdleCause.CHECKPOINT: 10}
+        text = headline(report(first_batch(gpu(50, waits), 30)))
+
+        assert "GPU 0 is idle 17 % of its time in use, mainly during checkpoints." in text
+        assert (
+            "It was idle for 40.0 s of 90.0 s in use, 30.0 s of it for the very first batch, "
+            "10.0 s of it during checkpoints." in text
+        )
+        assert "Next: Save less often" in text
+
+    def test_say_why_a_healthy_gpu_was_idle_for_its_first_batch(self) -> None:
+        text = headline(report(first_batch(gpu(60, {IdleCause.INPUT_WAIT: 30}), 30)))
+
+        assert "Healthy: GPU 0 works well." in text
+        assert "30.0 s of it for the very first batch; the rest in no pattern" in text
+        assert "Next: The first batch came late" in text
 
     def test_do_not_ask_to_watch_a_training_that_is_over(self) -> None:
         one = gpu(3, {IdleCause.NOT_IN_USE: 7})
