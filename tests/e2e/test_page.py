@@ -318,7 +318,7 @@ class TestTheTables:
             rows = page.text("table.causes >> nth=0").splitlines()
 
         assert rows[0] == "GPU 0 NVIDIA H200: starved"
-        assert "starved: waiting for input ◀\t30.0 s\t30 %" in rows
+        assert "waiting for input ◀\t30.0 s\t30 %" in rows
         assert "suspected: untagged pauses\t6.0 s\t6.0 %" in rows
         assert "not decided yet\t2.0 s\t2.0 %" in rows
         assert rows[-1] == "sum = observed\t100.0 s\t100 %"

@@ -16,7 +16,7 @@ export const PARTS = [
   { key: "compile", label: "compile" },
   { key: "start_up", label: "start-up" },
   { key: "between_epochs", label: "between epochs" },
-  { key: "input_wait", label: "starved: waiting for input" },
+  { key: "input_wait", label: "waiting for input" },
   { key: "suspected", label: "suspected: untagged pauses" },
   { key: "unknown", label: "unknown" },
   { key: "pending", label: "not decided yet" },
