@@ -18,7 +18,6 @@ RATE: Final = "$__rate_interval"
 LOST: Final = 'cause!~"not_in_use|start_up"'
 """Idle time before a job's first work and after its last is nobody's loss."""
 NOT_LOST: Final = 'cause=~"not_in_use|start_up"'
-LOST_ELSEWHERE: Final = 'cause!~"not_in_use|start_up|input_wait"'
 
 
 def _time(name: str, function: str, window: str) -> str:
@@ -62,12 +61,14 @@ CULPRIT: Final = (
     '"cause", "nothing lost", "", "")'
 )
 
+_STARVED: Final = _sum(_time("starved", "rate", RATE))
 _SUSPECTED: Final = _sum(_time("suspected", "rate", RATE))
 BUSY_BAND: Final = _band(_sum(_time("busy", "rate", RATE)))
-STARVED_BAND: Final = _band(_sum(_time("starved", "rate", RATE)))
+STARVED_BAND: Final = _band(_STARVED)
 SUSPECTED_BAND: Final = _band(_SUSPECTED)
+# All that is lost and in no band of its own: also the wait for a very first batch.
 OTHER_LOSS_BAND: Final = _band(
-    f"clamp_min({_sum(_idle(LOST_ELSEWHERE, 'rate', RATE))} - {_SUSPECTED}, 0)"
+    f"clamp_min({_sum(_idle(LOST, 'rate', RATE))} - {_STARVED} - {_SUSPECTED}, 0)"
 )
 NOT_IN_USE_BAND: Final = _band(_sum(_idle(NOT_LOST, "rate", RATE)))
 
