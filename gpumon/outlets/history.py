@@ -23,7 +23,7 @@ KEPT_PERIODS: Final = 600
 _SPARE_POINTS: Final = 12
 """Ticks come a little early and late: a stretch of time has room for a few more of them."""
 
-_END, _OBSERVED, _BUSY, _PENDING, _SUSPECTED, _CAUSES = range(6)
+_END, _OBSERVED, _BUSY, _PENDING, _SUSPECTED, _FIRST_BATCH, _CAUSES = range(7)
 _WIDTH: Final = _CAUSES + len(CAUSES)
 _COLUMN: Final = {cause: _CAUSES + number for number, cause in enumerate(CAUSES)}
 _INPUT_WAIT: Final = _COLUMN[IdleCause.INPUT_WAIT]
@@ -96,7 +96,7 @@ class History:
 
 
 class _Lane:
-    """One GPU's points in a ring of whole nanoseconds: 150 bytes a point, whatever happens."""
+    """One GPU's points in a ring of whole nanoseconds: 170 bytes a point, whatever happens."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -126,6 +126,7 @@ class _Lane:
         row, self._end = self._end, self._end + 1
         self.touched = [row]
         suspected_ns, grown[_SUSPECTED] = grown[_SUSPECTED], 0
+        first_batch_ns, grown[_FIRST_BATCH] = grown[_FIRST_BATCH], 0
         released_ns, grown[_PENDING] = max(0, -grown[_PENDING]), max(0, grown[_PENDING])
         waiting = list(self._rows_with_pending(pending_before)) if released_ns else []
         for earlier in waiting:
@@ -134,8 +135,8 @@ class _Lane:
         self._cells[start : start + _WIDTH] = array("q", grown)
         latest = gpu.latest.utilization_ratio if gpu.latest is not None and gpu.present else None
         self._utilization[row % self._capacity] = _NO_ANSWER if latest is None else latest
-        if suspected_ns > 0:
-            self._suspect(suspected_ns, waiting)
+        self._mark(_SUSPECTED, suspected_ns, _UNKNOWN, waiting)
+        self._mark(_FIRST_BATCH, first_batch_ns, _INPUT_WAIT, waiting)
 
     def rows(self) -> range:
         return range(self._first, self._end)
@@ -150,7 +151,7 @@ class _Lane:
             "observed_ns": cells[_OBSERVED],
             "busy_ns": cells[_BUSY],
             "pending_ns": cells[_PENDING],
-            "starved_ns": cells[_INPUT_WAIT],
+            "starved_ns": cells[_INPUT_WAIT] - cells[_FIRST_BATCH],
             "suspected_ns": cells[_SUSPECTED],
             "idle_ns": {cause.value: cells[at] for cause, at in _COLUMN.items() if cells[at]},
             "utilization_ratio": None if utilization == _NO_ANSWER else utilization,
@@ -184,17 +185,19 @@ class _Lane:
             self.touched.append(row)
         return moved_ns
 
-    def _suspect(self, suspected_ns: int, settled_rows: list[int]) -> None:
-        """Mark unknown idle time as suspected: the pause that just ended first, then backwards."""
+    def _mark(self, column: int, amount_ns: int, cause: int, settled_rows: list[int]) -> None:
+        """Mark idle time of a cause as suspected, say: what just settled first, then backwards."""
+        if amount_ns <= 0:
+            return
         for row in (*settled_rows, *reversed(self.rows())):
-            if suspected_ns <= 0:
+            if amount_ns <= 0:
                 return
             start = (row % self._capacity) * _WIDTH
-            room_ns = self._cells[start + _UNKNOWN] - self._cells[start + _SUSPECTED]
-            share_ns = min(room_ns, suspected_ns)
+            room_ns = self._cells[start + cause] - self._cells[start + column]
+            share_ns = min(room_ns, amount_ns)
             if share_ns > 0:
-                self._cells[start + _SUSPECTED] += share_ns
-                suspected_ns -= share_ns
+                self._cells[start + column] += share_ns
+                amount_ns -= share_ns
                 if row not in self.touched:
                     self.touched.append(row)
 
@@ -204,5 +207,5 @@ def _counters(taken_at_ns: int, gpu: GpuState) -> list[int]:
     # What was observed ends with the newest sample, and that is a little older than the tick.
     end_ns = taken_at_ns if last_ns is None else min(taken_at_ns, last_ns)
     fixed = [end_ns, totals.observed_ns, totals.busy_ns, totals.pending_ns,
-             totals.suspected_ns]  # fmt: skip
+             totals.suspected_ns, totals.first_input_wait_ns]  # fmt: skip
     return fixed + [totals.idle_ns.get(cause, 0) for cause in CAUSES]

@@ -114,6 +114,20 @@ class TestAPauseThatSettles:
 
         assert [point["suspected_ns"] for point in points(history)] == [0, 2 * S, 0, S, 0]
 
+    def test_for_the_very_first_batch_is_input_wait_where_it_was_and_not_starved(self) -> None:
+        waited = [GpuTotals(observed_ns=n * S, pending_ns=n * S) for n in (1, 2, 3)]
+        begun = GpuTotals(
+            observed_ns=4 * S, busy_ns=S, idle_ns={INPUT_WAIT: 3 * S}, first_input_wait_ns=3 * S
+        )
+        later = GpuTotals(
+            observed_ns=5 * S, busy_ns=S, idle_ns={INPUT_WAIT: 4 * S}, first_input_wait_ns=3 * S
+        )
+
+        told_points = points(told(*waited, begun, later))
+
+        assert [one["idle_ns"].get("input_wait", 0) for one in told_points] == [S, S, S, 0, S]
+        assert [one["starved_ns"] for one in told_points] == [0, 0, 0, 0, S]
+
     def test_is_told_again_to_those_who_already_have_its_points(self) -> None:
         history = told(self.BUSY, self.PAUSING, self.SETTLED)
 
