@@ -111,6 +111,19 @@ class Story:
             )
         return self._advance((frame,), missed=0)
 
+    def pass_seconds_at_once(self, *levels: float) -> MonitorState:
+        """So many seconds of GPU 0 that a tick brings together, after one that came late."""
+        first_ns, self.second = self.now_ns, self.second + len(levels)
+        sample = self._gpu(0, None, first_ns)
+        busy = tuple(
+            BusySample(first_ns + s(at), first_ns + s(at + 1), level)
+            for at, level in enumerate(levels)
+        )
+        for name, ring in self.rings.items():
+            self.rings[name] = replace(ring, read_at_ns=self.now_ns, events=())
+        frame = Frame(taken_at_ns=self.now_ns, gpus=(sample._replace(busy=busy),))
+        return self._advance((frame,), missed=0)
+
     def pass_second_of(self, second: int, *levels: float) -> MonitorState:
         """One second in which the levels of an earlier one are told, and nothing else."""
         start_ns, self.second = BEGAN_NS + s(second), self.second + 1

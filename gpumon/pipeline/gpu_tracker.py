@@ -140,7 +140,10 @@ class GpuTracker:
         if runs:
             for sample in newest.busy:
                 self._settle(sample, runs, peers)
-            self._close(runs, overs_ns)
+                is_at_work = sample.busy_ratio > self._settings.active_above
+                self._close(runs, overs_ns, is_at_work=is_at_work)
+            if not newest.busy:
+                self._close(runs, overs_ns, is_at_work=False)
         elif newest.busy:
             ledger.observe(newest.busy)
         processes = newest.processes
@@ -238,15 +241,15 @@ class GpuTracker:
         surplus_ns = self._excess.of(_INPUT, window.input_wait_ns - all_idle_ns, length_ns)
         hide_input_wait(window, surplus_ns)
 
-    def _close(self, runs: tuple[Run, ...], overs_ns: Sequence[int | None]) -> None:
-        """End the job of a training that is over.
+    def _close(
+        self, runs: tuple[Run, ...], overs_ns: Sequence[int | None], *, is_at_work: bool
+    ) -> None:
+        """End the job of a training whose end the samples have passed, before they go on.
 
         Unless somebody else holds the GPU, what follows belongs to no job: its process is gone
         with its lock, or lives on with other things, once the device has done its last work.
         """
-        uuid, last_end_ns, busy = self.newest.device.uuid, self.ledger.last_end_ns, self.newest.busy
-        is_at_work = bool(busy) and busy[-1].busy_ratio > self._settings.active_above
-        left = False
+        uuid, last_end_ns, left = self.newest.device.uuid, self.ledger.last_end_ns, False
         for run, over_ns in zip(runs, overs_ns, strict=True):
             if over_ns is None or over_ns > last_end_ns or run.left_ns.get(uuid) == over_ns:
                 continue

@@ -30,6 +30,18 @@ class TestTheEndOfARun:
 
         assert gpu(state).totals.idle_ns[IdleCause.INPUT_WAIT] == s(0.75)
 
+    def test_ends_its_job_also_where_the_next_one_works_in_the_same_tick(self) -> None:
+        story = Story()
+        story.ring("first")
+        for _ in range(3):
+            story.pass_second(1.0, phases=[(0.0, STEP)], key="first")
+        story.end_ring("first")
+        story.ring("second", pid=43)
+        state = story.pass_seconds_at_once(0.0, 0.0, 1.0)
+
+        assert IdleCause.UNKNOWN not in gpu(state).totals.idle_ns
+        assert gpu(state).totals.in_use_ns == s(4)
+
     def test_before_its_first_burst_is_settled_loses_nothing_of_what_led_to_it(self) -> None:
         story = Story()
         story.ring()
