@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_events import RingEvent, RingKind
 from tests.builders_ring import only
+from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.trainings import PATIENCE_S, TRAINING, process, read, reader_of
 
 FULL_SPEED = """
@@ -183,15 +183,9 @@ def test_no_torn_record_is_ever_believed_while_a_process_writes_at_full_speed(
     assert lost < len(events), "a reader that is always there should keep up"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can become somebody else")
+@as_root
 def test_a_training_of_another_user_is_read_by_the_superuser_and_its_owner_noted() -> None:
-    with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
-        runtime = Path(name)  # not below the test's own folder, which others may not enter
-        runtime.chmod(0o755)
-        (runtime / "phases").mkdir()
-        (runtime / "phases").chmod(0o1777)
-        become_nobody = "import os, encodings.ascii, trainer_hooks; os.setuid(65534)\n"
-        with process(become_nobody + TRAINING, runtime):
-            run = only(read(reader_of(runtime)))
+    with shared_runtime_folder() as runtime, process(become() + TRAINING, runtime):
+        run = only(read(reader_of(runtime)))
 
-    assert (run.owner_uid, run.alive) == (65_534, True)
+    assert (run.owner_uid, run.alive) == (NOBODY, True)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from gpumon.core.phase import TrainingPhase
 from gpumon.core.units import NS_PER_S
 from tests.builders_ring import only
 from tests.needs import needed
+from tests.neighbours import as_root, become, shared_runtime_folder
 from tests.trainings import PATIENCE_S, ROOT, TRAINING, process, read, reader_of
 
 WITH_WORKERS = """
@@ -57,32 +57,23 @@ print("there", flush=True)
 sys.stdin.read()
 """
 
-BECOME_NOBODY = "import os, encodings.ascii, trainer_hooks; os.setuid(65534)\n"
-
-LOOK = """
-import encodings.ascii, os, sys, time
+LOOK = (
+    become(imports="gpumon.sources.phase_rings, gpumon.sources.system_clock")
+    + """
+import sys, time
 from gpumon.sources.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import read_boot_id
-os.setuid(65534)
 reader = PhaseRingReader([sys.argv[1]], boot_id=read_boot_id())
 for seconds_ahead in sys.argv[2:]:
     reading = reader.read(time.monotonic_ns() + int(seconds_ahead) * 10**9)
 print(len(reading.rings), reading.rejected, reading.message)
 """
-
-as_root = pytest.mark.skipif(
-    os.geteuid() != 0, reason="only the superuser can become somebody else"
 )
 
 
 @pytest.fixture
 def shared_runtime() -> Iterator[Path]:
-    """A runtime folder such as the superuser's daemon makes: everybody may put a ring there."""
-    with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
-        runtime = Path(name)  # not below the test's own folder, which others may not enter
-        runtime.chmod(0o755)
-        (runtime / "phases").mkdir()
-        (runtime / "phases").chmod(0o1777)
+    with shared_runtime_folder() as runtime:
         yield runtime
 
 
@@ -190,7 +181,7 @@ class TestWithoutPermission:
     ) -> None:
         (shared_runtime / "phases").chmod(0o555)
         done = subprocess.run(
-            [sys.executable, "-c", BECOME_NOBODY + TRAINING],
+            [sys.executable, "-c", become() + TRAINING],
             cwd=ROOT, env={**os.environ, "GPUMON_RUNTIME_DIR": str(shared_runtime)},
             input="", capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
@@ -205,7 +196,7 @@ class TestWithoutPermission:
     ) -> None:
         with (
             process(TRAINING, shared_runtime),
-            process(BECOME_NOBODY + TRAINING, shared_runtime) as own,
+            process(become() + TRAINING, shared_runtime) as own,
         ):
             for ring in (shared_runtime / "phases").iterdir():
                 if not ring.name.startswith(f"{own.pid}-"):

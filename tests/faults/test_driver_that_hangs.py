@@ -114,7 +114,7 @@ class TestAFieldThatHangs:
         missed, hung_ns = watch.state.missed_total, watch.gpu(1).totals.observed_ns
         watch.tick(8)
         assert watch.state.missed_total - missed <= 1, "a busy machine may be late once"
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
         assert watch.gpu(1).totals.observed_ns - hung_ns >= 0.6 * NS_PER_S
 
         fake.delay(LIMIT, 0)

@@ -50,7 +50,7 @@ class TestARound:
 
         assert not beside.is_free
         assert done == []
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
         gate.set()
         wait_until(lambda: beside.is_free)
         assert done == [1]

@@ -63,7 +63,7 @@ class TestACallThatHangs:
         gained_s = [(story.observed_ns(u) - b) / 1e9 for u, b in zip(uuids, before_ns, strict=True)]
         assert gained_s == pytest.approx([30.0, 30.0], abs=0.2)
         assert fake_nvml.waiting(LIST) == 1
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
 
     def test_leaves_no_answer_that_is_older_than_three_periods(
         self, story: DriverStory, fake_nvml: FakeNvml

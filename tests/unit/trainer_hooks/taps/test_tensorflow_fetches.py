@@ -218,4 +218,4 @@ class TestAForkedChild:
 def no_thread_is_left() -> Iterator[None]:
     before = threading.active_count()
     yield
-    assert threading.active_count() == before
+    assert threading.active_count() <= before

@@ -1,0 +1,42 @@
+"""Somebody else on the same machine: processes that give the superuser's rights away.
+
+Whoever is not the superuser cannot become somebody else: those tests are skipped there, and say so.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+NOBODY = 65_534
+
+as_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only the superuser can become somebody else"
+)
+
+
+def become(uid: int = NOBODY, imports: str = "trainer_hooks") -> str:
+    """The first line of a program that goes on as another user.
+
+    Args:
+        uid: Who; his group has the same number.
+        imports: What it must have loaded before, since he may not enter the checkout.
+    """
+    leave = f"os.setgroups([]); os.setgid({uid}); os.setuid({uid})"
+    return f"import os, encodings.ascii, {imports}; {leave}\n"
+
+
+@contextmanager
+def shared_runtime_folder() -> Iterator[Path]:
+    """A runtime folder such as the superuser's daemon makes: everybody may put a ring there."""
+    with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
+        runtime = Path(name)  # not below the test's own folder, which others may not enter
+        runtime.chmod(0o755)
+        (runtime / "phases").mkdir()
+        (runtime / "phases").chmod(0o1777)
+        yield runtime
