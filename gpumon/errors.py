@@ -8,6 +8,7 @@
     ├── SourceUnavailableError    exit code 3: no GPU source can be read
     │   └── RestartNeededError    and only a new process can read it again
     ├── NoDaemonError             exit code 4: no daemon, or its state is stale
+    ├── NothingToJudgeError       exit code 5: a limit was given, and no GPU could be judged
     ├── UnreadableLogError        a log that cannot be understood
     ├── UnwritableFileError       a file that was asked for and cannot be written
     └── RingError                 a phase ring that cannot be written or trusted
@@ -53,6 +54,12 @@ class NoDaemonError(GpumonError):
     """No running ``gpumon serve`` was found, or what it left is stale."""
 
     exit_code = 4
+
+
+class NothingToJudgeError(GpumonError):
+    """A limit was given, and of no GPU enough was seen to say above or below."""
+
+    exit_code = 5
 
 
 class UnreadableLogError(GpumonError):

@@ -12,6 +12,7 @@ from gpumon.core.verdict import Pattern, Severity, VerdictName
 from gpumon.errors import (
     GpumonError,
     NoDaemonError,
+    NothingToJudgeError,
     SourceUnavailableError,
     UnreadableLogError,
     UsageError,
@@ -83,6 +84,7 @@ class TestTheClosedSets:
         (UsageError, 2),
         (SourceUnavailableError, 3),
         (NoDaemonError, 4),
+        (NothingToJudgeError, 5),
     ],
 )
 def test_exit_codes_mean_what_the_help_says(error: type[GpumonError], exit_code: int) -> None:

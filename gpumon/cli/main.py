@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        0 done, 1 the work failed, 2 usage, 3 no source, 4 no daemon.
+        0 done, 1 the work failed, 2 usage, 3 no source, 4 no daemon, 5 nothing to judge.
     """
     _open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)

@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 
 from gpumon.cli.arguments import time_argument
+from gpumon.cli.complaint import complain
 from gpumon.cli.replay import report_of_recording
-from gpumon.core.figures import in_percent, listed
+from gpumon.core.gate import Limits, judgement
 from gpumon.core.report import Report
 from gpumon.core.report_codec import decode_report, encode_report
 from gpumon.core.runtime_paths import reader_words
-from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.errors import NothingToJudgeError, UnreadableLogError, UsageError
 from gpumon.outlets.report_comparison import side_by_side, speedup
 from gpumon.outlets.report_text import render_report
 from gpumon.outlets.text_style import style_for
@@ -31,14 +32,20 @@ class ReportCommand:
     """Say where the GPU time went since the running daemon began.
 
     Asks `gpumon serve` on this machine, or reads what `gpumon record` kept, or
-    compares two recordings or reports that were saved with --json. As a gate
-    for CI, --fail-if-starved-above ends with exit code 1 when a GPU waits for
-    input more than that.
+    compares two recordings or reports that were saved with --json.
+
+    As a gate for CI, --fail-if-starved-above and --fail-if-lost-above end with
+    exit code 1 when a GPU waits for input, or idles for whatever reason, for more
+    of its time in use. A GPU that worked for less than 10 s is not judged; where
+    none could be judged, the exit code is 5. The report is printed all the same.
+
+    Exit codes: 0 done, 1 above a limit or a file cannot be read, 2 usage, 4 no
+    daemon, 5 no GPU could be judged.
     """
 
     name = "report"
     summary = "where the time went: of the running daemon, a recording, or two of them"
-    example = "gpumon report --fail-if-starved-above 5"
+    example = "gpumon report --fail-if-starved-above 5 --fail-if-lost-above 20"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare its options."""
@@ -65,15 +72,21 @@ class ReportCommand:
             help="exit 1 if a GPU starves, or is suspected to, for more of its time in use",
         )
         parser.add_argument(
+            "--fail-if-lost-above",
+            metavar="PERCENT",
+            type=percent_argument,
+            help="exit 1 if a GPU idles, whatever for, for more of its time in use",
+        )
+        parser.add_argument(
             "--compare",
             metavar=("BEFORE", "AFTER"),
             nargs=2,
-            help="two recordings, or reports saved with --json, beside each other; the limit is "
+            help="two recordings, or reports saved with --json, beside each other; limits are "
             "held against the second",
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        """Print the report, and hold it against the limit."""
+        """Print the report, and hold it against the limits."""
         style = style_for(sys.stdout, os.environ)
         for option, given in (("--since", args.since), ("--run", args.run_name)):
             if args.compare and given is not None:
@@ -94,7 +107,8 @@ class ReportCommand:
                 print(json.dumps(encode_report(report), indent=2))
             else:
                 print(render_report(report, style), end="")
-        return _judge(report, args.fail_if_starved_above)
+        sys.stdout.flush()  # what was printed stands before what is said of it
+        return _judge(report, _limits(args))
 
 
 def _report_asked_for(args: argparse.Namespace) -> Report:
@@ -146,24 +160,27 @@ def percent_argument(text: str) -> float:
     return percent
 
 
-def _judge(report: Report, limit_percent: float | None) -> int:
-    """1 with a sentence if a GPU starves more than the limit."""
-    if limit_percent is None:
-        return 0
-    if not any(gpu.totals.observed_ns and gpu.error is None for gpu in report.gpus):
-        print("gpumon: nothing to judge: no GPU was observed", file=sys.stderr)
-        return 1
-    above = [
-        f"GPU {gpu.label} ({in_percent(gpu.verdict.starved_ratio, limit_percent / 100.0)})"
-        for gpu in report.gpus
-        if gpu.verdict.starved_ratio is not None
-        and 100.0 * gpu.verdict.starved_ratio > limit_percent
-    ]
-    if not above:
-        return 0
-    print(
-        f"gpumon: starved, or suspected to be, for more than {limit_percent:g} % "
-        f"of the time in use: {listed(above)}",
-        file=sys.stderr,
+def _limits(args: argparse.Namespace) -> Limits:
+    starved, lost = (
+        None if percent is None else percent / 100.0
+        for percent in (args.fail_if_starved_above, args.fail_if_lost_above)
     )
-    return 1
+    return Limits(starved=starved, lost=lost)
+
+
+def _judge(report: Report, limits: Limits) -> int:
+    """1, with a sentence on each limit that a GPU is above; else 0.
+
+    Raises:
+        NothingToJudgeError: There are limits, and no GPU with a verdict.
+    """
+    if limits == Limits():
+        return 0
+    found = judgement(report, limits)
+    if not found.is_any_judged:
+        raise NothingToJudgeError(f"nothing to judge: {found.unjudged}")
+    for sentence in found.failures:
+        complain(sentence)
+    for note in found.notes:
+        complain(f"note: {note}")
+    return 1 if found.failures else 0

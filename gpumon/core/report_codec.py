@@ -239,7 +239,7 @@ def _decode_gpu(gpu: Mapping[str, Any], started_at: str | None) -> GpuReport:
         uuid=None if gpu["uuid"] is None else str(gpu["uuid"]),
         name=None if gpu["name"] is None else str(gpu["name"]),
         totals=totals,
-        verdict=_decode_verdict(gpu),
+        verdict=_decode_verdict(gpu, totals),
         error=_text_or_none(gpu.get("error")),
         fill=decode_fill(gpu.get("fill")),
         mig_enabled=bool(gpu.get("mig_enabled", False)),
@@ -256,15 +256,17 @@ def _decode_gpu(gpu: Mapping[str, Any], started_at: str | None) -> GpuReport:
     )
 
 
-def _decode_verdict(gpu: Mapping[str, Any]) -> Verdict:
-    main_cause, in_use = gpu.get("main_cause"), bool(gpu["in_use_seconds"])
+def _decode_verdict(gpu: Mapping[str, Any], totals: GpuTotals) -> Verdict:
+    main_cause, in_use = gpu.get("main_cause"), totals.in_use_ns
+    # An older version did not write it: then it is what follows, and never nothing.
+    lost_ratio = gpu.get("lost_ratio", totals.lost_ns / in_use if in_use else 0.0)
     probability, causes = gpu.get("input_probability"), gpu.get("likely_causes")
     return Verdict(
         name=VerdictName(gpu["verdict"]),
         severity=Severity(gpu["severity"]),
         pattern=Pattern(gpu["pattern"]),
         main_cause=None if main_cause is None else IdleCause(main_cause),
-        lost_ratio=read_ratio(gpu.get("lost_ratio", 0.0)) if in_use else None,
+        lost_ratio=read_ratio(lost_ratio) if in_use else None,
         starved_ratio=read_ratio(gpu["starved_ratio"]) if in_use else None,
         coverage_ratio=read_ratio(gpu["coverage_ratio"]) if in_use else None,
         input_probability=None if probability is None else read_ratio(probability),

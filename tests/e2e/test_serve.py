@@ -137,6 +137,7 @@ class TestTheReport:
         assert (status, "since=3600" in body) == (400, True)
 
     def test_fails_a_build_that_starves(self, daemon: RunningDaemon) -> None:
+        daemon.wait_for(lambda state: state["gpus"][0]["suspected_ns"] > 7e9, patience_s=40)
         printed = gpumon("report", "--json", "--fail-if-starved-above", "5", daemon=daemon)
 
         assert printed.returncode == 1
@@ -189,12 +190,13 @@ class TestAFullDisk:
 
 
 class TestAGateWithNothingToJudge:
-    def test_is_shut(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("option", ["--fail-if-starved-above", "--fail-if-lost-above"])
+    def test_ends_with_a_code_of_its_own(self, tmp_path: Path, option: str) -> None:
         environ = {"LD_LIBRARY_PATH": ""}
         with RunningDaemon(tmp_path, "--wait-for-source", environ=environ) as waiting:
-            ended = gpumon("report", "--fail-if-starved-above", "5", daemon=waiting)
+            ended = gpumon("report", option, "5", daemon=waiting)
 
-        assert ended.returncode == 1
+        assert ended.returncode == 5
         assert "nothing to judge" in ended.stderr
         assert "libnvidia-ml.so.1" in " ".join(ended.stdout.split())
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from tests.builders_report import gpu, report, run
 
 WAIT = IdleCause.INPUT_WAIT
 SLOW = report(gpu(30, {WAIT: 30}), runs=(run(steps=500, wall_s=60),))
+GATES = ["--fail-if-starved-above", "--fail-if-lost-above"]
 FAST = report(gpu(30, {WAIT: 1}), runs=(run(steps=500, wall_s=32),))
 
 
@@ -113,12 +116,98 @@ class TestTheGate:
 
         assert main(["report", "--fail-if-starved-above", "30"]) == 1
 
-    @pytest.mark.parametrize("limit", ["-1", "101", "nan", "much"])
-    def test_refuses_a_limit_that_is_no_percentage(self, limit: str) -> None:
+    @pytest.mark.parametrize("option", GATES)
+    @pytest.mark.parametrize("limit", ["-1", "101", "nan", "inf", "-inf", "1e308", "much", "", "%"])
+    def test_refuses_a_limit_that_is_no_percentage(
+        self, option: str, limit: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         with pytest.raises(SystemExit) as raised:
-            main(["report", f"--fail-if-starved-above={limit}"])
+            main(["report", f"{option}={limit}"])
 
         assert raised.value.code == 2
+        assert f"argument {option}: " in capsys.readouterr().err.splitlines()[-1]
+
+    @pytest.mark.parametrize(("limit", "code"), [("40", 1), ("44.9%", 1), ("45 %", 0), ("46", 0)])
+    def test_is_shut_above_a_limit_of_all_that_is_lost(
+        self, monkeypatch: pytest.MonkeyPatch, daemon: Path, limit: str, code: int
+    ) -> None:
+        uneven = report(gpu(55, {IdleCause.IMBALANCE: 45}))
+        monkeypatch.setattr(report_module, "fetch_report", lambda *_: uneven)
+
+        assert main(["report", "--fail-if-lost-above", limit]) == code
+        assert main(["report", "--fail-if-starved-above", "5"]) == 0
+
+    def test_is_shut_by_either_limit(
+        self, daemon: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        saving = report(gpu(72, {IdleCause.CHECKPOINT: 28}), gpu(98, {WAIT: 2}, index=1))
+        monkeypatch.setattr(report_module, "fetch_report", lambda *_: saving)
+
+        assert main(["report", "--fail-if-starved-above", "5", "--fail-if-lost-above", "20"]) == 1
+
+        assert capsys.readouterr().err == (
+            "gpumon: more than 20 % of the time in use is lost: "
+            "GPU 0 (28 %, mainly during checkpoints)\n"
+        )
+
+
+class TestAGateWithNothingToJudge:
+    @pytest.mark.parametrize("option", GATES)
+    def test_ends_with_a_code_of_its_own_and_prints_the_report_all_the_same(
+        self,
+        daemon: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        option: str,
+    ) -> None:
+        unused = report(gpu(0, {IdleCause.NOT_IN_USE: 600}), gpu(1, {WAIT: 2}, index=1))
+        monkeypatch.setattr(report_module, "fetch_report", lambda *_: unused)
+
+        assert main(["report", "--json", option, "5"]) == 5
+
+        printed = capsys.readouterr()
+        assert json.loads(printed.out) == encode_report(unused)
+        assert printed.err == (
+            "gpumon: nothing to judge: GPU 0 was not in use, "
+            "GPU 1 was in use for 3.0 s, less than 10 s\n"
+        )
+
+    def test_is_open_where_no_limit_was_given(
+        self, daemon: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(report_module, "fetch_report", lambda *_: report())
+
+        assert main(["report"]) == 0
+
+    @pytest.mark.parametrize(("busy_s", "code"), [(98, 0), (50, 1)])
+    def test_is_none_where_one_gpu_of_several_could_be_judged(
+        self,
+        daemon: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        busy_s: int,
+        code: int,
+    ) -> None:
+        one = report(
+            gpu(0, {IdleCause.NOT_IN_USE: 100}), gpu(busy_s, {WAIT: 2 + 98 - busy_s}, index=1)
+        )
+        monkeypatch.setattr(report_module, "fetch_report", lambda *_: one)
+
+        assert main(["report", "--fail-if-starved-above", "5"]) == code
+
+        assert "gpumon: note: not judged: GPU 0 was not in use\n" in capsys.readouterr().err
+
+    def test_is_said_after_the_report_in_one_log_of_both_streams(self, tmp_path: Path) -> None:
+        unused = saved(tmp_path, "unused.json", report(gpu(0, {IdleCause.NOT_IN_USE: 600})))
+
+        ended = subprocess.run(
+            [sys.executable, "-m", "gpumon", "report", "--compare", unused, unused,
+             "--fail-if-lost-above", "20"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
+
+        assert ended.returncode == 5
+        assert ended.stdout.splitlines()[-1].startswith("gpumon: nothing to judge: GPU 0")
 
 
 class TestTwoSavedReports:

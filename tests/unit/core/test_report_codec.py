@@ -191,6 +191,12 @@ class TestTheWayBack:
 
         assert encode_report(decode_report(older)) == document()
 
+    def test_of_an_older_version_lost_what_was_not_busy_of_its_time_in_use(self) -> None:
+        older = document()
+        del older["gpus"][0]["lost_ratio"]
+
+        assert decode_report(older).gpus[0].verdict.lost_ratio == pytest.approx(20 / 60)
+
     def test_ignores_fields_that_a_later_version_adds(self) -> None:
         later = document()
         later["weather"] = "fine"
