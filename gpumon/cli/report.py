@@ -15,7 +15,9 @@ from gpumon.cli.replay import report_of_recording
 from gpumon.core.gate import Limits, judgement
 from gpumon.core.report import Report
 from gpumon.core.report_codec import decode_report, encode_report
+from gpumon.core.run_pace import encode_pair, pairs_of
 from gpumon.core.runtime_paths import reader_words
+from gpumon.core.unlike import unlike
 from gpumon.errors import NothingToJudgeError, UnreadableLogError, UsageError
 from gpumon.outlets.report_comparison import side_by_side, speedup
 from gpumon.outlets.report_text import render_report
@@ -25,6 +27,7 @@ from gpumon.sources.recording import is_recording
 from gpumon.sources.runtime_dir import find_state_file
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
+_NO_JSON = "it holds no JSON, as `gpumon report --json` prints it"
 _COMPARISON_SCHEMA = "gpumon.comparison/1"
 
 
@@ -87,16 +90,12 @@ class ReportCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Print the report, and hold it against the limits."""
+        _check(args)
         style = style_for(sys.stdout, os.environ)
-        for option, given in (("--since", args.since), ("--run", args.run_name)):
-            if args.compare and given is not None:
-                raise UsageError(f"{option} asks the running daemon: it does not go with --compare")
-        if args.compare and args.recording is not None:
-            raise UsageError("--compare names both of its files: leave the third one out")
-        if args.run_name is not None and args.since is not None:
-            raise UsageError("--run is of a whole run: it does not go with --since")
         if args.compare:
             before, report = (read_saved(path) for path in args.compare)
+            if before == report:
+                complain("note: both are the same report: nothing can have changed")
             if args.json:
                 print(json.dumps(comparison(before, report), indent=2))
             else:
@@ -109,6 +108,21 @@ class ReportCommand:
                 print(render_report(report, style), end="")
         sys.stdout.flush()  # what was printed stands before what is said of it
         return _judge(report, _limits(args))
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse options that do not go together.
+
+    Raises:
+        UsageError: With the sentence.
+    """
+    for option, given in (("--since", args.since), ("--run", args.run_name)):
+        if args.compare and given is not None:
+            raise UsageError(f"{option} asks the running daemon: it does not go with --compare")
+    if args.compare and args.recording is not None:
+        raise UsageError("--compare names both of its files: leave the third one out")
+    if args.run_name is not None and args.since is not None:
+        raise UsageError("--run is of a whole run: it does not go with --since")
 
 
 def _report_asked_for(args: argparse.Namespace) -> Report:
@@ -131,8 +145,13 @@ def read_saved(path: str) -> Report:
     try:
         document = json.loads(Path(path).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or "it holds no JSON"
+        reason = getattr(error, "strerror", None) or _NO_JSON
         raise UnreadableLogError(f"{path}: cannot be read: {reason}") from error
+    if isinstance(document, list):
+        raise UsageError(
+            f"{path} cannot be compared: it holds a list of reports, as `gpumon analyze --json` "
+            "prints of several files: save one of them"
+        )
     try:
         return decode_report(document)
     except UsageError as error:
@@ -140,10 +159,18 @@ def read_saved(path: str) -> Report:
 
 
 def comparison(before: Report, after: Report) -> dict[str, object]:
-    """Two reports and what was gained, for machines."""
+    """Two reports, in what they are not alike, and what was gained, for machines."""
+    pairs = pairs_of(before, after)
+    runs = [
+        *(encode_pair(pair.before, pair.after) for pair in pairs.both),
+        *(encode_pair(pace, None) for pace in pairs.only_before),
+        *(encode_pair(None, pace) for pace in pairs.only_after),
+    ]
     return {
         "schema": _COMPARISON_SCHEMA,
+        "unlike": [one.text for one in unlike(before, after)],
         "speedup": speedup(before, after),
+        "runs": runs,
         "before": encode_report(before),
         "after": encode_report(after),
     }

@@ -139,6 +139,7 @@ class RunReport:
         alive: Whether it still trains; ``None`` where the document does not say.
         ended_before: Whether it had ended before observation began, so that
             nothing of it was observed: people are not told of it.
+        samples: Samples trained on; ``None``: the training does not tell.
     """
 
     run: str
@@ -159,6 +160,7 @@ class RunReport:
     alive: bool | None = None
     ended_before: bool = False
     first_input_wait_ns: int | None = None
+    samples: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,10 +125,12 @@ class RingCounts(NamedTuple):
     Attributes:
         steps: Cumulative training steps.
         wall_ns: From the run's start to its newest change.
+        samples: Samples trained on, as many as the training tells.
     """
 
     steps: int
     wall_ns: int
+    samples: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

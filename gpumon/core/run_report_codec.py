@@ -22,6 +22,7 @@ def encode_run(run: RunReport, balance: JobBalance | None) -> dict[str, Any]:
         "pid": run.pid,
         "framework": label_text(run.framework),
         "steps": run.steps,
+        "samples": run.samples,
         "gpus": [label_text(uuid) for uuid in run.gpu_uuids],
         "wall_seconds": seconds(run.wall_ns),
         "phase_seconds": {phase.value: seconds(ns) for phase, ns in run.phase_ns.items()},
@@ -83,6 +84,7 @@ def decode_run(run: Mapping[str, Any]) -> RunReport:
         step_busy_ratios=_decode_ratios(run.get("step_busy_ratios", {})),
         alive=None if run.get("alive") is None else bool(run["alive"]),
         ended_before=bool(run.get("ended_before", False)),
+        samples=None if run.get("samples") is None else int(run["samples"]),
     )
 
 

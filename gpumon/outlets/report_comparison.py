@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from gpumon.core.advice import WORD_OF_CAUSE
-from gpumon.core.figures import in_percent, in_seconds
+from gpumon.core.figures import in_percent, in_seconds, listed
+from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report import BESIDE_CAUSES, Report
-from gpumon.core.units import seconds
+from gpumon.core.run_pace import RunPair, RunPairs, pairs_of
+from gpumon.core.unlike import Unlikeness, unlike
 from gpumon.outlets.report_headline import verdict_line
 from gpumon.outlets.report_next import main_advice
 from gpumon.outlets.text_style import TextStyle, wrapped
 
 _WAVERS = 1.02
+_MOST_RUNS: Final = 8
+"""With more trainings than that, the table shows the first of them."""
+_NS_PER_MS: Final = 1e6
+_LONG_STEP_MS: Final = 10_000.0
 _OUT_OF_USE = frozenset({IdleCause.NOT_IN_USE, IdleCause.START_UP})
 
 
@@ -25,6 +32,8 @@ def side_by_side(
     titles: tuple[str, str] = ("before", "after"),
 ) -> str:
     """Both reports as one table, with the gain and whether the advice kept its promise.
+
+    In what the reports are not alike stands first.
 
     Args:
         before: The report whose advice was followed.
@@ -46,35 +55,41 @@ def side_by_side(
             continue
         row = _shares(f"  {WORD_OF_CAUSE[cause]}", before, after, amounts)
         lines.append(style.painted(f"{row} {style.arrow}", "bold") if cause is marked else row)
-    steps = [steps_per_second(before), steps_per_second(after)]
-    if any(steps):
-        lines.append(_row("wall time a step", *(_step_cell(pace) for pace in steps)))
-    lines += ["", *_verdicts(before, after, titles), *_gain(before, after)]
+    pairs, found = pairs_of(before, after), unlike(before, after)
+    lines += _pace_rows(pairs)
+    lines += ["", *_verdicts(before, after, titles), *_gain(before, after, pairs, found)]
+    said = [line for one in found for line in wrapped(one.text)]
+    lines = [*said, "", *lines] if said else lines
     return style.plain("\n".join(line.rstrip() for line in lines)) + "\n"
 
 
-def steps_per_second(report: Report) -> float | None:
-    """Training steps a second of wall time, all runs together; ``None`` without a tagged step."""
-    runs = report.observed_runs
-    paces = [run.steps / seconds(run.wall_ns) for run in runs if run.steps and run.wall_ns]
-    return sum(paces) if paces else None
-
-
 def speedup(before: Report, after: Report) -> float | None:
-    """How many times as fast the work became; ``None`` where steps were not counted in both."""
-    slow, fast = steps_per_second(before), steps_per_second(after)
-    return fast / slow if slow and fast else None
+    """How many times as fast the work became.
+
+    ``None`` where steps were not counted in both, or other hardware did the work.
+    """
+    if any(one.of_work for one in unlike(before, after)):
+        return None
+    return pairs_of(before, after).speedup
 
 
 def compute_speedup(before: Report, after: Report) -> float | None:
-    """By how much the compute of a step itself became faster: no advice on waiting did that."""
-    slow_steps, fast_steps = (
-        sum(run.steps for run in one.observed_runs) for one in (before, after)
-    )
-    slow_ns, fast_ns = _busy_ns(before), _busy_ns(after)
-    if not (slow_steps and fast_steps and slow_ns and fast_ns):
+    """By how much the compute of a step itself became faster: no advice on waiting did that.
+
+    ``None`` where it is not known what of the busy time was whose.
+    """
+    pairs = pairs_of(before, after)
+    if not pairs.is_whole:
         return None
-    return (slow_ns / slow_steps) / (fast_ns / fast_steps)
+    if any(pair.has_unlike_steps for pair in pairs.both):
+        work = [(pair.before.samples or 0, pair.after.samples or 0) for pair in pairs.both]
+    else:
+        work = [(pair.before.steps, pair.after.steps) for pair in pairs.both]
+    slow, fast = (sum(amounts) for amounts in zip(*work, strict=True)) if work else (0, 0)
+    slow_ns, fast_ns = _busy_ns(before), _busy_ns(after)
+    if not (slow and fast and slow_ns and fast_ns):
+        return None
+    return (slow_ns / slow) / (fast_ns / fast)
 
 
 def promise_was_kept(bound: float, measured: float) -> bool:
@@ -82,22 +97,34 @@ def promise_was_kept(bound: float, measured: float) -> bool:
     return measured <= bound * _WAVERS
 
 
-def _gain(before: Report, after: Report) -> list[str]:
+def _gain(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlikeness]) -> list[str]:
     freed_ns = _lost_ns(before) - _lost_ns(after)
     shares = _lost_ratio(before) or 0.0, _lost_ratio(after) or 0.0
     # A short run loses few seconds, and may lose a greater share all the same.
     is_gain = freed_ns > 0 and shares[1] < shares[0]
+    won = f"{in_seconds(freed_ns)} won back." if is_gain else "nothing won back."
+    if any(one.of_work or one.of_length for one in found):
+        won = "a smaller share." if shares[1] < shares[0] else "no smaller share."
     lines = wrapped(
         f"Lost {in_percent(_lost_ratio(before))} of the time in use before, "
-        f"{in_percent(_lost_ratio(after))} after: "
-        + (f"{in_seconds(freed_ns)} won back." if is_gain else "nothing won back."),
+        f"{in_percent(_lost_ratio(after))} after: {won}",
         first=f"{'Gained:':<9}",
     )
-    measured = speedup(before, after)
+    return [*lines, *wrapped(_speed(before, after, pairs, found), first=f"{'Speed:':<9}")]
+
+
+def _speed(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlikeness]) -> str:
+    measured = pairs.speedup
     if measured is None:
-        sentence = "Speed:   steps were not counted in both: it cannot be told."
-        return [*lines, sentence]
-    text = f"{measured:.2f} times as fast, in wall time a step."
+        if pairs.both or not (pairs.only_before and pairs.only_after):
+            return "steps were not counted in both: it cannot be told."
+        return "no training of one name is in both: name them alike with GPUMON_RUN, to compare."
+    if any(one.of_work for one in found):
+        return "not compared, as the first lines say; the table has the time of a step in each."
+    in_samples = all(pair.has_unlike_steps for pair in pairs.both)
+    measure = "samples a second" if in_samples else "wall time a step"
+    text = f"{measured:.2f} times as fast, in {measure}"
+    text += f" of the {len(pairs.both)} runs of both." if len(pairs.both) > 1 else "."
     own = compute_speedup(before, after) or 1.0
     if abs(own - 1.0) >= 0.01:
         measured /= own
@@ -110,7 +137,7 @@ def _gain(before: Report, after: Report) -> list[str]:
     if advice is not None and advice.lost_seconds > 0.0 and bound is not None:
         text += f" The advice on {WORD_OF_CAUSE[IdleCause(advice.cause)]} said: "
         text += f"at most {bound:.2f} times; {_what_became_of(bound, measured)}."
-    return [*lines, *wrapped(text, first=f"{'Speed:':<9}")]
+    return text
 
 
 def _what_became_of(bound: float, measured: float) -> str:
@@ -152,8 +179,47 @@ def _cell_ns(amount_ns: int) -> str:
     return in_seconds(amount_ns)
 
 
-def _step_cell(pace: float | None) -> str:
-    return "not counted" if not pace else f"{1_000 / pace:,.1f} ms"
+def _pace_rows(pairs: RunPairs) -> list[str]:
+    """How fast each training went, and which of them is in one report alone."""
+    counted_pairs = [pair for pair in pairs.both if pair.before.steps or pair.after.steps]
+    lines: list[str] = []
+    if len(counted_pairs) == 1:
+        lines += _rows_of_one(counted_pairs[0])
+    elif counted_pairs:
+        lines.append("wall time a step")
+        lines += [_row_of_many(pair) for pair in counted_pairs[:_MOST_RUNS]]
+        if len(counted_pairs) > _MOST_RUNS:
+            lines.append(f"  and {len(counted_pairs) - _MOST_RUNS} more: --json has all of them")
+    for title, alone in (("before", pairs.only_before), ("after", pairs.only_after)):
+        if alone:
+            names = listed([label_text(pace.run) for pace in alone])
+            lines += wrapped(f"Only {title}: {names}.")
+    return lines
+
+
+def _rows_of_one(pair: RunPair) -> Iterator[str]:
+    both = pair.before, pair.after
+    yield _row("wall time a step", *(_step_cell(pace.step_wall_ns) for pace in both))
+    if all(pace.step_ns for pace in both):
+        yield _row("  median step", *(_step_cell(pace.step_ns) for pace in both))
+    rates = [pace.samples_per_second for pace in both]
+    if all(rates):
+        yield _row("  samples a second", *(f"{rate:,.1f}" for rate in rates))
+
+
+def _row_of_many(pair: RunPair) -> str:
+    gain = f" ({pair.speedup:.3g} times)" if pair.speedup else ""
+    after = _step_cell(pair.after.step_wall_ns) + gain
+    return _row(f"  {label_text(pair.after.run, 28)}", _step_cell(pair.before.step_wall_ns), after)
+
+
+def _step_cell(step_ns: float | None) -> str:
+    if not step_ns:
+        return "not counted"
+    step_ms = step_ns / _NS_PER_MS
+    if step_ms >= _LONG_STEP_MS:
+        return f"{step_ms / 1_000:,.1f} s"
+    return f"{step_ms:,.{1 if step_ms >= 10 else 2 if step_ms >= 0.01 else 4}f} ms"
 
 
 def _in_use_ns(report: Report) -> int:

@@ -13,6 +13,7 @@ WIDTH: Final = 80
 
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=(?:s|%)(?!\w))")
+_TIMES: Final = "\N{MULTIPLICATION SIGN}"
 _NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 _RESET: Final = "\x1b[0m"
 _CODES: Final = {"red": "\x1b[31m", "yellow": "\x1b[33m", "green": "\x1b[32m", "bold": "\x1b[1m"}
@@ -54,7 +55,9 @@ class TextStyle:
 
     def plain(self, text: str) -> str:
         """The text in letters that the stream can show."""
-        return text if self.unicode else text.encode("ascii", "replace").decode("ascii")
+        if self.unicode:
+            return text
+        return text.replace(_TIMES, "x").encode("ascii", "replace").decode("ascii")
 
 
 def style_for(stream: TextIO, environ: Mapping[str, str]) -> TextStyle:

@@ -99,6 +99,7 @@ def _run(run: RunState, newest: RingCounts | None) -> RunReport:
         alive=run.alive,
         ended_before=run.ended_before,
         first_input_wait_ns=run.first_input_wait_ns,
+        samples=(run.samples if newest is None else max(run.samples, newest.samples)) or None,
     )
 
 

@@ -165,7 +165,8 @@ class RingFile:
         steps = max(self._steps, totals.steps, newest_value(events, RingKind.STEP))
         last_ns = max([totals.last_ns, *(event.at_ns for event in events)])
         wall_ns = max(0, min(last_ns, now_ns) - self._facts.started_ns)
-        counts = RingCounts(steps, wall_ns)
+        samples = max(self._samples, totals.samples, newest_value(events, RingKind.SAMPLES))
+        counts = RingCounts(steps, wall_ns, samples)
         return self._host_pid or self._facts.pid, counts
 
     def _last_sign_ns(self, totals: RingTotals, events: Sequence[RingEvent]) -> int:

@@ -102,10 +102,110 @@ class TestTheGain:
             after=short
         )
 
-    def test_of_several_runs_is_that_of_all_their_steps(self) -> None:
-        two = report(gpu(30, {WAIT: 30}), runs=(run(steps=300), run(steps=200)))
+    def test_of_ranks_is_that_of_each_and_not_of_all_their_steps(self) -> None:
+        before, after = (
+            replace(one, runs=tuple(replace(one.runs[0], run=f"train-r{rank}") for rank in ranks))
+            for one, ranks in ((SLOW, range(2)), (FAST, range(4)))
+        )
 
-        assert speedup(two, FAST) == pytest.approx(speedup(SLOW, FAST))
+        assert speedup(before, after) == pytest.approx(speedup(SLOW, FAST))
+        assert "1.92 times as fast, in wall time a step of the 2 runs of both." in compared(
+            before, after
+        )
+
+    def test_of_two_runs_one_after_the_other_is_not_that_of_both_at_once(self) -> None:
+        again = replace(SLOW, runs=(*SLOW.runs, *SLOW.runs))
+
+        assert speedup(again, SLOW) == pytest.approx(1)
+
+    def test_in_speed_needs_a_training_of_one_name_in_both(self) -> None:
+        before, after = (
+            replace(one, runs=tuple(replace(run(), run=name) for name in names))
+            for one, names in ((SLOW, "ab"), (FAST, "cd"))
+        )
+
+        text = compared(before, after)
+
+        assert "Only before: a and b. Only after: c and d." in text
+        assert "name them alike with GPUMON_RUN" in text
+
+    def test_is_in_samples_where_a_step_is_of_another_size(self) -> None:
+        small, large = (
+            replace(one, runs=(replace(run(steps, 60), samples=16_000),))
+            for one, steps in ((SLOW, 500), (SLOW, 250))
+        )
+
+        text = compared(small, large)
+
+        assert text.startswith("A step of train is 32 samples in the first, 64 in the second")
+        assert "samples a second 266.7 266.7" in text
+        assert "1.00 times as fast, in samples a second." in text
+        assert "The compute itself" not in text
+
+
+class TestUnlikeReports:
+    def test_are_said_to_be_unlike_before_anything_else(self) -> None:
+        eight = report(
+            *(gpu(600, index=at) for at in range(8)), runs=(run(steps=9_000, wall_s=600),)
+        )
+
+        text = compared(after=eight)
+
+        assert text.startswith(
+            "These are different machines: 1 \N{MULTIPLICATION SIGN} NVIDIA A40 (simulated) against"
+        )
+        assert text.index("Compare shares of the time") < text.index("in use 60.0 s")
+
+    def test_have_neither_a_speed_nor_seconds_won_back_nor_a_promise(self) -> None:
+        eight = report(
+            *(gpu(600, index=at) for at in range(8)), runs=(run(steps=9_000, wall_s=600),)
+        )
+
+        text = compared(after=eight)
+
+        assert speedup(SLOW, eight) is None
+        assert "wall time a step 120.0 ms 66.7 ms" in text
+        assert "Speed: not compared, as the first lines say" in text
+        assert "Lost 50 % of the time in use before, 0 % after: a smaller share." in text
+        assert "times as fast" not in text.partition("before: ")[0]
+
+    def test_of_another_length_have_no_seconds_won_back(self) -> None:
+        night = report(gpu(16_000, {WAIT: 4_000}))
+
+        assert "20 % of the time in use before, 50 % after: no smaller share." in compared(
+            replace(night, runs=()), replace(SLOW, runs=())
+        )
+
+
+class TestManyRuns:
+    def test_have_a_row_each_with_what_it_became(self) -> None:
+        before, after = (
+            replace(one, runs=tuple(replace(one.runs[0], run=name) for name in ("a", "b")))
+            for one in (SLOW, FAST)
+        )
+
+        text = compared(before, after)
+
+        assert "wall time a step a 120.0 ms 62.5 ms (1.92 times) b 120.0 ms 62.5 ms" in text
+
+    def test_are_cut_where_they_are_too_many(self) -> None:
+        before, after = (
+            replace(one, runs=tuple(replace(one.runs[0], run=f"a-r{at}") for at in range(64)))
+            for one in (SLOW, FAST)
+        )
+
+        assert "and 56 more: --json has all of them" in compared(before, after)
+
+    @pytest.mark.parametrize("wall_s", [1e-6, 1e7])
+    def test_fit_their_columns_whatever_a_step_takes(self, wall_s: float) -> None:
+        before, after = (
+            replace(SLOW, runs=tuple(run(steps=1, wall_s=wall_s) for _ in "ab")) for _ in "ab"
+        )
+        two = tuple(
+            replace(one, run=name * 40) for one, name in zip(before.runs, "ab", strict=True)
+        )
+
+        assert compared(replace(before, runs=two), replace(after, runs=two))
 
 
 class TestAPromise:
