@@ -20,6 +20,7 @@ _TOO_SHORT: Final = f"less than {seconds(_LEAST_NS):g} s"
 _JUST_SHORTER_NS: Final = _LEAST_NS - NS_PER_S // 10
 """The most that is shown of what is too short: no figure is rounded up to the limit."""
 _UNJUDGED: Final = (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE)
+_SUSPECTED: Final = "suspected to wait for input"
 _MOST_NAMED: Final = 16
 _OUTSIDE: Final = (IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP)
 _MAX_ERROR: Final = 200
@@ -96,7 +97,7 @@ def _starved_above(gpus: Sequence[GpuReport], limit: float) -> list[str]:
 
 def _lost_above(gpus: Sequence[GpuReport], limit: float) -> list[str]:
     above = [
-        f"GPU {gpu.label} ({in_percent(gpu.verdict.lost_ratio, limit)}, mainly {_main_cause(gpu)})"
+        f"GPU {gpu.label} ({in_percent(gpu.verdict.lost_ratio, limit)}, {_main_cause(gpu)})"
         for gpu in gpus
         if (gpu.verdict.lost_ratio or 0.0) > limit
     ]
@@ -116,7 +117,6 @@ def _starved(gpu: GpuReport) -> float:
 def _main_cause(gpu: GpuReport) -> str:
     """What took most; where that is unknown, what is proved stays said beside it."""
     totals = gpu.totals
-    # Of the idle time that has a word, the greatest; a GPU's lost time always has one.
     parts = {
         WORD_OF_CAUSE[cause]: ns
         for cause, ns in totals.after_first_batch.idle_ns.items()
@@ -126,11 +126,12 @@ def _main_cause(gpu: GpuReport) -> str:
     words = max(parts, key=parts.__getitem__)
     proved_ns, unknown_ns = parts[words], totals.idle_ns.get(IdleCause.UNKNOWN, 0)
     if proved_ns >= unknown_ns:
-        return words
-    unknown = WORD_OF_CAUSE[IdleCause.UNKNOWN]
+        return f"mainly {words}"
+    is_suspected = 2 * totals.suspected_ns > unknown_ns
+    unknown = _SUSPECTED if is_suspected else WORD_OF_CAUSE[IdleCause.UNKNOWN]
     if not proved_ns:
         return unknown
-    return f"{unknown}, {in_percent(proved_ns / totals.in_use_ns)} of the time {words}"
+    return f"{unknown}, and {in_percent(proved_ns / totals.in_use_ns)} of the time {words}"
 
 
 def _may_be_starved(gpu: GpuReport, limit: float) -> bool:

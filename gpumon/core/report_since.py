@@ -9,7 +9,7 @@ from typing import TypeVar
 from gpumon.core.advice import advise
 from gpumon.core.fill.gpu_fill import fill_since
 from gpumon.core.phase import IdleCause
-from gpumon.core.report import Report
+from gpumon.core.report import Report, RunReport
 from gpumon.core.totals import GapTotals, GpuTotals
 from gpumon.core.troubles import troubles_since
 from gpumon.core.verdicts import judge
@@ -112,7 +112,7 @@ def report_since(before: Report, after: Report) -> Report:
         verdict = judge(totals)
         gpus.append(replace(gpu, totals=totals, verdict=verdict, fill=fill, told_troubles=told))
     known = {(run.run, run.pid): run for run in before.runs}
-    runs = tuple(run for run in after.runs if known.get((run.run, run.pid)) != run)
+    runs = tuple(run for run in after.runs if not _was_over(known.get((run.run, run.pid)), run))
     return replace(
         after,
         observed_ns=max((gpu.totals.observed_ns for gpu in gpus), default=0),
@@ -120,3 +120,8 @@ def report_since(before: Report, after: Report) -> Report:
         runs=runs,
         advice=advise(gpus, runs),
     )
+
+
+def _was_over(before: RunReport | None, after: RunReport) -> bool:
+    """Whether a run had ended before: its figures may settle for a while after that."""
+    return before is not None and (before.alive is False or before == after)

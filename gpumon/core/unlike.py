@@ -18,7 +18,6 @@ _LONGER: Final = 3
 """Times in use further apart than that are not of the same work, unless steps say so."""
 _SAME_WORK: Final = 1.05
 _TIMES: Final = "\N{MULTIPLICATION SIGN}"
-_SCRIPT: Final = "simulated:"
 
 
 class Unlikeness(NamedTuple):
@@ -51,25 +50,18 @@ def unlike(before: Report, after: Report) -> tuple[Unlikeness, ...]:
 
 
 def _machines(before: Report, after: Report) -> list[Unlikeness]:
-    machines = [_machine(report) for report in (before, after)]
-    rest = "Compare shares of the time: seconds and speed tell of the machines, not of a change."
-    if before.simulated != after.simulated or not _are_of_one_kind(before, after):
-        return [
-            Unlikeness(
-                f"These are different machines: {machines[0]} against {machines[1]}. {rest}",
-                of_work=True,
-            )
-        ]
-    words = [report.source for report in (before, after)]
-    if before.simulated and words[0] != words[1] and any(map(_is_script, words)):
-        one, other = (label_text(word, 200) for word in words)
-        said = f"These are different simulations: {one} against {other}."
-        return [Unlikeness(f"{said} The one is not the other after a change.", of_work=True)]
-    return []
-
-
-def _is_script(source: str) -> bool:
-    return source.startswith(_SCRIPT)
+    are_both_made_up = before.simulated and after.simulated
+    if before.simulated == after.simulated and _are_of_one_kind(before, after):
+        return []
+    what = "simulations" if are_both_made_up else "machines"
+    one, other = (_machine(report, is_told=not are_both_made_up) for report in (before, after))
+    return [
+        Unlikeness(
+            f"These are different {what}: {one} against {other}. Compare shares of the time: "
+            f"seconds and speed tell of the {what}, not of a change.",
+            of_work=True,
+        )
+    ]
 
 
 def _are_of_one_kind(before: Report, after: Report) -> bool:
@@ -82,15 +74,15 @@ def _are_of_one_kind(before: Report, after: Report) -> bool:
     return any(None in known for known in names) or Counter(names[0]) == Counter(names[1])
 
 
-def _machine(report: Report) -> str:
-    """Its GPUs by model, such as two of "NVIDIA A100-SXM4-80GB"."""
+def _machine(report: Report, *, is_told: bool) -> str:
+    """Its GPUs by model; whether they are made up is said where ``is_told``."""
     models = Counter(gpu.name for gpu in judged(report.gpus))
     parts = [
         f"{count} {_TIMES} {label_text(name, 40)}" if name else counted(count, "GPU", "GPUs")
         for name, count in models.items()
     ]
     machine = listed(parts) or "no GPU"
-    return f"{machine} (simulated)" if report.simulated else machine
+    return f"{machine} (simulated)" if report.simulated and is_told else machine
 
 
 def _gpus_in_use(before: Report, after: Report) -> list[Unlikeness]:

@@ -117,7 +117,9 @@ def _speed(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlik
     measured = pairs.speedup
     if measured is None:
         if pairs.both or not (pairs.only_before and pairs.only_after):
-            return "steps were not counted in both: it cannot be told."
+            return (
+                "steps were not counted in both: it cannot be told. A tagged training counts them."
+            )
         return "no training of one name is in both: name them alike with GPUMON_RUN, to compare."
     if any(one.of_work for one in found):
         return "not compared, as the first lines say; the table has the time of a step in each."

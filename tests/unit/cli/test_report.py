@@ -249,7 +249,7 @@ class TestTwoSavedReports:
         assert main(["report", "--json", "--compare", *files]) == 0
 
         document = json.loads(capsys.readouterr().out)
-        assert document["unlike"][0].startswith("These are different machines: 1 ")
+        assert document["unlike"][0].startswith("These are different simulations: 1 ")
         assert document["speedup"] is None
         assert [one["run"] for one in document["runs"]] == ["train", "b"]
         assert document["runs"][0]["speedup"] == pytest.approx(60 / 32)

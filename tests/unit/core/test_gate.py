@@ -65,7 +65,19 @@ class TestALossAboveTheLimit:
 
         (sentence,) = judgement(report(one), LOST_20).failures
 
-        assert "(50 %, mainly cause unknown, 20 % of the time during checkpoints)" in sentence
+        assert sentence.endswith(
+            "GPU 0 (50 %, cause unknown, and 20 % of the time during checkpoints)"
+        )
+
+    @pytest.mark.parametrize(
+        ("suspected_s", "words"), [(0, "cause unknown"), (30, "suspected to wait for input")]
+    )
+    def test_of_which_nothing_is_proved_says_so(self, suspected_s: int, words: str) -> None:
+        one = gpu(50, {UNKNOWN: 50}, suspected_s=suspected_s, pauses=9)
+
+        (sentence,) = judgement(report(one), LOST_20).failures
+
+        assert sentence.endswith(f"GPU 0 (50 %, {words})")
 
     @pytest.mark.parametrize("percent", range(1, 100))
     def test_is_none_at_the_very_limit(self, percent: int) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.intervals import Interval
 from gpumon.core.ledger import GpuLedger
 from gpumon.core.phase import IdleCause
-from gpumon.core.report_since import totals_since
+from gpumon.core.report_since import report_since, totals_since
 from gpumon.core.totals import GpuTotals
 from tests.builders_cycles import cycles, on_and_off
+from tests.builders_report import report, run
 from tests.builders_time import every, rhythm, s
 
 
@@ -92,3 +96,17 @@ class TestTheTimeBetween:
 
         assert after.suspected_ns > before.suspected_ns
         assert between.suspected_ns <= between.idle_ns[IdleCause.UNKNOWN]
+
+
+class TestTheRuns:
+    @pytest.mark.parametrize(("was_alive", "is_told"), [(True, True), (False, False)])
+    def test_are_those_that_were_not_over_whatever_is_still_counted_of_them(
+        self, was_alive: bool, is_told: bool
+    ) -> None:
+        earlier = replace(run(), alive=was_alive, step_busy_ratios={"GPU-0": 0.996})
+        later = replace(run(), alive=False, step_busy_ratios={"GPU-0": 0.995})
+        new = replace(run(), run="new")
+
+        runs = report_since(report(runs=(earlier,)), report(runs=(later, new))).runs
+
+        assert runs == ((later, new) if is_told else (new,))

@@ -70,18 +70,20 @@ class TestOtherMachines:
 
     def test_are_two_simulations(self) -> None:
         one, other = (
-            replace(of(*TWO), simulated=True, source=f"simulated:{script}")
+            replace(of(*TWO, name=f"Simulated GPU ({script})"), simulated=True)
             for script in ("input-bound", "healthy")
         )
 
-        assert "different simulations: simulated:input-bound against simulated:healthy" in said(
-            one, other
+        assert said(one, other).startswith(
+            "These are different simulations: 2 \N{MULTIPLICATION SIGN} Simulated GPU "
+            "(input-bound) against 2 \N{MULTIPLICATION SIGN} Simulated GPU (healthy)."
         )
         assert spoils_speed(one, other)
 
-    def test_are_not_two_files_of_one_simulated_gpu(self) -> None:
+    def test_are_not_two_sources_of_one_simulated_gpu(self) -> None:
         one, other = (
-            replace(of(*TWO), simulated=True, source=f"follow:{name}.jsonl") for name in "ab"
+            replace(of(*TWO), simulated=True, source=source)
+            for source in ("simulated:healthy", "replay:night.gpumon")
         )
 
         assert unlike(one, other) == ()

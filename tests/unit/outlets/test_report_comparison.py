@@ -152,7 +152,7 @@ class TestUnlikeReports:
         text = compared(after=eight)
 
         assert text.startswith(
-            "These are different machines: 1 \N{MULTIPLICATION SIGN} NVIDIA A40 (simulated) against"
+            "These are different simulations: 1 \N{MULTIPLICATION SIGN} NVIDIA A40 against 8 "
         )
         assert text.index("Compare shares of the time") < text.index("in use 60.0 s")
 
