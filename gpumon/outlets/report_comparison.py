@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.core.advice import WORD_OF_CAUSE
-from gpumon.core.figures import in_percent, in_seconds, listed
+from gpumon.core.figures import in_percent, in_seconds, in_time, listed
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report import BESIDE_CAUSES, Report
@@ -126,7 +126,7 @@ def _speed(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlik
     in_samples = all(pair.has_unlike_steps for pair in pairs.both)
     measure = "samples a second" if in_samples else "wall time a step"
     text = f"{measured:.2f} times as fast, in {measure}"
-    text += f" of the {len(pairs.both)} runs of both." if len(pairs.both) > 1 else "."
+    text += f", over the {len(pairs.both)} trainings in both." if len(pairs.both) > 1 else "."
     own = compute_speedup(before, after) or 1.0
     if abs(own - 1.0) >= 0.01:
         measured /= own
@@ -189,7 +189,9 @@ def _pace_rows(pairs: RunPairs) -> list[str]:
         lines += _rows_of_one(counted_pairs[0])
     elif counted_pairs:
         lines.append("wall time a step")
-        lines += [_row_of_many(pair) for pair in counted_pairs[:_MOST_RUNS]]
+        lines += map(_steps_of_many, counted_pairs[:_MOST_RUNS])
+        resized = [pair for pair in counted_pairs[:_MOST_RUNS] if pair.has_unlike_steps]
+        lines += ["samples a second", *map(_samples_of_many, resized)] if resized else []
         if len(counted_pairs) > _MOST_RUNS:
             lines.append(f"  and {len(counted_pairs) - _MOST_RUNS} more: --json has all of them")
     for title, alone in (("before", pairs.only_before), ("after", pairs.only_after)):
@@ -209,10 +211,22 @@ def _rows_of_one(pair: RunPair) -> Iterator[str]:
         yield _row("  samples a second", *(f"{rate:,.1f}" for rate in rates))
 
 
-def _row_of_many(pair: RunPair) -> str:
-    gain = f" ({pair.speedup:.3g} times)" if pair.speedup else ""
-    after = _step_cell(pair.after.step_wall_ns) + gain
-    return _row(f"  {label_text(pair.after.run, 28)}", _step_cell(pair.before.step_wall_ns), after)
+def _steps_of_many(pair: RunPair) -> str:
+    cells = [_step_cell(pace.step_wall_ns) for pace in (pair.before, pair.after)]
+    # Steps of unlike size have a gain in samples alone.
+    return _row_of_many(pair, cells, None if pair.has_unlike_steps else pair.speedup)
+
+
+def _samples_of_many(pair: RunPair) -> str:
+    rates = [pace.samples_per_second or 0.0 for pace in (pair.before, pair.after)]
+    return _row_of_many(pair, [f"{rate:,.1f}" for rate in rates], pair.speedup)
+
+
+def _row_of_many(pair: RunPair, cells: Sequence[str], gain: float | None) -> str:
+    before, after = cells
+    if gain:
+        after += f" ({gain:.{2 if gain < 100 else 0}f} times)"
+    return _row(f"  {label_text(pair.after.run, 28)}", before, after)
 
 
 def _step_cell(step_ns: float | None) -> str:
@@ -220,7 +234,7 @@ def _step_cell(step_ns: float | None) -> str:
         return "not counted"
     step_ms = step_ns / _NS_PER_MS
     if step_ms >= _LONG_STEP_MS:
-        return f"{step_ms / 1_000:,.1f} s"
+        return in_time(round(step_ns))
     return f"{step_ms:,.{1 if step_ms >= 10 else 2 if step_ms >= 0.01 else 4}f} ms"
 
 

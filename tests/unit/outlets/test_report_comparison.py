@@ -109,7 +109,7 @@ class TestTheGain:
         )
 
         assert speedup(before, after) == pytest.approx(speedup(SLOW, FAST))
-        assert "1.92 times as fast, in wall time a step of the 2 runs of both." in compared(
+        assert "1.92 times as fast, in wall time a step, over the 2 trainings in both." in compared(
             before, after
         )
 
@@ -187,6 +187,22 @@ class TestManyRuns:
         text = compared(before, after)
 
         assert "wall time a step a 120.0 ms 62.5 ms (1.92 times) b 120.0 ms 62.5 ms" in text
+
+    def test_of_unlike_steps_became_faster_in_samples_alone(self) -> None:
+        before, after = (
+            replace(
+                SLOW,
+                runs=tuple(
+                    replace(run(steps, 60), run=name, samples=16_000) for name in ("a", "b")
+                ),
+            )
+            for steps in (500, 250)
+        )
+
+        text = compared(before, after)
+
+        assert "wall time a step a 120.0 ms 240.0 ms b 120.0 ms 240.0 ms samples a second" in text
+        assert "a 266.7 266.7 (1.00 times)" in text
 
     def test_are_cut_where_they_are_too_many(self) -> None:
         before, after = (
