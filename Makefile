@@ -30,11 +30,11 @@ SIDE_BY_SIDE := --dist loadfile -n
 # $(call install,ENVIRONMENT,EXTRAS): networks fail, so what downloads is tried a second time.
 # $(call install_with,ENVIRONMENT,EXTRAS,MORE) adds what is no extra.
 , := ,
-pip_install = $(1)/bin/python -m pip install -q -e '.[$(2)]' $(3)
+pip_install = $(1)/bin/python -m pip install -q -e '.$(if $(2),[$(2)])' $(3)
 install_with = $(pip_install) || { echo "Failed; once more in 5 seconds." >&2; sleep 5; $(pip_install); }
 install = $(call install_with,$(1),$(2),)
-DEV := demo,dev
-DEV_BENCH := demo,dev,bench
+DEV := dev
+DEV_BENCH := dev,bench
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -135,7 +135,7 @@ $(ENVIRONMENTS:%=.venv-%/.made): .venv-%/.made:
 
 .venv/.demo: .venv/.made pyproject.toml setup.py
 	@echo "Installing gpumon into .venv ..."
-	@$(call install,.venv,demo)
+	@$(call install,.venv,)
 	@touch $@
 
 .venv/.dev: .venv/.made pyproject.toml setup.py
@@ -150,18 +150,18 @@ $(ENVIRONMENTS:%=.venv-%/.made): .venv-%/.made:
 
 .venv-jax/.dev: .venv-jax/.made pyproject.toml setup.py
 	@echo "Installing gpumon, Keras and JAX into .venv-jax (700 MB) ..."
-	@$(call install_with,.venv-jax,demo$(,)dev$(,)keras,nvtx)
+	@$(call install_with,.venv-jax,dev$(,)keras,nvtx)
 	@touch $@
 
 .venv-tensorflow/.dev: .venv-tensorflow/.made pyproject.toml setup.py
 	@echo "Installing gpumon, Keras and TensorFlow into .venv-tensorflow (1.6 GB) ..."
-	@$(call install_with,.venv-tensorflow,demo$(,)dev,'tensorflow-cpu>=2.16' 'keras>=3.7')
+	@$(call install_with,.venv-tensorflow,dev,'tensorflow-cpu>=2.16' 'keras>=3.7')
 	@touch $@
 
 .venv-torch/.dev: .venv-torch/.made pyproject.toml setup.py
 	@echo "Installing gpumon, torch, Keras, Lightning and Transformers into .venv-torch (1.5 GB) ..."
 	@.venv-torch/bin/python -m pip install -q torch==2.13.0
-	@$(call install_with,.venv-torch,demo$(,)dev$(,)lightning$(,)huggingface,'keras>=3.7')
+	@$(call install_with,.venv-torch,dev$(,)lightning$(,)huggingface,'keras>=3.7')
 	@touch $@
 
 # For `make bench-hooks` alone. nvitop's callback runs on TensorFlow: it has a folder to itself.
@@ -174,5 +174,5 @@ $(ENVIRONMENTS:%=.venv-%/.made): .venv-%/.made:
 
 .venv-oldest-keras/.dev: .venv-oldest-keras/.made pyproject.toml setup.py
 	@echo "Installing gpumon and the oldest supported Keras into .venv-oldest-keras (700 MB) ..."
-	@$(call install_with,.venv-oldest-keras,demo$(,)dev,keras==3.7.0 jax==0.4.30)
+	@$(call install_with,.venv-oldest-keras,dev,keras==3.7.0 jax==0.4.30)
 	@touch $@

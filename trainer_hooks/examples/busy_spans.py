@@ -13,9 +13,7 @@ from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
-
-import numpy as np
+from typing import Protocol, TypeVar
 
 _Result = TypeVar("_Result")
 
@@ -145,26 +143,3 @@ class BusySpans:
         self.spans_ns.append((start_ns, end_ns))
         line = {"gpu": self._gpu, "start_ns": start_ns, "end_ns": end_ns}
         self._file.write(json.dumps(line) + "\n")
-
-
-class StepNoter:
-    """Makes one busy span of two calls from within a compiled step.
-
-    Both take NumPy arrays and hand the first back as it is: so a compiler can
-    neither leave a call out nor move it. ``begin`` is to be given the batch,
-    ``end`` the loss and something of every weight that the step updates.
-    """
-
-    def __init__(self, spans: SpanNotes) -> None:
-        self._spans = spans
-        self._began_ns = 0
-
-    def begin(self, rows: Any) -> Any:
-        """The batch is there and the compute begins."""
-        self._began_ns = time.monotonic_ns()
-        return np.asarray(rows)
-
-    def end(self, loss: Any, *_: Any) -> Any:
-        """The compute is done."""
-        self._spans.note(self._began_ns, time.monotonic_ns())
-        return np.asarray(loss, dtype=np.float32)

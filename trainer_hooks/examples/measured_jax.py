@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import keras
 
-from trainer_hooks.examples.busy_spans import SpanNotes, StepNoter
+from trainer_hooks.examples.busy_spans import SpanNotes
+from trainer_hooks.examples.step_noter import StepNoter
 
 _SCALAR = jax.ShapeDtypeStruct((), jnp.float32)
 

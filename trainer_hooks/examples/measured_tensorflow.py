@@ -8,7 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer_hooks.examples.busy_spans import SpanNotes, StepNoter
+from trainer_hooks.examples.busy_spans import SpanNotes
+from trainer_hooks.examples.step_noter import StepNoter
 
 
 class MeasuredModel(keras.Sequential):  # type: ignore[misc]  # Keras has no types

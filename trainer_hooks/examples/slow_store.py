@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 import zlib
 from collections.abc import Iterator
@@ -11,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trainer_hooks.examples.read_ahead import read_ahead
 
 FEATURES = 512
 CLASSES = 10
@@ -65,15 +65,11 @@ def prefetch_batches(
 ) -> Iterator[Batch]:
     """The same batches in the same order, read ahead by threads."""
     paths = sorted(folder.glob("part-*.z"))
-    ahead: list[queue.Queue[Batch]] = [queue.Queue(maxsize=2) for _ in range(workers)]
 
-    def read_every_nth(worker: int) -> None:
-        for batch in range(worker, batches, workers):
-            first = batch * _FILES_A_BATCH
-            wanted = [paths[(first + k) % len(paths)] for k in range(_FILES_A_BATCH)]
-            ahead[worker].put(read_batch(wanted, latency_s))
+    def read(batch: int) -> Batch:
+        first = batch * _FILES_A_BATCH
+        return read_batch(
+            [paths[(first + k) % len(paths)] for k in range(_FILES_A_BATCH)], latency_s
+        )
 
-    for worker in range(workers):
-        threading.Thread(target=read_every_nth, args=(worker,), daemon=True).start()
-    for batch in range(batches):
-        yield ahead[batch % workers].get()
+    return read_ahead(read, batches=batches, workers=workers)

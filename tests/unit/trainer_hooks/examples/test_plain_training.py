@@ -1,0 +1,69 @@
+"""Specification of the training behind `gpumon demo`: it learns, waits, and needs no library."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer_hooks.examples.plain_training import PlainNet, make_store, read_batch
+from trainer_hooks.examples.read_ahead import read_ahead
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+class TestTheNet:
+    def test_learns_what_the_store_holds(self, tmp_path: Path) -> None:
+        make_store(tmp_path)
+        net = PlainNet()
+
+        losses = [net.train(read_batch(tmp_path, 0.0, k), passes=10) for k in range(64)]
+
+        assert losses[0] == pytest.approx(1.4, abs=0.15)  # a guess among four
+        assert sum(losses[-8:]) / 8 < losses[0] / 4
+
+    def test_is_right_about_batches_that_it_was_not_shown(self, tmp_path: Path) -> None:
+        make_store(tmp_path)
+        net = PlainNet()
+
+        for k in range(700):
+            net.train(read_batch(tmp_path, 0.0, k % 7), passes=1)
+
+        assert net.train(read_batch(tmp_path, 0.0, 7), passes=1) < 1.2
+
+
+class TestReadingAhead:
+    @pytest.mark.parametrize("workers", [1, 3, 8])
+    def test_gives_what_reading_in_turn_gives(self, workers: int) -> None:
+        assert list(read_ahead(lambda k: k * k, batches=7, workers=workers)) == [
+            k * k for k in range(7)
+        ]
+
+
+class TestTheProgram:
+    def test_runs_on_the_standard_library_alone(self, tmp_path: Path) -> None:
+        program = (
+            "import runpy, sys; sys.path.insert(0, sys.argv.pop(1));"
+            "runpy.run_module('trainer_hooks.examples.plain_training', run_name='__main__')"
+        )
+        spans = tmp_path / "busy.jsonl"
+        words = ["--spans", str(spans), "--steps", "20", "--workers", "2", "--latency-ms", "1"]
+
+        done = subprocess.run(  # -I -S: neither the environment nor any site-packages
+            [sys.executable, "-I", "-S", "-c", program, str(ROOT), *words],
+            env={"PATH": os.environ["PATH"], "GPUMON_RUNTIME_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        assert result["steps"] == 20
+        assert result["loss"] < result["first_loss"] / 4
+        assert len(spans.read_text().splitlines()) == 20

@@ -1,0 +1,179 @@
+"""A training in plain Python, tagged with ``phase()``: no library, no framework, no GPU.
+
+    python -m trainer_hooks.examples.plain_training --spans /tmp/busy.jsonl --workers 0
+
+It learns to classify rows that a slow store holds. With ``--workers 0`` each
+step waits for its batch; with a few workers the batches are read ahead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import tempfile
+import time
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from functools import partial
+from operator import mul
+from pathlib import Path
+
+from trainer_hooks import phase, step, timed
+from trainer_hooks.examples.busy_spans import BusySpans
+from trainer_hooks.examples.command_line import example_parser, natural
+from trainer_hooks.examples.read_ahead import read_ahead
+
+_FEATURES = 48
+_HIDDEN = 12
+_CLASSES = 4
+_FILES = 32
+_FILES_A_BATCH = 4
+_ROWS_A_FILE = 8
+_STEP_S = 0.040
+_TRIED = 40
+
+Batch = list[tuple["array[float]", int]]
+"""Rows, each with its label."""
+
+
+class PlainNet:
+    """A small classifier of two layers, with its gradient written out."""
+
+    def __init__(self, seed: int = 0) -> None:
+        draw = random.Random(seed).gauss
+        self._first = [[0.1 * draw(0, 1) for _ in range(_FEATURES)] for _ in range(_HIDDEN)]
+        self._second = [[0.1 * draw(0, 1) for _ in range(_HIDDEN)] for _ in range(_CLASSES)]
+
+    def train(self, batch: Batch, *, passes: int, rate: float = 0.003) -> float:
+        """Go ``passes`` times over one batch; the mean loss of the first time, before it learned.
+
+        Args:
+            batch: Rows and labels.
+            passes: From 1 on.
+            rate: How far each row moves the weights.
+        """
+        losses = [
+            sum(self._descend(row, label, rate) for row, label in batch) for _ in range(passes)
+        ]
+        return losses[0] / len(batch)
+
+    def _descend(self, row: array[float], label: int, rate: float) -> float:
+        hidden = [max(0.0, sum(map(mul, row, weights))) for weights in self._first]
+        chances = _softmax([sum(map(mul, hidden, weights)) for weights in self._second])
+        errors = [chance - (number == label) for number, chance in enumerate(chances)]
+        for unit, value in enumerate(hidden):
+            if value > 0.0:
+                back = rate * sum(
+                    error * weights[unit]
+                    for error, weights in zip(errors, self._second, strict=True)
+                )
+                weights = self._first[unit]
+                self._first[unit] = [
+                    weight - back * feature for weight, feature in zip(weights, row, strict=True)
+                ]
+        for number, error in enumerate(errors):
+            weights = self._second[number]
+            self._second[number] = [
+                weight - rate * error * value for weight, value in zip(weights, hidden, strict=True)
+            ]
+        return -math.log(chances[label] + 1e-9)
+
+
+def _softmax(scores: Sequence[float]) -> list[float]:
+    highest = max(scores)
+    powers = [math.exp(score - highest) for score in scores]
+    total = sum(powers)
+    return [power / total for power in powers]
+
+
+def make_store(folder: Path, seed: int = 1) -> None:
+    """Write the data set: files of compressed rows, with a label each that can be learned."""
+    draw = random.Random(seed).gauss
+    truth = [[draw(0, 1) for _ in range(_FEATURES)] for _ in range(_CLASSES)]
+    for number in range(_FILES):
+        values = array("d")
+        for _ in range(_ROWS_A_FILE):
+            row = [draw(0, 1) for _ in range(_FEATURES)]
+            scores = [sum(map(mul, row, weights)) for weights in truth]
+            values.extend([*row, scores.index(max(scores))])
+        (folder / f"part-{number:03d}.z").write_bytes(zlib.compress(values.tobytes(), 1))
+
+
+def read_batch(folder: Path, latency_s: float, number: int) -> Batch:
+    """Read and unpack the files of one batch, going round those of the store.
+
+    Args:
+        folder: A store made by ``make_store``.
+        latency_s: How long the store lets each file wait, as a network file
+            system or an object store does.
+        number: Which batch, from 0 on.
+    """
+    values = array("d")
+    for part in range(number * _FILES_A_BATCH, (number + 1) * _FILES_A_BATCH):
+        time.sleep(latency_s)
+        packed = (folder / f"part-{part % _FILES:03d}.z").read_bytes()
+        values.frombytes(zlib.decompress(packed))
+    length = _FEATURES + 1
+    return [
+        (values[at : at + _FEATURES], int(values[at + _FEATURES]))
+        for at in range(0, len(values), length)
+    ]
+
+
+def passes_for(step_seconds: float, batch: Batch) -> int:
+    """How many passes over a batch make a step of about that length on this machine.
+
+    By the processor's time, not the clock's: whatever else runs meanwhile would make steps short.
+    """
+    net = PlainNet()
+    net.train(batch, passes=3)
+    started_s = time.thread_time()
+    net.train(batch, passes=_TRIED)
+    return max(1, round(step_seconds * _TRIED / max(1e-6, time.thread_time() - started_s)))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train once and print one JSON line about it."""
+    parser = example_parser(__doc__, workers="threads that read ahead")
+    parser.add_argument("--passes", type=natural, default=0, help="compute a step; 0: about 40 ms")
+    args = parser.parse_args(argv)
+    with phase("start_up"), tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_store(folder)
+        passes = args.passes or passes_for(_STEP_S, read_batch(folder, 0.0, 0))
+        batches = _batches(folder, args)
+        with phase("other"), BusySpans(args.spans, args.gpu) as spans:
+            result = _train(batches, passes, spans)
+    print(json.dumps({**result, "passes": passes}), flush=True)
+    return 0
+
+
+def _batches(folder: Path, args: argparse.Namespace) -> Iterator[Batch]:
+    read = partial(read_batch, folder, args.latency_ms / 1000)
+    if args.workers:
+        return read_ahead(read, batches=args.steps, workers=args.workers)
+    return map(read, range(args.steps))
+
+
+def _train(batches: Iterator[Batch], passes: int, spans: BusySpans) -> dict[str, float]:
+    net, losses = PlainNet(), []
+    started_ns = time.monotonic_ns()
+    for batch in timed(batches):
+        with phase("train_step"):
+            losses.append(spans.measure(partial(net.train, batch, passes=passes)))
+        step(samples=len(batch))
+    wall_ns = time.monotonic_ns() - started_ns
+    return {
+        "steps": len(losses),
+        "first_loss": losses[0],
+        "loss": losses[-1],
+        "wall_seconds": wall_ns / 1e9,
+        "busy_seconds": spans.busy_ns / 1e9,
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
