@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from trainer_hooks.class_in_list import AlsoOnTheClass
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.trainers.lightning_profiler import lightning_packages
 from trainer_hooks.trainers.lightning_tagging import LightningTagging
@@ -66,8 +67,15 @@ class PhaseTagger(Tagger):
         kind = type(self)
         return _blank, (vars(kind).get("_made_of", kind),), self.__getstate__()
 
+    @property
+    def state_key(self) -> str:
+        """As of any callback of Lightning, which asks for it before ``setup``, and the class, too."""
+        return type(self).__qualname__
+
+    @AlsoOnTheClass
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
         try:
+            self._take_what_was_lent()
             self._begin(trainer)
         except Exception as error:  # noqa: BLE001 (the training goes on untagged)
             self._give_up(error)
@@ -99,6 +107,13 @@ class PhaseTagger(Tagger):
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
         self._end(trainer)
+
+    def _take_what_was_lent(self) -> None:
+        """Where the class stood in the trainer's list: it would keep the user's model for ever."""
+        kind = vars(type(self)).get("_made_of", type(self))
+        for name in _LENT & vars(kind).keys():
+            setattr(self, name, getattr(kind, name))
+            delattr(kind, name)
 
     def _begin(self, trainer: Any) -> None:  # noqa: ANN401
         tagging, ring = self._tagging, process_ring()

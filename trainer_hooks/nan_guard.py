@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import keras
 
+from trainer_hooks.class_in_list import AlsoOnTheClass
 from trainer_hooks.keras_fit.finite_variables import LOOKS, Answer, layer_of, watched
 from trainer_hooks.keras_fit.own_fit import OwnFit
 from trainer_hooks.quiet_warning import warn_quietly
@@ -125,10 +126,12 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self._own_fit = OwnFit("NaNGuard")
         self._is_watching = False
 
+    @AlsoOnTheClass
     def set_model(self, model: Any) -> None:  # noqa: ANN401
         if not self._own_fit.is_around():
             super().set_model(model)
 
+    @AlsoOnTheClass
     def set_params(self, params: Any) -> None:  # noqa: ANN401
         if not self._own_fit.is_around():
             super().set_params(params)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import keras
 
+from trainer_hooks.class_in_list import AlsoOnTheClass
 from trainer_hooks.keras_fit.adapter_facts import adapter_facts
 from trainer_hooks.keras_fit.brackets import caller_named, is_bracketed
 from trainer_hooks.keras_fit.first_fetch import FirstFetches
@@ -108,6 +109,14 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         self._wishes = Wishes(logs=self._logs, ranges=ranges, warn=self._warn)
         if keras.backend.backend() in _TOLD:
             FirstFetches.place()
+
+    @AlsoOnTheClass
+    def set_model(self, model: Any) -> None:  # noqa: ANN401
+        super().set_model(model)
+
+    @AlsoOnTheClass
+    def set_params(self, params: Any) -> None:  # noqa: ANN401
+        super().set_params(params)
 
     def on_train_begin(self, logs: object = None) -> None:
         self._begin()

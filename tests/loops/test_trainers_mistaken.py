@@ -82,6 +82,29 @@ class TestATaggerOfAnotherTrainer:
             keras.callbacks.CallbackList([ADAPTERS[name]().tagger()])
 
 
+class TestATaggerThatIsGivenAsItsClass:
+    @pytest.mark.parametrize("name", ADAPTERS)
+    def test_tags_as_an_instance_does(
+        self, tmp_path: Path, name: str, recwarn: pytest.WarningsRecorder
+    ) -> None:
+        adapter = ADAPTERS[name]()
+
+        adapter.train(tmp_path, adapter.tagger_class, epochs=1)
+
+        assert (RingSays().steps, RingSays().facts.framework) == (6, name)
+        said = [str(one.message) for one in recwarn if "with brackets" in str(one.message)]
+        # The Trainer of Hugging Face takes classes, and makes them itself.
+        assert len(said) == (1 if name == "lightning" else 0)
+
+    def test_keeps_no_model_of_lightning(self, tmp_path: Path) -> None:
+        adapter = ADAPTERS["lightning"]()
+
+        with pytest.warns(RuntimeWarning, match=r"write PhaseTagger\(\), with brackets"):
+            adapter.train(tmp_path, adapter.tagger_class, epochs=1)
+
+        assert {"log", "log_dict"} & vars(adapter.tagger_class).keys() == set()
+
+
 class TestATaggerThatWasNotSetUp:
     @pytest.mark.parametrize("name", ADAPTERS)
     def test_tags_all_the_same(self, tmp_path: Path, name: str) -> None:

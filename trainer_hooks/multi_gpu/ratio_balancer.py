@@ -11,6 +11,7 @@ import keras
 from gpumon.core.shares import split_counts
 from trainer_hooks.balance.controller import RatioController
 from trainer_hooks.balance.split_change import ControllerSettings, SplitChange
+from trainer_hooks.class_in_list import AlsoOnTheClass
 from trainer_hooks.keras_fit.adapter_facts import adapter_facts
 from trainer_hooks.keras_fit.brackets import caller_named
 from trainer_hooks.keras_fit.own_fit import OwnFit
@@ -152,10 +153,12 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
         self._own_fit = OwnFit("RatioBalancer")
         self._is_watching = False
 
+    @AlsoOnTheClass
     def set_params(self, params: Setting) -> None:
         if not self._own_fit.is_around():
             super().set_params(params)
 
+    @AlsoOnTheClass
     def set_model(self, model: Setting) -> None:
         if self._own_fit.is_around():
             return

@@ -1,0 +1,96 @@
+"""A callback of ours given as its class: the training goes on as if it had its brackets."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from trainer_hooks import NaNGuard, PhaseTagger
+from trainer_hooks.ring.process_ring import process_ring
+
+
+class WithAName(PhaseTagger):  # type: ignore[misc]
+    """Somebody's own tagger, which cannot be made of nothing."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(run=name)
+
+
+class OfTheOldSchool(PhaseTagger):  # type: ignore[misc]
+    """Calls the method of its base by the base's name."""
+
+    def set_model(self, model: Any) -> None:
+        self.was_called = True
+        PhaseTagger.set_model(self, model)
+
+
+def fit(callbacks: Any) -> Any:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    rows = np.ones((64, 4), "float32")
+    history = model.fit(rows, rows[:, :1], batch_size=8, epochs=2, verbose=0, callbacks=callbacks)
+    return history.history
+
+
+def names_in(said: pytest.WarningsRecorder) -> list[str]:
+    """The classes of which brackets were said to be missing."""
+    texts = [str(one.message) for one in said]
+    return [text.split("[")[1].split("]")[0] for text in texts if "brackets" in text]
+
+
+@pytest.mark.usefixtures("each_backend")
+class TestACallbackThatIsGivenAsItsClass:
+    def test_does_what_an_instance_does_and_says_so(self) -> None:
+        with pytest.warns(RuntimeWarning, match=r"write PhaseTagger\(\), with brackets") as said:
+            logs = fit([PhaseTagger])
+
+        assert names_in(said) == ["PhaseTagger"]
+        assert len(logs["input_wait_ratio"]) == 2
+        writer = process_ring().writer
+        assert writer is not None
+        assert writer.steps == 16
+
+    def test_may_stand_without_a_list(self) -> None:
+        with pytest.warns(RuntimeWarning, match=r"write PhaseTagger\(\), with brackets"):
+            assert len(fit(PhaseTagger)["loss"]) == 2
+
+    def test_may_stand_beside_others(self) -> None:
+        ends: list[int] = []
+        noting = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: ends.append(epoch))
+
+        with pytest.warns(RuntimeWarning, match="with brackets") as said:
+            fit([NaNGuard, noting, PhaseTagger])
+
+        assert ends == [0, 1]
+        assert names_in(said) == ["NaNGuard", "PhaseTagger"]
+
+    def test_that_needs_arguments_is_taken_for_ours(self) -> None:
+        with pytest.warns(RuntimeWarning, match=r"takes PhaseTagger\(\) for it"):
+            assert len(fit([WithAName])["input_wait_ratio"]) == 2
+
+    def test_does_not_change_the_users_list(self) -> None:
+        callbacks: list[Any] = [PhaseTagger]
+
+        with pytest.warns(RuntimeWarning, match="with brackets"):
+            fit(callbacks)
+
+        assert callbacks == [PhaseTagger]
+
+    def test_does_not_end_a_training_whose_warnings_are_errors(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            assert len(fit([PhaseTagger])["loss"]) == 2
+
+
+@pytest.mark.usefixtures("each_backend")
+class TestACallbackThatIsGivenAsItIs:
+    def test_hears_nothing_of_brackets(self, recwarn: pytest.WarningsRecorder) -> None:
+        tagger = OfTheOldSchool()
+
+        assert len(fit([tagger])["input_wait_ratio"]) == 2
+        assert tagger.was_called
+        assert [one for one in recwarn if "brackets" in str(one.message)] == []
