@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
 
 PATIENCE_S = 20.0
 """Far more than anything should take: on a busy machine a test is late, not wrong."""
+HANG_CPU_S: Final = 10.0
+"""Processor time that no case needs: a machine that is busy with others is no hang."""
+HANG_S: Final = 120.0
+"""... and time on the clock, for what waits without working."""
 
 
 def until(condition: Callable[[], bool], within_s: float = 5.0, *, every_s: float = 0.01) -> bool:
@@ -22,3 +30,30 @@ def until(condition: Callable[[], bool], within_s: float = 5.0, *, every_s: floa
 def wait_until(met: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     """Return as soon as ``met()`` is true; fail if it is not in time."""
     assert until(met, patience_s, every_s=0.05), "it did not happen in time"
+
+
+class HangError(BaseException):
+    """A case that does not end: nobody who catches ``Exception`` keeps it from being seen."""
+
+
+@contextmanager
+def no_hang(cpu_s: float = HANG_CPU_S, wall_s: float = HANG_S) -> Iterator[None]:
+    """End what takes for ever in this process, wherever it is.
+
+    Raises:
+        HangError: It took more than ``cpu_s`` of processor time, or ``wall_s`` on the clock.
+    """
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise HangError(f"more than {cpu_s:g} s of processor time, or {wall_s:g} s on the clock")
+
+    before = [(number, signal.signal(number, ring)) for number in (signal.SIGPROF, signal.SIGALRM)]
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    signal.setitimer(signal.ITIMER_REAL, wall_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before:
+            signal.signal(number, handler)

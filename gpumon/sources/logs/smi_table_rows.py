@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gpumon.sources.logs.memory_cells import MemoryCells
 
 _BUS_ID: Final = re.compile(r"\b[0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F]\b", re.I)
-_INDEX_AND_NAME: Final = re.compile(r"\s*(\d{1,4})\s+(.*?)\s+\S{2,4}\s*", re.ASCII)
+_INDEX_AND_NAME: Final = re.compile(r"(\d{1,4})\s+(\S.*\s)\S{2,4}", re.ASCII)
 _ANSWER_AND_MODE: Final = re.compile(r"\s*(\S+)\s+\S.*", re.DOTALL)
 _INSTANCE: Final = re.compile(r"\s*(\d{1,4})\s+\d{1,4}\s+\d{1,4}\s+(\d{1,4})\s*", re.ASCII)
 _GPU_ROW_CELLS: Final = 5
@@ -82,8 +82,8 @@ def name_row(cells: Sequence[str]) -> NameRow | None:
     """Which GPU the next row speaks of."""
     if len(cells) != _GPU_ROW_CELLS or _BUS_ID.search(cells[2]) is None:
         return None
-    found = _INDEX_AND_NAME.fullmatch(cells[1])
-    return NameRow(int(found[1]), found[2]) if found else None
+    found = _INDEX_AND_NAME.fullmatch(cells[1].strip())
+    return NameRow(int(found[1]), found[2].rstrip()) if found else None
 
 
 def answer_row(cells: Sequence[str], memory: MemoryCells) -> AnswerRow | None:

@@ -93,8 +93,10 @@ _STAMPS: Final = (
 _STAMP_UNITS: Final = MappingProxyType(
     {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": NS_PER_S, "sec": NS_PER_S, "seconds": NS_PER_S}
 )
-_STAMP_UNIT: Final = re.compile(r"(?P<name>.*?)\s*(?:[\[(](?P<unit>[a-z]+)[\])]|_(?P<end>[a-z]+))")
+_STAMP_UNIT: Final = re.compile(r"(?:[\[(](?P<unit>[a-z]{1,7})[\])]|_(?P<end>[a-z]{1,7}))\Z")
 _WORDS: Final = re.compile(r"[a-z]+|\d+|%|[^a-z0-9%\s_.:/()\[\]-]", re.ASCII)
+_LONGEST: Final = 1_000
+"""Characters of a heading that means something: names of a run and of a node are in it."""
 _DEVICE_WORDS: Final = frozenset({"gpu", "cuda", "device"})
 _SURE_WORDS: Final = frozenset({"util", "utilization", "utilisation"})
 _BUSY_WORDS: Final = _SURE_WORDS | {"usage", "load", "busy", "percent", "pct", "ratio", "%"}
@@ -114,6 +116,8 @@ def meaning_of(heading: str) -> WideHeading | None:
     (None, None)
     """
     text = heading.strip()
+    if len(text) > _LONGEST:
+        return None
     return _wandb(text) or _nvitop(text) or _stamp(text) or _plain(text)
 
 
@@ -154,10 +158,10 @@ def _nvitop(text: str) -> WideHeading | None:
 def _stamp(text: str) -> WideHeading | None:
     bare, unit = text.lower(), NS_PER_S
     if bare not in _STAMPS:
-        found = _STAMP_UNIT.fullmatch(bare)
+        found = _STAMP_UNIT.search(bare)
         if found is None or (found["unit"] or found["end"]) not in _STAMP_UNITS:
             return None
-        bare, unit = found["name"], _STAMP_UNITS[found["unit"] or found["end"]]
+        bare, unit = bare[: found.start()].rstrip(), _STAMP_UNITS[found["unit"] or found["end"]]
     if bare not in _STAMPS:
         return None
     return WideHeading(Quantity.STAMP, Dialect.PLAIN, rank=200 + _STAMPS.index(bare), unit=unit)

@@ -20,7 +20,7 @@ from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, Utiliza
 _UNUSABLE: Final = -1
 _MOST_SIGNS: Final = 8_192
 _HEADER: Final = re.compile(r"\s*#\s*Entity\s+(\S.*)", re.DOTALL)
-_IDS: Final = re.compile(r"\s*#?\s*id\s*", re.I)
+_IDS: Final = re.compile(r"(?:#\s*)?id", re.I)
 _NUMBER: Final = re.compile(r"\d{1,5}", re.ASCII)
 _GPU: Final = "GPU"
 _INSTANCE: Final = "GPU-I"
@@ -133,7 +133,7 @@ class DcgmiDmonLog:
             self._skipped.add(Refusal.TOO_LONG, number)
         elif line.lstrip().startswith("#"):
             self._take_header(line, number)
-        elif cells and _IDS.fullmatch(line) is None:
+        elif cells and _IDS.fullmatch(line.strip()) is None:
             is_row = len(cells) > 1 and _NUMBER.fullmatch(cells[1]) is not None
             wrong = self._unusable if self._width == _UNUSABLE else Refusal.WIDTH
             self._skipped.add(wrong if is_row else Refusal.FOREIGN, number)
@@ -141,7 +141,7 @@ class DcgmiDmonLog:
     def _take_header(self, line: str, number: int) -> None:
         found = _HEADER.fullmatch(line)
         if found is None:
-            if _IDS.fullmatch(line) is None:
+            if _IDS.fullmatch(line.strip()) is None:
                 self._width, self._unusable = _UNUSABLE, Refusal.UNHEADED
                 self._skipped.add(Refusal.FOREIGN, number)
             return

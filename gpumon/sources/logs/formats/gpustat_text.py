@@ -19,11 +19,11 @@ from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, Utiliza
 _MIB: Final = 1 << 20
 _COLOUR: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\([A-Z0-9])|\r")
 _GPU: Final = re.compile(
-    r"\[(?P<index>\d{1,4})\] (?P<name>[^|]*?) *\| *(?P<state>[^|]*)"
+    r"\[(?P<index>\d{1,4})\] (?P<name>[^|]*)\|(?P<state>[^|]*)"
     r"\|(?: *(?P<used>\d{1,9}|\?+) */ *(?P<total>\d{1,9}|\?+) MB)?",
     re.ASCII,
 )
-_PERCENTS: Final = re.compile(r"([ED]:)?\s*(\d{1,9}|\?+) %", re.ASCII)
+_PERCENTS: Final = re.compile(r"(?:([ED]:)\s*)?(\d{1,9}|\?) %", re.ASCII)
 """Of the fan, if it is shown, of the GPU, and marked by a letter of its encoder and decoder."""
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _HEAD: Final = re.compile(r"(?P<host>\S+)  +\S.*\d:\d\d")
@@ -186,7 +186,7 @@ class GpustatTextLog:
             key,
             LoggedGpu(
                 index=int(found["index"]),
-                name=found["name"],
+                name=found["name"].rstrip(" "),
                 memory_bytes=int(total) * _MIB if total and total.isdigit() else None,
             ),
         )

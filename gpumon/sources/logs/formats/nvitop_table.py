@@ -20,7 +20,7 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 _BAR: Final = "[│|]"
 _AMOUNT: Final = r"\d{1,9}(?:\.\d{1,9})?[KMGT]?i?B|N/A"
 _GPU: Final = re.compile(
-    rf"^{_BAR} {{2,3}}(?P<index>\d{{1,3}}) {{1,2}}(?P<name>\S.*?)(?: +(?:On|Off|N/A))? *{_BAR}"
+    rf"^{_BAR} {{2,3}}(?P<index>\d{{1,3}}) {{1,2}}(?P<name>[^\s│|][^│|]*){_BAR}"
     rf" [0-9A-F]{{8}}:[^│|]*{_BAR} *(?P<mig>\S+)"
 )
 _STATE: Final = re.compile(
@@ -122,11 +122,21 @@ class NvitopTableLog:
             index,
             LoggedGpu(
                 index=index,
-                name=begun["name"] if begun else None,
+                name=_name_in(begun["name"]) if begun else None,
                 memory_bytes=_bytes(state["total"]),
                 mig_enabled=begun is not None and begun["mig"] == "Enabled",
             ),
         )
+
+
+def _name_in(cell: str) -> str:
+    """The name of a GPU, before whether its persistence mode is on.
+
+    >>> _name_in("NVIDIA A40   Off "), _name_in("A40 ")
+    ('NVIDIA A40', 'A40')
+    """
+    name, _, mode = cell.rstrip().rpartition(" ")
+    return name.rstrip() if name and mode in ("On", "Off", "N/A") else cell.rstrip()
 
 
 def _bytes(amount: str) -> int | None:
