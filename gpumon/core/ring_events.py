@@ -140,9 +140,16 @@ class RingsReading:
     Attributes:
         rings: One entry for each trustworthy ring.
         rejected: Rings refused so far: hostile, torn, of another version or boot.
-        message: Why the last one was refused, as a sentence.
+        message: Whose rings are not read now, as a sentence; where there are
+            none, why the last one was refused.
+        left_out: How many rings of which uid are not read now, for there are too
+            many, the largest first; under ``None``, those of further owners.
+        is_whole: Whether every owner has what is his part at least: one who has
+            more rings than that cannot make it false, nor can what is no ring.
     """
 
     rings: tuple[RingReading, ...] = ()
     rejected: int = 0
     message: str | None = None
+    left_out: tuple[tuple[int | None, int], ...] = ()
+    is_whole: bool = True

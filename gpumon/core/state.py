@@ -134,7 +134,8 @@ class CollectorState(NamedTuple):
     message: str | None = None
 
 
-_READ_WHAT_OTHERS_WRITE = ("phase_rings", "follow", "replay")
+RINGS = "phase_rings"
+_READ_WHAT_OTHERS_WRITE = (RINGS, "follow", "replay")
 
 
 def refusal_note(collector: CollectorState) -> str | None:
@@ -146,7 +147,8 @@ def refusal_note(collector: CollectorState) -> str | None:
     """
     if collector.name not in _READ_WHAT_OTHERS_WRITE or collector.message is None:
         return None
-    if collector.success and not collector.errors_total:
+    # One user's rings or bad files are no failure of the collector, and yet to be told.
+    if collector.name != RINGS and collector.success and not collector.errors_total:
         return None
     refused = f" ({collector.errors_total:,} refused so far)" if collector.errors_total > 1 else ""
     return f"{collector.name}: {collector.message}{refused}"
@@ -174,6 +176,8 @@ class MonitorState(NamedTuple):
             now; every outlet says so.
         call_errors: How often each driver function answered with an error, as
             function, NVML's code and count.
+        rings_left_out: How many phase rings of which uid are not read, for there
+            are too many; under ``None``, those of further owners.
     """
 
     taken_at_ns: int
@@ -192,3 +196,4 @@ class MonitorState(NamedTuple):
     call_counts: tuple[tuple[str, int], ...] = ()
     replayed: bool = False
     call_errors: tuple[tuple[str, int, int], ...] = ()
+    rings_left_out: tuple[tuple[int | None, int], ...] = ()

@@ -176,6 +176,9 @@ _MONITOR = (
      "Number of ticks that brought no frame: late, hanging or failed."),
     ("last_sample_timestamp_seconds", _GAUGE, "uuid", "seconds",
      "Unix time in seconds of the newest utilization sample; kept for a GPU that is gone."),
+    ("phase_rings_left_out", _GAUGE, "uid_of_owner", None,
+     "Number of phase rings that are not read, for there are too many, by the uid they belong to; "
+     "_other beyond 16 owners."),
     ("collector_duration_seconds", _GAUGE, "collector", "seconds",
      "Time in seconds the collector's last read took."),
     ("collector_errors_total", _COUNTER, "collector", None,
@@ -230,6 +233,11 @@ counters stay as they are and the gauges go.
 `gpumon_collector_success{collector="nvml"}` is 1 while all that is asked for is answered. It is 0
 where the driver, a GPU, or one field of one GPU fails; a field that is not supported fails not. The
 `code` of an error is the number of `nvmlReturn_t`: 15 is a GPU that is lost, 999 an unknown error.
+
+`gpumon_collector_success{collector="phase_rings"}` is 0 only where a ring is not read that lies
+within its owner's part of the 256: a user who has more than that, or who puts there what is no
+ring, cannot make it 0. How many are not read is in `gpumon_phase_rings_left_out`, which has no
+series where all are.
 
 A GPU that is cut by MIG has no time of its own: its instances have, each with a `uuid` of its own,
 and `gpumon_gpu_mig_info` names the GPU they are a part of.

@@ -165,6 +165,12 @@ def _samples_missed(view: MetricView) -> Iterator[Row]:
         yield (), view.selection.state.missed_total
 
 
+def _rings_left_out(view: MetricView) -> Iterator[Row]:
+    if view.selection is not None:
+        for uid, count in view.selection.state.rings_left_out:
+            yield ("_other" if uid is None else uid,), count
+
+
 def _last_sample_timestamps(view: MetricView) -> Iterator[Row]:
     if view.selection is None:
         return
@@ -215,6 +221,7 @@ READERS: Final[Mapping[str, Reader]] = MappingProxyType(
         "gpumon_samples_total": _samples,
         "gpumon_samples_missed_total": _samples_missed,
         "gpumon_last_sample_timestamp_seconds": _last_sample_timestamps,
+        "gpumon_phase_rings_left_out": _rings_left_out,
         "gpumon_collector_duration_seconds": _collector(lambda one: one.duration_seconds),
         "gpumon_collector_errors_total": _collector(lambda one: one.errors_total),
         "gpumon_collector_success": _collector(lambda one: int(one.success)),

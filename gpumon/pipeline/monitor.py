@@ -8,7 +8,7 @@ from gpumon.core.field_fault import fault_sentence
 from gpumon.core.ring_events import RingsReading
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.core.settings import DetectorSettings
-from gpumon.core.state import CollectorState, GpuState, MonitorState
+from gpumon.core.state import RINGS, CollectorState, GpuState, MonitorState
 from gpumon.core.tick import Moment, Tick
 from gpumon.core.units import NS_PER_S
 from gpumon.pipeline.gpu_tracker import GpuTracker
@@ -58,7 +58,7 @@ class Monitor:
         self._has_runs = self._has_unlisted = False
         self._began_ns: int | None = None
         self._samples_total = self._missed_total = 0
-        self._source_errors = self._rejected = self._rings_rejected = 0
+        self._source_errors = self._rejected = 0
         self._source_message: str | None = None
         self._source_trouble: str | None = None
         self._call_seconds: tuple[tuple[str, float], ...] = ()
@@ -113,11 +113,9 @@ class Monitor:
         if self._has_runs:
             self._forget()
         gpus, source_collector = self._gpus_now(tick)
-        rings_are_well = rings.rejected <= self._rings_rejected
-        self._rings_rejected = rings.rejected
         rings_collector = _new(
             CollectorState,
-            ("phase_rings", rings_are_well, rings_seconds, rings.rejected, rings.message),
+            (RINGS, rings.is_whole, rings_seconds, rings.rejected, rings.message),
         )
         return _new(
             MonitorState,
@@ -138,6 +136,7 @@ class Monitor:
                 self._call_counts,
                 facts.replayed,
                 self._call_errors,
+                rings.left_out,
             ),
         )
 

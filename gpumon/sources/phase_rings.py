@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import errno
+import glob
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from gpumon.core.fair_share import (
+    RingClaim,
+    fair_choice,
+    left_out_sentence,
+    told_by_owner,
+)
 from gpumon.core.label_text import label_text
+from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_events import RingCounts, RingReading, RingsReading
-from gpumon.core.runtime_paths import PHASES
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import RingError
 from gpumon.sources.path_patterns import matching_paths
 from gpumon.sources.ring_file import MAX_RECORDS_PER_READ, RingFile, RingNotReadyError
-from gpumon.sources.ring_opening import Place, open_ring, phases_of, unlink_if_ours
+from gpumon.sources.ring_listing import FolderListing
+from gpumon.sources.ring_opening import OwnFiles, Place, open_ring, phases_of, unlink_if_ours
 
 MAX_RINGS: Final = 256
 KEEP_ENDED_NS: Final = 15 * 60 * NS_PER_S
 
-_SUFFIX: Final = ".ring"
-_MAX_ENTRIES: Final = 4_096
 _MAX_FOLDERS: Final = 256
 _PATIENCE_NS: Final = 5 * NS_PER_S
 _RETRY_NS: Final = 60 * NS_PER_S
-_NEVER_NS: Final = 1 << 63
-_LOOK_ANYWAY_NS: Final = 5 * NS_PER_S
-_STAMP_GRAIN_NS: Final = 20_000_000
+_LOOK_FOR_FOLDERS_NS: Final = 5 * NS_PER_S
 _TICK_RECORDS: Final = 131_072
 """Records decoded in one tick: 0.1 s of work, however many rings somebody has filled."""
 _FAIR_RECORDS: Final = 256
+_OUR_OWN_FAULTS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 Unlink = Callable[[Place, int, int], None]
@@ -46,6 +51,8 @@ def leave_alone(_place: Place, _owner_uid: int, _folder: int) -> None:
 @dataclass(slots=True)
 class _Followed:
     ring: RingFile
+    claim: RingClaim
+    is_removed: bool = False  # its file went while it lived
     freed_ns: int | None = None  # when its lock was first seen free
 
 
@@ -54,21 +61,42 @@ class _Refused:
     first_seen_ns: int
     retry_ns: int
     is_counted: bool = False
+    is_our_fault: bool = False
 
 
 @dataclass(slots=True)
 class _Tick:
     now_ns: int
+    folders: _Folders
+    own_files: OwnFiles = field(default_factory=OwnFiles)
     records_left: int = _TICK_RECORDS
-    readings: dict[Place, RingReading] = field(default_factory=dict)
+    readings: list[RingReading] = field(default_factory=list)
+
+
+class _Folders(contextlib.ExitStack):
+    """Descriptors of ``phases`` folders, opened where one is needed, closed with the tick."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened: dict[str, int] = {}
+
+    def descriptor_of(self, folder: str) -> int:
+        """Raises ``OSError`` where it is gone."""
+        if folder not in self._opened:
+            self._opened[folder] = self.enter_context(phases_of(Path(folder)))
+        return self._opened[folder]
 
 
 class PhaseRingReader:
-    """Reads every ring in the given runtime folders, once a tick.
+    """Reads the rings in the given runtime folders, once a tick.
 
     Rings are untrusted: no link is followed, sizes are exact, whatever
     contradicts itself is counted and left alone. A ring of this very process
     is never opened: closing it would free the lock that says the process lives.
+
+    Where there are more than can be read, each owner has a fair part
+    (``core.fair_share``), in which his bad files count, too. A ring that was
+    removed while its process lives is followed on until that has ended.
     """
 
     def __init__(
@@ -84,7 +112,7 @@ class PhaseRingReader:
 
         Args:
             directories: Runtime folders (rings lie in their ``phases``); shell
-                patterns are expanded anew in each tick.
+                patterns are expanded anew every few seconds.
             boot_id: Of the kernel that runs; rings of another are refused.
             keep_ended_ns: How long a ring stays after its lock was freed.
             max_rings: Most rings followed at once.
@@ -96,19 +124,23 @@ class PhaseRingReader:
         self._keep_ended_ns = keep_ended_ns
         self._max_rings = max_rings
         self._unlink = unlink
+        self._folders: dict[str, FolderListing] = {}
+        self._looked_for_folders_ns: int | None = None
+        self._chosen: tuple[RingClaim, ...] = ()
+        self._must_choose = False
         self._followed: dict[Place, _Followed] = {}
         self._refused: dict[Place, _Refused] = {}
+        self._done: dict[Place, int] = {}  # ended runs whose file could not be removed, since when
         self._rejected = 0
-        self._message: str | None = None
-        self._stamps: list[int | None] = []
-        self._looks_alike = 0
-        self._looked_ns = 0
+        self._refusal: str | None = None
+        self._left_out: tuple[tuple[int | None, int], ...] = ()
+        self._is_fair = self._is_listed = True
         self._turn = threading.Lock()  # a report is asked for between two ticks, by another thread
 
     def read(self, now_ns: int) -> RingsReading:
         """What all rings say at ``now_ns`` of CLOCK_MONOTONIC. Never raises for what it finds."""
-        with self._turn:
-            return self._read(now_ns)
+        with self._turn, _Folders() as folders:
+            return self._read(_Tick(now_ns, folders))
 
     def newest_counts(self, now_ns: int) -> dict[int, RingCounts]:
         """What living runs have counted since the last ``read``, by pid. From any thread.
@@ -124,124 +156,153 @@ class PhaseRingReader:
                         counts.setdefault(found[0], []).append(found[1])
         return {pid: claims[0] for pid, claims in counts.items() if len(claims) == 1}
 
-    def _read(self, now_ns: int) -> RingsReading:
-        if self._is_as_empty_as_before(now_ns):
-            return RingsReading(rejected=self._rejected, message=self._message)
-        tick = _Tick(now_ns)
-        listed: set[Place] = set()
-        for folder in islice(matching_paths(self._patterns), _MAX_FOLDERS):
-            with contextlib.suppress(OSError), phases_of(folder) as descriptor:
-                self._read_folder(str(folder), descriptor, listed, tick)
-        self._forget_unlisted(listed)
-        # One that was read may have been given up since, to make room for another.
-        rings = [reading for place, reading in tick.readings.items() if place in self._followed]
-        return RingsReading(rings=tuple(rings), rejected=self._rejected, message=self._message)
-
-    def _is_as_empty_as_before(self, now_ns: int) -> bool:
-        """Whether there was no ring and no folder has changed since: most ticks of most machines.
-
-        A folder's time stamp is coarse, so it is believed only from the
-        second look on; and as patterns may fit new folders, everything is
-        looked at once in a while all the same.
-        """
-        if self._followed or self._refused:
-            return False
-        stamps = [_changed_ns(pattern) for pattern in self._patterns]
-        since_ns = now_ns - self._looked_ns
-        believed = stamps == self._stamps and self._looks_alike > 1
-        if believed and since_ns < _LOOK_ANYWAY_NS:
-            return True
-        if stamps != self._stamps:
-            self._stamps, self._looks_alike = stamps, 0
-        if self._looks_alike == 0 or since_ns >= _STAMP_GRAIN_NS:
-            self._looks_alike += 1
-            self._looked_ns = now_ns
-        return False
-
     def close(self) -> None:
         """Let go of every ring. Safe to call twice."""
         with self._turn:
             for followed in self._followed.values():
                 followed.ring.close()
             self._followed.clear()
+            for listing in self._folders.values():
+                listing.close()
 
-    def _read_folder(self, folder: str, descriptor: int, listed: set[Place], tick: _Tick) -> None:
-        with os.scandir(descriptor) as entries:
-            looked_at = list(islice(entries, _MAX_ENTRIES))
-        found = [
-            (folder, entry.name, entry.inode())
-            for entry in looked_at
-            if entry.name.endswith(_SUFFIX)
-        ]
-        listed.update(found)
-        if len(looked_at) == _MAX_ENTRIES:
-            itself = (folder, PHASES, 0)
-            listed.add(itself)
-            self._refuse(itself, RingError(f"only {_MAX_ENTRIES} files are looked at"), tick.now_ns)
-        for place in sorted(found, key=lambda place: place not in self._followed):
-            followed = self._followed.get(place) or self._follow(place, descriptor, tick.now_ns)
+    def _read(self, tick: _Tick) -> RingsReading:
+        self._look_for_folders(tick.now_ns)
+        if self._list(tick.now_ns) or self._must_choose:
+            self._choose(tick)
+        for claim in self._chosen:
+            followed = self._followed.get(claim.place) or self._follow(claim, tick)
             if followed is not None:
-                self._read_ring(place, followed, descriptor, tick)
+                self._read_ring(claim.place, followed, tick)
+        is_hindered = any(refused.is_our_fault for refused in self._refused.values())
+        left_out = self._left_out
+        return RingsReading(
+            rings=tuple(tick.readings),
+            rejected=self._rejected,
+            message=left_out_sentence(left_out, self._max_rings) if left_out else self._refusal,
+            left_out=left_out,
+            is_whole=self._is_fair and self._is_listed and not is_hindered,
+        )
 
-    def _read_ring(self, place: Place, followed: _Followed, descriptor: int, tick: _Tick) -> None:
+    def _look_for_folders(self, now_ns: int) -> None:
+        """Folders that a pattern fits come and go: users log in and out."""
+        looked_ns = self._looked_for_folders_ns
+        if looked_ns is not None and now_ns - looked_ns < _LOOK_FOR_FOLDERS_NS:
+            return
+        self._looked_for_folders_ns = now_ns
+        for folder in islice(_folders_of(self._patterns), _MAX_FOLDERS):
+            if folder not in self._folders:
+                self._folders[folder] = FolderListing(folder, self._max_rings)
+
+    def _list(self, now_ns: int) -> bool:
+        """List what has changed; whether there is another choice now."""
+        has_changed, self._is_listed = False, True
+        for folder, listing in self._folders.items():
+            try:
+                if not listing.go_on(now_ns, self._followed, self._done):
+                    continue
+            except OSError as error:
+                self._is_listed = self._is_listed and error.errno not in _OUR_OWN_FAULTS
+                continue
+            has_changed = True
+            for place in [place for place in self._followed if place[0] == folder]:
+                if listing.missing(place):
+                    self._note_missing(place)
+            for place, since_ns in list(self._done.items()):
+                if since_ns < listing.whole_since_ns and listing.missing(place):
+                    del self._done[place]
+        return has_changed
+
+    def _note_missing(self, place: Place) -> None:
+        """A ring has left its folder: one that lives is followed on, through what is open."""
+        followed = self._followed[place]
+        if not followed.ring.is_removed:
+            return  # it has another name, or came after the listing had begun
+        if followed.freed_ns is None:
+            followed.is_removed = True
+        elif not followed.is_removed:
+            self._drop(place)
+
+    def _choose(self, tick: _Tick) -> None:
+        """Decide which rings are read from now on."""
+        self._must_choose = False
+        claims = {
+            place: followed.claim._replace(freed_ns=followed.freed_ns)
+            for place, followed in self._followed.items()
+        }
+        unnamed: dict[int, int] = {}
+        for listing in self._folders.values():
+            for owner_uid, own in listing.owners.items():
+                unnamed[owner_uid] = unnamed.get(owner_uid, 0) + own.count - len(own.oldest)
+                for claim in own.oldest:
+                    if claim.place not in self._done:
+                        claims.setdefault(claim.place, claim)
+        choice = fair_choice(claims.values(), self._max_rings, unnamed)
+        for claim in choice.given_up:
+            self._remove(claim.place, tick)
+        self._chosen = choice.taken
+        places = {claim.place for claim in choice.taken}
+        for place in [place for place in self._followed if place not in places]:
+            self._drop(place)
+        self._refused = {p: refused for p, refused in self._refused.items() if p in places}
+        self._left_out, self._is_fair = told_by_owner(choice.left_out), choice.is_fair
+        self._must_choose = False
+
+    def _read_ring(self, place: Place, followed: _Followed, tick: _Tick) -> None:
         limit = max(_FAIR_RECORDS, min(MAX_RECORDS_PER_READ, tick.records_left))
+        now_ns = tick.now_ns
         try:
-            reading = followed.ring.read(tick.now_ns, max_records=limit)
+            reading = followed.ring.read(now_ns, max_records=limit)
         except (RingError, OSError) as error:
             self._drop(place)
-            self._refuse(place, error, tick.now_ns)
+            self._refuse(place, error, now_ns)
             return
         self._refused.pop(place, None)
         tick.records_left -= len(reading.events)
         if reading.alive:
             followed.freed_ns = None
         elif followed.freed_ns is None:
-            followed.freed_ns = tick.now_ns
-        if followed.freed_ns is not None and tick.now_ns - followed.freed_ns >= self._keep_ended_ns:
-            self._remove(place, descriptor)
+            followed.freed_ns = now_ns
+            self._must_choose = self._must_choose or bool(self._left_out)
+            if followed.is_removed and _says_nothing(reading):
+                self._drop(place)  # its process took it back
+                return
+        if followed.freed_ns is not None and now_ns - followed.freed_ns >= self._keep_ended_ns:
+            self._remove(place, tick)
             return
-        tick.readings[place] = reading
+        tick.readings.append(reading)
 
-    def _follow(self, place: Place, descriptor: int, now_ns: int) -> _Followed | None:
+    def _follow(self, claim: RingClaim, tick: _Tick) -> _Followed | None:
         """Open a ring that is new here; ``None`` if it must not, or need not, be read."""
+        place = claim.place
         refused = self._refused.get(place)
-        if refused is not None and now_ns < refused.retry_ns:
+        if refused is not None and tick.now_ns < refused.retry_ns:
             return None
         try:
-            self._insist_on_room(place)
-            ring = open_ring(place, descriptor, boot_id=self._boot_id, now_ns=now_ns)
+            if any((folder, inode) == place[::2] for folder, _, inode in self._followed):
+                raise RingError("a second name of a ring that is read already")
+            descriptor = tick.folders.descriptor_of(place[0])
+            ring = open_ring(
+                place, descriptor, tick.own_files, boot_id=self._boot_id, now_ns=tick.now_ns
+            )
         except FileNotFoundError:
             return None
         except (RingError, OSError) as error:
-            self._refuse(place, error, now_ns)
+            self._refuse(place, error, tick.now_ns)
             return None
         if ring is None:
             return None
-        followed = self._followed[place] = _Followed(ring)
+        followed = self._followed[place] = _Followed(ring, claim)
         return followed
 
-    def _insist_on_room(self, place: Place) -> None:
-        """Give up the run that ended longest ago, where the table is full."""
-        if any(folder == place[0] and inode == place[2] for folder, _, inode in self._followed):
-            raise RingError("a second name of a ring that is read already")
-        if len(self._followed) < self._max_rings:
-            return
-        ended = [
-            (followed.freed_ns, place)
-            for place, followed in self._followed.items()
-            if followed.freed_ns is not None
-        ]
-        if not ended:
-            raise RingError(f"not read, for there are more than {self._max_rings} phase rings")
-        with phases_of(Path(min(ended)[1][0])) as descriptor:
-            self._remove(min(ended)[1], descriptor)
-
-    def _remove(self, place: Place, descriptor: int) -> None:
+    def _remove(self, place: Place, tick: _Tick) -> None:
         """Be done with an ended run for good; its file goes too where it is ours."""
-        owner_uid = self._followed[place].ring.owner_uid
+        followed = self._followed[place]
+        with contextlib.suppress(OSError):
+            if not followed.ring.is_removed:
+                descriptor = tick.folders.descriptor_of(place[0])
+                self._unlink(place, followed.ring.owner_uid, descriptor)
         self._drop(place)
-        self._unlink(place, owner_uid, descriptor)
-        self._refused[place] = _Refused(0, _NEVER_NS, is_counted=True)
+        self._done[place] = tick.now_ns
 
     def _refuse(self, place: Place, error: Exception, now_ns: int) -> None:
         refused = self._refused.setdefault(place, _Refused(now_ns, now_ns))
@@ -249,27 +310,29 @@ class PhaseRingReader:
         if waits and now_ns - refused.first_seen_ns < _PATIENCE_NS:
             return
         refused.retry_ns = now_ns + _RETRY_NS
+        if isinstance(error, OSError) and error.errno in _OUR_OWN_FAULTS:
+            refused.is_our_fault, refused.retry_ns = True, now_ns
         if not refused.is_counted:
             refused.is_counted = True
             self._rejected += 1
             reason = error.strerror if isinstance(error, OSError) else error
-            self._message = f"{label_text(place[1])}: {reason}"
+            self._refusal = f"{label_text(place[1])}: {reason}"
 
     def _drop(self, place: Place) -> None:
         followed = self._followed.pop(place, None)
         if followed is not None:
             followed.ring.close()
-
-    def _forget_unlisted(self, listed: set[Place]) -> None:
-        for place in [place for place in self._followed if place not in listed]:
-            self._drop(place)
-        for place in [place for place in self._refused if place not in listed]:
-            del self._refused[place]
+            self._must_choose = True
 
 
-def _changed_ns(folder: str) -> int | None:
-    """When a name was last added to a folder's ``phases``; ``None`` where there is none."""
-    try:
-        return os.lstat(f"{folder}/{PHASES}").st_mtime_ns
-    except OSError:
-        return None
+def _folders_of(patterns: Iterable[str]) -> Iterator[str]:
+    """Folders that are named, there or not, and those that are there and fit a pattern."""
+    for pattern in patterns:
+        if glob.has_magic(pattern):
+            yield from map(str, matching_paths([pattern]))
+        else:
+            yield pattern
+
+
+def _says_nothing(reading: RingReading) -> bool:
+    return not reading.steps and not reading.phase_ns.keys() - {TrainingPhase.START_UP}

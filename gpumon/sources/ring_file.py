@@ -87,6 +87,11 @@ class RingFile:
         """Whether its lock was ever seen held."""
         return self._last_held_ns is not None
 
+    @property
+    def is_removed(self) -> bool:
+        """Whether its file has no name any more; its process may write on."""
+        return os.fstat(self._descriptor).st_nlink == 0
+
     def read(self, now_ns: int, *, max_records: int = MAX_RECORDS_PER_READ) -> RingReading:
         """What is new. A run that has ended is asked no more.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tests.builders_hostile_ring import of_version
@@ -71,8 +72,9 @@ class TestThreeHundredTrainings:
             readings = [read(reader) for _ in range(3)]
 
         assert [len(reading.rings) for reading in readings] == [256] * 3
-        assert [reading.rejected for reading in readings] == [44] * 3
-        assert "not read, for there are more than 256 phase rings" in (readings[0].message or "")
+        assert [reading.left_out for reading in readings] == [((os.getuid(), 44),)] * 3
+        assert [reading.rejected for reading in readings] == [0] * 3
+        assert "44 phase rings are not read" in (readings[0].message or "")
 
     def test_make_room_for_new_ones_as_they_end(self, tmp_path: Path) -> None:
         reader = reader_of(tmp_path)
@@ -84,11 +86,11 @@ class TestThreeHundredTrainings:
         with process(MANY, tmp_path, str(tmp_path), "20") as newest:
             seen = read(reader)
 
-        assert (len(full.rings), full.rejected) == (256, 10)
+        assert (len(full.rings), full.left_out) == (256, ((os.getuid(), 10),))
         living = [run for run in seen.rings if run.alive]
         assert {run.host_pid for run in living} == {newest.pid}
         assert (len(living), len(seen.rings)) == (20, 256)
-        assert seen.rejected == full.rejected
+        assert (seen.left_out, seen.rejected) == ((), 0)
 
 
 class TestARingOfAnotherVersion:

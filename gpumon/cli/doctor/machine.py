@@ -27,7 +27,7 @@ from gpumon.sources.container import container_words
 from gpumon.sources.daemon import fetch_report, read_state
 from gpumon.sources.installed import strangers_called_gpumon
 from gpumon.sources.path_patterns import matching_paths
-from gpumon.sources.phase_rings import PhaseRingReader
+from gpumon.sources.phase_rings import PhaseRingReader, leave_alone
 from gpumon.sources.runtime_dir import NAME_A_FOLDER, find_state_file, runtime_dir_trouble
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
@@ -170,7 +170,9 @@ def _rings(environ: Mapping[str, str]) -> Iterator[Finding]:
     """The trainings that say what they do. Nothing is removed, whatever its age."""
     clock = SystemClock()
     patterns = reader_patterns(environ, os.geteuid())
-    reader = PhaseRingReader(patterns, boot_id=read_boot_id(), keep_ended_ns=_NEVER_NS)
+    reader = PhaseRingReader(
+        patterns, boot_id=read_boot_id(), keep_ended_ns=_NEVER_NS, unlink=leave_alone
+    )
     try:
         reading = reader.read(clock.monotonic_ns())
     finally:

@@ -29,10 +29,14 @@ class Story:
 
     def ticks(self, *troubles: str | None) -> list[str]:
         """The lines that the log gained while these were so, one a tick."""
+        return self.follow(*[collector for trouble in troubles for collector in nvml(trouble)])
+
+    def follow(self, *told: CollectorState) -> list[str]:
+        """The same, of a collector that says of itself whether it is well."""
         self._log.clear()
-        for trouble in troubles:
+        for collector in told:
             self._now_s += 1
-            self._collector_log.follow(nvml(trouble), s(self._now_s))
+            self._collector_log.follow([collector], s(self._now_s))
         return self._log.messages
 
 
@@ -69,3 +73,32 @@ class TestTheEndOfATrouble:
         story.ticks(LOST, *[None] * 11)
 
         assert story.ticks(LOST) == [f"nvml: {LOST}"]
+
+
+class TestWhatOtherPeopleWrote:
+    """A bad ring is no failure of the collector: one user could page the on-call with it."""
+
+    def rings(self, story: Story, *messages: str | None) -> list[str]:
+        told = [CollectorState("phase_rings", True, 0.0, 1, message) for message in messages]
+        return story.follow(*told)
+
+    def test_is_said_once_though_nothing_failed(self, story: Story) -> None:
+        assert self.rings(story, *["1-1.ring: no"] * 60) == ["phase_rings: 1-1.ring: no"]
+
+    def test_does_not_fill_the_disk_however_much_there_is(self, story: Story) -> None:
+        said = self.rings(story, *[f"{number}-1.ring: no" for number in range(1_000)])
+
+        assert len(said) == 16
+
+    def test_is_said_again_after_a_quiet_time(self, story: Story) -> None:
+        self.rings(story, *[f"{number}-1.ring: no" for number in range(1_000)])
+        self.rings(story, *[None] * 600)
+
+        assert self.rings(story, "new.ring: no") == ["phase_rings: new.ring: no"]
+
+    def test_that_was_a_failure_before_is_not_said_twice(self, story: Story) -> None:
+        failed = CollectorState("follow", False, 0.0, 1, "line 7: no")
+
+        said = story.follow(failed, *[failed._replace(success=True)] * 30)
+
+        assert said == ["follow: line 7: no", "follow: well again"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpumon.core.device import Device
@@ -77,6 +79,30 @@ class TestARefusedRing:
         later = second(2, frame(), into=watching, rings=refused)
 
         assert report_of(later).notes == ("phase_rings: 1-1.ring: not a phase ring",)
+
+    def test_is_no_failure_that_pages_anybody(self) -> None:
+        refused = RingsReading(rejected=1, message="1-1.ring: not a phase ring")
+
+        assert second(1, frame(), into=monitor(), rings=refused).collectors[1].success
+
+
+class TestRingsLeftOut:
+    LEFT_OUT = RingsReading(message="2 phase rings are not read", left_out=((1000, 2),))
+
+    def test_are_noted_while_they_are(self) -> None:
+        watching = monitor()
+        state = second(1, frame(), into=watching, rings=self.LEFT_OUT)
+        later = second(2, frame(), into=watching)
+
+        assert report_of(state).notes == ("phase_rings: 2 phase rings are not read",)
+        assert state.rings_left_out == ((1000, 2),)
+        assert state.collectors[1].success
+        assert (report_of(later).notes, later.rings_left_out) == ((), ())
+
+    def test_within_an_owners_part_are_a_failure(self) -> None:
+        rings = replace(self.LEFT_OUT, is_whole=False)
+
+        assert not second(1, frame(), into=monitor(), rings=rings).collectors[1].success
 
 
 class TestANote:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -198,8 +200,11 @@ class TestManyRings:
         for holder in holders:
             holder.__exit__(None, None, None)
 
-        assert (len(reading.rings), reading.rejected) == (3, 2)
-        assert "more than 3 phase rings" in (reading.message or "")
+        assert (len(reading.rings), reading.rejected) == (3, 0)
+        assert reading.left_out == ((os.getuid(), 2),)
+        assert reading.message == (
+            f"2 phase rings are not read, for there are more than 3: 2 of uid {os.getuid()}"
+        )
 
     def test_of_runs_that_ended_make_room_for_one_that_lives(self, tmp_path: Path) -> None:
         reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID, max_rings=3)
@@ -224,6 +229,32 @@ class TestManyRings:
 
         assert 0 < len(reading.rings) <= 256
         assert reading.rejected == 0  # all of them ended: the oldest made room
+
+
+class TestADaemonThatIsShortOfFiles:
+    def test_says_that_it_reads_less_than_it_should_until_it_is_not(self, tmp_path: Path) -> None:
+        reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID)
+        WrittenRing(tmp_path)
+        reader.read(now())  # what is loaded late is loaded
+        WrittenRing(tmp_path, run_facts(pid=2_000_000))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        highest = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+        blockers: list[int] = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    blockers.append(os.dup(0))
+            short = reader.read(now())
+        finally:
+            for blocker in blockers:
+                os.close(blocker)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        again = reader.read(now())
+        reader.close()
+
+        assert (len(short.rings), short.is_whole) == (1, False)
+        assert (len(again.rings), again.is_whole) == (2, True)
 
 
 class TestARingOfThisVeryProcess:
