@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from gpumon.core.ring_format import RING_BYTES
 from tests.needs import needed
+from tests.neighbours import as_root
 from tests.trainings import PATIENCE_S, ROOT
 
 TRAINING = """
@@ -96,10 +99,81 @@ class TestNoRoomForARing:
         assert (done.returncode, done.stdout) == (0, f"1225 [{RING_BYTES}]\n")
 
 
-def _on_a_disk_of(folder: Path, size_bytes: int) -> tuple[str, ...]:
+DAEMON = """
+import json, os, subprocess, sys, time
+from pathlib import Path
+from tests.daemon import RunningDaemon
+from tests.neighbours import become
+from tests.patience import wait_until
+from tests.trainings import TRAINING, process
+
+folder, runtime = Path(sys.argv[1]), Path(sys.argv[2])
+(runtime / "phases").mkdir()
+(runtime / "phases").chmod(0o1777)
+(folder / "busy.jsonl").touch()
+fill = become(65534, "sys, pathlib") + '''
+with open(sys.argv[1] + "/phases/filler", "wb", buffering=0) as file:
+    try:
+        while True:
+            file.write(bytes(1 << 12))
+    except OSError as error:
+        print(error.strerror)
+'''
+words = ("--source", f"follow:{folder / 'busy.jsonl'}", "--period", "0.25")
+daemon = RunningDaemon(folder, *words, environ={"GPUMON_RUNTIME_DIR": str(runtime)}, ready=False)
+daemon.runtime_dir = runtime
+success = 'gpumon_collector_success{collector="%s"}'
+with daemon, process(TRAINING, runtime):
+    wait_until(daemon.state_file.exists)
+    daemon.wait_for(lambda state: any(run["alive"] for run in state["runs"]))
+    filled = subprocess.run(
+        [sys.executable, "-c", fill, str(runtime)], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    wait_until(lambda: daemon.metrics()[success % "state_file"] == 0)
+    before = daemon.metrics()["gpumon_samples_total"]
+    wait_until(lambda: daemon.metrics()["gpumon_samples_total"] > before + 4)
+    full, left = daemon.metrics(), sorted(path.name for path in runtime.iterdir())
+    kept = json.loads(daemon.state_file.read_text())["schema"]
+    (runtime / "phases" / "filler").unlink()
+    wait_until(lambda: daemon.metrics()[success % "state_file"] == 1)
+    again = daemon.state()
+print(json.dumps({
+    "filled": filled, "kept": kept, "left": left, "rings": full[success % "phase_rings"],
+    "info": [name for name in full if name.startswith("gpumon_training_steps_total{")],
+    "again": [run["alive"] for run in again["runs"]], "log": daemon.log(),
+}))
+"""
+
+
+@as_root
+class TestAMemoryThatANeighbourFilled:
+    def test_costs_the_daemon_its_state_file_and_nothing_else(self, tmp_path: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
+            runtime = Path(name)
+            runtime.chmod(0o755)
+            before = _on_a_disk_of(runtime, 2 * RING_BYTES, mode="0755")
+            done = subprocess.run(
+                [*before, sys.executable, "-c", DAEMON, str(tmp_path), str(runtime)],
+                cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+                capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False,
+            )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout.splitlines()[-1])
+
+        assert told["filled"] == "No space left on device"
+        assert told["rings"] == 1
+        assert len(told["info"]) == 1
+        assert told["left"] == ["daemon.lock", "phases", "state.json"]
+        assert told["kept"] == "gpumon.state/1"
+        assert told["again"] == [True]
+        assert told["log"].count("No space left on device") == 2  # the warning, and the collector
+        assert "Traceback" not in told["log"]
+
+
+def _on_a_disk_of(folder: Path, size_bytes: int, mode: str = "0700") -> tuple[str, ...]:
     """Words before a command that give it a file system of that size there, for itself alone."""
     needed("unshare", "util-linux")
-    mount = f'mount -t tmpfs -o size={size_bytes},mode=0700 none "{folder}" && exec "$@"'
+    mount = f'mount -t tmpfs -o size={size_bytes},mode={mode} none "{folder}" && exec "$@"'
     words = ("unshare", "--mount", "sh", "-c", mount, "sh")
     done = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
     if done.returncode != 0:

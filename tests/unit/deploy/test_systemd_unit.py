@@ -1,14 +1,26 @@
-"""The systemd unit: understood by systemd, closed, and yet able to reach the GPUs."""
+"""The systemd units: understood by systemd, closed, and yet able to reach the GPUs and trainings.
+
+systemd itself does not run here. What can be tried without it is: its own check of each line,
+its judgement of the sandbox, and the mount with its very options, in a mount namespace.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from tests.needs import needed
+import pytest
 
-UNIT = Path(__file__).resolve().parents[3] / "deploy" / "gpumon.service"
+from tests.needs import needed
+from tests.neighbours import as_root
+
+ROOT = Path(__file__).resolve().parents[3]
+UNIT, MOUNT = ROOT / "deploy" / "gpumon.service", ROOT / "deploy" / "run-gpumon.mount"
 TEXT = UNIT.read_text(encoding="utf-8")
 
 HIGHEST_EXPOSURE = 2.0
@@ -27,17 +39,22 @@ def systemd_analyze(*words: str) -> str:
     return done.stdout + done.stderr
 
 
-def value_of(key: str) -> str:
-    found = re.findall(rf"^{key}=(.*)$", TEXT, re.MULTILINE)
+def values_of(key: str, text: str = TEXT) -> list[str]:
+    return re.findall(rf"^{key}=(.*)$", text, re.MULTILINE)
+
+
+def value_of(key: str, text: str = TEXT) -> str:
+    found = values_of(key, text)
     assert len(found) == 1, f"{key} is there {len(found)} times"
-    return str(found[0])
+    return found[0]
 
 
-def test_systemd_understands_every_line(tmp_path: Path) -> None:
-    copy = tmp_path / UNIT.name
+def test_systemd_understands_every_line_of_both(tmp_path: Path) -> None:
+    copy, mount = tmp_path / UNIT.name, tmp_path / MOUNT.name
     copy.write_text(TEXT.replace("/opt/gpumon/bin/gpumon", "/bin/true"), encoding="utf-8")
+    mount.write_bytes(MOUNT.read_bytes())
 
-    assert systemd_analyze("verify", "--man=no", str(copy)) == ""
+    assert systemd_analyze("verify", "--man=no", str(copy), str(mount)) == ""
 
 
 def test_it_exposes_less_than_its_neighbours() -> None:
@@ -66,10 +83,117 @@ def test_a_daemon_that_needs_a_new_process_gets_one_and_without_a_driver_it_wait
 
 def test_trainings_of_any_user_find_a_folder_to_write_to() -> None:
     assert value_of("Environment") == "GPUMON_RUNTIME_DIR=/run/gpumon"
-    assert "-m 1777" in value_of("ExecStartPre")
-    assert value_of("ExecStartPre").endswith(" /run/gpumon/phases")
+    own, shared = values_of("ExecStartPre")
+    assert own == "+/usr/bin/install -d -m 0755 -o gpumon -g gpumon /run/gpumon"
+    assert shared == "+/usr/bin/install -d -m 1777 -o gpumon -g gpumon /run/gpumon/phases"
+    assert value_of("ReadWritePaths") == "/run/gpumon"
 
 
-def test_what_trainings_write_to_outlives_a_restart_of_the_daemon() -> None:
-    assert value_of("RuntimeDirectoryPreserve") == "yes"
+def test_what_trainings_write_to_outlives_the_daemon_and_is_the_machines_own() -> None:
+    assert value_of("Requires") == MOUNT.name
+    assert MOUNT.name in " ".join(values_of("After")).split()
+    assert value_of("Where", MOUNT.read_text(encoding="utf-8")) == "/run/gpumon"
+    assert "RuntimeDirectory" not in TEXT, "it would go with the service"
+    assert "TemporaryFileSystem" not in TEXT, "trainings would not see it"
     assert "DynamicUser" not in TEXT, "its folder would be private"
+
+
+def test_an_administrator_configures_it_without_rewriting_a_line() -> None:
+    assert value_of("EnvironmentFile") == "-/etc/default/gpumon"
+
+
+IN_THE_MOUNT = r"""
+import json, os, subprocess, sys
+from pathlib import Path
+from gpumon.core.ring_format import RING_BYTES
+
+runtime, install = Path(sys.argv[1]), json.loads(sys.argv[2])
+for words in install:
+    subprocess.run(words, check=True)
+phases = runtime / "phases"
+own, shared = runtime.stat(), phases.stat()
+(line,) = [line for line in open("/proc/mounts") if f" {runtime} " in line]
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+def free_bytes():
+    room = os.statvfs(phases)
+    return room.f_bavail * room.f_frsize
+
+before = free_bytes()
+for number in range(8):
+    descriptor = os.open(phases / f"{number}-1.ring", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+    os.posix_fallocate(descriptor, 0, RING_BYTES)
+    os.close(descriptor)
+a_ring = (before - free_bytes()) / 8
+refused = []
+for make in (runtime.joinpath("state.json").touch, runtime.joinpath("mine").mkdir):
+    try:
+        make()
+    except OSError as error:
+        refused.append(type(error).__name__)
+script = phases / "script"
+script.write_text("#!/bin/sh\nexit 0\n")
+script.chmod(0o755)
+try:
+    subprocess.run([script], check=False)
+except OSError as error:
+    refused.append(type(error).__name__)
+names = 9
+try:
+    while names < 100_000:
+        (phases / f"junk-{names}").touch()
+        names += 1
+except OSError as error:
+    refused.append(error.strerror)
+print(json.dumps({
+    "options": line.split()[3].split(","), "left": before - 256 * a_ring, "names": names,
+    "own": [own.st_uid, own.st_mode & 0o7777], "shared": [shared.st_uid, shared.st_mode & 0o7777],
+    "refused": refused,
+}))
+"""
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody may enter, as none of a test's own is."""
+    with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@as_root
+def test_the_mount_with_its_very_options_holds_every_ring_there_can_be(open_folder: Path) -> None:
+    where = open_folder
+    text = MOUNT.read_text(encoding="utf-8")
+    kind, what, options = (value_of(key, text) for key in ("Type", "What", "Options"))
+    # The user gpumon is not there: somebody else is the daemon's.
+    lines = [line.removeprefix("+").replace("gpumon -g gpumon", "54321 -g 54321")
+             for line in values_of("ExecStartPre")]  # fmt: skip
+    install = [line.replace("/run/gpumon", str(where)).split() for line in lines]
+
+    told = json.loads(
+        in_a_mount_of_its_own(
+            f'mount -t {kind} -o {options} {what} "{where}"',
+            sys.executable, "-c", IN_THE_MOUNT, str(where), json.dumps(install),
+        )
+    )  # fmt: skip
+
+    assert {"nosuid", "nodev", "noexec", "nr_inodes=4096", "size=655360k"} <= set(told["options"])
+    assert (told["own"], told["shared"]) == ([54_321, 0o755], [54_321, 0o1777])
+    assert told["left"] > 64 << 20
+    assert 2_000 < told["names"] < 4_096
+    assert told["refused"] == [
+        "PermissionError", "PermissionError", "PermissionError", "No space left on device",
+    ]  # fmt: skip
+
+
+def in_a_mount_of_its_own(mount: str, *words: str) -> str:
+    """What a command prints that sees a mount which nobody else sees."""
+    before = [needed("unshare", "util-linux"), "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh"]
+    tried = subprocess.run([*before, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"not permitted here: {mount} ({tried.stderr.strip()})")
+    done = subprocess.run(
+        [*before, *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
