@@ -35,7 +35,8 @@ class RunningDaemon:
         self.folder = folder
         self.runtime_dir = folder / "run"
         self.environ = {
-            **os.environ,
+            # No variable of the shell's: each is an option of the daemon.
+            **{name: text for name, text in os.environ.items() if not name.startswith("GPUMON_")},
             "GPUMON_RUNTIME_DIR": str(self.runtime_dir),
             "PYTHONUNBUFFERED": "1",
             **(environ or {}),

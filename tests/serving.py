@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.core.clock import Clock
@@ -17,7 +17,9 @@ from gpumon.outlets.live_state import SaidReader
 from gpumon.outlets.metric_values import READERS
 from gpumon.outlets.metric_view import Reader
 from gpumon.outlets.prometheus import MetricsExporter
+from gpumon.outlets.web_token import WebToken
 from tests.builders_state import StoppedClock
+from tests.needs import missing
 
 
 class Answer(NamedTuple):
@@ -35,10 +37,11 @@ class Answer(NamedTuple):
 @contextlib.contextmanager
 def serving(
     *states: MonitorState,
-    listen: str = "127.0.0.1:0",
+    listen: str | Sequence[str] = "127.0.0.1:0",
     report: ReportReader | None = None,
     said: SaidReader | None = None,
     limits: ServerLimits | None = None,
+    token: WebToken | None = None,
     readers: Mapping[str, Reader] = READERS,
     clock: Clock | None = None,
 ) -> Iterator[HttpServer]:
@@ -54,12 +57,13 @@ def serving(
         return {"notes": [], "advice": [], **(told or {})}
 
     server = HttpServer(
-        listen,
+        *([listen] if isinstance(listen, str) else listen),
         exporter=exporter,
         clock=clock,
         report=report,
         said=said or as_reported,
         limits=limits,
+        token=token,
     )
     try:
         server.start()
@@ -71,10 +75,20 @@ def serving(
 
 
 def ask(
-    server: HttpServer, path: str, method: str = "GET", host: str | None = None, **headers: str
+    server: HttpServer,
+    path: str,
+    method: str = "GET",
+    host: str | None = None,
+    *,
+    to: str | None = None,
+    **headers: str,
 ) -> Answer:
-    """One request and its whole answer, within five seconds."""
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=5)
+    """One request and its whole answer, within five seconds.
+
+    Args:
+        to: The address to ask at, where it is not the one for this machine.
+    """
+    connection = http.client.HTTPConnection(to or server.host, server.port, timeout=5)
     try:
         connection.putrequest(method, path, skip_host=True)
         connection.putheader("Host", host or server.address)
@@ -87,12 +101,25 @@ def ask(
         connection.close()
 
 
-def dial(server: HttpServer, sent: bytes = b"") -> socket.socket:
+def dial(server: HttpServer, sent: bytes = b"", to: str | None = None) -> socket.socket:
     """A bare connection that has sent these bytes and nothing more."""
-    connection = socket.create_connection((server.host, server.port), timeout=5)
+    connection = socket.create_connection((to or server.host, server.port), timeout=5)
     if sent:
         connection.sendall(sent)
     return connection
+
+
+def own_address() -> str:
+    """An address of this machine that is not loopback: who asks there comes from beyond it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.9", 9))  # sends nothing: only asks for the way there
+            host: str = probe.getsockname()[0]
+        except OSError:
+            host = "127.0.0.1"
+    if host.startswith("127."):
+        missing("this machine has no address but loopback")
+    return host
 
 
 def read_events(server: HttpServer, wanted: int, kind: str = "tick") -> list[str]:

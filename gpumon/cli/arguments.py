@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 
+from gpumon.core.units import LONGEST_LOOK_BACK_S
+
 _SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.05, 3600.0
 _SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -33,6 +35,10 @@ def time_argument(text: str) -> float:
         ) from None
     if not math.isfinite(length_s) or length_s <= 0:
         raise argparse.ArgumentTypeError(f"must be longer than nothing, got {text}")
+    if length_s > LONGEST_LOOK_BACK_S:
+        raise argparse.ArgumentTypeError(
+            f"must be at most {LONGEST_LOOK_BACK_S / 86_400:.0f}d, got {text}"
+        )
     return length_s
 
 

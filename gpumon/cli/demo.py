@@ -175,7 +175,8 @@ def _environment(folder: Path) -> dict[str, str]:
     # One thread for the arithmetic: the rest of the machine belongs to the input.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return {
-        **os.environ,
+        # No option of the user's own daemon is one of the demo's.
+        **{name: text for name, text in os.environ.items() if not name.startswith("GPUMON_")},
         **threads,
         "GPUMON_RUNTIME_DIR": str(folder / "run"),
         "GPUMON_GPUS": "0",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpumon.cli.command import Command
 from gpumon.cli.complaint import complain
+from gpumon.cli.environment import CommandParser
 from gpumon.errors import GpumonError
 
 _COMMANDS = {
@@ -24,6 +25,9 @@ _COMMANDS = {
     "replay": ("gpumon.cli.replay", "ReplayCommand"),
     "dstat": ("gpumon.cli.dstat", "DstatCommand"),
 }
+
+_CONFIGURED = "serve"
+"""The command whose options may also be variables: units and containers have no command line."""
 
 _DESCRIPTION = """\
 How much GPU time is lost, to what, and what to change first.
@@ -50,9 +54,9 @@ def load_command(name: str) -> Command:
     return command
 
 
-def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
+def build_parser(commands: Sequence[Command]) -> CommandParser:
     """The parser for those commands; each one's docstring is its help."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="gpumon",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -69,7 +73,10 @@ def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run, fail=subparser.error)
+        if command.name == _CONFIGURED:
+            subparser.tell_variables()
+        parser.commands[command.name] = subparser
+        subparser.set_defaults(run=command.run, fail=subparser.error, parser=subparser)
     return parser
 
 
@@ -83,10 +90,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     wanted = [words[0]] if words and words[0] in _COMMANDS else list(_COMMANDS)
     parser = build_parser([load_command(name) for name in wanted])
-    args, strange = parser.parse_known_args(words)
-    if strange:
-        args.fail(f"unrecognized arguments: {' '.join(strange)}")
     try:
+        if words[:1] == [_CONFIGURED]:
+            words[1:1] = parser.commands[_CONFIGURED].words_of(os.environ, words[1:])
+        args, strange = parser.parse_known_args(words)
+        if strange:
+            args.fail(f"unrecognized arguments: {' '.join(strange)}")
         code: int = args.run(args)
         sys.stdout.flush()
     except GpumonError as error:

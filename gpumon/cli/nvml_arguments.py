@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from gpumon.errors import UsageError
 from gpumon.sources.nvml_catalog import (
@@ -23,6 +24,7 @@ def add_nvml_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nvml-off",
         metavar="FIELD",
+        type=lambda words: _checked(words, off=_names([words])),
         nargs="+",
         action="extend",
         default=[],
@@ -31,6 +33,7 @@ def add_nvml_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nvml-on",
         metavar="FIELD",
+        type=lambda words: _checked(words, on=_names([words])),
         nargs="+",
         action="extend",
         default=[],
@@ -52,6 +55,12 @@ def nvml_options_of(args: argparse.Namespace) -> NvmlOptions:
         option = "--nvml-off" if off else "--nvml-on"
         raise UsageError(f"{option} is for --source nvml: {args.source} does not ask the driver")
     return nvml_options(off=off, on=on)
+
+
+def _checked(words: str, *, off: Sequence[str] = (), on: Sequence[str] = ()) -> str:
+    """The same words, if they name fields that can be switched so."""
+    nvml_options(off=off, on=on)
+    return words
 
 
 def _names(words: list[str]) -> list[str]:

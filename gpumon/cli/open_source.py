@@ -68,8 +68,8 @@ def replay_of(word: str) -> Replay | None:
     return Replay(path, speed)
 
 
-def check_source_word(word: str) -> None:
-    """Refuse a word that can never name a source.
+def check_source_word(word: str) -> str:
+    """The same word; one that can never name a source is refused.
 
     Raises:
         UsageError: It names no source.
@@ -89,6 +89,7 @@ def check_source_word(word: str) -> None:
         raise UsageError(
             f"unknown source {word!r}: use nvml, simulated:SCRIPT, follow:FILE or replay:FILE"
         )
+    return word
 
 
 def open_source(

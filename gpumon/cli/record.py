@@ -6,7 +6,6 @@ import argparse
 import os
 import platform
 import shlex
-import signal
 import sys
 import threading
 from collections.abc import Iterable
@@ -18,6 +17,7 @@ from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
 from gpumon.cli.open_source import LIVE_SOURCE_HELP, check_source_word, replay_of
 from gpumon.cli.open_watch import watch_machine
 from gpumon.cli.record_progress import RecordProgress, amount
+from gpumon.cli.signals import end_on_signals
 from gpumon.core.recording.codec import RecordingHeader
 from gpumon.core.runtime_paths import reader_patterns
 from gpumon.core.units import nanoseconds
@@ -84,7 +84,7 @@ class RecordCommand:
                 unlink=leave_alone,
             )
             recorder = Recorder(watch, writer, clock, note=args.note)
-            _end_on_signals(recorder)
+            end_on_signals(recorder.stop)
             try:
                 recorder.run(args.length_s)
             except RestartNeededError:
@@ -154,13 +154,6 @@ def _folders() -> Iterable[str]:
         return ring_folders(claim_runtime_dir())
     except GpumonError:
         return reader_patterns(os.environ, os.geteuid())
-
-
-def _end_on_signals(recorder: Recorder) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # Under nohup the terminal may go.
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda *_: recorder.stop())
 
 
 def _told(writer: RecordingWriter) -> int:

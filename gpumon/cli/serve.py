@@ -6,25 +6,28 @@ import argparse
 import gc
 import logging
 import os
-import signal
 import sys
+from collections.abc import Sequence
 
 from gpumon.cli.arguments import add_period_argument
 from gpumon.cli.collector_log import CollectorLog
+from gpumon.cli.environment import misspelt_variables
 from gpumon.cli.field_log import FieldLog
 from gpumon.cli.main import installed_version
 from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
 from gpumon.cli.open_source import SOURCE_HELP, check_source_word, replay_of
 from gpumon.cli.open_watch import watch_machine, watch_replay
+from gpumon.cli.signals import end_on_signals
 from gpumon.cli.xid_log import XidLog
 from gpumon.core.report_codec import encode_report, encode_said
 from gpumon.core.state import MonitorState
 from gpumon.core.tick import Moment
 from gpumon.core.units import NS_PER_S
 from gpumon.outlets.http_routes import ReportScope
-from gpumon.outlets.http_server import DEFAULT_LISTEN, HttpServer
+from gpumon.outlets.http_server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
+from gpumon.outlets.web_token import WebToken, read_token
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.report_desk import ReportDesk
 from gpumon.pipeline.watch import Watch
@@ -41,7 +44,8 @@ class ServeCommand:
     Samples once a period, decides what each idle second was lost to, and
     publishes it on one port: the page at /, Prometheus metrics at /metrics,
     health at /-/healthy and /-/ready, JSON at /api/v1/state and /api/v1/report.
-    Ends on Ctrl-C or SIGTERM.
+    Ends on Ctrl-C, on SIGTERM, or with its terminal. Each option is also a variable,
+    named in brackets; the command line wins.
     """
 
     name = "serve"
@@ -50,12 +54,29 @@ class ServeCommand:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare its options."""
-        parser.add_argument("--source", metavar="SOURCE", default="nvml", help=SOURCE_HELP)
+        parser.add_argument(
+            "--source",
+            metavar="SOURCE",
+            type=check_source_word,
+            default="nvml",
+            help=SOURCE_HELP,
+        )
         parser.add_argument(
             "--listen",
             metavar="HOST:PORT",
-            default=DEFAULT_LISTEN,
-            help="where to serve; beyond loopback only /metrics and health (default: %(default)s)",
+            nargs="+",
+            action="extend",
+            type=lambda word: str(parse_listen(word)),
+            help="where to serve, once or several times; who comes from beyond loopback gets only "
+            f"/metrics and health (default: {DEFAULT_LISTEN})",
+        )
+        parser.add_argument(
+            "--web-token-file",
+            metavar="FILE",
+            dest="token",
+            type=read_token,
+            help="who comes from beyond loopback gets everything with the token in this file, as "
+            "HTTP Basic password or as Bearer",
         )
         add_period_argument(parser)
         parser.add_argument(
@@ -68,16 +89,17 @@ class ServeCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Serve until told to stop."""
         logging.basicConfig(format="gpumon: %(message)s", level=logging.INFO, stream=sys.stderr)
-        check_source_word(args.source)
+        for sentence in misspelt_variables(args.parser, os.environ):
+            _LOG.warning("%s", sentence)
         daemon = Daemon(
             args.source,
-            listen=args.listen,
+            listen=args.listen or [DEFAULT_LISTEN],
+            token=args.token,
             period_s=args.period,
             wait=args.wait_for_source,
             nvml=nvml_options_of(args),
         )
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: daemon.stop())
+        end_on_signals(daemon.stop)
         daemon.run()
         return 0
 
@@ -86,7 +108,14 @@ class Daemon:
     """Everything ``serve`` starts, and its loop."""
 
     def __init__(
-        self, source: str, *, listen: str, period_s: float, wait: bool, nvml: NvmlOptions
+        self,
+        source: str,
+        *,
+        listen: Sequence[str],
+        token: WebToken | None,
+        period_s: float,
+        wait: bool,
+        nvml: NvmlOptions,
     ) -> None:
         self._wait = wait
         self._clock = SystemClock()
@@ -99,9 +128,10 @@ class Daemon:
         clock = self._clock if player is None else player.clock
         exporter = MetricsExporter(clock=clock, version=installed_version())
         self._http = HttpServer(
-            listen,
+            *listen,
             exporter=exporter,
             clock=clock,
+            token=token,
             report=self._report_document,
             said=lambda state: encode_said(self._desk.report_on(state)),
         )
@@ -186,10 +216,10 @@ class Daemon:
         facts = self._watch.facts
         made_up = " (simulated GPUs)" if facts.simulated else ""
         made_up += " (a recording: not what happens now)" if facts.replayed else ""
-        page = "" if self._http.beyond_loopback else f"  page     http://{self._http.address}/\n"
+        page = f"  page     http://{self._http.address}/\n" if self._http.is_local else ""
+        metrics = "".join(f"  metrics  http://{one}/metrics\n" for one in self._http.endpoints)
         print(
-            f"gpumon: watching {facts.source}{made_up}\n{page}"
-            f"  metrics  http://{self._http.address}/metrics\n"
+            f"gpumon: watching {facts.source}{made_up}\n{page}{metrics}"
             f"  state    {self._state_file.path}   (dstat --gpu reads it)",
             flush=True,
         )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 NS_PER_S = 1_000_000_000
+LONGEST_LOOK_BACK_S: Final = 3_650 * 86_400.0
+"""Ten years: whoever asks for more has mistyped, and nanoseconds of it still fit."""
 
 
 def seconds(duration_ns: int) -> float:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
+import time
+import traceback
+from functools import partial
+from http import HTTPStatus
 from typing import Final
 
-from gpumon.outlets.bounded_server import BoundedServer, ServerLimits
+from gpumon.outlets.bounded_server import Job, Place, ServerLimits
+from gpumon.outlets.http_callers import Caller
+from gpumon.outlets.http_request import Refused, Request, read_head
 from gpumon.outlets.http_routes import (
+    PUBLIC_PATHS,
     SECURITY_HEADERS,
     STREAM_PATH,
     Response,
@@ -19,127 +23,126 @@ from gpumon.outlets.http_routes import (
     sentence,
 )
 from gpumon.outlets.live_state import LiveState
+from gpumon.outlets.seldom import Seldom
 
 _LOG = logging.getLogger(__name__)
 
 _STREAM_SEND_BUFFER_BYTES: Final = 65_536
 """The kernel would hold megabytes for a client that stopped reading: many minutes of events."""
+_EVENTS: Final = "text/event-stream"
+_MOST_PLACES: Final = 100
 
 
-class _Streams:
-    """Counts open event streams."""
+class HttpHandler:
+    """Makes answers of requests: bytes, or a stream."""
 
-    def __init__(self, limit: int) -> None:
-        self._slots = threading.BoundedSemaphore(limit)
+    def __init__(self, routes: Routes, live: LiveState, limits: ServerLimits) -> None:
+        self._routes, self._live, self._limits = routes, live, limits
+        self._faults = FaultLog()
 
-    def run(self, stream: Callable[[], None]) -> bool:
-        """Run it if there is room."""
-        if not self._slots.acquire(blocking=False):
-            return False
+    def receive(self, head: bytes, caller: Caller) -> bytes | Job:
+        """What is refused is answered at once; what is served is a job for a thread."""
         try:
-            stream()
-        finally:
-            self._slots.release()
-        return True
+            request = read_head(head)
+            if isinstance(request, Refused):
+                return encoded(sentence(request.status, request.text))
+            _LOG.debug("%s %s %s", caller.key, request.method, request.path)
+            if request.method not in ("GET", "HEAD"):
+                refused = sentence(405, "Only GET and HEAD.")
+                return encoded(refused._replace(headers=(("Allow", "GET, HEAD"),)))
+            response = self._routes.refusal(request, caller)
+            if response is not None:
+                return encoded(response, with_body=request.method == "GET")
+        except Exception as error:  # noqa: BLE001 - never of the loop that all connections share
+            self._faults.tell("a request", error)
+            return broken()
+        if request.path == STREAM_PATH:
+            is_asked_for = request.method == "GET"
+            head = _head(200, _EVENTS)
+            return Job(Place.STREAM, lambda: self._stream) if is_asked_for else head
+        place = Place.KEPT if request.path in PUBLIC_PATHS else Place.REST
+        return Job(place, partial(self._answer, request, caller))
 
-
-def handler_type(
-    routes: Routes, live: LiveState, limits: ServerLimits
-) -> type[BaseHTTPRequestHandler]:
-    """The handler class of one server: ``http.server`` wants a class, not an object."""
-    streams = _Streams(limits.max_streams)
-
-    class Handler(_Handler):
-        timeout = limits.read_timeout_s
-
-    Handler.routes, Handler.live, Handler.streams = routes, live, streams
-    Handler.limits = limits
-    return Handler
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server_version = "gpumon"
-    sys_version = ""
-    server: BoundedServer
-    routes: Routes
-    live: LiveState
-    streams: _Streams
-    limits: ServerLimits
-
-    def do_GET(self) -> None:
-        self._serve()
-
-    def do_HEAD(self) -> None:
-        self._serve()
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer a request that cannot be served, in our words and with our headers."""
-        if code == 501:
-            self._send(sentence(405, "Only GET and HEAD."), ("Allow", "GET, HEAD"))
-        else:
-            self._send(sentence(code, message or explain or "bad request"))
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as inherited
-        _LOG.debug("%s %s", self.client_address[0], format % args)
-
-    def version_string(self) -> str:
-        return self.server_version
-
-    def _serve(self) -> None:
-        self.server.request_was_read(self.connection)
-        self.connection.settimeout(self.limits.write_timeout_s)
-        path, _, query = self.path.partition("?")
-        refused = self.routes.refusal(path, self.headers.get_all("Host") or [])
-        if refused is not None:
-            self._send(refused)
-        elif path == STREAM_PATH:
-            self._serve_stream()
-        else:
-            self._send(self._answer(path, query))
-
-    def _answer(self, path: str, query: str) -> Response:
+    def _answer(self, request: Request, caller: Caller) -> bytes:
         try:
-            return self.routes.answer(path, self.headers.get("Accept"), query)
-        except Exception:  # noqa: BLE001 - a fault in one answer is that client's, and ours to log
-            _LOG.exception("%s cannot be answered", path)
-            return sentence(500, "internal error, see the log of gpumon serve")
+            response = self._routes.answer(request, caller)
+        except Exception as error:  # noqa: BLE001 - a fault in one answer is that client's, and ours to log
+            self._faults.tell(request.path, error)
+            return broken()
+        return encoded(response, with_body=request.method == "GET")
 
-    def _serve_stream(self) -> None:
-        if self.command == "HEAD":
-            self._head(200, "text/event-stream")
-        elif not self.streams.run(self._stream):
-            self._send(sentence(503, "too many live pages are open"), ("Retry-After", "5"))
-
-    def _stream(self) -> None:
+    def _stream(self, connection: socket.socket) -> None:
         """Send the newest tick whenever there is one; whoever does not read is dropped."""
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _STREAM_SEND_BUFFER_BYTES)
         # A client that is too slow raises TimeoutError, which is an OSError.
         with contextlib.suppress(OSError):
-            self._head(200, "text/event-stream")
-            self.wfile.write(b"retry: 2000\n\n" + self.live.age_event())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _STREAM_SEND_BUFFER_BYTES)
+            connection.sendall(_head(200, _EVENTS) + b"retry: 2000\n\n" + self._live.age_event())
             tick = 0
-            while (newest := self.live.wait_beyond(tick, self.limits.keep_alive_s)) is not None:
+            while (newest := self._live.wait_beyond(tick, self._limits.keep_alive_s)) is not None:
                 if newest != tick:
-                    self.wfile.write(self.live.event())
-                self.wfile.write(self.live.age_event())
+                    connection.sendall(self._live.event())
+                connection.sendall(self._live.age_event())
                 tick = newest
 
-    def _send(self, response: Response, *headers: tuple[str, str]) -> None:
-        with contextlib.suppress(OSError):
-            length = ("Content-Length", str(len(response.body)))
-            self._head(response.status, response.content_type, length, *headers)
-            if self.command != "HEAD":
-                self.wfile.write(response.body)
 
-    def _head(self, status: int, content_type: str, *headers: tuple[str, str]) -> None:
-        self.close_connection = True
-        self.send_response(status)
-        for name, value in (
-            ("Content-Type", content_type),
-            *headers,
-            *SECURITY_HEADERS,
-            ("Connection", "close"),
-        ):
-            self.send_header(name, value)
-        self.end_headers()
+class FaultLog:
+    """Says what went wrong here at most once a minute, and shows each place of it once."""
+
+    def __init__(self, seldom: Seldom | None = None) -> None:
+        self._seldom = seldom or Seldom()
+        self._shown: set[tuple[str, str, int | None]] = set()
+
+    def tell(self, what: str, error: Exception) -> None:
+        """Log a fault of ours.
+
+        Args:
+            what: What cannot be answered.
+            error: Why.
+        """
+        unsaid = self._seldom.unsaid()
+        if unsaid is None:
+            return
+        more = f" (and {unsaid} more faults since this was last said)" if unsaid else ""
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = (type(error).__name__, frame.filename, frame.lineno)
+        is_new = place not in self._shown and len(self._shown) < _MOST_PLACES
+        self._shown |= {place} if is_new else set()
+        _LOG.error(
+            "%s cannot be answered%s: %s: %s", what, more, type(error).__name__, error,
+            exc_info=error if is_new else None,
+        )  # fmt: skip
+
+
+def busy(why: str) -> Response:
+    """There is no room now."""
+    return sentence(503, why)._replace(headers=(("Retry-After", "5"),))
+
+
+def broken() -> bytes:
+    """A fault of ours, without its details."""
+    return encoded(sentence(500, "internal error, see the log of gpumon serve"))
+
+
+def encoded(response: Response, *, with_body: bool = True) -> bytes:
+    """A response as it goes over the wire."""
+    length = ("Content-Length", str(len(response.body)))
+    head = _head(response.status, response.content_type, length, *response.headers)
+    return head + response.body if with_body else head
+
+
+def _head(status: int, content_type: str, *headers: tuple[str, str]) -> bytes:
+    lines = [
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+        "Server: gpumon",
+        time.strftime("Date: %a, %d %b %Y %H:%M:%S GMT", time.gmtime()),
+        *(
+            f"{name}: {value}"
+            for name, value in (
+                ("Content-Type", content_type),
+                *headers,
+                *SECURITY_HEADERS,
+                ("Connection", "close"),
+            )
+        ),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode()

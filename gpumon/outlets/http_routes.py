@@ -1,26 +1,31 @@
 """What each address answers, and to whom: no sockets here.
 
-The server reads; it changes nothing. Still a page in somebody's browser must
-not be able to read it through a name that was made to point here (DNS
-rebinding), so the ``Host`` header has to be one of this machine's local names.
-Beyond loopback only ``/metrics`` and health are served at all.
+The server reads; it changes nothing. Who comes from loopback gets everything,
+whatever address he came to; who comes from beyond gets ``/metrics`` and health,
+and the rest only if he shows the token, where there is one. A page in
+somebody's browser comes from loopback too, under a name that was made to point
+here (DNS rebinding): so the host that is asked for must be one of this
+machine's local names. Scrapes and health are free of that rule where the
+listener can be reached from elsewhere, for there any name may be right.
 """
 
 from __future__ import annotations
 
-import logging
-import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
+from gpumon.core.label_text import label_text
 from gpumon.core.state_codec import encode_document
+from gpumon.core.units import LONGEST_LOOK_BACK_S
 from gpumon.errors import GpumonError, UsageError
+from gpumon.outlets.http_callers import Caller, host_name, is_loopback
+from gpumon.outlets.http_request import Request
 from gpumon.outlets.live_state import LiveState
 from gpumon.outlets.page_assets import page_asset
 from gpumon.outlets.prometheus import MetricsExporter
-
-_LOG = logging.getLogger(__name__)
+from gpumon.outlets.web_token import WebToken
 
 STREAM_PATH: Final = "/api/v1/stream"
 PUBLIC_PATHS: Final = frozenset({"/metrics", "/-/healthy", "/-/ready"})
@@ -36,7 +41,10 @@ SECURITY_HEADERS: Final = (
 _TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json"
 
-_LONGEST_QUERY: Final = 2_000
+SHORTEST_SINCE_S: Final = 0.001
+LONGEST_RUN: Final = 512
+_NUMBER: Final = re.compile(r"[0-9.eE+-]{1,40}")
+_LONGEST_SHOWN: Final = 60
 
 
 class ReportScope(NamedTuple):
@@ -61,36 +69,17 @@ class Response(NamedTuple):
     status: int
     content_type: str
     body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 def sentence(status: int, text: str) -> Response:
     """An answer of one sentence, for people and probes."""
-    return Response(status, _TEXT, f"{text}\n".encode())
+    return Response(status, _TEXT, f"{text}\n".encode(errors="backslashreplace"))
 
 
-def is_loopback(host: str) -> bool:
-    """Whether an address or name can only mean this machine.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    name = host.lower().rstrip(".")
-    if name in ("localhost", "::1") or name.endswith(".localhost"):
-        return True
-    parts = name.split(".")
-    return len(parts) == 4 and parts[0] == "127" and all(part.isdecimal() for part in parts)
-
-
-def host_name(header: str) -> str:
-    """The name in a ``Host`` header, without its port.
-
-    >>> host_name("localhost:19835"), host_name("[::1]:19835"), host_name("::1")
-    ('localhost', '::1', '::1')
-    """
-    header = header.strip()
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header if header.count(":") > 1 else header.partition(":")[0]
+def is_local_name(host: str | None) -> bool:
+    """Whether a host asked for can only mean this machine; browsers always name one."""
+    return host is None or is_loopback(host_name(host))
 
 
 class Routes:
@@ -102,51 +91,47 @@ class Routes:
         live: LiveState,
         exporter: MetricsExporter,
         report: ReportReader | None,
-        bound_host: str,
+        token: WebToken | None = None,
     ) -> None:
         self._live = live
         self._exporter = exporter
         self._report = report
-        self._local = is_loopback(bound_host)
+        self._token = token
         self._routes: dict[str, Callable[[], Response]] = {
             "/-/healthy": lambda: sentence(200, "healthy"),
-            "/-/ready": self._ready,
             "/api/v1/state": lambda: self._document(live.document()),
             "/api/v1/history": lambda: Response(200, _JSON, live.history.encode()),
         }
 
-    def refusal(self, path: str, hosts: list[str]) -> Response | None:
-        """Why this request is not served, if it is not.
-
-        Args:
-            path: Without the query.
-            hosts: All ``Host`` headers; browsers always send one.
-        """
-        if self._local:
-            strangers = [host for host in hosts if not is_loopback(host_name(host))]
-            if strangers:
-                return sentence(403, "Host must be a local name such as localhost or 127.0.0.1.")
-        elif path not in PUBLIC_PATHS:
+    def refusal(self, request: Request, caller: Caller) -> Response | None:
+        """Why this caller is not served this, if he is not."""
+        is_open = request.path in PUBLIC_PATHS and not caller.came_to_loopback
+        if is_open or (caller.is_local and is_local_name(request.host)):
+            return None
+        if caller.is_local:
+            return sentence(403, "Host must be a local name such as localhost or 127.0.0.1.")
+        if self._token is None:
             return sentence(
                 403,
-                "Beyond loopback only /metrics and health are served: listen on 127.0.0.1 and "
-                "reach the page through `ssh -L 19835:127.0.0.1:19835 HOST`.",
+                "Beyond loopback only /metrics and health are served: reach the page through "
+                "`ssh -L 19835:127.0.0.1:19835 HOST`, or serve it with --web-token-file.",
             )
-        return None
+        if self._token.is_shown(request.fields.get("authorization", "")):
+            return None
+        asks = ("WWW-Authenticate", 'Basic realm="gpumon", charset="UTF-8"')
+        return sentence(
+            401, "The token of --web-token-file is the password, whoever asks."
+        )._replace(headers=(asks,))
 
-    def answer(self, path: str, accept: str | None, query: str = "") -> Response:
-        """The whole answer to a GET of this path.
-
-        Args:
-            path: Without the query.
-            accept: The ``Accept`` header.
-            query: What followed the question mark; only a report takes one:
-                ``since=SECONDS`` or ``run=NAME``.
-        """
+    def answer(self, request: Request, caller: Caller) -> Response:
+        """The whole answer to a GET; only a report looks at the query."""
+        path = request.path
+        if path == "/-/ready":
+            return self._ready(caller)
         if path == "/api/v1/report":
-            return self._reported(query)
+            return self._reported(request.query)
         if path == "/metrics":
-            body, content_type = self._exporter.render(accept)
+            body, content_type = self._exporter.render(request.fields.get("accept"))
             return Response(200, content_type, body)
         route = self._routes.get(path)
         if route is not None:
@@ -156,19 +141,17 @@ class Routes:
             return Response(200, asset.content_type, asset.body)
         return sentence(404, "Nothing here: try /, /metrics, /api/v1/state or /api/v1/report.")
 
-    def _ready(self) -> Response:
+    def _ready(self, caller: Caller) -> Response:
         if self._live.ready:
             return sentence(200, "ready")
         # Beyond loopback, no sentence that may name a file.
-        trouble = self._live.source_trouble if self._local else None
+        trouble = self._live.source_trouble if caller.is_local else None
         return sentence(503, f"not ready: {trouble or 'no GPU has been read yet'}")
 
     def _reported(self, query: str) -> Response:
-        scope = _scope(query)
-        if scope is None:
-            return sentence(
-                400, "A report takes ?since=SECONDS, such as ?since=3600, ?run=NAME, or nothing."
-            )
+        scope = report_scope(query)
+        if isinstance(scope, str):
+            return sentence(400, scope)
         try:
             return self._document(None if self._report is None else self._report(scope))
         except UsageError as error:
@@ -183,17 +166,45 @@ class Routes:
         return Response(200, _JSON, encode_document(dict(document)))
 
 
-def _scope(query: str) -> ReportScope | None:
-    """What a query asks for; ``None`` where it makes no sense."""
-    name, _, text = query.partition("=")
+def report_scope(query: str) -> ReportScope | str:
+    """What a query asks for, or a sentence on why it makes no sense.
+
+    >>> report_scope("since=90"), report_scope("run=a%20b")
+    (ReportScope(since_s=90.0, run=None), ReportScope(since_s=None, run='a b'))
+    >>> report_scope("since=lunch")
+    'since=lunch must be a number of seconds from 0.001 to 315360000, such as since=3600.'
+    """
     if not query:
         return ReportScope()
-    if name == "run" and text and len(text) <= _LONGEST_QUERY:
-        return ReportScope(run=unquote(text))
+    name, _, text = query.partition("=")
+    if name not in ("since", "run") or "&" in text:
+        return (
+            "A report takes ?since=SECONDS, such as ?since=3600, or ?run=NAME, or nothing: "
+            f"not {_shown(query)}."
+        )
+    if name == "run":
+        run = unquote(text)
+        if run and len(run) <= LONGEST_RUN and run.isprintable():
+            return ReportScope(run=run)
+        return f"run={_shown(text)} must be a name of 1 to {LONGEST_RUN} printable characters."
+    since_s = _number(text)
+    if since_s is not None and SHORTEST_SINCE_S <= since_s <= LONGEST_LOOK_BACK_S:
+        return ReportScope(since_s=since_s)
+    return (
+        f"since={_shown(text)} must be a number of seconds from {SHORTEST_SINCE_S:g} to "
+        f"{LONGEST_LOOK_BACK_S:.0f}, such as since=3600."
+    )
+
+
+def _number(text: str) -> float | None:
+    """``None``: it is none, or not written as one would."""
+    if _NUMBER.fullmatch(text) is None:
+        return None
     try:
-        since_s = float(text)
+        return float(text)
     except ValueError:
         return None
-    if name == "since" and math.isfinite(since_s) and since_s > 0:
-        return ReportScope(since_s=since_s)
-    return None
+
+
+def _shown(text: str) -> str:
+    return label_text(text, _LONGEST_SHOWN)

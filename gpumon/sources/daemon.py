@@ -22,7 +22,8 @@ _START_ONE: Final = "start one with `gpumon serve`"
 _MAX_STATE_BYTES: Final = 4 << 20
 _MAX_REPORT_BYTES: Final = 16 << 20
 _MAX_SENTENCE_BYTES: Final = 2_000
-_NO_SUCH_RUN: Final = 404
+_ASKED_WRONGLY: Final = (400, 404)  # such as a run that is none
+_NOT_FOR_US: Final = (401, 403)
 _PATIENCE_S: Final = 5.0
 _STALE_PERIODS: Final = 3
 _STALE_NS: Final = 3 * NS_PER_S
@@ -73,7 +74,7 @@ def fetch_report(
         run: Of the run with this label only, instead.
 
     Raises:
-        UsageError: There is no such run; names those there are.
+        UsageError: There is no such run, or no such length of time; says what there is.
         NoDaemonError: It serves no page, does not answer, or answers something else.
     """
     address = state.get("address")
@@ -88,12 +89,8 @@ def fetch_report(
     try:
         document = json.loads(_body(url))
     except urllib.error.HTTPError as error:
-        with error:  # it holds the connection
-            if run is not None and error.code == _NO_SUCH_RUN:
-                raise UsageError(_sentence(error)) from error
-        raise NoDaemonError(
-            f"the gpumon daemon does not answer at {url} (status {error.code})"
-        ) from error
+        asked_for_some = run is not None or since_s is not None
+        raise _refusal(error, url, asked_for_some=asked_for_some) from error
     except (OSError, HTTPException, ValueError) as error:
         raise NoDaemonError(
             f"the gpumon daemon does not answer at {url} ({_reason(error)})"
@@ -112,6 +109,20 @@ def _body(url: str) -> bytes:
     with opener.open(url, timeout=_PATIENCE_S) as answer:
         body: bytes = answer.read(_MAX_REPORT_BYTES)
     return body
+
+
+def _refusal(
+    error: urllib.error.HTTPError, url: str, *, asked_for_some: bool
+) -> UsageError | NoDaemonError:
+    with error:  # it holds the connection
+        if asked_for_some and error.code in _ASKED_WRONGLY:
+            return UsageError(_sentence(error))
+    if error.code in _NOT_FOR_US:
+        return NoDaemonError(
+            f"the gpumon daemon gives no report at {url}, which is not loopback: start it with "
+            "--listen 127.0.0.1:19835 as well"
+        )
+    return NoDaemonError(f"the gpumon daemon does not answer at {url} (status {error.code})")
 
 
 def _sentence(error: urllib.error.HTTPError) -> str:

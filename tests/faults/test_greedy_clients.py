@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -14,14 +17,15 @@ from gpumon.outlets.bounded_server import ServerLimits
 from gpumon.outlets.http_server import HttpServer
 from tests.builders_state import monitor_state, starved_gpu
 from tests.patience import until
-from tests.serving import ask, dial, serving
+from tests.serving import ask, dial, own_address, serving
 
+TCP_CLOSE = 7
 QUICK = ServerLimits(read_timeout_s=0.5, write_timeout_s=0.5, keep_alive_s=0.1)
 
 
 def threads_of(server: HttpServer) -> int:
     """Threads that serve a connection now."""
-    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+    return sum(thread.name.startswith("gpumon-http-") for thread in threading.enumerate())
 
 
 @contextlib.contextmanager
@@ -32,6 +36,28 @@ def held(connections: Iterable[socket.socket]) -> Iterator[list[socket.socket]]:
     finally:
         for connection in kept:
             connection.close()
+
+
+def is_open(connection: socket.socket) -> bool:
+    """Whether the other end has not hung up."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+def was_reset(connection: socket.socket) -> bool:
+    """Whether the other end hung up on a client that does not read, and kept nothing for it."""
+    state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    return state == TCP_CLOSE
+
+
+def resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 class TestClientsThatHoldOn:
@@ -55,31 +81,46 @@ class TestClientsThatHoldOn:
 
         assert time.monotonic() - started < 2.5
 
-    def test_never_take_more_than_32_places_and_the_next_is_told_503(self) -> None:
+    @pytest.mark.parametrize("half_open", [40, 200, 600])
+    def test_cost_no_thread_and_no_scrape_however_many_they_are(self, half_open: int) -> None:
         with (
             serving(monitor_state()) as server,
-            held(
-                dial(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n") for _ in range(200)
-            ) as all_200,
+            held(dial(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n") for _ in range(half_open)),
         ):
-            assert until(lambda: threads_of(server) == 32)
-            refused = 0
-            for connection in all_200[32:]:
-                connection.settimeout(5)
-                with contextlib.suppress(ConnectionError):
-                    refused += connection.recv(100).startswith(b"HTTP/1.1 503 ")
+            assert threads_of(server) == 0
+            statuses = {ask(server, "/metrics").status for _ in range(30)}
 
-            assert threads_of(server) == 32
-            assert refused >= 150
-            assert ask(server, "/metrics").status == 503
+        assert statuses == {200}
 
-    def test_give_their_places_back(self) -> None:
+    def test_hold_no_more_places_than_there_are_and_the_oldest_go_first(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        limits = ServerLimits(max_connections=20)
         with (
-            serving(monitor_state(), limits=QUICK) as server,
-            held(dial(server, b"GET / HT") for _ in range(200)),
+            serving(monitor_state(), limits=limits) as server,
+            held(dial(server, b"GET / HT") for _ in range(50)) as silent,
         ):
-            # Connections are taken in the order they came: whoever asks now stands behind all 200.
-            assert until(lambda: ask(server, "/metrics").status == 200)
+            assert ask(server, "/metrics").status == 200
+            for gone in silent[:30]:
+                with contextlib.suppress(ConnectionError):
+                    assert gone.recv(1) == b""
+            silent[-1].sendall(b"TP/1.1\r\nHost: localhost\r\n\r\n")
+
+            assert silent[-1].recv(12) == b"HTTP/1.1 200"
+        assert "the web server is full" in caplog.text
+        assert len(caplog.records) == 1
+
+    def test_from_beyond_loopback_hold_eight_places_and_their_scrapes_go_on(self) -> None:
+        there = own_address()
+        with (
+            serving(monitor_state(), listen="0.0.0.0:0") as server,
+            held(dial(server, b"GET / HT", to=there) for _ in range(40)) as silent,
+        ):
+            assert {ask(server, "/metrics", to=there).status for _ in range(8)} == {200}
+            assert ask(server, "/").status == 200
+            open_ones = [one for one in silent if is_open(one)]
+
+        assert len(open_ones) <= 8
 
     @pytest.mark.parametrize(
         "sent",
@@ -101,6 +142,40 @@ class TestClientsThatHoldOn:
                 assert not talking[0].recv(15).endswith(b" 200")
 
             assert ask(server, "/metrics").status == 200
+
+
+class TestAnswersThatAreNotRead:
+    """Fault 20."""
+
+    MUCH: ClassVar = {"much": "x" * 8_000_000}  # more than the kernel takes
+
+    def unread(self, server: HttpServer, path: str = "/api/v1/report") -> socket.socket:
+        lazy = socket.socket()
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.connect((server.host, server.port))
+        lazy.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        return lazy
+
+    def test_hold_no_thread_and_are_let_go(self) -> None:
+        limits = ServerLimits(write_timeout_s=0.5, max_unsent_bytes=1 << 30)
+        with (
+            serving(monitor_state(), report=lambda _: self.MUCH, limits=limits) as server,
+            held(self.unread(server) for _ in range(30)) as lazy,
+        ):
+            assert until(lambda: threads_of(server) == 0)
+            assert ask(server, "/api/v1/state").status == 200
+            assert until(lambda: all(was_reset(one) for one in lazy))
+
+    def test_take_no_more_memory_than_they_may(self) -> None:
+        before = resident_mib()
+        with (
+            serving(monitor_state(), report=lambda _: self.MUCH) as server,
+            held(self.unread(server) for _ in range(60)),
+        ):
+            assert ask(server, "/api/v1/state").status == 200  # stands behind all of them
+            grown = resident_mib() - before
+
+        assert grown < 200  # 60 of 8 MB are 480
 
 
 class TestStreamsThatAreNotRead:

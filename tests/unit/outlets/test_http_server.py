@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import subprocess
-import sys
 import threading
-import time
 
 import pytest
 
 from gpumon.core.state import CollectorState, MonitorState
-from gpumon.errors import GpumonError, UsageError
-from gpumon.outlets.http_server import HttpServer, parse_listen
+from gpumon.outlets.http_handler import FaultLog
+from gpumon.outlets.http_server import HttpServer
 from gpumon.outlets.prometheus import MetricsExporter
+from gpumon.outlets.seldom import Seldom
 from tests.builders_state import StoppedClock, monitor_state
-from tests.patience import until
-from tests.serving import ask, read_events, serving
+from tests.serving import ask, dial, own_address, read_events, serving
 
 
 class TestEachAddress:
@@ -46,7 +42,7 @@ class TestEachAddress:
         with serving(state) as server:
             here = ask(server, "/-/ready").text
         with serving(state, listen="0.0.0.0:0") as server:
-            elsewhere = ask(server, "/-/ready").text
+            elsewhere = ask(server, "/-/ready", to=own_address()).text
 
         assert here.strip() == "not ready: no driver: load one"
         assert elsewhere.strip() == "not ready: no GPU has been read yet"
@@ -201,85 +197,81 @@ class TestEveryAnswer:
         with serving(monitor_state()) as server:
             assert ask(server, "/api/v1/state", host="evil.example").status == 403
 
-    def test_beyond_loopback_is_metrics_and_health_alone(self) -> None:
-        with serving(monitor_state(), listen="0.0.0.0:0") as server:
-            statuses = [ask(server, path).status for path in ("/metrics", "/-/healthy", "/")]
-            beyond = server.beyond_loopback
-
-        assert (statuses, beyond) == ([200, 200, 403], True)
-
-
-class TestListening:
-    def test_takes_any_free_port_for_port_0_and_says_which(self) -> None:
-        with serving() as server:
-            assert server.address == f"127.0.0.1:{server.port}"
-            assert server.port > 0
-
-    def test_frees_the_port_within_two_seconds_of_closing_even_with_a_stream_open(self) -> None:
-        with serving(monitor_state()) as server:
-            stream = socket.create_connection((server.host, server.port), timeout=5)
-            stream.sendall(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert b"200 OK" in stream.recv(100)
-            started = time.monotonic()
-            server.close()
-            took_s = time.monotonic() - started
-            stream.close()
-
-        assert took_s < 2.0
-        with serving(listen=server.address) as again:
-            assert ask(again, "/-/healthy").status == 200
-
-    def test_ends_its_threads_when_it_closes(self) -> None:
-        before = threading.active_count()
-        with serving(monitor_state()) as server:
-            stream = socket.create_connection((server.host, server.port), timeout=5)
-            stream.sendall(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert b"200 OK" in stream.recv(100)
-        stream.close()
-
-        assert until(lambda: threading.active_count() <= before)
-
-    def test_can_be_closed_before_it_ever_started_and_twice(self) -> None:
-        clock = StoppedClock()
-        exporter = MetricsExporter(clock=clock, version="0")
-        server = HttpServer("127.0.0.1:0", exporter=exporter, clock=clock)
-
-        server.close()
-        server.close()
-
-        with pytest.raises(OSError, match="refused"):
-            socket.create_connection((server.host, server.port), timeout=1)
-
-    def test_on_a_port_in_use_says_by_whom(self) -> None:
-        code = (
-            "import socket; s = socket.create_server(('127.0.0.1', 0)); "
-            "print(s.getsockname()[1], flush=True); input()"
-        )
-        with subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as other:
-            assert other.stdout is not None
-            port = int(other.stdout.readline())
-            with pytest.raises(GpumonError) as caught, serving(listen=f"127.0.0.1:{port}"):
-                pass
-            other.communicate("\n", timeout=5)
-
-        assert str(caught.value).startswith(
-            f"port {port} on 127.0.0.1 is in use by pid {other.pid} ("
-        )
-        assert str(caught.value).endswith("try --listen 127.0.0.1:0")
-        assert caught.value.exit_code == 1
-
-    def test_on_an_address_that_is_not_here_is_one_sentence(self) -> None:
-        why = r"cannot listen on 192\.0\.2\.1:0: "
-
-        with pytest.raises(GpumonError, match=why), serving(listen="192.0.2.1:0"):
-            pass
-
     @pytest.mark.parametrize(
-        "listen",
-        ["", "19835", "localhost", "host:", "host:http", "::1:80", "h:99999", "h:-1", "h:²"],
+        ("request_head", "status"),
+        [
+            ("GET {origin}/metrics HTTP/1.1", 200),
+            ("GET {origin}/api/v1/state HTTP/1.1", 200),
+            ("GET http://evil.example/metrics HTTP/1.1", 403),
+            ("GET http://evil.example/metrics HTTP/1.1\r\nHost: localhost", 403),
+            ("GET {origin}/metrics HTTP/1.1\r\nHost: evil.example", 200),
+            ("OPTIONS * HTTP/1.1", 405),
+            ("CONNECT localhost:80 HTTP/1.1", 405),
+            ("GET * HTTP/1.1", 400),
+            ("GET localhost:80 HTTP/1.1", 400),
+            ("GET //metrics HTTP/1.1", 404),
+            ("GET /../metrics HTTP/1.1", 404),
+            ("GET /%6detrics HTTP/1.1", 404),
+            ("GET /%00 HTTP/1.1", 404),
+            ("GET /\0 HTTP/1.1", 400),
+            ("GET /met\rrics HTTP/1.1", 400),
+            ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: localhost", 400),
+            ("GET /metrics HTTP/1.0", 200),
+            ("GET /" + "x" * 20_000 + " HTTP/1.1", 431),
+        ],
     )
-    def test_wants_a_host_and_a_port(self, listen: str) -> None:
-        with pytest.raises(UsageError, match="--listen"):
-            parse_listen(listen)
+    def test_to_an_unusual_target_is_a_sane_one(self, request_head: str, status: int) -> None:
+        with serving(monitor_state()) as server:
+            head = request_head.format(origin=f"http://{server.address}")
+            with dial(server, f"{head}\r\n\r\n".encode()) as client:
+                said = client.makefile("rb").readline().decode()
+
+        assert said.startswith(f"HTTP/1.1 {status} ")
+
+    def test_to_a_request_with_a_body_is_read_before_the_connection_ends(self) -> None:
+        with serving() as server:
+            post = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500000\r\n\r\n"
+            with dial(server, post) as client:
+                client.sendall(b"x" * 500_000)
+                said = client.makefile("rb").read()
+
+        assert said.startswith(b"HTTP/1.1 405 ")
+
+
+class TestAFaultOfOurs:
+    def test_is_told_once_a_minute_and_its_place_once(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def broken(_: object) -> None:
+            raise ZeroDivisionError("a fault")
+
+        with serving(monitor_state(), report=broken) as server:
+            statuses = {ask(server, "/api/v1/report").status for _ in range(20)}
+
+        assert statuses == {500}
+        assert caplog.text.count("Traceback") == 1
+        assert len(caplog.records) == 1
+
+    def test_of_a_minute_later_says_how_many_were_not_told(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        now_s = 0.0
+        faults = FaultLog(Seldom(now=lambda: now_s))
+
+        def fail() -> None:
+            try:
+                raise ZeroDivisionError("a fault")
+            except ZeroDivisionError as error:
+                faults.tell("/api/v1/report", error)
+
+        for _ in range(5):
+            fail()
+        now_s = 60.0
+        fail()
+
+        assert [record.message for record in caplog.records] == [
+            "/api/v1/report cannot be answered: ZeroDivisionError: a fault",
+            "/api/v1/report cannot be answered (and 4 more faults since this was last said): "
+            "ZeroDivisionError: a fault",
+        ]
+        assert caplog.text.count("Traceback") == 1

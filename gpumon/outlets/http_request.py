@@ -1,0 +1,121 @@
+"""The head of an HTTP request, read strictly: what is doubtful is refused with a sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+LONGEST_HEAD_BYTES: Final = 16_384
+_MOST_FIELDS: Final = 100
+
+_END: Final = re.compile(rb"\r?\n\r?\n")
+_REQUEST_LINE: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-~]+) HTTP/([0-9])\.([0-9])")
+_FIELD: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*)")
+_ABSOLUTE: Final = re.compile(r"http://([^/?#]*)(.*)", re.IGNORECASE)
+# A name, an IPv4 address, or an IPv6 one in brackets; some probes leave the brackets away.
+_HOST: Final = re.compile(
+    r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._~-]*)(:[0-9]{0,5})?|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*"
+)
+_ONCE: Final = frozenset({"host", "authorization", "content-length"})
+
+
+class Request(NamedTuple):
+    """What is asked.
+
+    Attributes:
+        method: As sent: ``GET``.
+        path: Without the query and, in absolute form, without the host. As
+            sent: percent signs and dots mean nothing here.
+        query: What follows the question mark.
+        host: The host asked for, with its port: that of an absolute target,
+            else the ``Host`` field; ``None``: no word of it.
+        fields: The header by names in small letters.
+    """
+
+    method: str
+    path: str
+    query: str
+    host: str | None
+    fields: Mapping[str, str]
+
+
+class Refused(NamedTuple):
+    """Why a request cannot be read.
+
+    Attributes:
+        status: The HTTP status that says so.
+        text: One sentence.
+    """
+
+    status: int
+    text: str
+
+
+def end_of_head(received: bytes | bytearray, looked_at: int = 0) -> int | None:
+    r"""Where the head ends; ``None``: more must come.
+
+    Args:
+        received: All that has come so far.
+        looked_at: So many bytes were there when it was last looked for.
+
+    >>> end_of_head(b"GET / HTTP/1.1\r\n\r\nbody"), end_of_head(b"GET / HTTP/1.1\r\n")
+    (18, None)
+    """
+    found = _END.search(received, max(0, looked_at - 3))
+    return None if found is None else found.end()
+
+
+def read_head(head: bytes | bytearray) -> Request | Refused:
+    """The request that a whole head is.
+
+    Args:
+        head: Up to the empty line.
+    """
+    first, *lines = [
+        line.removesuffix("\r") for line in head.decode("latin-1").rstrip("\r\n").split("\n")
+    ]
+    asked = _REQUEST_LINE.fullmatch(first)
+    if asked is None:
+        return Refused(400, "The first line must be such as GET /metrics HTTP/1.1.")
+    if asked[3] != "1":
+        return Refused(505, "Only HTTP/1.1 and HTTP/1.0 are spoken here.")
+    if len(lines) > _MOST_FIELDS:
+        return Refused(431, f"More than {_MOST_FIELDS} header fields.")
+    fields = _fields(lines)
+    if isinstance(fields, Refused):
+        return fields
+    host = fields.get("host")
+    if host is not None and _HOST.fullmatch(host) is None:
+        return Refused(400, "The Host field names no host.")
+    return _request(asked[1], asked[2], host, fields)
+
+
+def _fields(lines: list[str]) -> dict[str, str] | Refused:
+    fields: dict[str, str] = {}
+    for line in lines:
+        field = _FIELD.fullmatch(line)
+        if field is None:
+            return Refused(400, "A header field must be such as Name: value, on one line.")
+        name, value = field[1].lower(), field[2].rstrip(" \t")
+        if name in fields and name in _ONCE:
+            return Refused(400, f"The field {field[1]} may be given once.")
+        fields[name] = f"{fields[name]}, {value}" if name in fields else value
+    return fields
+
+
+def _request(
+    method: str, target: str, host: str | None, fields: Mapping[str, str]
+) -> Request | Refused:
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is not None:  # RFC 9112, 3.2.2: then the Host field says nothing
+        host, target = absolute[1], absolute[2] or "/"
+        if not host or _HOST.fullmatch(host) is None:
+            return Refused(400, "The target names no host.")
+        if target.startswith("?"):
+            target = f"/{target}"
+    is_server_wide = target == "*" and method == "OPTIONS"
+    if not target.startswith("/") and not is_server_wide and method != "CONNECT":
+        return Refused(400, "The target must be a path such as /metrics.")
+    path, _, query = target.partition("?")
+    return Request(method, path, query, host, fields)
