@@ -9,6 +9,7 @@
     │   └── RestartNeededError    and only a new process can read it again
     ├── NoDaemonError             exit code 4: no daemon, or its state is stale
     ├── NothingToJudgeError       exit code 5: a limit was given, and no GPU could be judged
+    ├── FolderInUseError          another daemon lives in the runtime folder
     ├── UnreadableLogError        a log that cannot be understood
     ├── UnwritableFileError       a file that was asked for and cannot be written
     └── RingError                 a phase ring that cannot be written or trusted
@@ -60,6 +61,10 @@ class NothingToJudgeError(GpumonError):
     """A limit was given, and of no GPU enough was seen to say above or below."""
 
     exit_code = 5
+
+
+class FolderInUseError(GpumonError):
+    """Another daemon lives in the runtime folder: two would overwrite each other's state."""
 
 
 class UnreadableLogError(GpumonError):

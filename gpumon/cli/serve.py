@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
-import os
 import sys
 from collections.abc import Sequence
 
@@ -20,6 +19,7 @@ from gpumon.cli.open_watch import watch_machine, watch_replay
 from gpumon.cli.signals import end_on_signals
 from gpumon.cli.xid_log import XidLog
 from gpumon.core.report_codec import encode_report, encode_said
+from gpumon.core.runtime_paths import STATE_FILE
 from gpumon.core.state import MonitorState
 from gpumon.core.tick import Moment
 from gpumon.core.units import NS_PER_S
@@ -32,7 +32,7 @@ from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.report_desk import ReportDesk
 from gpumon.pipeline.watch import Watch
 from gpumon.sources.nvml_catalog import NvmlOptions
-from gpumon.sources.runtime_dir import claim_runtime_dir, hold_runtime_dir, ring_folders
+from gpumon.sources.runtime_dir import HeldFolder, ring_folders
 from gpumon.sources.system_clock import SystemClock
 
 _LOG = logging.getLogger("gpumon")
@@ -136,12 +136,12 @@ class Daemon:
             said=lambda state: encode_said(self._desk.report_on(state)),
         )
         try:
-            runtime_dir = claim_runtime_dir()
-            self._held = hold_runtime_dir(runtime_dir)
+            self._folder = HeldFolder()
         except BaseException:
             self._http.close()
             raise
-        self._state_file = StateFile(runtime_dir / "state.json", address=self._http.address)
+        runtime_dir = self._folder.path
+        self._state_file = StateFile(runtime_dir / STATE_FILE, address=self._http.address)
         self._watch: Watch = player or watch_machine(
             source,
             self._clock,
@@ -160,6 +160,7 @@ class Daemon:
         """Sample and publish until ``stop``.
 
         Raises:
+            FolderInUseError: Another daemon has taken the runtime folder, which was removed.
             RestartNeededError: Only a new process can read the source again.
             SourceUnavailableError: The source cannot be read, and nobody
                 asked to wait for it.
@@ -182,9 +183,14 @@ class Daemon:
             self._state_file.close()
             self._http.close()
             self._watch.close()
-            os.close(self._held)
+            self._folder.close()
+
+    def _keep_folder(self) -> None:
+        trouble = self._folder.keep()
+        self._state_file.stay_in(None if self._folder.is_lost else self._folder.path, trouble)
 
     def _take(self, moment: Moment) -> None:
+        self._keep_folder()
         collectors = (self._state_file.collector_state(), *self._watch.collectors())
         state = self._monitor.take(moment, collectors)
         self._desk.follow(state)
@@ -192,6 +198,7 @@ class Daemon:
 
     def _stay(self, *, told: bool) -> None:
         """Nothing comes any more: the last state stays, and says so."""
+        self._keep_folder()
         last = self._desk.state
         if last is None:
             return

@@ -22,29 +22,47 @@ class StateFile:
 
     Attributes:
         path: Where the state is.
-        errors_total: Writes that failed.
+        errors_total: Writes that failed, and folders that were lost.
     """
 
     def __init__(self, path: Path, *, address: str | None = None) -> None:
         self.path = path
+        self._is_out = False
         self.errors_total = 0
         self._address = address
         self._texts = StateTexts()
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        self._inode: int | None = None
+        self._newest = b""
         self._failing: str | None = None
         self._warned: set[int | None] = set()
 
     def write(self, state: MonitorState) -> None:
         """Replace the file with this state. Never raises for anything the disk does."""
+        if self._is_out:
+            return
         body = self._texts.encode(state, pid=os.getpid(), address=self._address)
+        temporary = _beside(self.path)
         try:
-            self._inode = _write_whole(self._temporary, body)
-            self._temporary.replace(self.path)
+            _write_whole(temporary, body)
+            temporary.replace(self.path)
         except OSError as error:
             self._count(error)
         else:
-            self._failing = None
+            self._newest, self._failing = body, None
+
+    def stay_in(self, folder: Path | None, trouble: str | None = None) -> None:
+        """Be in this folder from now on.
+
+        Args:
+            folder: ``None``: there is none for now, and nothing is written.
+            trouble: What happened to the one before, or why there is none:
+                told as a failure until the next write that works.
+        """
+        self._is_out = folder is None
+        if folder is not None and folder != self.path.parent:
+            self.path = folder / self.path.name
+        if trouble is not None:
+            self.errors_total += 1
+            self._failing = trouble
 
     def collector_state(self) -> CollectorState:
         """How the last write went, for ``gpumon_collector_success{collector="state_file"}``."""
@@ -59,24 +77,35 @@ class StateFile:
     def close(self) -> None:
         """Remove the file, unless another daemon has put its own there. Safe to call twice."""
         with contextlib.suppress(OSError):
-            self._temporary.unlink(missing_ok=True)
-            if self._inode is not None and self.path.stat().st_ino == self._inode:
+            _beside(self.path).unlink(missing_ok=True)
+            # Not by its inode: that goes to another file as soon as this one is replaced.
+            if self._newest and _begins_with(self.path, len(self._newest) + 1) == self._newest:
                 self.path.unlink()
-        self._inode = None
+        self._newest = b""
 
     def _count(self, error: OSError) -> None:
         self.errors_total += 1
         self._failing = f"cannot write {self.path}: {error.strerror or error}"
         # What was written of it would take up the last of the space.
         with contextlib.suppress(OSError):
-            self._temporary.unlink(missing_ok=True)
+            _beside(self.path).unlink(missing_ok=True)
         if error.errno not in self._warned:
             self._warned.add(error.errno)
             _LOG.warning("%s; sampling goes on, dstat and others see no new state", self._failing)
 
 
-def _write_whole(path: Path, body: bytes) -> int:
-    """Write a file of mode 0644, whatever the umask, and return its inode."""
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def _begins_with(path: Path, most_bytes: int) -> bytes | None:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        return file.read(most_bytes)
+
+
+def _write_whole(path: Path, body: bytes) -> None:
+    """Write a file of mode 0644, whatever the umask."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, _MODE)
     try:
@@ -84,6 +113,5 @@ def _write_whole(path: Path, body: bytes) -> int:
         left = memoryview(body)
         while left:
             left = left[os.write(descriptor, left) :]
-        return os.fstat(descriptor).st_ino
     finally:
         os.close(descriptor)

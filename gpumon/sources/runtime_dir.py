@@ -1,10 +1,13 @@
-"""The folder a daemon lives in: made, checked, and found again by readers."""
+"""The folder a daemon lives in: made, checked, kept, and found again by readers."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import json
 import os
+import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,18 +27,31 @@ from gpumon.core.runtime_paths import (
     reader_patterns,
 )
 from gpumon.core.units import NS_PER_S
-from gpumon.errors import GpumonError
+from gpumon.errors import FolderInUseError, GpumonError
 from gpumon.sources.path_patterns import matching_paths
 
 NAME_A_FOLDER: Final = f"name a folder of yours in ${RUNTIME_VARIABLE}"
 _STATE_MAX_BYTES: Final = 8 << 20
 _STALE_AFTER_PERIODS: Final = 3
 _STALE_AFTER_NS: Final = 3 * NS_PER_S
-_LOCK_FILE: Final = "daemon.lock"
 _SYSTEM_MODE: Final = 0o755
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_FOLDER: Final = "daemon"
+_OTHERS: Final = 0o077
+_LOCK_PATIENCE_S: Final = 0.3
+"""systemd-tmpfiles locks each folder that it looks through, for a moment."""
+_LOCK_REST_S: Final = 0.02
+
+_Facts = tuple[int, int, int, int]
+"""Device, inode, mode and owner of a folder."""
 
 
-def claim_runtime_dir(environ: Mapping[str, str] | None = None, uid: int | None = None) -> Path:
+def claim_runtime_dir(
+    environ: Mapping[str, str] | None = None,
+    uid: int | None = None,
+    *,
+    modes: Mapping[Path, int] | None = None,
+) -> Path:
     """Make, where need be, and check the folder a daemon keeps its state and the rings in.
 
     The superuser's is ``/run/gpumon``, where everybody may put a ring; any
@@ -44,6 +60,7 @@ def claim_runtime_dir(environ: Mapping[str, str] | None = None, uid: int | None 
     Args:
         environ: Environment variables; this process' own by default.
         uid: Who asks; the effective user by default.
+        modes: Of folders that are to be made with another mode than the usual one.
 
     Returns:
         The folder; ``phases`` lies in it.
@@ -56,40 +73,99 @@ def claim_runtime_dir(environ: Mapping[str, str] | None = None, uid: int | None 
     troubles = []
     for folder in daemon_folders(environ, uid):
         is_explicit = explicit_folder(environ) is not None
-        trouble = _claim(folder, uid, explicit=is_explicit)
+        trouble = _claim(folder, uid, explicit=is_explicit, modes=modes or {})
         if trouble is None:
             return folder
         troubles.append(trouble)
-    raise GpumonError(f"no runtime folder: {'; '.join(troubles)}: {NAME_A_FOLDER}")
+    raise _no_folder("; ".join(troubles))
 
 
-def hold_runtime_dir(folder: Path) -> int:
-    """Make sure that no other daemon lives in the folder, for as long as this process does.
+class HeldFolder:
+    """A runtime folder in which no other daemon lives, for as long as this process does.
 
-    Returns:
-        A file descriptor; the folder is free again once it is closed.
+    The lock is on the folder itself where only its owner may look into it:
+    nothing that is removed from it lets a second daemon in, and
+    systemd-tmpfiles leaves alone what is locked. Whoever may open a folder may
+    lock it, too; so where others may, a folder in it is locked that is closed to them.
 
-    Raises:
-        GpumonError: Another daemon lives there; says which, and what to do.
+    Attributes:
+        path: The folder.
+        is_lost: Whether it cannot be had for now, nor any other.
     """
-    path = folder / _LOCK_FILE
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        descriptor = os.open(path, flags, 0o600)
-    except OSError as error:
-        raise GpumonError(f"cannot write {path}: {error.strerror}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        pid = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(descriptor)
-        raise GpumonError(
-            f"a gpumon daemon (pid {pid}) already keeps its state in {folder}: use that one, "
-            "stop it, or name another folder in $GPUMON_RUNTIME_DIR"
-        ) from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
-    return descriptor
+
+    def __init__(self, environ: Mapping[str, str] | None = None, uid: int | None = None) -> None:
+        """Claim the first folder that may be had, as ``claim_runtime_dir`` does, and lock it.
+
+        Raises:
+            FolderInUseError: Another daemon lives there; says which, and what to do.
+            GpumonError: There is no folder; says why.
+        """
+        self._environ = os.environ if environ is None else environ
+        self._uid = os.geteuid() if uid is None else uid
+        self._lock: int | None = None
+        self._seen: dict[str, _Facts] = {}
+        self._modes: dict[Path, int] = {}
+        self.is_lost = True
+        self.path = self._take()
+
+    def keep(self) -> str | None:
+        """Compare what is held with what is there; what was removed or replaced is claimed anew.
+
+        Returns:
+            What had happened to it, or why there is no folder now, as a
+            sentence; ``None``: it is in order.
+
+        Raises:
+            FolderInUseError: Another daemon lives there by now; says which.
+        """
+        before, where, was_lost = self._seen, self.path, self.is_lost
+        if not was_lost and _are_as_seen(before):
+            return None
+        try:
+            self.path = self._take()
+        except FolderInUseError:
+            raise
+        except GpumonError as error:
+            self.close()
+            return str(error)
+        lost = [path for path, facts in self._seen.items() if not _is_same(facts, before.get(path))]
+        if was_lost or (not lost and self.path == where):
+            return None
+        lost = lost if self.path == where else [str(where)]
+        return f"{lost[0]} was removed or replaced: the state is now kept in {self.path}"
+
+    def close(self) -> None:
+        """Let go of it. Safe to call twice."""
+        self.is_lost = True
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _take(self) -> Path:
+        folder = claim_runtime_dir(self._environ, self._uid, modes=self._modes)
+        try:
+            self._hold(folder)
+        except OSError as error:
+            raise _no_folder(f"{error.filename or folder}: {error.strerror or error}") from error
+        self.is_lost = False
+        return folder
+
+    def _hold(self, folder: Path) -> None:
+        """Lock a folder that was claimed, unless it is, and note what was found there."""
+        itself, phases = os.lstat(folder), os.lstat(folder / PHASES)
+        place = _place_of_lock(folder, itself, self._uid)
+        descriptor = os.open(place, _FOLDER_FLAGS)
+        locked = os.fstat(descriptor)
+        if self._lock is not None and os.path.samestat(locked, os.fstat(self._lock)):
+            os.close(descriptor)
+        else:
+            _insist_on_lock(descriptor, folder)
+            self.close()
+            self._lock = descriptor
+        self._modes = {folder: _mode(itself), folder / PHASES: _mode(phases)}
+        # What is locked comes last: it may have been replaced while it was.
+        found = ((folder, itself), (folder / PHASES, phases), (place, locked))
+        self._seen = {str(path): _facts(status) for path, status in found}
 
 
 def ring_folders(claimed: Path) -> tuple[str, ...]:
@@ -136,27 +212,108 @@ def runtime_dir_trouble(
     return "; ".join(troubles)
 
 
-def _claim(folder: Path, uid: int, *, explicit: bool) -> str | None:
+def _no_folder(why: str) -> GpumonError:
+    return GpumonError(f"no runtime folder: {why}: {NAME_A_FOLDER}")
+
+
+def _claim(folder: Path, uid: int, *, explicit: bool, modes: Mapping[Path, int]) -> str | None:
     is_system = folder == SYSTEM_FOLDER
     phases = folder / PHASES
+    usual = (_SYSTEM_MODE, SHARED_MODE) if is_system else (PRIVATE_MODE, PRIVATE_MODE)
     try:
-        _make(folder, _SYSTEM_MODE if is_system else PRIVATE_MODE, parents=explicit)
+        _make(folder, modes.get(folder, usual[0]), parents=explicit)
         trouble = _trouble(folder, uid, explicit=explicit)
         if trouble is None:
-            _make(phases, SHARED_MODE if is_system else PRIVATE_MODE)
+            _make(phases, modes.get(phases, usual[1]))
             trouble = _distrust(phases, uid, explicit=explicit)
     except OSError as error:
         return f"{folder}: {error.strerror or error}"
     return trouble
 
 
-def _make(folder: Path, mode: int, *, parents: bool = False) -> None:
-    """Make a folder of exactly this mode, whatever the umask; leave one that is there alone."""
+def _make(folder: Path, mode: int, *, parents: bool = False) -> bool:
+    """Make a folder of exactly this mode, whatever the umask; leave one that is there alone.
+
+    Returns:
+        Whether it was made.
+    """
     try:
         folder.mkdir(mode=mode, parents=parents)
     except FileExistsError:
-        return
+        return False
     folder.chmod(mode)
+    return True
+
+
+def _place_of_lock(folder: Path, status: os.stat_result, uid: int) -> Path:
+    """The folder that nobody else may open: itself, or one in it, which is made.
+
+    Raises:
+        OSError: There is none.
+    """
+    if not status.st_mode & _OTHERS:
+        return folder
+    place = folder / _LOCK_FOLDER
+    if _make(place, PRIVATE_MODE) and uid == 0:
+        os.chown(place, status.st_uid, -1)  # the service's own user may be the next one here
+    found = os.lstat(place)
+    if found.st_mode & _OTHERS or found.st_uid not in (0, uid, status.st_uid):
+        raise PermissionError(errno.EPERM, "somebody else may open it: remove it", str(place))
+    return place
+
+
+def _insist_on_lock(descriptor: int, folder: Path) -> None:
+    """Lock what is open there, which is closed if another daemon has."""
+    give_up_s = time.monotonic() + _LOCK_PATIENCE_S
+    while not _locks(descriptor):
+        if time.monotonic() < give_up_s:
+            time.sleep(_LOCK_REST_S)
+            continue
+        pid = _holder(descriptor)
+        os.close(descriptor)
+        raise FolderInUseError(
+            f"a gpumon daemon (pid {pid}) already keeps its state in {folder}: use that one, "
+            f"stop it, or name another folder in ${RUNTIME_VARIABLE}"
+        )
+
+
+def _locks(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(descriptor: int) -> str:
+    """Pid of whoever has locked what is open there, as the kernel's list tells it."""
+    inode = str(os.fstat(descriptor).st_ino)
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            words = line.split()  # 3: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF
+            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
+                return words[4]
+    return "unknown"
+
+
+def _are_as_seen(seen: Mapping[str, _Facts]) -> bool:
+    try:
+        return all(_facts(os.lstat(path)) == facts for path, facts in seen.items())
+    except OSError:
+        return False
+
+
+def _is_same(facts: _Facts, before: _Facts | None) -> bool:
+    """Whether it is the same folder, if there was one: its mode may be another."""
+    return before is None or facts[:2] == before[:2]
+
+
+def _facts(status: os.stat_result) -> _Facts:
+    return (status.st_dev, status.st_ino, status.st_mode, status.st_uid)
+
+
+def _mode(status: os.stat_result) -> int:
+    return stat.S_IMODE(status.st_mode)
 
 
 def _trouble(folder: Path, uid: int, *, explicit: bool) -> str | None:

@@ -16,6 +16,11 @@ from gpumon.outlets.state_file import StateFile
 from tests.builders_state import device, healthy_gpu, monitor_state
 
 
+def two_daemons(path: Path) -> tuple[StateFile, StateFile]:
+    """Both of this process, and so of one pid, as in two containers."""
+    return StateFile(path, address="127.0.0.1:1"), StateFile(path, address="127.0.0.1:2")
+
+
 class TestAWrittenState:
     def test_is_what_a_reader_finds(self, tmp_path: Path) -> None:
         file = StateFile(tmp_path / "state.json", address="127.0.0.1:19835")
@@ -129,10 +134,49 @@ class TestClosing:
         assert list(tmp_path.iterdir()) == []
 
     def test_leaves_the_file_of_another_daemon_alone(self, tmp_path: Path) -> None:
-        first, second = StateFile(tmp_path / "state.json"), StateFile(tmp_path / "state.json")
+        first, second = two_daemons(tmp_path / "state.json")
         first.write(monitor_state())
         second.write(monitor_state())
 
         first.close()
 
         assert (tmp_path / "state.json").exists()
+
+    def test_leaves_it_alone_where_it_got_the_number_of_its_own_inode(self, tmp_path: Path) -> None:
+        """Which goes to the next file, as soon as the one that had it is replaced."""
+        for others in range(1, 6):
+            first, second = two_daemons(tmp_path / "state.json")
+            first.write(monitor_state())
+            for _ in range(others):
+                second.write(monitor_state())
+
+            first.close()
+
+            assert (tmp_path / "state.json").exists()
+
+
+class TestAnotherFolder:
+    def test_is_written_to_from_then_on(self, tmp_path: Path) -> None:
+        (tmp_path / "b").mkdir()
+        file = StateFile(tmp_path / "state.json")
+        file.write(monitor_state())
+
+        file.stay_in(tmp_path / "b", "it was replaced")
+        told = file.collector_state()
+        file.write(monitor_state())
+
+        assert file.path == tmp_path / "b" / "state.json"
+        assert file.path.exists()
+        assert (told.success, told.errors_total, told.message) == (False, 1, "it was replaced")
+        assert file.collector_state().success
+
+    def test_may_be_wanting_for_a_while(self, tmp_path: Path) -> None:
+        file = StateFile(tmp_path / "state.json")
+
+        for _ in range(2):
+            file.stay_in(None, "no folder")
+            file.write(monitor_state())
+
+        assert list(tmp_path.iterdir()) == []
+        assert (file.collector_state().success, file.errors_total) == (False, 2)
+        assert file.collector_state().message == "no folder"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import stat
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpumon.core.units import NS_PER_S
-from gpumon.errors import GpumonError
+from gpumon.errors import FolderInUseError, GpumonError
 from gpumon.sources.runtime_dir import (
+    HeldFolder,
     claim_runtime_dir,
     find_state_file,
     ring_folders,
@@ -87,6 +92,164 @@ class TestADaemonsFolder:
 
     def test_is_where_rings_are_looked_for_first(self, tmp_path: Path) -> None:
         assert ring_folders(tmp_path)[0] == str(tmp_path)
+
+
+def is_locked(folder: Path) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "a"
+
+
+@pytest.fixture
+def held(folder: Path) -> Iterator[HeldFolder]:
+    made = HeldFolder(said(folder))
+    yield made
+    made.close()
+
+
+class TestAFolderThatIsHeld:
+    def test_is_locked_itself_and_has_no_more_in_it_than_before(
+        self, held: HeldFolder, folder: Path
+    ) -> None:
+        assert is_locked(folder)
+        assert [path.name for path in folder.iterdir()] == ["phases"]
+
+    def test_is_free_again_at_the_end(self, held: HeldFolder, folder: Path) -> None:
+        held.close()
+        held.close()
+
+        assert not is_locked(folder)
+
+    def test_has_no_second_holder_who_is_told_of_the_first(
+        self, held: HeldFolder, folder: Path
+    ) -> None:
+        with pytest.raises(FolderInUseError) as refused:
+            HeldFolder(said(folder))
+
+        assert str(refused.value) == (
+            f"a gpumon daemon (pid {os.getpid()}) already keeps its state in {folder}: use that "
+            "one, stop it, or name another folder in $GPUMON_RUNTIME_DIR"
+        )
+
+    def test_is_not_locked_by_whoever_may_look_into_it(self, folder: Path) -> None:
+        folder.mkdir(mode=0o755)
+        folder.chmod(0o755)
+        held = HeldFolder(said(folder))
+
+        assert not is_locked(folder)
+        assert (is_locked(folder / "daemon"), mode(folder / "daemon")) == (True, 0o700)
+        held.close()
+
+    def test_is_refused_where_others_may_open_what_is_to_be_locked(self, folder: Path) -> None:
+        folder.mkdir()
+        folder.chmod(0o755)
+        (folder / "daemon").mkdir()
+        (folder / "daemon").chmod(0o755)
+
+        with pytest.raises(GpumonError, match=f"{folder}/daemon: somebody else may open it"):
+            HeldFolder(said(folder))
+
+    def test_waits_for_a_cleaner_who_looks_through_it(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        threading.Timer(0.1, os.close, (descriptor,)).start()
+
+        held = HeldFolder(said(folder))
+
+        assert is_locked(folder)
+        held.close()
+
+
+class TestAFolderThatIsKept:
+    def test_is_nothing_to_speak_of_while_it_is_in_order(self, held: HeldFolder) -> None:
+        assert held.keep() is None
+
+    def test_is_made_again_and_locked(self, held: HeldFolder, folder: Path) -> None:
+        shutil.rmtree(folder)
+
+        assert held.keep() == (
+            f"{folder} was removed or replaced: the state is now kept in {folder}"
+        )
+        assert is_locked(folder)
+        assert held.keep() is None
+
+    def test_is_made_again_as_it_was(self, folder: Path) -> None:
+        """What everybody could use before, everybody can use afterwards."""
+        (folder / "phases").mkdir(parents=True)
+        folder.chmod(0o755)
+        (folder / "phases").chmod(0o1777)
+        held = HeldFolder(said(folder))
+        shutil.rmtree(folder)
+        held.keep()
+
+        assert (mode(folder), mode(folder / "phases")) == (0o755, 0o1777)
+        held.close()
+
+    @pytest.mark.parametrize("name", ["phases", "daemon"])
+    def test_gets_back_what_was_removed_from_it(self, folder: Path, name: str) -> None:
+        folder.mkdir()
+        folder.chmod(0o755)
+        held = HeldFolder(said(folder))
+        (folder / name).rmdir()
+
+        assert held.keep() == (
+            f"{folder / name} was removed or replaced: the state is now kept in {folder}"
+        )
+        assert (folder / name).is_dir()
+        assert is_locked(folder / "daemon")
+        held.close()
+
+    def test_keeps_its_lock_where_others_may_look_in_from_now_on(
+        self, held: HeldFolder, folder: Path
+    ) -> None:
+        for open_to in (0o755, 0o700):
+            folder.chmod(open_to)
+            assert held.keep() is None
+            with pytest.raises(FolderInUseError):
+                HeldFolder(said(folder))
+
+    def test_is_given_up_while_it_cannot_be_trusted(self, held: HeldFolder, folder: Path) -> None:
+        folder.chmod(0o777)
+        trouble, is_lost = held.keep(), held.is_lost
+        folder.chmod(0o700)
+
+        assert "can be written by others" in str(trouble)
+        assert (is_lost, held.keep(), held.is_lost) == (True, None, False)
+        assert is_locked(folder)
+
+    def test_is_left_to_whoever_has_it_by_now(self, held: HeldFolder, folder: Path) -> None:
+        shutil.rmtree(folder)
+        other = HeldFolder(said(folder))
+
+        with pytest.raises(FolderInUseError):
+            held.keep()
+        assert other.keep() is None
+        other.close()
+
+    def test_leaves_no_descriptor_open_however_often_it_goes(
+        self, held: HeldFolder, folder: Path
+    ) -> None:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(5):
+            shutil.rmtree(folder)
+            held.keep()
+            folder.chmod(0o777)
+            held.keep()
+            folder.chmod(0o700)
+            held.keep()
+
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 class TestAStateFile:

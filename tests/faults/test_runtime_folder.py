@@ -1,0 +1,324 @@
+"""The folder where daemon and trainings meet is removed, replaced or spoiled while one serves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import RunningDaemon
+from tests.needs import needed
+from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
+from tests.patience import PATIENCE_S, wait_until
+from tests.trainings import TRAINING, process
+
+PERIOD_S = 0.2
+SERVE = ("--source", "simulated:healthy", "--period", str(PERIOD_S))
+SUCCESS = 'gpumon_collector_success{collector="state_file"}'
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
+    with RunningDaemon(tmp_path, *SERVE) as running:
+        yield running
+
+
+def another(daemon: RunningDaemon, where: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Start a second daemon in the folder of the first; it has to end by itself."""
+    folder = {"GPUMON_RUNTIME_DIR": str(where or daemon.runtime_dir)}
+    return subprocess.run(
+        [sys.executable, "-m", "gpumon", "serve", *SERVE, "--listen", "127.0.0.1:0"],
+        env={**daemon.environ, **folder},
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+
+
+def is_kept(daemon: RunningDaemon) -> bool:
+    """Whether the daemon renews its state."""
+    try:
+        before = daemon.state()
+        time.sleep(2 * PERIOD_S)
+        return bool(daemon.state()["monotonic_ns"] > before["monotonic_ns"])
+    except (OSError, ValueError):
+        return False
+
+
+class Scraper:
+    """``/metrics`` of a daemon, also while it leaves no state."""
+
+    def __init__(self, daemon: RunningDaemon) -> None:
+        self._url = f"http://{daemon.address}/metrics"
+
+    def ask(self) -> dict[str, float]:
+        with urllib.request.urlopen(self._url, timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    def success(self) -> float:
+        return self.ask()[SUCCESS]
+
+
+@contextmanager
+def serving_in(folder: Path, tmp_path: Path, *words: str) -> Iterator[RunningDaemon]:
+    """A daemon that lives in that folder and writes its log below another."""
+    tmp_path.mkdir(exist_ok=True)
+    running = RunningDaemon(
+        tmp_path, *(words or SERVE), environ={"GPUMON_RUNTIME_DIR": str(folder)}
+    )
+    running.runtime_dir = folder
+    with running:
+        yield running
+
+
+class TestAFolderThatIsRemovedWhileServing:
+    def test_is_made_again_with_the_state_and_a_place_for_rings(
+        self, daemon: RunningDaemon
+    ) -> None:
+        shutil.rmtree(daemon.runtime_dir)
+
+        wait_until(daemon.state_file.exists, 5.0)
+
+        assert is_kept(daemon)
+        modes = [
+            path.stat().st_mode & 0o7777
+            for path in (daemon.runtime_dir, daemon.runtime_dir / "phases")
+        ]
+        assert modes == [0o700, 0o700]
+        assert daemon.log().count("was removed or replaced") == 1
+        wait_until(lambda: Scraper(daemon).success() == 1.0, 5.0)
+
+    def test_still_has_no_room_for_a_second_daemon(self, daemon: RunningDaemon) -> None:
+        shutil.rmtree(daemon.runtime_dir)
+        wait_until(daemon.state_file.exists, 5.0)
+
+        second = another(daemon)
+
+        assert second.returncode == 1
+        assert (
+            f"a gpumon daemon (pid {daemon.process.pid}) already keeps its state in"
+            in second.stderr
+        )
+        assert is_kept(daemon)
+
+    def test_belongs_to_whoever_took_it_meanwhile(
+        self, tmp_path: Path, daemon: RunningDaemon
+    ) -> None:
+        """As a daemon that was stopped, with its machine or by hand, finds it."""
+        daemon.process.send_signal(signal.SIGSTOP)
+        shutil.rmtree(daemon.runtime_dir)
+        with serving_in(daemon.runtime_dir, tmp_path / "second") as second:
+            daemon.process.send_signal(signal.SIGCONT)
+            writers = set()
+
+            def has_ended() -> bool:
+                writers.add(second.state()["pid"])
+                return daemon.process.poll() is not None
+
+            wait_until(has_ended, 10.0)
+
+            assert daemon.process.returncode == 1
+            sentence = f"a gpumon daemon (pid {second.process.pid}) already keeps its state in"
+            assert sentence in daemon.log()
+            assert "Traceback" not in daemon.log()
+            assert writers == {second.process.pid}
+            assert is_kept(second)
+
+    @pytest.mark.parametrize("inside", ["phases", "state.json", "everything"])
+    def test_lets_no_second_daemon_in_whatever_is_removed_from_it(
+        self, daemon: RunningDaemon, inside: str
+    ) -> None:
+        for path in daemon.runtime_dir.iterdir():
+            if inside in (path.name, "everything"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+        second = another(daemon)
+
+        assert second.returncode == 1
+        assert f"pid {daemon.process.pid}" in second.stderr
+        assert is_kept(daemon)
+        assert (daemon.runtime_dir / "phases").is_dir()
+
+
+def spoil_by_file(folder: Path) -> None:
+    folder.rename(folder.with_name("aside"))
+    folder.write_text("")
+
+
+def spoil_by_link(folder: Path) -> None:
+    folder.rename(folder.with_name("aside"))
+    folder.symlink_to(folder.with_name("aside"))
+
+
+def spoil_by_mode(folder: Path) -> None:
+    folder.chmod(0o777)
+
+
+def mend(folder: Path) -> None:
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    else:
+        folder.chmod(0o700)
+
+
+class TestAFolderThatCannotBeUsedAnyMore:
+    @pytest.mark.parametrize(
+        ("spoil", "why"),
+        [
+            (spoil_by_file, "is not a folder"),
+            (spoil_by_link, "is a link"),
+            (spoil_by_mode, "can be written by others"),
+        ],
+    )
+    def test_is_told_once_and_metrics_go_on_until_it_is_mended(
+        self, daemon: RunningDaemon, spoil: Callable[[Path], None], why: str
+    ) -> None:
+        scraper = Scraper(daemon)
+        spoil(daemon.runtime_dir)
+        wait_until(lambda: scraper.success() == 0.0, 5.0)
+        before = scraper.ask()["gpumon_samples_total"]
+        time.sleep(5 * PERIOD_S)
+
+        metrics = scraper.ask()
+        assert metrics["gpumon_samples_total"] > before
+        assert metrics[SUCCESS] == 0.0
+        assert daemon.log().count(why) == 1
+        assert not is_kept(daemon)
+
+        mend(daemon.runtime_dir)
+        wait_until(lambda: scraper.success() == 1.0, 5.0)
+        assert is_kept(daemon)
+
+    def test_is_asked_for_again_where_its_parent_went_too(self, tmp_path: Path) -> None:
+        """As ``/run/user/1000`` goes at a logout, and comes at the next login."""
+        session = tmp_path / "session"
+        session.mkdir()
+        with serving_in(session / "gpumon", tmp_path) as running:
+            session.rename(tmp_path / "gone")
+            session.mkdir()
+
+            wait_until(running.state_file.exists, 5.0)
+            assert is_kept(running)
+            assert another(running).returncode == 1
+
+
+LOGGED_OUT = """
+import shutil, sys, threading
+from gpumon.cli.main import main
+os.environ["XDG_RUNTIME_DIR"] = sys.argv[1]
+del os.environ["GPUMON_RUNTIME_DIR"]
+print("there", flush=True)
+words = "serve --source simulated:healthy --period 0.2 --listen 127.0.0.1:0"
+sys.exit(main(words.split()))
+"""
+
+
+@as_root
+class TestALogout:
+    def test_sends_the_daemon_to_the_next_folder_of_its_list(self, tmp_path: Path) -> None:
+        uid = 54_321
+        next_one = Path(f"/tmp/gpumon-{uid}")
+        with shared_runtime_folder() as shared, ExitStack() as stack:
+            stack.callback(shutil.rmtree, next_one, ignore_errors=True)
+            session = shared / "session"
+            session.mkdir()
+            os.chown(session, uid, uid)
+            code = become(uid, imports="gpumon.cli.serve, gpumon.sources.simulated") + LOGGED_OUT
+            running = stack.enter_context(process(code, shared, str(session)))
+            state_file = session / "gpumon" / "state.json"
+            wait_until(lambda: state_file.exists() or running.poll() is not None)
+            assert running.poll() is None
+
+            shutil.rmtree(session)
+
+            wait_until((next_one / "state.json").exists, 5.0)
+            assert next_one.stat().st_mode & 0o7777 == 0o700
+
+
+LOCKS_WHAT_HE_CAN = """
+import fcntl, sys
+folder, names = sys.argv[1], {"", *sys.argv[2:]}
+names.update(os.listdir(folder))
+held = []
+for name in names:
+    try:
+        held.append(os.open(os.path.join(folder, name), os.O_RDONLY))
+        fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        assert name not in sys.argv[2:], error
+print("there", flush=True)
+sys.stdin.read()
+"""
+
+
+@as_root
+class TestANeighbour:
+    def test_cannot_keep_a_daemon_from_starting(self, tmp_path: Path) -> None:
+        """Whoever may look into a folder may lock it: that must not be the daemon's lock."""
+        neighbour = become(NOBODY, imports="fcntl") + LOCKS_WHAT_HE_CAN
+        with (
+            shared_runtime_folder() as shared,
+            process(neighbour, shared, str(shared), "", "phases"),
+            serving_in(shared, tmp_path) as running,
+            process(neighbour, shared, str(shared), "state.json"),  # who comes later can no more
+        ):
+            assert is_kept(running)
+            assert another(running).returncode == 1
+
+    def test_keeps_his_place_for_rings_when_the_folder_is_made_again(self, tmp_path: Path) -> None:
+        with shared_runtime_folder() as shared, serving_in(shared, tmp_path) as running:
+            shutil.rmtree(shared)
+            wait_until(running.state_file.exists, 5.0)
+
+            with process(become(NOBODY) + TRAINING, shared) as training:
+                running.wait_for(
+                    lambda state: training.pid in [run["pid"] for run in state["runs"]]
+                )
+
+    def test_sees_two_daemons_for_no_longer_than_a_tick(self, tmp_path: Path) -> None:
+        """In a shared folder the lock is beside the state, and its owner may remove it."""
+        with shared_runtime_folder() as shared, serving_in(shared, tmp_path / "first") as first:
+            first.process.send_signal(signal.SIGSTOP)
+            shutil.rmtree(shared / "daemon")
+            with serving_in(shared, tmp_path / "second") as second:
+                second.wait_for(lambda state: state["pid"] == second.process.pid)
+                first.process.send_signal(signal.SIGCONT)
+
+                assert first.process.wait(10) == 1
+                assert second.state()["pid"] == second.process.pid
+                assert is_kept(second)
+
+
+class TestSystemdTmpfiles:
+    def test_cleans_nothing_away_that_a_daemon_or_a_training_uses(self, tmp_path: Path) -> None:
+        """Its default removes from ``/tmp`` what nobody has touched for ten days."""
+        clean = needed("systemd-tmpfiles", "systemd")
+        area, rules = tmp_path / "area", tmp_path / "rules.conf"
+        area.mkdir()
+        (area / "old").write_text("")
+        rules.write_text(f"d {area} - - - 1s\n")
+        served, alone = area / "gpumon-1", area / "gpumon-2"
+        with (
+            serving_in(served, tmp_path / "daemon", "--source", "simulated:healthy") as running,
+            process(TRAINING, served),
+            process(TRAINING, alone),
+        ):
+            running.process.send_signal(signal.SIGSTOP)
+            time.sleep(2.5)
+            before = sorted(path for path in area.rglob("*"))
+
+            subprocess.run([clean, "--clean", str(rules)], check=True, timeout=PATIENCE_S)
+
+            left = sorted(path for path in area.rglob("*"))
+            running.process.send_signal(signal.SIGCONT)
+            assert [path for path in before if path not in left] == [area / "old"]
+            assert another(running, served).returncode == 1
