@@ -19,7 +19,7 @@ from gpumon.errors import RingError
 from trainer_hooks.quiet_warning import QuietWarningOnce, warn_quietly
 from trainer_hooks.ring.dead_rings import sweep_dead_rings
 from trainer_hooks.ring.ring_folder import find_ring_folder
-from trainer_hooks.ring.ring_memory import make_ring
+from trainer_hooks.ring.ring_memory import RingMemory, make_ring
 from trainer_hooks.ring.ring_writer import START_UP, RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
 from trainer_hooks.ring.told_shares import tell_shares
@@ -272,9 +272,10 @@ def _new_ring() -> ProcessRing:
     try:
         started_ns, wall_ns = time.monotonic_ns(), time.time_ns()
         facts = read_run_facts(started_ns=started_ns)
-        folder = find_ring_folder(os.environ, os.geteuid())
-        sweep_dead_rings(folder.path, boot_id=facts.boot_id, now_ns=started_ns, wall_ns=wall_ns)
-        memory = make_ring(folder, facts, wall_ns=wall_ns)
+        try:
+            memory = _new_memory(facts, wall_ns)
+        except FileNotFoundError:  # somebody removed the folder this very moment: there is another
+            memory = _new_memory(facts, wall_ns)
         _say_where_gpus_do_not_fit(facts)
         writer = RingWriter(memory, facts, wall_ns=wall_ns, on_trouble=_warn)
         return ProcessRing(writer, memory.path)
@@ -283,6 +284,12 @@ def _new_ring() -> ProcessRing:
     except Exception as error:  # noqa: BLE001 (no ring, but the training goes on)
         _warn(error)
     return ProcessRing(None)
+
+
+def _new_memory(facts: RunFacts, wall_ns: int) -> RingMemory:
+    folder, now_ns = find_ring_folder(os.environ, os.geteuid()), facts.started_ns
+    sweep_dead_rings(folder.path, boot_id=facts.boot_id, now_ns=now_ns, wall_ns=wall_ns)
+    return make_ring(folder, facts, wall_ns=wall_ns)
 
 
 def _warn(error: Exception, what_to_do: str = "") -> None:

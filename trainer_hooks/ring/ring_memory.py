@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
@@ -34,12 +35,16 @@ class RingMemory(NamedTuple):
         data: Its bytes.
         words: The same as 64-bit words: a store of one is never torn.
         descriptor: Its lock lives as long as this is open.
+        folder: A lock on its folder, which lives as long: systemd-tmpfiles, which
+            removes what nobody has touched for days, leaves a locked folder
+            alone. ``None``: there is none.
     """
 
     path: Path
     data: mmap.mmap
     words: memoryview
     descriptor: int
+    folder: int | None = None
 
     def state_facts(self, facts: RunFacts, *, wall_ns: int) -> None:
         """Write the facts into page 0; read half-way, they do not fit their check sum."""
@@ -49,6 +54,13 @@ class RingMemory(NamedTuple):
         self.words[WORD_FACTS_BYTES] = len(raw)
         self.words[WORD_FACTS_CRC] = zlib.crc32(raw)
         self.words[WORD_FACTS_GENERATION] += 1
+
+    def let_go(self) -> None:
+        """Free its locks, as the end of the process does. It stays mapped."""
+        for descriptor in (self.descriptor, self.folder):
+            if descriptor is not None:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
 
 
 def make_ring(folder: RingFolder, facts: RunFacts, *, wall_ns: int) -> RingMemory:
@@ -77,7 +89,24 @@ def make_ring(folder: RingFolder, facts: RunFacts, *, wall_ns: int) -> RingMemor
         os.close(descriptor)
         path.unlink(missing_ok=True)
         raise
-    return memory
+    return memory._replace(folder=_locked(folder.path))
+
+
+def _locked(folder: Path) -> int | None:
+    """Share a lock on the folder with the other trainings; without one it is no worse than before.
+
+    No daemon locks this folder, and nobody waits for the lock.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def publish(memory: RingMemory) -> None:

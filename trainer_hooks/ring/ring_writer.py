@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import weakref
 from collections.abc import Callable
@@ -251,8 +250,7 @@ class RingWriter:
         if self.enabled:
             self.settle()
             self.enabled = False
-            with contextlib.suppress(OSError):
-                os.close(self._memory.descriptor)
+            self._memory.let_go()
 
     def disable(self) -> None:
         """Write nothing from now on. The lock stays until the process ends."""

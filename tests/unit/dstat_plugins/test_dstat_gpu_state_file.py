@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -56,6 +57,18 @@ class TestWhereItLooks:
         monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path / "empty"))
 
         assert Table().cells() == DASHES
+
+
+class TestAFolderThatIsRemoved:
+    def test_leaves_dashes_until_the_daemon_is_back(self, runtime: Path) -> None:
+        publish(runtime, gpu(0, busy_s=40))
+        table = Table()
+        before = table.cells()
+        shutil.rmtree(runtime)
+        meanwhile = table.cells()
+        publish(runtime, gpu(0, observed_s=110, busy_s=50))
+
+        assert (before[0], meanwhile, table.cells()[0]) == ("40", DASHES, "100")
 
 
 class TestAHostileStateFile:

@@ -1,0 +1,172 @@
+"""Trainings and a daemon find each other again after their folder was removed; none is harmed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.core.ring_format import RING_BYTES
+from tests.daemon import RunningDaemon
+from tests.needs import needed
+from tests.neighbours import as_root, become
+from tests.patience import PATIENCE_S, wait_until
+from tests.trainings import ROOT, TRAINING, process
+
+PERIOD_S = 0.2
+
+GOES_ON = """
+import sys, time
+from trainer_hooks import phase, step, timed
+total = 0
+for item in timed(range(40)):
+    with phase("train_step"):
+        total += item
+    step(samples=1)
+    if item == 5:
+        print("there", flush=True)
+        sys.stdin.readline()
+print(total, flush=True)
+"""
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
+    words = ("--source", "simulated:healthy", "--period", str(PERIOD_S))
+    with RunningDaemon(tmp_path, *words) as running:
+        yield running
+
+
+def living(state: dict[str, Any]) -> Sequence[int]:
+    return [run["pid"] for run in state["runs"] if run["alive"]]
+
+
+class TestATraining:
+    def test_whose_ring_is_removed_goes_on_unharmed(self, daemon: RunningDaemon) -> None:
+        with subprocess.Popen(
+            [sys.executable, "-c", GOES_ON],
+            cwd=ROOT, env={**daemon.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as training:  # fmt: skip
+            assert training.stdout is not None
+            assert training.stdout.readline() == "there\n"
+            shutil.rmtree(daemon.runtime_dir)
+            wait_until(daemon.state_file.exists, 5.0)
+            said, complained = training.communicate("\n", timeout=PATIENCE_S)
+
+        assert (training.returncode, said, complained) == (0, "780\n", "")
+
+    def test_that_starts_after_the_daemon_has_healed_its_folder_is_read(
+        self, daemon: RunningDaemon
+    ) -> None:
+        daemon.wait_for(lambda state: state["gpus"][0]["observed_ns"])
+        shutil.rmtree(daemon.runtime_dir)
+        wait_until(daemon.state_file.exists, 5.0)
+
+        with process(TRAINING, daemon.runtime_dir) as training:
+            daemon.wait_for(lambda state: training.pid in living(state), 5.0)
+
+    def test_that_starts_before_that_makes_the_folder_which_the_daemon_then_keeps(
+        self, daemon: RunningDaemon
+    ) -> None:
+        daemon.process.send_signal(signal.SIGSTOP)
+        shutil.rmtree(daemon.runtime_dir)
+        with process(TRAINING, daemon.runtime_dir) as training:
+            daemon.process.send_signal(signal.SIGCONT)
+            wait_until(daemon.state_file.exists, 5.0)
+
+            daemon.wait_for(lambda state: training.pid in living(state), 5.0)
+
+    def test_that_was_there_before_any_daemon_is_read(self, tmp_path: Path) -> None:
+        runtime = tmp_path / "run"
+        words = ("--source", "simulated:healthy", "--period", str(PERIOD_S))
+        with process(TRAINING, runtime) as training, RunningDaemon(tmp_path, *words) as running:
+            running.wait_for(lambda state: training.pid in living(state), 5.0)
+
+    def test_is_not_read_any_more_where_its_ring_is_gone_and_the_daemon_is_another(
+        self, daemon: RunningDaemon, tmp_path: Path
+    ) -> None:
+        """A ring whose file was removed has no name by which a later daemon could find it."""
+        with process(TRAINING, daemon.runtime_dir) as training:
+            daemon.wait_for(lambda state: training.pid in living(state))
+            shutil.rmtree(daemon.runtime_dir)
+            daemon.process.terminate()
+            daemon.process.wait(10)
+            (tmp_path / "later").mkdir()
+            with RunningDaemon(tmp_path / "later", "--source", "simulated:healthy") as later:
+                time.sleep(1.0)
+                assert living(later.state()) == []
+
+    @as_root
+    def test_starts_in_another_folder_once_its_session_has_ended(self, tmp_path: Path) -> None:
+        """As ``nohup`` lets one do after a logout: ``$XDG_RUNTIME_DIR`` names what is gone."""
+        uid = 54_322
+        other = Path(f"/tmp/gpumon-{uid}")
+        environ = {"GPUMON_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": str(tmp_path / "gone")}
+        with ExitStack() as stack:
+            stack.callback(shutil.rmtree, other, ignore_errors=True)
+            training = stack.enter_context(
+                process(become(uid) + TRAINING, tmp_path, before=without_daemon(), environ=environ)
+            )
+            assert list((other / "phases").glob(f"{training.pid}-*.ring"))
+
+
+def without_daemon() -> tuple[str, ...]:
+    """Words before a command for which there is no ``/run/gpumon``."""
+    needed("unshare", "util-linux")
+    words = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run && exec "$@"', "sh")
+    done = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"not permitted here: mount -t tmpfs ({done.stderr.strip()})")
+    return words
+
+
+class TestAFolderThatGoesWhileARingIsMade:
+    def test_costs_a_training_nothing(self, tmp_path: Path) -> None:
+        """It is removed between the search for a folder and the ring, and again and again later."""
+        script = """
+import os, shutil, sys
+from trainer_hooks import phase, step
+from trainer_hooks.ring import process_ring
+sweep = process_ring.sweep_dead_rings
+def sweep_and_remove(phases, **named):
+    process_ring.sweep_dead_rings = sweep
+    sweep(phases, **named)
+    shutil.rmtree(phases.parent)
+process_ring.sweep_dead_rings = sweep_and_remove
+with phase("train_step"):
+    step()
+phases = os.environ["GPUMON_RUNTIME_DIR"] + "/phases"
+print([os.path.getsize(f"{phases}/{name}") for name in os.listdir(phases)])
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env={**os.environ, "GPUMON_RUNTIME_DIR": str(tmp_path / "a"), "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"[{RING_BYTES}]\n", "")
+
+
+class TestReaders:
+    def test_find_the_state_again(self, daemon: RunningDaemon) -> None:
+        report = [sys.executable, "-m", "gpumon", "report", "--json"]
+        daemon.wait_for(lambda state: state["gpus"][0]["observed_ns"])
+        shutil.rmtree(daemon.runtime_dir)
+        wait_until(daemon.state_file.exists, 5.0)
+
+        done = subprocess.run(
+            report, env=daemon.environ, capture_output=True, text=True, timeout=60, check=False
+        )
+
+        assert (done.returncode, done.stderr) == (0, "")
