@@ -118,9 +118,9 @@ class HeldFolder:
         Raises:
             FolderInUseError: Another daemon lives there by now; says which.
         """
-        before, where, was_lost = self._seen, self.path, self.is_lost
-        if not was_lost and _are_as_seen(before):
+        if not self.is_lost and _are_as_seen(self._seen):
             return None
+        where, lost = self.path, None if self.is_lost else _first_gone(self._seen)
         try:
             self.path = self._take()
         except FolderInUseError:
@@ -128,11 +128,11 @@ class HeldFolder:
         except GpumonError as error:
             self.close()
             return str(error)
-        lost = [path for path, facts in self._seen.items() if not _is_same(facts, before.get(path))]
-        if was_lost or (not lost and self.path == where):
-            return None
-        lost = lost if self.path == where else [str(where)]
-        return f"{lost[0]} was removed or replaced: the state is now kept in {self.path}"
+        if lost is not None:
+            return f"{lost} was removed or replaced: the state is now kept in {self.path}"
+        if self.path != where:
+            return f"{where} cannot be used any more: the state is now kept in {self.path}"
+        return None
 
     def close(self) -> None:
         """Let go of it. Safe to call twice."""
@@ -192,9 +192,18 @@ def find_state_file(
     uid = os.geteuid() if uid is None else uid
     now_ns = time.monotonic_ns() if now_ns is None else now_ns
     for folder in matching_paths(reader_patterns(environ, uid)):
-        if _is_fresh(folder / STATE_FILE, now_ns):
+        if _may_speak(folder, environ, uid) and _is_fresh(folder / STATE_FILE, now_ns):
             return folder / STATE_FILE
     return None
+
+
+def _may_speak(folder: Path, environ: Mapping[str, str], uid: int) -> bool:
+    """Whether a state in this folder is believed; the superuser reads everybody's."""
+    try:
+        explicit = uid == 0 or explicit_folder(environ) is not None
+        return _distrust(folder, uid, explicit=explicit) is None
+    except OSError:
+        return False
 
 
 def runtime_dir_trouble(
@@ -303,9 +312,16 @@ def _are_as_seen(seen: Mapping[str, _Facts]) -> bool:
         return False
 
 
-def _is_same(facts: _Facts, before: _Facts | None) -> bool:
-    """Whether it is the same folder, if there was one: its mode may be another."""
-    return before is None or facts[:2] == before[:2]
+def _first_gone(seen: Mapping[str, _Facts]) -> str | None:
+    """The first that is not there any more; one with another mode or owner is."""
+    for path, facts in seen.items():
+        try:
+            now = _facts(os.lstat(path))
+        except OSError:
+            return path
+        if now[:2] != facts[:2]:
+            return path
+    return None
 
 
 def _facts(status: os.stat_result) -> _Facts:
