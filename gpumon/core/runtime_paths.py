@@ -66,6 +66,23 @@ def daemon_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
     return (SYSTEM_FOLDER,) if uid == 0 else (SYSTEM_FOLDER, *own_folders(environ, uid))
 
 
+def reader_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
+    """Where a daemon or a training of this user, or of the service, may have been, best first.
+
+    Also the session's folder where ``$XDG_RUNTIME_DIR`` does not name it, as
+    in a cron job: who is in the session writes there.
+
+    >>> [str(p) for p in reader_folders({}, 7)]
+    ['/run/gpumon', '/run/user/7/gpumon', '/tmp/gpumon-7']
+    """
+    explicit = explicit_folder(environ)
+    if explicit is not None:
+        return (explicit,)
+    *of_session, last = own_folders(environ, uid)
+    found = (SYSTEM_FOLDER, *of_session, Path(f"/run/user/{uid}/gpumon"), last)
+    return tuple(dict.fromkeys(found))
+
+
 def reader_patterns(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
     """Where rings and state files may lie, as shell patterns, best first.
 
@@ -74,31 +91,33 @@ def reader_patterns(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
 
     >>> reader_patterns({"GPUMON_RUNTIME_DIR": "/data/[1]"}, 7)
     ('/data/[[]1]',)
-    >>> reader_patterns({}, 0)
-    ('/run/gpumon', '/tmp/gpumon-0', '/run/user/*/gpumon', '/tmp/gpumon-*')
+    >>> reader_patterns({}, 0)[2:]
+    ('/tmp/gpumon-0', '/run/user/*/gpumon', '/tmp/gpumon-*')
     """
-    explicit = explicit_folder(environ)
-    if explicit is not None:
-        return (glob.escape(str(explicit)),)
-    own = tuple(glob.escape(str(folder)) for folder in own_folders(environ, uid))
-    everybody = ("/run/user/*/gpumon", "/tmp/gpumon-*") if uid == 0 else ()
-    return (str(SYSTEM_FOLDER), *own, *everybody)
+    own = tuple(glob.escape(str(folder)) for folder in reader_folders(environ, uid))
+    return (*own, *_everybodys(environ, uid))
 
 
 def reader_words(environ: Mapping[str, str], uid: int) -> str:
     """The folders that ``reader_patterns`` stands for, to be read aloud.
 
     >>> reader_words({}, 7)
-    '/run/gpumon and /tmp/gpumon-7'
+    '/run/gpumon, /run/user/7/gpumon and /tmp/gpumon-7'
     >>> reader_words({"GPUMON_RUNTIME_DIR": "/data"}, 7)
     '/data, which $GPUMON_RUNTIME_DIR names'
     """
     explicit = explicit_folder(environ)
     if explicit is not None:
         return f"{explicit}, which ${RUNTIME_VARIABLE} names"
-    everybody = ("/run/user/*/gpumon", "/tmp/gpumon-*") if uid == 0 else ()
-    folders = (SYSTEM_FOLDER, *own_folders(environ, uid), *everybody)
-    return listed([str(folder) for folder in folders], most=5)
+    everybodys = _everybodys(environ, uid)
+    own = [str(folder) for folder in reader_folders(environ, uid)]
+    named = [folder for folder in own if not (everybodys and folder.startswith("/run/user/"))]
+    return listed([*named, *everybodys], most=5)
+
+
+def _everybodys(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
+    is_only_one = explicit_folder(environ) is not None
+    return () if uid != 0 or is_only_one else ("/run/user/*/gpumon", "/tmp/gpumon-*")
 
 
 def distrust(path: Path, facts: FolderFacts, *, uid: int, explicit: bool) -> str | None:

@@ -14,11 +14,10 @@ from gpumon.core.label_text import label_text
 from gpumon.core.ring_events import RunFacts
 from gpumon.core.runtime_paths import (
     STATE_FILE,
-    SYSTEM_FOLDER,
     FolderFacts,
     distrust,
     explicit_folder,
-    own_folders,
+    reader_folders,
 )
 from gpumon.core.state_codec import STATE_SCHEMA
 
@@ -114,9 +113,9 @@ class GpuRatios:
 
 def state_folders(environ: Mapping[str, str], uid: int) -> list[Path]:
     """Folders that may hold the state of a daemon that sees this process' ring, best first."""
-    explicit = explicit_folder(environ)
-    folders = [explicit] if explicit is not None else [SYSTEM_FOLDER, *own_folders(environ, uid)]
-    return [f for f in folders if _is_trusted(f, uid, explicit=explicit is not None)]
+    explicit = explicit_folder(environ) is not None
+    folders = reader_folders(environ, uid)
+    return [folder for folder in folders if _is_trusted(folder, uid, explicit=explicit)]
 
 
 def _is_trusted(folder: Path, uid: int, *, explicit: bool) -> bool:

@@ -60,6 +60,11 @@ class TestAReaderLooks:
         assert len(folders) > 1
         assert {str(folder) for folder in folders} <= set(patterns)
 
+    def test_into_the_session_also_where_no_variable_names_it(self) -> None:
+        """A daemon that cron started, and a training of the same user in a terminal."""
+        assert "/run/user/7/gpumon" in reader_patterns({}, 7)
+        assert reader_patterns(SESSION, 7) == reader_patterns({}, 7)
+
     def test_into_everybodys_folders_only_if_it_is_the_superusers(self) -> None:
         assert any("*" in pattern for pattern in reader_patterns({}, 0))
         assert not any("*" in pattern for pattern in reader_patterns({}, 7))

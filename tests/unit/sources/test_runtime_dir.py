@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from gpumon.sources.runtime_dir import (
     ring_folders,
     runtime_dir_trouble,
 )
+from tests.neighbours import NOBODY, as_root
 
 
 def said(folder: Path) -> dict[str, str]:
@@ -293,3 +295,30 @@ class TestAStateFile:
 
     def test_need_not_exist(self, tmp_path: Path) -> None:
         assert find_state_file(said(tmp_path / "nowhere")) is None
+
+
+@as_root
+class TestAStateFileOfANeighbour:
+    """Who made ``/tmp/gpumon-7`` before user 7 did, and says where a report is to be had."""
+
+    @pytest.fixture
+    def made(self) -> Iterator[Path]:
+        folder = Path("/tmp/gpumon-54323")
+        folder.mkdir(mode=0o755)
+        state = {"monotonic_ns": time.monotonic_ns(), "period_ns": 3600 * NS_PER_S}
+        (folder / "state.json").write_text(json.dumps(state))
+        yield folder
+        shutil.rmtree(folder)
+
+    def found(self) -> Path | None:
+        return find_state_file({"XDG_RUNTIME_DIR": "/nowhere"}, 54_323)
+
+    def test_is_not_believed(self, made: Path) -> None:
+        os.chown(made, 54_323, -1)
+        own = self.found()
+        os.chown(made, NOBODY, -1)
+
+        if own is not None and not own.is_relative_to(made):
+            pytest.skip(f"a real daemon of this machine comes first: {own}")
+        assert own == made / "state.json"
+        assert self.found() is None
