@@ -103,6 +103,7 @@ class HeldFolder:
         self._environ = os.environ if environ is None else environ
         self._uid = os.geteuid() if uid is None else uid
         self._lock: int | None = None
+        self._place = Path()  # of the lock
         self._seen: dict[str, _Facts] = {}
         self._modes: dict[Path, int] = {}
         self.is_lost = True
@@ -138,8 +139,17 @@ class HeldFolder:
         """Let go of it. Safe to call twice."""
         self.is_lost = True
         if self._lock is not None:
+            self._remove_place_of_lock(self._lock)
             os.close(self._lock)
             self._lock = None
+
+    def _remove_place_of_lock(self, lock: int) -> None:
+        """Leave none that the next daemon, which may be another user's, could not open."""
+        place = self._place
+        with contextlib.suppress(OSError):
+            is_within = place == self.path / _LOCK_FOLDER
+            if is_within and os.path.samestat(os.lstat(place), os.fstat(lock)):
+                place.rmdir()
 
     def _take(self) -> Path:
         folder = claim_runtime_dir(self._environ, self._uid, modes=self._modes)
@@ -161,7 +171,7 @@ class HeldFolder:
         else:
             _insist_on_lock(descriptor, folder)
             self.close()
-            self._lock = descriptor
+            self._lock, self._place = descriptor, place
         self._modes = {folder: _mode(itself), folder / PHASES: _mode(phases)}
         # What is locked comes last: it may have been replaced while it was.
         found = ((folder, itself), (folder / PHASES, phases), (place, locked))
@@ -240,18 +250,13 @@ def _claim(folder: Path, uid: int, *, explicit: bool, modes: Mapping[Path, int])
     return trouble
 
 
-def _make(folder: Path, mode: int, *, parents: bool = False) -> bool:
-    """Make a folder of exactly this mode, whatever the umask; leave one that is there alone.
-
-    Returns:
-        Whether it was made.
-    """
+def _make(folder: Path, mode: int, *, parents: bool = False) -> None:
+    """Make a folder of exactly this mode, whatever the umask; leave one that is there alone."""
     try:
         folder.mkdir(mode=mode, parents=parents)
     except FileExistsError:
-        return False
+        return
     folder.chmod(mode)
-    return True
 
 
 def _place_of_lock(folder: Path, status: os.stat_result, uid: int) -> Path:
@@ -263,8 +268,7 @@ def _place_of_lock(folder: Path, status: os.stat_result, uid: int) -> Path:
     if not status.st_mode & _OTHERS:
         return folder
     place = folder / _LOCK_FOLDER
-    if _make(place, PRIVATE_MODE) and uid == 0:
-        os.chown(place, status.st_uid, -1)  # the service's own user may be the next one here
+    _make(place, PRIVATE_MODE)
     found = os.lstat(place)
     if found.st_mode & _OTHERS or found.st_uid not in (0, uid, status.st_uid):
         raise PermissionError(errno.EPERM, "somebody else may open it: remove it", str(place))

@@ -151,6 +151,7 @@ class TestAFolderThatIsHeld:
         assert not is_locked(folder)
         assert (is_locked(folder / "daemon"), mode(folder / "daemon")) == (True, 0o700)
         held.close()
+        assert [path.name for path in folder.iterdir()] == ["phases"]
 
     def test_is_refused_where_others_may_open_what_is_to_be_locked(self, folder: Path) -> None:
         folder.mkdir()
@@ -238,6 +239,35 @@ class TestAFolderThatIsKept:
             held.keep()
         assert other.keep() is None
         other.close()
+
+    def test_leaves_the_lock_of_whoever_has_it_by_now(self, folder: Path) -> None:
+        folder.mkdir()
+        folder.chmod(0o755)
+        held = HeldFolder(said(folder))
+        (folder / "daemon").rmdir()
+        other = HeldFolder(said(folder))
+
+        held.close()
+
+        assert other.keep() is None
+        assert is_locked(folder / "daemon")
+        other.close()
+
+    @pytest.mark.parametrize("kind", ["link", "file"])
+    def test_is_given_up_where_there_is_no_safe_place_for_rings(
+        self, held: HeldFolder, folder: Path, kind: str
+    ) -> None:
+        phases = folder / "phases"
+        phases.rmdir()
+        if kind == "file":
+            phases.write_text("")
+        else:
+            phases.symlink_to(folder)
+        trouble, is_lost = held.keep(), held.is_lost
+        phases.unlink()
+
+        assert str(phases) in str(trouble)
+        assert (is_lost, held.keep(), held.is_lost) == (True, None, False)
 
     def test_leaves_no_descriptor_open_however_often_it_goes(
         self, held: HeldFolder, folder: Path
