@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -10,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -211,8 +212,8 @@ class TestAFolderThatCannotBeUsedAnyMore:
             assert another(running).returncode == 1
 
 
-LOGGED_OUT = """
-import shutil, sys, threading
+OF_A_SESSION = """
+import sys
 from gpumon.cli.main import main
 os.environ["XDG_RUNTIME_DIR"] = sys.argv[1]
 del os.environ["GPUMON_RUNTIME_DIR"]
@@ -220,28 +221,77 @@ print("there", flush=True)
 words = "serve --source simulated:healthy --period 0.2 --listen 127.0.0.1:0"
 sys.exit(main(words.split()))
 """
+USER = 54_321
 
 
 @as_root
-class TestALogout:
-    def test_sends_the_daemon_to_the_next_folder_of_its_list(self, tmp_path: Path) -> None:
-        uid = 54_321
-        next_one = Path(f"/tmp/gpumon-{uid}")
-        with shared_runtime_folder() as shared, ExitStack() as stack:
-            stack.callback(shutil.rmtree, next_one, ignore_errors=True)
+class TestADaemonOfASession:
+    @pytest.fixture
+    def session(self) -> Iterator[Path]:
+        with shared_runtime_folder() as shared:
             session = shared / "session"
-            session.mkdir()
-            os.chown(session, uid, uid)
-            code = become(uid, imports="gpumon.cli.serve, gpumon.sources.simulated") + LOGGED_OUT
-            running = stack.enter_context(process(code, shared, str(session)))
-            state_file = session / "gpumon" / "state.json"
-            wait_until(lambda: state_file.exists() or running.poll() is not None)
-            assert running.poll() is None
+            log_in(session)
+            yield session
 
-            shutil.rmtree(session)
+    @pytest.fixture
+    def next_one(self) -> Iterator[Path]:
+        folder = Path(f"/tmp/gpumon-{USER}")
+        yield folder
+        shutil.rmtree(folder, ignore_errors=True)
 
-            wait_until((next_one / "state.json").exists, 5.0)
-            assert next_one.stat().st_mode & 0o7777 == 0o700
+    @pytest.fixture
+    def serving(self, session: Path) -> Iterator[subprocess.Popen[str]]:
+        code = become(USER, imports="gpumon.cli.serve, gpumon.sources.simulated") + OF_A_SESSION
+        with process(code, session, str(session)) as running:
+            yield running
+
+    def test_goes_to_the_next_folder_of_its_list_at_a_logout(
+        self, session: Path, next_one: Path, serving: subprocess.Popen[str]
+    ) -> None:
+        wait_until((session / "gpumon" / "state.json").exists)
+
+        shutil.rmtree(session)
+
+        wait_until((next_one / "state.json").exists, 5.0)
+        assert serving.poll() is None
+        assert next_one.stat().st_mode & 0o7777 == 0o700
+
+    def test_reads_what_trains_in_the_session_after_the_next_login(
+        self, session: Path, next_one: Path, serving: subprocess.Popen[str]
+    ) -> None:
+        wait_until((session / "gpumon" / "state.json").exists)
+        shutil.rmtree(session)
+        wait_until((next_one / "state.json").exists, 5.0)
+        log_in(session)
+
+        variables = {"GPUMON_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": str(session)}
+        with process(become(USER) + TRAINING, session, environ=variables) as training:
+
+            def is_read() -> bool:
+                runs = json.loads((next_one / "state.json").read_bytes())["runs"]
+                return training.pid in [run["pid"] for run in runs]
+
+            wait_until(is_read, 10.0)
+
+    def test_does_not_live_in_what_a_neighbour_made_for_it(
+        self, session: Path, next_one: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """In ``/tmp`` he may be there first: it says so, and how to do without."""
+        next_one.mkdir(mode=0o755)
+        os.chown(next_one, NOBODY, -1)
+        code = become(USER, imports="gpumon.cli.serve, gpumon.sources.simulated") + OF_A_SESSION
+        with process(code, session, "/nowhere") as refused:
+            assert refused.wait(PATIENCE_S) == 1
+
+        said = capfd.readouterr().err
+        assert f"{next_one} belongs to user {NOBODY}" in said
+        assert "name a folder of yours in $GPUMON_RUNTIME_DIR" in said
+        assert list(next_one.iterdir()) == []
+
+
+def log_in(session: Path) -> None:
+    session.mkdir(mode=0o700)
+    os.chown(session, USER, USER)
 
 
 LOCKS_WHAT_HE_CAN = """
