@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 
 from gpumon.core.units import LONGEST_LOOK_BACK_S
 
@@ -33,13 +34,32 @@ def time_argument(text: str) -> float:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time such as 90s, 15m, 1h or 2d"
         ) from None
-    if not math.isfinite(length_s) or length_s <= 0:
+    if math.isnan(length_s) or length_s <= 0:
         raise argparse.ArgumentTypeError(f"must be longer than nothing, got {text}")
     if length_s > LONGEST_LOOK_BACK_S:
         raise argparse.ArgumentTypeError(
             f"must be at most {LONGEST_LOOK_BACK_S / 86_400:.0f}d, got {text}"
         )
     return length_s
+
+
+def count_argument(least: int, most: int) -> Callable[[str], int]:
+    """Reads a whole number within bounds. ``argparse`` prints the sentence and exits with 2.
+
+    >>> count_argument(20, 100_000)("300")
+    300
+    """
+
+    def read(text: str) -> int:
+        try:
+            count = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if not least <= count <= most:
+            raise argparse.ArgumentTypeError(f"must be between {least} and {most}, got {text}")
+        return count
+
+    return read
 
 
 def add_period_argument(parser: argparse.ArgumentParser) -> None:

@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpumon.cli.arguments import count_argument
 from gpumon.cli.demo_screen import DemoScreen
 from gpumon.core.report import Report
 from gpumon.core.report_since import report_since
-from gpumon.errors import GpumonError, UsageError
+from gpumon.errors import GpumonError
 from gpumon.outlets.http_server import DEFAULT_LISTEN
 from gpumon.outlets.report_comparison import side_by_side
 from gpumon.outlets.report_text import render_report
@@ -77,13 +78,14 @@ class DemoCommand:
             "--keep", action="store_true", help="leave the page up at the end, until Ctrl-C"
         )
         parser.add_argument(
-            "--steps", type=int, default=300, help="training steps of each run (default: 300)"
+            "--steps",
+            type=count_argument(20, 100_000),
+            default=300,
+            help="training steps of each run (default: 300)",
         )
 
     def run(self, args: argparse.Namespace) -> int:
         """Run both trainings and compare."""
-        if not 20 <= args.steps <= 100_000:
-            raise UsageError(f"--steps must be between 20 and 100000, got {args.steps}")
         module = _training_module(keras=args.keras)
         style = style_for(sys.stdout, os.environ)
         with tempfile.TemporaryDirectory(prefix="gpumon-demo-") as name:

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Final
 
+_MOST: Final = 1_000_000_000
 _MOST_GPUS: Final = 64
 """As many as a ``follow:`` source has."""
 
@@ -43,6 +44,8 @@ def natural(text: str) -> int:
     number = int(text) if text.strip().isdecimal() else -1
     if number < 0:
         raise argparse.ArgumentTypeError(f"must be a whole number from 0 on, got {text!r}")
+    if number > _MOST:
+        raise argparse.ArgumentTypeError(f"must be at most {_MOST}, got {text}")
     return number
 
 
@@ -55,13 +58,15 @@ def positive(text: str) -> int:
 
 
 def duration(text: str) -> float:
-    """A length of time, finite and not below 0."""
+    """A length of time, not below 0, which a sleep can take."""
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not 0.0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 on, got {text!r}")
+    if not 0.0 <= number <= _MOST:
+        raise argparse.ArgumentTypeError(
+            f"must be a number from 0 on, and at most {_MOST}, got {text!r}"
+        )
     return number
 
 

@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--sample-ms", type=duration, nargs="+", default=[1.0, 2.0], help="of each rank's GPU"
     )
-    parser.add_argument("--ratios", type=float, nargs="+", help="of the ranks; equal by default")
+    parser.add_argument("--ratios", type=duration, nargs="+", help="of the ranks; equal by default")
     parser.add_argument("--batch-size", type=positive, default=48, help="samples of all ranks")
     parser.add_argument("--micro-batches", type=positive, default=1, help="for each step")
     parser.add_argument("--epochs", type=positive, default=5)

@@ -1,0 +1,85 @@
+"""Specification of every option that takes a number: nonsense is one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.cli.analyze import column_argument
+from gpumon.cli.main import build_parser, load_command
+from trainer_hooks.examples.command_line import example_parser, writable
+from trainer_hooks.trainer_bench import main as trainer_bench
+
+COMMANDS = ("serve", "analyze", "report", "demo", "doctor", "record", "replay", "dstat")
+NONSENSE = ("nan", "inf", "-inf", "-1", "0", "1e308", "1" + 400 * "0", "", "x")
+OF_WORDS = {Path, column_argument, writable, trainer_bench._gpu}
+"""Types of options that take no number; whoever adds an option says which it is."""
+NOUGHT_IS_MEANT = {
+    ("report", "--fail-if-starved-above"), ("report", "--fail-if-lost-above"),
+    ("trainer-bench", "--margin"), ("example", "--gpu"), ("example", "--workers"),
+    ("example", "--latency-ms"),
+}  # fmt: skip
+"""0 % lost, no margin, the first GPU, no worker, no latency."""
+EXPECTED = {
+    ("serve", "--period"), ("analyze", "--period"), ("record", "--period"), ("record", "--for"),
+    ("report", "--since"), ("report", "--fail-if-starved-above"),
+    ("report", "--fail-if-lost-above"), ("demo", "--steps"), ("trainer-bench", "--batches"),
+    ("trainer-bench", "--runs"), ("trainer-bench", "--seconds"), ("trainer-bench", "--scaling"),
+    ("trainer-bench", "--margin"), ("example", "--gpu"), ("example", "--steps"),
+    ("example", "--workers"), ("example", "--latency-ms"),
+}  # fmt: skip
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """Every parser there is by what it is of: those of subcommands are within."""
+    return {
+        "gpumon": build_parser([load_command(name) for name in COMMANDS]),
+        "trainer-bench": trainer_bench._parser(),
+        "example": example_parser(None, workers="threads"),
+    }
+
+
+def options(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.Action]]:
+    """Every option of a parser and of its subcommands, with the command it is of."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, within in action.choices.items():
+                yield from options(within, word)
+        elif action.option_strings:
+            yield name, action
+
+
+NUMERIC = [
+    (parser, name, action.option_strings[-1])
+    for parser, one in parsers().items()
+    for name, action in options(one, parser)
+    if action.type is not None and action.type not in OF_WORDS
+]
+REFUSED = [
+    pytest.param(*one, word, id=f"{one[1]} {one[2]} {word[:9] or 'empty'}")
+    for one in NUMERIC
+    for word in NONSENSE
+    if word != "0" or one[1:] not in NOUGHT_IS_MEANT
+]
+
+
+def test_all_of_them_are_found() -> None:
+    assert {(name, option) for _, name, option in NUMERIC} == EXPECTED
+
+
+@pytest.mark.parametrize(("parser", "name", "option", "word"), REFUSED)
+def test_nonsense_is_refused_in_one_sentence(
+    parser: str, name: str, option: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [name] if parser == "gpumon" else []
+
+    with pytest.raises(SystemExit) as raised:
+        parsers()[parser].parse_args([*words, f"{option}={word}"])
+
+    assert raised.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"error: argument {option}: " in last
+    assert "invalid _" not in last  # which is a name of ours, and tells nobody what is wanted
