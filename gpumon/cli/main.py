@@ -38,6 +38,12 @@ How much GPU time is lost, to what, and what to change first.
   gpumon serve                      watch this machine: page, /metrics, dstat --gpu
 """
 
+_EPILOG = """\
+`gpumon COMMAND --help` shows an example of each.
+Exit codes: 0 done, 1 the work failed or a limit is passed, 2 wrong words, 3 no
+GPU can be read, 4 no daemon, 5 a limit was given and no GPU could be judged.
+"""
+
 
 def installed_version() -> str:
     """The version of the installed distribution; ``"unknown"`` in a bare checkout."""
@@ -60,7 +66,7 @@ def build_parser(commands: Sequence[Command]) -> CommandParser:
         prog="gpumon",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="`gpumon COMMAND --help` shows an example of each.",
+        epilog=_EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"gpumon {installed_version()}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -166,19 +166,24 @@ def _of_before(gpu: GpuReport) -> str:
 
 def _unjudged(report: Report) -> str:
     gpus = [gpu for gpu in report.gpus if not _is_judged(gpu) and not _has_instances(gpu, report)]
-    if not report.gpus:
-        names = [label_text(run.run) for run in report.runs]
-        if not names:
-            return "no GPU was observed"
-        runs = "the run" if len(names) == 1 else "the runs"
-        return f"{runs} {listed(names)} {'was' if len(names) == 1 else 'were'} on no GPU"
     named: dict[tuple[str, str], list[str]] = {}
     for gpu in gpus:
         named.setdefault(_reason(gpu), []).append(f"GPU {gpu.label}")
-    return ", ".join(
+    reasons = [
         f"{listed(names)} {one if len(names) == 1 else many}"
         for (one, many), names in named.items()
-    )
+    ]
+    reasons += _on_no_gpu(report)
+    return ", ".join(reasons) if reasons or report.gpus else "no GPU was observed"
+
+
+def _on_no_gpu(report: Report) -> list[str]:
+    """Trainings whose tags speak of no GPU: whatever is judged, it is not by them."""
+    names = [label_text(run.run) for run in report.observed_runs if not run.gpu_uuids]
+    if not names:
+        return []
+    were = f"the run {names[0]} was" if len(names) == 1 else f"the runs {listed(names)} were"
+    return [f"{were} on no GPU (GPUMON_GPUS names it)"]
 
 
 def _has_instances(gpu: GpuReport, report: Report) -> bool:

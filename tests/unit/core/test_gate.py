@@ -139,7 +139,16 @@ class TestNothingToJudge:
         assert unjudged.startswith("GPU 0, GPU 1, GPU 2, GPU 3 and 4 more were not in use")
 
     def test_says_that_a_run_was_on_no_gpu(self) -> None:
-        assert judgement(report(runs=(run(),)), LOST_20).unjudged == "the run train was on no GPU"
+        nowhere = replace(run(), gpu_uuids=())
+        said = "the run train was on no GPU (GPUMON_GPUS names it)"
+
+        assert judgement(report(runs=(nowhere,)), LOST_20).unjudged == said
+        assert judgement(report(IDLE, runs=(nowhere,)), LOST_20).unjudged == (
+            f"GPU 0 was not in use, {said}"
+        )
+        assert judgement(report(HEALTHY, runs=(nowhere, run())), LOST_20).notes == (
+            f"not judged: {said}",
+        )
 
     def test_says_that_there_was_no_gpu(self) -> None:
         assert judgement(report(), LOST_20).unjudged == "no GPU was observed"
