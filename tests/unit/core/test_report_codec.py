@@ -44,6 +44,7 @@ EXAMPLE = report(
             ratio_changes=2,
             step_busy_ratios={"GPU-0": 2 / 3, "GPU-1": 1.0},
             alive=True,
+            samples=16_000,
         ),
     ),
 )
@@ -156,6 +157,12 @@ class TestTheWayBack:
 
         assert {advice.gpus for advice in EXAMPLE.advice} == {("0",), ("1",)}
         assert {advice.gpus for advice in decode_report(written).advice} == {()}
+
+    def test_knows_no_samples_where_an_older_version_wrote_none(self) -> None:
+        older = document()
+        assert older["runs"][0].pop("samples") == 16_000
+
+        assert decode_report(older).runs[0].samples is None
 
     def test_knows_no_step_where_an_older_version_wrote_none(self) -> None:
         older = document()

@@ -102,6 +102,17 @@ class TestTheStepsOfARun:
 
         assert (run.steps, run.wall_ns) == (100, s(1))
 
+    def test_have_the_samples_of_the_same_moment(self) -> None:
+        state = story_with_steps(100).state
+        assert state is not None
+        counted = RingCounts(steps=130, wall_ns=s(1.5), samples=130 * 32)
+
+        (untold,) = report_of(state).runs
+        (run,) = report_of(state, {42: counted}).runs
+
+        assert untold.samples is None
+        assert run.samples == 130 * 32
+
     def test_of_one_that_is_known_to_be_over_are_not_those_of_another_with_its_pid(self) -> None:
         story = story_with_steps(100)
         story.end_ring()

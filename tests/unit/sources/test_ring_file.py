@@ -103,6 +103,15 @@ class TestBetweenTwoTicks:
         assert 0 < counts[pid].wall_ns <= now() - ring.facts.started_ns
         assert kinds_read_later == ["STEP"]
 
+    def test_it_says_its_samples_with_its_steps(
+        self, ring: WrittenRing, reader: PhaseRingReader
+    ) -> None:
+        with held_by_a_process(ring.path) as pid:
+            reader.read(now())
+            ring.writer.step(7, 7 * 32)
+
+            assert reader.newest_counts(now())[pid].samples == 7 * 32
+
     def test_a_run_that_has_just_ended_still_does(
         self, ring: WrittenRing, reader: PhaseRingReader
     ) -> None:
