@@ -70,7 +70,7 @@ class TestRecord:
         assert told.err == ""
 
     @pytest.mark.usefixtures("signals")
-    @pytest.mark.parametrize("length", [[], ["--for", "999999999d"]])
+    @pytest.mark.parametrize("length", [[], ["--for", "3650d"]])
     def test_takes_a_last_reading_when_it_is_told_to_end(
         self, path: Path, length: list[str]
     ) -> None:
@@ -258,6 +258,20 @@ class TestOtherCommands:
     ) -> None:
         assert main(["report", str(night), "--fail-if-starved-above", "5"]) == 1
         assert "starved, or suspected to be" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("scope", [[], ["--since", "20s"], ["--run", "resnet-1"]])
+    def test_report_holds_what_was_asked_of_it_against_a_limit_of_all_that_is_lost(
+        self, night: Path, capsys: pytest.CaptureFixture[str], scope: list[str]
+    ) -> None:
+        words = ["report", str(night), "--json", *scope, "--fail-if-lost-above"]
+
+        code = main([*words, "0"])
+        printed = capsys.readouterr()
+        lost = [gpu["lost_ratio"] for gpu in json.loads(printed.out)["gpus"]]
+
+        assert code == 1
+        assert "of the time in use is lost: GPU 0 (" in printed.err
+        assert main([*words, str(100 * max(lost) + 0.01)]) == 0
 
     def test_report_compares_two(self, night: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["report", "--json", "--compare", str(night), str(night)]) == 0
