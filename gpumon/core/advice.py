@@ -247,6 +247,9 @@ WORD_OF_CAUSE: Final[Mapping[IdleCause, str]] = MappingProxyType(
 )
 """How each cause reads after "idle"."""
 
+WORD_OF_FIRST_WAIT: Final = "waiting for the very first batch"
+"""How ``FIRST_INPUT_WAIT``, which is a part of a cause, reads there."""
+
 _RULES: Final[Mapping[IdleCause, Rule]] = MappingProxyType(
     {
         IdleCause.INPUT_WAIT: input_wait_text,

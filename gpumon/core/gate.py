@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gpumon.core.advice import WORD_OF_CAUSE
+from gpumon.core.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
 from gpumon.core.figures import in_percent, in_seconds, listed
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import IdleCause
@@ -122,7 +122,7 @@ def _main_cause(gpu: GpuReport) -> str:
         for cause, ns in totals.after_first_batch.idle_ns.items()
         if cause not in _OUTSIDE
     }
-    parts["waiting for the very first batch"] = totals.first_input_wait_ns
+    parts[WORD_OF_FIRST_WAIT] = totals.first_input_wait_ns
     words = max(parts, key=parts.__getitem__)
     proved_ns, unknown_ns = parts[words], totals.idle_ns.get(IdleCause.UNKNOWN, 0)
     if proved_ns >= unknown_ns:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpumon.core.advice import WORD_OF_CAUSE
+from gpumon.core.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
 from gpumon.core.figures import in_percent, in_seconds, in_time, listed
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, IdleCause
-from gpumon.core.report import BESIDE_CAUSES, Report
+from gpumon.core.report import BESIDE_CAUSES, FIRST_INPUT_WAIT, Report
 from gpumon.core.run_pace import RunPair, RunPairs, pairs_of
 from gpumon.core.unlike import Unlikeness, unlike
 from gpumon.outlets.report_headline import verdict_line
@@ -133,11 +133,14 @@ def _speed(before: Report, after: Report, pairs: RunPairs, found: Sequence[Unlik
         text += (
             f" The compute itself was {own:.2f} times as fast: less waiting gave {measured:.2f}."
         )
-    advice = main_advice(before)
+    # What other trainings did as well, no advice can be held to.
+    advice = main_advice(before) if pairs.is_whole else None
     bound = advice.speedup_upper_bound if advice is not None else None
     # To train for longer, or to give a GPU back, promises no speed.
     if advice is not None and advice.lost_seconds > 0.0 and bound is not None:
-        text += f" The advice on {WORD_OF_CAUSE[IdleCause(advice.cause)]} said: "
+        is_first = advice.cause == FIRST_INPUT_WAIT
+        word = WORD_OF_FIRST_WAIT if is_first else WORD_OF_CAUSE[IdleCause(advice.cause)]
+        text += f" The advice on {word} said: "
         text += f"at most {bound:.2f} times; {_what_became_of(bound, measured)}."
     return text
 

@@ -346,6 +346,29 @@ class TestTwoSavedReports:
         assert sentence in error
         assert len(error.splitlines()) == 1
 
+    def test_by_somebody_else_put_nothing_on_the_terminal_but_text(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        document = encode_report(replace(SLOW, runs=(run(), replace(run(), run="b"))))
+        foul = "\x1b]0;owned\x07\x1b[2J\u202e\n"
+        for part, names in (
+            (document, ("source",)), (document["gpus"][0], ("uuid", "name", "error")),
+            (document["runs"][0], ("run", "job", "framework")),
+            (document["runs"][1], ("run", "job", "framework")),
+        ):  # fmt: skip
+            for name in names:
+                part[name] = f"{foul}{name}{part.get('pid', '')}"
+        document["runs"][1]["run"] += "2"
+        odd, plain = tmp_path / "odd.json", saved(tmp_path, "a.json", FAST)
+        odd.write_text(json.dumps(document))
+        gates = ["--fail-if-starved-above", "5", "--fail-if-lost-above", "20"]
+
+        for files in ([str(odd), plain], [plain, str(odd)], [str(odd), str(odd)]):
+            assert main(["report", "--compare", *files, *gates]) in (0, 1)
+            printed = capsys.readouterr()
+            assert all(line.isprintable() for line in printed.out.splitlines())
+            assert all(line.isprintable() for line in printed.err.splitlines())
+
     @pytest.mark.parametrize(
         ("field", "value"),
         [("steps", -5), ("steps", 1e308), ("wall_seconds", -1.0), ("wall_seconds", 1e290),

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from gpumon.core.phase import IdleCause
+from gpumon.core.verdicts import judge
 from gpumon.outlets.report_comparison import promise_was_kept, side_by_side, speedup
 from gpumon.outlets.text_style import TextStyle
 from tests.builders_report import gpu, report, run
+from tests.builders_time import s
 
 WAIT = IdleCause.INPUT_WAIT
 SLOW = report(gpu(30, {WAIT: 30}), runs=(run(steps=500, wall_s=60),))
@@ -54,6 +56,23 @@ class TestTheGain:
 
     def test_is_held_against_what_the_advice_said(self) -> None:
         assert "said: at most 2.00 times; that held." in compared()
+
+    def test_is_held_against_advice_on_the_very_first_batch(self) -> None:
+        late = gpu(60, {WAIT: 30})
+        totals = late.totals._replace(first_input_wait_ns=s(30))
+        late = replace(late, totals=totals, verdict=judge(totals))
+        before = report(late, runs=(replace(run(wall_s=90), first_input_wait_ns=s(30)),))
+
+        text = compared(before, report(gpu(60), runs=(run(wall_s=60),)))
+
+        assert "The advice on waiting for the very first batch said: at most 1.50 times" in text
+
+    def test_is_held_against_no_advice_where_another_training_ran_beside_it(self) -> None:
+        more = replace(FAST, runs=(*FAST.runs, replace(run(), run="eval")))
+
+        assert "1.92 times as fast, in wall time a step." in compared(after=more)
+        assert "Only after: eval." in compared(after=more)
+        assert "advice" not in compared(after=more)
 
     def test_is_held_against_no_advice_that_promised_no_speed(self) -> None:
         short = report(gpu(3, {WAIT: 3}), runs=(run(steps=50, wall_s=6),))
