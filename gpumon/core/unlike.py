@@ -94,7 +94,11 @@ def _gpus_in_use(before: Report, after: Report) -> list[Unlikeness]:
         return []
     if not all(counts):
         which = "first" if not counts[0] else "second"
-        return [Unlikeness(f"No GPU was in use in the {which}: no gain can be told.", of_work=True)]
+        return [
+            Unlikeness(
+                f"No GPU worked to speak of in the {which}: no gain can be told.", of_work=True
+            )
+        ]
     first, second = (counted(count, "GPU", "GPUs") for count in counts)
     said = f"{first} worked in the first, {second} in the second."
     return [Unlikeness(f"{said} Compare shares of the time, not seconds.", of_work=True)]

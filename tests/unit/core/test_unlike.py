@@ -91,7 +91,7 @@ class TestOtherMachines:
     @pytest.mark.parametrize(
         ("idle", "sentence"),
         [("one", "2 GPUs worked in the first, 1 GPU in the second"),
-         ("both", "No GPU was in use in the second: no gain can be told")],
+         ("both", "No GPU worked to speak of in the second: no gain can be told")],
     )  # fmt: skip
     def test_are_those_of_which_another_number_of_gpus_worked(
         self, idle: str, sentence: str
