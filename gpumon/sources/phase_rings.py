@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from gpumon.errors import RingError
 from gpumon.sources.path_patterns import matching_paths
 from gpumon.sources.ring_file import MAX_RECORDS_PER_READ, RingFile, RingNotReadyError
 from gpumon.sources.ring_listing import FolderListing
-from gpumon.sources.ring_opening import OwnFiles, Place, open_ring, phases_of, unlink_if_ours
+from gpumon.sources.ring_opening import OwnFiles, Place, open_phases, open_ring, unlink_if_ours
 
 MAX_RINGS: Final = 256
 KEEP_ENDED_NS: Final = 15 * 60 * NS_PER_S
@@ -67,24 +68,20 @@ class _Refused:
 @dataclass(slots=True)
 class _Tick:
     now_ns: int
-    folders: _Folders
     own_files: OwnFiles = field(default_factory=OwnFiles)
     records_left: int = _TICK_RECORDS
     readings: list[RingReading] = field(default_factory=list)
+    opened: dict[str, int] = field(default_factory=dict)
 
+    def phases_of(self, folder: str) -> int:
+        """A descriptor of the folder's ``phases``. Raises ``OSError`` where it is gone."""
+        if folder not in self.opened:
+            self.opened[folder] = open_phases(folder)
+        return self.opened[folder]
 
-class _Folders(contextlib.ExitStack):
-    """Descriptors of ``phases`` folders, opened where one is needed, closed with the tick."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._opened: dict[str, int] = {}
-
-    def descriptor_of(self, folder: str) -> int:
-        """Raises ``OSError`` where it is gone."""
-        if folder not in self._opened:
-            self._opened[folder] = self.enter_context(phases_of(Path(folder)))
-        return self._opened[folder]
+    def close(self) -> None:
+        for descriptor in self.opened.values():
+            os.close(descriptor)
 
 
 class PhaseRingReader:
@@ -129,6 +126,7 @@ class PhaseRingReader:
         self._chosen: tuple[RingClaim, ...] = ()
         self._must_choose = False
         self._followed: dict[Place, _Followed] = {}
+        self._inodes: set[tuple[str, int]] = set()  # of what is followed, with their folder
         self._refused: dict[Place, _Refused] = {}
         self._done: dict[Place, int] = {}  # ended runs whose file could not be removed, since when
         self._rejected = 0
@@ -139,8 +137,9 @@ class PhaseRingReader:
 
     def read(self, now_ns: int) -> RingsReading:
         """What all rings say at ``now_ns`` of CLOCK_MONOTONIC. Never raises for what it finds."""
-        with self._turn, _Folders() as folders:
-            return self._read(_Tick(now_ns, folders))
+        tick = _Tick(now_ns)
+        with self._turn, contextlib.closing(tick):
+            return self._read(tick)
 
     def newest_counts(self, now_ns: int) -> dict[int, RingCounts]:
         """What living runs have counted since the last ``read``, by pid. From any thread.
@@ -162,6 +161,7 @@ class PhaseRingReader:
             for followed in self._followed.values():
                 followed.ring.close()
             self._followed.clear()
+            self._inodes.clear()
             for listing in self._folders.values():
                 listing.close()
 
@@ -278,9 +278,9 @@ class PhaseRingReader:
         if refused is not None and tick.now_ns < refused.retry_ns:
             return None
         try:
-            if any((folder, inode) == place[::2] for folder, _, inode in self._followed):
+            if place[::2] in self._inodes:
                 raise RingError("a second name of a ring that is read already")
-            descriptor = tick.folders.descriptor_of(place[0])
+            descriptor = tick.phases_of(place[0])
             ring = open_ring(
                 place, descriptor, tick.own_files, boot_id=self._boot_id, now_ns=tick.now_ns
             )
@@ -292,6 +292,7 @@ class PhaseRingReader:
         if ring is None:
             return None
         followed = self._followed[place] = _Followed(ring, claim)
+        self._inodes.add(place[::2])
         return followed
 
     def _remove(self, place: Place, tick: _Tick) -> None:
@@ -299,7 +300,7 @@ class PhaseRingReader:
         followed = self._followed[place]
         with contextlib.suppress(OSError):
             if not followed.ring.is_removed:
-                descriptor = tick.folders.descriptor_of(place[0])
+                descriptor = tick.phases_of(place[0])
                 self._unlink(place, followed.ring.owner_uid, descriptor)
         self._drop(place)
         self._done[place] = tick.now_ns
@@ -322,6 +323,7 @@ class PhaseRingReader:
         followed = self._followed.pop(place, None)
         if followed is not None:
             followed.ring.close()
+            self._inodes.discard(place[::2])
             self._must_choose = True
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from gpumon.core.fair_share import RingClaim
 from gpumon.core.runtime_paths import PHASES
-from gpumon.sources.ring_opening import Place, phases_of
+from gpumon.sources.ring_opening import Place, open_phases
 
 RING_SUFFIX: Final = ".ring"
-NAMES_A_TICK: Final = 4_096
-"""Names looked at in one tick: 2 ms. A longer folder takes several ticks."""
-RINGS_A_TICK: Final = 1_024
+NAMES_A_TICK: Final = 2_048
+"""Names looked at in one tick: 1 ms. A longer folder takes several ticks."""
+RINGS_A_TICK: Final = 512
 """Of these, rings, of which each is asked whose it is: 3 ms."""
 
 _MOST_OWNERS: Final = 1_024
@@ -130,19 +130,19 @@ class FolderListing:
     def _is_due(self, stamp: _Stamp | None, now_ns: int) -> bool:
         """Whether names may have come or gone since the last listing began.
 
-        A stamp is coarse, so the first listing under it is believed only where
-        it had stood for a while.
+        A stamp is coarse: a listing is believed only where its stamp had stood
+        for a while, by the wall clock that made it or since it was first seen.
         """
         if stamp != self._stamp:
             self._stamp, self._since_ns, self._is_believed = stamp, now_ns, False
         elif self._is_believed:
             return False
-        self._is_believed = now_ns - self._since_ns >= _STAMP_GRAIN_NS
+        age_ns = 0 if stamp is None else time.time_ns() - stamp[0]
+        self._is_believed = max(age_ns, now_ns - self._since_ns) >= _STAMP_GRAIN_NS
         return True
 
     def _begin(self, now_ns: int) -> _Pass:
-        with phases_of(Path(self.folder)) as folder:
-            descriptor = os.dup(folder)
+        descriptor = open_phases(self.folder)
         try:
             return _Pass(now_ns, descriptor, os.scandir(descriptor))
         except BaseException:

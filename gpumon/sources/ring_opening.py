@@ -39,18 +39,17 @@ def _open_files() -> Iterator[tuple[int, int]]:
             yield status.st_ino, status.st_dev
 
 
-@contextlib.contextmanager
-def phases_of(folder: Path) -> Iterator[int]:
-    """A descriptor of the folder's ``phases``, through no link."""
+def open_phases(folder: str) -> int:
+    """A descriptor of the folder's ``phases``, through no link; the caller closes it.
+
+    Raises:
+        OSError: It is not there, or no folder.
+    """
     outer = os.open(folder, _FOLDER_FLAGS)
     try:
-        inner = os.open(PHASES, _FOLDER_FLAGS, dir_fd=outer)
+        return os.open(PHASES, _FOLDER_FLAGS, dir_fd=outer)
     finally:
         os.close(outer)
-    try:
-        yield inner
-    finally:
-        os.close(inner)
 
 
 def open_ring(

@@ -71,7 +71,7 @@ def pids(reader: PhaseRingReader) -> set[int]:
     return {run.host_pid for run in read(reader).rings if run.alive}
 
 
-def read_until_listed(reader: PhaseRingReader, ticks: int = 8) -> None:
+def read_until_listed(reader: PhaseRingReader, ticks: int = 16) -> None:
     """A folder of thousands of names takes some ticks to list."""
     for _ in range(ticks):
         read(reader)
