@@ -31,6 +31,7 @@ _RING_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 MOST_LOOKED_AT: Final = 64
 _MOST_LISTED: Final = 4_096
+_LISTED_AT_ONCE: Final = 512
 _MOST_TIME_S: Final = 0.05
 
 KEPT_S: Final = ((256, 60.0), (64, 15 * 60.0), (0, 24 * 3600.0))
@@ -68,9 +69,9 @@ def sweep_dead_rings(phases: Path, *, boot_id: str, now_ns: int, wall_ns: int) -
     with contextlib.suppress(Exception):
         folder = os.open(phases, _FOLDER_FLAGS)
         try:
-            names = _ring_names(folder)
-            kept_s = next(kept_s for most, kept_s in KEPT_S if len(names) > most)
             until_s = time.monotonic() + _MOST_TIME_S
+            names = _ring_names(folder, until_s - _MOST_TIME_S / 2)
+            kept_s = next(kept_s for most, kept_s in KEPT_S if len(names) > most)
             for name in _some_of(names, now_ns):
                 if time.monotonic() > until_s:
                     break
@@ -83,11 +84,16 @@ def sweep_dead_rings(phases: Path, *, boot_id: str, now_ns: int, wall_ns: int) -
     return removed
 
 
-def _ring_names(folder: int) -> list[str]:
+def _ring_names(folder: int, until_s: float) -> list[str]:
+    """Some of the rings, among however many files that somebody else put there."""
+    names: list[str] = []
     with os.scandir(folder) as entries:
-        return [
-            entry.name for entry in islice(entries, _MOST_LISTED) if entry.name.endswith(".ring")
-        ]
+        while len(names) < _MOST_LISTED and time.monotonic() < until_s:
+            some = list(islice(entries, _LISTED_AT_ONCE))
+            if not some:
+                break
+            names += [entry.name for entry in some if entry.name.endswith(".ring")]
+    return names
 
 
 def _some_of(names: Sequence[str], now_ns: int) -> list[str]:
