@@ -120,6 +120,16 @@ def _everybodys(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
     return () if uid != 0 or is_only_one else ("/run/user/*/gpumon", "/tmp/gpumon-*")
 
 
+def is_squatted(path: Path, owner_uid: int) -> bool:
+    """Whether a folder has another user's name: in ``/tmp`` anybody can make thousands of those.
+
+    >>> is_squatted(Path("/tmp/gpumon-7"), 8), is_squatted(Path("/tmp/gpumon-7"), 7)
+    (True, False)
+    """
+    _, is_named, uid = path.name.rpartition("gpumon-")
+    return bool(is_named) and uid.isdigit() and str(owner_uid) not in (uid, "0")
+
+
 def distrust(path: Path, facts: FolderFacts, *, uid: int, explicit: bool) -> str | None:
     """Why a folder must not be used, as a sentence; ``None`` where it may.
 

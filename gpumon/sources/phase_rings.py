@@ -7,6 +7,7 @@ import errno
 import glob
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -22,6 +23,7 @@ from gpumon.core.fair_share import (
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring_events import RingCounts, RingReading, RingsReading
+from gpumon.core.runtime_paths import is_squatted
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import RingError
 from gpumon.sources.path_patterns import matching_paths
@@ -122,7 +124,7 @@ class PhaseRingReader:
         self._max_rings = max_rings
         self._unlink = unlink
         self._folders: dict[str, FolderListing] = {}
-        self._looked_for_folders_ns: int | None = None
+        self._look_for_folders_ns = 0
         self._chosen: tuple[RingClaim, ...] = ()
         self._must_choose = False
         self._followed: dict[Place, _Followed] = {}
@@ -185,13 +187,15 @@ class PhaseRingReader:
 
     def _look_for_folders(self, now_ns: int) -> None:
         """Folders that a pattern fits come and go: users log in and out."""
-        looked_ns = self._looked_for_folders_ns
-        if looked_ns is not None and now_ns - looked_ns < _LOOK_FOR_FOLDERS_NS:
+        if now_ns < self._look_for_folders_ns:
             return
-        self._looked_for_folders_ns = now_ns
+        began_ns = time.perf_counter_ns()
         for folder in islice(_folders_of(self._patterns), _MAX_FOLDERS):
             if folder not in self._folders:
                 self._folders[folder] = FolderListing(folder, self._max_rings)
+        took_ns = time.perf_counter_ns() - began_ns
+        # Where somebody fills /tmp, this takes a thousandth of the time all the same.
+        self._look_for_folders_ns = now_ns + max(_LOOK_FOR_FOLDERS_NS, 1_000 * took_ns)
 
     def _list(self, now_ns: int) -> bool:
         """List what has changed; whether there is another choice now."""
@@ -330,10 +334,13 @@ class PhaseRingReader:
 def _folders_of(patterns: Iterable[str]) -> Iterator[str]:
     """Folders that are named, there or not, and those that are there and fit a pattern."""
     for pattern in patterns:
-        if glob.has_magic(pattern):
-            yield from map(str, matching_paths([pattern]))
-        else:
+        if not glob.has_magic(pattern):
             yield pattern
+            continue
+        for path in matching_paths([pattern]):
+            with contextlib.suppress(OSError):
+                if not is_squatted(path, path.lstat().st_uid):
+                    yield str(path)
 
 
 def _says_nothing(reading: RingReading) -> bool:

@@ -15,6 +15,7 @@ import pytest
 from gpumon.core.ring_format import RING_BYTES
 from gpumon.core.units import NS_PER_S
 from gpumon.sources.phase_rings import PhaseRingReader
+from gpumon.sources.system_clock import read_boot_id
 from tests.daemon import RunningDaemon
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.patience import wait_until
@@ -157,6 +158,20 @@ class TestRingsOfANeighbour:
         for reading in found:
             assert sum(run.host_pid == own.pid for run in reading.rings) == 128
             assert len(reading.rings) == 256
+
+
+@as_root
+class TestFoldersOfANeighbour:
+    def test_that_have_other_users_names_hide_no_training(self, shared: Path) -> None:
+        for number in range(300):  # as in /tmp, where anybody may
+            (shared / f"gpumon-{number:05}").mkdir()
+            os.chown(shared / f"gpumon-{number:05}", NOBODY, NOBODY)
+        own = shared / f"gpumon-{SOMEBODY}"
+        own.mkdir()
+        os.chown(own, SOMEBODY, SOMEBODY)
+        reader = PhaseRingReader([shared / "gpumon-*"], boot_id=read_boot_id())
+        with process(as_user(SOMEBODY, TRAINING), own) as training:
+            assert pids(reader) == {training.pid}
 
 
 @as_root
