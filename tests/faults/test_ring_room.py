@@ -55,6 +55,15 @@ class TestNoRoomForARing:
         assert "gpumon records no phases of this process" in done.stderr
         assert "No space left on device" in done.stderr
 
+    def test_for_one_more_file_costs_it_no_more(self, tmp_path: Path) -> None:
+        runtime = tmp_path / "crowded"
+        runtime.mkdir()
+        done = train(runtime, before=_on_a_disk_of(runtime, 2 * RING_BYTES, "0700,nr_inodes=2"))
+
+        assert (done.returncode, done.stdout) == (0, "1225 []\n")
+        assert done.stderr.count("RuntimeWarning") == 1
+        assert "No space left on device" in done.stderr
+
     def test_that_just_suffices_is_used(self, tmp_path: Path) -> None:
         runtime = tmp_path / "small"
         runtime.mkdir()
