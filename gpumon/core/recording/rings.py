@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from gpumon.core.fair_share import MOST_OWNERS_TOLD
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase, phase_named
 from gpumon.core.recording.flat_codec import (
     FlatCodec,
@@ -31,6 +32,7 @@ from gpumon.errors import RingError
 _MOST_RINGS: Final = 1_024
 _MOST_EVENTS: Final = 1 << 20
 _WORD: Final = 1 << 64
+_LeftOut = tuple[tuple[int | None, int], ...]
 _KINDS: Final = frozenset(int(kind) for kind in RingKind)
 _NESTED: Final = ("facts", "events", "phase_ns", "read_at_ns")
 _READING: Final = FlatCodec(RingReading, without=(*_NESTED, "lost_events"))
@@ -55,6 +57,7 @@ class RingsWriter:
         self._present = present
         self._rings: dict[str, _Written] = {}
         self._refused: tuple[int, str | None] = (0, None)
+        self._left_out: tuple[_LeftOut, bool] = ((), True)
 
     def encode(self, rings: RingsReading, at_ns: int) -> dict[str, Any]:
         """One reading of all rings; empty where nothing was new and there is no ring.
@@ -73,6 +76,9 @@ class RingsWriter:
         if (rings.rejected, rings.message) != self._refused:
             self._refused = (rings.rejected, rings.message)
             document["rings_rejected"] = [rings.rejected, plain(rings.message)]
+        if (rings.left_out, rings.is_whole) != self._left_out:
+            self._left_out = (rings.left_out, rings.is_whole)
+            document["rings_left_out"] = [rings.is_whole, *map(list, rings.left_out)]
         return document
 
     def _ring(self, reading: RingReading, first: RingReading) -> int | dict[str, Any]:
@@ -114,6 +120,7 @@ class RingsReader:
     def __init__(self, known: RingsReader | None = None, *, is_after_gap: bool = False) -> None:
         self._rings: list[RingReading] = []
         self._refused: tuple[int, str | None] = (0, None)
+        self._left_out: tuple[_LeftOut, bool] = ((), True)
         self._is_after_gap = is_after_gap
         self._facts = {} if known is None else {one.key: one.facts for one in known._rings}
 
@@ -122,12 +129,16 @@ class RingsReader:
         if "rings_rejected" in fields:
             refused, message = (*items(fields["rings_rejected"], 2), None, None)[:2]
             self._refused = whole(refused), None if message is None else text(message)
+        if "rings_left_out" in fields:
+            self._left_out = _decode_left_out(fields["rings_left_out"])
         read_at_ns = _moved(at_ns, fields.get("read_after_ns", 0))
         listed = items(fields.get("rings", []), _MOST_RINGS)
         return RingsReading(
             rings=tuple([self._ring(one, read_at_ns) for one in listed]),
             rejected=self._refused[0],
             message=self._refused[1],
+            left_out=self._left_out[0],
+            is_whole=self._left_out[1],
         )
 
     def _ring(self, told: object, first_read_ns: int) -> RingReading:
@@ -257,6 +268,15 @@ def _column(fields: Mapping[str, object], name: str, limit: int) -> list[int]:
     if len(numbers) != len(column):
         raise MalformedError(f"events of which a {name} is none")
     return numbers
+
+
+def _decode_left_out(value: object) -> tuple[_LeftOut, bool]:
+    is_whole, *told = items(value, 2 + MOST_OWNERS_TOLD) or [True]
+    pairs = [items(pair, 2) for pair in told]
+    if any(len(pair) != 2 for pair in pairs):
+        raise MalformedError("who has rings that are not read is a uid and a number")
+    left_out = [(None if uid is None else whole(uid), whole(count)) for uid, count in pairs]
+    return tuple(left_out), is_whole is True
 
 
 def _decode_present(value: object) -> RingEvent:

@@ -103,6 +103,18 @@ class TestWhatWasRead:
         assert read == told[0]
         assert read.rings.rings[0].events[0].value == 2**64 - 1
 
+    def test_keeps_whose_rings_were_left_out(self) -> None:
+        greedy = ((65_534, 45), (None, 3))
+        told = [
+            moment(1, rings=RingsReading()),
+            moment(2, rings=RingsReading(message="45 are not read", left_out=greedy)),
+            moment(3, rings=RingsReading(left_out=greedy[:1], is_whole=False)),
+            moment(4, rings=RingsReading()),
+        ]
+
+        assert read_all(blocks_of(told)) == told
+        assert read_all(blocks_of(told, each=1)) == told
+
     def test_stays_the_same_object_while_it_does_not_change(self) -> None:
         random = Random(0)
         sample = full_sample(1, random)
@@ -227,6 +239,8 @@ CHANGES: dict[str, Any] = {
     "a ring without facts": lambda lines: ring_of(lines).pop("facts"),
     "facts that are none": lambda lines: ring_of(lines).update(facts={"run": 7}),
     "a ring that neither lives nor not": lambda lines: ring_of(lines).update(alive=None),
+    "rings left out that are nobody's": lambda lines: lines[2].update(rings_left_out=[True, [1]]),
+    "rings left out of a text": lambda lines: lines[2].update(rings_left_out=[True, ["a", 1]]),
     "columns of unequal length": lambda lines: ring_of(lines)["events"]["phase"].append(1),
     "a phase that is none": lambda lines: ring_of(lines)["events"].update(
         phase=[len(PHASES)] * len(ring_of(lines)["events"]["kind"])
