@@ -42,7 +42,8 @@ class RunningDaemon:
             **(environ or {}),
         }
         self._log = (folder / "daemon.log").open("w+")
-        listen = () if "--listen" in words else ("--listen", "127.0.0.1:0")
+        is_said = "--listen" in words or "GPUMON_LISTEN" in self.environ
+        listen = () if is_said else ("--listen", "127.0.0.1:0")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gpumon", "serve", *words, *listen],
             env=self.environ,

@@ -97,11 +97,12 @@ class CommandParser(argparse.ArgumentParser):
             elif text.lower() not in _NO:
                 wanted = f"{', '.join(_YES)}, or {', '.join(_NO)}"
                 raise UsageError(f"must be one of {wanted}, got {text!r}")
-        elif option.nargs == "+":
-            yield from (name, *text.replace(",", " ").split())
         else:
-            # As one word: a value may begin with a dash.
-            yield f"{name}={text}"
+            values = text.replace(",", " ").split() if option.nargs == "+" else [text]
+            if not values:
+                raise UsageError(f"names nothing, got {text!r}")
+            # Each as one word with the option: what begins with a dash is no other option.
+            yield from (f"{name}={value}" for value in values)
 
 
 def variable_of(option: argparse.Action) -> str:
