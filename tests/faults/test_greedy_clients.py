@@ -144,6 +144,51 @@ class TestClientsThatHoldOn:
             assert ask(server, "/metrics").status == 200
 
 
+class TestRequestsThatTakeLong:
+    REPORT = b"GET /api/v1/report HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    def test_keep_no_scrape_and_no_health_from_being_answered(self) -> None:
+        done = threading.Event()
+
+        def slow(_: object) -> dict[str, object]:
+            done.wait(20)
+            return {}
+
+        with serving(monitor_state(), report=slow) as server:
+            try:
+                with held(dial(server, self.REPORT) for _ in range(100)) as asking:
+                    scraped = {
+                        ask(server, path).status
+                        for path in ("/metrics", "/-/healthy", "/-/ready")
+                        for _ in range(20)
+                    }
+                    refused = asking[-1].recv(12)
+                    most = ServerLimits().max_rest
+                    has_no_more = until(lambda: threads_of(server) == most)
+                    done.set()
+                    answered = asking[0].recv(12)
+            finally:
+                done.set()
+
+        assert scraped == {200}
+        assert has_no_more
+        assert (refused, answered) == (b"HTTP/1.1 503", b"HTTP/1.1 200")
+
+    def test_for_which_there_is_no_thread_are_told_503(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with serving(monitor_state()) as server:
+            with monkeypatch.context() as without_threads:
+                without_threads.setattr(threading.Thread, "start", refuse)
+                refused = ask(server, "/metrics").status
+            answered = ask(server, "/metrics").status
+
+        assert (refused, answered) == (503, 200)
+
+
 class TestAnswersThatAreNotRead:
     """Fault 20."""
 
