@@ -246,7 +246,7 @@ class BoundedServer:
                 self._drop(connection)
         except (BlockingIOError, InterruptedError):
             pass
-        except OSError:
+        except (OSError, ValueError, KeyError):  # the latter are a selector's words for "gone"
             self._drop(connection)
 
     def _hear(self, connection: _Connection) -> None:
@@ -302,17 +302,18 @@ class BoundedServer:
 
     def _work(self, connection: _Connection, job: Job) -> None:
         """On a thread of its own."""
-        answer: bytes | Stream = b""
         try:
             answer = job.run()
-            if not isinstance(answer, bytes):
+            if isinstance(answer, bytes):
+                connection.unsent = memoryview(answer)
+            else:
                 connection.socket.settimeout(self._limits.write_timeout_s)
                 answer(connection.socket)
         except OSError:
             _LOG.debug("connection of %s broke off", connection.caller.key, exc_info=True)
-        connection.unsent = memoryview(answer if isinstance(answer, bytes) else b"")
-        self._answered.append((connection, job))
-        self._wake()
+        finally:  # whatever becomes of this one, its place is given back
+            self._answered.append((connection, job))
+            self._wake()
 
     def _answer(self, connection: _Connection, answer: bytes | memoryview) -> None:
         connection.unsent = memoryview(answer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
 import time
@@ -73,8 +72,7 @@ class HttpHandler:
 
     def _stream(self, connection: socket.socket) -> None:
         """Send the newest tick whenever there is one; whoever does not read is dropped."""
-        # A client that is too slow raises TimeoutError, which is an OSError.
-        with contextlib.suppress(OSError):
+        try:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _STREAM_SEND_BUFFER_BYTES)
             connection.sendall(_head(200, _EVENTS) + b"retry: 2000\n\n" + self._live.age_event())
             tick = 0
@@ -83,6 +81,10 @@ class HttpHandler:
                     connection.sendall(self._live.event())
                 connection.sendall(self._live.age_event())
                 tick = newest
+        except OSError:
+            pass  # it has gone, or reads too slowly: TimeoutError is one of them
+        except Exception as error:  # noqa: BLE001 - ours to log; the page comes again
+            self._faults.tell(STREAM_PATH, error)
 
 
 class FaultLog:

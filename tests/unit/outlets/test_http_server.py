@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from gpumon.core.state import CollectorState, MonitorState
+from gpumon.outlets.bounded_server import ServerLimits
 from gpumon.outlets.http_handler import FaultLog
 from gpumon.outlets.http_server import HttpServer
 from gpumon.outlets.prometheus import MetricsExporter
@@ -251,6 +252,20 @@ class TestAFaultOfOurs:
         assert statuses == {500}
         assert caplog.text.count("Traceback") == 1
         assert len(caplog.records) == 1
+
+    def test_in_a_stream_ends_it_and_gives_its_place_back(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def broken(_: MonitorState) -> dict[str, object]:
+            raise ZeroDivisionError("a fault")
+
+        with serving(monitor_state(), said=broken) as server:
+            for _ in range(2 * ServerLimits().max_streams):
+                with dial(server, b"GET /api/v1/stream HTTP/1.1\r\n\r\n") as client:
+                    assert client.makefile("rb").read().startswith(b"HTTP/1.1 200 ")
+
+        assert caplog.text.count("Traceback") == 1
+        assert "/api/v1/stream cannot be answered" in caplog.text
 
     def test_of_a_minute_later_says_how_many_were_not_told(
         self, caplog: pytest.LogCaptureFixture
