@@ -1,0 +1,121 @@
+"""Many machines at once: addresses beyond loopback, in a network of the test's own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.neighbours import as_root
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROLOGUE = """
+import http.client, json, socket
+from tests.builders_state import monitor_state
+from tests.serving import serving
+
+def dial(peer, sent=b"GET / HT"):
+    client = socket.create_connection((here, port), timeout=5, source_address=(peer, 0))
+    client.sendall(sent)
+    return client
+
+def scrape(peer):
+    client = http.client.HTTPConnection(here, port, timeout=5, source_address=(peer, 0))
+    client.request("GET", "/metrics")
+    return client.getresponse().status
+
+def is_open(client):
+    client.setblocking(False)
+    try:
+        return client.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+"""
+
+
+def in_a_network_of_its_own(program: str, here: str) -> Any:
+    """What a program prints that serves at ``here``, where all of 10.9/16 and 2001:db8/32 is."""
+    setup = (
+        "ip link set lo up && ip route add local 10.9.0.0/16 dev lo && "
+        "{ ip -6 route add local 2001:db8::/32 dev lo && "
+        "echo 1 > /proc/sys/net/ipv6/ip_nonlocal_bind || true; } 2>/dev/null; exec "
+    )
+    listen = f"[{here}]:0" if ":" in here else f"{here}:0"
+    body = "".join(f"    {line}\n" for line in program.strip().splitlines())
+    served = f"with serving(monitor_state(), listen={listen!r}) as server:"
+    whole = f"{PROLOGUE}here = {here!r}\n{served}\n    port = server.port\n{body}"
+    ended = subprocess.run(
+        ["unshare", "-n", "sh", "-c", setup + '"$@"', "sh", sys.executable, "-c", whole],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    if "unshare:" in ended.stderr:
+        pytest.skip(f"no network of one's own here: {ended.stderr.strip()}")
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+pytestmark = [
+    as_root,
+    pytest.mark.skipif(
+        shutil.which("unshare") is None or shutil.which("ip") is None,
+        reason="unshare or ip is not installed",
+    ),
+]
+
+
+class TestManyGreedyPeers:
+    def test_hold_eight_places_each_and_a_new_one_is_served(self) -> None:
+        found = in_a_network_of_its_own(
+            """
+peers = [f"10.9.1.{number}" for number in range(1, 71)]
+held = {peer: [dial(peer) for _ in range(10)] for peer in peers}
+statuses = [scrape(f"10.9.2.{number}") for number in range(1, 51)]  # behind all of them
+left = [sum(map(is_open, clients)) for clients in held.values()]
+print(json.dumps([statuses, max(left), sum(left)]))
+""",
+            "10.9.0.1",
+        )
+
+        statuses, most, together = found
+        assert statuses == [200] * 50
+        assert most <= 8
+        assert together <= 384
+
+    def test_do_not_push_out_whoever_holds_fewer(self) -> None:
+        modest, greedy = in_a_network_of_its_own(
+            """
+modest = [dial("10.9.1.1") for _ in range(3)]
+greedy = [dial(f"10.9.2.{number // 8}") for number in range(8, 8 * 60)]
+assert scrape("10.9.3.1") == 200  # stands behind all of them
+print(json.dumps([sum(map(is_open, modest)), sum(map(is_open, greedy))]))
+""",
+            "10.9.0.1",
+        )
+
+        assert modest == 3
+        assert 384 - 3 - 2 <= greedy <= 384 - 3
+
+    def test_of_one_ipv6_network_are_one_peer(self) -> None:
+        if not Path("/proc/net/if_inet6").exists():
+            pytest.skip("no IPv6 here")
+        one, another = in_a_network_of_its_own(
+            """
+one = [dial(f"2001:db8:1:1::{number:x}") for number in range(1, 31)]
+another = [dial(f"2001:db8:1:2::{number:x}") for number in range(1, 5)]
+assert scrape("2001:db8:1:1::ffff") == 200
+print(json.dumps([sum(map(is_open, one)), sum(map(is_open, another))]))
+""",
+            "2001:db8::1",
+        )
+
+        assert one <= 8
+        assert another == 4
