@@ -62,7 +62,7 @@ def _in_its_place(kind: type) -> object | None:
 
 
 def _made_of(kind: type) -> object:
-    """An instance; where a subclass cannot be made of nothing, of the class that it is made from."""
+    """An instance; of a class below it where it cannot be made of nothing."""
     for base in kind.__mro__[:-1]:
         with contextlib.suppress(Exception):
             made: object = base()
@@ -81,4 +81,3 @@ def _callbacks_with(kind: type) -> list[Any] | None:
             if isinstance(callbacks, list) and any(callback is kind for callback in callbacks):
                 return callbacks
     return None
-

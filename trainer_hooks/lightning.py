@@ -69,7 +69,7 @@ class PhaseTagger(Tagger):
 
     @property
     def state_key(self) -> str:
-        """As of any callback of Lightning, which asks for it before ``setup``, and the class, too."""
+        """As of any callback of Lightning, which asks the class for it, too."""
         return type(self).__qualname__
 
     @AlsoOnTheClass

@@ -195,8 +195,12 @@ def step(samples: int | None = None) -> None:
 
 
 def _tell_of_loader(iterable: object) -> None:
-    writer = process_ring().writer_here
-    if writer is None or writer.facts.loader:
+    ring = process_ring()
+    writer = ring.writer_here
+    if writer is None:
+        return
+    ring.look_for_gpus()
+    if writer.facts.loader:
         return
     facts = loader_facts(iterable)
     if facts:

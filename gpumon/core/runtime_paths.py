@@ -14,6 +14,7 @@ RUNTIME_VARIABLE: Final = "GPUMON_RUNTIME_DIR"
 SYSTEM_FOLDER: Final = Path("/run/gpumon")
 PHASES: Final = "phases"
 STATE_FILE: Final = "state.json"
+STATE_SCHEMA: Final = "gpumon.state/1"
 SHARED_MODE: Final = 0o1777
 PRIVATE_MODE: Final = 0o700
 

@@ -89,6 +89,8 @@ class RunState:
         ended_before: Whether it had ended before observation began.
         first_input_wait_ns: How long it waited for input until its first step was over; ``None``:
             its beginning is not known.
+        named_gpus: The GPUs that it says it trains on, as the user wrote them;
+            ``None``: it says nothing.
     """
 
     run: str
@@ -113,6 +115,7 @@ class RunState:
     step_busy_ratios: dict[str, float] = field(default_factory=dict)
     ended_before: bool = False
     first_input_wait_ns: int | None = None
+    named_gpus: tuple[str, ...] | None = None
 
 
 class CollectorState(NamedTuple):

@@ -15,11 +15,10 @@ from gpumon.core.detail_codec import board_document
 from gpumon.core.fill.codec import brief_fill
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, PHASES
+from gpumon.core.runtime_paths import STATE_SCHEMA
 from gpumon.core.sample import GpuSample
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
 from gpumon.core.units import NS_PER_S
-
-STATE_SCHEMA: Final = "gpumon.state/1"
 
 # Looking an enumeration's value up costs more than a dictionary does, and this runs in each tick.
 _CAUSE_NAMES: Final = {cause: cause.value for cause in CAUSES}

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
 
 from gpumon.core.advice import advise
+from gpumon.core.gpu_names import GpuName, doubt_of_names, doubt_of_work
 from gpumon.core.gpu_troubles import origin_of, told_troubles, unknown_gpu
 from gpumon.core.report import GpuReport, Report, RunReport
 from gpumon.core.ring_events import RingCounts
 from gpumon.core.state import MonitorState, RunState, refusal_note
 from gpumon.core.totals import GpuTotals
+from gpumon.core.units import NS_PER_S
 from gpumon.core.verdicts import judge
 
 _NO_COUNTS: Mapping[int, RingCounts] = MappingProxyType({})
+
+_MOST_DOUBTS: Final = 8
+_BEGINNING_NS: Final = 10 * NS_PER_S
 
 
 def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = _NO_COUNTS) -> Report:
@@ -58,7 +64,11 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = _NO_COUNTS
         gpus=tuple(gpus),
         runs=runs,
         advice=advise(gpus, runs),
-        notes=(*_notes(state), *map(_gross_note, filter(_waits_gross, state.runs))),
+        notes=(
+            *_notes(state),
+            *_joining_notes(state),
+            *map(_gross_note, filter(_waits_gross, state.runs)),
+        ),
     )
 
 
@@ -117,6 +127,29 @@ def _notes(state: MonitorState) -> Iterator[str]:
             note = None if state.gpus else f"{collector.name}: {collector.message}"
         if note is not None:
             yield note
+
+
+def _joining_notes(state: MonitorState) -> Iterator[str]:
+    """Why runs are joined to no GPU, or not to all that they name."""
+    gpus = [GpuName(gpu.device.label, gpu.device.uuid) for gpu in state.gpus]
+    told = [
+        f"Run {run.run} {doubt}."
+        for run in (state.runs if gpus else ())
+        if not run.ended_before and (doubt := _joining_doubt(run, gpus, state)) is not None
+    ]
+    yield from told[:_MOST_DOUBTS]
+    if len(told) > _MOST_DOUBTS:
+        yield f"So it is with {len(told) - _MOST_DOUBTS} more."
+
+
+def _joining_doubt(run: RunState, gpus: Sequence[GpuName], state: MonitorState) -> str | None:
+    if run.gpu_uuids:
+        return doubt_of_names(run.named_gpus, gpus)
+    # Whether it will come to work is not known of one that has just begun.
+    is_known = not run.alive or (run.steps > 0 and run.wall_ns >= _BEGINNING_NS)
+    if not is_known and not (state.simulated and run.named_gpus is None):
+        return doubt_of_names(run.named_gpus, gpus)
+    return doubt_of_work(run.named_gpus, gpus, simulated=state.simulated, pid=run.pid)
 
 
 def _waits_gross(run: RunState) -> bool:

@@ -112,6 +112,7 @@ class Run:
             step_busy_ratios=self.balance.busy_ratios,
             ended_before=reading.ended_ns is not None and reading.ended_ns < began_ns,
             first_input_wait_ns=self.timeline.first_input_wait_ns,
+            named_gpus=facts.gpus,
         )
 
 

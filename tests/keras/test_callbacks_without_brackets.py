@@ -13,14 +13,14 @@ from trainer_hooks import NaNGuard, PhaseTagger
 from trainer_hooks.ring.process_ring import process_ring
 
 
-class WithAName(PhaseTagger):  # type: ignore[misc]
+class WithAName(PhaseTagger):
     """Somebody's own tagger, which cannot be made of nothing."""
 
     def __init__(self, name: str) -> None:
         super().__init__(run=name)
 
 
-class OfTheOldSchool(PhaseTagger):  # type: ignore[misc]
+class OfTheOldSchool(PhaseTagger):
     """Calls the method of its base by the base's name."""
 
     def set_model(self, model: Any) -> None:

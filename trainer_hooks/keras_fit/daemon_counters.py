@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Final, NamedTuple
 
-from gpumon.core.label_text import label_text
 from gpumon.core.ring_events import RunFacts
-from gpumon.core.runtime_paths import (
-    STATE_FILE,
-    FolderFacts,
-    distrust,
-    explicit_folder,
-    reader_folders,
-)
-from gpumon.core.state_codec import STATE_SCHEMA
+from gpumon.core.runtime_paths import STATE_FILE
+from trainer_hooks.ring.daemon_state import fresh_state, gpus_in, runs_in
 
-_MAX_BYTES: Final = 2 << 20
-_STALE_PERIODS: Final = 3
-_STALE_NS: Final = 3_000_000_000
 _REST_NS: Final = 200_000_000
 """A state younger than this is not read again: the epochs are shorter than the daemon's ticks."""
-_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class _Counters(NamedTuple):
@@ -111,42 +97,6 @@ class GpuRatios:
         return next((state for state in states if state is not None), None)
 
 
-def state_folders(environ: Mapping[str, str], uid: int) -> list[Path]:
-    """Folders that may hold the state of a daemon that sees this process' ring, best first."""
-    explicit = explicit_folder(environ) is not None
-    folders = reader_folders(environ, uid)
-    return [folder for folder in folders if _is_trusted(folder, uid, explicit=explicit)]
-
-
-def _is_trusted(folder: Path, uid: int, *, explicit: bool) -> bool:
-    try:
-        status = folder.lstat()
-    except OSError:
-        return True  # it may be made later; whoever makes it in /tmp must be the user
-    facts = FolderFacts(status.st_mode, status.st_uid)
-    return distrust(folder, facts, uid=uid, explicit=explicit) is None
-
-
-def fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
-    """The state in a file, if a daemon of this boot renewed it a moment ago. Never blocks."""
-    try:
-        descriptor = os.open(path, _FLAGS)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return None
-            raw = os.read(descriptor, _MAX_BYTES)
-        finally:
-            os.close(descriptor)
-        state = json.loads(raw)
-        age_ns = now_ns - state["monotonic_ns"]
-        is_fresh = -_STALE_NS <= age_ns <= max(_STALE_PERIODS * state["period_ns"], _STALE_NS)
-        is_ours = state["schema"] == STATE_SCHEMA and state["boot_id"] == boot_id
-        is_of_now = not state.get("replayed")  # what a recording played says is of no use here
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
-    return dict(state) if is_fresh and is_ours and is_of_now else None
-
-
 def _counters_of(state: Mapping[str, Any]) -> _OfGpus:
     """Each GPU's counters; none where the state is not what a daemon writes."""
     try:
@@ -166,31 +116,10 @@ def _counters_of(state: Mapping[str, Any]) -> _OfGpus:
 def _gpus_of(state: Mapping[str, Any], facts: RunFacts) -> list[str]:
     """UUIDs of this run's GPUs: as the daemon joined them, else as the run named them."""
     try:
-        return _joined(state, facts) or _named(state, facts)
+        named = [gpu.uuid for gpu in gpus_in(state) if any(map(gpu.is_meant_by, facts.gpus or ()))]
+        return [str(uuid) for run in runs_in(state, facts) for uuid in run["gpus"]] or named
     except (KeyError, TypeError, AttributeError):
         return []
-
-
-def _joined(state: Mapping[str, Any], facts: RunFacts) -> list[str]:
-    place = (label_text(facts.job), facts.rank)
-    runs = [run for run in state["runs"] if (run["job"], run["rank"]) == place and run["alive"]]
-    # In a container the daemon knows the process by another number.
-    runs = [run for run in runs if run["pid"] == facts.pid] or (runs if len(runs) == 1 else [])
-    return [str(uuid) for run in runs for uuid in run["gpus"]]
-
-
-def _named(state: Mapping[str, Any], facts: RunFacts) -> list[str]:
-    return [
-        str(gpu["uuid"])
-        for gpu in state["gpus"]
-        if any(
-            # "0:1" for a MIG instance; "0" is the GPU alone, and not its instances as well.
-            name == str(gpu.get("label", gpu["index"]))
-            or (not name.isdigit() and str(gpu["uuid"]).startswith(name))
-            for name in facts.gpus or ()
-            if name
-        )
-    ]
 
 
 def _ratio(part_ns: int, whole_ns: int) -> float:

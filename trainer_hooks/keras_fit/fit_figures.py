@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from gpumon.core.phase import PHASES
 from trainer_hooks.keras_fit.closing_line import FitFigures, closing_line
-from trainer_hooks.keras_fit.daemon_counters import GpuRatios, state_folders
+from trainer_hooks.keras_fit.daemon_counters import GpuRatios
 from trainer_hooks.keras_fit.phase_machine import PhaseMachine
 from trainer_hooks.keras_fit.screen import say
 from trainer_hooks.keras_fit.step_ends import StepEnds
 from trainer_hooks.keras_fit.step_times import StepTimes
+from trainer_hooks.ring.daemon_state import state_folders
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.gross_wait import is_gross
 

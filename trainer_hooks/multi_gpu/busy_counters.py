@@ -8,7 +8,7 @@ from time import monotonic_ns
 from typing import Any, Final, NamedTuple
 
 from gpumon.core.runtime_paths import STATE_FILE
-from trainer_hooks.keras_fit.daemon_counters import fresh_state, state_folders
+from trainer_hooks.ring.daemon_state import fresh_state, gpus_in, state_folders
 from trainer_hooks.ring.gpu_shares import gpu_names
 from trainer_hooks.ring.process_ring import ring_so_far
 from trainer_hooks.ring.run_facts import read_run_facts
@@ -99,7 +99,8 @@ class BusyCounters:
 def _reading_of(state: Mapping[str, Any], names: Sequence[str], step: int) -> _Reading | None:
     """The counters of those GPUs; ``None`` where one is missing, or this is no daemon's state."""
     try:
-        gpus = [next(gpu for gpu in state["gpus"] if _is_named(gpu, name)) for name in names]
+        known = [*zip(gpus_in(state), state["gpus"], strict=True)]
+        gpus = [next(gpu for one, gpu in known if one.is_meant_by(name)) for name in names]
         return _Reading(
             state.get("pid"),
             step,
@@ -110,9 +111,3 @@ def _reading_of(state: Mapping[str, Any], names: Sequence[str], step: int) -> _R
         )
     except (KeyError, TypeError, ValueError, AttributeError, StopIteration):
         return None
-
-
-def _is_named(gpu: Mapping[str, Any], name: str) -> bool:
-    if name == str(gpu.get("label", gpu["index"])):  # "0", and "0:1" for a MIG instance
-        return True
-    return bool(name) and not name.isdigit() and str(gpu["uuid"]).startswith(name)

@@ -18,6 +18,7 @@ from gpumon.core.runtime_paths import RUNTIME_VARIABLE
 from gpumon.errors import RingError
 from trainer_hooks.quiet_warning import QuietWarningOnce, warn_quietly
 from trainer_hooks.ring.dead_rings import sweep_dead_rings
+from trainer_hooks.ring.gpu_doubts import GpuDoubts
 from trainer_hooks.ring.ring_folder import find_ring_folder
 from trainer_hooks.ring.ring_memory import RingMemory, make_ring
 from trainer_hooks.ring.ring_writer import START_UP, RingWriter
@@ -55,6 +56,7 @@ class ProcessRing:
         self.depth = 0
         self.turn: Turn | None = None
         self._path = path
+        self._doubts = GpuDoubts()
 
     @property
     def writer_here(self) -> RingWriter | None:
@@ -63,6 +65,7 @@ class ProcessRing:
 
     def begin_turn(self, run: Run) -> Turn:
         """A run begins: the calling thread is the one whose phases count, until it ends."""
+        self.look_for_gpus()
         before = OTHER if self.writer is None else self.writer.present
         turn = Turn(run, self.turn, before, depth=self.depth, thread_before=self.thread)
         self.turn, self.thread = turn, threading.get_ident()
@@ -75,6 +78,7 @@ class ProcessRing:
         then follows it is no phase of the run any more.
         """
         turn.is_over = True
+        self._miss_gpus()
         if self.turn is not turn or self.depth > turn.depth:
             return
         here, thread = threading.get_ident(), self.thread
@@ -90,6 +94,29 @@ class ProcessRing:
             self.writer.enter(*place)
         if self._pass_on() is None and self.writer is not None and place == OTHER:
             self.writer.event(TRAINING_OVER)
+
+    def look_for_gpus(self, *, only_names: bool = False) -> None:
+        """Warn where the training says of its GPUs what cannot be; see ``GpuDoubts``.
+
+        Args:
+            only_names: More may be said of them yet.
+        """
+        if self.writer is None:
+            return
+        if only_names:
+            self._doubts.of_names(self.writer.facts)
+        else:
+            self._doubts.at_the_start(self.writer.facts)
+
+    def end(self) -> None:
+        """The process is about to go: what that takes is no part of its training."""
+        if self.writer is not None:
+            self._miss_gpus()
+            self.writer.end()
+
+    def _miss_gpus(self) -> None:
+        if self.writer is not None and self.writer.enabled:
+            self._doubts.at_the_end(self.writer.facts, self.writer.steps)
 
     def region_closes(self, number: int, mode: int) -> Place:
         """A ``phase()`` region in a turn is over, or around one: what is under way after it.
@@ -212,6 +239,8 @@ def describe_run(
         if facts != writer.facts:
             writer.restate(facts)
             _say_where_gpus_do_not_fit(facts)
+            if gpus is not None:
+                process_ring().look_for_gpus(only_names=True)
     except Exception as error:  # noqa: BLE001 (an odd name must not end a training)
         _warn(error)
 
@@ -278,7 +307,9 @@ def _new_ring() -> ProcessRing:
             memory = _new_memory(facts, wall_ns)
         _say_where_gpus_do_not_fit(facts)
         writer = RingWriter(memory, facts, wall_ns=wall_ns, on_trouble=_warn)
-        return ProcessRing(writer, memory.path)
+        ring = ProcessRing(writer, memory.path)
+        ring.look_for_gpus(only_names=True)
+        return ring
     except (OSError, RingError) as error:
         _warn(error, what_to_do=_ANOTHER_FOLDER)
     except Exception as error:  # noqa: BLE001 (no ring, but the training goes on)
@@ -305,9 +336,8 @@ def _say_where_gpus_do_not_fit(facts: RunFacts) -> None:
 
 
 def _end() -> None:
-    """The process is about to go: what that takes is no part of its training."""
-    if _Slot.ring is not None and _Slot.ring.writer is not None:
-        _Slot.ring.writer.end()
+    if _Slot.ring is not None:
+        _Slot.ring.end()
 
 
 def _forget_in_child() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -83,7 +83,7 @@ def read_run_facts(
     """
     environ = os.environ if environ is None else environ
     place = place_in_job(environ)
-    name = run or environ.get("GPUMON_RUN") or _script_name()
+    name = str(run or environ.get("GPUMON_RUN") or _script_name())
     pid = os.getpid()
     return RunFacts(
         run=f"{name}-r{place.rank}" if place.world_size > 1 else name,
@@ -139,12 +139,15 @@ def _first_number(environ: Mapping[str, str], names: Sequence[str]) -> int | Non
 def _named_gpus(
     gpus: Sequence[int | str] | None, environ: Mapping[str, str]
 ) -> tuple[str, ...] | None:
-    if gpus is not None:
-        return tuple(str(gpu) for gpu in ([gpus] if isinstance(gpus, (str, int)) else gpus))
-    listed = environ.get("GPUMON_GPUS")
-    if listed is None:
-        return None
-    return tuple(part.strip() for part in listed.split(",") if part.strip()) or None
+    if gpus is None:
+        return _split(environ.get("GPUMON_GPUS", "")) or None
+    is_one = isinstance(gpus, str) or not isinstance(gpus, Iterable)
+    given: Iterable[object] = [gpus] if is_one else gpus
+    return tuple(name for gpu in given for name in _split(str(gpu)))
+
+
+def _split(listed: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in listed.split(",") if part.strip())
 
 
 def _script_name() -> str:

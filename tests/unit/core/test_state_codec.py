@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.runtime_paths import STATE_SCHEMA
 from gpumon.core.state import MonitorState
-from gpumon.core.state_codec import STATE_SCHEMA, encode_document, state_document
+from gpumon.core.state_codec import encode_document, state_document
 from tests.builders_fill import gpm_fill
 from tests.builders_state import S, device, healthy_gpu, monitor_state, run, starved_gpu
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -121,3 +122,65 @@ class TestTheStepsOfARun:
         (run,) = report_of(state, {42: RingCounts(steps=5000, wall_ns=s(60))}).runs
 
         assert run.steps == 100
+
+
+class TestARunThatIsJoinedToNoGpu:
+    def note_of(self, *, simulated: bool = False, **changes: Any) -> str:
+        run = run_state(**{"gpu_uuids": (), **changes})
+        state = monitor_state(runs=(run,), simulated=simulated, collectors=())
+        notes = report_of(state).notes
+        assert len(notes) <= 1
+        return "".join(notes)
+
+    def test_is_told_why_and_what_to_set(self) -> None:
+        note = self.note_of()
+
+        assert note.startswith(
+            "Run resnet was seen at work on no GPU, for the driver lists its pid"
+        )
+        assert "set GPUMON_GPUS=0 in its environment, or PhaseTagger(gpus=[0])" in note
+
+    def test_is_given_time_to_begin(self) -> None:
+        assert self.note_of(steps=0) == ""
+        assert self.note_of(wall_ns=s(9)) == ""
+        assert self.note_of(wall_ns=s(9), alive=False) != ""
+
+    def test_is_told_of_simulated_gpus_at_once(self) -> None:
+        assert "simulated" in self.note_of(simulated=True, steps=0)
+
+    def test_is_told_of_names_at_once(self) -> None:
+        note = self.note_of(simulated=True, steps=0, named_gpus=("99",))
+
+        assert note.startswith("Run resnet names GPU 99, and there are GPU 0 and GPU 1: set ")
+
+    def test_is_not_spoken_of_where_it_was_over_before(self) -> None:
+        assert self.note_of(alive=False, ended_before=True) == ""
+
+    def test_is_not_spoken_of_where_no_gpu_is_watched(self) -> None:
+        state = monitor_state(runs=(run_state(gpu_uuids=()),), gpus=(), collectors=())
+
+        assert report_of(state).notes == ()
+
+    def test_is_told_of_a_part_of_its_names_beside_gpus_that_it_has(self) -> None:
+        run = run_state(named_gpus=("0", "99"))
+
+        (note,) = report_of(monitor_state(runs=(run,), collectors=())).notes
+
+        assert note.startswith("Run resnet names GPU 99, and")
+
+    def test_is_one_of_many_that_are_told_in_a_few_notes(self) -> None:
+        runs = tuple(run_state(f"r{k}", pid=k, gpu_uuids=()) for k in range(256))
+
+        notes = report_of(monitor_state(runs=runs, simulated=False, collectors=())).notes
+
+        assert len(notes) == 9
+        assert notes[-1] == "So it is with 248 more."
+
+    def test_is_joined_by_what_it_says(self) -> None:
+        story = Story()
+        story.ring(pid=42, gpus=("99",))
+        state = story.pass_second(1.0, phases=[(0.0, STEP)])
+
+        (note, *_) = report_of(state).notes
+
+        assert "names GPU 99, and there is GPU 0 alone" in note

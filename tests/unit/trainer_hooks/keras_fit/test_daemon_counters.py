@@ -24,7 +24,8 @@ from tests.builders_state import (
     run,
     starved_gpu,
 )
-from trainer_hooks.keras_fit.daemon_counters import GpuRatios, state_folders
+from trainer_hooks.keras_fit.daemon_counters import GpuRatios
+from trainer_hooks.ring.daemon_state import state_folders
 
 OURS = RunFacts(
     run="resnet", job="slurm-4711.0", rank=0, pid=4242, boot_id=BOOT_ID, started_ns=0, gpus=None

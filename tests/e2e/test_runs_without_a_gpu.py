@@ -1,0 +1,97 @@
+"""A training that is joined to no GPU hears of it, and the report says why and what to set."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import RunningDaemon
+from tests.patience import wait_until
+
+WHAT_TO_SET = "GPUMON_GPUS=0 in its environment, or PhaseTagger(gpus=[0])"
+IMPORTS = "import time\nfrom trainer_hooks import phase, step, timed"
+LOOPS = {
+    "phase": "for _ in range(5):\n    with phase('train_step'): time.sleep(0.02)\n    step()",
+    "timed": "for _ in timed(range(5)):\n    time.sleep(0.02)\n    step()",
+}
+
+
+def train(daemon: RunningDaemon, loop: str, **environ: str) -> str:
+    """Train in a process of its own; what it says on stderr."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import time\nfrom trainer_hooks import phase, step, timed\n{LOOPS[loop]}",
+        ],
+        env={**daemon.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    folder = tmp_path_factory.mktemp("daemon")
+    with RunningDaemon(folder, "--source", "simulated:input-bound", "--period", "0.5") as one:
+        yield one
+
+
+def note_of(daemon: RunningDaemon, run: str) -> str:
+    def notes() -> list[str]:
+        return [note for note in daemon.report()["notes"] if note.startswith(f"Run {run} ")]
+
+    wait_until(lambda: bool(notes()))
+    return notes()[0]
+
+
+class TestARunThatNamesAGpuThatIsNotThere:
+    @pytest.mark.parametrize("loop", LOOPS)
+    @pytest.mark.parametrize(("name", "as_said"), [("99", "GPU 99"), ("cuda:0", "'cuda:0'")])
+    def test_is_told_so_and_the_report_says_it_too(
+        self, daemon: RunningDaemon, loop: str, name: str, as_said: str
+    ) -> None:
+        run = f"{loop}-{name}".replace(":", "")
+        said = train(daemon, loop, GPUMON_GPUS=name, GPUMON_RUN=run)
+
+        expected = f"names {as_said}, and there are GPU 0 and GPU 1: set GPUMON_GPUS"
+        assert said.count("to gpumon, this training") == 1
+        assert expected in said
+        assert expected in note_of(daemon, run)
+
+
+class TestARunThatSaysNothingOnASimulatedSource:
+    def test_is_told_what_to_set(self, daemon: RunningDaemon) -> None:
+        said = train(daemon, "timed", GPUMON_RUN="mute")
+
+        assert said.count("to gpumon, this training") == 1
+        assert WHAT_TO_SET in said
+        assert WHAT_TO_SET in note_of(daemon, "mute")
+
+
+class TestARunThatNamesItsGpu:
+    @pytest.mark.parametrize("loop", LOOPS)
+    def test_hears_nothing(self, daemon: RunningDaemon, loop: str) -> None:
+        assert train(daemon, loop, GPUMON_GPUS="1") == ""
+
+    def test_hears_nothing_without_a_daemon_either(self, tmp_path: Path) -> None:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                f"import time\nfrom trainer_hooks import phase, step, timed\n{LOOPS['timed']}",
+            ],
+            env={"PYTHONPATH": ":".join(sys.path), "GPUMON_RUNTIME_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert done.stderr == ""

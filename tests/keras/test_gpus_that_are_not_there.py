@@ -1,0 +1,58 @@
+"""A tagger that names a GPU that is not there, or none where GPUs are simulated, says so once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from tests.keras.fake_daemon import FakeDaemon
+from trainer_hooks import PhaseTagger
+
+
+@pytest.fixture
+def daemon(own_runtime_folder: Path) -> FakeDaemon:
+    """It watches two simulated GPUs."""
+    one = FakeDaemon(own_runtime_folder)
+    one.document["simulated"] = True
+    one.counts(0, "GPU-00")
+    one.counts(1, "GPU-11")
+    return one
+
+
+def fit(tagger: Any) -> None:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    rows = np.ones((32, 4), "float32")
+    model.fit(rows, rows[:, :1], batch_size=8, epochs=2, verbose=0, callbacks=[tagger])
+
+
+def said(recorded: pytest.WarningsRecorder) -> list[str]:
+    return [str(one.message) for one in recorded if str(one.message).startswith("to gpumon")]
+
+
+@pytest.mark.usefixtures("each_backend", "daemon")
+class TestATaggerWhoseGpuIsNotThere:
+    def test_is_told_once_and_tags_all_the_same(self, recwarn: pytest.WarningsRecorder) -> None:
+        tagger = PhaseTagger(gpus=[99])
+        fit(tagger)
+        fit(tagger)
+
+        (text,) = said(recwarn)
+        assert "names GPU 99, and there are GPU 0 and GPU 1: set" in text
+
+    def test_hears_nothing_of_gpus_that_are_there(self, recwarn: pytest.WarningsRecorder) -> None:
+        fit(PhaseTagger(gpus="0, GPU-11"))
+
+        assert said(recwarn) == []
+
+    def test_is_told_what_to_set_where_gpus_are_simulated(
+        self, recwarn: pytest.WarningsRecorder
+    ) -> None:
+        fit(PhaseTagger())
+
+        (text,) = said(recwarn)
+        assert "set GPUMON_GPUS=0 in its environment, or PhaseTagger(gpus=[0])" in text

@@ -1,0 +1,160 @@
+"""Specification of what a training is told of its GPUs: one sentence, once, and only what is so."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.core.ring_events import RunFacts
+from gpumon.core.runtime_paths import STATE_FILE
+from gpumon.outlets.state_file import StateFile
+from tests.builders_state import BOOT_ID, S, monitor_state, run
+from trainer_hooks.ring.gpu_doubts import GpuDoubts
+
+SILENT = RunFacts(run="resnet", job="slurm-4711.0", pid=4242, boot_id=BOOT_ID, started_ns=0)
+FROM_NS = 1_000_000_000_000
+
+
+class World:
+    """A training of two minutes, and a daemon that has told its state once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.doubts = GpuDoubts(now_ns=lambda: FROM_NS)
+        self.facts = replace(SILENT, started_ns=FROM_NS - 120 * S)
+
+    def has_daemon(self, **changes: Any) -> None:
+        known: dict[str, Any] = {"simulated": False, "runs": ()}
+        state = monitor_state(taken_at_ns=FROM_NS, **{**known, **changes})
+        StateFile(self.folder / STATE_FILE).write(state)
+
+    def names(self, *gpus: str) -> None:
+        self.facts = replace(self.facts, gpus=gpus)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
+    return World(tmp_path)
+
+
+def said(recorded: pytest.WarningsRecorder) -> list[str]:
+    return [str(one.message) for one in recorded if str(one.message).startswith("to gpumon")]
+
+
+class TestNames:
+    def test_of_no_gpu_are_told_as_soon_as_they_are_given(
+        self, world: World, recwarn: pytest.WarningsRecorder
+    ) -> None:
+        world.has_daemon()
+        world.names("0", "99")
+
+        world.doubts.of_names(world.facts)
+
+        (text,) = said(recwarn)
+        assert text.startswith("to gpumon, this training names GPU 99, and there are GPU 0 and")
+
+    def test_are_told_once(self, world: World, recwarn: pytest.WarningsRecorder) -> None:
+        world.has_daemon(runs=(run(gpu_uuids=()),))
+        world.names("99")
+
+        world.doubts.of_names(world.facts)
+        world.doubts.of_names(replace(world.facts, gpus=("98",)))
+        world.doubts.at_the_start(world.facts)
+        world.doubts.at_the_end(world.facts, steps=7)
+
+        assert len(said(recwarn)) == 1
+
+    def test_that_fit_are_not_spoken_of(
+        self, world: World, recwarn: pytest.WarningsRecorder
+    ) -> None:
+        world.has_daemon(simulated=True)
+        world.names("0", "GPU-2")
+
+        world.doubts.of_names(world.facts)
+        world.doubts.at_the_start(world.facts)
+
+        assert said(recwarn) == []
+
+
+class TestATrainingThatSaysNothing:
+    def test_is_told_of_simulated_gpus_when_it_begins(
+        self, world: World, recwarn: pytest.WarningsRecorder
+    ) -> None:
+        world.has_daemon(simulated=True)
+
+        world.doubts.of_names(world.facts)
+        assert said(recwarn) == []
+        world.doubts.at_the_start(world.facts)
+
+        (text,) = said(recwarn)
+        assert "set GPUMON_GPUS=0 in its environment, or PhaseTagger(gpus=[0])" in text
+
+    def test_is_told_at_its_end_that_the_driver_listed_it_nowhere(
+        self, world: World, recwarn: pytest.WarningsRecorder
+    ) -> None:
+        world.has_daemon(runs=(run(gpu_uuids=()),))
+
+        world.doubts.at_the_start(world.facts)
+        assert said(recwarn) == []
+        world.doubts.at_the_end(world.facts, steps=7)
+
+        (text,) = said(recwarn)
+        assert "was seen at work on no GPU, for the driver lists its pid 4242 on none" in text
+
+    @pytest.mark.parametrize(
+        ("steps", "age_s", "runs"),
+        [
+            (0, 120, (run(gpu_uuids=()),)),  # it did not train
+            (7, 9, (run(gpu_uuids=()),)),  # the daemon may not have joined it yet
+            (7, 120, (run(),)),  # it has GPUs
+            (7, 120, ()),  # another daemon's
+            (7, 120, (run(gpu_uuids=(), job="another"),)),
+        ],
+    )
+    def test_is_told_nothing_where_nothing_is_known(
+        self, world: World, recwarn: pytest.WarningsRecorder, steps: int, age_s: int, runs: Any
+    ) -> None:
+        world.has_daemon(runs=runs)
+        facts = replace(world.facts, started_ns=FROM_NS - age_s * S)
+
+        world.doubts.at_the_end(facts, steps)
+
+        assert said(recwarn) == []
+
+
+class TestNobodyWhoKnows:
+    @pytest.mark.parametrize("raw", [None, b"", b"[]", b"{", b"\xff" * 9, b"x" * (3 << 20)])
+    def test_leaves_a_training_alone(
+        self, world: World, recwarn: pytest.WarningsRecorder, raw: bytes | None
+    ) -> None:
+        if raw is not None:
+            (world.folder / STATE_FILE).write_bytes(raw)
+        world.names("99")
+
+        world.doubts.of_names(world.facts)
+        world.doubts.at_the_start(world.facts)
+        world.doubts.at_the_end(world.facts, steps=7)
+
+        assert said(recwarn) == []
+
+    def test_is_one_without_gpus(self, world: World, recwarn: pytest.WarningsRecorder) -> None:
+        world.has_daemon(gpus=())
+        world.names("99")
+
+        world.doubts.at_the_start(world.facts)
+
+        assert said(recwarn) == []
+
+
+def test_warnings_that_are_errors_end_no_training(world: World) -> None:
+    world.has_daemon()
+    world.names("99")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        world.doubts.at_the_start(world.facts)

@@ -1,0 +1,83 @@
+"""What a daemon's state file says to a training: which GPUs there are, and which are this run's."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from gpumon.core.gpu_names import GpuName
+from gpumon.core.label_text import label_text
+from gpumon.core.ring_events import RunFacts
+from gpumon.core.runtime_paths import (
+    STATE_SCHEMA,
+    FolderFacts,
+    distrust,
+    explicit_folder,
+    reader_folders,
+)
+
+_MAX_BYTES: Final = 2 << 20
+_STALE_PERIODS: Final = 3
+_STALE_NS: Final = 3_000_000_000
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def state_folders(environ: Mapping[str, str], uid: int) -> list[Path]:
+    """Folders that may hold the state of a daemon that sees this process' ring, best first."""
+    explicit = explicit_folder(environ) is not None
+    folders = reader_folders(environ, uid)
+    return [folder for folder in folders if _is_trusted(folder, uid, explicit=explicit)]
+
+
+def _is_trusted(folder: Path, uid: int, *, explicit: bool) -> bool:
+    try:
+        status = folder.lstat()
+    except OSError:
+        return True  # it may be made later; whoever makes it in /tmp must be the user
+    facts = FolderFacts(status.st_mode, status.st_uid)
+    return distrust(folder, facts, uid=uid, explicit=explicit) is None
+
+
+def fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
+    """The state in a file, if a daemon of this boot renewed it a moment ago. Never blocks."""
+    try:
+        descriptor = os.open(path, _FLAGS)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
+            raw = os.read(descriptor, _MAX_BYTES)
+        finally:
+            os.close(descriptor)
+        state = json.loads(raw)
+        age_ns = now_ns - state["monotonic_ns"]
+        is_fresh = -_STALE_NS <= age_ns <= max(_STALE_PERIODS * state["period_ns"], _STALE_NS)
+        is_ours = state["schema"] == STATE_SCHEMA and state["boot_id"] == boot_id
+        is_of_now = not state.get("replayed")  # what a recording played says is of no use here
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return dict(state) if is_fresh and is_ours and is_of_now else None
+
+
+def gpus_in(state: Mapping[str, Any]) -> list[GpuName]:
+    """All GPUs that the daemon watches.
+
+    Raises:
+        KeyError: It is not what a daemon writes; or TypeError, or AttributeError.
+    """
+    return [GpuName(str(gpu.get("label", gpu["index"])), str(gpu["uuid"])) for gpu in state["gpus"]]
+
+
+def runs_in(state: Mapping[str, Any], facts: RunFacts) -> list[Mapping[str, Any]]:
+    """This process' run, as the daemon knows it; empty where it does not, or cannot tell.
+
+    Raises:
+        KeyError: It is not what a daemon writes; or TypeError.
+    """
+    place = (label_text(facts.job), facts.rank)
+    runs = [run for run in state["runs"] if (run["job"], run["rank"]) == place and run["alive"]]
+    # In a container the daemon knows the process by another number.
+    return [run for run in runs if run["pid"] == facts.pid] or (runs if len(runs) == 1 else [])

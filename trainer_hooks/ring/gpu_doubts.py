@@ -1,0 +1,94 @@
+"""Tells somebody who trains, in one sentence, that his run explains no GPU, and what to set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any, Final
+
+from gpumon.core.gpu_names import doubt_of_names, doubt_of_work
+from gpumon.core.ring_events import RunFacts
+from gpumon.core.runtime_paths import STATE_FILE
+from trainer_hooks.quiet_warning import warn_quietly
+from trainer_hooks.ring.daemon_state import fresh_state, gpus_in, runs_in, state_folders
+
+_BEGINNING_NS: Final = 10_000_000_000
+"""A run that is younger may be joined yet: the daemon looks once a second."""
+
+
+class GpuDoubts:
+    """Warns once of a run. Each look reads a daemon's state file once; without one, all is silent.
+
+    Nothing here blocks or raises.
+    """
+
+    def __init__(self, *, now_ns: Callable[[], int] = monotonic_ns) -> None:
+        """Nothing was said.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+        """
+        self._now_ns = now_ns
+        self._has_begun = False
+        self._is_settled = False
+
+    def of_names(self, facts: RunFacts) -> None:
+        """The process has said which GPUs it trains on: are they there?"""
+        if facts.gpus is not None:
+            self._look(facts, self._of_names)
+
+    def at_the_start(self, facts: RunFacts) -> None:
+        """Its training begins, and all is said of its GPUs that it is going to say."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._look(facts, self._of_the_start)
+
+    def at_the_end(self, facts: RunFacts, steps: int) -> None:
+        """A training is over: was it joined to a GPU?
+
+        Args:
+            facts: Whose.
+            steps: How many it made.
+        """
+        if steps and self._now_ns() - facts.started_ns >= _BEGINNING_NS:
+            self._look(facts, self._of_the_end)
+
+    def _look(
+        self, facts: RunFacts, doubt_of: Callable[[dict[str, Any], RunFacts], str | None]
+    ) -> None:
+        if self._is_settled:
+            return
+        try:
+            state = self._state(facts.boot_id)
+            doubt = None if state is None or not state["gpus"] else doubt_of(state, facts)
+        except Exception:  # noqa: BLE001 (not what a daemon writes: then nobody can tell)
+            doubt = None
+        if doubt is not None:
+            self._is_settled = True
+            warn_quietly(f"to gpumon, this training {doubt}", callers_up=4)
+
+    def _state(self, boot_id: str) -> dict[str, Any] | None:
+        now_ns = self._now_ns()
+        paths = [folder / STATE_FILE for folder in state_folders(os.environ, os.geteuid())]
+        states = (fresh_state(path, boot_id, now_ns) for path in paths)
+        return next((state for state in states if state is not None), None)
+
+    def _of_names(self, state: dict[str, Any], facts: RunFacts) -> str | None:
+        return doubt_of_names(facts.gpus, gpus_in(state))
+
+    def _of_the_start(self, state: dict[str, Any], facts: RunFacts) -> str | None:
+        if facts.gpus is None and state["simulated"]:
+            return doubt_of_work(None, gpus_in(state), simulated=True, pid=facts.pid)
+        return doubt_of_names(facts.gpus, gpus_in(state))
+
+    def _of_the_end(self, state: dict[str, Any], facts: RunFacts) -> str | None:
+        runs = runs_in(state, facts)
+        if not runs:
+            return None
+        if any(run["gpus"] for run in runs):
+            self._is_settled = True
+            return None
+        return doubt_of_work(
+            facts.gpus, gpus_in(state), simulated=state["simulated"], pid=runs[0]["pid"]
+        )
