@@ -13,6 +13,11 @@ from gpumon.cli.dstat_hosts import Flavour, Host, find_hosts, home_copies
 from gpumon.cli.dstat_plugin_file import CopyState, examine, put_copy, remove_copy
 from gpumon.errors import GpumonError
 
+_ELSEWHERE = (
+    "; with another home folder, `HOME=FOLDER gpumon dstat install` writes there, and "
+    "`HOME=FOLDER dstat -cdn --gpu 1` looks there"
+)
+
 
 class DstatCommand:
     """Bring the columns --gpu to dstat and dool, or take them away.
@@ -45,10 +50,10 @@ class DstatCommand:
         """
         hosts = find_hosts(os.environ)
         if args.action == "install":
-            _at_each_copy(_copy_to)
+            _at_each_copy(_copy_to, _ELSEWHERE)
             _print_hosts(hosts)
         elif args.action == "uninstall":
-            _at_each_copy(_remove_from)
+            _at_each_copy(_remove_from, "")
         elif args.json:
             print(json.dumps({"hosts": [_as_json(host) for host in hosts]}, indent=2))
         else:
@@ -68,11 +73,11 @@ def _remove_from(path: Path) -> str:
     return f"nothing  {path}" if was is CopyState.ABSENT else f"left     {path}: {was.value}"
 
 
-def _at_each_copy(act: Callable[[Path], str]) -> None:
+def _at_each_copy(act: Callable[[Path], str], what_to_do: str) -> None:
     """Do it for dstat and for dool, one even where the other fails."""
     failures = [failure for path in home_copies(os.environ) if (failure := _attempt(act, path))]
     if failures:
-        raise GpumonError("; ".join(failures))
+        raise GpumonError(f"{'; '.join(failures)}{what_to_do}")
 
 
 def _attempt(act: Callable[[Path], str], path: Path) -> str | None:

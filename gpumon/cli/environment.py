@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NoReturn
 
@@ -19,11 +20,18 @@ OTHER_VARIABLES: Final = frozenset(
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Remembers its options, so that each can have a variable."""
+    """Remembers its options, so that each can have a variable, and ends complaints by an example.
+
+    Attributes:
+        options: All of them, without ``--help``.
+        commands: The parsers of its commands.
+        example: How it is used; ``None``: nothing is shown.
+    """
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - whatever argparse takes
         self.options: list[argparse.Action] = []
         self.commands: dict[str, CommandParser] = {}
+        self.example: str | None = None
         self._reads_variable = False
         super().__init__(**settings)
 
@@ -35,10 +43,12 @@ class CommandParser(argparse.ArgumentParser):
         return action
 
     def error(self, message: str) -> NoReturn:
-        """End with 2: with the usage as in ``argparse``, but for a variable, which has none."""
+        """End with 2: with usage and example, but for a variable, which has none."""
         if self._reads_variable:
             raise UsageError(message.removeprefix("argument "))
-        super().error(message)
+        self.print_usage(sys.stderr)
+        hint = "" if self.example is None else f"example:\n  {self.example}\n"
+        self.exit(2, f"{self.prog}: error: {message}\n{hint}")
 
     def tell_variables(self) -> None:
         """Name the variable of each option in its help."""

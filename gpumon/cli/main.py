@@ -78,6 +78,7 @@ def build_parser(commands: Sequence[Command]) -> CommandParser:
             epilog=f"example:\n  {command.example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        subparser.example = command.example
         command.add_arguments(subparser)
         if command.name == _CONFIGURED:
             subparser.tell_variables()
@@ -96,6 +97,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     wanted = [words[0]] if words and words[0] in _COMMANDS else list(_COMMANDS)
     parser = build_parser([load_command(name) for name in wanted])
+    if not words:
+        parser.print_help(sys.stderr)
+        return 2
     try:
         if words[:1] == [_CONFIGURED]:
             words[1:1] = parser.commands[_CONFIGURED].words_of(os.environ, words[1:])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import re
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from email.message import Message
 from email.parser import BytesParser
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -136,18 +141,93 @@ class TestTheThinSetupScript:
         assert sorted(by_script.items()) == sorted(by_build.items())
 
 
+def libraries_of(*names: str) -> Iterator[Path]:
+    """What those distributions, and all that they demand, have put beside each other."""
+    for name in names:
+        found = distribution(name)
+        tops = {file.parts[0] for file in found.files or () if file.parts[0] != ".."}
+        yield from (Path(str(found.locate_file(top))) for top in sorted(tops))
+        demanded = [line for line in found.requires or () if ";" not in line]
+        yield from libraries_of(*(re.split(r"[^\w.-]", line)[0] for line in demanded))
+
+
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel alone is fetched from nowhere; its libraries are those of this environment."""
+    """The wheel alone is fetched from nowhere; what it demands is lent by this environment."""
     folder = tmp_path_factory.mktemp("fresh") / "venv"
     run(sys.executable, "-m", "venv", folder, cwd=ROOT)
     python = folder / "bin" / "python"
     run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel, cwd=ROOT)
     libraries = run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=ROOT)
-    ours = run(sys.executable, "-c", "import rich; print(rich.__path__[0])", cwd=ROOT)
-    beside = Path(libraries.strip()) / "libraries.pth"
-    beside.write_text(f"{Path(ours.strip()).parent}\n", encoding="utf-8")
+    for lent in libraries_of("rich", "psutil", "prometheus-client", "nvidia-ml-py"):
+        beside = Path(libraries.strip()) / lent.name
+        if not beside.exists():
+            beside.symlink_to(lent)
     return folder
+
+
+class Newcomer:
+    """Somebody with this environment on PATH, a home folder, and nothing else.
+
+    Attributes:
+        home: The folder.
+    """
+
+    def __init__(self, environment: Path, home: Path) -> None:
+        self.home = home
+        self._environ = {
+            "PATH": str(environment / "bin"),
+            "HOME": str(home),
+            "GPUMON_RUNTIME_DIR": str(home / "run"),
+        }
+
+    def types(self, *words: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(word) for word in words],
+            cwd=self.home,
+            env={**self._environ, **environ},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def has(self, module: str) -> bool:
+        """Whether it is installed there."""
+        return self.types("python", "-c", f"import {module}").returncode == 0
+
+
+@pytest.fixture
+def newcomer(environment: Path, tmp_path: Path) -> Newcomer:
+    return Newcomer(environment, tmp_path)
+
+
+class TestAMachineWithoutAGpu:
+    @pytest.fixture(autouse=True)
+    def no_driver(self) -> None:
+        with contextlib.suppress(OSError):
+            ctypes.CDLL("libnvidia-ml.so.1")
+            pytest.skip("there is an NVIDIA driver here")
+
+    @pytest.mark.parametrize("words", [["serve"], ["record", "night.gpumon"]])
+    def test_ends_what_needs_one_with_what_does_not(
+        self, newcomer: Newcomer, words: list[str]
+    ) -> None:
+        done = newcomer.types("gpumon", *words)
+
+        assert done.returncode == 3
+        assert "install the NVIDIA driver" in done.stderr
+        assert "`gpumon demo` needs none" in done.stderr
+
+    def test_is_told_by_the_doctor_what_to_type_all_the_same(self, newcomer: Newcomer) -> None:
+        done = newcomer.types("gpumon", "doctor")
+
+        assert done.returncode == 3
+        to_do = " ".join(done.stdout.partition("\nFix\n")[2].split())
+        assert "source: install the NVIDIA driver" in to_do
+        assert "daemon: once there is a GPU: gpumon serve. Until then" in to_do
+        assert "gpumon demo, or gpumon serve --source simulated:input-bound" in to_do
+        assert "dstat: apt-get install dstat, or pip install dool; then gpumon dstat" in to_do
 
 
 class TestAFreshEnvironment:
@@ -165,6 +245,64 @@ class TestAFreshEnvironment:
     def test_has_the_plugin_beside_it(self, environment: Path) -> None:
         assert (environment / "share" / "dstat" / "dstat_gpu.py").is_file()
         assert (environment / "share" / "dool" / "dool_gpu.py").is_file()
+
+    @pytest.mark.parametrize("word", ["", "dome", "analyze", "dstat", "record", "replay"])
+    def test_answers_half_a_command_with_a_whole_one(self, newcomer: Newcomer, word: str) -> None:
+        done = newcomer.types("gpumon", *word.split())
+
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+        if word in ("", "dome"):  # all there is, or the names of it
+            assert "demo" in done.stderr
+            assert "doctor" in done.stderr
+        else:
+            assert "example:\n  " in done.stderr
+
+    def test_says_what_to_do_without_a_daemon(self, newcomer: Newcomer) -> None:
+        done = newcomer.types("gpumon", "report")
+
+        assert done.returncode == 4
+        assert "start one with `gpumon serve`" in done.stderr
+
+    def test_puts_the_plugin_in_place_and_names_what_loads_it(self, newcomer: Newcomer) -> None:
+        done = newcomer.types("gpumon", "dstat", "install")
+
+        assert done.returncode == 0
+        assert (newcomer.home / ".dstat" / "dstat_gpu.py").is_file()
+        assert "`apt install dstat`" in done.stdout
+        assert "`pip install dool`" in done.stdout
+
+    def test_says_where_else_the_plugin_may_lie(self, newcomer: Newcomer) -> None:
+        (newcomer.home / ".dstat").write_text("a file in the way of the folder")
+
+        done = newcomer.types("gpumon", "dstat", "install")
+
+        assert done.returncode == 1
+        assert "`HOME=FOLDER gpumon dstat install` writes there" in done.stderr
+
+    def test_judges_a_log_on_a_terminal_without_any_letters(self, newcomer: Newcomer) -> None:
+        log = ROOT / "examples" / "somebodys_gpu.csv"
+
+        done = newcomer.types("gpumon", "analyze", log, LANG="C", TERM="dumb", NO_COLOR="1")
+
+        assert done.returncode == 0
+        assert done.stdout.startswith("Verdict: Starvation suspected")
+        assert "\x1b" not in done.stdout
+
+    def test_shows_a_daemon_by_a_demo_that_needs_nothing_else(self, newcomer: Newcomer) -> None:
+        done = newcomer.types("gpumon", "demo", "--steps", "30")
+
+        assert done.returncode == 0, done.stderr
+        assert "slow input, read in the loop: 30 steps in" in done.stdout
+        assert "== side by side" in done.stdout
+        assert "the reading and the computing were real." in done.stdout
+        assert not newcomer.has("numpy")
+
+    def test_says_what_keras_would_take(self, newcomer: Newcomer) -> None:
+        done = newcomer.types("gpumon", "demo", "--keras")
+
+        assert done.returncode == 1
+        assert "pip install keras jax; without --keras the demo needs neither" in done.stderr
 
     def test_leaves_nothing_behind_when_it_goes(self, environment: Path, tmp_path: Path) -> None:
         python = environment / "bin" / "python"

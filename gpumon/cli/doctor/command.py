@@ -68,7 +68,7 @@ class DoctorCommand:
             return 0
         check_source_word(args.source)
         findings, probed = _look(args.source, nvml_options_of(args))
-        findings += machine_findings()
+        findings += machine_findings(has_gpus=findings[0].status == OK)
         if args.json:
             print(json.dumps(_document(findings, probed), indent=2))
         else:

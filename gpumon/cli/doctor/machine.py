@@ -34,18 +34,26 @@ from gpumon.sources.system_clock import SystemClock, read_boot_id
 _NEVER_NS: Final = 1 << 62
 _PATIENCE_S: Final = 1.0
 _MOST_BYTES: Final = 1 << 20
+_START: Final = f"start one: gpumon serve (page and /metrics on {DEFAULT_LISTEN})"
+_START_WITHOUT_GPUS: Final = (
+    "once there is a GPU: gpumon serve. Until then, to see it at work: gpumon demo, or "
+    f"gpumon serve --source simulated:input-bound (page on {DEFAULT_LISTEN})"
+)
 
 
-def machine_findings(environ: Mapping[str, str] | None = None) -> Iterator[Finding]:
+def machine_findings(
+    environ: Mapping[str, str] | None = None, *, has_gpus: bool = True
+) -> Iterator[Finding]:
     """All that is to say of the machine, without its GPUs.
 
     Args:
         environ: Environment variables; this process' own by default.
+        has_gpus: Whether a daemon would find something to watch.
     """
     environ = os.environ if environ is None else environ
     yield _runtime_folder(environ)
     state = find_state_file(environ)
-    yield from _daemon(state)
+    yield from _daemon(state, _START if has_gpus else _START_WITHOUT_GPUS)
     yield port_finding()
     yield from _rings(environ)
     yield from _dstats(environ)
@@ -75,14 +83,14 @@ def _runtime_folder(environ: Mapping[str, str]) -> Finding:
 # -- the daemon, and its port ---------------------------------------------------
 
 
-def _daemon(state_file: Path | None) -> Iterator[Finding]:
+def _daemon(state_file: Path | None, start: str) -> Iterator[Finding]:
     clock = SystemClock()
     if state_file is None:
         yield _found(
             "daemon",
             "none is running",
             status=MISSING,
-            fix=f"start one: gpumon serve (page and /metrics on {DEFAULT_LISTEN})",
+            fix=start,
         )
         return
     try:

@@ -40,7 +40,7 @@ def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpumon.sources.nvml_probe.parts.GPM_APART_S", 0.101)
     monkeypatch.setattr(doctor, "_BETWEEN_LOOKS_NS", 180_000_000)
     monkeypatch.setattr(doctor, "read_driver_files", lambda: FILES)
-    monkeypatch.setattr(doctor, "machine_findings", lambda: [NO_DAEMON])
+    monkeypatch.setattr(doctor, "machine_findings", lambda **_: [NO_DAEMON])
     monkeypatch.setenv("NO_COLOR", "1")
 
 
