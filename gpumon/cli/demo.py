@@ -88,28 +88,28 @@ class DemoCommand:
         """Run both trainings and compare."""
         module = _training_module(keras=args.keras)
         style = style_for(sys.stdout, os.environ)
-        with tempfile.TemporaryDirectory(prefix="gpumon-demo-") as name:
-            folder = Path(name)
-            with _daemon(folder) as address, DemoScreen(address) as screen:
-                reports, passes, earlier = [], 0, fetch_report({"address": address})
-                for stage in _STAGES:
-                    result = _train(folder, module, stage, (args.steps, passes), screen)
-                    passes = int(result["passes"])
-                    now = _settled_report(address, stage.run)
-                    reports.append(_of_one_stage(earlier, now))
-                    screen.say_truth(stage.title, reports[-1], result)
-                    earlier = now
-                screen.close()
-                for stage, report in zip(_STAGES, reports, strict=True):
-                    print(f"\n== {stage.title}\n\n{render_report(report, style)}", end="")
-                before, after = reports
-                both = side_by_side(before, after, style, titles=("slow input", "prefetch"))
-                print(f"\n== side by side\n\n{both}")
-                print(
-                    "The GPU was simulated; the waiting, the reading and the computing were real."
-                )
-                if args.keep:
-                    _keep(address)
+        with (
+            _scratch_folder() as folder,
+            _daemon(folder) as address,
+            DemoScreen(address) as screen,
+        ):
+            reports, passes, earlier = [], 0, fetch_report({"address": address})
+            for stage in _STAGES:
+                result = _train(folder, module, stage, (args.steps, passes), screen)
+                passes = int(result["passes"])
+                now = _settled_report(address, stage.run)
+                reports.append(_of_one_stage(earlier, now))
+                screen.say_truth(stage.title, reports[-1], result)
+                earlier = now
+            screen.close()
+            for stage, report in zip(_STAGES, reports, strict=True):
+                print(f"\n== {stage.title}\n\n{render_report(report, style)}", end="")
+            before, after = reports
+            both = side_by_side(before, after, style, titles=("slow input", "prefetch"))
+            print(f"\n== side by side\n\n{both}")
+            print("The GPU was simulated; the waiting, the reading and the computing were real.")
+            if args.keep:
+                _keep(address)
         return 0
 
 
@@ -125,6 +125,19 @@ def _training_module(*, keras: bool) -> str:
             f"pip install {' '.join(missing)}; without --keras the demo needs neither"
         )
     return "trainer_hooks.examples.keras_training"
+
+
+@contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    try:
+        made = tempfile.TemporaryDirectory(prefix="gpumon-demo-")
+    except OSError as error:
+        raise GpumonError(
+            f"the demo needs a folder for a few files, and {error.strerror or error}: "
+            "set TMPDIR to one that you may write"
+        ) from error
+    with made as name:
+        yield Path(name)
 
 
 @contextmanager

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.daemon import RunningDaemon
+from tests.keras.fake_daemon import FakeDaemon
 from tests.loops.builders_loops import RingSays, own_ring
 from tests.loops.builders_trainers import ADAPTERS
 from tests.patience import PATIENCE_S, until, wait_until
@@ -103,6 +105,31 @@ class TestATaggerThatIsGivenAsItsClass:
             adapter.train(tmp_path, adapter.tagger_class, epochs=1)
 
         assert {"log", "log_dict"} & vars(adapter.tagger_class).keys() == set()
+
+
+class TestATaggerWhoseGpuIsNotThere:
+    @pytest.mark.parametrize("name", ADAPTERS)
+    @pytest.mark.parametrize(
+        ("gpus", "expected"),
+        [([99], "names GPU 99, and there is GPU 0 alone"), (None, "set GPUMON_GPUS=0"), (0, None)],
+    )
+    def test_is_told_once_as_the_training_begins(
+        self,
+        tmp_path: Path,
+        recwarn: pytest.WarningsRecorder,
+        name: str,
+        gpus: Any,
+        expected: str | None,
+    ) -> None:
+        daemon = FakeDaemon(Path(os.environ["GPUMON_RUNTIME_DIR"]))
+        daemon.document["simulated"] = True
+        daemon.counts()
+
+        ADAPTERS[name]().train(tmp_path, ADAPTERS[name]().tagger_class(gpus=gpus), epochs=1)
+
+        said = [str(one.message) for one in recwarn if "to gpumon" in str(one.message)]
+        assert len(said) == (0 if expected is None else 1)
+        assert expected is None or expected in said[0]
 
 
 class TestATaggerThatWasNotSetUp:

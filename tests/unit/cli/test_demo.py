@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import tempfile
 from dataclasses import replace
 
-from gpumon.cli.demo import _of_one_stage
+import pytest
+
+from gpumon.cli.demo import DemoCommand, _of_one_stage
 from gpumon.core.phase import IdleCause
+from gpumon.errors import GpumonError
 from tests.builders_report import gpu, report
 from tests.builders_time import s
 
@@ -31,3 +36,21 @@ class TestTheReportOfTheSecondTraining:
         second = _of_one_stage(first, replace(both, notes=(ADDED_UP,)))
 
         assert second.notes == ()
+
+
+class TestAMachineWithNoRoomForIt:
+    def test_is_told_what_to_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
+
+        with pytest.raises(GpumonError, match="set TMPDIR to one that you may write"):
+            DemoCommand().run(argparse.Namespace(steps=20, keras=False, keep=False))
+
+
+class TestKerasThatIsNotThere:
+    def test_is_told_how_to_get_it_and_that_the_demo_needs_it_not(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+        with pytest.raises(GpumonError, match="pip install keras jax; without --keras the demo"):
+            DemoCommand().run(argparse.Namespace(steps=20, keras=True, keep=False))

@@ -112,6 +112,13 @@ class TestTheDaemon:
     def test_that_is_not_there_is_told_with_how_to_start_it(self, tmp_path: Path) -> None:
         assert "gpumon serve" in str(looked_at(tmp_path)["daemon"].fix)
 
+    def test_that_would_find_no_gpu_is_told_with_what_works_without(self, tmp_path: Path) -> None:
+        environ = {"GPUMON_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path), "PATH": ""}
+
+        found = {one.name: one for one in machine_findings(environ, has_gpus=False)}["daemon"]
+
+        assert "gpumon demo, or gpumon serve --source simulated:input-bound" in str(found.fix)
+
 
 class TestDstat:
     def test_of_pcp_is_told_with_what_shows_the_column_instead(self, tmp_path: Path) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from gpumon.core.ring_events import RunFacts
+from gpumon.core.ring_facts import encode_facts, parse_facts
 from trainer_hooks.ring.run_facts import Place, place_in_job, read_run_facts
 
 
@@ -116,6 +120,12 @@ class TestTheGpus:
             ([0, 1], {"GPUMON_GPUS": "5"}, ("0", "1")),
             (["GPU-8f"], {}, ("GPU-8f",)),
             (2, {}, ("2",)),
+            ("0, 1", {}, ("0", "1")),
+            (["0,1", 2], {}, ("0", "1", "2")),
+            (np.arange(2), {}, ("0", "1")),
+            (np.int64(1), {}, ("1",)),
+            (1.5, {}, ("1.5",)),
+            ([None], {}, ("None",)),
             (None, {"GPUMON_GPUS": " 0, GPU-8f ,"}, ("0", "GPU-8f")),
             (None, {"GPUMON_GPUS": ""}, None),
             (None, {}, None),
@@ -125,6 +135,13 @@ class TestTheGpus:
         self, said: object, environ: dict[str, str], gpus: tuple[str, ...] | None
     ) -> None:
         assert facts(environ, gpus=said).gpus == gpus
+
+    @pytest.mark.parametrize("said", [5, Path("a/b"), ["x"]])
+    def test_of_a_run_whose_name_is_no_text_are_told_all_the_same(self, said: Any) -> None:
+        told = facts(run=said, gpus=[0])
+
+        assert (told.run, told.gpus) == (str(said), ("0",))
+        assert parse_facts(encode_facts(told)).gpus == ("0",)
 
     def test_that_cuda_may_see_are_said_apart(self) -> None:
         assert facts({"CUDA_VISIBLE_DEVICES": "3"}).visible_devices == "3"
