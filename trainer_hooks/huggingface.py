@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from transformers import DefaultFlowCallback, TrainerCallback
-
 from trainer_hooks.frames import local_in
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.trainers.heard_events import HeardEvents
@@ -15,6 +13,16 @@ from trainer_hooks.trainers.loader_facts import loader_facts
 from trainer_hooks.trainers.lone_evaluation import MODE_OF, LoneEvaluation, StartOfEvaluation
 from trainer_hooks.trainers.tagger import Tagger
 from trainer_hooks.trainers.trainer_tagging import TrainerTagging
+
+try:
+    from transformers import DefaultFlowCallback, TrainerCallback
+except ModuleNotFoundError as error:
+    if error.name != "transformers":
+        raise
+    raise ModuleNotFoundError(
+        "PhaseTagger needs the Hugging Face Trainer: pip install 'transformers[torch]'",
+        name=error.name,
+    ) from None
 
 _FRAMES_UP: Final = 12
 _FRAMES_TO_THE_METHOD: Final = 4

@@ -32,6 +32,7 @@ class GpuDoubts:
         self._now_ns = now_ns
         self._has_begun = False
         self._is_settled = False
+        self._ended_ns = -_BEGINNING_NS
 
     def of_names(self, facts: RunFacts) -> None:
         """The process has said which GPUs it trains on: are they there?"""
@@ -51,7 +52,9 @@ class GpuDoubts:
             facts: Whose.
             steps: How many it made.
         """
-        if steps and self._now_ns() - facts.started_ns >= _BEGINNING_NS:
+        now_ns = self._now_ns()
+        if steps and now_ns - max(facts.started_ns, self._ended_ns) >= _BEGINNING_NS:
+            self._ended_ns = now_ns  # who fits a hundred times a second need not be looked up so
             self._look(facts, self._of_the_end)
 
     def _look(

@@ -24,12 +24,18 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.doubts = GpuDoubts(now_ns=lambda: FROM_NS)
+        self.now_ns = FROM_NS
+        self.doubts = GpuDoubts(now_ns=lambda: self.now_ns)
         self.facts = replace(SILENT, started_ns=FROM_NS - 120 * S)
 
     def has_daemon(self, **changes: Any) -> None:
         known: dict[str, Any] = {"simulated": False, "runs": ()}
-        state = monitor_state(taken_at_ns=FROM_NS, **{**known, **changes})
+        self.told = {**known, **changes}
+        self.pass_seconds(0)
+
+    def pass_seconds(self, seconds: int) -> None:
+        self.now_ns += seconds * S
+        state = monitor_state(taken_at_ns=self.now_ns, **self.told)
         StateFile(self.folder / STATE_FILE).write(state)
 
     def names(self, *gpus: str) -> None:
@@ -105,6 +111,19 @@ class TestATrainingThatSaysNothing:
 
         (text,) = said(recwarn)
         assert "was seen at work on no GPU, for the driver lists its pid 4242 on none" in text
+
+    def test_is_looked_up_every_ten_seconds_at_most(
+        self, world: World, recwarn: pytest.WarningsRecorder
+    ) -> None:
+        world.doubts.at_the_end(world.facts, steps=7)
+        world.has_daemon(runs=(run(gpu_uuids=()),))
+
+        world.doubts.at_the_end(world.facts, steps=8)
+        assert said(recwarn) == []
+        world.pass_seconds(10)
+        world.doubts.at_the_end(world.facts, steps=9)
+
+        assert len(said(recwarn)) == 1
 
     @pytest.mark.parametrize(
         ("steps", "age_s", "runs"),
