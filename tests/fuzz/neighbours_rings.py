@@ -1,0 +1,380 @@
+"""Rings of somebody who does not play fair, and one of somebody who does.
+
+A ring that is only flipped bytes is refused at its check words. So most of these are changed
+below them and the check words made to fit: facts, totals and records as a liar writes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from operator import xor
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from gpumon.core.ring_events import RingKind
+from gpumon.core.ring_facts import encode_facts
+from gpumon.core.ring_format import (
+    FACTS_MAX_BYTES,
+    FACTS_OFFSET,
+    PAGE_BYTES,
+    RECORD_BYTES,
+    RECORD_COUNT,
+    RING_BYTES,
+    T_LAST_NS,
+    T_XOR,
+    TOTALS_AT_WORDS,
+    WORD_FACTS_BYTES,
+    WORD_FACTS_CRC,
+    WORD_FACTS_GENERATION,
+    WORD_HEAD,
+    WORD_TOTALS_GENERATION,
+    record_words,
+)
+from tests.builders_ring import now, run_facts
+from tests.fuzz.mutations import BYTES, SIGNS, mutated
+from tests.trainings import process
+
+HONEST: Final = "honest"
+_FIRST_RECORDS: Final = 64
+_WORD: Final = (1 << 64) - 1
+_MOST_HELD: Final = 8
+_MOST_RINGS: Final = 12
+_OWN: Final = "2999999-"
+"""How the honest training's ring is called, which nobody else may touch."""
+_HOLDER: Final = """
+import fcntl, os, sys
+held = []
+print("there", flush=True)
+for line in sys.stdin:
+    try:
+        held.append(os.open(line.rstrip("\\n"), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK))
+        fcntl.lockf(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+    except OSError:
+        pass
+    while len(held) > int(sys.argv[1]):
+        os.close(held.pop(0))
+    print("held", flush=True)
+"""
+"""A process that holds the locks of the newest rings it is told of: their trainings live."""
+
+_TRAINING: Final = """
+import json, select, sys
+from dataclasses import replace
+from pathlib import Path
+from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+from tests.builders_ring import phases_folder, run_facts, sparse_ring
+facts = replace(run_facts(run=sys.argv[2], pid=2_999_999), gpus=("1",))
+writer = sparse_ring(phases_folder(Path(sys.argv[1])), facts)
+wait, train = PHASE_NUMBER[TrainingPhase.INPUT_WAIT], PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
+print("there", flush=True)
+while not select.select([sys.stdin], [], [], 0.002)[0]:
+    for _ in range(300):
+        writer.enter(wait)
+        writer.enter(train)
+        writer.step(1, 32)
+writer.enter(PHASE_NUMBER[TrainingPhase.CHECKPOINT])
+writer.settle()
+phase_ns = {phase.value: spent for phase, spent in zip(PHASES, writer._spent_ns) if spent}
+told = {"steps": writer.steps, "samples": writer.samples, "phase_ns": phase_ns}
+print(json.dumps(told), flush=True)
+sys.stdin.read()
+"""
+"""The real writer at full speed, until it is asked; then it says what it has written."""
+
+
+class HonestTraining:
+    """A training beside them, which claims GPU 1."""
+
+    def __init__(self, child: subprocess.Popen[str]) -> None:
+        self._child = child
+
+    def stop(self) -> dict[str, Any]:
+        """What it has counted in the end, as it says itself; it lives on and does nothing."""
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        print("enough", file=self._child.stdin, flush=True)
+        told: dict[str, Any] = json.loads(self._child.stdout.readline())
+        return told
+
+
+@contextmanager
+def honest_training(runtime: Path) -> Iterator[HonestTraining]:
+    """One that trains until it is stopped."""
+    with process(_TRAINING, runtime, str(runtime), HONEST) as child:
+        yield HonestTraining(child)
+
+
+class Neighbour:
+    """Somebody else's rings, changed all the time.
+
+    Args:
+        phases: The folder in which they lie.
+        holder: A process that holds locks.
+    """
+
+    def __init__(self, phases: Path, holder: subprocess.Popen[str]) -> None:
+        self._phases = phases
+        self._holder = holder
+        self._number = 0
+        self._ways: Sequence[Callable[[Random], None]] = (
+            self._make, self._make, self._make, self._change_live, self._change_live,
+            self._change_live, self._resize, self._remove, self._rename, self._replace,
+            self._make_garbage,
+        )  # fmt: skip
+
+    def act(self, random: Random) -> str:
+        """Do one thing; returns what, for whoever wants to know."""
+        way = random.choice(self._ways)
+        with contextlib.suppress(OSError):  # such as to write to what was made a folder
+            way(random)
+        names = os.listdir(self._phases)  # noqa: PTH208
+        if len(names) > _MOST_RINGS:
+            self._clear(self._phases / random.choice(names))
+        return way.__name__
+
+    def _rings(self) -> list[Path]:
+        return sorted(path for path in self._phases.iterdir() if _OWN not in path.name)
+
+    def _one(self, random: Random) -> Path:
+        rings = self._rings()
+        return random.choice(rings) if rings else self._phases / "1-1.ring"
+
+    def _new_path(self, random: Random) -> Path:
+        self._number += 1
+        odd = ("x", "ring", ".ring", "1-1.ring.tmp", "é\x1b[31m.ring", f"{'9' * 200}.ring")
+        plain = f"{self._number}-{now()}.ring"
+        return self._phases / (plain if random.random() < 0.9 else random.choice(odd))
+
+    def _hold(self, path: Path) -> None:
+        assert self._holder.stdin is not None
+        assert self._holder.stdout is not None
+        print(path, file=self._holder.stdin, flush=True)
+        self._holder.stdout.readline()
+
+    def _make(self, random: Random) -> None:
+        path = self._new_path(random)
+        write_sparse(path, a_lying_ring(random), random)
+        if random.random() < 0.7:
+            self._hold(path)
+
+    def _make_garbage(self, random: Random) -> None:
+        path = self._new_path(random)
+        write_sparse(path, mutated(random, a_lying_ring(random), BYTES), random)
+
+    def _change_live(self, random: Random) -> None:
+        """Other facts, totals or records in a ring that is being followed."""
+        path = self._one(random)
+        if path.is_symlink() or not path.is_file():
+            return
+        with path.open("rb") as file:
+            data = bytearray(file.read(PAGE_BYTES + _FIRST_RECORDS * RECORD_BYTES))
+        if len(data) < PAGE_BYTES + RECORD_BYTES:
+            return
+        ring = RingBytes(data)
+        for _ in range(random.choice((1, 1, 2, 4))):
+            random.choice(LIES)(random, ring)
+        if random.random() < 0.2:
+            data = bytearray(mutated(random, bytes(data), BYTES)[: len(data)])
+        with path.open("r+b") as file:
+            file.write(data)
+
+    def _resize(self, random: Random) -> None:
+        path = self._one(random)
+        if path.is_file() and not path.is_symlink():
+            sizes = (0, 1, 8, PAGE_BYTES, PAGE_BYTES + 32, RING_BYTES - 1, RING_BYTES, 1 << 40)
+            os.truncate(path, random.choice((*sizes, RING_BYTES, RING_BYTES)))
+
+    def _remove(self, random: Random) -> None:
+        self._clear(self._one(random))
+
+    def _rename(self, random: Random) -> None:
+        one = self._one(random)
+        one.rename(random.choice((self._new_path(random), self._one(random))))
+
+    def _replace(self, random: Random) -> None:
+        """Something else under the name of a ring."""
+        path, other = self._one(random), self._one(random)
+        content = path.read_bytes() if path.is_file() and path.stat().st_size <= RING_BYTES else b""
+        self._clear(path)
+        ways: tuple[Callable[[], Any], ...] = (
+            path.mkdir,
+            lambda: os.mkfifo(path),
+            lambda: path.symlink_to(other),
+            lambda: path.symlink_to("/proc/self/mem"),
+            lambda: path.hardlink_to(other),
+            lambda: bind(path),
+            lambda: path.write_bytes(content),
+        )
+        random.choice(ways)()
+
+    @staticmethod
+    def _clear(path: Path) -> None:
+        if _OWN in path.name:
+            return
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        else:
+            path.unlink()
+
+
+@contextmanager
+def neighbour(runtime: Path) -> Iterator[Neighbour]:
+    """One whose rings lie in the ``phases`` of this folder."""
+    with process(_HOLDER, runtime, str(_MOST_HELD)) as holder:
+        yield Neighbour(runtime / "phases", holder)
+
+
+class RingBytes:
+    """The beginning of a ring, whose check words can be made to fit again."""
+
+    def __init__(self, data: bytearray) -> None:
+        self.data = data
+        self.words = memoryview(data)[: len(data) // 8 * 8].cast("Q")
+
+    def facts(self) -> dict[str, Any]:
+        """What its first page says; a plain run where that cannot be read."""
+        end = FACTS_OFFSET + min(self.words[WORD_FACTS_BYTES], FACTS_MAX_BYTES)
+        try:
+            said = json.loads(self.data[FACTS_OFFSET:end])
+        except (ValueError, RecursionError):
+            said = None
+        return said if isinstance(said, dict) else plain_facts()
+
+    def state(self, raw: bytes) -> None:
+        raw = raw[:FACTS_MAX_BYTES]
+        self.data[FACTS_OFFSET : FACTS_OFFSET + len(raw)] = raw
+        self.words[WORD_FACTS_BYTES], self.words[WORD_FACTS_CRC] = len(raw), zlib.crc32(raw)
+        self.words[WORD_FACTS_GENERATION] = self.words[WORD_FACTS_GENERATION] + 1 & _WORD
+
+    def total(self, copy: int, word: int, value: int) -> None:
+        at = TOTALS_AT_WORDS[copy]
+        self.words[at + word] = value & _WORD
+        self.words[at + T_XOR] = reduce(xor, self.words[at : at + T_XOR])
+
+    def record(self, slot: int, words: Sequence[int]) -> None:
+        at = (PAGE_BYTES + slot * RECORD_BYTES) // 8
+        for offset, word in enumerate(words):
+            self.words[at + offset] = word & _WORD
+
+
+def plain_facts() -> dict[str, Any]:
+    """As a plain run says them."""
+    said: dict[str, Any] = json.loads(encode_facts(run_facts()))
+    return said
+
+
+def a_lying_ring(random: Random) -> bytes:
+    """The beginning of a ring that was whole before its owner changed it."""
+    ring = RingBytes(bytearray(PAGE_BYTES + _FIRST_RECORDS * RECORD_BYTES))
+    ring.data[:8] = b"GPUMRING"
+    ring.words[1], ring.words[2] = 1, RECORD_COUNT
+    ring.state(json.dumps({**plain_facts(), "run": random.choice(("lie", HONEST))}).encode())
+    began_ns = now()
+    for slot in range(random.choice((0, 1, 20, _FIRST_RECORDS))):
+        kind = random.choice((*RingKind, RingKind.ENTER, RingKind.ENTER))
+        value = random.choice((0, 1, 2, 1_000, 5))
+        ring.record(slot, record_words(slot, kind, random.randrange(12), began_ns + slot, value))
+        ring.words[WORD_HEAD] = slot + 1
+    for copy in (0, 1):
+        ring.total(copy, T_LAST_NS, began_ns)
+    for _ in range(random.choice((0, 1, 2, 3, 6))):
+        random.choice(LIES)(random, ring)
+    return bytes(ring.data)
+
+
+def write_sparse(path: Path, beginning: bytes, random: Random) -> None:
+    """A file as long as a ring, mostly, of which only the beginning is written."""
+    # A link, or a pipe that nobody reads, may have that name by now.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, 0o644)
+    try:
+        os.write(descriptor, beginning)
+        length = RING_BYTES if random.random() < 0.95 else random.randrange(RING_BYTES)
+        os.truncate(descriptor, length)
+    finally:
+        os.close(descriptor)
+
+
+def a_number(random: Random) -> int:
+    """A word that may be a count, a time, or neither."""
+    near = now() + random.choice((0, -1, 1, 10**9, -(10**9), 10**12, -(10**12)))
+    return random.choice(
+        (0, 1, 2, 7, 255, 256, 1 << 16, 1 << 32, (1 << 32) + 1, 1 << 48, (1 << 53) - 1, 1 << 53,
+         (1 << 53) * 512, 1 << 62, (1 << 63) - 1, 1 << 63, _WORD, near, near,
+         random.getrandbits(64))
+    )  # fmt: skip
+
+
+def a_value(random: Random) -> Any:
+    """Anything that JSON can say, and some that it cannot."""
+    text = random.choice(SIGNS).decode("utf-8", errors="surrogateescape")
+    return random.choice(
+        (None, True, False, -1, 0, 0.5, 1, 1.5, 1 << 53, 1 << 63, 10**300, 1e308, -1e308, 5e-324,
+         float("nan"), float("inf"), "", "0", "1", "0,1", "GPU-0", text, text * 50, "a" * 2_900,
+         "\\ud800", "_other", HONEST, "lie", "é" * 128, [], {}, ["0", "1"], ["0"] * 300, [[[]]],
+         [1, None], {"a": 1}, {"0": 0.5, "1": 0.5}, {"0": 1, "1": -1}, {"0": float("nan")},
+         {text: 1}, {"a" * 200: 1, "a" * 201: 2}, {"": "", "b": 1e308},
+         {"x": 1 << 62, "y": 1 << 62},
+         random.getrandbits(40))
+    )  # fmt: skip
+
+
+def lie_in_facts(random: Random, ring: RingBytes) -> None:
+    said = ring.facts()
+    names = (*plain_facts(), "more", "run", "gpus", "shares", "loader", "callback_ns")
+    for _ in range(random.choice((1, 1, 3))):
+        said[random.choice(names)] = a_value(random)
+    raw = json.dumps(said, ensure_ascii=random.random() < 0.5).encode("utf-8", "surrogatepass")
+    if random.random() < 0.1:
+        raw = random.choice((mutated(random, raw, BYTES), b"[" * 3_000, b'{"run":' + b"9" * 2_900))
+    ring.state(raw)
+
+
+def lie_in_totals(random: Random, ring: RingBytes) -> None:
+    copy = random.randrange(2)
+    for _ in range(random.choice((1, 1, 4))):
+        ring.total(copy, random.randrange(T_XOR), a_number(random))
+    if random.random() < 0.5:
+        generation = ring.words[TOTALS_AT_WORDS[copy]]
+        ring.words[WORD_TOTALS_GENERATION] = generation
+
+
+def lie_in_records(random: Random, ring: RingBytes) -> None:
+    most = (len(ring.data) - PAGE_BYTES) // RECORD_BYTES
+    for _ in range(random.choice((1, 3, 40))):
+        slot = random.randrange(most)
+        lap = random.choice((0, 0, 0, 1, 7, (1 << 32) - 1)) * RECORD_COUNT
+        head = (
+            lap + slot << 16
+            | random.choice((*RingKind, 0, 99, 255)) << 8
+            | random.choice((*range(12), 12, 255))
+        )
+        at_ns, value = a_number(random), a_number(random)
+        ring.record(slot, (head, at_ns, value, head ^ at_ns ^ value))
+
+
+def lie_in_header(random: Random, ring: RingBytes) -> None:
+    word = random.choice((0, 1, 2, WORD_FACTS_GENERATION, WORD_TOTALS_GENERATION, WORD_FACTS_BYTES))
+    if random.random() < 0.7:
+        heads = (0, 1, 16, 40, 64, 65, 200, RECORD_COUNT, RECORD_COUNT + 1, 1 << 47, (1 << 48) - 1)
+        ring.words[WORD_HEAD] = random.choice((*heads, a_number(random)))
+    else:
+        ring.words[word] = a_number(random)
+
+
+LIES: Final = (lie_in_facts, lie_in_totals, lie_in_records, lie_in_header)
+
+
+def bind(path: Path) -> None:
+    """A socket of that name; its name is too long for a socket where a test's folder is deep."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(path))

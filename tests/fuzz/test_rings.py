@@ -1,0 +1,191 @@
+"""Rings of somebody hostile, from the file to `/metrics`: nothing impossible is ever told."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpumon.core.clock import Clock
+from gpumon.core.device import Device
+from gpumon.core.label_text import MAX_LABEL_LENGTH, label_text
+from gpumon.core.report_codec import encode_report
+from gpumon.core.ring_events import RingReading
+from gpumon.core.sample import BusySample, Frame, GpuSample, ProcessSample
+from gpumon.core.state import MonitorState
+from gpumon.core.state_codec import encode_document
+from gpumon.core.tick import Tick
+from gpumon.core.units import NS_PER_S
+from gpumon.outlets.live_state import LiveState
+from gpumon.outlets.prometheus import MetricsExporter
+from gpumon.outlets.state_file import StateFile
+from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.report_desk import ReportDesk
+from gpumon.sources.phase_rings import PhaseRingReader
+from tests.builders_ring import BOOT_ID, now, phases_folder
+from tests.fuzz.figures import check_report, parsed
+from tests.fuzz.fuzzing import CI_SECONDS, SOAK_SECONDS, Fuzz, Growth
+from tests.fuzz.neighbours_rings import honest_training, neighbour
+from tests.patience import no_hang
+
+_MOST_GROWTH_KIB = 32_768
+_LONGEST_GAP_NS = 2 * NS_PER_S
+_PASSES_NS = (1_000_000, NS_PER_S // 10, NS_PER_S, NS_PER_S, 6 * NS_PER_S, 61 * NS_PER_S)
+"""Between two ticks; a quarter of an hour now and then lets ended runs go."""
+
+
+class MovedClock(Clock):
+    """CLOCK_MONOTONIC, moved ahead from tick to tick."""
+
+    def __init__(self) -> None:
+        self.ahead_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return now() + self.ahead_ns
+
+    def wall_time_s(self) -> float:
+        return self.monotonic_ns() / NS_PER_S
+
+    def sleep_until_ns(self, deadline_ns: int) -> None:
+        raise AssertionError("nobody sleeps here")
+
+
+class Daemon:
+    """What `gpumon serve` does in each tick, in this process, with two GPUs that are made up."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = MovedClock()
+        self.reader = PhaseRingReader([folder], boot_id=BOOT_ID)
+        self.monitor = Monitor(
+            MonitorFacts(
+                source="nvml", source_kind="nvml", simulated=False, period_ns=NS_PER_S,
+                boot_id=BOOT_ID, started_wall_time_s=0.0,
+            )
+        )  # fmt: skip
+        self.desk = ReportDesk()
+        self.exporter = MetricsExporter(clock=self.clock, version="0")
+        self.live = LiveState(self.clock)
+        self.file = StateFile(folder / "state.json")
+        self.rings: tuple[RingReading, ...] = ()
+        self._told: dict[str, float] = {}
+        self._rings_told: dict[str, str] = {}
+        self._sampled_ns = now()
+
+    def close(self) -> None:
+        self.reader.close()
+        self.file.close()
+
+    def tick(self, random: Random) -> MonitorState:
+        self.clock.ahead_ns += random.choice(_PASSES_NS) * (900 if random.random() < 0.01 else 1)
+        at_ns = self.clock.monotonic_ns()
+        frame = Frame(taken_at_ns=at_ns, gpus=tuple(self._gpu(n, at_ns, random) for n in (0, 1)))
+        self._sampled_ns = at_ns
+        rings = self.reader.read(self.clock.monotonic_ns())
+        self.rings = rings.rings
+        tick = Tick(at_ns, 0, (frame,), 0, None, 0.0)
+        state = self.monitor.advance(tick, rings, wall_time_s=self.clock.wall_time_s())
+        self.desk.follow(state)
+        self.exporter.publish(state)
+        self.live.publish(state)
+        self.file.write(state)
+        return state
+
+    def _gpu(self, index: int, at_ns: int, random: Random) -> GpuSample:
+        start_ns = max(self._sampled_ns, at_ns - _LONGEST_GAP_NS)
+        level = random.choice((0.0, 0.0, 1.0, 1.0, 0.3, random.random()))
+        pids = [run.host_pid for run in self.rings if random.random() < 0.5]
+        processes = random.choice((None, tuple(ProcessSample(pid, 1) for pid in pids)))
+        return GpuSample(
+            device=Device(uuid=f"GPU-{index}", index=index),
+            busy=(BusySample(start_ns, at_ns, level),) if at_ns > start_ns else (),
+            utilization_ratio=level,
+            processes=processes,
+        )
+
+    def check(self) -> None:
+        """Everything that anybody reads."""
+        counts = self.reader.newest_counts(self.clock.monotonic_ns())
+        report = self.desk.report(counts)
+        assert report is not None
+        check_report(parsed(encode_document(encode_report(report))))
+        parsed(encode_document(self.live.document()))
+        parsed(self.file.path.read_bytes())
+        assert self.live.event()
+        self._check_metrics()
+
+    def _check_metrics(self) -> None:
+        told = metrics_in(self.exporter.render()[0].decode())
+        rings = {run.label: run.reading.key for run in self.monitor._runs.runs if run.label}
+        begun = {label for label, key in rings.items() if self._rings_told.get(label) != key}
+        for name, value in told.items():
+            assert math.isfinite(value), (name, value)
+            assert value >= 0, (name, value)
+            if is_counter(name) and not is_of_a_run(name, begun):
+                assert value >= self._told.get(name, 0.0) - 1e-6, name
+        self._rings_told = rings
+        assert told['gpumon_collector_success{collector="metrics_training"}'] == 1
+        self._told = told
+
+
+def metrics_in(text: str) -> dict[str, float]:
+    """Every series; its labels are held to their length, and none may come twice."""
+    told: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            assert all(len(value) <= MAX_LABEL_LENGTH for value in sample.labels.values()), sample
+            labels = ",".join(f'{name}="{value}"' for name, value in sample.labels.items())
+            key = f"{sample.name}{{{labels}}}"
+            assert key not in told, key
+            told[key] = sample.value
+    return told
+
+
+def is_counter(name: str) -> bool:
+    return name.partition("{")[0].endswith(("_total", "_count", "_bucket", "_sum"))
+
+
+def is_of_a_run(name: str, labels: set[str]) -> bool:
+    """Whether it counts what one of these says of itself, from 0 on; GPU time is counted on."""
+    return not name.startswith("gpumon_training_gpu_") and any(
+        f'run="{label_text(label)}"' in name for label in labels
+    )
+
+
+class TestHostileRings:
+    def test_tell_nothing_impossible_and_leave_an_honest_one_exact(self, tmp_path: Path) -> None:
+        fuzz_rings(Fuzz(tmp_path, CI_SECONDS), tmp_path)
+
+    @pytest.mark.soak
+    def test_tell_nothing_impossible_for_minutes(self, tmp_path: Path) -> None:
+        fuzz_rings(Fuzz(tmp_path, SOAK_SECONDS), tmp_path)
+
+
+def fuzz_rings(fuzz: Fuzz, folder: Path) -> None:
+    phases_folder(folder)
+    growth = Growth(os.getpid(), most_kib=_MOST_GROWTH_KIB)
+    daemon = Daemon(folder)
+    before = growth.descriptors()
+    try:
+        with neighbour(folder) as somebody, honest_training(folder) as training:
+            for case in fuzz.cases():
+                with case, no_hang():
+                    did = [somebody.act(case.random) for _ in range(case.random.choice((1, 2, 5)))]
+                    case.tries("\n".join(did).encode())
+                    daemon.tick(case.random)
+                    daemon.check()
+                if fuzz.spent > 0.3:
+                    growth.warm()
+            told = training.stop()
+            daemon.tick(Random(0))
+            honest = next(run for run in daemon.rings if run.facts.pid == 2_999_999)
+            daemon.check()
+    finally:
+        daemon.close()
+    growth.check()
+    assert (honest.steps, honest.samples) == (told["steps"], told["samples"])
+    assert {phase.value: ns for phase, ns in honest.phase_ns.items()} == told["phase_ns"]
+    assert growth.descriptors() <= before + 2
