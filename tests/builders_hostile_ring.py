@@ -78,6 +78,19 @@ def more_time_than_has_passed(phases: Path) -> None:
     writer.epoch(0)
 
 
+def a_phase_from_before_its_run(phases: Path) -> None:
+    writer = WrittenRing(phases.parent).writer
+    writer.since_ns = 0
+    for _ in range(100):
+        writer.step()
+    writer.settle()
+
+
+def a_last_word_from_before_its_run(phases: Path) -> None:
+    ring = WrittenRing(phases.parent)
+    ring.writer._publish(1)
+
+
 def torn_totals(phases: Path) -> None:
     words = WrittenRing(phases.parent).memory.words
     words[16] ^= 1 << 40
@@ -103,6 +116,8 @@ HOSTILE_RINGS = (
     another_boot,
     a_start_in_the_future,
     more_time_than_has_passed,
+    a_phase_from_before_its_run,
+    a_last_word_from_before_its_run,
     torn_totals,
     facts_that_are_no_json,
 )

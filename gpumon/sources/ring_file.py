@@ -205,8 +205,11 @@ class RingFile:
             raise RingError("has no whole totals")
         if self._totals is not None and _falls(self._totals, totals):
             raise RingError("has sums that fall")
-        if sum(totals.phase_ns) > now_ns - self._facts.started_ns + _SLACK_NS:
+        # Whatever is not in the sums is the phase under way, which began after all of them.
+        if sum(totals.phase_ns) > totals.since_ns - self._facts.started_ns + _SLACK_NS:
             raise RingError("claims more time than has passed")
+        if totals.since_ns > totals.last_ns + _SLACK_NS:
+            raise RingError("claims a phase that began after its newest word")
         if max(totals.last_ns, totals.since_ns) > now_ns + _SLACK_NS:
             raise RingError("claims to be written in the future")
         self._totals = totals
