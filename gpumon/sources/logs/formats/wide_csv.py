@@ -22,6 +22,8 @@ _LOOKED_AT_ROWS: Final = 512
 _MAX_LINE: Final = 1 << 20
 _HINT: Final = re.compile("gpu|cuda|device|util", re.I)
 """A line without any of these is no header, and need not be taken apart to know it."""
+_MOST_COLUMNS: Final = 1 << 15
+"""Three columns of each of 1,024 GPUs, ten times over."""
 _VALUE: Final = re.compile(r"[-+]?[\d.]+\s*%?|\d{4}[-/]\d\d?[-/]\d.*|\[.*\]|N/A", re.ASCII)
 
 
@@ -120,6 +122,8 @@ def _wide_header(line: str) -> str | None:
     if not bare or "{" in bare or not _HINT.search(bare):
         return None
     for separator in [one for one in _SEPARATORS if one in bare] or _SEPARATORS[:1]:
+        if bare.count(separator) >= _MOST_COLUMNS:
+            continue
         cells = [cell.strip() for cell in _splitter(separator)(line)]
         if any(_VALUE.fullmatch(cell) for cell in cells):
             continue

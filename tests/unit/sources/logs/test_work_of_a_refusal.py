@@ -63,6 +63,8 @@ SINGLE_LINES = {
     "commas": "," * MEGABYTE,
     "brackets": "\x1b[0m" * (MEGABYTE // 4),
     "dashes": "a - " * (MEGABYTE // 4),
+    "headings of nothing": "time,gpu0 util,gpu1 util" + "," * MEGABYTE,
+    "headings of little": "time,gpu0 util,gpu1 util" + ",ab" * (MEGABYTE // 3),
 }
 
 
