@@ -103,7 +103,7 @@ bench-hooks: tools .venv/.dev .venv-rivals/.dev ## what the hooks cost and see b
 		$(BIN)/python -m benchmarks.$$question $(ARGS) || missed=1; \
 	done; [ $$missed = 0 ] || { echo "A goal was missed; docs/performance.md says which are known."; exit 1; }
 
-soak: .venv/.dev ## minutes of load, then a simulated day, with memory and descriptors watched
+soak: .venv/.dev ## minutes of load and of fuzzing, then a simulated day, with memory and descriptors watched
 	$(BIN)/python -m pytest -s -m soak $(ARGS)
 	$(BIN)/python -m benchmarks.bench_day
 

@@ -9,6 +9,8 @@ from typing import Any, Final, NoReturn
 
 _RATIO: Final = re.compile(r"_(ratio|probability)$")
 _TEXT: Final = ("text", "evidence", "notes")
+_SLACK_S: Final = 2.0
+"""A ring may be written while it is read, and clocks are believed to the second."""
 _MAY_BE_NEGATIVE: Final = ("starved_intervals", "loader")
 """A log's pause may begin before its first stamp; what a training says of its loader is its own."""
 
@@ -31,6 +33,9 @@ def check_report(report: dict[str, Any]) -> None:
         assert _close(sum(gpu["idle_by_cause"].values()), idle_s)
         assert gpu["suspected_seconds"] + gpu["starved_seconds"] <= idle_s + 1e-6
         assert observed_s <= report["observed_seconds"] + 1e-6
+    for run in report["runs"]:
+        most_s = run["wall_seconds"] + _SLACK_S
+        assert all(spent_s <= most_s for spent_s in run["phase_seconds"].values()), run
     check_figures(report, "")
 
 

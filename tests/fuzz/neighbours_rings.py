@@ -30,6 +30,7 @@ from gpumon.core.ring_format import (
     RECORD_COUNT,
     RING_BYTES,
     T_LAST_NS,
+    T_SINCE_NS,
     T_XOR,
     TOTALS_AT_WORDS,
     WORD_FACTS_BYTES,
@@ -48,7 +49,8 @@ _FIRST_RECORDS: Final = 64
 _WORD: Final = (1 << 64) - 1
 _MOST_HELD: Final = 8
 _MOST_RINGS: Final = 12
-_OWN: Final = "2999999-"
+HONEST_PID: Final = 2_999_999
+_OWN: Final = f"{HONEST_PID}-"
 """How the honest training's ring is called, which nobody else may touch."""
 _HOLDER: Final = """
 import fcntl, os, sys
@@ -72,7 +74,7 @@ from dataclasses import replace
 from pathlib import Path
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from tests.builders_ring import phases_folder, run_facts, sparse_ring
-facts = replace(run_facts(run=sys.argv[2], pid=2_999_999), gpus=("1",))
+facts = replace(run_facts(run=sys.argv[2], pid=int(sys.argv[3])), gpus=("1",))
 writer = sparse_ring(phases_folder(Path(sys.argv[1])), facts)
 wait, train = PHASE_NUMBER[TrainingPhase.INPUT_WAIT], PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 print("there", flush=True)
@@ -109,7 +111,7 @@ class HonestTraining:
 @contextmanager
 def honest_training(runtime: Path) -> Iterator[HonestTraining]:
     """One that trains until it is stopped."""
-    with process(_TRAINING, runtime, str(runtime), HONEST) as child:
+    with process(_TRAINING, runtime, str(runtime), HONEST, str(HONEST_PID)) as child:
         yield HonestTraining(child)
 
 
@@ -279,14 +281,15 @@ def a_lying_ring(random: Random) -> bytes:
     ring.words[1], ring.words[2] = 1, RECORD_COUNT
     ring.state(json.dumps({**plain_facts(), "run": random.choice(("lie", HONEST))}).encode())
     began_ns = now()
+    for copy in (0, 1):
+        for word in (T_SINCE_NS, T_LAST_NS):
+            ring.total(copy, word, began_ns)
     for slot in range(random.choice((0, 1, 20, _FIRST_RECORDS))):
         kind = random.choice((*RingKind, RingKind.ENTER, RingKind.ENTER))
         value = random.choice((0, 1, 2, 1_000, 5))
         ring.record(slot, record_words(slot, kind, random.randrange(12), began_ns + slot, value))
         ring.words[WORD_HEAD] = slot + 1
-    for copy in (0, 1):
-        ring.total(copy, T_LAST_NS, began_ns)
-    for _ in range(random.choice((0, 1, 2, 3, 6))):
+    for _ in range(random.choice((0, 0, 1, 1, 2, 6))):
         random.choice(LIES)(random, ring)
     return bytes(ring.data)
 
@@ -342,7 +345,9 @@ def lie_in_facts(random: Random, ring: RingBytes) -> None:
 def lie_in_totals(random: Random, ring: RingBytes) -> None:
     copy = random.randrange(2)
     for _ in range(random.choice((1, 1, 4))):
-        ring.total(copy, random.randrange(T_XOR), a_number(random))
+        few = random.choice((0, 1, 2, 5, 1_000))  # of which a reader has nothing to say at once
+        word, number = random.randrange(T_XOR), random.choice((a_number(random), few))
+        ring.total(copy, word, number)
     if random.random() < 0.5:
         generation = ring.words[TOTALS_AT_WORDS[copy]]
         ring.words[WORD_TOTALS_GENERATION] = generation

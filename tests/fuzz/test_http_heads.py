@@ -19,8 +19,8 @@ _MOST_GROWTH_KIB = 8_192
 _ANSWERED_S = 30.0
 """Far beyond the times of the server, for a machine that does other things, too."""
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5]\d\d) [^\r\n]*\r\n")
-_TOO_MANY = b"too many"
-_NOT_READY = b"not ready"
+_OF_ANOTHER_VERSION = 505
+"""HTTP's own word for HTTP/2.0; no fault of ours."""
 _WAITING = 4
 """So many connections at once are held open; one peer may have eight."""
 
@@ -104,10 +104,15 @@ def check_answer(answer: bytes) -> None:
     found = _STATUS_LINE.match(answer)
     assert found is not None, answer[:200]
     status = int(found[1])
-    assert status < 500 or (status == 503 and (_TOO_MANY in answer or _NOT_READY in answer)), answer
+    assert status < 500 or status == _OF_ANOTHER_VERSION or is_busy(status, answer), answer
     head, blank, body = answer.partition(b"\r\n\r\n")
     assert blank, answer[:200]
     names = [line.partition(b":") for line in head.split(b"\r\n")[1:]]
     assert all(re.fullmatch(rb"[A-Za-z-]+", name) and colon for name, colon, _ in names), head
     lengths = [int(value) for name, _, value in names if name.lower() == b"content-length"]
     assert lengths == [len(body)] or not lengths or not body, (head, len(body))
+
+
+def is_busy(status: int, answer: bytes) -> bool:
+    """Whether it is refused for now, and why is said."""
+    return status == 503 and (b"too many" in answer or b"not ready" in answer)

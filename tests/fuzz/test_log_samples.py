@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-import math
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 from random import Random
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
-from gpumon.cli.main import main
+from tests.fuzz.figures import check_report, parsed
 from tests.fuzz.fuzzing import CI_SECONDS, SOAK_SECONDS, Fuzz, Growth
 from tests.fuzz.mutations_of_logs import mutated_log
+from tests.fuzz.said import check_said, said
 from tests.logs.test_samples import SAMPLES
 from tests.patience import no_hang
 
@@ -28,8 +24,6 @@ _WORDS = (
     (), (), (), (), (), (), ("--period", "1"), ("--period", "0.001"), ("--period", "86400"),
     ("--column", "utilization.gpu=2"), ("--column", "timestamp=1"), ("--column", "index=300"),
 )  # fmt: skip
-_SENTENCE = re.compile(r"(gpumon: [^\n]+\n)+")
-_RATIOS = re.compile(r"_(ratio|probability)$")
 
 
 def words_of(random: Random) -> tuple[str, ...]:
@@ -80,60 +74,7 @@ def fuzz_logs(fuzz: Fuzz) -> None:
     growth.check()
 
 
-def said(*words: str) -> tuple[int, str, str]:
-    """What the command says in this process: its code, its output, its complaint."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(words)
-    return code, out.getvalue(), err.getvalue()
-
-
-def check_said(code: int, out: str, err: str) -> None:
-    assert code in (0, 1, 2), (code, err)
-    assert "Traceback" not in err
-    assert out or err
-    if code == 0:
-        assert err == ""
-    else:
-        assert _SENTENCE.fullmatch(err), err
-    out.encode()  # no lone surrogate, which a terminal's encoding would refuse
-
-
 def reports_in(out: str) -> list[dict[str, Any]]:
-    document = json.loads(out, parse_constant=_refuse) if out else []
+    """Each of the reports that were printed."""
+    document = parsed(out) if out else []
     return document if isinstance(document, list) else [document]
-
-
-def _refuse(word: str) -> NoReturn:
-    raise AssertionError(f"{word} in a report")
-
-
-def check_report(report: dict[str, Any]) -> None:
-    """The sums close, and no figure is impossible."""
-    assert report["gpus"]
-    for gpu in report["gpus"]:
-        observed_s, idle_s = gpu["observed_seconds"], gpu["idle_seconds"]
-        assert close(gpu["busy_seconds"] + idle_s + gpu["pending_seconds"], observed_s)
-        assert close(sum(gpu["idle_by_cause"].values()), idle_s)
-        assert gpu["suspected_seconds"] + gpu["starved_seconds"] <= idle_s + 1e-6
-        assert observed_s <= report["observed_seconds"] + 1e-6
-    check_figures(report, "")
-
-
-def close(one_s: float, other_s: float) -> bool:
-    return math.isclose(one_s, other_s, abs_tol=1e-6, rel_tol=1e-9)
-
-
-def check_figures(value: object, name: str) -> None:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            check_figures(inner, key)
-    elif isinstance(value, list):
-        for inner in value:
-            check_figures(inner, name)
-    elif isinstance(value, str):
-        assert value.isprintable() or name == "text", (name, value)
-    elif isinstance(value, (int, float)):
-        assert math.isfinite(value), (name, value)
-        assert value >= 0 or name in ("starved_intervals", "mig_index"), (name, value)
-        assert value <= 1 + 1e-9 or not _RATIOS.search(name), (name, value)

@@ -24,8 +24,8 @@ LINES = {
     "a heading, W&B's": ("wide_json--wandb_events.jsonl", '{"_timestamp": 1, "time', " ", 'x": 1}'),
     "a heading of a CSV": ("wide_csv--plain.csv", "time,gpu0 util,a", " ", "b"),
     "a name, of gpustat": ("gpustat_text--interval.txt", "[0] NVIDIA", " ", "x"),
-    "a state, of gpustat": ("gpustat_text--interval.txt", "[0] NVIDIA A40 | 60'C,", " ", "| 1 / 2 MB"),
-    "an unknown state": ("gpustat_text--interval.txt", "[0] NVIDIA A40 | 60'C,", "?", "| 1 / 2 MB"),
+    "a state, of gpustat": ("gpustat_text--interval.txt", "[0] A40 | 60'C,", " ", "| 1 / 2 MB"),
+    "an unknown state": ("gpustat_text--interval.txt", "[0] A40 | 60'C,", "?", "| 1 / 2 MB"),
     "a name, of nvitop": ("nvitop_table--ascii.txt", "|   0  NVIDIA", " ", "x"),
     "a name, of nvidia-smi": (
         "nvidia_smi_table--driver_550_under_date.log", "|   0  NVIDIA", " ",

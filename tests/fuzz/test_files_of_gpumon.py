@@ -1,0 +1,167 @@
+"""What gpumon itself left in files, and somebody changed: recordings, and the state for dstat."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from gpumon.core.recording.blocks import HEAD_BYTES, pack_block, packed_length, unpack_block
+from tests.bare_dstat import Table
+from tests.builders_dstat import gpu, publish
+from tests.fuzz.figures import check_report, parsed
+from tests.fuzz.fuzzing import SOAK_SECONDS, Fuzz, Growth
+from tests.fuzz.mutations import BYTES, LINES, mutated
+from tests.fuzz.said import check_said, said
+from tests.patience import no_hang
+
+_CI_SECONDS = 5.0
+_MOST_GROWTH_KIB = 32_768
+_RECORDINGS = sorted((Path(__file__).parents[1] / "recordings").glob("*.gpumon"))
+_JUNK: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1, 7, 1 << 53, 1 << 62, 1 << 63, 1 << 64, -(1 << 62), 1e308, -0.5,
+    0.999, 5e-324, "", "0", "0:1", "é" * 9, "x" * 4_000, "\x1b[31m", "\ud800", [], {}, [[]],
+    [0, 1, 0.5],
+    {"": None}, float("nan"), float("inf"), 10**400,
+)  # fmt: skip
+
+
+class TestARecording:
+    def test_is_played_or_refused_with_a_sentence(self, tmp_path: Path) -> None:
+        fuzz_recordings(Fuzz(tmp_path, _CI_SECONDS))
+
+    @pytest.mark.soak
+    def test_is_so_for_minutes(self, tmp_path: Path) -> None:
+        fuzz_recordings(Fuzz(tmp_path, SOAK_SECONDS))
+
+
+class TestAStateFile:
+    def test_is_shown_by_dstat_or_is_dashes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
+        fuzz_state_files(Fuzz(tmp_path, _CI_SECONDS))
+
+    @pytest.mark.soak
+    def test_is_so_for_minutes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path))
+        fuzz_state_files(Fuzz(tmp_path, SOAK_SECONDS))
+
+
+def fuzz_recordings(fuzz: Fuzz) -> None:
+    growth = Growth(os.getpid(), most_kib=_MOST_GROWTH_KIB)
+    for case in fuzz.cases():
+        with case:
+            recording = case.folder / "night.gpumon"
+            recording.write_bytes(case.tries(a_recording(case.random)))
+            words = ("--json",) if case.random.random() < 0.8 else ()
+            with no_hang():
+                code, out, err = said("replay", str(recording), *words)
+            check_said(code, out, err)
+            if words and out:
+                check_report(parsed(out))
+        if fuzz.spent > 0.3:
+            growth.warm()
+    growth.check()
+
+
+def a_recording(random: Random) -> bytes:
+    """One that was made, with its bytes damaged, or what its blocks say."""
+    blocks = list(blocks_of(random.choice(_RECORDINGS)))
+    if random.random() < 0.3:
+        return mutated(random, b"".join(map(pack_block, blocks)), BYTES)
+    for _ in range(random.choice((1, 1, 3))):
+        at = random.randrange(len(blocks))
+        if random.random() < 0.5:
+            blocks[at] = mutated(random, blocks[at], (*BYTES, *LINES))
+        else:
+            blocks[at] = with_lies(random, blocks[at])
+    if random.random() < 0.2:
+        random.shuffle(blocks)
+    return b"".join(map(pack_block, blocks))
+
+
+@cache
+def blocks_of(path: Path) -> tuple[bytes, ...]:
+    """The text of each block."""
+    return tuple(_blocks_in(path.read_bytes()))
+
+
+def _blocks_in(raw: bytes) -> Iterator[bytes]:
+    while raw:
+        length = packed_length(raw[:HEAD_BYTES])
+        assert length is not None
+        yield unpack_block(raw[:length])
+        raw = raw[length:]
+
+
+def with_lies(random: Random, block: bytes) -> bytes:
+    """The same lines, with other values in some places."""
+    lines = block.splitlines()
+    at = random.randrange(len(lines))
+    try:
+        said_there = json.loads(lines[at])
+    except ValueError:
+        return block  # a lie before this one broke it
+    lines[at] = json.dumps(lied(random, said_there)).encode()
+    return b"\n".join(lines)
+
+
+def lied(random: Random, document: Any) -> Any:
+    """One value of it, however deep, is another one."""
+    if not isinstance(document, (dict, list)) or not document or random.random() < 0.1:
+        return random.choice(_JUNK)
+    keys = list(document) if isinstance(document, dict) else range(len(document))
+    key = random.choice(keys)
+    if isinstance(document, dict) and random.random() < 0.1:
+        return {name: value for name, value in document.items() if name != key}
+    changed: Any = document.copy()
+    changed[key] = lied(random, document[key])
+    return changed
+
+
+def fuzz_state_files(fuzz: Fuzz) -> None:
+    growth = Growth(os.getpid(), most_kib=_MOST_GROWTH_KIB)
+    for case in fuzz.cases():
+        with case, no_hang(), contextlib.redirect_stderr(io.StringIO()) as complaints:
+            random, folder = case.random, case.folder
+            publish(folder, gpu(0, busy_s=40), gpu(1, starved_s=20))
+            table = Table(full=random.random() < 0.5)
+            for _ in range(random.choice((1, 3))):
+                publish(folder, gpu(0, observed_s=101, busy_s=41), gpu(1, observed_s=101))
+                state = folder / "state.json"
+                state.write_bytes(case.tries(a_state(random, state.read_bytes())))
+                row = table.row()
+                assert row.isascii()
+                assert "nan" not in row.lower()
+                assert "inf" not in row.lower()
+            Table(full=random.random() < 0.5).row()  # one that starts now
+            check_complaints(complaints.getvalue())
+        if fuzz.spent > 0.3:
+            growth.warm()
+    growth.check()
+
+
+def check_complaints(err: str) -> None:
+    """Each is one line that a terminal can show."""
+    lines = err.splitlines()
+    assert all(line.startswith("gpumon: ") and line.isprintable() for line in lines), err
+
+
+def a_state(random: Random, raw: bytes) -> bytes:
+    if random.random() < 0.3:
+        return mutated(random, raw, BYTES)
+    state = json.loads(raw)
+    for _ in range(random.choice((1, 1, 4))):
+        at = random.choice((*state, "gpus", "gpus", "gpus", "gpus"))
+        if at in state:
+            state[at] = lied(random, state[at])
+    return json.dumps(state).encode()
