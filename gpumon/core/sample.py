@@ -63,6 +63,7 @@ class ProcessSample(NamedTuple):
             which the process kept streaming multiprocessors busy.
         name: Its name, only where names were asked for.
         user: Who runs it, only where names were asked for.
+        uid: The number of who runs it; ``None``: unknown, or it works for others.
     """
 
     pid: int
@@ -70,6 +71,7 @@ class ProcessSample(NamedTuple):
     sm_ratio: float | None = None
     name: str | None = None
     user: str | None = None
+    uid: int | None = None
 
 
 class ActivitySample(NamedTuple):
@@ -165,6 +167,8 @@ class GpuSample(NamedTuple):
             source was opened, as pairs of XID and count, by XID.
         faults: Its fields that fail now. A field that the device does not
             support fails not: it has no answer.
+        processes_at_ns: CLOCK_MONOTONIC just before ``processes`` was read;
+            ``None``: with this sample.
     """
 
     device: Device
@@ -181,6 +185,7 @@ class GpuSample(NamedTuple):
     activity: ActivitySample | None = None
     xid_errors: tuple[tuple[int, int], ...] = ()
     faults: tuple[FieldFault, ...] = ()
+    processes_at_ns: int | None = None
 
 
 class Frame(NamedTuple):

@@ -177,6 +177,7 @@ class NvmlGpu:
             values.get("activity"),
             self.xid_errors,
             (*self.faults.failing, *turns.faults.failing),
+            values.get("processes_at_ns"),
         )
 
     def failed_sample(self, now_ns: int) -> GpuSample:

@@ -163,7 +163,14 @@ class MigInstance:
             calls = FieldCalls(library)
             processes = _Processes(library, self, calls)
             read = processes.read
-            turns.add(Turn("processes", lambda at_ns: {"processes": read(at_ns)}, calls, period_ns))
+            turns.add(
+                Turn(
+                    "processes",
+                    lambda at_ns: {"processes": read(at_ns), "processes_at_ns": at_ns},
+                    calls,
+                    period_ns,
+                )
+            )
         return turns
 
     def _used(self, memory: MemoryField) -> dict[str, int | None]:
@@ -251,6 +258,7 @@ class MigInstance:
             processes=values.get("processes"),
             activity=activity,
             faults=(*self._faults.failing, *self.turns.faults.failing),
+            processes_at_ns=values.get("processes_at_ns"),
         )
 
     def failed_sample(self, now_ns: int) -> GpuSample:

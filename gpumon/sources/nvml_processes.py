@@ -19,6 +19,7 @@ from gpumon.sources.nvml_codes import INSUFFICIENT_SIZE, SUCCESS
 from gpumon.sources.nvml_fields import ListField
 from gpumon.sources.nvml_process_shares import ProcessShares
 from gpumon.sources.process_names import ProcessNames
+from gpumon.sources.process_owners import ProcessOwners
 
 _NO_VALUE: Final = 0xFFFF_FFFF_FFFF_FFFF
 _FIRST_ROOM, _MOST_ROOM = 64, 4096
@@ -57,6 +58,7 @@ class ProcessField:
         handle: int,
         *,
         names: ProcessNames | None = None,
+        owners: ProcessOwners | None = None,
         gpu_instance: int | None = None,
     ) -> None:
         """Bind the calls.
@@ -65,11 +67,13 @@ class ProcessField:
             library: NVML, opened.
             handle: Which GPU, or MIG instance.
             names: Knows names and users; ``None``: nobody asked for them.
+            owners: Knows whose a process is; ``None``: as the kernel of this machine tells.
             gpu_instance: Keep only processes of this GPU instance, where the
                 handle is that of the whole GPU.
         """
         self._library, self._handle = library, handle
         self._names, self._gpu_instance = names, gpu_instance
+        self._owners = owners or ProcessOwners()
         self._count = ctypes.c_uint()
         self.code = SUCCESS
         self.forget()
@@ -95,7 +99,7 @@ class ProcessField:
             shares, self._shares_at_ns = self._shares.read(), now_ns
             # Who comes later was not there to be busy, or not: of them nothing is known.
             self._ratios = {} if shares is None else {pid: shares.get(pid, 0.0) for pid, _ in found}
-        ratios, names = self._ratios, self._names
+        ratios, names, uid_of = self._ratios, self._names, self._owners.uid
         if names is not None:
             names.keep_only({pid for pid, _ in found})
         return tuple(
@@ -105,6 +109,7 @@ class ProcessField:
                 ratios.get(pid),
                 None if names is None else names.name(pid),
                 None if names is None else names.user(pid),
+                uid_of(pid),
             )
             for pid, memory_bytes in found
         )

@@ -299,7 +299,10 @@ class SlowFields:
 
     def _processes(self, library: NvmlLibrary, calls: FieldCalls, handle: int) -> _Read:
         processes = process_field(library, handle, self._around.options, calls=calls)
-        return lambda at_ns: {"processes": processes.read(at_ns) if processes else None}
+        return lambda at_ns: {
+            "processes": processes.read(at_ns) if processes else None,
+            "processes_at_ns": at_ns,
+        }
 
     def _activity(self, calls: FieldCalls, _handle: int) -> _Read:
         def read(_at_ns: int) -> _Values:

@@ -30,7 +30,7 @@ class ProcessNames:
             proc: Where the kernel shows processes.
         """
         self._ask_driver = ask_driver
-        self._proc = proc if _shows_all_pids(proc) else None
+        self._proc = proc if shows_all_pids(proc) else None
         self._names: dict[int, str | None] = {}
         self._users: dict[int, str | None] = {}
         self._user_of: dict[int, str] = {}
@@ -77,8 +77,11 @@ class ProcessNames:
         return self._user_of[uid]
 
 
-def _shows_all_pids(proc: Path) -> bool:
-    """In a container with pids of its own, a number there is another process."""
+def shows_all_pids(proc: Path) -> bool:
+    """Whether ``/proc`` has the pids that the driver means.
+
+    In a container with pids of its own, a number there is another process.
+    """
     try:
         return str((proc / "self/ns/pid").readlink()) == _INITIAL_PID_NAMESPACE
     except OSError:
