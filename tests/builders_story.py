@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gpumon.core.device import Device
@@ -32,6 +32,7 @@ class Story:
         self.state: MonitorState | None = None
         self.rings: dict[str, RingReading] = {}
         self.processes: dict[int, tuple[ProcessSample, ...] | None] = {0: None, 1: None}
+        self.processes_at_ns: int | None = None  # when the lists were read; None: just now
         self.errors: dict[int, str] = {}
         self.xid_errors: dict[int, tuple[tuple[int, int], ...]] = {0: (), 1: ()}
         self._monitor = Monitor(
@@ -111,6 +112,20 @@ class Story:
             )
         return self._advance((frame,), missed=0)
 
+    def pass_second_with(
+        self, phases: Mapping[str, Sequence[tuple[float, TrainingPhase]]], *levels: float
+    ) -> MonitorState:
+        """One second in which several runs enter phases, by the key of each."""
+        start_ns, self.second = self.now_ns, self.second + 1
+        gpus = tuple(self._gpu(index, level, start_ns) for index, level in enumerate(levels))
+        for name, ring in self.rings.items():
+            events = tuple(
+                RingEvent(RingKind.ENTER, start_ns + s(at), phase, TrainingMode.TRAIN)
+                for at, phase in phases.get(name, ())
+            )
+            self.rings[name] = replace(ring, read_at_ns=self.now_ns, events=events)
+        return self._advance((Frame(taken_at_ns=self.now_ns, gpus=gpus),), missed=0)
+
     def pass_seconds_at_once(self, *levels: float) -> MonitorState:
         """So many seconds of GPU 0 that a tick brings together, after one that came late."""
         first_ns, self.second = self.now_ns, self.second + len(levels)
@@ -161,8 +176,9 @@ class Story:
         end_ns = self.now_ns if end_ns is None else end_ns
         busy = () if level is None else (BusySample(start_ns, end_ns, level),)
         return GpuSample(
-            device=device, busy=busy, utilization_ratio=level, processes=self.processes[index]
-        )
+            device=device, busy=busy, utilization_ratio=level, processes=self.processes[index],
+            processes_at_ns=self.processes_at_ns,
+        )  # fmt: skip
 
 
 def gpu(state: MonitorState, index: int = 0) -> GpuState:

@@ -46,7 +46,7 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         gpus: The GPUs of a report.
         runs: The training runs that were tagged while they were observed.
     """
-    runs = [run for run in runs if not run.ended_before]
+    runs = [run for run in runs if not (run.ended_before or run.is_refused)]
     by_cause = {cause: [gpu for gpu in gpus if is_worth_a_change(gpu, cause)] for cause in _RULES}
     by_loss = sorted(
         ((cause, hit) for cause, hit in by_cause.items() if hit),

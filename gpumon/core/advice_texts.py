@@ -213,8 +213,10 @@ def _names_and_pronoun(gpus: Sequence[GpuReport]) -> tuple[str, str]:
 
 
 def _concerned(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> list[RunReport]:
+    """The runs on these GPUs; where none is known to be, those that are joined to no GPU."""
     uuids = {gpu.uuid for gpu in gpus}
-    return [run for run in runs if not run.gpu_uuids or uuids & set(run.gpu_uuids)]
+    on_these = [run for run in runs if uuids & set(run.gpu_uuids)]
+    return on_these or [run for run in runs if not run.gpu_uuids]
 
 
 def _main_reason(gpus: Sequence[GpuReport]) -> InputWaitReason | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpumon.core.figures import in_percent, in_seconds, listed
 from gpumon.core.job_balance import JobBalance, balances
 from gpumon.core.phase import IdleCause
-from gpumon.core.report import GpuReport, RunReport
+from gpumon.core.report import GpuReport, JobKey, RunReport
 from gpumon.core.shares import simple_ratios
 
 _PLAIN = (
@@ -29,7 +29,7 @@ def imbalance_text(
     """
     names = {gpu.uuid: gpu.label for gpu in gpus if gpu.uuid is not None}
     sentences = [
-        " ".join(_of_job(balance, waiting, names, [run for run in runs if run.job == job]))
+        " ".join(_of_job(balance, waiting, names, [run for run in runs if run.job_key == job]))
         for job, balance in _concerned(waiting, runs)
     ]
     return " ".join(sentences or [_PLAIN])
@@ -154,7 +154,7 @@ def _name(uuid: str, label_of: Mapping[str, str]) -> str:
 
 def _concerned(
     waiting: Sequence[GpuReport], runs: Sequence[RunReport]
-) -> Iterator[tuple[str, JobBalance]]:
+) -> Iterator[tuple[JobKey, JobBalance]]:
     uuids = {gpu.uuid for gpu in waiting}
     for job, balance in balances(runs).items():
         if uuids & balance.busy_ratios.keys():

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpumon.core.report import RunReport
+from gpumon.core.report import JobKey, RunReport
 from gpumon.core.settings import DEFAULT_SETTINGS, AdviceSettings
 from gpumon.core.shares import levelled_ratios
 
@@ -131,9 +131,12 @@ def balance_of_job(runs: Iterable[RunReport], job: str) -> JobBalance | None:
     )
 
 
-def balances(runs: Sequence[RunReport]) -> dict[str, JobBalance]:
-    """Every job whose GPUs can be compared, by its id, in the order of its first run."""
-    found = {job: balance_of_job(runs, job) for job in dict.fromkeys(run.job for run in runs)}
+def balances(runs: Sequence[RunReport]) -> dict[JobKey, JobBalance]:
+    """Every job whose GPUs can be compared, in the order of its first run."""
+    of_job: dict[JobKey, list[RunReport]] = {}
+    for run in runs:
+        of_job.setdefault(run.job_key, []).append(run)
+    found = {key: balance_of_job(own, key[0]) for key, own in of_job.items()}
     return {job: balance for job, balance in found.items() if balance is not None}
 
 

@@ -162,6 +162,18 @@ class GpuLedger:
         if not self._in_job:
             self._count_in_use(0.0, explained_ns, 0)
 
+    @property
+    def awaited_ns(self) -> int:
+        """Idle time that is pending because a tagged run may yet use the GPU."""
+        return 0 if self._in_job else self._pending_ns
+
+    def await_less(self, amount_ns: int) -> None:
+        """So much of ``awaited_ns`` was before no run's work: nobody used the GPU."""
+        amount_ns = min(amount_ns, self.awaited_ns)
+        if amount_ns:
+            self._pending_ns -= amount_ns
+            self._add_idle(_NOT_IN_USE, amount_ns)
+
     def processes_seen(self, present: bool | None) -> None:
         """Take what the process list says: somebody, nobody, or nothing (``None``)."""
         if present is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from gpumon.core.fill.gpu_fill import GpuFill
 from gpumon.core.held_memory import HeldMemory
@@ -22,6 +22,9 @@ UNDER_FILLED: Final = "under_filled"
 
 FIRST_INPUT_WAIT: Final = "first_input_wait"
 """The cause in an ``Advice`` on the wait for a training's very first batch, paid once."""
+
+JobKey: TypeAlias = tuple[str, int | None]
+"""A job's id, and whose it is; ``None``: not told."""
 
 BESIDE_CAUSES: Final = (UNDER_FILLED, FIRST_INPUT_WAIT)
 """The causes in an ``Advice`` that are no ``IdleCause``: no verdict rests on them."""
@@ -161,6 +164,18 @@ class RunReport:
     ended_before: bool = False
     first_input_wait_ns: int | None = None
     samples: int | None = None
+    owner_uid: int | None = None
+    refused_uuids: tuple[str, ...] = ()
+
+    @property
+    def job_key(self) -> JobKey:
+        """Its job: of two users that give one id, each has a job of his own."""
+        return self.job, self.owner_uid
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether all that it names are GPUs of others: then it says nothing of any."""
+        return bool(self.refused_uuids) and not self.gpu_uuids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

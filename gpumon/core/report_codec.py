@@ -54,7 +54,7 @@ def encode_report(report: Report) -> dict[str, Any]:
         "skipped_lines": report.skipped_lines,
         "notes": said["notes"],
         "gpus": [_encode_gpu(gpu, report) for gpu in report.gpus],
-        "runs": [encode_run(run, job_balances.get(run.job)) for run in report.runs],
+        "runs": [encode_run(run, job_balances.get(run.job_key)) for run in report.runs],
         "advice": said["advice"],
         "machine": encode_machine(machine_time(report.gpus), report.together),
         "sampling": encode_sampling(report.sampling),

@@ -38,6 +38,8 @@ def encode_run(run: RunReport, balance: JobBalance | None) -> dict[str, Any]:
         "levelled_ratios": _encode_ratios(balance.levelled_ratios or {}) if balance else {},
         "alive": run.alive,
         "ended_before": run.ended_before,
+        "owner_uid": run.owner_uid,
+        "refused_gpus": [label_text(uuid) for uuid in run.refused_uuids],
     }
 
 
@@ -85,6 +87,8 @@ def decode_run(run: Mapping[str, Any]) -> RunReport:
         alive=None if run.get("alive") is None else bool(run["alive"]),
         ended_before=bool(run.get("ended_before", False)),
         samples=None if run.get("samples") is None else int(run["samples"]),
+        owner_uid=None if run.get("owner_uid") is None else int(run["owner_uid"]),
+        refused_uuids=tuple(str(uuid) for uuid in run.get("refused_gpus", ())),
     )
 
 

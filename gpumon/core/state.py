@@ -40,6 +40,7 @@ class GpuState(NamedTuple):
         xid_errors: How many errors of each XID it had, as pairs of XID and
             count; of a lost GPU, too.
         errors: When they came, and its memory errors.
+        claims_refused: How many runs named it while only processes of others were on it.
     """
 
     device: Device
@@ -55,6 +56,7 @@ class GpuState(NamedTuple):
     listed: bool = True
     xid_errors: tuple[tuple[int, int], ...] = ()
     errors: ErrorTimes = NO_ERRORS
+    claims_refused: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,9 @@ class RunState:
             its beginning is not known.
         named_gpus: The GPUs that it says it trains on, as the user wrote them;
             ``None``: it says nothing.
+        owner_uid: Whose ring it is; ``None``: not told.
+        refused_uuids: GPUs that it names, and no process of its owner was on them while they
+            worked: they do not count for this run.
     """
 
     run: str
@@ -116,6 +121,8 @@ class RunState:
     ended_before: bool = False
     first_input_wait_ns: int | None = None
     named_gpus: tuple[str, ...] | None = None
+    owner_uid: int | None = None
+    refused_uuids: tuple[str, ...] = ()
 
 
 class CollectorState(NamedTuple):

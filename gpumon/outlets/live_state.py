@@ -85,6 +85,9 @@ class LiveState:
         for told, gpu in zip(document["gpus"], state.gpus, strict=True):
             told["processes"] = process_documents(gpu)
             told["troubles"] = encode_troubles(gpu_troubles(gpu, state), *origin)
+        for told, run in zip(document["runs"], state.runs, strict=True):
+            told["owner_uid"] = run.owner_uid
+            told["refused_gpus"] = [label_text(uuid) for uuid in run.refused_uuids]
         lost = unknown_gpu(state)
         document["unknown_gpus"] = [] if lost is None else [_unknown_document(lost)]
         return document

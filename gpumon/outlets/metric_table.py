@@ -76,6 +76,9 @@ _GPU_TIME = (
      "Total time in seconds the GPU was idle waiting for input, by what held the input up."),
     ("gpu_starvation_episodes_total", _COUNTER, "uuid", None,
      "Number of times the GPU began to be starved."),
+    ("gpu_claims_refused_total", _COUNTER, "uuid", None,
+     "Number of runs that named the GPU while only processes of other users were on it: what "
+     "they say is not counted there."),
     ("gpu_idle_gap_seconds", _HISTOGRAM, "uuid", "seconds",
      "Length in seconds of pauses between two bursts of work, counted when the pause ends."),
 )  # fmt: skip

@@ -68,6 +68,11 @@ def _input_wait_by_reason(view: MetricView) -> Iterator[Row]:
             yield (gpu.device.uuid, reason), seconds(waited_ns)
 
 
+def _claims_refused(view: MetricView) -> Iterator[Row]:
+    for gpu in view.gpus_counted():
+        yield (gpu.device.uuid,), gpu.claims_refused
+
+
 def _idle_gaps(view: MetricView) -> Iterator[Row]:
     for gpu in view.gpus_counted():
         gaps = gpu.totals.gaps
@@ -192,6 +197,7 @@ READERS: Final[Mapping[str, Reader]] = MappingProxyType(
         "gpumon_gpu_suspected_seconds_total": _total(lambda totals: seconds(totals.suspected_ns)),
         "gpumon_gpu_input_wait_seconds_total": _input_wait_by_reason,
         "gpumon_gpu_starvation_episodes_total": _total(lambda totals: totals.episodes),
+        "gpumon_gpu_claims_refused_total": _claims_refused,
         "gpumon_gpu_idle_gap_seconds": _idle_gaps,
         "gpumon_gpu_info": _gpu_info,
         "gpumon_gpu_mig_info": _mig_info,

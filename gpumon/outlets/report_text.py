@@ -250,7 +250,7 @@ def _runs(report: Report) -> str:
     label_of = {gpu.uuid: gpu.label for gpu in report.gpus if gpu.uuid is not None}
     lines = [line for run in report.runs for line in _run_lines(run, label_of)]
     for job, balance in balances(report.runs).items():
-        names = [label_text(run.run) for run in report.runs if run.job == job]
+        names = [label_text(run.run) for run in report.runs if run.job_key == job]
         lines += wrapped(f"{_balance(balance, label_of)} ({listed(names)}).")
     return "\n".join(lines)
 
@@ -275,6 +275,9 @@ def _run_lines(run: RunReport, label_of: Mapping[str, str]) -> Iterator[str]:
     if not run.gpu_uuids:
         is_over = run.alive is False
         text += " It was joined to no GPU." if is_over else " It is joined to no GPU so far."
+    if run.refused_uuids:
+        named = listed([f"GPU {label_of.get(uuid, uuid)}" for uuid in run.refused_uuids], most=8)
+        text += f" It names {named}, where no process of its user is: not counted there."
     if run.shares:
         text += f" Of each batch, {shares_text(run.shares, label_of)}"
         changes = counted(run.ratio_changes, "change", "changes")

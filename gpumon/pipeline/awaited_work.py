@@ -2,19 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from copy import copy
+from typing import Final
 
 from gpumon.core.sample import BusySample
 from gpumon.core.sharing import SharedIdle, WindowParts, merge_parts, share_idle
 from gpumon.pipeline.runs import Run
+
+_NOTHING: Final = SharedIdle({})
 
 
 class AwaitedWork:
     """Idle time of one GPU while runs have yet to use it, by what they did meanwhile.
 
     A phase is asked only once it is over: what it held, such as compiling, is told at its end.
-    Memory is constant, however long nothing comes.
+    Memory is constant, however long nothing comes. The runs of each user have an account of
+    their own beside that of all: whose work comes is known only then.
     """
+
+    __slots__ = ("_all", "_of_owner")
+
+    def __init__(self) -> None:
+        self._of_owner: dict[int, _Account] = {}
+        self._all: _Account | None = None  # of several owners; None: of one, or no longer known
+
+    def add(self, sample: BusySample, runs: Sequence[Run]) -> None:
+        """Take one more inactive sample, oldest first, and who may use the GPU."""
+        of_owner = self._of_owner
+        owners = dict.fromkeys(run.reading.owner_uid for run in runs)
+        if len(of_owner) == 1 and (len(owners) > 1 or not owners.keys() <= of_owner.keys()):
+            self._all = copy(next(iter(of_owner.values())))
+        elif not of_owner and len(owners) > 1:
+            self._all = _Account()
+        if self._all is not None:
+            self._all.add(sample, runs)
+        for owner in owners:
+            own = [run for run in runs if run.reading.owner_uid == owner]
+            of_owner.setdefault(owner, _Account()).add(sample, own)
+
+    def take(self, runs: Sequence[Run]) -> SharedIdle:
+        """All of it, by cause: the work of these runs has come."""
+        of_owner = self._of_owner
+        if not of_owner:
+            return _NOTHING
+        owners = {run.reading.owner_uid for run in runs} & of_owner.keys()
+        if self._all is not None and owners == of_owner.keys():
+            said = self._all.take(runs)
+        else:
+            each = [
+                of_owner[owner].take([run for run in runs if run.reading.owner_uid == owner])
+                for owner in sorted(owners)
+            ]
+            said = each[0] if len(each) == 1 else _mean(each)
+        self.forget()
+        return said
+
+    def drop(self, owners: Iterable[int]) -> None:
+        """These users' runs do not count: it was not their work that was waited for."""
+        for owner in owners:
+            if self._of_owner.pop(owner, None) is not None:
+                self._all = None
+
+    def forget(self) -> None:
+        """Nobody will come for it."""
+        self._of_owner.clear()
+        self._all = None
+
+
+class Awaiting:
+    """For whom the idle time of a GPU is pending: how much, by the users who waited then."""
+
+    __slots__ = ("_awaited_ns", "_ns_of")
+
+    def __init__(self) -> None:
+        self._ns_of: dict[frozenset[int], int] = {}
+        self._awaited_ns = 0
+
+    @property
+    def owners(self) -> frozenset[int]:
+        """Everybody who waited at some time."""
+        return frozenset().union(*self._ns_of)
+
+    def note(self, owners: frozenset[int], awaited_ns: int) -> None:
+        """Take how much is pending now, of which these users waited for what is new."""
+        if awaited_ns > self._awaited_ns:
+            new_ns = awaited_ns - self._awaited_ns
+            self._ns_of[owners] = self._ns_of.get(owners, 0) + new_ns
+        elif awaited_ns < self._awaited_ns:
+            self._ns_of.clear()  # it is settled
+            if awaited_ns:
+                self._ns_of[owners] = awaited_ns
+        self._awaited_ns = awaited_ns
+
+    def drop(self, owners: Collection[int]) -> int:
+        """How much nobody else waited for, once these are gone, nanoseconds."""
+        left: dict[frozenset[int], int] = {}
+        for waited, length_ns in self._ns_of.items():
+            others = waited.difference(owners)
+            left[others] = left.get(others, 0) + length_ns
+        dropped_ns = left.pop(frozenset(), 0)
+        self._ns_of = left
+        self._awaited_ns -= dropped_ns
+        return dropped_ns
+
+
+class _Account:
+    """Idle time before the first work of some runs."""
 
     __slots__ = ("_busy_ns", "_from_ns", "_said", "_until_ns")
 
@@ -23,7 +117,6 @@ class AwaitedWork:
         self._said = SharedIdle({})
 
     def add(self, sample: BusySample, runs: Sequence[Run]) -> None:
-        """Take one more inactive sample, oldest first, and who may use the GPU."""
         start_ns, end_ns, busy_ratio = sample
         if start_ns != self._until_ns:
             self._ask(self._until_ns, runs)
@@ -33,15 +126,8 @@ class AwaitedWork:
         self._ask(min(end_ns, *(run.timeline.open_since_ns for run in runs)), runs)
 
     def take(self, runs: Sequence[Run]) -> SharedIdle:
-        """All of it, by cause: the work has come."""
         self._ask(self._until_ns, runs)
-        said = self._said
-        self.forget()
-        return said
-
-    def forget(self) -> None:
-        """Nobody will come for it."""
-        self._said, self._busy_ns, self._from_ns = SharedIdle({}), 0, self._until_ns
+        return self._said
 
     def _ask(self, until_ns: int, runs: Sequence[Run]) -> None:
         length_ns = until_ns - self._from_ns
@@ -52,6 +138,16 @@ class AwaitedWork:
         self._said = self._said.plus(share_idle(length_ns - busy_ns, parts, wholly_idle=True))
         self._busy_ns -= busy_ns
         self._from_ns = until_ns
+
+
+def _mean(each: Collection[SharedIdle]) -> SharedIdle:
+    """Idle time that several waited for is split equally between them."""
+    total = SharedIdle({})
+    for one in each:
+        total = total.plus(one)
+    count = max(1, len(each))
+    idle_ns = {cause: amount_ns // count for cause, amount_ns in total.idle_ns.items()}
+    return SharedIdle(idle_ns, *(amount_ns // count for amount_ns in total[1:]))
 
 
 def parts_of(runs: Sequence[Run], start_ns: int, end_ns: int) -> WindowParts:

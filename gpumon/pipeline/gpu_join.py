@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from gpumon.core.device import Device
 from gpumon.core.ring_events import RingReading
-from gpumon.core.sample import GpuSample
+from gpumon.core.sample import GpuSample, ProcessSample
 from gpumon.core.visible_devices import Board, MigPart, visible_choices
+from gpumon.pipeline.gpu_claims import ProcessList, is_process_of
 
 _SEVERAL_RUNS = 1_024
 
@@ -46,10 +47,11 @@ class GpuJoin:
         working = [gpu for gpu in gpus if not gpu.device.mig_enabled]
         self._all = frozenset([gpu.device.uuid for gpu in working])
         self._has_processes = any(gpu.processes is not None for gpu in working)
-        self._uuids_of_pid: dict[int, set[str]] = {}
+        self._processes_of_pid: dict[int, list[tuple[str, ProcessSample]]] = {}
         for gpu in working:
             for process in gpu.processes or ():
-                self._uuids_of_pid.setdefault(process.pid, set()).add(gpu.device.uuid)
+                found = self._processes_of_pid.setdefault(process.pid, [])
+                found.append((gpu.device.uuid, process))
         self._is_cut = len(working) < len(gpus)
         self._without_processes = frozenset(
             [
@@ -74,22 +76,32 @@ class GpuJoin:
         """
         facts = reading.facts
         if facts.gpus is not None:
-            return self._at_work(_named(facts.gpus, self._gpus), reading.host_pid)
+            return self._at_work(_named(facts.gpus, self._gpus), reading)
         if self._simulated:
             return frozenset()
         if self._has_processes:
-            seen = self._uuids_of_pid.get(reading.host_pid)
+            seen = self.seen_on(reading)
             if seen or not self._without_processes:
-                return frozenset(seen or ())
+                return seen
         allowed = self._allowed(facts.visible_devices)
         return allowed & self._without_processes if self._has_processes else allowed
+
+    def seen_on(self, reading: RingReading) -> frozenset[str]:
+        """UUIDs of the GPUs on which the driver lists the run's own process."""
+        found = self._processes_of_pid.get(reading.host_pid, ())
+        return frozenset([uuid for uuid, process in found if is_process_of(reading, process)])
+
+    def names(self, uuid: str, reading: RingReading) -> bool:
+        """Whether the driver lists the run's process there, or one of the same user."""
+        listed = next((gpu.processes for gpu in self._samples if gpu.device.uuid == uuid), None)
+        return ProcessList(listed, 0).names(reading)
 
     def _allowed(self, visible_devices: str | None) -> frozenset[str]:
         if visible_devices is None and not self._is_cut:
             return self._all
         return _visible(visible_devices, self._gpus)
 
-    def _at_work(self, named: frozenset[str], pid: int) -> frozenset[str]:
+    def _at_work(self, named: frozenset[str], reading: RingReading) -> frozenset[str]:
         """Those GPUs; for one that is cut, its instance on which the process is, else its first.
 
         CUDA, too, takes the first instance for the GPU.
@@ -100,7 +112,7 @@ class GpuJoin:
         for gpu in self._gpus:
             if gpu.uuid in named and gpu.mig_enabled:
                 parts = _parts_of(gpu.uuid, self._gpus)
-                here = self._uuids_of_pid.get(pid, set()).intersection(part.uuid for part in parts)
+                here = self.seen_on(reading).intersection(part.uuid for part in parts)
                 uuids |= here or {part.uuid for part in parts[:1]}
         return frozenset(uuids)
 
@@ -111,7 +123,7 @@ class GpuJoin:
         """
         shares: dict[str, float] = {}
         for name, share in reading.facts.shares.items():
-            named = self._at_work(_named((name,), self._gpus), reading.host_pid)
+            named = self._at_work(_named((name,), self._gpus), reading)
             if len(named) == 1:
                 (uuid,) = named
                 shares[uuid] = shares.get(uuid, 0.0) + share

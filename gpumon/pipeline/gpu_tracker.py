@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gpumon.core.error_times import ErrorWatch
 from gpumon.core.fill.ledger import FillLedger
@@ -14,7 +14,9 @@ from gpumon.core.settings import DetectorSettings
 from gpumon.core.sharing import SharedIdle, WindowParts, hide_input_wait, share_idle
 from gpumon.core.state import GpuState
 from gpumon.core.verdicts import judge
-from gpumon.pipeline.awaited_work import AwaitedWork, parts_of
+from gpumon.pipeline.awaited_work import AwaitedWork, Awaiting, parts_of
+from gpumon.pipeline.gpu_claims import Claim, ProcessList, list_of
+from gpumon.pipeline.held_samples import HeldSamples
 from gpumon.pipeline.lasting_excess import LastingExcess
 from gpumon.pipeline.runs import Run
 
@@ -34,11 +36,13 @@ class GpuTracker:
         fill: How much of it works while it is busy.
         errors: Its errors.
         unlisted_since_ns: Since when the source lists it no longer; ``None`` while it does.
+        claims_refused: How many runs named it while only processes of others were on it.
     """
 
     __slots__ = (
-        "_answered_at_ns", "_awaited", "_excess", "_had_runs", "_has_peers", "_recent", "_settings",
-        "_unplaced_ns", "errors", "fill", "ledger", "newest", "unlisted_since_ns",
+        "_answered_at_ns", "_awaited", "_awaiting", "_excess", "_had_runs", "_has_peers", "_held",
+        "_open_from_ns", "_recent", "_settings", "_unplaced_ns", "claims_refused", "errors", "fill",
+        "ledger", "newest", "unlisted_since_ns",
     )  # fmt: skip
 
     def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
@@ -54,6 +58,10 @@ class GpuTracker:
         self._recent: deque[BusySample] = deque(maxlen=_RECENT_SAMPLES)
         self._excess = LastingExcess()
         self._awaited = AwaitedWork()
+        self._awaiting = Awaiting()
+        self._held = HeldSamples()
+        self._open_from_ns: int | None = None  # where the first sample begins that is not decided
+        self.claims_refused = 0
         self._unplaced_ns = 0  # by how much longer a peer was busy, and no idle time was found
 
     def hear(self, sample: GpuSample, at_ns: int) -> None:
@@ -73,6 +81,7 @@ class GpuTracker:
         elif self.unlisted_since_ns is None:
             self.unlisted_since_ns = at_ns
             self.newest = self.newest._replace(busy=(), error=None)
+            self._let_go()
             self.ledger.end_job()
 
     def take(self, sample: GpuSample, at_ns: int) -> None:
@@ -83,6 +92,7 @@ class GpuTracker:
             self._answered_at_ns = at_ns
         if self._had_runs:
             self._had_runs = self._has_peers = False
+            self._let_go()
             self._note_waiting(False)
         self.fill.observe(sample)
         self.errors.hear(sample, at_ns)
@@ -118,36 +128,106 @@ class GpuTracker:
                 known_ns += inside_ns
         return round(busy_ns * (end_ns - start_ns) / known_ns) if known_ns else None
 
-    def settle(self, runs: tuple[Run, ...], peers: Sequence[GpuTracker]) -> None:
-        """Settle the samples of this tick.
+    def decide(self, runs: Sequence[Run], *, lists_tell: bool) -> None:
+        """Hold the claims of these runs against the GPU's processes, as far as it has worked.
 
         Args:
             runs: Runs that may be on this GPU, alive or ended a moment ago.
+            lists_tell: Whether a list of this machine ever named a process.
+        """
+        newest, uuid = self.newest, self.newest.device.uuid
+        undecided = [run for run in runs if run.claims.get(uuid) is not Claim.SEEN]
+        if newest.error is not None and undecided:
+            return  # it tells nothing now, and its list neither
+        self._open_from_ns = None
+        if newest.processes is None and all(run.counts_on(uuid) for run in undecided):
+            return
+        listed = list_of(newest, self._answered_at_ns or 0, is_known_to_tell=lists_tell)
+        above, samples = self._settings.active_above, [*self._held.samples, *newest.busy]
+        for run in undecided:
+            for at, sample in enumerate(samples):
+                if sample.busy_ratio > above and run.timeline.covered_ns(*sample[:2]) > 0:
+                    self._decide(run, listed, samples[at:])
+                    break
+
+    def _decide(self, run: Run, listed: ProcessList, samples: Sequence[BusySample]) -> None:
+        at_work, *later = samples
+        uuid, was_open = self.newest.device.uuid, not run.counts_on(self.newest.device.uuid)
+        claim = listed.decide(run.reading, at_work, later, self._settings.active_above)
+        if claim is not None:
+            if claim is Claim.UNOPPOSED and not was_open:
+                return
+            run.decide(uuid, claim)
+            self.claims_refused += claim is Claim.REFUSED
+        elif was_open and (listed.read_at_ns < at_work.end_ns or listed.first_after(later) is None):
+            first_ns = at_work.start_ns
+            open_ns = self._open_from_ns
+            self._open_from_ns = first_ns if open_ns is None else min(open_ns, first_ns)
+
+    def settle(self, runs: tuple[Run, ...], peers: Sequence[GpuTracker]) -> None:
+        """Settle the samples of this tick, but none from the first on that is not decided.
+
+        Args:
+            runs: Runs that may be on this GPU and were not refused, alive or ended a moment ago.
             peers: Other GPUs of the same jobs, which have heard theirs.
         """
+        newest = self.newest
+        present = None if newest.processes is None else bool(newest.processes)
+        if self._held or self._open_from_ns is not None:
+            self._held.add(newest.busy, present, after_ns=self.ledger.last_end_ns)
+            for busy, was_present in self._held.until(self._open_from_ns):
+                self._settle_tick(busy, was_present, runs, peers)
+        else:
+            self._settle_tick(newest.busy, present, runs, peers)
+
+    def _let_go(self) -> None:
+        """Settle what is held as nobody's: there is no run any more that it could be of."""
+        self._open_from_ns = None
+        for busy, _ in self._held.until(None):
+            self.ledger.observe(busy)
+
+    def _settle_tick(
+        self,
+        busy: Sequence[BusySample],
+        present: bool | None,
+        runs: tuple[Run, ...],
+        peers: Sequence[GpuTracker],
+    ) -> None:
         ledger, newest = self.ledger, self.newest
         overs_ns = [run.over_ns(self._settings.idle_job_ends_after_ns) for run in runs]
         # Also for a training that is over, until its end is passed: these samples may be older.
-        waiting = None in overs_ns
         uuid = newest.device.uuid
-        self._note_waiting(
-            any(
-                over_ns is None or run.left_ns.get(uuid) != over_ns
-                for run, over_ns in zip(runs, overs_ns, strict=True)
-            )
+        # A claim that is open holds nobody else's job, whose processes are gone.
+        waiting = any(
+            over_ns is None and run.counts_on(uuid)
+            for run, over_ns in zip(runs, overs_ns, strict=True)
         )
+        waits_for = [
+            run
+            for run, over_ns in zip(runs, overs_ns, strict=True)
+            if over_ns is None or run.left_ns.get(uuid) != over_ns
+        ]
+        owners = frozenset([run.reading.owner_uid for run in waits_for])
+        self._stop_awaiting(self._awaiting.owners - owners)
+        self._note_waiting(bool(waits_for))
         self._had_runs, self._has_peers = True, bool(peers)
         if runs:
-            for sample in newest.busy:
+            for sample in busy:
                 self._settle(sample, runs, peers)
                 is_at_work = sample.busy_ratio > self._settings.active_above
                 self._close(runs, overs_ns, is_at_work=is_at_work)
-            if not newest.busy:
+            if not busy:
                 self._close(runs, overs_ns, is_at_work=False)
-        elif newest.busy:
-            ledger.observe(newest.busy)
-        processes = newest.processes
-        ledger.processes_seen(None if processes is None else bool(processes) or waiting)
+        elif busy:
+            ledger.observe(busy)
+        ledger.processes_seen(None if present is None else present or waiting)
+        self._awaiting.note(owners, ledger.awaited_ns)
+
+    def _stop_awaiting(self, owners: Collection[int]) -> None:
+        """The work of these users did not come: what nobody else waited for was no start."""
+        if owners:
+            self.ledger.await_less(self._awaiting.drop(owners))
+            self._awaited.drop(owners)
 
     def _note_waiting(self, waits: bool) -> None:
         self.ledger.run_waits(waits)
@@ -158,6 +238,8 @@ class GpuTracker:
         """The GPU as outlets show it; silent for ``silence_ns`` means absent."""
         newest, ledger, answered_ns = self.newest, self.ledger, self._answered_at_ns
         totals, last_ns = ledger.snapshot(), ledger.last_end_ns
+        if self._held:
+            totals, last_ns = self._held.beside(totals), self._held.until_ns
         listed = self.unlisted_since_ns is None
         return _new(  # not its own constructor: half the time
             GpuState,
@@ -174,6 +256,7 @@ class GpuTracker:
                 listed,
                 newest.xid_errors,
                 self.errors.errors,
+                self.claims_refused,
             ),
         )
 
@@ -183,12 +266,18 @@ class GpuTracker:
         """Settle one sample by what the runs did: those at work here, or else those to come."""
         uuid, (start_ns, end_ns, busy_ratio) = self.newest.device.uuid, sample
         here = [run for run in runs if run.timeline.covered_ns(start_ns, end_ns) > 0]
-        if busy_ratio > self._settings.active_above:
+        is_active = busy_ratio > self._settings.active_above
+        if is_active:
             for run in here:
-                run.used_uuids.add(uuid)
+                if run.counts_on(uuid):
+                    run.used_uuids.add(uuid)
         at_work = [run for run in here if uuid in run.used_uuids]
+        if is_active and len(at_work) < len(here):
+            # It was others who worked: of these nobody knows yet.
+            theirs = {run.reading.owner_uid for run in at_work}
+            self._stop_awaiting({run.reading.owner_uid for run in here} - theirs)
         if not at_work:
-            if here:
+            if here and not is_active:
                 self._awaited.add(sample, here)
             self.ledger.observe_shared(sample, _NOTHING_SHARED)
             return

@@ -8,6 +8,7 @@ from typing import Final
 
 from gpumon.core.advice import advise
 from gpumon.core.gpu_names import GpuName, doubt_of_names, doubt_of_work
+from gpumon.core.figures import listed
 from gpumon.core.gpu_troubles import origin_of, told_troubles, unknown_gpu
 from gpumon.core.report import GpuReport, Report, RunReport
 from gpumon.core.ring_events import RingCounts
@@ -16,10 +17,10 @@ from gpumon.core.totals import GpuTotals
 from gpumon.core.units import NS_PER_S
 from gpumon.core.verdicts import judge
 
-_NO_COUNTS: Mapping[int, RingCounts] = MappingProxyType({})
-
+_MOST_NAMED: Final = 4
 _MOST_DOUBTS: Final = 8
 _BEGINNING_NS: Final = 10 * NS_PER_S
+_NO_COUNTS: Mapping[int, RingCounts] = MappingProxyType({})
 
 
 def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = _NO_COUNTS) -> Report:
@@ -110,6 +111,8 @@ def _run(run: RunState, newest: RingCounts | None) -> RunReport:
         ended_before=run.ended_before,
         first_input_wait_ns=run.first_input_wait_ns,
         samples=(run.samples if newest is None else max(run.samples, newest.samples)) or None,
+        owner_uid=run.owner_uid,
+        refused_uuids=run.refused_uuids,
     )
 
 
@@ -127,6 +130,27 @@ def _notes(state: MonitorState) -> Iterator[str]:
             note = None if state.gpus else f"{collector.name}: {collector.message}"
         if note is not None:
             yield note
+    yield from _refusals(state)
+
+
+def _refusals(state: MonitorState) -> Iterator[str]:
+    """Of each user, whose runs name a GPU that only others are on: one sentence."""
+    label_of = {gpu.device.uuid: gpu.device.label for gpu in state.gpus}
+    refused_of: dict[int | None, list[RunState]] = {}
+    for run in state.runs:
+        if run.refused_uuids:
+            refused_of.setdefault(run.owner_uid, []).append(run)
+    for uid, runs in sorted(refused_of.items(), key=str):
+        names = listed([run.run for run in runs], most=_MOST_NAMED)
+        uuids = dict.fromkeys(uuid for run in runs for uuid in run.refused_uuids)
+        gpus = [f"GPU {label_of.get(uuid, uuid)}" for uuid in uuids]
+        one = len(runs) == 1
+        yield (
+            f"{'Run' if one else 'Runs'} {names} (user {uid}) {'names' if one else 'name'} "
+            f"{listed(gpus, most=_MOST_NAMED)}, but no process of that user is on "
+            f"{'it' if len(gpus) == 1 else 'them'}: what {'it says' if one else 'they say'} is not "
+            "counted there. If the work runs as another user, make the ring as that user."
+        )
 
 
 def _joining_notes(state: MonitorState) -> Iterator[str]:
@@ -143,6 +167,8 @@ def _joining_notes(state: MonitorState) -> Iterator[str]:
 
 
 def _joining_doubt(run: RunState, gpus: Sequence[GpuName], state: MonitorState) -> str | None:
+    if run.refused_uuids:
+        return None  # that is told of its user
     if run.gpu_uuids:
         return doubt_of_names(run.named_gpus, gpus)
     # Whether it will come to work is not known of one that has just begun.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpumon.core.field_fault import fault_sentence
+from gpumon.core.report import JobKey
 from gpumon.core.ring_events import RingsReading
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.core.settings import DetectorSettings
@@ -56,6 +57,7 @@ class Monitor:
         self._gpus: dict[str, GpuTracker] = {}
         self._runs = RunRegistry(simulated=facts.simulated)
         self._has_runs = self._has_unlisted = False
+        self._lists_tell = False  # whether the driver ever named a process
         self._began_ns: int | None = None
         self._samples_total = self._missed_total = 0
         self._source_errors = self._rejected = 0
@@ -108,6 +110,7 @@ class Monitor:
         for frame in tick.frames:
             self._samples_total += 1
             self._hear(frame)
+            self._lists_tell = self._lists_tell or _names_somebody(frame)
             if self._has_runs:
                 self._settle(frame)
         if self._has_runs:
@@ -180,23 +183,28 @@ class Monitor:
 
     def _settle(self, frame: Frame) -> None:
         """Settle a frame of which every GPU was heard: a peer's work counts too."""
+        for sample in frame.gpus:
+            uuid = sample.device.uuid
+            self._gpus[uuid].decide(self._runs.on(uuid), lists_tell=self._lists_tell)
         gpus_of_job = self._gpus_of_jobs()
         for sample in frame.gpus:
             uuid = sample.device.uuid
             runs = self._runs.on(uuid)
-            peers = set().union(*(gpus_of_job[run.reading.facts.job] for run in runs)) - {uuid}
+            at_work = [gpus_of_job[run.job_key] for run in runs if run.counts_on(uuid)]
+            peers = set().union(*at_work) - {uuid}
             trackers = [self._gpus[other] for other in sorted(peers) if other in self._gpus]
             self._gpus[uuid].settle(runs, trackers)
 
-    def _gpus_of_jobs(self) -> dict[str, set[str]]:
+    def _gpus_of_jobs(self) -> dict[JobKey, set[str]]:
         """GPUs at work for each job: those that were before, and those that begin just now."""
-        gpus_of_job: dict[str, set[str]] = {}
+        gpus_of_job: dict[JobKey, set[str]] = {}
         for run in self._runs.runs:
-            uuids = gpus_of_job.setdefault(run.reading.facts.job, set())
+            uuids = gpus_of_job.setdefault(run.job_key, set())
             uuids |= run.used_uuids
             if run.ended_ns is None:
                 for uuid in run.wanted_uuids - run.used_uuids:
-                    if uuid in self._gpus and self._gpus[uuid].is_active_in(run):
+                    known = uuid in self._gpus and run.counts_on(uuid)
+                    if known and self._gpus[uuid].is_active_in(run):
                         uuids.add(uuid)
         return gpus_of_job
 
@@ -240,6 +248,10 @@ class Monitor:
         errors_total += self._source_errors
         name, took_s, message = self._facts.source_kind, tick.duration_seconds, self._source_message
         return tuple(states), _new(CollectorState, (name, success, took_s, errors_total, message))
+
+
+def _names_somebody(frame: Frame) -> bool:
+    return any(sample.processes for sample in frame.gpus)
 
 
 def _place(known: tuple[str, GpuTracker]) -> tuple[int, int]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gpumon.core.phase import TrainingPhase
+from gpumon.core.report import JobKey
 from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading
 from gpumon.core.ring_records import RingRecords
 from gpumon.core.sample import GpuSample
 from gpumon.core.state import RunState
 from gpumon.core.timeline import PhaseTimeline
+from gpumon.pipeline.gpu_claims import Claim
 from gpumon.pipeline.gpu_join import GpuJoin
 from gpumon.pipeline.step_balance import StepBalance
 from gpumon.pipeline.step_pace import StepPace
 
+_NONE: frozenset[str] = frozenset()
 _MAY_HOLD_COMPILING = frozenset(
     {TrainingPhase.TRAIN_STEP, TrainingPhase.VALIDATION, TrainingPhase.PREDICT}
 )
@@ -27,6 +30,7 @@ class Run:
         self.timeline = PhaseTimeline()
         self.wanted_uuids: frozenset[str] = frozenset()
         self.used_uuids: set[str] = set()  # GPUs that were active during the run
+        self.claims: dict[str, Claim] = {}  # by GPU, of those decided
         self.left_ns: dict[str, int] = {}  # by GPU: which end of a training its samples have passed
         self.label: str | None = None
         self.is_superseded = False  # a newer run has taken the label
@@ -47,6 +51,29 @@ class Run:
     def ended_ns(self) -> int | None:
         """When the run ended; ``None`` while it lives."""
         return self.reading.ended_ns
+
+    def counts_on(self, uuid: str) -> bool:
+        """Whether its claim to that GPU was decided, and stands."""
+        return self.claims.get(uuid) in (Claim.UNOPPOSED, Claim.SEEN)
+
+    def decide(self, uuid: str, claim: Claim) -> None:
+        """Note what has become of its claim to that GPU."""
+        self.claims[uuid] = claim
+        if claim is Claim.REFUSED:
+            self.used_uuids.discard(uuid)
+            self.shares.pop(uuid, None)
+            self.balance.forget(uuid)
+
+    @property
+    def refused_uuids(self) -> frozenset[str]:
+        """GPUs that it names, and only others are on them."""
+        refused = [uuid for uuid, claim in self.claims.items() if claim is Claim.REFUSED]
+        return self.wanted_uuids.intersection(refused) if refused else _NONE
+
+    @property
+    def job_key(self) -> JobKey:
+        """Its job: of two users that give one id, each has a job of his own."""
+        return self.reading.facts.job, self.reading.owner_uid
 
     def over_ns(self, patience_ns: int) -> int | None:
         """Since when its training is over; its process may live on. ``None`` while it trains.
@@ -113,6 +140,8 @@ class Run:
             ended_before=reading.ended_ns is not None and reading.ended_ns < began_ns,
             first_input_wait_ns=self.timeline.first_input_wait_ns,
             named_gpus=facts.gpus,
+            owner_uid=reading.owner_uid,
+            refused_uuids=tuple(sorted(self.refused_uuids)),
         )
 
 
@@ -149,6 +178,11 @@ class RunRegistry:
                 wanted |= run.wanted_uuids
             run.wanted_uuids = wanted
             run.shares = join.shares_of(reading)
+            for uuid in join.seen_on(reading) & wanted:
+                run.decide(uuid, Claim.SEEN)
+            for uuid in run.refused_uuids:
+                # Who comes to use it later is one of its users from then on.
+                run.decide(uuid, Claim.SEEN if join.names(uuid, reading) else Claim.REFUSED)
         self._give_labels()
 
     def on(self, uuid: str) -> tuple[Run, ...]:
@@ -157,6 +191,7 @@ class RunRegistry:
             run
             for run in self._runs.values()
             if uuid in run.wanted_uuids
+            and run.claims.get(uuid) is not Claim.REFUSED
             and (run.ended_ns is None or run.left_ns.get(uuid) != run.ended_ns)
         )
 
@@ -173,15 +208,15 @@ class RunRegistry:
     def _give_labels(self) -> None:
         """Give each new run a label, which it keeps: a counter must not change hands.
 
-        A run that ended gives its label up to a newer one of the same name;
-        beside one that lives, the newcomer is told apart by its pid.
+        A run that ended gives its label up to a newer one of the same name and user; beside
+        one that lives, or one of another user, the newcomer is told apart by its pid.
         """
         owners = {run.label: run for run in self._runs.values() if run.label}
         new = [run for run in self._runs.values() if run.label is None and not run.is_superseded]
         for run in sorted(new, key=_age):
             label = name = run.reading.facts.run
             number = 1
-            while label in owners and owners[label].reading.alive:
+            while label in owners and not _may_follow(run, owners[label]):
                 suffix = "" if number == 1 else f"-{number}"
                 label = f"{name}-{run.reading.host_pid}{suffix}"
                 number += 1
@@ -189,6 +224,11 @@ class RunRegistry:
                 owners[label].supersede()
             owners[label] = run
             run.label = label
+
+
+def _may_follow(run: Run, earlier: Run) -> bool:
+    """Whether the run may take the other's label over, and go on with its counters."""
+    return not earlier.reading.alive and earlier.reading.owner_uid == run.reading.owner_uid
 
 
 def _age_and_label(labelled: tuple[int, str, Run]) -> tuple[int, str]:

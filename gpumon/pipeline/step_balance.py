@@ -48,6 +48,10 @@ class StepBalance:
             before_ns, before_busy_ns = self._times_ns.get(uuid, (0, 0))
             self._times_ns[uuid] = before_ns + step_ns, before_busy_ns + busy_ns
 
+    def forget(self, uuid: str) -> None:
+        """That GPU does not count for the run."""
+        self._times_ns.pop(uuid, None)
+
     @property
     def busy_ratios(self) -> dict[str, float]:
         """The busy part, 0 to 1, of the time in training steps, by UUID of those known."""

@@ -102,6 +102,7 @@ function runRow(run, gpus) {
   const known = (uuid) => gpus.find((gpu) => gpu.uuid === uuid);
   const label = (uuid) => (known(uuid) ? gpuLabel(known(uuid)) : uuid);
   const indices = run.gpus.map((uuid) => `${label(uuid)}${part(uuid)}`);
+  indices.push(...(run.refused_gpus ?? []).map((uuid) => `${label(uuid)} (not counted: only others are on it)`));
   const phase = run.alive ? (run.phase ?? "unknown") : "ended";
   const now = make("td", { "data-label": "now" }, swatch(run.alive ? run.phase ?? "unknown" : "not_in_use"), phase);
   const cell = (label, text) => make("td", { "data-label": label, text });

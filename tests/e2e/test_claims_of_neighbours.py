@@ -1,0 +1,150 @@
+"""Two users and one GPU beside a real daemon: one trains on it, one only says so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.sources.process_names import shows_all_pids
+from tests.daemon import RunningDaemon
+from tests.fakenvml.build import fake_env
+from tests.fakenvml.control import FakeNvml
+from tests.neighbours import NOBODY, as_root, become
+from tests.patience import wait_until
+
+ADA = 12_345
+ROUND_S, BUSY_RATIO = 1.0, 0.6
+pytestmark = [
+    as_root,
+    pytest.mark.skipif(
+        not shows_all_pids(Path("/proc")), reason="pids here are not those of the host"
+    ),
+]
+
+TRAINS = """
+import sys, time
+from trainer_hooks import phase, step
+
+origin_s, round_s, busy_s = map(float, sys.argv[1:])
+while True:
+    at_s = (time.monotonic() - origin_s) % round_s
+    with phase("checkpoint" if at_s >= busy_s else "train_step"):
+        time.sleep(round_s - at_s if at_s >= busy_s else busy_s - at_s)
+    step(samples=1)
+"""
+"""Computes while the GPU is busy, and writes checkpoints while it is idle: no wait for input."""
+
+ONLY_SAYS_SO = """
+import time
+from trainer_hooks import phase, step
+
+with phase("train_step"):
+    step(samples=1)
+with phase("input_wait"):
+    time.sleep(600)
+"""
+
+
+class Machine:
+    """A daemon, GPU 0 that Ada trains on, and a stranger who names it."""
+
+    def __init__(self, folder: Path, library: Path, daemon: ExitStack) -> None:
+        self.folder = folder
+        self.fake = FakeNvml(folder / "gpus", gpus=2)
+        self.fake.wave(0, period_s=ROUND_S, busy_ratio=BUSY_RATIO)
+        self.environ = fake_env(folder / "gpus", library)
+        (folder / "run" / "phases").mkdir(parents=True)
+        (folder / "run").chmod(0o755)
+        (folder / "run" / "phases").chmod(0o1777)
+        numbers = (self.fake.control.origin_ns / 1e9, ROUND_S, ROUND_S * BUSY_RATIO)
+        self.ada = self._start("ada", ADA, TRAINS, *map(repr, numbers), on=daemon)
+        self.fake.run(0, self.ada.pid)
+        self.stranger = self._start("stranger", NOBODY, ONLY_SAYS_SO, on=daemon)
+        self.daemon = daemon.enter_context(
+            RunningDaemon(folder, "--period", "0.5", environ=self.environ)
+        )
+
+    def _start(
+        self, name: str, uid: int, program: str, *words: str, on: ExitStack
+    ) -> subprocess.Popen[bytes]:
+        started = subprocess.Popen(
+            [sys.executable, "-c", become(uid) + program, *words],
+            env={
+                **self.environ,
+                "GPUMON_RUN": name,
+                "GPUMON_GPUS": "0",
+                "GPUMON_RUNTIME_DIR": str(self.folder / "run"),
+            },
+        )
+        on.callback(started.wait, 10)
+        on.callback(started.kill)
+        phases = self.folder / "run" / "phases"
+        wait_until(
+            lambda: any(ring.name.startswith(f"{started.pid}-") for ring in phases.iterdir())
+        )
+        return started
+
+    def run(self, name: str) -> dict[str, Any]:
+        runs: list[dict[str, Any]] = self.daemon.report()["runs"]
+        return next(run for run in runs if run["run"] == name)
+
+
+@pytest.fixture(scope="module")
+def machine(fake_library: Path) -> Iterator[Machine]:
+    with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name, ExitStack() as stack:
+        Path(name).chmod(0o755)  # not below the test's own folder, which others may not enter
+        machine = Machine(Path(name), fake_library.parent, stack)
+        wait_until(lambda: bool(machine.run("stranger")["refused_gpus"]), 30)
+        wait_until(lambda: machine.daemon.report()["gpus"][0]["busy_seconds"] > 8, 30)
+        yield machine
+        machine.fake.close()
+
+
+class TestAStrangerWhoNamesTheGpuOfAnother:
+    def test_does_not_starve_it(self, machine: Machine) -> None:
+        gpu = machine.daemon.report()["gpus"][0]
+
+        assert gpu["starved_seconds"] == 0.0
+        assert gpu["idle_by_cause"].get("input_wait", 0.0) == 0.0
+        assert gpu["idle_by_cause"]["checkpoint"] > 2.0
+
+    def test_has_no_gpu_and_leaves_the_other_its_own(self, machine: Machine) -> None:
+        uuid = machine.fake.uuid(0)
+
+        assert machine.run("ada")["gpus"] == [uuid]
+        assert machine.run("stranger")["gpus"] == []
+        assert machine.run("stranger")["refused_gpus"] == [uuid]
+
+    def test_is_told_of(self, machine: Machine) -> None:
+        report = subprocess.run(
+            [sys.executable, "-m", "gpumon", "report"],
+            env=machine.daemon.environ, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+
+        told = " ".join(report.stdout.split())
+        assert f"Run stranger (user {NOBODY}) names GPU 0, but no process of that user" in told
+
+    def test_is_counted_and_pages_nobody(self, machine: Machine) -> None:
+        metrics = machine.daemon.metrics()
+        uuid = machine.fake.uuid(0)
+
+        assert metrics[f'gpumon_gpu_claims_refused_total{{uuid="{uuid}"}}'] == 1
+        assert metrics['gpumon_collector_success{collector="phase_rings"}'] == 1
+        assert metrics['gpumon_collector_success{collector="nvml"}'] == 1
+
+    def test_counts_from_when_he_does_use_it(self, machine: Machine) -> None:
+        machine.fake.start(0, machine.stranger.pid)
+
+        wait_until(lambda: bool(machine.run("stranger")["gpus"]), 30)
+        time.sleep(2)
+
+        assert machine.run("stranger")["refused_gpus"] == []
+        assert machine.daemon.report()["gpus"][0]["starved_seconds"] > 0.0

@@ -1,0 +1,380 @@
+"""Specification of claims to a GPU: who names one is held against the driver's process list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from gpumon.core.phase import IdleCause, TrainingPhase
+from gpumon.core.sample import ProcessSample
+from gpumon.core.state import GpuState, MonitorState
+from gpumon.pipeline.live_report import report_of
+from tests.builders_story import STEP, WAIT, Story, gpu
+from tests.builders_time import s
+
+ADA, STRANGER = 1000, 65_534
+ADAS_PID, STRANGERS_PID = 42, 66
+
+ADAS_PROCESS = ProcessSample(ADAS_PID, None, uid=ADA)
+LEVELS = (1.0, 0.5, 0.0, 0.75) * 6
+PHASES = ([(0.0, STEP)], [(0.0, STEP), (0.6, WAIT)], [(0.0, WAIT)], [(0.0, STEP)]) * 6
+
+
+def training(story: Story, key: str = "train", *, uid: int = ADA, pid: int = ADAS_PID) -> None:
+    """A training of that user that names GPU 0."""
+    story.ring(key, pid=pid, job=f"job of {key}")
+    story.rings[key] = replace(story.rings[key], owner_uid=uid)
+
+
+def stranger(story: Story, key: str = "stranger") -> None:
+    """A ring of somebody who computes nowhere and names GPU 0."""
+    training(story, key, uid=STRANGER, pid=STRANGERS_PID)
+
+
+def starve(story: Story, *levels: float, key: str = "stranger") -> MonitorState:
+    """Seconds in which that run says that it waits for input."""
+    states = [story.pass_second(level, phases=[(0.0, WAIT)], key=key) for level in levels]
+    return states[-1]
+
+
+def closes(one: GpuState) -> bool:
+    totals = one.totals
+    settled_ns = totals.busy_ns + sum(totals.idle_ns.values())
+    return settled_ns + totals.pending_ns == totals.observed_ns
+
+
+class TestAStranger:
+    def test_who_names_a_gpu_on_which_only_others_are_does_not_starve_it(self) -> None:
+        story = Story()
+        story.processes[0] = (ADAS_PROCESS,)
+        stranger(story)
+
+        state = starve(story, *[0.5, 0.0] * 10)
+
+        assert gpu(state).totals.starved_ns == 0
+        assert state.runs[0].gpu_uuids == ()
+        assert state.runs[0].refused_uuids == ("GPU-0",)
+        assert gpu(state).claims_refused == 1
+
+    @pytest.mark.parametrize("read_every", [1, 5])
+    @pytest.mark.parametrize("comes_at", [-3, 0, 7])
+    def test_changes_nothing_of_another_ones_training(self, read_every: int, comes_at: int) -> None:
+        alone, beside = played(None, read_every), played(comes_at, read_every)
+
+        assert gpu(beside).totals == gpu(alone).totals
+        assert gpu(beside).verdict == gpu(alone).verdict
+        mine = [run for run in beside.runs if run.run == "train"]
+        assert mine == list(alone.runs)
+
+    def test_changes_nothing_of_an_untagged_job(self) -> None:
+        def told(has_stranger: bool) -> GpuState:
+            story = Story()
+            story.pass_second(0.0)
+            if has_stranger:
+                stranger(story)
+            for level in [0.0, 0.0, 0.8, 0.3, 0.0, 1.0]:
+                story.processes[0] = (ADAS_PROCESS,) if story.second >= 3 else ()
+                state = story.pass_second(level, phases=[(0.0, WAIT)], key="stranger")
+            return gpu(state)
+
+        assert told(has_stranger=True).totals == told(has_stranger=False).totals
+
+    def test_does_not_hold_the_end_of_another_ones_job(self) -> None:
+        def told(has_stranger: bool) -> GpuState:
+            story = Story()
+            story.processes[0] = (ADAS_PROCESS,)
+            for level in [1.0, 1.0, 0.0]:
+                story.pass_second(level)
+            if has_stranger:
+                stranger(story)
+            story.processes[0] = ()
+            for _ in range(5):
+                story.pass_second(0.0, phases=[(0.0, WAIT)], key="stranger")
+            story.processes[0] = (ADAS_PROCESS,)
+            return gpu(story.pass_second(1.0, phases=[(0.0, WAIT)], key="stranger"))
+
+        assert told(has_stranger=True).totals == told(has_stranger=False).totals
+
+    def test_gains_nothing_by_the_pid_of_another_written_into_a_ring_that_nobody_holds(
+        self,
+    ) -> None:
+        story = Story()
+        story.processes[0] = (ADAS_PROCESS,)
+        training(story, "stranger", uid=STRANGER, pid=ADAS_PID)
+        for second in range(6):
+            ring = story.rings["stranger"]
+            ended_ns = story.now_ns + s(1)
+            facts = replace(ring.facts, gpus=None if second % 2 else ("0",))
+            story.rings["stranger"] = replace(ring, alive=False, ended_ns=ended_ns, facts=facts)
+            state = starve(story, 0.5)
+
+        assert gpu(state).totals.starved_ns == 0
+
+    def test_is_no_peer_of_a_training_whose_job_he_names(self) -> None:
+        story = Story()
+        story.processes = {
+            0: (ADAS_PROCESS,),
+            1: (ProcessSample(STRANGERS_PID, None, uid=STRANGER),),
+        }
+        for key, uid, place, pid in (
+            ("train", ADA, "0", ADAS_PID),
+            ("stranger", STRANGER, "1", STRANGERS_PID),
+        ):
+            story.ring(key, gpus=(place,), pid=pid, job="one job")
+            story.rings[key] = replace(story.rings[key], owner_uid=uid)
+        for key in ("train", "stranger"):
+            story.pass_second(0.5, 1.0, phases=[(0.0, STEP)], key=key)
+        for _ in range(30):
+            state = story.pass_second(0.5, 1.0)
+
+        assert IdleCause.IMBALANCE not in gpu(state).totals.idle_ns
+        report = report_of(state)
+        assert not [advice for advice in report.advice if advice.cause == "imbalance"]
+        assert len({run.job_key for run in report.runs}) == 2
+
+
+def played(stranger_comes_at: int | None, read_every: int) -> MonitorState:
+    """One training, with or without a stranger who claims its GPU."""
+    story = Story()
+    seconds = len(LEVELS)
+    for second in range(-5, seconds):
+        if second == stranger_comes_at:
+            stranger(story)
+        if second == -2:
+            training(story)
+        if second % read_every == 0:
+            story.processes[0] = (ADAS_PROCESS,) if second >= 0 else ()
+            story.processes_at_ns = story.now_ns + s(1)
+        if stranger_comes_at is not None and second >= stranger_comes_at:
+            state = say(story, second, "stranger", [(0.0, WAIT)])
+        else:
+            state = say(story, second)
+        assert closes(gpu(state))
+    return state
+
+
+def say(
+    story: Story,
+    second: int,
+    key: str = "",
+    phases: Sequence[tuple[float, TrainingPhase]] = (),
+) -> MonitorState:
+    told = {key: phases}
+    if second >= -2:
+        told["train"] = PHASES[second] if second >= 0 else [(0.0, TrainingPhase.COMPILE)]
+    return story.pass_second_with(told, LEVELS[second] if second >= 0 else 0.0)
+
+
+class TestAClaim:
+    @pytest.mark.parametrize(
+        "listed",
+        [
+            (ProcessSample(STRANGERS_PID, None),),
+            (ProcessSample(99, None, uid=STRANGER), ADAS_PROCESS),
+            (ProcessSample(99, None),),
+            (ProcessSample(99, None), ADAS_PROCESS),
+            (),
+            None,
+        ],
+        ids=["pid", "uid of another process", "unknown uid", "one unknown uid", "empty", "no list"],
+    )
+    def test_stands_where_the_list_does_not_speak_against_it(
+        self, listed: tuple[ProcessSample, ...] | None
+    ) -> None:
+        story = Story()
+        story.processes[0] = listed
+        stranger(story)
+
+        state = starve(story, 0.5, 0.0)
+
+        assert gpu(state).totals.starved_ns == s(1.5)
+        assert state.runs[0].refused_uuids == ()
+
+    def test_waits_for_a_list_that_was_read_after_the_gpu_was_active(self) -> None:
+        story = Story()
+        story.processes[0] = (ADAS_PROCESS,)
+        story.processes_at_ns = story.now_ns
+        stranger(story)
+
+        state = starve(story, 0.5, 0.0)
+
+        totals = gpu(state).totals
+        assert (totals.observed_ns, totals.busy_ns) == (s(2), s(0.5))
+        assert (totals.pending_ns, totals.idle_ns) == (s(1.5), {})
+        assert gpu(state).claims_refused == 0
+
+    def test_settles_what_was_pending_as_its_phases_said_once_it_stands(self) -> None:
+        story = Story()
+        story.processes[0] = (ADAS_PROCESS,)
+        story.processes_at_ns = story.now_ns
+        stranger(story)
+        starve(story, 0.5, 0.0, 0.5)
+        story.processes[0] = (ADAS_PROCESS, ProcessSample(99, None, uid=STRANGER))
+        story.processes_at_ns = story.now_ns + s(1)
+
+        state = starve(story, 1.0)
+
+        assert gpu(state).totals.idle_ns == {IdleCause.INPUT_WAIT: s(2)}
+        assert gpu(state).totals.pending_ns == 0
+
+    def test_stands_for_the_life_of_the_run_once_it_was_seen(self) -> None:
+        story = Story()
+        story.processes[0] = (ProcessSample(99, None, uid=STRANGER),)
+        stranger(story)
+        starve(story, 0.5)
+        story.processes[0] = (ADAS_PROCESS,)
+
+        state = starve(story, 0.5, 0.0)
+
+        assert gpu(state).totals.starved_ns == s(2)
+
+    def test_that_was_refused_stands_from_the_list_on_that_names_its_user(self) -> None:
+        story = Story()
+        story.processes[0] = (ADAS_PROCESS,)
+        stranger(story)
+        before = starve(story, 0.5, 0.0, 0.5)
+        story.processes[0] = (ADAS_PROCESS, ProcessSample(99, None, uid=STRANGER))
+
+        state = starve(story, 0.5)
+
+        gained_ns = {
+            cause: ns - gpu(before).totals.idle_ns.get(cause, 0)
+            for cause, ns in gpu(state).totals.idle_ns.items()
+        }
+        assert gained_ns == {IdleCause.UNKNOWN: 0, IdleCause.INPUT_WAIT: s(0.5)}
+        assert state.runs[0].refused_uuids == ()
+        assert gpu(state).claims_refused == 1
+
+    def test_that_no_list_opposed_is_refused_from_the_list_on_that_does(self) -> None:
+        story = Story()
+        stranger(story)
+        before = starve(story, 0.5, 0.0)
+        story.processes[0] = (ADAS_PROCESS,)
+
+        state = starve(story, 0.5, 0.0, 0.0)
+
+        assert gpu(before).totals.starved_ns == s(1.5)
+        assert gpu(state).totals.starved_ns == s(1.5)
+        assert state.runs[0].gpu_uuids == ()
+
+    def test_is_no_proof_where_the_one_who_worked_has_just_left(self) -> None:
+        story = Story()
+        story.processes[0] = (ADAS_PROCESS,)
+        story.pass_second(1.0)
+        stranger(story)
+        story.processes[0] = ()
+
+        state = starve(story, 0.5, 0.0, 0.0, 0.0)
+
+        assert gpu(state).totals.starved_ns == 0
+
+    def test_of_a_short_training_is_not_lost_because_its_process_has_left_with_it(self) -> None:
+        story = Story()
+        story.processes[0] = ()
+        story.processes_at_ns = story.now_ns
+        training(story)
+        starve(story, 0.5, 0.0, 0.5, key="train")
+        story.end_ring()
+        story.processes_at_ns = story.now_ns + s(1)
+
+        state = story.pass_second(0.0)
+
+        assert gpu(state).totals.starved_ns == s(2)
+
+
+class TestSumsWhileAClaimIsOpen:
+    def test_close_at_every_instant_and_nothing_settled_is_moved(self) -> None:
+        story = Story()
+        story.processes[0] = (ADAS_PROCESS,)
+        settled: dict[IdleCause, int] = {}
+        observed_ns = 0
+        for second in range(40):
+            if second % 3 == 0:
+                stranger(story, f"stranger {second}")
+            if second % 5 == 0:
+                story.processes_at_ns = story.now_ns + s(1)
+            state = starve(story, LEVELS[second % 24], key=f"stranger {second - second % 3}")
+            totals = gpu(state).totals
+
+            assert closes(gpu(state))
+            assert totals.observed_ns == observed_ns + s(1)
+            assert totals.pending_ns <= s(6)
+            assert all(totals.idle_ns.get(cause, 0) >= ns for cause, ns in settled.items())
+            settled, observed_ns = dict(totals.idle_ns), totals.observed_ns
+        assert gpu(state).totals.starved_ns == 0
+
+
+class TestALabel:
+    def test_is_not_taken_over_by_a_run_of_somebody_else(self) -> None:
+        story = Story()
+        training(story)
+        story.pass_second(1.0)
+        story.end_ring()
+        stranger(story)
+        ring = story.rings["stranger"]
+        story.rings["stranger"] = replace(ring, facts=replace(ring.facts, run="train"))
+
+        state = story.pass_second(1.0)
+
+        assert sorted((run.run, run.owner_uid) for run in state.runs) == [
+            ("train", ADA),
+            (f"train-{STRANGERS_PID}", STRANGER),
+        ]
+
+    def test_passes_to_the_next_run_of_the_same_user(self) -> None:
+        story = Story()
+        training(story)
+        story.pass_second(1.0)
+        story.end_ring()
+        training(story, "again", pid=43)
+        ring = story.rings["again"]
+        story.rings["again"] = replace(ring, facts=replace(ring.facts, run="train"))
+
+        state = story.pass_second(1.0)
+
+        assert [(run.run, run.pid) for run in state.runs] == [("train", 43)]
+
+
+class TestTheReport:
+    @pytest.fixture
+    def refused(self) -> Callable[[], MonitorState]:
+        def state() -> MonitorState:
+            story = Story()
+            story.processes[0] = (ADAS_PROCESS,)
+            training(story)
+            stranger(story)
+            ring = story.rings["stranger"]
+            facts = replace(ring.facts, loader={"workers": 0, "kind": "generator"}, shares={"0": 1})
+            story.rings["stranger"] = replace(ring, facts=facts)
+            for _ in range(20):
+                story.pass_second_with({"train": [(0.0, WAIT)], "stranger": [(0.0, WAIT)]}, 0.5)
+            return story.pass_second(0.5)
+
+        return state
+
+    def test_says_whose_claim_was_refused_and_why(
+        self, refused: Callable[[], MonitorState]
+    ) -> None:
+        notes = report_of(refused()).notes
+
+        assert any(
+            note.startswith(
+                "Run stranger (user 65534) names GPU 0, but no process of that user is on it: "
+                "what it says is not counted there."
+            )
+            for note in notes
+        )
+
+    def test_takes_no_advice_from_the_facts_of_a_refused_run(
+        self, refused: Callable[[], MonitorState]
+    ) -> None:
+        state = refused()
+        without = state._replace(runs=tuple(run for run in state.runs if run.run == "train"))
+
+        assert report_of(state).advice == report_of(without).advice
+        assert {run.run: run.shares for run in state.runs}["stranger"] == {}
+
+    def test_does_not_page_whoever_is_on_call(self, refused: Callable[[], MonitorState]) -> None:
+        assert all(collector.success for collector in refused().collectors)
