@@ -28,6 +28,8 @@ from tests.fakenvml.control import (
     clock_offset_us,
 )
 
+NOBODYS_PID = (1 << 22) + 1
+"""No kernel gives it to a process, so of no user anything is known."""
 NOT_THE_SOURCES = ("nvmlInitWithFlags", "nvmlEventSetWait_v2")
 AT_THE_END_OF_A_TICK = ("nvmlGpmMigSampleGet", "nvmlGpmSampleAlloc", "nvmlGpmQueryDeviceSupport")
 
@@ -46,7 +48,7 @@ class TestAGpu:
     def test_gives_each_value_in_its_base_unit(
         self, fake_nvml: FakeNvml, open_source: Open
     ) -> None:
-        fake_nvml.run(0, 4000, memory_bytes=3 << 30, name=b"\xff\xfe")
+        fake_nvml.run(0, NOBODYS_PID, memory_bytes=3 << 30, name=b"\xff\xfe")
 
         gpu = open_source().read().gpus[0]
 
@@ -54,7 +56,7 @@ class TestAGpu:
         assert gpu.power_watts == 310.5
         assert gpu.temperature_celsius == 54
         assert gpu.sm_clock_hertz == 1.755e9
-        assert gpu.processes == (ProcessSample(4000, 3 << 30),)
+        assert gpu.processes == (ProcessSample(NOBODYS_PID, 3 << 30),)
         assert gpu.energy_joules == pytest.approx(5_000 + 310.5 * 30, rel=0.1)
         assert gpu.error is None
 

@@ -15,6 +15,7 @@ from gpumon.sources.nvml_catalog import nvml_options
 from gpumon.sources.nvml_codes import FUNCTION_NOT_FOUND
 from gpumon.sources.nvml_processes import ProcessField, process_field
 from gpumon.sources.process_names import ProcessNames
+from gpumon.sources.process_owners import ProcessOwners
 from tests.builders_nvml import Clock, Open
 from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, FakeNvml
 
@@ -24,6 +25,8 @@ OLDEST_LIST = "nvmlDeviceGetComputeRunningProcesses"
 SHARES = "nvmlDeviceGetProcessesUtilizationInfo"
 OLDER_SHARES = "nvmlDeviceGetProcessUtilization"
 GRAPHICS = "nvmlDeviceGetGraphicsRunningProcesses"
+NOBODYS_PID = (1 << 22) + 1
+"""No kernel gives it to a process, so of no user anything is known."""
 
 
 def seconds(number: float) -> int:
@@ -40,17 +43,17 @@ class TestTheList:
         assert field.read(0) == ()
 
     def test_names_who_is_on_this_gpu(self, fake_nvml: FakeNvml, field: ProcessField) -> None:
-        fake_nvml.run(0, 4000, memory_bytes=2 << 30)
+        fake_nvml.run(0, NOBODYS_PID, memory_bytes=2 << 30)
         fake_nvml.run(1, 4001)
 
-        assert field.read(0) == (ProcessSample(4000, 2 << 30),)
+        assert field.read(0) == (ProcessSample(NOBODYS_PID, 2 << 30),)
 
     def test_has_no_memory_of_a_process_where_the_driver_keeps_that_to_itself(
         self, fake_nvml: FakeNvml, field: ProcessField
     ) -> None:
-        fake_nvml.run(0, 4000, memory_bytes=0xFFFF_FFFF_FFFF_FFFF)
+        fake_nvml.run(0, NOBODYS_PID, memory_bytes=0xFFFF_FFFF_FFFF_FFFF)
 
-        assert field.read(0) == (ProcessSample(4000, None),)
+        assert field.read(0) == (ProcessSample(NOBODYS_PID, None),)
 
     def test_can_be_longer_than_there_was_room_for(
         self, fake_nvml: FakeNvml, field: ProcessField
@@ -150,11 +153,11 @@ class TestASwitchedOffField:
     def test_tells_no_name_unless_it_is_asked_for(
         self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
     ) -> None:
-        fake_nvml.run(0, 4000, name=b"python")
+        fake_nvml.run(0, NOBODYS_PID, name=b"python")
 
         without = process_field(library, handle, nvml_options())
         assert without is not None
-        assert without.read(0) == (ProcessSample(4000, 1 << 30),)
+        assert without.read(0) == (ProcessSample(NOBODYS_PID, 1 << 30),)
         assert fake_nvml.calls("nvmlSystemGetProcessName") == 0
 
         with_names = process_field(library, handle, nvml_options(on=["process_names"]))
@@ -350,3 +353,21 @@ class TestAShare:
 def shares(processes: tuple[ProcessSample, ...] | None) -> dict[int, float | None]:
     assert processes is not None
     return {process.pid: process.sm_ratio for process in processes}
+
+
+class TestWhoRunsAProcess:
+    def test_is_told_by_the_kernels_number_without_being_asked_for(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int, tmp_path: Path
+    ) -> None:
+        (tmp_path / "self/ns").mkdir(parents=True)
+        (tmp_path / "self/ns/pid").symlink_to("pid:[4026531836]")
+        (tmp_path / "4000").mkdir()
+        (tmp_path / "4000/status").write_text("Name:\tpython\nUid:\t1000\t1000\t1000\t1000\n")
+        fake_nvml.run(0, 4000)
+        fake_nvml.run(0, 4001)
+        field = ProcessField(library, handle, owners=ProcessOwners(tmp_path))
+
+        told = field.read(0)
+
+        assert told is not None
+        assert {one.pid: one.uid for one in told} == {4000: 1000, 4001: None}
