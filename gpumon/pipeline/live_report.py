@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Final
 
 from gpumon.core.advice import advise
-from gpumon.core.gpu_names import GpuName, doubt_of_names, doubt_of_work
 from gpumon.core.figures import listed
+from gpumon.core.gpu_names import GpuName, doubt_of_names, doubt_of_work
 from gpumon.core.gpu_troubles import origin_of, told_troubles, unknown_gpu
 from gpumon.core.report import GpuReport, Report, RunReport
 from gpumon.core.ring_events import RingCounts
