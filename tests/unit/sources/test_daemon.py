@@ -114,6 +114,27 @@ class TestOneSentenceComes:
         with serving(body, status) as address, pytest.raises(NoDaemonError):
             fetch_report({"address": address})
 
+    @pytest.mark.parametrize("status", [401, 403])
+    def test_for_an_address_beyond_loopback_which_says_what_to_start(self, status: int) -> None:
+        with (
+            serving(b"no\n", status) as address,
+            pytest.raises(NoDaemonError, match=r"--listen 127\.0\.0\.1:19835 as well"),
+        ):
+            fetch_report({"address": address})
+
+    def test_for_a_stranger_who_knows_no_report(self) -> None:
+        with serving(b"not found\n", 404) as address, pytest.raises(NoDaemonError):
+            fetch_report({"address": address})
+
+
+class TestATimeThatIsNone:
+    def test_is_refused_in_the_daemons_own_words(self) -> None:
+        with (
+            serving(b"since=1e308 must be ...\n", 400) as address,
+            pytest.raises(UsageError, match="since=1e308 must be"),
+        ):
+            fetch_report({"address": address}, since_s=1e308)
+
 
 class TestARunThatIsNone:
     def test_is_refused_in_the_daemons_own_words(self) -> None:
