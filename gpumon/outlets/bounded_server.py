@@ -132,8 +132,8 @@ class BoundedServer:
     Args:
         listeners: Sockets that listen; the server closes them.
         receive: Reads each head.
-        too_long: The answer to a head that has no end.
-        busy: The answer where there is no room.
+        too_long: Makes the answer to a head that has no end.
+        busy: Makes the answer where there is no room.
         limits: How much is given away.
     """
 
@@ -142,8 +142,8 @@ class BoundedServer:
         listeners: Sequence[socket.socket],
         receive: Receiver,
         *,
-        too_long: bytes,
-        busy: bytes,
+        too_long: Callable[[], bytes],
+        busy: Callable[[], bytes],
         limits: ServerLimits,
     ) -> None:
         self._receive, self._limits = receive, limits
@@ -233,7 +233,7 @@ class BoundedServer:
             if has_room:
                 self._go_on(connection)  # its head is there already, as a rule
             else:
-                self._answer(connection, self._busy)
+                self._answer(connection, self._busy())
 
     def _go_on(self, connection: _Connection) -> None:
         """The client has sent something, or takes something, or has gone."""
@@ -260,7 +260,7 @@ class BoundedServer:
         head += block if head else block.lstrip(b"\r\n")
         end = end_of_head(head, looked_at)
         if (len(head) if end is None else end) > LONGEST_HEAD_BYTES:
-            self._answer(connection, self._too_long)
+            self._answer(connection, self._too_long())
         elif end is not None:
             self._serve(connection, bytes(head[:end]))
 
@@ -281,7 +281,7 @@ class BoundedServer:
             if len(pool.waiting) < pool.most_waiting:
                 pool.waiting.append((connection, job))
             else:
-                self._answer(connection, self._busy)
+                self._answer(connection, self._busy())
             return
         thread = threading.Thread(
             target=self._work, args=(connection, job), name=pool.name, daemon=True
@@ -290,7 +290,7 @@ class BoundedServer:
             thread.start()
             pool.running += 1
         except RuntimeError:  # no thread to be had
-            self._answer(connection, self._busy)
+            self._answer(connection, self._busy())
 
     def _take_back(self, connection: _Connection, job: Job) -> None:
         """What a thread has answered is sent; only then comes the next of its kind."""

@@ -104,8 +104,8 @@ class HttpServer:
         self._server = BoundedServer(
             listeners,
             HttpHandler(routes, self._live, limits).receive,
-            too_long=encoded(sentence(431, "The head of the request is too long.")),
-            busy=encoded(busy("too many connections, try again.")),
+            too_long=lambda: encoded(sentence(431, "The head of the request is too long.")),
+            busy=lambda: encoded(busy("too many connections, try again.")),
             limits=limits,
         )
 
