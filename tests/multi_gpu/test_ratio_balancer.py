@@ -354,3 +354,13 @@ class TestWrongWords:
 
         with pytest.raises(ValueError, match="levels what multi_gpu_model made, and Sequential"):
             model.fit(*b.rows()[:2], verbose=0, callbacks=[balancer()])
+
+
+class TestABalancerThatIsGivenAsItsClass:
+    def test_levels_all_the_same_and_says_so(self) -> None:
+        training = Training(FAST, SLOW)
+
+        with pytest.warns(RuntimeWarning, match=r"write RatioBalancer\(\), with brackets"):
+            training.fit(multi_gpu.RatioBalancer, steps=4)
+
+        assert training.model.ratios is not None
