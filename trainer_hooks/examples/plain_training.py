@@ -3,7 +3,9 @@
     python -m trainer_hooks.examples.plain_training --spans /tmp/busy.jsonl --workers 0
 
 It learns to classify rows that a slow store holds. With ``--workers 0`` each
-step waits for its batch; with a few workers the batches are read ahead.
+step waits for its batch; with a few workers the batches are read ahead, by
+threads that share the interpreter with the compute: they need it for little,
+and wait for the store and unpack without it.
 """
 
 from __future__ import annotations

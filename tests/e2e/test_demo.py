@@ -1,0 +1,37 @@
+"""What `gpumon demo` shows on any machine: a training that starves, and the same with prefetch."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytestmark = [pytest.mark.alone, pytest.mark.slow]
+
+
+def test_tells_its_story_in_about_a_minute() -> None:
+    began_s = time.monotonic()
+
+    done = subprocess.run(
+        [sys.executable, "-m", "gpumon", "demo"],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began_s < 90  # 46 s, and 66 s beside two that use both cores
+    verdicts = re.findall(r"^Verdict: (.*)$", done.stdout, re.MULTILINE)
+    assert verdicts[0].startswith("Starved (high loss): GPU 0 waits for input")
+    assert verdicts[1].startswith("Healthy")
+    words = " ".join(done.stdout.split())
+    told = re.findall(r"GPU busy ([\d.]+) s by the compute's own clock, ([\d.]+) s", words)
+    assert len(told) == 2
+    for truly_s, seen_s in told:
+        assert float(seen_s) == pytest.approx(float(truly_s), rel=0.05)
+    (before_s, after_s) = map(float, re.findall(r"300 steps in ([\d.]+) s; GPU", words))
+    assert before_s - after_s > 10  # of the 14.4 s that the store takes
