@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpumon.core.clock import Clock
 from gpumon.core.device import Device
 from gpumon.core.label_text import MAX_LABEL_LENGTH, label_text
+from gpumon.core.report import Report, RunReport
 from gpumon.core.report_codec import encode_report
 from gpumon.core.ring_events import RingReading
 from gpumon.core.sample import BusySample, Frame, GpuSample, ProcessSample
@@ -22,7 +23,9 @@ from gpumon.core.tick import Tick
 from gpumon.core.units import NS_PER_S
 from gpumon.outlets.live_state import LiveState
 from gpumon.outlets.prometheus import MetricsExporter
+from gpumon.outlets.report_text import render_report
 from gpumon.outlets.state_file import StateFile
+from gpumon.outlets.text_style import TextStyle
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.report_desk import ReportDesk
 from gpumon.sources.phase_rings import PhaseRingReader
@@ -116,10 +119,22 @@ class Daemon:
         report = self.desk.report(counts)
         assert report is not None
         check_report(parsed(encode_document(encode_report(report))))
+        self._check_other_reports(report)
         parsed(encode_document(self.live.document()))
         parsed(self.file.path.read_bytes())
         assert self.live.event()
         self._check_metrics()
+
+    def _check_other_reports(self, report: Report) -> None:
+        """Of the last minute, of one run, and in words: no name of a run moves the terminal."""
+        text = render_report(report, TextStyle(colour=False, unicode=True))
+        assert text.replace("\n", "").isprintable()
+        for one in (self.desk.report(since_s=60.0), *map(self._report_of, report.runs[:2])):
+            assert one is not None
+            parsed(encode_document(encode_report(one)))
+
+    def _report_of(self, run: RunReport) -> Report | None:
+        return self.desk.report(run=run.run)
 
     def _check_metrics(self) -> None:
         told = metrics_in(self.exporter.render()[0].decode())
