@@ -27,11 +27,14 @@ from gpumon.core.recording.flat_codec import (
 from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
 from gpumon.core.ring_facts import encode_facts, parse_facts
 from gpumon.core.ring_records import RingRecords
+from gpumon.core.units import NS_PER_S
 from gpumon.errors import RingError
 
 _MOST_RINGS: Final = 1_024
 _MOST_EVENTS: Final = 1 << 20
 _WORD: Final = 1 << 64
+_SLACK_NS: Final = NS_PER_S
+"""By so much a reader of rings believes a stamp beyond its bounds."""
 _LeftOut = tuple[tuple[int | None, int], ...]
 _KINDS: Final = frozenset(int(kind) for kind in RingKind)
 _NESTED: Final = ("facts", "events", "phase_ns", "read_at_ns")
@@ -172,6 +175,7 @@ class RingsReader:
         else:
             reading = self._rings[position] = replace(self._rings[position], **changed)
         _insist_on_whole(reading)
+        _insist_on_possible(reading)
         return reading
 
     def _decode_facts(self, document: object, key: object) -> RunFacts:
@@ -204,6 +208,21 @@ def _insist_on_whole(reading: RingReading) -> None:
     needed = (reading.key, reading.alive, reading.host_pid, reading.owner_uid)
     if None in needed or reading.steps is None or reading.samples is None:
         raise MalformedError("a ring that says too little of itself")
+
+
+def _insist_on_possible(reading: RingReading) -> None:
+    """Times that no reader of rings would have believed."""
+    earliest_ns = reading.facts.started_ns - _SLACK_NS
+    latest_ns = reading.read_at_ns + _SLACK_NS
+    if sum(reading.phase_ns.values()) > max(_SLACK_NS, latest_ns - reading.facts.started_ns):
+        raise MalformedError("a ring that claims more time than has passed")
+    events = reading.events
+    if isinstance(events, RingRecords):
+        stamps_ns = events.stamps_ns
+    else:
+        stamps_ns = [event.at_ns for event in events]
+    if stamps_ns and not earliest_ns <= min(stamps_ns) <= max(stamps_ns) <= latest_ns:
+        raise MalformedError("a ring with records from before its run, or after they were read")
 
 
 def _encode_events(events: Sequence[RingEvent]) -> dict[str, Any]:

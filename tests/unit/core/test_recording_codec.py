@@ -93,8 +93,9 @@ class TestWhatWasRead:
 
     def test_keeps_a_value_of_all_64_bits(self) -> None:
         ring = TRAINING[0].rings.rings[0]
+        stamps_ns = [ring.facts.started_ns + 5, ring.facts.started_ns + 4]
         events = RingRecords.of_columns(
-            b"\x07\x07", b"\x00\x01", [5, 4], array("Q", [2**64 - 1, 0])
+            b"\x07\x07", b"\x00\x01", stamps_ns, array("Q", [2**64 - 1, 0])
         )
         told = [moment(1, rings=RingsReading(rings=(replace(ring, events=events),)))]
 
@@ -253,6 +254,15 @@ CHANGES: dict[str, Any] = {
     "time in a phase that is a fraction": lambda lines: ring_of(lines).update(
         phase_ns={"input_wait": 0.5}
     ),
+    "more time in a phase than has passed": lambda lines: ring_of(lines).update(
+        phase_ns={"input_wait": 2**53}
+    ),
+    "a record from before its run": lambda lines: ring_of(lines)["events"]["after_ns"].__setitem__(
+        0, 0
+    ),
+    "a record from after it was read": lambda lines: ring_of(lines)["events"][
+        "after_ns"
+    ].__setitem__(0, 2**60),
 }
 
 
