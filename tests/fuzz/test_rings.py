@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from pathlib import Path
@@ -13,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpumon.core.clock import Clock
 from gpumon.core.device import Device
 from gpumon.core.label_text import MAX_LABEL_LENGTH, label_text
-from gpumon.core.report import Report, RunReport
+from gpumon.core.report import Report
 from gpumon.core.report_codec import encode_report
 from gpumon.core.ring_events import RingReading
 from gpumon.core.sample import BusySample, Frame, GpuSample, ProcessSample
@@ -21,6 +22,7 @@ from gpumon.core.state import MonitorState
 from gpumon.core.state_codec import encode_document
 from gpumon.core.tick import Tick
 from gpumon.core.units import NS_PER_S
+from gpumon.errors import UsageError
 from gpumon.outlets.live_state import LiveState
 from gpumon.outlets.prometheus import MetricsExporter
 from gpumon.outlets.report_text import render_report
@@ -129,12 +131,13 @@ class Daemon:
         """Of the last minute, of one run, and in words: no name of a run moves the terminal."""
         text = render_report(report, TextStyle(colour=False, unicode=True))
         assert text.replace("\n", "").isprintable()
-        for one in (self.desk.report(since_s=60.0), *map(self._report_of, report.runs[:2])):
+        others = [self.desk.report(since_s=60.0)]
+        for run in report.runs[:2]:
+            with contextlib.suppress(UsageError):  # it ended before anybody looked
+                others.append(self.desk.report(run=run.run))
+        for one in others:
             assert one is not None
             parsed(encode_document(encode_report(one)))
-
-    def _report_of(self, run: RunReport) -> Report | None:
-        return self.desk.report(run=run.run)
 
     def _check_metrics(self) -> None:
         told = metrics_in(self.exporter.render()[0].decode())
