@@ -30,11 +30,11 @@ from gpumon.core.ring_records import RingRecords
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import RingError
 
+_SLACK_NS: Final = NS_PER_S
+"""By so much a reader of rings believes a stamp beyond its bounds."""
 _MOST_RINGS: Final = 1_024
 _MOST_EVENTS: Final = 1 << 20
 _WORD: Final = 1 << 64
-_SLACK_NS: Final = NS_PER_S
-"""By so much a reader of rings believes a stamp beyond its bounds."""
 _LeftOut = tuple[tuple[int | None, int], ...]
 _KINDS: Final = frozenset(int(kind) for kind in RingKind)
 _NESTED: Final = ("facts", "events", "phase_ns", "read_at_ns")
