@@ -147,7 +147,9 @@ def _mean(each: Collection[SharedIdle]) -> SharedIdle:
         total = total.plus(one)
     count = max(1, len(each))
     idle_ns = {cause: amount_ns // count for cause, amount_ns in total.idle_ns.items()}
-    return SharedIdle(idle_ns, *(amount_ns // count for amount_ns in total[1:]))
+    mean = SharedIdle(idle_ns, *(amount_ns // count for amount_ns in total[1:]))
+    # Of several phases at once none is proved: see ``share_idle``.
+    return mean if len(idle_ns) == 1 else mean._replace(resolved_ns=0)
 
 
 def parts_of(runs: Sequence[Run], start_ns: int, end_ns: int) -> WindowParts:

@@ -11,7 +11,7 @@ from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.sample import ProcessSample
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.pipeline.live_report import report_of
-from tests.builders_story import STEP, WAIT, Story, gpu
+from tests.builders_story import SAVE, STEP, WAIT, Story, gpu
 from tests.builders_time import s
 
 ADA, STRANGER = 1000, 65_534
@@ -133,6 +133,43 @@ class TestAStranger:
         report = report_of(state)
         assert not [advice for advice in report.advice if advice.cause == "imbalance"]
         assert len({run.job_key for run in report.runs}) == 2
+
+    def test_makes_no_peers_of_the_gpus_that_he_names(self) -> None:
+        story = Story()
+        story.processes = {0: (ADAS_PROCESS,), 1: (ProcessSample(99, None, uid=1001),)}
+        training(story)
+        story.ring("stranger", gpus=("0", "1"), pid=STRANGERS_PID, job="both")
+        story.rings["stranger"] = replace(story.rings["stranger"], owner_uid=STRANGER)
+        for _ in range(5):
+            told = {"train": [(0.0, STEP)], "stranger": [(0.0, STEP)]}
+            state = story.pass_second_with(told, 0.5, 1.0)
+
+        assert gpu(state).totals.idle_ns == {IdleCause.WITHIN_STEP: s(2.5)}
+        assert state.runs[0].refused_uuids == ("GPU-0", "GPU-1")
+
+    def test_takes_nothing_of_what_two_others_waited_for(self) -> None:
+        def told(has_stranger: bool) -> GpuState:
+            story = Story()
+            bobs = ProcessSample(99, None, uid=1001)
+            training(story)
+            training(story, "bob", uid=1001, pid=99)
+            if has_stranger:
+                stranger(story)
+            phases = {
+                "train": [(0.0, TrainingPhase.COMPILE)],
+                "bob": [(0.0, SAVE)],
+                "stranger": [(0.0, WAIT)],
+            }
+            for _ in range(4):
+                story.pass_second_with(phases, 0.0)
+            story.processes[0] = (ADAS_PROCESS, bobs)
+            return gpu(story.pass_second_with({}, 1.0))
+
+        assert told(has_stranger=True).totals == told(has_stranger=False).totals
+        assert told(has_stranger=True).totals.idle_ns == {
+            IdleCause.COMPILE: s(2),
+            IdleCause.CHECKPOINT: s(2),
+        }
 
 
 def played(stranger_comes_at: int | None, read_every: int) -> MonitorState:

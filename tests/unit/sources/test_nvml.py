@@ -50,8 +50,11 @@ class TestAGpu:
     ) -> None:
         fake_nvml.run(0, NOBODYS_PID, memory_bytes=3 << 30, name=b"\xff\xfe")
 
-        gpu = open_source().read().gpus[0]
+        frame = open_source().read()
+        gpu = frame.gpus[0]
 
+        assert gpu.processes_at_ns is not None
+        assert 0 < gpu.processes_at_ns <= frame.taken_at_ns
         assert gpu.memory_used_bytes == 20_480 << 20
         assert gpu.power_watts == 310.5
         assert gpu.temperature_celsius == 54
