@@ -41,6 +41,7 @@ class GpuState(NamedTuple):
             count; of a lost GPU, too.
         errors: When they came, and its memory errors.
         claims_refused: How many runs named it while only processes of others were on it.
+        is_held: Whether idle time is pending until a run's claim to it is decided.
     """
 
     device: Device
@@ -57,6 +58,7 @@ class GpuState(NamedTuple):
     xid_errors: tuple[tuple[int, int], ...] = ()
     errors: ErrorTimes = NO_ERRORS
     claims_refused: int = 0
+    is_held: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,7 @@ class RunState:
         owner_uid: Whose ring it is; ``None``: not told.
         refused_uuids: GPUs that it names, and no process of its owner was on them while they
             worked: they do not count for this run.
+        is_undecided: Whether one of them worked, and its claim waits for the next list.
     """
 
     run: str
@@ -123,6 +126,7 @@ class RunState:
     named_gpus: tuple[str, ...] | None = None
     owner_uid: int | None = None
     refused_uuids: tuple[str, ...] = ()
+    is_undecided: bool = False
 
 
 class CollectorState(NamedTuple):

@@ -145,6 +145,7 @@ class GpuTracker:
         listed = list_of(newest, self._answered_at_ns or 0, is_known_to_tell=lists_tell)
         above, samples = self._settings.active_above, [*self._held.samples, *newest.busy]
         for run in undecided:
+            run.undecided_on.discard(uuid)
             for at, sample in enumerate(samples):
                 if sample.busy_ratio > above and run.timeline.covered_ns(*sample[:2]) > 0:
                     self._decide(run, listed, samples[at:])
@@ -160,6 +161,7 @@ class GpuTracker:
             run.decide(uuid, claim)
             self.claims_refused += claim is Claim.REFUSED
         elif was_open and (listed.read_at_ns < at_work.end_ns or listed.first_after(later) is None):
+            run.undecided_on.add(uuid)
             first_ns = at_work.start_ns
             open_ns = self._open_from_ns
             self._open_from_ns = first_ns if open_ns is None else min(open_ns, first_ns)
@@ -257,6 +259,7 @@ class GpuTracker:
                 newest.xid_errors,
                 self.errors.errors,
                 self.claims_refused,
+                bool(self._held),
             ),
         )
 

@@ -196,6 +196,8 @@ def _is_over(opened: _Open, run: RunState, state: MonitorState) -> bool:
     if state.taken_at_ns - opened.gone_ns >= _PATIENCE_NS:
         return True
     used = [gpu for gpu in state.gpus if gpu.device.uuid in run.gpu_uuids]
+    if run.is_undecided or any(gpu.is_held for gpu in used):
+        return False
     return all((gpu.last_sample_at_ns or 0) >= opened.gone_ns for gpu in used)
 
 

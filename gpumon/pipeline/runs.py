@@ -31,6 +31,7 @@ class Run:
         self.wanted_uuids: frozenset[str] = frozenset()
         self.used_uuids: set[str] = set()  # GPUs that were active during the run
         self.claims: dict[str, Claim] = {}  # by GPU, of those decided
+        self.undecided_on: set[str] = set()  # GPUs that worked, and the next list decides
         self.left_ns: dict[str, int] = {}  # by GPU: which end of a training its samples have passed
         self.label: str | None = None
         self.is_superseded = False  # a newer run has taken the label
@@ -59,6 +60,7 @@ class Run:
     def decide(self, uuid: str, claim: Claim) -> None:
         """Note what has become of its claim to that GPU."""
         self.claims[uuid] = claim
+        self.undecided_on.discard(uuid)
         if claim is Claim.REFUSED:
             self.used_uuids.discard(uuid)
             self.shares.pop(uuid, None)
@@ -142,6 +144,7 @@ class Run:
             named_gpus=facts.gpus,
             owner_uid=reading.owner_uid,
             refused_uuids=tuple(sorted(self.refused_uuids)),
+            is_undecided=bool(self.undecided_on),
         )
 
 

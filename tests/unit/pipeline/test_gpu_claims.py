@@ -11,6 +11,7 @@ from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.sample import ProcessSample
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.pipeline.live_report import report_of
+from gpumon.pipeline.run_reports import RunReports
 from tests.builders_story import SAVE, STEP, WAIT, Story, gpu
 from tests.builders_time import s
 
@@ -319,6 +320,22 @@ class TestAClaim:
         state = story.pass_second(0.0)
 
         assert gpu(state).totals.starved_ns == s(2)
+
+    def test_is_waited_for_by_the_report_of_a_training_that_ended_meanwhile(self) -> None:
+        story, reports = Story(), RunReports()
+        story.processes_at_ns = story.now_ns
+        story.processes[0] = (ADAS_PROCESS._replace(pid=99),)
+        training(story)
+        for second in range(9):
+            if second == 4:
+                story.end_ring()
+            if second == 7:
+                story.processes_at_ns = story.now_ns
+            state = starve(story, 0.5 if second < 4 else 0.0, key="train" if second < 4 else "")
+            reports.follow(state)
+
+        (told,) = reports.of("train", report_of(state)).gpus
+        assert told.totals.idle_ns[IdleCause.INPUT_WAIT] == s(2)
 
 
 class TestSumsWhileAClaimIsOpen:
