@@ -172,7 +172,7 @@ class TestAMemoryThatANeighbourFilled:
         assert told["filled"] == "No space left on device"
         assert told["rings"] == 1
         assert len(told["info"]) == 1
-        assert told["left"] == ["daemon.lock", "phases", "state.json"]
+        assert told["left"] == ["daemon", "phases", "state.json"]
         assert told["kept"] == "gpumon.state/1"
         assert told["again"] == [True]
         assert told["log"].count("No space left on device") == 2  # the warning, and the collector

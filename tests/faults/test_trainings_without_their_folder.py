@@ -54,7 +54,7 @@ class TestATraining:
     def test_whose_ring_is_removed_goes_on_unharmed(self, daemon: RunningDaemon) -> None:
         with subprocess.Popen(
             [sys.executable, "-c", GOES_ON],
-            cwd=ROOT, env={**daemon.environ, "PYTHONPATH": str(ROOT)},
+            cwd=ROOT, env={**daemon.environ, "PYTHONPATH": str(ROOT), "GPUMON_GPUS": "0"},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         ) as training:  # fmt: skip
             assert training.stdout is not None

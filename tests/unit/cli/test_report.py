@@ -125,7 +125,7 @@ class TestTheGate:
             main(["report", f"{option}={limit}"])
 
         assert raised.value.code == 2
-        assert f"argument {option}: " in capsys.readouterr().err.splitlines()[-1]
+        assert f"error: argument {option}: " in capsys.readouterr().err
 
     @pytest.mark.parametrize(("limit", "code"), [("40", 1), ("44.9%", 1), ("45 %", 0), ("46", 0)])
     def test_is_shut_above_a_limit_of_all_that_is_lost(
