@@ -144,11 +144,17 @@ class HeldFolder:
             self._lock = None
 
     def _remove_place_of_lock(self, lock: int) -> None:
-        """Leave none that the next daemon, which may be another user's, could not open."""
+        """Leave none that the next daemon, as the folder's own user, could not open.
+
+        One that it can open stays: whoever takes all room meanwhile would keep
+        it from being made again.
+        """
         place = self._place
         with contextlib.suppress(OSError):
+            found = os.lstat(place)
             is_within = place == self.path / _LOCK_FOLDER
-            if is_within and os.path.samestat(os.lstat(place), os.fstat(lock)):
+            is_strange = found.st_uid != os.lstat(self.path).st_uid
+            if is_within and is_strange and os.path.samestat(found, os.fstat(lock)):
                 place.rmdir()
 
     def _take(self) -> Path:

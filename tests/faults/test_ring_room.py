@@ -154,8 +154,59 @@ print(json.dumps({
 """
 
 
+RESTARTED = """
+import json, os, subprocess, sys
+from pathlib import Path
+from tests.daemon import RunningDaemon
+from tests.neighbours import become
+from tests.patience import wait_until
+
+folder, runtime = Path(sys.argv[1]), Path(sys.argv[2])
+(runtime / "phases").mkdir()
+(runtime / "phases").chmod(0o1777)
+crowd = become(65534, "sys, pathlib") + '''
+try:
+    for number in range(100_000):
+        open(f"{sys.argv[1]}/phases/{number}", "x").close()
+except OSError as error:
+    print(error.strerror)
+'''
+
+def daemon():
+    words, environ = ("--source", "simulated:healthy"), {"GPUMON_RUNTIME_DIR": str(runtime)}
+    served = RunningDaemon(folder, *words, environ=environ, ready=False)
+    served.runtime_dir = runtime
+    return served
+
+with daemon() as first:
+    wait_until(first.state_file.exists)
+crowded = subprocess.run(
+    [sys.executable, "-c", crowd, str(runtime)], capture_output=True, text=True, check=True
+).stdout.strip()
+with daemon() as second:
+    wait_until(lambda: "metrics" in second.log() or second.process.poll() is not None)
+    print(json.dumps({"crowded": crowded, "log": second.log(), "ended": second.process.poll()}))
+"""
+
+
 @as_root
 class TestAMemoryThatANeighbourFilled:
+    def test_keeps_no_daemon_from_starting_anew(self, tmp_path: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
+            runtime = Path(name)
+            runtime.chmod(0o755)
+            before = _on_a_disk_of(runtime, RING_BYTES, mode="0755,nr_inodes=64")
+            done = subprocess.run(
+                [*before, sys.executable, "-c", RESTARTED, str(tmp_path), str(runtime)],
+                cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+                capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False,
+            )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout.splitlines()[-1])
+
+        assert told["crowded"] == "No space left on device"
+        assert told["ended"] is None, told["log"]
+
     def test_costs_the_daemon_its_state_file_and_nothing_else(self, tmp_path: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
             runtime = Path(name)

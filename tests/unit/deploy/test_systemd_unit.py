@@ -83,9 +83,10 @@ def test_a_daemon_that_needs_a_new_process_gets_one_and_without_a_driver_it_wait
 
 def test_trainings_of_any_user_find_a_folder_to_write_to() -> None:
     assert value_of("Environment") == "GPUMON_RUNTIME_DIR=/run/gpumon"
-    own, shared = values_of("ExecStartPre")
+    own, shared, locked = values_of("ExecStartPre")
     assert own == "+/usr/bin/install -d -m 0755 -o gpumon -g gpumon /run/gpumon"
     assert shared == "+/usr/bin/install -d -m 1777 -o gpumon -g gpumon /run/gpumon/phases"
+    assert locked == "+/usr/bin/install -d -m 0700 -o gpumon -g gpumon /run/gpumon/daemon"
     assert value_of("ReadWritePaths") == "/run/gpumon"
 
 

@@ -10,8 +10,11 @@ import time
 
 import pytest
 
+from gpumon.cli.main import build_parser
+from gpumon.cli.serve import ServeCommand
 from gpumon.errors import GpumonError, UsageError
-from gpumon.outlets.http_server import HttpServer, parse_listen
+from gpumon.outlets.http_callers import is_loopback
+from gpumon.outlets.http_server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.prometheus import MetricsExporter
 from gpumon.outlets.web_token import WebToken
 from tests.builders_state import StoppedClock, monitor_state
@@ -103,6 +106,10 @@ class TestOnSeveralAddresses:
 
 
 class TestListening:
+    def test_is_on_loopback_unless_told_otherwise(self) -> None:
+        assert is_loopback(parse_listen(DEFAULT_LISTEN).host)
+        assert build_parser([ServeCommand()]).parse_args(["serve"]).listen is None  # the default
+
     def test_takes_any_free_port_for_port_0_and_says_which(self) -> None:
         with serving() as server:
             assert server.address == f"127.0.0.1:{server.port}"

@@ -151,6 +151,18 @@ class TestAFolderThatIsHeld:
         assert not is_locked(folder)
         assert (is_locked(folder / "daemon"), mode(folder / "daemon")) == (True, 0o700)
         held.close()
+        assert not is_locked(folder / "daemon")
+
+    @as_root
+    def test_keeps_no_lock_that_the_folders_own_user_could_not_open(self, folder: Path) -> None:
+        folder.mkdir(mode=0o755)
+        folder.chmod(0o755)
+        os.chown(folder, NOBODY, NOBODY)
+        held = HeldFolder(said(folder))
+        within = {path.name for path in folder.iterdir()}
+        held.close()
+
+        assert within == {"daemon", "phases"}
         assert [path.name for path in folder.iterdir()] == ["phases"]
 
     def test_is_refused_where_others_may_open_what_is_to_be_locked(self, folder: Path) -> None:

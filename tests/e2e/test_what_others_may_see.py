@@ -1,0 +1,146 @@
+"""What a daemon and a training show to other people, and what they need for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from gpumon.core.units import NS_PER_S
+from gpumon.sources.runtime_dir import find_state_file
+from tests.daemon import RunningDaemon
+from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
+from tests.patience import PATIENCE_S, wait_until
+from tests.trainings import ROOT, TRAINING, process
+
+SECRET = "hunter2-on-the-command-line"
+EVERYTHING = ("/metrics", "/", "/api/v1/state", "/api/v1/report", "/api/v1/history")
+STATUS_OF = """
+import sys, urllib.request
+print([urllib.request.urlopen(f"http://{sys.argv[1]}{path}", timeout=5).status
+       for path in ("/metrics", "/", "/api/v1/report")])
+"""
+SOCKETS = """
+import os, sys
+from trainer_hooks import phase, step, timed
+for _ in timed(range(20)):
+    with phase("train_step"):
+        step(samples=1)
+kinds = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+         if os.path.lexists(f"/proc/self/fd/{fd}")]
+print(sum(kind.startswith("socket:") for kind in kinds), any(".ring" in kind for kind in kinds))
+"""
+SERVE_ONCE = """
+import os, sys, threading
+from gpumon.cli.main import main
+capabilities = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
+print(os.getuid(), int(capabilities["CapEff"], 16), flush=True)
+raise SystemExit(main(["serve", "--source", "simulated:healthy", "--listen", "127.0.0.1:0"]))
+"""
+
+
+@as_root
+class TestAnotherUserOfTheMachine:
+    def test_reads_the_page_and_the_report_as_everybody_does(self, tmp_path: Path) -> None:
+        with RunningDaemon(tmp_path, "--source", "simulated:healthy") as daemon:
+            daemon.wait_for(lambda state: state["gpus"])
+            done = subprocess.run(
+                [sys.executable, "-c", become(imports="urllib.request") + STATUS_OF,
+                 daemon.address],
+                capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+            )  # fmt: skip
+
+        assert done.stdout == "[200, 200, 200]\n", done.stderr
+
+    def test_may_serve_without_any_right(self, tmp_path: Path) -> None:
+        with shared_runtime_folder() as folder:
+            own = folder / "own"
+            own.mkdir(mode=0o700)
+            os.chown(own, NOBODY, NOBODY)
+            loaded = "gpumon.cli.serve, gpumon.cli.open_watch, pynvml, signal, runpy"
+            with subprocess.Popen(
+                [sys.executable, "-c", become(imports=loaded) + SERVE_ONCE],
+                cwd=ROOT, env={**os.environ, "GPUMON_RUNTIME_DIR": str(own)},
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            ) as daemon:  # fmt: skip
+                try:
+                    assert daemon.stdout is not None
+                    assert daemon.stdout.readline() == f"{NOBODY} 0\n"
+                    wait_until((own / "state.json").exists)
+                finally:
+                    daemon.terminate()
+                    daemon.communicate(timeout=PATIENCE_S)
+
+        assert daemon.returncode == 0
+
+
+class TestAProxyOnTheMachine:
+    def test_is_taken_for_the_machine_itself_whatever_it_forwards(self, tmp_path: Path) -> None:
+        with RunningDaemon(tmp_path, "--source", "simulated:healthy") as daemon:
+            request = urllib.request.Request(f"http://{daemon.address}/")
+            request.add_header("X-Forwarded-For", "192.0.2.7")
+            request.add_header("Forwarded", "for=192.0.2.7")
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                status = answer.status
+
+        assert status == 200
+
+
+class TestWhatIsPublished:
+    def test_holds_no_command_line_no_user_name_and_no_environment(self, tmp_path: Path) -> None:
+        told = {"GPUMON_GPUS": "0", "MY_PASSWORD": SECRET, "USER": SECRET, "LOGNAME": SECRET}
+        user = re.compile(rf"\b{pwd.getpwuid(os.getuid()).pw_name}\b")
+        with (
+            RunningDaemon(tmp_path, "--source", "simulated:healthy", environ=told) as daemon,
+            process(TRAINING, daemon.runtime_dir, SECRET, environ=told),
+        ):
+            daemon.wait_for(lambda state: state["runs"])
+            said = {path: daemon.get(path) for path in EVERYTHING}
+            said["the state file"] = (200, daemon.state_file.read_text())
+
+        assert {status for status, _ in said.values()} == {200}
+        assert [path for path, (_, text) in said.items() if SECRET in text] == []
+        # The page's words are gpumon's own.
+        assert [path for path in said if path != "/" and user.search(said[path][1])] == []
+
+
+class TestATraining:
+    def test_has_a_ring_and_no_socket(self, tmp_path: Path) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", SOCKETS],
+            cwd=ROOT, env={**os.environ, "GPUMON_RUNTIME_DIR": str(tmp_path)},
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+
+        assert done.stdout == "0 True\n", done.stderr
+
+
+class TestAFloodOfWholeRequests:
+    def test_is_not_held_back(self, tmp_path: Path) -> None:
+        with RunningDaemon(tmp_path, "--source", "simulated:healthy") as daemon:
+            statuses = {daemon.get("/metrics")[0] for _ in range(300)}
+
+        assert statuses == {200}
+
+
+class TestTheSuperuser:
+    @as_root
+    def test_looks_into_the_folders_of_all_users(self) -> None:
+        folder = Path(f"/tmp/gpumon-{NOBODY}")
+        folder.mkdir(mode=0o700)
+        try:
+            os.chown(folder, NOBODY, NOBODY)
+            state = {"monotonic_ns": time.monotonic_ns(), "period_ns": 3600 * NS_PER_S}
+            (folder / "state.json").write_text(json.dumps(state))
+            found = find_state_file({}, 0)
+        finally:
+            shutil.rmtree(folder)
+
+        assert found is not None  # or that of a daemon of this machine's own, which comes first
