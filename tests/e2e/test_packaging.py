@@ -211,7 +211,7 @@ class TestAMachineWithoutAGpu:
     def test_ends_what_needs_one_with_what_does_not(
         self, newcomer: Newcomer, words: list[str]
     ) -> None:
-        done = newcomer.types("gpumon", *words)
+        done = newcomer.types("gpumon", *words, GPUMON_LISTEN="127.0.0.1:0")
 
         assert done.returncode == 3
         assert "install the NVIDIA driver" in done.stderr

@@ -5,27 +5,33 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 
-from trainer_hooks import NaNGuard, PhaseTagger
+import trainer_hooks
+from tests.keras.later import keras
 from trainer_hooks.ring.process_ring import process_ring
 
 
-class WithAName(PhaseTagger):
+def with_a_name() -> Any:
     """Somebody's own tagger, which cannot be made of nothing."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(run=name)
+    class WithAName(trainer_hooks.PhaseTagger):
+        def __init__(self, name: str) -> None:
+            super().__init__(run=name)
+
+    return WithAName
 
 
-class OfTheOldSchool(PhaseTagger):
-    """Calls the method of its base by the base's name."""
+def of_the_old_school() -> Any:
+    """It calls the method of its base by the base's name."""
 
-    def set_model(self, model: Any) -> None:
-        self.was_called = True
-        PhaseTagger.set_model(self, model)
+    class OfTheOldSchool(trainer_hooks.PhaseTagger):
+        def set_model(self, model: Any) -> None:
+            self.was_called = True
+            trainer_hooks.PhaseTagger.set_model(self, model)
+
+    return OfTheOldSchool()
 
 
 def fit(callbacks: Any) -> Any:
@@ -46,7 +52,7 @@ def names_in(said: pytest.WarningsRecorder) -> list[str]:
 class TestACallbackThatIsGivenAsItsClass:
     def test_does_what_an_instance_does_and_says_so(self) -> None:
         with pytest.warns(RuntimeWarning, match=r"write PhaseTagger\(\), with brackets") as said:
-            logs = fit([PhaseTagger])
+            logs = fit([trainer_hooks.PhaseTagger])
 
         assert names_in(said) == ["PhaseTagger"]
         assert len(logs["input_wait_ratio"]) == 2
@@ -56,40 +62,40 @@ class TestACallbackThatIsGivenAsItsClass:
 
     def test_may_stand_without_a_list(self) -> None:
         with pytest.warns(RuntimeWarning, match=r"write PhaseTagger\(\), with brackets"):
-            assert len(fit(PhaseTagger)["loss"]) == 2
+            assert len(fit(trainer_hooks.PhaseTagger)["loss"]) == 2
 
     def test_may_stand_beside_others(self) -> None:
         ends: list[int] = []
         noting = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: ends.append(epoch))
 
         with pytest.warns(RuntimeWarning, match="with brackets") as said:
-            fit([NaNGuard, noting, PhaseTagger])
+            fit([trainer_hooks.NaNGuard, noting, trainer_hooks.PhaseTagger])
 
         assert ends == [0, 1]
         assert names_in(said) == ["NaNGuard", "PhaseTagger"]
 
     def test_that_needs_arguments_is_taken_for_ours(self) -> None:
         with pytest.warns(RuntimeWarning, match=r"takes PhaseTagger\(\) for it"):
-            assert len(fit([WithAName])["input_wait_ratio"]) == 2
+            assert len(fit([with_a_name()])["input_wait_ratio"]) == 2
 
     def test_does_not_change_the_users_list(self) -> None:
-        callbacks: list[Any] = [PhaseTagger]
+        callbacks: list[Any] = [trainer_hooks.PhaseTagger]
 
         with pytest.warns(RuntimeWarning, match="with brackets"):
             fit(callbacks)
 
-        assert callbacks == [PhaseTagger]
+        assert callbacks == [trainer_hooks.PhaseTagger]
 
     def test_does_not_end_a_training_whose_warnings_are_errors(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
-            assert len(fit([PhaseTagger])["loss"]) == 2
+            assert len(fit([trainer_hooks.PhaseTagger])["loss"]) == 2
 
 
 @pytest.mark.usefixtures("each_backend")
 class TestACallbackThatIsGivenAsItIs:
     def test_hears_nothing_of_brackets(self, recwarn: pytest.WarningsRecorder) -> None:
-        tagger = OfTheOldSchool()
+        tagger = of_the_old_school()
 
         assert len(fit([tagger])["input_wait_ratio"]) == 2
         assert tagger.was_called

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 
+import trainer_hooks
 from tests.keras.fake_daemon import FakeDaemon
-from trainer_hooks import PhaseTagger
+from tests.keras.later import keras
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def said(recorded: pytest.WarningsRecorder) -> list[str]:
 @pytest.mark.usefixtures("each_backend", "daemon")
 class TestATaggerWhoseGpuIsNotThere:
     def test_is_told_once_and_tags_all_the_same(self, recwarn: pytest.WarningsRecorder) -> None:
-        tagger = PhaseTagger(gpus=[99])
+        tagger = trainer_hooks.PhaseTagger(gpus=[99])
         fit(tagger)
         fit(tagger)
 
@@ -45,14 +45,14 @@ class TestATaggerWhoseGpuIsNotThere:
         assert "names GPU 99, and there are GPU 0 and GPU 1: set" in text
 
     def test_hears_nothing_of_gpus_that_are_there(self, recwarn: pytest.WarningsRecorder) -> None:
-        fit(PhaseTagger(gpus="0, GPU-11"))
+        fit(trainer_hooks.PhaseTagger(gpus="0, GPU-11"))
 
         assert said(recwarn) == []
 
     def test_is_told_what_to_set_where_gpus_are_simulated(
         self, recwarn: pytest.WarningsRecorder
     ) -> None:
-        fit(PhaseTagger())
+        fit(trainer_hooks.PhaseTagger())
 
         (text,) = said(recwarn)
         assert "set GPUMON_GPUS=0 in its environment, or PhaseTagger(gpus=[0])" in text
