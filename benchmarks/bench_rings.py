@@ -13,8 +13,9 @@ every step and its samples are counted too, which makes 20,000 records a second 
 
 Two more are for a machine with other people on it: 10,000 files that are no rings lie in the
 folder, and as many that are named like rings; the second goal is what a daemon without a run may
-take there, in all. And 256 rings, the most that are read, belong to nine owners (told as they are;
-only the superuser can give them away, for anybody else they are his own).
+take there, in all. And 256 rings, the most that are read, belong to nine owners, once of trainings
+that live and do nothing and once of such as are over (told as they are; only the superuser can give
+them away, for anybody else they are his own).
 
 Nothing is concluded from a run that was not what it should be: if a daemon missed a tenth
 of its ticks or did not read every ring, or a writer fell behind, it ends with 2.
@@ -64,13 +65,14 @@ _TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 
 
 class Case(NamedTuple):
-    """One daemon: how many rings it reads, and what is written into them."""
+    """One daemon: how many rings it reads, and what is written into them before they end."""
 
     rings: int
     transitions_a_second: int
     is_held_against_goal: bool = True
     counts_steps: bool = False
     owners: int = 1
+    are_over: bool = False
     files: str | None = None
 
 
@@ -86,6 +88,9 @@ CASES = {
     f"{MOST_RINGS} rings of {OWNERS} owners, idle": Case(
         MOST_RINGS, 0, is_held_against_goal=False, owners=OWNERS
     ),
+    f"{MOST_RINGS} rings of {OWNERS} owners, over": Case(
+        MOST_RINGS, 0, is_held_against_goal=False, owners=OWNERS, are_over=True
+    ),
     f"no ring, {FILES} other files": Case(0, 0, files="junk-{}"),
     f"no ring, {FILES} files like rings": Case(0, 0, files="{}-1.ring"),
 }
@@ -93,21 +98,10 @@ CASES = {
 
 def write_rings(folder: Path, case: Case) -> None:
     """Make the rings, write into them at an even pace until stdin ends, then say how much."""
-    phases = folder / "phases"
-    boot_id = read_boot_id()
     if case.files is not None:
         for number in range(FILES):
-            (phases / case.files.format(number)).touch()
-    writers = []
-    for number in range(case.rings):
-        facts = RunFacts(
-            run=f"run-{number}", job=f"job-{number}", pid=os.getpid(), boot_id=boot_id,
-            started_ns=time.monotonic_ns(), gpus=(str(number % GPUS),),
-        )  # fmt: skip
-        ring = make_ring(RingFolder(phases, 0o600), facts, wall_ns=time.time_ns())
-        writers.append(RingWriter(ring, facts))
-        if case.owners > 1 and os.geteuid() == 0:
-            os.chown(ring.path, 60_000 + number % case.owners, -1)
+            (folder / "phases" / case.files.format(number)).touch()
+    writers = [_made(folder / "phases", case, number) for number in range(case.rings)]
     print("there", flush=True)
     os.set_blocking(sys.stdin.fileno(), False)
     began_s, steps = time.monotonic(), 0
@@ -122,6 +116,20 @@ def write_rings(folder: Path, case: Case) -> None:
             steps += 1
         time.sleep(ROUND_S)
     print(json.dumps(2 * steps / (time.monotonic() - began_s)), flush=True)
+
+
+def _made(phases: Path, case: Case, number: int) -> RingWriter:
+    facts = RunFacts(
+        run=f"run-{number}", job=f"job-{number}", pid=os.getpid(), boot_id=read_boot_id(),
+        started_ns=time.monotonic_ns(), gpus=(str(number % GPUS),),
+    )  # fmt: skip
+    ring = make_ring(RingFolder(phases, 0o600), facts, wall_ns=time.time_ns())
+    writer = RingWriter(ring, facts)
+    if case.owners > 1 and os.geteuid() == 0:
+        os.chown(ring.path, 60_000 + number % case.owners, -1)
+    if case.are_over:
+        ring.let_go()
+    return writer
 
 
 class SpoiltError(Exception):

@@ -41,6 +41,7 @@ class Run:
         self._pace = StepPace()
         self.balance = StepBalance()
         self.shares: dict[str, float] = {}  # by UUID, of GPUs that are watched
+        self._last_state: RunState | None = None  # once nothing of it will change
         self.take(reading)
 
     @property
@@ -85,13 +86,23 @@ class Run:
         """
         return self.ended_ns or self.timeline.over_since_ns(patience_ns)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has ended and the samples of its GPUs have passed that: nothing changes."""
+        ended_ns = self.ended_ns
+        return (
+            ended_ns is not None
+            and not self.undecided_on
+            and all(self.left_ns.get(uuid) == ended_ns for uuid in self.wanted_uuids)
+        )
+
     def supersede(self) -> None:
         """A newer run of the same name takes the label over."""
         self.label, self.is_superseded = None, True
 
     def take(self, reading: RingReading) -> None:
         """Take what the ring said in this tick."""
-        self.reading = reading
+        self.reading, self._last_state = reading, None
         until_ns = reading.read_at_ns if reading.ended_ns is None else reading.ended_ns
         self.timeline.extend(reading.events, until_ns)
         self._pace.take(reading.events)
@@ -104,6 +115,13 @@ class Run:
 
     def state(self, label: str, began_ns: int = 0) -> RunState:
         """The run as outlets show it; observation began at ``began_ns``."""
+        if self._last_state is not None and self._last_state.run == label:
+            return self._last_state
+        state = self._state(label, began_ns)
+        self._last_state = state if self.is_settled else None
+        return state
+
+    def _state(self, label: str, began_ns: int) -> RunState:
         reading, facts = self.reading, self.reading.facts
         until_ns = reading.read_at_ns if reading.ended_ns is None else reading.ended_ns
         phase_ns = dict(reading.phase_ns)
@@ -173,8 +191,10 @@ class RunRegistry:
             run = self._runs.get(reading.key)
             if run is None:
                 run = self._runs[reading.key] = Run(reading)
-            else:
+            elif reading is not run.reading:
                 run.take(reading)
+            elif run.is_settled:
+                continue
             wanted = join.gpus_of(reading)
             if reading.ended_ns is not None:
                 # Its pid has left the process list with it; its last samples are still to come.

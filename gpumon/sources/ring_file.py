@@ -93,7 +93,7 @@ class RingFile:
         return os.fstat(self._descriptor).st_nlink == 0
 
     def read(self, now_ns: int, *, max_records: int = MAX_RECORDS_PER_READ) -> RingReading:
-        """What is new. A run that has ended is asked no more.
+        """What is new. A run that has ended is asked no more: it is the same reading each time.
 
         Args:
             now_ns: CLOCK_MONOTONIC; nothing in the ring may be newer.
@@ -103,7 +103,7 @@ class RingFile:
             RingError: It has become something that must not be trusted.
         """
         if self._ended is not None:
-            return _again(self._ended, now_ns)
+            return self._ended
         # Before the records: once the lock is free, they are all there.
         lock = lock_state(self._descriptor)
         if lock.held:
@@ -144,7 +144,7 @@ class RingFile:
         )
         self._idle = (raw, reading) if is_all_read and lock.held else None
         if not lock.held:
-            self._ended = reading
+            self._ended = _again(reading, now_ns)
         return reading
 
     def counts(self, now_ns: int) -> tuple[int, RingCounts] | None:
