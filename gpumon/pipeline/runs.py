@@ -232,14 +232,18 @@ class RunRegistry:
         """Give each new run a label, which it keeps: a counter must not change hands.
 
         A run that ended gives its label up to a newer one of the same name and user; beside
-        one that lives, or one of another user, the newcomer is told apart by its pid.
+        one that lives, or one of another user, the newcomer is told apart by its pid. What
+        anybody can copy, a ring that nobody holds, never has the name of a run that lives.
         """
         owners = {run.label: run for run in self._runs.values() if run.label}
+        living = {run.reading.facts.run: run for run in self._runs.values() if run.reading.alive}
         new = [run for run in self._runs.values() if run.label is None and not run.is_superseded]
         for run in sorted(new, key=_age):
             label = name = run.reading.facts.run
             number = 1
-            while label in owners and not _may_follow(run, owners[label]):
+            while (label in owners and not _may_follow(run, owners[label])) or (
+                label in living and _is_behind(run, living[label])
+            ):
                 suffix = "" if number == 1 else f"-{number}"
                 label = f"{name}-{run.reading.host_pid}{suffix}"
                 number += 1
@@ -247,6 +251,11 @@ class RunRegistry:
                 owners[label].supersede()
             owners[label] = run
             run.label = label
+
+
+def _is_behind(run: Run, living: Run) -> bool:
+    """Whether the run is over, and the name is that of another user's run that lives."""
+    return not run.reading.alive and living.reading.owner_uid != run.reading.owner_uid
 
 
 def _may_follow(run: Run, earlier: Run) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import time
 import zlib
 from collections.abc import Sequence
 from typing import Final
@@ -74,7 +75,7 @@ class RingFile:
         self._steps = self._samples = 0
         if self._facts.boot_id != boot_id:
             raise RingError("of another boot")
-        if self._facts.started_ns > now_ns + _SLACK_NS:
+        if self._facts.started_ns > _latest_ns(now_ns):
             raise RingError("claims to start in the future")
 
     @property
@@ -96,7 +97,7 @@ class RingFile:
         """What is new. A run that has ended is asked no more: it is the same reading each time.
 
         Args:
-            now_ns: CLOCK_MONOTONIC; nothing in the ring may be newer.
+            now_ns: CLOCK_MONOTONIC of the tick.
             max_records: Newest records to read; older ones count as lost.
 
         Raises:
@@ -114,9 +115,10 @@ class RingFile:
             return _again(self._idle[1], now_ns)
         header = parse_header(raw)
         self._take_facts(header)
-        totals = self._take_totals(raw, header, now_ns)
+        latest_ns = _latest_ns(now_ns)
+        totals = self._take_totals(raw, header, latest_ns)
         start, count = self._new_part(header, max_records)
-        events, lost = self._read_part(start, count, now_ns, held=lock.held)
+        events, lost = self._read_part(start, count, latest_ns, held=lock.held)
         if lost and all(event.kind is not RingKind.ENTER for event in events):
             # What is under way began in the lost part: only the totals still know it.
             events = (_present(totals), *events)
@@ -161,7 +163,7 @@ class RingFile:
         raw = os.pread(self._descriptor, HEADER_BYTES, 0)
         header = parse_header(raw)
         totals = newest_totals(raw, header.totals_generation)
-        if totals is None or _falls(self._totals, totals) or totals.last_ns > now_ns + _SLACK_NS:
+        if totals is None or _falls(self._totals, totals) or totals.last_ns > _latest_ns(now_ns):
             return None
         # The totals lag by some milliseconds behind the last few records.
         count = min(_LAST_RECORDS, header.head)
@@ -197,7 +199,7 @@ class RingFile:
         if facts.boot_id == self._facts.boot_id and facts.started_ns == self._facts.started_ns:
             self._facts, self._facts_generation = facts, header.facts_generation
 
-    def _take_totals(self, raw: bytes, header: RingHeader, now_ns: int) -> RingTotals:
+    def _take_totals(self, raw: bytes, header: RingHeader, latest_ns: int) -> RingTotals:
         totals = newest_totals(raw, header.totals_generation)
         if totals is None or (self._totals and totals.generation < self._totals.generation):
             totals = self._totals  # both copies torn, or an older one: what was known still holds
@@ -210,7 +212,7 @@ class RingFile:
             raise RingError("claims more time than has passed")
         if totals.since_ns > totals.last_ns + _SLACK_NS:
             raise RingError("claims a phase that began after its newest word")
-        if max(totals.last_ns, totals.since_ns) > now_ns + _SLACK_NS:
+        if max(totals.last_ns, totals.since_ns) > latest_ns:
             raise RingError("claims to be written in the future")
         self._totals = totals
         return totals
@@ -226,13 +228,13 @@ class RingFile:
         return start, head - start
 
     def _read_part(
-        self, start: int, count: int, now_ns: int, *, held: bool
+        self, start: int, count: int, latest_ns: int, *, held: bool
     ) -> tuple[Sequence[RingEvent], int]:
         """The records that are whole and of a possible time, and how many are lost."""
         if not count:
             return (), 0
         raw = self._raw_records(start, count)
-        earliest_ns, latest_ns = self._facts.started_ns - _SLACK_NS, now_ns + _SLACK_NS
+        earliest_ns = self._facts.started_ns - _SLACK_NS
         events: Sequence[RingEvent]
         whole = whole_records(raw, start)
         if whole is not None and whole.lies_within(earliest_ns, latest_ns):
@@ -268,6 +270,14 @@ class RingFile:
         if len(raw) != count * RECORD_BYTES:
             raise RingError("was cut short")
         return raw
+
+
+def _latest_ns(now_ns: int) -> int:
+    """The newest stamp that can be true in what has just been read.
+
+    The clock is asked again: this process may have stood still since its tick began.
+    """
+    return max(now_ns, time.monotonic_ns()) + _SLACK_NS
 
 
 def lock_state(descriptor: int) -> LockState:

@@ -37,6 +37,22 @@ class TestALabel:
             (f"train-{STRANGERS_PID}", STRANGER),
         ]
 
+    def test_of_a_run_that_lives_is_not_had_by_a_copy_that_nobody_holds(self) -> None:
+        story = Story()
+        stranger(story)
+        training(story)
+        ring = story.rings["train"]
+        story.rings["stranger"] = replace(
+            ring, key="a copy", owner_uid=STRANGER, alive=False, ended_ns=ring.read_at_ns
+        )
+
+        state = story.pass_second(1.0)
+
+        assert sorted((run.run, run.owner_uid, run.alive) for run in state.runs) == [
+            ("train", ADA, True),
+            (f"train-{ring.host_pid}", STRANGER, False),
+        ]
+
     def test_passes_to_the_next_run_of_the_same_user(self) -> None:
         story = Story()
         training(story)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,25 @@ from tests.builders_ring import (
 INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
 TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 MINUTES_15 = 15 * 60 * NS_PER_S
+
+
+class TestADaemonThatStoodStill:
+    def test_between_its_tick_and_the_look_at_the_rings_believes_them_all_the_same(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        with held_by_a_process(ring.path):
+            first = only(reader.read(now()))
+            tick_ns = now()
+            time.sleep(1.2)
+            ring.writer.enter(INPUT_WAIT)
+            ring.writer.step()
+            late = WrittenRing(tmp_path, replace(run_facts(), run="another"))
+            reading = reader.read(tick_ns)
+
+        assert first.alive
+        assert {run.facts.run for run in reading.rings} == {first.facts.run, late.facts.run}
+        assert reading.rejected == 0
 
 
 class TestARunThatEnded:
