@@ -118,7 +118,7 @@ class Daemon:
         wait: bool,
         nvml: NvmlOptions,
     ) -> None:
-        self._wait = wait
+        self._wait, self._has_token = wait, token is not None
         self._clock = SystemClock()
         self._stopped = False
         self._desk = ReportDesk()
@@ -224,10 +224,12 @@ class Daemon:
         facts = self._watch.facts
         made_up = " (simulated GPUs)" if facts.simulated else ""
         made_up += " (a recording: not what happens now)" if facts.replayed else ""
-        page = f"  page     http://{self._http.address}/\n" if self._http.is_local else ""
-        metrics = "".join(f"  metrics  http://{one}/metrics\n" for one in self._http.endpoints)
+        pages = [f"  page     http://{one}/\n" for one in self._http.here]
+        if self._has_token and self._http.beyond_loopback:
+            pages.append("  page     for others with the token, at each address below\n")
+        metrics = [f"  metrics  http://{one}/metrics\n" for one in self._http.endpoints]
         print(
-            f"gpumon: watching {facts.source}{made_up}\n{page}{metrics}"
+            f"gpumon: watching {facts.source}{made_up}\n{''.join((*pages, *metrics))}"
             f"  state    {self._state_file.path}   (dstat --gpu reads it)",
             flush=True,
         )

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from gpumon.core.figures import listed
 from gpumon.core.label_text import label_text
 
-WHAT_TO_SET: Final = "GPUMON_GPUS=0 in its environment, or PhaseTagger(gpus=[0])"
+WHAT_TO_SET: Final = "GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger"
 _MOST_NAMES: Final = 4
 _MOST_LENGTH: Final = 48
 
@@ -39,7 +39,7 @@ def doubt_of_names(names: Iterable[str] | None, gpus: Collection[GpuName]) -> st
     """What is wrong with the names that a training gave for its GPUs, to be said after its own.
 
     >>> doubt_of_names(["0", "99"], [GpuName(str(index), "") for index in range(8)])
-    'names GPU 99, and there are GPU 0 to 7: set GPUMON_GPUS, or PhaseTagger(gpus=[...]), to those'
+    'names GPU 99, and there are GPU 0 to 7: set GPUMON_GPUS, or gpus=[...] in its tagger, to those'
 
     Args:
         names: As the user wrote them; ``None``: there are none, and nothing is wrong.
@@ -56,7 +56,7 @@ def doubt_of_names(names: Iterable[str] | None, gpus: Collection[GpuName]) -> st
         return None
     said = listed([_said(name) for name in strange], most=_MOST_NAMES) if names else "no GPU"
     return (
-        f"names {said}, and {_there_are(gpus)}: set GPUMON_GPUS, or PhaseTagger(gpus=[...]), "
+        f"names {said}, and {_there_are(gpus)}: set GPUMON_GPUS, or gpus=[...] in its tagger, "
         f"to {'those' if len(gpus) > 1 else 'that'}"
     )
 

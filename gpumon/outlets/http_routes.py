@@ -114,7 +114,8 @@ class Routes:
             return sentence(
                 403,
                 "Beyond loopback only /metrics and health are served: reach the page through "
-                "`ssh -L 19835:127.0.0.1:19835 HOST`, or serve it with --web-token-file.",
+                "`ssh -L PORT:127.0.0.1:PORT HOST`, with the port of this address, or serve it "
+                "with --web-token-file.",
             )
         if self._token.is_shown(request.fields.get("authorization", "")):
             return None

@@ -58,6 +58,10 @@ class HttpServer:
 
     Whatever the sampler does, answers come at once: they are made from the
     last tick that was published.
+
+    Attributes:
+        endpoints: Where it listens.
+        here: Where this machine reaches it over loopback, and gets everything.
     """
 
     def __init__(
@@ -97,8 +101,8 @@ class HttpServer:
         reached = [
             Endpoint(_LOOPBACK_OF.get(one.host, one.host), one.port) for one in self.endpoints
         ]
-        here = [one for one in reached if is_loopback(one.host)]
-        self.host, self.port = (here or reached)[0]
+        self.here = tuple(one for one in reached if is_loopback(one.host))
+        self.host, self.port = (self.here or reached)[0]
         self._live.address = self.address
         routes = Routes(live=self._live, exporter=exporter, report=report, token=token)
         self._server = BoundedServer(

@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from gpumon.core.device import Device
+from gpumon.core.gpu_names import GpuName
 from gpumon.core.ring_events import RingReading
 from gpumon.core.sample import GpuSample, ProcessSample
 from gpumon.core.visible_devices import Board, MigPart, visible_choices
@@ -144,10 +145,7 @@ def _named(names: tuple[str, ...], gpus: _Gpus) -> frozenset[str]:
     return frozenset(
         gpu.uuid
         for gpu in gpus
-        if any(
-            name == gpu.label or (not name.isdigit() and gpu.uuid.startswith(name))
-            for name in wanted
-        )
+        if any(GpuName(gpu.label, gpu.uuid).is_meant_by(name) for name in wanted)
     )
 
 

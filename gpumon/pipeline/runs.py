@@ -195,17 +195,7 @@ class RunRegistry:
                 run.take(reading)
             elif run.is_settled:
                 continue
-            wanted = join.gpus_of(reading)
-            if reading.ended_ns is not None:
-                # Its pid has left the process list with it; its last samples are still to come.
-                wanted |= run.wanted_uuids
-            run.wanted_uuids = wanted
-            run.shares = join.shares_of(reading)
-            for uuid in join.seen_on(reading) & wanted:
-                run.decide(uuid, Claim.SEEN)
-            for uuid in run.refused_uuids:
-                # Who comes to use it later is one of its users from then on.
-                run.decide(uuid, Claim.SEEN if join.names(uuid, reading) else Claim.REFUSED)
+            _join(run, join)
         self._give_labels()
 
     def on(self, uuid: str) -> tuple[Run, ...]:
@@ -251,6 +241,22 @@ class RunRegistry:
                 owners[label].supersede()
             owners[label] = run
             run.label = label
+
+
+def _join(run: Run, join: GpuJoin) -> None:
+    """See which GPUs may count for the run now."""
+    reading = run.reading
+    wanted = join.gpus_of(reading)
+    if reading.ended_ns is not None:
+        # Its pid has left the process list with it; its last samples are still to come.
+        wanted |= run.wanted_uuids
+    run.wanted_uuids = wanted
+    run.shares = join.shares_of(reading)
+    for uuid in join.seen_on(reading) & wanted:
+        run.decide(uuid, Claim.SEEN)
+    for uuid in run.refused_uuids:
+        # Who comes to use it later is one of its users from then on.
+        run.decide(uuid, Claim.SEEN if join.names(uuid, reading) else Claim.REFUSED)
 
 
 def _is_behind(run: Run, living: Run) -> bool:

@@ -84,9 +84,11 @@ class TestOnEveryAddress:
             there = f"http://{own_address()}:{daemon.address.rpartition(':')[2]}"
             statuses = [status_of(f"{there}/", given) for given in (None, "wrong", TOKEN)]
             here = daemon.get("/")[0]
+            greeting = daemon.log()
 
         assert statuses == [401, 401, 200]
         assert here == 200
+        assert "page     for others with the token, at each address below" in greeting
 
 
 class TestOnSeveralAddresses:
@@ -99,13 +101,17 @@ class TestOnSeveralAddresses:
                 for line in daemon.log().splitlines()
                 if line.startswith("  metrics")
             ]
-            statuses = [status_of(url) for url in metrics]
+            pages = [
+                line.split()[1] for line in daemon.log().splitlines() if line.startswith("  page")
+            ]
+            statuses = [status_of(url) for url in (*metrics, *pages)]
             address = daemon.address
 
         assert [url.rpartition(":")[0] for url in metrics] == [
             f"http://{own}", "http://127.0.0.1", "http://[::1]",
         ]  # fmt: skip
-        assert statuses == [200, 200, 200]
+        assert statuses == [200, 200, 200, 200, 200]
+        assert pages == [url.removesuffix("metrics") for url in metrics[1:]]
         assert metrics[1] == f"http://{address}/metrics"
 
     def test_only_beyond_loopback_says_to_a_report_what_is_missing(self, tmp_path: Path) -> None:

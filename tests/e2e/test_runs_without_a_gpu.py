@@ -12,7 +12,7 @@ import pytest
 from tests.daemon import RunningDaemon
 from tests.patience import wait_until
 
-WHAT_TO_SET = "GPUMON_GPUS=0 in its environment, or PhaseTagger(gpus=[0])"
+WHAT_TO_SET = "GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger"
 IMPORTS = "import time\nfrom trainer_hooks import phase, step, timed"
 LOOPS = {
     "phase": "for _ in range(5):\n    with phase('train_step'): time.sleep(0.02)\n    step()",

@@ -55,4 +55,4 @@ class TestATaggerWhoseGpuIsNotThere:
         fit(trainer_hooks.PhaseTagger())
 
         (text,) = said(recwarn)
-        assert "set GPUMON_GPUS=0 in its environment, or PhaseTagger(gpus=[0])" in text
+        assert "set GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger" in text

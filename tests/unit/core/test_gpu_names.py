@@ -24,7 +24,7 @@ class TestNamesThatFitNone:
     def test_are_told_with_those_there_are(self) -> None:
         assert doubt_of_names(("0", "99"), EIGHT) == (
             "names GPU 99, and there are GPU 0 to 7: "
-            "set GPUMON_GPUS, or PhaseTagger(gpus=[...]), to those"
+            "set GPUMON_GPUS, or gpus=[...] in its tagger, to those"
         )
 
     @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ class TestARunThatWasSeenAtWorkNowhere:
         doubt = doubt_of_work(None, TWO, simulated=True, pid=42)
 
         assert "simulated" in doubt
-        assert "set GPUMON_GPUS=0 in its environment, or PhaseTagger(gpus=[0])" in doubt
+        assert "set GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger" in doubt
 
     def test_is_told_that_the_driver_lists_it_nowhere(self) -> None:
         doubt = doubt_of_work(None, TWO, simulated=False, pid=42)
 
         assert "lists its pid 42 on none" in doubt
-        assert "set GPUMON_GPUS=0 in its environment, or PhaseTagger(gpus=[0])" in doubt
+        assert "set GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger" in doubt
 
     def test_is_told_of_strange_names_first(self) -> None:
         assert doubt_of_work(("9",), TWO, simulated=True, pid=42).startswith("names GPU 9, and")

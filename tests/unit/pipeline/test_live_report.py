@@ -138,7 +138,7 @@ class TestARunThatIsJoinedToNoGpu:
         assert note.startswith(
             "Run resnet was seen at work on no GPU, for the driver lists its pid"
         )
-        assert "set GPUMON_GPUS=0 in its environment, or PhaseTagger(gpus=[0])" in note
+        assert "set GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger" in note
 
     def test_is_given_time_to_begin(self) -> None:
         assert self.note_of(steps=0) == ""

@@ -98,7 +98,7 @@ class TestATrainingThatSaysNothing:
         world.doubts.at_the_start(world.facts)
 
         (text,) = said(recwarn)
-        assert "set GPUMON_GPUS=0 in its environment, or PhaseTagger(gpus=[0])" in text
+        assert "set GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger" in text
 
     def test_is_told_at_its_end_that_the_driver_listed_it_nowhere(
         self, world: World, recwarn: pytest.WarningsRecorder
