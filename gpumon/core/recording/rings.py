@@ -32,6 +32,7 @@ from gpumon.errors import RingError
 
 _SLACK_NS: Final = NS_PER_S
 """By so much a reader of rings believes a stamp beyond its bounds."""
+_LONGEST_READ_NS: Final = 60 * NS_PER_S
 _MOST_RINGS: Final = 1_024
 _MOST_EVENTS: Final = 1 << 20
 _WORD: Final = 1 << 64
@@ -71,8 +72,9 @@ class RingsWriter:
         """
         document: dict[str, Any] = {}
         if rings.rings:
-            document["read_after_ns"] = rings.rings[0].read_at_ns - at_ns
-            document["rings"] = [self._ring(one, rings.rings[0]) for one in rings.rings]
+            newest_ns = max(one.read_at_ns for one in rings.rings)
+            document["read_after_ns"] = newest_ns - at_ns
+            document["rings"] = [self._ring(one, newest_ns) for one in rings.rings]
             listed = {one.key for one in rings.rings}
             for gone in self._present.keys() - listed:
                 del self._present[gone]
@@ -84,13 +86,15 @@ class RingsWriter:
             document["rings_left_out"] = [rings.is_whole, *map(list, rings.left_out)]
         return document
 
-    def _ring(self, reading: RingReading, first: RingReading) -> int | dict[str, Any]:
+    def _ring(self, reading: RingReading, newest_ns: int) -> int | dict[str, Any]:
         """What is new in a ring; its number alone where nothing is."""
         written = self._rings.get(reading.key)
         position = len(self._rings) if written is None else written.position
         document = _what_is_new(reading, None if written is None else written.reading)
-        if reading.read_at_ns != first.read_at_ns:
-            document["read_after_ns"] = reading.read_at_ns - first.read_at_ns
+        if (
+            reading.ended_ns is None and reading.read_at_ns != newest_ns
+        ):  # else it is not read again
+            document["read_after_ns"] = reading.read_at_ns - newest_ns
         if reading.lost_events:
             document["lost_events"] = reading.lost_events
         if written is None and (present := self._present.get(reading.key)) is not None:
@@ -135,6 +139,8 @@ class RingsReader:
         if "rings_left_out" in fields:
             self._left_out = _decode_left_out(fields["rings_left_out"])
         read_at_ns = _moved(at_ns, fields.get("read_after_ns", 0))
+        if read_at_ns > at_ns + _LONGEST_READ_NS:
+            raise MalformedError("rings that were read long after their tick")
         listed = items(fields.get("rings", []), _MOST_RINGS)
         return RingsReading(
             rings=tuple([self._ring(one, read_at_ns) for one in listed]),
@@ -144,7 +150,7 @@ class RingsReader:
             is_whole=self._left_out[1],
         )
 
-    def _ring(self, told: object, first_read_ns: int) -> RingReading:
+    def _ring(self, told: object, newest_ns: int) -> RingReading:
         fields = {"ring": told} if type(told) is int else mapping(told)
         position = whole(fields.get("ring"))
         if position > len(self._rings) or position >= _MOST_RINGS:
@@ -153,7 +159,7 @@ class RingsReader:
         events = _decode_events(fields.get("events"))
         changed: dict[str, Any] = {
             **_READING.values(fields),
-            "read_at_ns": _moved(first_read_ns, fields.get("read_after_ns", 0)),
+            "read_at_ns": min(newest_ns, _moved(newest_ns, fields.get("read_after_ns", 0))),
             "lost_events": whole(fields.get("lost_events", 0)),
             "events": events,
         }

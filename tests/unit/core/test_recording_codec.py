@@ -254,6 +254,9 @@ CHANGES: dict[str, Any] = {
     "time in a phase that is a fraction": lambda lines: ring_of(lines).update(
         phase_ns={"input_wait": 0.5}
     ),
+    "rings that were read an age after their tick": lambda lines: lines[2].update(
+        read_after_ns=2**53
+    ),
     "more time in a phase than has passed": lambda lines: ring_of(lines).update(
         phase_ns={"input_wait": 2**53}
     ),
