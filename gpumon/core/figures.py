@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Final
 
 from gpumon.core.units import seconds
 
 _MOST_DIGITS: Final = 6
 """Who is nearer to a limit than that is at it, for all that a reader can do about it."""
+_LEAST_SHOWN_NS: Final = 50_000_000
+_LEAST_SHOWN_SHARE: Final = 0.0005
+
+
+def plainly(value: float, digits: int = 6) -> str:
+    """A number to so many digits that count, however large or small: never as a power of ten.
+
+    >>> plainly(0.25), plainly(86_400.0, 3), plainly(0.0000741, 2)
+    ('0.25', '86,400', '0.000074')
+    """
+    return f"{Decimal(f'{value:.{digits}g}'):,f}"
 
 
 def in_seconds(duration_ns: int) -> str:
     """A duration with its unit.
 
-    >>> in_seconds(1_234_560_000_000), in_seconds(40_000_000), in_seconds(0)
-    ('1,234.6 s', '0.04 s', '0.0 s')
+    >>> in_seconds(1_234_560_000_000), in_seconds(40_000_000), in_seconds(74_000), in_seconds(0)
+    ('1,234.6 s', '0.04 s', '0.000074 s', '0.0 s')
     """
     duration_s = seconds(duration_ns)
     if 0.0 < abs(duration_s) < 0.095:
-        return f"{duration_s:.2g} s"
+        return f"{plainly(duration_s, 2)} s"
     return f"{duration_s:,.1f} s"
 
 
@@ -31,7 +43,7 @@ def in_time(duration_ns: int) -> str:
     """
     duration_s = seconds(duration_ns)
     if duration_s < 119.5:
-        return f"{duration_s:.3g} s"
+        return f"{plainly(duration_s, 3)} s"
     minutes = duration_s / 60
     return f"{minutes:.3g} min" if minutes < 119.5 else f"{_to_three_digits(minutes / 60)} h"
 
@@ -44,7 +56,7 @@ def in_about(duration_ns: int) -> str:
     """
     about_s = float(f"{seconds(duration_ns):.2g}")
     if about_s < 119.5:
-        return f"{about_s:.3g} s"
+        return f"{plainly(about_s, 3)} s"
     minutes = seconds(duration_ns) / 60
     if minutes < 119.5:
         return f"{_to_two_digits(minutes)} min"
@@ -63,7 +75,7 @@ def in_gpu_time(duration_ns: int) -> str:
     """
     minutes = seconds(duration_ns) / 60
     if minutes < 119.5:
-        return f"{minutes:.3g} GPU-minutes"
+        return f"{plainly(minutes, 3)} GPU-minutes"
     return f"{_to_three_digits(minutes / 60)} GPU-hours"
 
 
@@ -78,6 +90,16 @@ def in_gibibytes(amount_bytes: int) -> str:
 
 def _to_three_digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
+def is_next_to_nothing(amount_ns: int, whole_ns: int) -> bool:
+    """Whether a part of some time is so short and so small that a line on it says nothing.
+
+    >>> is_next_to_nothing(40_000_000, 400_000_000_000), is_next_to_nothing(40_000_000, 10**9)
+    (True, False)
+    """
+    is_short = amount_ns < _LEAST_SHOWN_NS and amount_ns < _LEAST_SHOWN_SHARE * whole_ns
+    return is_short or not amount_ns
 
 
 def in_percent(ratio: float | None, *limits: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gpumon.core.figures import in_seconds
+from gpumon.core.figures import in_seconds, plainly
 from gpumon.core.label_text import label_text
 from gpumon.core.report import Report
 from gpumon.core.units import seconds
@@ -13,7 +13,7 @@ from gpumon.core.units import seconds
 def observed_sentence(report: Report) -> str:
     """Source, time observed, period and start, in one sentence."""
     facts = [f"{label_text(report.source, 400)}: {in_seconds(report.observed_ns)} observed"]
-    facts.append(f"one sample every {seconds(report.period_ns):.3g} s")
+    facts.append(f"one sample every {plainly(seconds(report.period_ns), 3)} s")
     if report.started_at is not None:
         facts.append(f"from {_moment(report.started_at)}")
     return f"{', '.join(facts)}."

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.core.advice import WORD_OF_CAUSE, hides_much
 from gpumon.core.advice_texts import slowest_callbacks
-from gpumon.core.figures import counted, in_percent, in_seconds, listed
+from gpumon.core.figures import counted, in_percent, in_seconds, is_next_to_nothing, listed
 from gpumon.core.fill.gpu_fill import GpuFill
 from gpumon.core.fill.texts import fill_figures, held_sentence
 from gpumon.core.imbalance_texts import shares_text
@@ -152,15 +152,18 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
     lines.append(f"  of the {in_seconds(totals.observed_ns)} observed:")
     lines.append(_row("busy", totals.busy_ns, totals.observed_ns, style))
     for cause, idle_ns in _causes(gpu):
+        if is_next_to_nothing(idle_ns, totals.observed_ns):
+            continue
         row = _row(f"idle, {WORD_OF_CAUSE[cause]}", idle_ns, totals.observed_ns, style)
         if cause is _marked_cause(gpu):
             row = style.painted(f"{row.rstrip():<{WIDTH - 3}} {style.arrow}", "bold")
         lines.append(row)
-        if cause is IdleCause.UNKNOWN and totals.suspected_ns:
+        is_suspected = not is_next_to_nothing(totals.suspected_ns, totals.observed_ns)
+        if cause is IdleCause.UNKNOWN and is_suspected:
             lines.append(_detail("of it suspected starvation", totals.suspected_ns))
         if cause is IdleCause.INPUT_WAIT:
             lines += _reasons(gpu)
-    if totals.pending_ns:
+    if not is_next_to_nothing(totals.pending_ns, totals.observed_ns):
         lines.append(_row("not decided yet", totals.pending_ns, totals.observed_ns, style))
     lines.append(_sum_row(gpu))
     lines += _fill(gpu)
@@ -222,7 +225,8 @@ def _reasons(gpu: GpuReport) -> list[str]:
         ("in validation", totals.validation_input_wait_ns),
         *((name.replace("_", " "), ns) for name, ns in reasons),
     ]
-    return [_detail(f"of it {name}", ns) for name, ns in parts if ns]
+    told = [part for part in parts if not is_next_to_nothing(part[1], totals.observed_ns)]
+    return [_detail(f"of it {name}", ns) for name, ns in told]
 
 
 def _sum_row(gpu: GpuReport) -> str:

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Final
 
 from gpumon.core.busy_lane import Lane
-from gpumon.core.figures import counted, in_percent, in_seconds
+from gpumon.core.figures import counted, in_percent, in_seconds, plainly
 from gpumon.core.label_text import label_text
 from gpumon.core.report import GpuReport, Report
 from gpumon.core.settings import DEFAULT_SETTINGS
@@ -146,7 +146,7 @@ def _description(report: Report) -> str:
 
 def _origin(report: Report) -> str:
     name = label_text(PurePath(report.source).name or report.source, 100)
-    every = f"{seconds(report.period_ns):.3g} s"
+    every = f"{plainly(seconds(report.period_ns), 3)} s"
     return f"{name}: {in_seconds(report.observed_ns)} observed, one sample every {every}."
 
 

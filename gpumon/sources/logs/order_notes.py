@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from gpumon.core.figures import plainly
 from gpumon.core.units import seconds
 from gpumon.sources.logs.clock_unfolding import WINDOW_ROWS, Turn
 from gpumon.sources.logs.gpu_order import GpuOrder
@@ -39,7 +40,7 @@ def order_notes(tracks: Collection[GpuOrder], shared: SharedStamps) -> tuple[int
     if shared.spread:
         notes.append(
             f"{_rows(shared.spread)} share their time with others, which the log writes too "
-            f"coarsely: spread evenly, one every {seconds(shared.period_ns):g} s."
+            f"coarsely: spread evenly, one every {plainly(seconds(shared.period_ns))} s."
         )
     told_twice = sum(track.unfolding.told_twice for track in tracks)
     strays = sum(track.unfolding.strays for track in tracks)

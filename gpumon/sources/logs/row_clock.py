@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpumon.core.figures import plainly
 from gpumon.core.units import NS_PER_S, seconds
 
 
@@ -29,4 +30,4 @@ class RowClock:
     def note(self) -> str:
         """What the report has to say of it."""
         said = "--period" if self._is_told else "assumed; --period changes it"
-        return f"The log has no time stamps: {seconds(self.period_ns):g} s a row ({said})."
+        return f"The log has no time stamps: {plainly(seconds(self.period_ns))} s a row ({said})."

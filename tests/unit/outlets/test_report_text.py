@@ -114,6 +114,33 @@ class TestTheTable:
             "idle, waiting for input", "idle, during checkpoints", "idle, not in use"
         ]  # fmt: skip
 
+    def test_leaves_out_what_took_next_to_no_time(self) -> None:
+        crumbs = gpu(
+            400,
+            {IdleCause.INPUT_WAIT: 20, IdleCause.CALLBACKS: 7.4e-05, IdleCause.CHECKPOINT: 0.02},
+        )
+        totals = crumbs.totals._replace(
+            pending_ns=70_000, first_input_wait_ns=70_000, validation_input_wait_ns=s(2)
+        )
+        text = render_report(report(replace(crumbs, totals=totals)), PLAIN)
+
+        assert "callbacks" not in text
+        assert "not decided" not in text
+        assert "first batch" not in text
+        assert "  0.0 %" not in text
+        assert "of it in validation" in text
+        assert "during checkpoints" not in text
+
+    def test_keeps_what_took_a_share_of_little_time(self) -> None:
+        short = report(gpu(2, {IdleCause.CHECKPOINT: 0.02}))
+
+        assert "0.02 s" in line_with("during checkpoints", short)
+
+    def test_keeps_a_gpus_busy_time_though_it_is_none(self) -> None:
+        unused = report(gpu(0, {IdleCause.NOT_IN_USE: 60}))
+
+        assert line_with("busy ", unused).split()[:5] == ["busy", "0.0", "s", "0.0", "%"]
+
     def test_shows_pending_time_as_such(self) -> None:
         one = gpu(40, {IdleCause.INPUT_WAIT: 20})
         totals = one.totals._replace(pending_ns=s(3), observed_ns=one.totals.observed_ns + s(3))
