@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpumon.core.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
-from gpumon.core.figures import in_percent, in_seconds, listed
+from gpumon.core.figures import in_percent, in_seconds, listed, plainly
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import IdleCause
 from gpumon.core.report import GpuReport, Report
@@ -97,7 +97,7 @@ def _starved_above(gpus: Sequence[GpuReport], limit: float) -> list[str]:
 
 def _lost_above(gpus: Sequence[GpuReport], limit: float) -> list[str]:
     above = [
-        f"GPU {gpu.label} ({in_percent(gpu.verdict.lost_ratio, limit)}, {_main_cause(gpu)})"
+        f"GPU {gpu.label} ({in_percent(gpu.verdict.lost_ratio, limit)}{_main_cause(gpu)})"
         for gpu in gpus
         if (gpu.verdict.lost_ratio or 0.0) > limit
     ]
@@ -106,7 +106,7 @@ def _lost_above(gpus: Sequence[GpuReport], limit: float) -> list[str]:
 
 def _sentence(claim: str, limit: float, above: Sequence[str]) -> list[str]:
     # As it was typed: `in_percent` would round 12.5.
-    percent = f"{round(100.0 * limit, 6):g} %"
+    percent = f"{plainly(round(100.0 * limit, 6))} %"
     return [f"{claim.format(percent)}: {listed(above, most=_MOST_NAMED)}"] if above else []
 
 
@@ -115,7 +115,7 @@ def _starved(gpu: GpuReport) -> float:
 
 
 def _main_cause(gpu: GpuReport) -> str:
-    """What took most; where that is unknown, what is proved stays said beside it."""
+    """What took most; where that is unknown, what is proved stays said beside it. A clause."""
     totals = gpu.totals
     parts = {
         WORD_OF_CAUSE[cause]: ns
@@ -126,12 +126,14 @@ def _main_cause(gpu: GpuReport) -> str:
     words = max(parts, key=parts.__getitem__)
     proved_ns, unknown_ns = parts[words], totals.idle_ns.get(IdleCause.UNKNOWN, 0)
     if proved_ns >= unknown_ns:
-        return f"mainly {words}"
+        return f", mainly {words}"
     is_suspected = 2 * totals.suspected_ns > unknown_ns
     unknown = _SUSPECTED if is_suspected else WORD_OF_CAUSE[IdleCause.UNKNOWN]
     if not proved_ns:
-        return unknown
-    return f"{unknown}, and {in_percent(proved_ns / totals.in_use_ns)} of the time {words}"
+        return f", {unknown}"
+    is_the_same = is_suspected and words == WORD_OF_CAUSE[IdleCause.INPUT_WAIT]
+    proved = f"{in_percent(proved_ns / totals.in_use_ns)} proved"
+    return f": {unknown}, {proved}" if is_the_same else f": {unknown}, {proved} {words}"
 
 
 def _may_be_starved(gpu: GpuReport, limit: float) -> bool:
@@ -178,8 +180,14 @@ def _unjudged(report: Report) -> str:
 
 
 def _on_no_gpu(report: Report) -> list[str]:
-    """Trainings whose tags speak of no GPU: whatever is judged, it is not by them."""
-    names = [label_text(run.run) for run in report.observed_runs if not run.gpu_uuids]
+    """Trainings whose tags speak of no GPU: whatever is judged, it is not by them.
+
+    A name of which another run was on one is not among them: readers would take it for that.
+    """
+    runs = report.observed_runs
+    told = {run.name for run in runs if run.gpu_uuids}
+    nowhere = [run.run for run in runs if not run.gpu_uuids and run.name not in told]
+    names = [label_text(label) for label in dict.fromkeys(nowhere)]
     if not names:
         return []
     were = f"the run {names[0]} was" if len(names) == 1 else f"the runs {listed(names)} were"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -168,6 +169,11 @@ class RunReport:
     refused_uuids: tuple[str, ...] = ()
 
     @property
+    def name(self) -> str:
+        """What it calls itself: beside one that lived, its label has its pid at the end."""
+        return name_of_run(self.run, self.pid)
+
+    @property
     def job_key(self) -> JobKey:
         """Its job: of two users that give one id, each has a job of his own."""
         return self.job, self.owner_uid
@@ -176,6 +182,15 @@ class RunReport:
     def is_refused(self) -> bool:
         """Whether all that it names are GPUs of others: then it says nothing of any."""
         return bool(self.refused_uuids) and not self.gpu_uuids
+
+
+def name_of_run(label: str, pid: int) -> str:
+    """What a run with this label calls itself.
+
+    >>> name_of_run("train", 12), name_of_run("train-12", 12), name_of_run("train-12-2", 12)
+    ('train', 'train', 'train')
+    """
+    return re.sub(rf"-{pid}(-\d+)?$", "", label)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +229,11 @@ class Report:
     replayed: bool = False
     together: Together | None = None
     sampling: Sampling | None = None
+
+    @property
+    def in_use_ns(self) -> int:
+        """Time in use, that of all its GPUs added up."""
+        return sum(gpu.totals.in_use_ns for gpu in self.gpus)
 
     @property
     def observed_runs(self) -> tuple[RunReport, ...]:

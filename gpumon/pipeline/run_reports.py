@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from typing import Final
 
 from gpumon.core.advice import advise
 from gpumon.core.figures import listed
-from gpumon.core.report import Report, RunReport
+from gpumon.core.report import Report, RunReport, name_of_run
 from gpumon.core.report_since import report_since
 from gpumon.core.settings import DEFAULT_SETTINGS
 from gpumon.core.state import MonitorState, RunState
@@ -96,8 +95,8 @@ class RunReports:
             raise UsageError(
                 f"{label!r} had ended before observation began: nothing of it was seen"
             )
-        known = f"there are {listed(names, most=8)}" if names else "there is none yet"
-        raise UsageError(f"no run is called {label!r} here: {known}")
+        known = f"; the runs here: {listed(names, most=8)}" if names else ": there is none yet"
+        raise UsageError(f"no run is called {label!r} here{known}")
 
     def note(self, now: Report) -> str | None:
         """A sentence for the whole report, where a GPU's figures add up several runs."""
@@ -206,9 +205,8 @@ def _run_of(key: _Key, report: Report) -> RunReport | None:
 
 
 def _name(key: _Key) -> str:
-    """What a run calls itself: beside one that lived, its label has its pid at the end."""
-    label, pid = key
-    return re.sub(rf"-{pid}(-\d+)?$", "", label)
+    """What a run calls itself."""
+    return name_of_run(*key)
 
 
 def _beside(namesakes: Sequence[_Key], report: Report, key: _Key) -> Report:

@@ -129,5 +129,5 @@ def test_a_run_that_is_none_is_refused_with_the_names_of_those_there_are(
     asked = two_runs.ask("--run", "fast")
 
     assert asked.returncode == 2
-    assert "no run is called 'fast' here: there are" in asked.stderr
+    assert "no run is called 'fast' here; the runs here: " in asked.stderr
     assert all(name in asked.stderr for name in STEPS)

@@ -65,9 +65,14 @@ class TestALossAboveTheLimit:
 
         (sentence,) = judgement(report(one), LOST_20).failures
 
-        assert sentence.endswith(
-            "GPU 0 (50 %, cause unknown, and 20 % of the time during checkpoints)"
-        )
+        assert sentence.endswith("GPU 0 (50 %: cause unknown, 20 % proved during checkpoints)")
+
+    def test_suspected_to_be_what_a_part_of_it_is_proved_to_be_names_it_once(self) -> None:
+        one = gpu(51, {UNKNOWN: 45.4, WAIT: 3.6}, suspected_s=45.4, pauses=9)
+
+        (sentence,) = judgement(report(one), LOST_20).failures
+
+        assert sentence.endswith("GPU 0 (49 %: suspected to wait for input, 3.6 % proved)")
 
     @pytest.mark.parametrize(
         ("suspected_s", "words"), [(0, "cause unknown"), (30, "suspected to wait for input")]
@@ -85,6 +90,11 @@ class TestALossAboveTheLimit:
 
         assert judgement(report(one), Limits(lost=percent / 100)).failures == ()
         assert judgement(report(one), Limits(starved=percent / 100)).failures == ()
+
+    def test_says_the_smallest_limit_in_decimals(self) -> None:
+        (sentence,) = judgement(report(gpu(50, {WAIT: 50})), Limits(lost=0.00000005)).failures
+
+        assert sentence.startswith("more than 0.000005 % of")
 
     def test_and_starvation_are_each_told(self) -> None:
         both = Limits(starved=0.05, lost=0.20)
@@ -146,8 +156,19 @@ class TestNothingToJudge:
         assert judgement(report(IDLE, runs=(nowhere,)), LOST_20).unjudged == (
             f"GPU 0 was not in use, {said}"
         )
-        assert judgement(report(HEALTHY, runs=(nowhere, run())), LOST_20).notes == (
-            f"not judged: {said}",
+        assert judgement(
+            report(HEALTHY, runs=(nowhere, replace(run(), run="other"))), LOST_20
+        ).notes == (f"not judged: {said}",)
+
+    @pytest.mark.parametrize(("label", "pid"), [("train", 12), ("train-12", 12)])
+    def test_names_no_run_of_whose_name_another_was_on_a_gpu(self, label: str, pid: int) -> None:
+        same, other = (
+            replace(run(), run=name, pid=pid, gpu_uuids=()) for name in (label, "another")
+        )
+
+        assert judgement(report(HEALTHY, runs=(same, run())), LOST_20).notes == ()
+        assert judgement(report(HEALTHY, runs=(same, run(), other, other)), LOST_20).notes == (
+            "not judged: the run another was on no GPU (GPUMON_GPUS names it)",
         )
 
     def test_says_that_there_was_no_gpu(self) -> None:

@@ -183,7 +183,7 @@ class TestAReport:
         def report(scope: ReportScope) -> dict[str, object]:
             scopes.append(scope)
             if scope.run == "nobody":
-                raise UsageError("no run is called 'nobody' here: there are train")
+                raise UsageError("no run is called 'nobody' here; the runs here: train")
             return {}
 
         return routes(report).answer(asking("/api/v1/report", query=query), HERE), scopes

@@ -275,7 +275,7 @@ class TestARun:
         watched = Watched()
         watched.train("slow", WAIT, 5)
 
-        with pytest.raises(UsageError, match="no run is called 'fast' here: there are slow"):
+        with pytest.raises(UsageError, match=r"no run is called 'fast' here; the runs here: slow$"):
             watched.of("fast")
 
     def test_is_found_after_its_ring_has_been_removed(self) -> None:

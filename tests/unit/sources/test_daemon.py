@@ -138,12 +138,12 @@ class TestATimeThatIsNone:
 
 class TestARunThatIsNone:
     def test_is_refused_in_the_daemons_own_words(self) -> None:
-        body = b"no run is called 'x' here: there are train and eval\n"
+        body = b"no run is called 'x' here; the runs here: train and eval\n"
 
         with serving(body) as address, pytest.raises(UsageError) as raised:
             fetch_report({"address": address}, run="x y/z")
 
-        assert str(raised.value) == "no run is called 'x' here: there are train and eval"
+        assert str(raised.value) == "no run is called 'x' here; the runs here: train and eval"
 
     def test_may_have_a_name_that_is_no_text(self) -> None:
         with serving(b"no run is called that\n", 404) as address, pytest.raises(UsageError):
