@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from gpumon.core.figures import counted, in_time, listed
+from gpumon.core.figures import counted, in_seconds, in_time, listed
 from gpumon.core.label_text import label_text
 from gpumon.core.report import Report, judged
 from gpumon.core.run_pace import RunPairs, pairs_of
@@ -135,13 +135,10 @@ def _periods(before: Report, after: Report) -> Iterator[Unlikeness]:
 
 
 def _lengths(before: Report, after: Report, pairs: RunPairs) -> Iterator[Unlikeness]:
-    lengths_ns = [
-        max((gpu.totals.in_use_ns for gpu in judged(report.gpus)), default=0)
-        for report in (before, after)
-    ]
+    lengths_ns = [report.in_use_ns for report in (before, after)]
     if not min(lengths_ns) or max(lengths_ns) < _LONGER * min(lengths_ns) or _is_same_work(pairs):
         return
-    first, second = map(in_time, lengths_ns)
+    first, second = map(in_seconds, lengths_ns)  # as the table below it
     yield Unlikeness(
         f"The first was in use for {first}, the second for {second}: compare shares of the "
         "time, not seconds.",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.core.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
-from gpumon.core.figures import in_percent, in_seconds, in_time, listed
+from gpumon.core.figures import in_percent, in_seconds, in_time, is_next_to_nothing, listed
 from gpumon.core.label_text import label_text
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report import BESIDE_CAUSES, FIRST_INPUT_WAIT, Report
@@ -46,12 +46,13 @@ def side_by_side(
     """
     marked = _main_cause(before)
     lines = [f"{'':<30}{titles[0]:>24.24}{titles[1]:>24.24}"]
-    lines.append(_row("in use", _cell_ns(_in_use_ns(before)), _cell_ns(_in_use_ns(after))))
+    lines.append(_row("in use", _cell_ns(before.in_use_ns), _cell_ns(after.in_use_ns)))
     lines.append(_shares("busy", before, after, [_busy_ns(before), _busy_ns(after)]))
     lines.append(_shares("lost", before, after, [_lost_ns(before), _lost_ns(after)]))
+    wholes = before.in_use_ns, after.in_use_ns
     for cause in CAUSES:
         amounts = [_idle_ns(before, cause), _idle_ns(after, cause)]
-        if cause in _OUT_OF_USE or not any(amounts):
+        if cause in _OUT_OF_USE or all(map(is_next_to_nothing, amounts, wholes)):
             continue
         row = _shares(f"  {WORD_OF_CAUSE[cause]}", before, after, amounts)
         lines.append(style.painted(f"{row} {style.arrow}", "bold") if cause is marked else row)
@@ -172,7 +173,7 @@ def _row(title: str, *cells: str) -> str:
 
 
 def _shares(title: str, before: Report, after: Report, amounts_ns: Sequence[int]) -> str:
-    wholes = (_in_use_ns(before), _in_use_ns(after))
+    wholes = (before.in_use_ns, after.in_use_ns)
     cells = [
         f"{_cell_ns(amount_ns)}{100 * amount_ns / whole_ns if whole_ns else 0.0:>7.1f} %"
         for amount_ns, whole_ns in zip(amounts_ns, wholes, strict=True)
@@ -241,10 +242,6 @@ def _step_cell(step_ns: float | None) -> str:
     return f"{step_ms:,.{1 if step_ms >= 10 else 2 if step_ms >= 0.01 else 4}f} ms"
 
 
-def _in_use_ns(report: Report) -> int:
-    return sum(gpu.totals.in_use_ns for gpu in report.gpus)
-
-
 def _busy_ns(report: Report) -> int:
     return sum(gpu.totals.in_use_busy_ns for gpu in report.gpus)
 
@@ -254,7 +251,7 @@ def _lost_ns(report: Report) -> int:
 
 
 def _lost_ratio(report: Report) -> float | None:
-    in_use_ns = _in_use_ns(report)
+    in_use_ns = report.in_use_ns
     return _lost_ns(report) / in_use_ns if in_use_ns else None
 
 

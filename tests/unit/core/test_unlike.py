@@ -126,7 +126,7 @@ class TestOtherWork:
         night = replace(of(gpu(20_000, {WAIT: 20_000})), runs=())
 
         assert said(of(gpu(30, {WAIT: 30})), night) == (
-            "The first was in use for 60 s, the second for 11.1 h: compare shares of the "
+            "The first was in use for 60.0 s, the second for 40,000.0 s: compare shares of the "
             "time, not seconds."
         )
         assert not spoils_speed(of(gpu(30, {WAIT: 30})), night)

@@ -32,6 +32,23 @@ class TestTheTable:
         assert "lost 30.0 s 50.0 % 1.0 s 3.2 %" in text
         assert "waiting for input 30.0 s 50.0 % 1.0 s 3.2 % ◀" in text
 
+    def test_has_the_very_time_in_use_that_stands_above_it(self) -> None:
+        before, after = (
+            report(*(gpu(busy_s, {WAIT: busy_s}, index=at) for at in range(2)))
+            for busy_s in (5, 60)
+        )
+
+        text = compared(before, after)
+
+        assert "The first was in use for 20.0 s, the second for 240.0 s: compare" in text
+        assert "in use 20.0 s 240.0 s" in text
+
+    def test_leaves_out_a_cause_with_next_to_no_time_on_either_side(self) -> None:
+        crumb = {WAIT: 30, IdleCause.CALLBACKS: 0.000074}
+        before, after = (report(gpu(busy_s, crumb)) for busy_s in (100, 120))
+
+        assert "callbacks" not in compared(before, after)
+
     def test_has_the_time_of_a_step(self) -> None:
         assert "wall time a step 120.0 ms 62.5 ms" in compared()
 
