@@ -126,8 +126,8 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """What to do about idle time that nobody has explained."""
     if runs and not any(run.gpu_uuids for run in runs):
         return (
-            f"{runs[0].run} tags its phases, but is joined to no GPU here: say which it trains on, "
-            "with GPUMON_GPUS=0 or PhaseTagger(gpus=[0])."
+            f"The run {runs[0].run} tags its phases, but is joined to no GPU here: say which it "
+            "trains on, with GPUMON_GPUS=0 or PhaseTagger(gpus=[0])."
         )
     if runs and _most_is_outside(gpus, runs):
         return (

@@ -97,7 +97,7 @@ class TestUnknownIdleTime:
     def test_beside_a_run_that_is_on_no_gpu_asks_which_it_trains_on(self) -> None:
         (found,) = advise([gpu(20, {UNKNOWN: 40})], [replace(run(), gpu_uuids=())])
 
-        assert "joined to no GPU" in found.text
+        assert found.text.startswith("The run train tags its phases, but is joined to no GPU")
         assert "GPUMON_GPUS=0" in found.text
 
 
