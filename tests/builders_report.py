@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from gpumon.core.advice import advise
 from gpumon.core.intervals import Interval
 from gpumon.core.job_balance import JobBalance, balances
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.report import GpuReport, Report, RunReport
+from gpumon.core.report_codec import encode_report
 from gpumon.core.totals import GapTotals, GpuTotals
 from gpumon.core.verdicts import judge
 from tests.builders_time import s
@@ -133,3 +136,10 @@ def with_intervals(one: GpuReport, *spans_s: tuple[float, float]) -> GpuReport:
     """The GPU with these starved intervals, in seconds on the report's clock."""
     spans = tuple(Interval(s(start), s(end)) for start, end in spans_s)
     return replace(one, totals=one.totals._replace(starved_intervals=spans))
+
+
+def saved(folder: Path, name: str, one: Report) -> str:
+    """A file with the report as `gpumon report --json` prints it; gives its path."""
+    path = folder / name
+    path.write_text(json.dumps(encode_report(one)))
+    return str(path)

@@ -27,15 +27,15 @@ from gpumon.sources.recording import is_recording
 from gpumon.sources.runtime_dir import find_state_file
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
-_NO_JSON = "it holds no JSON, as `gpumon report --json` prints it"
+_READABLE = "a recording of `gpumon record`, or a report saved with `gpumon report --json`"
 _COMPARISON_SCHEMA = "gpumon.comparison/1"
 
 
 class ReportCommand:
     """Say where the GPU time went since the running daemon began.
 
-    Asks `gpumon serve` on this machine, or reads what `gpumon record` kept, or
-    compares two recordings or reports that were saved with --json.
+    Asks `gpumon serve` on this machine, or reads what `gpumon record` kept, or a
+    report that was saved with --json, or compares two of such files.
 
     As a gate for CI, --fail-if-starved-above and --fail-if-lost-above end with
     exit code 1 when a GPU waits for input, or idles for whatever reason, for more
@@ -53,7 +53,10 @@ class ReportCommand:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare its options."""
         parser.add_argument(
-            "recording", metavar="RECORDING", nargs="?", help="of gpumon record, not the daemon"
+            "recording",
+            metavar="RECORDING",
+            nargs="?",
+            help="of gpumon record, not the daemon; or a report saved with --json",
         )
         parser.add_argument("--json", action="store_true", help="print gpumon.report/1 JSON")
         parser.add_argument(
@@ -127,35 +130,61 @@ def _check(args: argparse.Namespace) -> None:
 
 def _report_asked_for(args: argparse.Namespace) -> Report:
     if args.recording is not None:
-        return report_of_recording(args.recording, since_s=args.since, run=args.run_name)
+        return read_saved(args.recording, since_s=args.since, run=args.run_name)
     looked_in = reader_words(os.environ, os.geteuid())
     state = read_state(find_state_file(), SystemClock(), read_boot_id(), looked_in)
     return fetch_report(state, args.since, args.run_name)
 
 
-def read_saved(path: str) -> Report:
-    """A report that was saved with ``--json``, or that of a recording.
+def read_saved(path: str, *, since_s: float | None = None, run: str | None = None) -> Report:
+    """The report of a recording, or one that was saved with ``--json``.
+
+    Args:
+        path: Of either file.
+        since_s: Of the last so many seconds of a recording only.
+        run: Of that run of a recording only.
 
     Raises:
-        UnreadableLogError: No such file, or no JSON in it.
-        UsageError: JSON of another schema: not to be compared.
+        UnreadableLogError: No such file, or neither of the two; says what would do.
+        UsageError: A part of a saved report was asked for, or a run that is none.
     """
     if is_recording(path):
-        return report_of_recording(path)
+        return report_of_recording(path, since_s=since_s, run=run)
+    report = _decoded(path)
+    for option, given in (("--since", since_s), ("--run", run)):
+        if given is not None:
+            raise UsageError(
+                f"{path} is a saved report: {option} is of the running daemon, or of a recording"
+            )
+    return report
+
+
+def _decoded(path: str) -> Report:
+    """A report that was saved with ``--json``."""
     try:
         document = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or _NO_JSON
-        raise UnreadableLogError(f"{path}: cannot be read: {reason}") from error
+    except OSError as error:
+        raise UnreadableLogError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise _unfit(
+            path,
+            "it holds no JSON",
+            f" (the report of a log that nvidia-smi wrote: `gpumon analyze {path}`)",
+        ) from error
     if isinstance(document, list):
-        raise UsageError(
-            f"{path} cannot be compared: it holds a list of reports, as `gpumon analyze --json` "
-            "prints of several files: save one of them"
+        raise _unfit(
+            path,
+            "it holds a list of reports, as `gpumon analyze --json` prints of several files: "
+            "save one of them",
         )
     try:
         return decode_report(document)
     except UsageError as error:
-        raise UsageError(f"{path} cannot be compared: {error}") from error
+        raise _unfit(path, str(error)) from error
+
+
+def _unfit(path: str, why: str, instead: str = "") -> UnreadableLogError:
+    return UnreadableLogError(f"{path}: cannot be read: {why}; name {_READABLE}{instead}")
 
 
 def comparison(before: Report, after: Report) -> dict[str, object]:
