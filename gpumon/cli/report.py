@@ -18,11 +18,11 @@ from gpumon.core.report_codec import decode_report, encode_report
 from gpumon.core.run_pace import encode_pair, pairs_of
 from gpumon.core.runtime_paths import reader_words
 from gpumon.core.unlike import unlike
-from gpumon.errors import NothingToJudgeError, UnreadableLogError, UsageError
+from gpumon.errors import NoDaemonError, NothingToJudgeError, UnreadableLogError, UsageError
 from gpumon.outlets.report_comparison import side_by_side, speedup
 from gpumon.outlets.report_text import render_report
 from gpumon.outlets.text_style import style_for
-from gpumon.sources.daemon import fetch_report, read_state
+from gpumon.sources.daemon import END_OR_WAIT, fetch_report, find_silent_daemon, read_state
 from gpumon.sources.recording import is_recording
 from gpumon.sources.runtime_dir import find_state_file
 from gpumon.sources.system_clock import SystemClock, read_boot_id
@@ -132,7 +132,11 @@ def _report_asked_for(args: argparse.Namespace) -> Report:
     if args.recording is not None:
         return read_saved(args.recording, since_s=args.since, run=args.run_name)
     looked_in = reader_words(os.environ, os.geteuid())
-    state = read_state(find_state_file(), SystemClock(), read_boot_id(), looked_in)
+    state_file = find_state_file()
+    silent = find_silent_daemon() if state_file is None else None
+    if silent is not None:
+        raise NoDaemonError(f"{silent.claim}; {END_OR_WAIT}")
+    state = read_state(state_file, SystemClock(), read_boot_id(), looked_in)
     return fetch_report(state, args.since, args.run_name)
 
 

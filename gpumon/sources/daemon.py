@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from gpumon.core.clock import Clock
+from gpumon.core.figures import in_time
 from gpumon.core.label_text import label_text
 from gpumon.core.report import Report
 from gpumon.core.report_codec import decode_report
 from gpumon.core.runtime_paths import RUNTIME_VARIABLE, STATE_FILE
 from gpumon.core.units import NS_PER_S, seconds
 from gpumon.errors import NoDaemonError, UsageError
+from gpumon.sources.runtime_dir import found_states, holder_of, is_fresh
 
 _START_ONE: Final = "start one with `gpumon serve`"
+END_OR_WAIT: Final = "end it by its pid, or wait"
+"""What to do about a daemon that is silent."""
 _MAX_STATE_BYTES: Final = 4 << 20
 _MAX_REPORT_BYTES: Final = 16 << 20
 _MAX_SENTENCE_BYTES: Final = 2_000
@@ -27,6 +33,52 @@ _NOT_FOR_US: Final = (401, 403)
 _PATIENCE_S: Final = 5.0
 _STALE_PERIODS: Final = 3
 _STALE_NS: Final = 3 * NS_PER_S
+
+
+class SilentDaemon(NamedTuple):
+    """A daemon that lives and does not speak.
+
+    Attributes:
+        pid: Of its process.
+        silent_ns: How long it has not spoken.
+    """
+
+    pid: int
+    silent_ns: int
+
+    @property
+    def claim(self) -> str:
+        """What is known of it, as the beginning of a sentence."""
+        since = in_time(round(seconds(self.silent_ns)) * NS_PER_S)
+        return (
+            f"the gpumon daemon (pid {self.pid}) has not spoken for {since}: it is stopped or "
+            "held up"
+        )
+
+
+def find_silent_daemon(
+    environ: Mapping[str, str] | None = None,
+    uid: int | None = None,
+    *,
+    now_ns: int | None = None,
+) -> SilentDaemon | None:
+    """A daemon that still holds the folder in which its last state lies, a stale one.
+
+    Its pid alone says nothing: another process may have it by now.
+
+    Args:
+        environ: Environment variables; this process' own by default.
+        uid: Who asks; the effective user by default.
+        now_ns: CLOCK_MONOTONIC; now by default.
+    """
+    now_ns = time.monotonic_ns() if now_ns is None else now_ns
+    for folder, state in found_states(environ, uid):
+        pid, spoke_ns = state.get("pid"), state.get("monotonic_ns")
+        if not isinstance(pid, int) or not isinstance(spoke_ns, int) or spoke_ns > now_ns:
+            continue
+        if not is_fresh(state, now_ns) and pid == holder_of(folder):
+            return SilentDaemon(pid, now_ns - spoke_ns)
+    return None
 
 
 def read_state(

@@ -9,9 +9,9 @@ import json
 import os
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gpumon.core.runtime_paths import (
     PHASES,
@@ -204,13 +204,34 @@ def find_state_file(
         uid: Who asks; the effective user by default.
         now_ns: CLOCK_MONOTONIC; now by default.
     """
-    environ = os.environ if environ is None else environ
-    uid = os.geteuid() if uid is None else uid
     now_ns = time.monotonic_ns() if now_ns is None else now_ns
-    for folder in matching_paths(reader_patterns(environ, uid)):
-        if _may_speak(folder, environ, uid) and _is_fresh(folder / STATE_FILE, now_ns):
+    for folder, state in found_states(environ, uid):
+        if is_fresh(state, now_ns):
             return folder / STATE_FILE
     return None
+
+
+def found_states(
+    environ: Mapping[str, str] | None = None, uid: int | None = None
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Each state in a reader's folders, however old, with its folder."""
+    environ = os.environ if environ is None else environ
+    uid = os.geteuid() if uid is None else uid
+    for folder in matching_paths(reader_patterns(environ, uid)):
+        state = _document(folder / STATE_FILE) if _may_speak(folder, environ, uid) else None
+        if state is not None:
+            yield folder, state
+
+
+def holder_of(folder: Path) -> int | None:
+    """Pid of the daemon that lives in a folder; ``None``: of none is it known."""
+    try:
+        itself = os.lstat(folder)
+        place = os.lstat(folder / _LOCK_FOLDER) if itself.st_mode & _OTHERS else itself
+    except OSError:
+        return None
+    holder = _holder(place)
+    return int(holder) if holder.isdecimal() else None
 
 
 def _may_speak(folder: Path, environ: Mapping[str, str], uid: int) -> bool:
@@ -288,7 +309,7 @@ def _insist_on_lock(descriptor: int, folder: Path) -> None:
         if time.monotonic() < give_up_s:
             time.sleep(_LOCK_REST_S)
             continue
-        pid = _holder(descriptor)
+        pid = _holder(os.fstat(descriptor))
         os.close(descriptor)
         raise FolderInUseError(
             f"a gpumon daemon (pid {pid}) already keeps its state in {folder}: use that one, "
@@ -304,13 +325,14 @@ def _locks(descriptor: int) -> bool:
     return True
 
 
-def _holder(descriptor: int) -> str:
-    """Pid of whoever has locked what is open there, as the kernel's list tells it."""
-    inode = str(os.fstat(descriptor).st_ino)
+def _holder(place: os.stat_result) -> str:
+    """Pid of whoever has locked a place, as the kernel's list tells it."""
+    device = place.st_dev
+    locked = f"{os.major(device):02x}:{os.minor(device):02x}:{place.st_ino}"
     with contextlib.suppress(OSError):
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
             words = line.split()  # 3: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF
-            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
+            if words[1] == "FLOCK" and words[5] == locked:
                 return words[4]
     return "unknown"
 
@@ -365,19 +387,22 @@ def _distrust(folder: Path, uid: int, *, explicit: bool) -> str | None:
     return distrust(folder, FolderFacts(status.st_mode, status.st_uid), uid=uid, explicit=explicit)
 
 
-def _is_fresh(path: Path, now_ns: int) -> bool:
+def _document(path: Path) -> dict[str, Any] | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return False
+        return None
     with os.fdopen(descriptor, "rb") as file:
         try:
             document = json.loads(file.read(_STATE_MAX_BYTES))
         except (OSError, ValueError, RecursionError):
-            return False
-    if not isinstance(document, dict):
-        return False
-    taken_ns, period_ns = document.get("monotonic_ns"), document.get("period_ns")
+            return None
+    return document if isinstance(document, dict) else None
+
+
+def is_fresh(state: Mapping[str, Any], now_ns: int) -> bool:
+    """Whether a daemon wrote the state so lately that it runs; ``now_ns`` is CLOCK_MONOTONIC."""
+    taken_ns, period_ns = state.get("monotonic_ns"), state.get("period_ns")
     if not isinstance(taken_ns, int) or not isinstance(period_ns, int):
         return False
     age_ns = now_ns - taken_ns

@@ -238,3 +238,24 @@ class TestDoctor:
         names = {finding["name"] for finding in json.loads(seen.stdout)["findings"]}
         assert seen.returncode == 0
         assert {"gpu source", "gpu 0 utilisation", "gpu 1 memory", "daemon"} <= names
+
+
+class TestADaemonThatIsStopped:
+    def test_is_told_as_such_with_what_to_do_and_not_to_start_another(self, tmp_path: Path) -> None:
+        with RunningDaemon(tmp_path, "--source", "simulated:healthy") as stopped:
+            pid = stopped.process.pid
+            stopped.process.send_signal(signal.SIGSTOP)
+            time.sleep(3.5)
+
+            asked = gpumon("report", daemon=stopped)
+            looked = gpumon("doctor", "--source", "simulated:healthy", "--json", daemon=stopped)
+            stopped.process.send_signal(signal.SIGCONT)
+            stopped.wait_for(lambda state: state["pid"] == pid, patience_s=5)
+
+        claim = f"the gpumon daemon (pid {pid}) has not spoken for"
+        assert (asked.returncode, asked.stdout) == (4, "")
+        assert asked.stderr.startswith(f"gpumon: {claim} ")
+        assert asked.stderr.endswith(" s: it is stopped or held up; end it by its pid, or wait\n")
+        (found,) = (one for one in json.loads(looked.stdout)["findings"] if one["name"] == "daemon")
+        assert found["detail"].startswith(claim)
+        assert found["fix"] == "end it by its pid, or wait"

@@ -24,7 +24,7 @@ from gpumon.core.verdict import Severity
 from gpumon.errors import GpumonError
 from gpumon.outlets.http_server import DEFAULT_LISTEN, by_whom, parse_listen
 from gpumon.sources.container import container_words
-from gpumon.sources.daemon import fetch_report, read_state
+from gpumon.sources.daemon import END_OR_WAIT, fetch_report, find_silent_daemon, read_state
 from gpumon.sources.installed import strangers_called_gpumon
 from gpumon.sources.path_patterns import matching_paths
 from gpumon.sources.phase_rings import PhaseRingReader, leave_alone
@@ -53,7 +53,11 @@ def machine_findings(
     environ = os.environ if environ is None else environ
     yield _runtime_folder(environ)
     state = find_state_file(environ)
-    yield from _daemon(state, _START if has_gpus else _START_WITHOUT_GPUS)
+    silent = find_silent_daemon(environ) if state is None else None
+    if silent is not None:
+        yield _found("daemon", silent.claim, status=MISSING, fix=END_OR_WAIT)
+    else:
+        yield from _daemon(state, _START if has_gpus else _START_WITHOUT_GPUS)
     yield port_finding()
     yield from _rings(environ)
     yield from _dstats(environ)

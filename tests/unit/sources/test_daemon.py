@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,8 @@ import pytest
 from gpumon.core.phase import IdleCause
 from gpumon.core.report_codec import encode_report
 from gpumon.errors import NoDaemonError, UsageError
-from gpumon.sources.daemon import fetch_report, read_state
+from gpumon.sources.daemon import SilentDaemon, fetch_report, find_silent_daemon, read_state
+from gpumon.sources.runtime_dir import HeldFolder
 from tests.builders_clock import HandClock
 from tests.builders_report import gpu, report
 from tests.builders_time import s
@@ -148,3 +150,64 @@ class TestARunThatIsNone:
     def test_may_have_a_name_that_is_no_text(self) -> None:
         with serving(b"no run is called that\n", 404) as address, pytest.raises(UsageError):
             fetch_report({"address": address}, run="\udcff")
+
+
+class TestADaemonThatIsSilent:
+    """It lives, for it holds its folder; and it renews nothing."""
+
+    @pytest.mark.parametrize("mode", [0o700, 0o755])
+    def test_is_found_by_the_folder_that_it_holds(self, tmp_path: Path, mode: int) -> None:
+        tmp_path.chmod(mode)
+        held = HeldFolder(said(tmp_path))
+        state_file(tmp_path, pid=os.getpid())
+
+        silent = find_silent_daemon(said(tmp_path), now_ns=s(1005))
+
+        held.close()
+        assert silent == SilentDaemon(os.getpid(), s(5))
+        assert silent.claim == (
+            f"the gpumon daemon (pid {os.getpid()}) has not spoken for 5 s: it is stopped or "
+            "held up"
+        )
+
+    @pytest.mark.parametrize(
+        ("more_s", "pid"),
+        [(1, 0), (5, 1), (-500, 0)],
+        ids=["that speaks", "that took the folder of a dead one", "from before a reboot"],
+    )
+    def test_is_none(self, tmp_path: Path, more_s: int, pid: int) -> None:
+        held = HeldFolder(said(tmp_path))
+        state_file(tmp_path, pid=os.getpid() + pid)
+
+        silent = find_silent_daemon(said(tmp_path), now_ns=s(1000 + more_s))
+
+        held.close()
+        assert silent is None
+
+    def test_is_none_that_speaks_every_ten_seconds(self, tmp_path: Path) -> None:
+        held = HeldFolder(said(tmp_path))
+        state_file(tmp_path, pid=os.getpid(), period_ns=s(10))
+
+        silent = find_silent_daemon(said(tmp_path), now_ns=s(1005))
+
+        held.close()
+        assert silent is None
+
+    def test_is_none_that_died_though_another_process_has_its_pid(self, tmp_path: Path) -> None:
+        state_file(tmp_path, pid=os.getpid())
+
+        assert find_silent_daemon(said(tmp_path), now_ns=s(1005)) is None
+
+    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": null, "monotonic_ns": "x"}'])
+    def test_is_none_where_the_state_is_damaged(self, tmp_path: Path, text: str) -> None:
+        held = HeldFolder(said(tmp_path))
+        (tmp_path / "state.json").write_text(text)
+
+        silent = find_silent_daemon(said(tmp_path), now_ns=s(1005))
+
+        held.close()
+        assert silent is None
+
+
+def said(folder: Path) -> dict[str, str]:
+    return {"GPUMON_RUNTIME_DIR": str(folder)}
