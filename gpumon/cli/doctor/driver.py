@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.cli.doctor.finding import BROKEN, DRIVER, MISSING, OK, Finding
-from gpumon.core.figures import counted, listed
+from gpumon.core.figures import counted, listed, plainly
 from gpumon.core.sample import Frame
 from gpumon.sources.driver_files import DriverFiles
 from gpumon.sources.nvml_catalog import NvmlField
@@ -116,10 +116,12 @@ def _cost(probed: ProbedDriver, frames: Sequence[Frame]) -> Finding:
     """What all of it costs at the default cadences, ticks at 1 Hz."""
     share = sum(gpu.seconds_per_second for gpu in probed.gpus)
     gpus = counted(len(probed.gpus), "GPU", "GPUs")
-    said = f"{share * 1000:.2g} ms of each second for {gpus} at 1 Hz ({100 * share:.2g} %)"
+    said = f"{plainly(share * 1000, 2)} ms of each second for {gpus} at 1 Hz ({plainly(100 * share, 2)} %)"
     spent_s = sum(one[1] for one in frames[-1].call_seconds) if frames else 0.0
     if spent_s:
-        said += f"; {spent_s * 1000:.2g} ms in the {counted(len(frames), 'look', 'looks')} here"
+        said += (
+            f"; {plainly(spent_s * 1000, 2)} ms in the {counted(len(frames), 'look', 'looks')} here"
+        )
     if share <= _MUCH:
         return _found("time in NVML", said, share=share)
     dearest = _dearest(probed)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpumon.cli.doctor.finding import BROKEN, DRIVER, GPUS, MACHINE, MISSING, OFF, OK, Finding
-from gpumon.core.figures import listed
+from gpumon.core.figures import listed, plainly
 from gpumon.outlets.text_style import WIDTH, TextStyle
 
 _MARKS: Final = {OK: "✓", MISSING: "!", BROKEN: "✗", OFF: "·"}
@@ -135,14 +135,14 @@ def _in_brackets(detail: str) -> str:
 def _every(finding: Finding) -> str:
     if finding.period_seconds is None:
         return "waits"
-    return f"{finding.period_seconds:g} s" if finding.period_seconds else "tick"
+    return f"{plainly(finding.period_seconds)} s" if finding.period_seconds else "tick"
 
 
 def _takes(us: float | None) -> str:
     if us is None:
         return "-"
     if us >= 1000:
-        return f"{us / 1000:.3g} ms"
+        return f"{plainly(us / 1000, 3)} ms"
     digits = 2 if us < 1 else 1 if us < 10 else 0
     return f"{us:.{digits}f} us"
 
@@ -151,7 +151,7 @@ def _share(share: float | None) -> str:
     if share is None:
         return "-"
     percent = 100 * share
-    return f"{percent:.2g} %" if percent >= _LEAST_PERCENT else f"< {_LEAST_PERCENT} %"
+    return f"{plainly(percent, 2)} %" if percent >= _LEAST_PERCENT else f"< {_LEAST_PERCENT} %"
 
 
 def _ranges(labels: Sequence[str]) -> str:

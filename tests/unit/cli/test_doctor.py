@@ -7,6 +7,7 @@ import json
 import os
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ import pytest
 from gpumon.cli.doctor import command as doctor
 from gpumon.cli.doctor import look
 from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, Finding
+from gpumon.cli.doctor.text import render_findings
 from gpumon.cli.main import main
 from gpumon.errors import SourceUnavailableError
-from gpumon.outlets.text_style import style_for
+from gpumon.outlets.text_style import TextStyle, style_for
 from gpumon.sources.driver_files import DriverFiles
 from tests.fakenvml.control import NO_PERMISSION, NOT_SUPPORTED, FakeNvml
 
@@ -361,3 +363,15 @@ class TestAGpuInTrouble:
         fake_nvml.throttle(1, 0x04)
 
         assert "gpu 1 throttled" not in findings_of(capsys)
+
+
+def test_a_very_slow_reading_is_told_in_decimals() -> None:
+    board = Finding(name="gpu 0", what="", status="ok", detail="A board", group="GPUs", gpu="0")
+    slow = replace(
+        board, name="gpu 0 power", what="power", detail="97 W", period_seconds=60.0,
+        reading_microseconds=1_234_567.0, seconds_per_second=1.2,
+    )  # fmt: skip
+
+    text = "\n".join(render_findings([board, slow], TextStyle()))
+
+    assert " ".join(text.split()).endswith("power 60 s 1,230 ms 120 % 97 W")

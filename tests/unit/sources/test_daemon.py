@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from gpumon.sources.runtime_dir import HeldFolder
 from tests.builders_clock import HandClock
 from tests.builders_report import gpu, report
 from tests.builders_time import s
+from tests.neighbours import as_root, become, shared_runtime_folder
 
 BOOT = "b00t"
 REPORT = report(gpu(40, {IdleCause.INPUT_WAIT: 20}))
@@ -169,6 +172,22 @@ class TestADaemonThatIsSilent:
             f"the gpumon daemon (pid {os.getpid()}) has not spoken for 5 s: it is stopped or "
             "held up"
         )
+
+    @as_root
+    def test_is_found_by_every_other_user(self) -> None:
+        with shared_runtime_folder() as folder:
+            held = HeldFolder(said(folder))
+            state_file(folder, pid=os.getpid())
+            program = become(imports="gpumon.sources.daemon") + (
+                f"print(gpumon.sources.daemon.find_silent_daemon({said(folder)!r}, "
+                f"now_ns={s(1005)}))"
+            )
+            told = subprocess.run(
+                [sys.executable, "-c", program], capture_output=True, text=True, check=False
+            )
+            held.close()
+
+        assert told.stdout == f"SilentDaemon(pid={os.getpid()}, silent_ns={s(5)})\n", told.stderr
 
     @pytest.mark.parametrize(
         ("more_s", "pid"),
