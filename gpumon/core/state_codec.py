@@ -110,6 +110,7 @@ def _document(state: MonitorState, *, pid: int, address: str | None) -> dict[str
         "gpus": [_gpu_document(gpu) for gpu in state.gpus],
         "runs": [_run_document(run) for run in state.runs],
         "collectors": [_collector_document(collector) for collector in state.collectors],
+        "rings_left_out": [{"uid": uid, "rings": n} for uid, n in state.rings_left_out],
     }
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
@@ -14,11 +14,11 @@ from typing import Any, Final
 from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, OFF, OK, Finding
 from gpumon.cli.dstat_hosts import Host, find_hosts
 from gpumon.cli.dstat_plugin_file import CopyState, examine
-from gpumon.core.figures import counted, in_seconds, listed
+from gpumon.core.figures import in_seconds, listed
 from gpumon.core.label_text import label_text
 from gpumon.core.ring_events import RingReading
 from gpumon.core.runtime_paths import PHASES, reader_patterns, reader_words
-from gpumon.core.state import CollectorState, refusal_note
+from gpumon.core.state import RINGS, CollectorState, refusal_note
 from gpumon.core.troubles import TroubleKind
 from gpumon.core.verdict import Severity
 from gpumon.errors import GpumonError
@@ -27,11 +27,10 @@ from gpumon.sources.container import container_words
 from gpumon.sources.daemon import END_OR_WAIT, fetch_report, find_silent_daemon, read_state
 from gpumon.sources.installed import strangers_called_gpumon
 from gpumon.sources.path_patterns import matching_paths
-from gpumon.sources.phase_rings import PhaseRingReader, leave_alone
+from gpumon.sources.ring_look import RingsSeen, look_at_rings
 from gpumon.sources.runtime_dir import NAME_A_FOLDER, find_state_file, runtime_dir_trouble
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
-_NEVER_NS: Final = 1 << 62
 _PATIENCE_S: Final = 1.0
 _MOST_BYTES: Final = 1 << 20
 _START: Final = f"start one: gpumon serve (page and /metrics on {DEFAULT_LISTEN})"
@@ -108,7 +107,7 @@ def _daemon(state_file: Path | None, start: str) -> Iterator[Finding]:
         yield _found("daemon", f"running: {state_file}")
         return
     yield _found("daemon", said)
-    yield from _refusals(collectors)
+    yield from _refusals(state, collectors)
     yield from _errors_heard(state)
 
 
@@ -129,9 +128,18 @@ def _errors_heard(state: dict[str, Any]) -> Iterator[Finding]:
                 )
 
 
-def _refusals(collectors: list[CollectorState]) -> Iterator[Finding]:
-    """What the running daemon could not read of trainings, and why."""
+def _refusals(state: dict[str, Any], collectors: list[CollectorState]) -> Iterator[Finding]:
+    """What the running daemon could not read of trainings, and why.
+
+    Rings that it has refused are not told: how many lie there now, the look at
+    them says, and two counts of two moments would be one too many.
+    """
     for collector in collectors:
+        if collector.name == RINGS:
+            if collector.message and (state.get("rings_left_out") or not collector.success):
+                said = f"the daemon says: {collector.message}"
+                yield _found("phase rings", said, status=MISSING)
+            continue
         note = refusal_note(collector)
         if note is not None:
             name, _, detail = note.partition(": ")
@@ -180,26 +188,20 @@ def _metrics_of(host: str, port: int) -> bytes:
 
 def _rings(environ: Mapping[str, str]) -> Iterator[Finding]:
     """The trainings that say what they do. Nothing is removed, whatever its age."""
-    clock = SystemClock()
     patterns = reader_patterns(environ, os.geteuid())
-    reader = PhaseRingReader(
-        patterns, boot_id=read_boot_id(), keep_ended_ns=_NEVER_NS, unlink=leave_alone
-    )
-    try:
-        reading = reader.read(clock.monotonic_ns())
-    finally:
-        reader.close()
-    alive = [ring for ring in reading.rings if ring.alive]
-    ended = len(reading.rings) - len(alive)
-    if reading.rings:
-        said = f"{listed([_whose(ring) for ring in alive])} alive" if alive else "none alive"
-        yield _found("rings", said + (f", {ended} ended" if ended else ""))
-    else:
-        yield _found("rings", "none: no training says what it does (PhaseTagger)", status=OFF)
-    if reading.rejected:
-        refused = counted(reading.rejected, "ring is", "rings are")
-        yield _found("rings refused", f"{refused} refused: {reading.message}", status=MISSING)
-    closed = [str(folder) for folder in matching_paths(patterns) if _is_closed(folder / PHASES)]
+    seen = look_at_rings(patterns, boot_id=read_boot_id(), clock=SystemClock())
+    folders = [folder / PHASES for folder in matching_paths(patterns)]
+    closed = [str(folder) for folder in folders if _is_closed(folder)]
+    places = listed([str(one) for one in folders if str(one) not in closed and one.is_dir()])
+    said, status, fix = _said_of(seen, places)
+    yield _found("rings", said, status=status, fix=fix)
+    if seen.refused:
+        yield _found(
+            "rings refused",
+            f"{_by_uid(seen.refused)} {_verb(seen.refused)} refused, such as {seen.refusal}",
+            status=MISSING,
+            fix=f"their owner, or root, removes what no training needs from {places}",
+        )
     if closed:
         yield _found(
             "rings unreadable",
@@ -207,6 +209,37 @@ def _rings(environ: Mapping[str, str]) -> Iterator[Finding]:
             status=MISSING,
             fix="run gpumon as root, or as the user that trains",
         )
+
+
+def _said_of(seen: RingsSeen, places: str) -> tuple[str, str, str | None]:
+    """Which trainings live, how sure that is, and what would make it surer."""
+    alive = listed([_whose(ring) for ring in seen.alive])
+    not_read = f"{_by_uid(seen.unread)} {_verb(seen.unread)} not read" if seen.unread else ""
+    if not seen.is_listed:
+        not_read = f"{not_read}, and there are more names than could be listed"
+        not_read = not_read.removeprefix(", and ")
+    is_doubtful = bool(not_read or seen.refused)
+    if not seen.alive and not seen.ended and not is_doubtful:
+        return "none: no training says what it does (PhaseTagger)", OFF, None
+    if alive:
+        said = f"{alive} alive" + (f", {seen.ended:,} ended" if seen.ended else "")
+    elif is_doubtful:
+        said = f"none alive among the {seen.ended:,} that could be read"
+    else:
+        said = f"none alive, {seen.ended:,} ended"
+    if not not_read:
+        return said, MISSING if is_doubtful else OK, None
+    fix = f"see who fills {places}, and have them end it: gpumon serve removes rings that ended"
+    return f"{said}; {not_read}", MISSING, fix
+
+
+def _by_uid(told: Sequence[tuple[int | None, int]]) -> str:
+    whose = [f"{n:,} of {'others' if uid is None else f'uid {uid}'}" for uid, n in told]
+    return listed(whose, most=5)
+
+
+def _verb(told: Sequence[tuple[int | None, int]]) -> str:
+    return "is" if sum(count for _, count in told) == 1 else "are"
 
 
 def _whose(ring: RingReading) -> str:

@@ -1,0 +1,206 @@
+"""What the doctor says of trainings, whatever their neighbours leave where rings lie."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.cli.doctor.finding import Finding
+from gpumon.cli.doctor.machine import machine_findings
+from gpumon.core.ring_format import RING_BYTES
+from tests.daemon import RunningDaemon
+from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
+from tests.patience import wait_until
+from tests.trainings import PATIENCE_S, ROOT, TRAINING, process
+
+SOMEBODY = 54_321
+A_YEAR_AGO_S = time.time() - 365 * 86_400
+
+DEAD = """
+import os, sys
+from pathlib import Path
+from gpumon.sources.system_clock import read_boot_id
+from tests.builders_ring import run_facts, sparse_ring
+for number in range(int(sys.argv[2])):
+    facts = run_facts(run=f"run-{number}", pid=100_000 + number, boot_id=read_boot_id())
+    os.close(sparse_ring(Path(sys.argv[1]) / "phases", facts)._memory.descriptor)
+"""
+"""So many rings whose lock nobody holds, made by whoever runs it."""
+
+JUNK = """
+import sys
+from pathlib import Path
+phases = Path(sys.argv[1]) / "phases"
+for number in range(int(sys.argv[2])):
+    (phases / f"{number}-1.ring").write_bytes(b"no ring at all")
+print("there", flush=True)
+"""
+
+COPIES = """
+import shutil, sys
+from pathlib import Path
+phases = Path(sys.argv[1]) / "phases"
+for ring in list(phases.iterdir()):
+    for number in range(int(sys.argv[2])):
+        shutil.copyfile(ring, phases / f"{number}-2.ring")
+print("there", flush=True)
+"""
+
+LOOK = """
+from gpumon.cli.doctor.machine import machine_findings
+for finding in machine_findings():
+    if finding.name.startswith("rings"):
+        print(finding.detail)
+"""
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    with shared_runtime_folder() as runtime:
+        yield runtime
+
+
+def done_by(uid: int, code: str, runtime: Path, *words: str) -> str:
+    """What that user's program prints."""
+    modules = "sys, shutil, pathlib, tests.builders_ring, gpumon.sources.system_clock"
+    modules += ", gpumon.cli.doctor.machine"
+    return subprocess.run(
+        [sys.executable, "-c", become(uid, modules) + code, str(runtime), *words],
+        cwd=ROOT,
+        env={**os.environ, "GPUMON_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, text=True, timeout=3 * PATIENCE_S, check=True,
+    ).stdout  # fmt: skip
+
+
+def training_of(uid: int) -> str:
+    return become(uid) + TRAINING
+
+
+def looked_at(runtime: Path) -> dict[str, Finding]:
+    environ = {"GPUMON_RUNTIME_DIR": str(runtime), "HOME": str(runtime), "PATH": ""}
+    return {finding.name: finding for finding in machine_findings(environ)}
+
+
+@as_root
+class TestATrainingThatLives:
+    @pytest.mark.parametrize("uid", [0, SOMEBODY, NOBODY])
+    def test_is_told_beside_thousands_of_dead_rings_of_a_user(self, shared: Path, uid: int) -> None:
+        done_by(NOBODY, DEAD, shared, "3000")
+        with process(training_of(uid), shared) as training:
+            found = looked_at(shared)["rings"]
+
+        assert found.detail == f"python (pid {training.pid} of user {uid}) alive, 3,000 ended"
+        assert (found.status, found.fix) == ("ok", None)
+
+    def test_is_told_beside_files_that_are_no_rings(self, shared: Path) -> None:
+        with process(training_of(0), shared) as training:
+            done_by(NOBODY, COPIES, shared, "100")
+            done_by(NOBODY, JUNK, shared, "200")
+            found = looked_at(shared)
+
+        said = found["rings"].detail
+        assert said == f"python (pid {training.pid} of user 0) alive, 100 ended"
+        assert found["rings"].status == "missing"
+        refused = found["rings refused"]
+        assert refused.detail.startswith(f"200 of uid {NOBODY} are refused, such as ")
+        assert refused.detail.endswith(f"-1.ring: 14 bytes long, not {RING_BYTES}")
+        assert str(shared / "phases") in str(refused.fix)
+
+    def test_is_told_beside_more_names_than_anybody_can_read(self, shared: Path) -> None:
+        done_by(NOBODY, JUNK, shared, "40000")
+        began_s = time.monotonic()
+        with process(training_of(0), shared) as training:
+            found = looked_at(shared)
+
+        assert f"(pid {training.pid} of user 0) alive; " in found["rings"].detail
+        assert found["rings"].detail.endswith(f" of uid {NOBODY} are not read")
+        assert found["rings"].status == "missing"
+        assert "rm " not in str(found["rings"].fix)  # one of them may live
+        assert str(shared / "phases") in str(found["rings"].fix)
+        assert time.monotonic() - began_s < 10
+
+
+@as_root
+class TestWhatIsNotRead:
+    def test_is_told_with_whose_it_is_where_none_is_alive(self, shared: Path) -> None:
+        done_by(NOBODY, DEAD, shared, "3")
+        done_by(SOMEBODY, JUNK, shared, "20000")
+
+        said = looked_at(shared)["rings"].detail
+
+        assert said.startswith("none alive among the 3 that could be read; ")
+        assert said.endswith(f" of uid {SOMEBODY} are not read")
+
+
+@as_root
+class TestBesideADaemon:
+    def test_there_is_one_count_of_refused_rings_and_it_is_of_now(
+        self, tmp_path: Path, shared: Path
+    ) -> None:
+        words = ("--source", "simulated:healthy", "--period", "0.25")
+        environ = {"GPUMON_RUNTIME_DIR": str(shared)}
+        daemon = RunningDaemon(tmp_path, *words, environ=environ, ready=False)
+        daemon.runtime_dir = shared
+        with daemon, process(training_of(0), shared) as training:
+            wait_until(daemon.state_file.exists)
+            daemon.wait_for(lambda state: any(run["alive"] for run in state["runs"]))
+            done_by(NOBODY, JUNK, shared, "200")
+            refused = 'gpumon_collector_errors_total{collector="phase_rings"}'
+            wait_until(lambda: daemon.metrics()[refused] == 200)
+            for number in range(150):
+                (shared / "phases" / f"{number}-1.ring").unlink()
+            told = looked_at(shared)
+
+        counts = [one.detail for one in told.values() if "refused" in one.detail]
+        assert len(counts) == 1
+        assert counts[0].startswith(f"50 of uid {NOBODY} are refused")
+        assert f"(pid {training.pid} of user 0) alive" in told["rings"].detail
+
+    def test_what_it_leaves_out_is_told_as_its_own(self, tmp_path: Path, shared: Path) -> None:
+        done_by(NOBODY, JUNK, shared, "300")
+        words = ("--source", "simulated:healthy", "--period", "0.25")
+        environ = {"GPUMON_RUNTIME_DIR": str(shared)}
+        daemon = RunningDaemon(tmp_path, *words, environ=environ, ready=False)
+        daemon.runtime_dir = shared
+        with daemon:
+            wait_until(daemon.state_file.exists)
+            wait_until(
+                lambda: (
+                    f'gpumon_phase_rings_left_out{{uid_of_owner="{NOBODY}"}}' in daemon.metrics()
+                )
+            )
+            told = looked_at(shared)
+
+        assert told["phase rings"].detail == (
+            "the daemon says: 44 phase rings are not read, for there are more than 256: "
+            f"44 of uid {NOBODY}"
+        )
+
+
+@as_root
+class TestRingsThatEndedLongAgo:
+    @pytest.mark.parametrize("uid", [0, NOBODY])
+    def test_are_left_as_they_are(self, shared: Path, uid: int) -> None:
+        """Whoever may remove them, as the superuser and the owner of the folder may."""
+        done_by(NOBODY, DEAD, shared, "300")
+        for path in (shared, shared / "phases"):
+            os.chown(path, uid, uid)
+        for path in (shared / "phases").iterdir():
+            os.utime(path, (A_YEAR_AGO_S, A_YEAR_AGO_S))
+        before = _all_that_is_in(shared)
+
+        said = done_by(uid, LOOK, shared)
+
+        assert said == "none alive, 300 ended\n"
+        assert _all_that_is_in(shared) == before
+
+
+def _all_that_is_in(folder: Path) -> dict[str, tuple[int, int, int, int]]:
+    found = {path: path.stat() for path in (folder, *folder.rglob("*"))}
+    return {str(p): (s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for p, s in found.items()}
