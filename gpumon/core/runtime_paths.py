@@ -116,6 +116,24 @@ def reader_words(environ: Mapping[str, str], uid: int) -> str:
     return listed([*named, *everybodys], most=5)
 
 
+def other_folder_words(environ: Mapping[str, str], uid: int, taken: Path) -> str:
+    """Where rings are looked for beside the folder that a daemon takes; empty: nowhere.
+
+    >>> other_folder_words({}, 7, Path("/tmp/gpumon-7"))
+    '/run/gpumon and /run/user/7/gpumon'
+    >>> other_folder_words({}, 0, Path("/run/gpumon"))
+    "everybody's /run/user/UID/gpumon and /tmp/gpumon-UID"
+    """
+    if explicit_folder(environ) is not None:
+        return ""
+    others = [str(folder) for folder in reader_folders(environ, uid) if folder != taken]
+    if not _everybodys(environ, uid):
+        return listed(others)
+    usual = (f"/run/user/{uid}/gpumon", f"/tmp/gpumon-{uid}")
+    everybodys = "everybody's /run/user/UID/gpumon and /tmp/gpumon-UID"
+    return listed([*(folder for folder in others if folder not in usual), everybodys])
+
+
 def _everybodys(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
     is_only_one = explicit_folder(environ) is not None
     return () if uid != 0 or is_only_one else ("/run/user/*/gpumon", "/tmp/gpumon-*")

@@ -190,7 +190,7 @@ class PhaseRingReader:
         if now_ns < self._look_for_folders_ns:
             return
         began_ns = time.perf_counter_ns()
-        for folder in islice(ring_folders(self._patterns), _MAX_FOLDERS):
+        for folder in islice(folders_to_read(self._patterns), _MAX_FOLDERS):
             if folder not in self._folders:
                 self._folders[folder] = FolderListing(folder, self._max_rings)
         took_ns = time.perf_counter_ns() - began_ns
@@ -331,7 +331,7 @@ class PhaseRingReader:
             self._must_choose = True
 
 
-def ring_folders(patterns: Iterable[str]) -> Iterator[str]:
+def folders_to_read(patterns: Iterable[str]) -> Iterator[str]:
     """Folders that are named, there or not, and those that are there and fit a pattern."""
     for pattern in patterns:
         if not glob.has_magic(pattern):

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -17,12 +17,13 @@ from gpumon.core.label_text import label_text
 from gpumon.core.ring_events import RingReading
 from gpumon.core.units import NS_PER_S
 from gpumon.errors import RingError
-from gpumon.sources.phase_rings import ring_folders
+from gpumon.sources.phase_rings import folders_to_read
 from gpumon.sources.ring_file import RingNotReadyError
 from gpumon.sources.ring_listing import FolderListing
 from gpumon.sources.ring_opening import OwnFiles, open_phases, open_ring
 
 _MOST_RINGS: Final = 16_384
+_MOST_FOLDERS: Final = 256
 _LIST_NS: Final = NS_PER_S
 _READ_NS: Final = 2 * NS_PER_S
 _PATIENCE_NS: Final = 5 * NS_PER_S
@@ -133,20 +134,30 @@ def _listed(
     directories: Iterable[str | Path], clock: Clock
 ) -> tuple[list[RingClaim], dict[int, int], bool]:
     """The rings by name, how many more each owner has, and whether that are all."""
+    folders = list(islice(folders_to_read(map(str, directories)), _MOST_FOLDERS + 1))
+    listings = [FolderListing(folder, _MOST_RINGS) for folder in folders[:_MOST_FOLDERS]]
+    going_on = listings
+    give_up_ns = clock.monotonic_ns() + _LIST_NS
+    # In turns: a folder that somebody fills keeps no other from being listed.
+    while going_on and clock.monotonic_ns() < give_up_ns:
+        going_on = [listing for listing in going_on if _goes_on(listing, clock)]
     claims: list[RingClaim] = []
     unnamed: dict[int, int] = {}
-    give_up_ns = clock.monotonic_ns() + _LIST_NS
-    is_listed = True
-    for folder in ring_folders(str(directory) for directory in directories):
-        listing = FolderListing(folder, _MOST_RINGS)
-        with contextlib.closing(listing), contextlib.suppress(OSError):  # it may not be looked into
-            while not listing.whole_since_ns and clock.monotonic_ns() < give_up_ns:
-                listing.go_on(clock.monotonic_ns(), (), ())
-            is_listed = is_listed and bool(listing.whole_since_ns)
-            for owner_uid, own in listing.owners.items():
-                claims += own.oldest
-                unnamed[owner_uid] = unnamed.get(owner_uid, 0) + own.count - len(own.oldest)
-    return claims, unnamed, is_listed
+    for listing in listings:
+        for owner_uid, own in listing.owners.items():
+            claims += own.oldest
+            unnamed[owner_uid] = unnamed.get(owner_uid, 0) + own.count - len(own.oldest)
+        listing.close()
+    return claims, unnamed, not going_on and len(folders) <= _MOST_FOLDERS
+
+
+def _goes_on(listing: FolderListing, clock: Clock) -> bool:
+    """List some more of a folder; whether there is more to list."""
+    try:
+        listing.go_on(clock.monotonic_ns(), (), ())
+    except OSError:  # it may not be looked into
+        return False
+    return not listing.whole_since_ns
 
 
 def _in_turns(claims: Sequence[RingClaim]) -> Iterator[RingClaim]:

@@ -247,15 +247,30 @@ def runtime_dir_trouble(
     environ: Mapping[str, str] | None = None, uid: int | None = None
 ) -> str | None:
     """Why no daemon could live here, as a sentence; ``None`` where one could. Makes nothing."""
+    troubles = [trouble for _, trouble in _folders_tried(environ, uid)]
+    return None if None in troubles else "; ".join(filter(None, troubles))
+
+
+def runtime_dir_to_be(
+    environ: Mapping[str, str] | None = None, uid: int | None = None
+) -> Path | None:
+    """The folder a daemon would take that starts now; ``None`` where there is none. Makes nothing.
+
+    Args:
+        environ: Environment variables; this process' own by default.
+        uid: Who starts it; the effective user by default.
+    """
+    tried = _folders_tried(environ, uid)
+    return next((folder for folder, trouble in tried if trouble is None), None)
+
+
+def _folders_tried(
+    environ: Mapping[str, str] | None, uid: int | None
+) -> Iterator[tuple[Path, str | None]]:
     environ = os.environ if environ is None else environ
     uid = os.geteuid() if uid is None else uid
-    troubles = []
     for folder in daemon_folders(environ, uid):
-        trouble = _trouble(folder, uid, explicit=explicit_folder(environ) is not None)
-        if trouble is None:
-            return None
-        troubles.append(trouble)
-    return "; ".join(troubles)
+        yield folder, _trouble(folder, uid, explicit=explicit_folder(environ) is not None)
 
 
 def _no_folder(why: str) -> GpumonError:

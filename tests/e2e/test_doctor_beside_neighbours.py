@@ -14,6 +14,9 @@ import pytest
 from gpumon.cli.doctor.finding import Finding
 from gpumon.cli.doctor.machine import machine_findings
 from gpumon.core.ring_format import RING_BYTES
+from gpumon.core.units import NS_PER_S
+from gpumon.sources.ring_look import look_at_rings
+from gpumon.sources.system_clock import SystemClock, read_boot_id
 from tests.daemon import RunningDaemon
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.patience import wait_until
@@ -58,6 +61,18 @@ for finding in machine_findings():
     if finding.name.startswith("rings"):
         print(finding.detail)
 """
+
+
+class BusyClock(SystemClock):
+    """Of a machine so busy that a tenth of a second passes whenever it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._late_ns = 0
+
+    def monotonic_ns(self) -> int:
+        self._late_ns += NS_PER_S // 10
+        return time.monotonic_ns() + self._late_ns
 
 
 @pytest.fixture
@@ -124,6 +139,14 @@ class TestATrainingThatLives:
         assert "rm " not in str(found["rings"].fix)  # one of them may live
         assert str(shared / "phases") in str(found["rings"].fix)
         assert time.monotonic() - began_s < 10
+
+    def test_is_told_where_another_folder_takes_too_long_to_list(self, shared: Path) -> None:
+        done_by(NOBODY, JUNK, shared, "6000")
+        with shared_runtime_folder() as other, process(training_of(0), other) as training:
+            seen = look_at_rings([shared, other], boot_id=read_boot_id(), clock=BusyClock())
+
+        assert [ring.host_pid for ring in seen.alive] == [training.pid]
+        assert not seen.is_listed
 
 
 @as_root

@@ -17,7 +17,13 @@ from gpumon.cli.dstat_plugin_file import CopyState, examine
 from gpumon.core.figures import in_seconds, listed
 from gpumon.core.label_text import label_text
 from gpumon.core.ring_events import RingReading
-from gpumon.core.runtime_paths import PHASES, reader_patterns, reader_words
+from gpumon.core.runtime_paths import (
+    PHASES,
+    RUNTIME_VARIABLE,
+    explicit_folder,
+    other_folder_words,
+    reader_patterns,
+)
 from gpumon.core.state import RINGS, CollectorState, refusal_note
 from gpumon.core.troubles import TroubleKind
 from gpumon.core.verdict import Severity
@@ -28,7 +34,12 @@ from gpumon.sources.daemon import END_OR_WAIT, fetch_report, find_silent_daemon,
 from gpumon.sources.installed import strangers_called_gpumon
 from gpumon.sources.path_patterns import matching_paths
 from gpumon.sources.ring_look import RingsSeen, look_at_rings
-from gpumon.sources.runtime_dir import NAME_A_FOLDER, find_state_file, runtime_dir_trouble
+from gpumon.sources.runtime_dir import (
+    NAME_A_FOLDER,
+    find_state_file,
+    runtime_dir_to_be,
+    runtime_dir_trouble,
+)
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _PATIENCE_S: Final = 1.0
@@ -77,10 +88,18 @@ def _found(name: str, detail: str, *, status: str = OK, fix: str | None = None) 
 
 
 def _runtime_folder(environ: Mapping[str, str]) -> Finding:
-    trouble = runtime_dir_trouble(environ)
-    if trouble is not None:
+    folder = runtime_dir_to_be(environ)
+    if folder is None:
+        trouble = runtime_dir_trouble(environ) or "none"
         return _found("runtime folder", trouble, status=BROKEN, fix=NAME_A_FOLDER)
-    return _found("runtime folder", f"usable: {reader_words(environ, os.geteuid())}")
+    named = f", which ${RUNTIME_VARIABLE} names" if explicit_folder(environ) else ""
+    said = f"usable: gpumon serve keeps state and rings in {folder}{named}"
+    if not folder.is_dir():
+        said += " (not there yet)"
+    others = other_folder_words(environ, os.geteuid(), folder)
+    if others:
+        said += f"; rings are also looked for in {others}"
+    return _found("runtime folder", said)
 
 
 # -- the daemon, and its port ---------------------------------------------------

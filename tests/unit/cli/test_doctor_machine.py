@@ -99,6 +99,24 @@ class TestTheRings:
 
 
 class TestTheRuntimeFolder:
+    def test_is_told_as_the_one_that_a_daemon_would_take(self, tmp_path: Path) -> None:
+        there, new = looked_at(tmp_path), looked_at(tmp_path / "new")
+
+        said = "usable: gpumon serve keeps state and rings in {}, which $GPUMON_RUNTIME_DIR names"
+        assert there["runtime folder"].detail == said.format(tmp_path)
+        assert new["runtime folder"].detail == (f"{said.format(tmp_path / 'new')} (not there yet)")
+        assert not (tmp_path / "new").exists()
+
+    def test_is_told_apart_from_where_rings_are_looked_for_as_well(self, tmp_path: Path) -> None:
+        environ = {"HOME": str(tmp_path), "PATH": ""}
+        found = next(one for one in machine_findings(environ) if one.name == "runtime folder")
+
+        kept, _, others = found.detail.partition("; rings are also looked for in ")
+        assert kept.startswith("usable: gpumon serve keeps state and rings in /")
+        assert "*" not in found.detail
+        assert Path(kept.split()[8]).is_dir() != kept.endswith(" (not there yet)")
+        assert kept.split()[8] not in others.replace(",", "").split()
+
     def test_that_anybody_may_write_is_broken_with_what_to_do(self, tmp_path: Path) -> None:
         tmp_path.chmod(0o777)
 

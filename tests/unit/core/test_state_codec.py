@@ -29,6 +29,7 @@ class TestTheSchema:
         assert list(document) == [
             "schema", "monotonic_ns", "wall_time_s", "boot_id", "period_ns", "pid", "source",
             "simulated", "replayed", "address", "gpus", "runs", "collectors",
+            "rings_left_out",
         ]  # fmt: skip
 
     def test_names_the_fields_of_a_gpu(self) -> None:
@@ -51,6 +52,15 @@ class TestTheSchema:
         assert set(document["collectors"][0]) == {
             "name", "success", "duration_seconds", "errors_total", "message",
         }  # fmt: skip
+
+    def test_names_whose_rings_are_not_read(self) -> None:
+        state = monitor_state()._replace(rings_left_out=((65534, 44), (None, 2)))
+
+        assert decoded(monitor_state())["rings_left_out"] == []
+        assert decoded(state)["rings_left_out"] == [
+            {"uid": 65534, "rings": 44},
+            {"uid": None, "rings": 2},
+        ]
 
 
 class TestTheFigures:
