@@ -140,13 +140,15 @@ def _everybodys(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
 
 
 def is_squatted(path: Path, owner_uid: int) -> bool:
-    """Whether a folder has another user's name: in ``/tmp`` anybody can make thousands of those.
+    """Whether a folder has a name that is not its owner's: anybody can make thousands in ``/tmp``.
 
     >>> is_squatted(Path("/tmp/gpumon-7"), 8), is_squatted(Path("/tmp/gpumon-7"), 7)
     (True, False)
+    >>> is_squatted(Path("/tmp/gpumon-0x7"), 7), is_squatted(Path("/run/user/7/gpumon"), 7)
+    (True, False)
     """
-    _, is_named, uid = path.name.rpartition("gpumon-")
-    return bool(is_named) and uid.isdigit() and str(owner_uid) not in (uid, "0")
+    _, is_named, uid = path.name.partition("gpumon-")
+    return bool(is_named) and str(owner_uid) not in (uid, "0")
 
 
 def distrust(path: Path, facts: FolderFacts, *, uid: int, explicit: bool) -> str | None:

@@ -162,10 +162,11 @@ class TestRingsOfANeighbour:
 
 @as_root
 class TestFoldersOfANeighbour:
-    def test_that_have_other_users_names_hide_no_training(self, shared: Path) -> None:
+    @pytest.mark.parametrize("name", ["gpumon-{:05}", "gpumon-0x{:03}", "gpumon-{:03}-65534"])
+    def test_that_have_other_users_names_hide_no_training(self, shared: Path, name: str) -> None:
         for number in range(300):  # as in /tmp, where anybody may
-            (shared / f"gpumon-{number:05}").mkdir()
-            os.chown(shared / f"gpumon-{number:05}", NOBODY, NOBODY)
+            (shared / name.format(number)).mkdir()
+            os.chown(shared / name.format(number), NOBODY, NOBODY)
         own = shared / f"gpumon-{SOMEBODY}"
         own.mkdir()
         os.chown(own, SOMEBODY, SOMEBODY)
