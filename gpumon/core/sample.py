@@ -11,7 +11,7 @@ several times as long to make.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpumon.core.device import Device
 from gpumon.core.field_fault import FieldFault
@@ -36,12 +36,16 @@ class BusySample(NamedTuple):
     busy_ratio: float
 
 
+_LONGEST_SAMPLE_NS: Final = 1 << 53
+"""A float holds no longer time to the nanosecond: its busy part might come out as more than all."""
+
+
 def checked_busy_sample(start_ns: int, end_ns: int, busy_ratio: float) -> BusySample:
     """A sample from a source that may say anything.
 
     Raises:
         InvalidSampleError: The ratio is outside 0 to 1 or not a number, or
-            the sample does not span any time.
+            the sample spans no time, or more than a share of it can be told of.
     """
     if not 0.0 <= busy_ratio <= 1.0:
         raise InvalidSampleError(
@@ -50,6 +54,8 @@ def checked_busy_sample(start_ns: int, end_ns: int, busy_ratio: float) -> BusySa
         )
     if end_ns <= start_ns:
         raise InvalidSampleError(f"a sample must span time, got {start_ns!r}..{end_ns!r} ns")
+    if end_ns - start_ns > _LONGEST_SAMPLE_NS:
+        raise InvalidSampleError(f"a sample of {end_ns - start_ns} ns is longer than 104 days")
     return BusySample(start_ns, end_ns, busy_ratio)
 
 

@@ -116,7 +116,8 @@ def _cost(probed: ProbedDriver, frames: Sequence[Frame]) -> Finding:
     """What all of it costs at the default cadences, ticks at 1 Hz."""
     share = sum(gpu.seconds_per_second for gpu in probed.gpus)
     gpus = counted(len(probed.gpus), "GPU", "GPUs")
-    said = f"{plainly(share * 1000, 2)} ms of each second for {gpus} at 1 Hz ({plainly(100 * share, 2)} %)"
+    ms, percent = plainly(1000 * share, 2), plainly(100 * share, 2)
+    said = f"{ms} ms of each second for {gpus} at 1 Hz ({percent} %)"
     spent_s = sum(one[1] for one in frames[-1].call_seconds) if frames else 0.0
     if spent_s:
         said += (

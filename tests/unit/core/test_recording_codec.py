@@ -229,6 +229,7 @@ CHANGES: dict[str, Any] = {
     "a busy ratio that is a text": lambda lines: gpu_of(lines).update(busy=[[0, 5, "1"]]),
     "a sample that spans no time": lambda lines: gpu_of(lines).update(busy=[[0, 0, 0.5]]),
     "a sample that is too short": lambda lines: gpu_of(lines).update(busy=[[0, 5]]),
+    "a sample of years": lambda lines: gpu_of(lines).update(busy=[[0, 2**60, 1.0]]),
     "a sample that ends before it starts": lambda lines: gpu_of(lines).update(busy=[[0, -5, 1]]),
     "a power that is a list": lambda lines: gpu_of(lines).update(power_watts=[1.0]),
     "memory that is negative": lambda lines: gpu_of(lines).update(memory_used_bytes=-1),
