@@ -254,12 +254,7 @@ def runtime_dir_trouble(
 def runtime_dir_to_be(
     environ: Mapping[str, str] | None = None, uid: int | None = None
 ) -> Path | None:
-    """The folder a daemon would take that starts now; ``None`` where there is none. Makes nothing.
-
-    Args:
-        environ: Environment variables; this process' own by default.
-        uid: Who starts it; the effective user by default.
-    """
+    """The folder a daemon would take that starts now; ``None``: none would do. Makes nothing."""
     tried = _folders_tried(environ, uid)
     return next((folder for folder, trouble in tried if trouble is None), None)
 
