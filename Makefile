@@ -19,8 +19,9 @@ ENVIRONMENTS := $(FRAMEWORKS) oldest-keras
 TORCH ?= $(CI)
 WANTED := $(if $(TORCH),$(ENVIRONMENTS),$(filter-out torch,$(ENVIRONMENTS)))
 # Where the tests are that need one: to collect the others takes longer than some of them.
-TRAINING_TESTS := tests/keras tests/loops tests/truth tests/e2e tests/test_docstring_examples.py
-SIDE_BY_SIDE := --dist loadfile -n
+# Those that wait longest come first, and files in that order: the last ones are short.
+TRAINING_TESTS := tests/e2e tests/truth tests/loops tests/keras tests/test_docstring_examples.py
+SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder -n
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
