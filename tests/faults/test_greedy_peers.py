@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PROLOGUE = """
 import http.client, json, socket
+from gpumon.outlets.bounded_server import ServerLimits
 from tests.builders_state import monitor_state
 from tests.serving import serving
 
@@ -51,7 +52,9 @@ def in_a_network_of_its_own(program: str, here: str) -> Any:
     )
     listen = f"[{here}]:0" if ":" in here else f"{here}:0"
     body = "".join(f"    {line}\n" for line in program.strip().splitlines())
-    served = f"with serving(monitor_state(), listen={listen!r}) as server:"
+    # Nobody is late here, however busy the machine is: who leaves was pushed out.
+    patient = "limits=ServerLimits(read_timeout_s=60.0)"
+    served = f"with serving(monitor_state(), listen={listen!r}, {patient}) as server:"
     whole = f"{PROLOGUE}here = {here!r}\n{served}\n    port = server.port\n{body}"
     ended = subprocess.run(
         ["unshare", "-n", "sh", "-c", setup + '"$@"', "sh", sys.executable, "-c", whole],

@@ -31,6 +31,9 @@ LINES = {
         "nvidia_smi_table--driver_550_under_date.log", "|   0  NVIDIA", " ",
         "a |   00000000:17:00.0 Off |                    0 |",
     ),
+    "dashes after a time": ("wide_csv--plain.csv", "2026/03/02 09:00:00.123,", " -", "x"),
+    "colons after a time": ("wide_csv--plain.csv", "[2026/03/02 09:00:00.123]", ":", "x"),
+    "dashes without a gap": ("wide_csv--plain.csv", "2026/03/02 09:00:00.123 ", "-", "x"),
     "field numbers, of dcgmi": ("dcgmi_dmon--utilisation_and_memory.txt", "", " ", "x"),
 }  # fmt: skip
 

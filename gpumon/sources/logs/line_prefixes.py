@@ -19,7 +19,7 @@ _SYSLOG: Final = rf"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d 
 _LEVEL: Final = r"\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\]?"
 _NAME: Final = r"[\w.:@/-]{1,120}"
 _PROGRAM: Final = r"[^\s:\[\]]{1,80}(?:\[\d{1,10}\])?:"
-_LOGGING: Final = rf"\[?{_MOMENT}\]?[ :|,-]+(?P<who>(?:{_NAME}[ :|-]+)?){_LEVEL}"
+_LOGGING: Final = rf"\[?{_MOMENT}\]?[ :|,-]{{1,8}}(?P<who>(?:{_NAME}[ :|-]{{1,40}})?){_LEVEL}"
 _SHAPES: Final = (
     # Python's logging as it is before anybody sets it up
     re.compile(rf"{_LEVEL}:(?P<who>[\w.]{{1,80}}):", re.ASCII),
