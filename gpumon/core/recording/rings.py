@@ -222,6 +222,8 @@ def _insist_on_possible(reading: RingReading) -> None:
     latest_ns = reading.read_at_ns + _SLACK_NS
     if sum(reading.phase_ns.values()) > max(_SLACK_NS, latest_ns - reading.facts.started_ns):
         raise MalformedError("a ring that claims more time than has passed")
+    if reading.ended_ns is not None and not earliest_ns <= reading.ended_ns <= latest_ns:
+        raise MalformedError("a ring that ended before it began, or after it was read")
     events = reading.events
     if isinstance(events, RingRecords):
         stamps_ns = events.stamps_ns

@@ -258,6 +258,9 @@ CHANGES: dict[str, Any] = {
     "rings that were read an age after their tick": lambda lines: lines[2].update(
         read_after_ns=2**53
     ),
+    "a ring that ended an age after it was read": lambda lines: ring_of(lines).update(
+        alive=False, ended_ns=2**53
+    ),
     "more time in a phase than has passed": lambda lines: ring_of(lines).update(
         phase_ns={"input_wait": 2**53}
     ),
