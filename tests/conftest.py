@@ -14,6 +14,7 @@ from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import DRIVER_GENERATIONS, PRESENT_DRIVER, DriverGeneration
 from tests.fakenvml.in_process import shown_to_this_process
 from tests.needs import missing
+from tests.trainings import close_readers
 
 # A busy machine is no reason for a test to fail: none is held to a time.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -29,6 +30,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         alone = [item for item in items if item.get_closest_marker("alone")]
         config.hook.pytest_deselected(items=alone)
         items[:] = [item for item in items if item not in alone]
+
+
+@pytest.fixture(autouse=True)
+def readers_of_rings_are_closed() -> Iterator[None]:
+    """Each test gives its descriptors back."""
+    yield
+    close_readers()
 
 
 @pytest.fixture(scope="session")

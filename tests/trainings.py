@@ -66,9 +66,19 @@ def process(
         child.communicate(timeout=PATIENCE_S)
 
 
+_OPEN: list[PhaseRingReader] = []
+
+
 def reader_of(runtime: Path) -> PhaseRingReader:
-    """A reader such as a daemon has."""
-    return PhaseRingReader([runtime], boot_id=read_boot_id())
+    """A reader such as a daemon has; it is closed when the test is over."""
+    _OPEN.append(PhaseRingReader([runtime], boot_id=read_boot_id()))
+    return _OPEN[-1]
+
+
+def close_readers() -> None:
+    """Let go of what the readers of a test have open: 256 rings are 256 descriptors."""
+    while _OPEN:
+        _OPEN.pop().close()
 
 
 def read(reader: PhaseRingReader) -> RingsReading:

@@ -15,7 +15,6 @@ import pytest
 from gpumon.core.ring_format import RING_BYTES
 from gpumon.core.units import NS_PER_S
 from gpumon.sources.phase_rings import PhaseRingReader
-from gpumon.sources.system_clock import read_boot_id
 from tests.daemon import RunningDaemon
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.patience import wait_until
@@ -170,7 +169,7 @@ class TestFoldersOfANeighbour:
         own = shared / f"gpumon-{SOMEBODY}"
         own.mkdir()
         os.chown(own, SOMEBODY, SOMEBODY)
-        reader = PhaseRingReader([shared / "gpumon-*"], boot_id=read_boot_id())
+        reader = reader_of(shared / "gpumon-*")
         with process(as_user(SOMEBODY, TRAINING), own) as training:
             assert pids(reader) == {training.pid}
 

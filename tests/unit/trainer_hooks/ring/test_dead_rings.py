@@ -192,5 +192,14 @@ class TestASweep:
 
 
 def _sweeps(phases: Path, after_s: float) -> int:
-    """How many go in as many sweeps as it takes to look at every name."""
-    return sum(sweep(phases, after_s=after_s) for _ in range(40))
+    """How many go in as many sweeps as it takes to look at every name, and each several times."""
+    now_ns, wall_ns = (now + int(after_s * 1e9) for now in (time.monotonic_ns(), time.time_ns()))
+    return sum(
+        sweep_dead_rings(
+            phases,
+            boot_id=BOOT_ID,
+            now_ns=now_ns + number * 1_000 * MOST_LOOKED_AT,  # a name a microsecond is begun with
+            wall_ns=wall_ns,
+        )
+        for number in range(20)
+    )
