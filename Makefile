@@ -124,7 +124,7 @@ clean: ## remove the environments, caches and builds
 
 tools: # Debian packages that only tests start; nothing happens where all are there.
 	@sh tests/tools/apt_install.sh dstat promtool=prometheus chromium gcc \
-		/usr/include/stdio.h=libc6-dev systemd-analyze=systemd || [ -z "$$CI" ]
+		/usr/include/stdio.h=libc6-dev systemd-analyze=systemd ip=iproute2 unshare=util-linux || [ -z "$$CI" ]
 
 .venv/.made:
 	@sh tests/tools/make_venv.sh "$(PYTHON)" .venv

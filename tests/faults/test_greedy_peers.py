@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.needs import needed
 from tests.neighbours import as_root
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +45,7 @@ def is_open(client):
 
 def in_a_network_of_its_own(program: str, here: str) -> Any:
     """What a program prints that serves at ``here``, where all of 10.9/16 and 2001:db8/32 is."""
+    needed("ip", "iproute2")
     setup = (
         "ip link set lo up && ip route add local 10.9.0.0/16 dev lo && "
         "{ ip -6 route add local 2001:db8::/32 dev lo && "
@@ -56,8 +57,9 @@ def in_a_network_of_its_own(program: str, here: str) -> Any:
     patient = "limits=ServerLimits(read_timeout_s=60.0)"
     served = f"with serving(monitor_state(), listen={listen!r}, {patient}) as server:"
     whole = f"{PROLOGUE}here = {here!r}\n{served}\n    port = server.port\n{body}"
+    alone = [needed("unshare", "util-linux"), "-n", "sh", "-c", setup + '"$@"', "sh"]
     ended = subprocess.run(
-        ["unshare", "-n", "sh", "-c", setup + '"$@"', "sh", sys.executable, "-c", whole],
+        [*alone, sys.executable, "-c", whole],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     if "unshare:" in ended.stderr:
@@ -66,13 +68,7 @@ def in_a_network_of_its_own(program: str, here: str) -> Any:
     return json.loads(ended.stdout)
 
 
-pytestmark = [
-    as_root,
-    pytest.mark.skipif(
-        shutil.which("unshare") is None or shutil.which("ip") is None,
-        reason="unshare or ip is not installed",
-    ),
-]
+pytestmark = as_root
 
 
 class TestManyGreedyPeers:

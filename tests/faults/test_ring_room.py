@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,33 +193,13 @@ with daemon() as second:
 @as_root
 class TestAMemoryThatANeighbourFilled:
     def test_keeps_no_daemon_from_starting_anew(self, tmp_path: Path) -> None:
-        with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
-            runtime = Path(name)
-            runtime.chmod(0o755)
-            before = _on_a_disk_of(runtime, RING_BYTES, mode="0755,nr_inodes=64")
-            done = subprocess.run(
-                [*before, sys.executable, "-c", RESTARTED, str(tmp_path), str(runtime)],
-                cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-                capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False,
-            )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout.splitlines()[-1])
+        told = _told_on_a_disk_of(RING_BYTES, "0755,nr_inodes=64", RESTARTED, tmp_path)
 
         assert told["crowded"] == "No space left on device"
         assert told["ended"] is None, told["log"]
 
     def test_costs_the_daemon_its_state_file_and_nothing_else(self, tmp_path: Path) -> None:
-        with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
-            runtime = Path(name)
-            runtime.chmod(0o755)
-            before = _on_a_disk_of(runtime, 2 * RING_BYTES, mode="0755")
-            done = subprocess.run(
-                [*before, sys.executable, "-c", DAEMON, str(tmp_path), str(runtime)],
-                cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-                capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False,
-            )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout.splitlines()[-1])
+        told = _told_on_a_disk_of(2 * RING_BYTES, "0755", DAEMON, tmp_path)
 
         assert told["filled"] == "No space left on device"
         assert told["rings"] == 1
@@ -228,6 +209,21 @@ class TestAMemoryThatANeighbourFilled:
         assert told["again"] == [True]
         assert told["log"].count("No space left on device") == 2  # the warning, and the collector
         assert "Traceback" not in told["log"]
+
+
+def _told_on_a_disk_of(size_bytes: int, mode: str, program: str, folder: Path) -> Any:
+    """What a program prints at its end whose runtime folder is a file system of that size."""
+    with tempfile.TemporaryDirectory(prefix="gpumon-test-") as name:
+        runtime = Path(name)
+        runtime.chmod(0o755)
+        before = _on_a_disk_of(runtime, size_bytes, mode=mode)
+        done = subprocess.run(
+            [*before, sys.executable, "-c", program, str(folder), str(runtime)],
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _on_a_disk_of(folder: Path, size_bytes: int, mode: str = "0700") -> tuple[str, ...]:
