@@ -9,12 +9,9 @@ from __future__ import annotations
 import pwd
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from gpumon.core.label_text import label_text
-
-_INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"
-"""The kernel's own number of it: only there does /proc show the pids that the driver means."""
+from gpumon.sources.process_owners import ProcessOwners, shows_all_pids
 
 
 class ProcessNames:
@@ -31,6 +28,7 @@ class ProcessNames:
         """
         self._ask_driver = ask_driver
         self._proc = proc if shows_all_pids(proc) else None
+        self._owners = ProcessOwners(proc)
         self._names: dict[int, str | None] = {}
         self._users: dict[int, str | None] = {}
         self._user_of: dict[int, str] = {}
@@ -48,7 +46,7 @@ class ProcessNames:
         return self._names[pid]
 
     def user(self, pid: int) -> str | None:
-        """Who runs it; the number of a user without a name; ``None`` if unknown."""
+        """Who runs it, as ``ProcessOwners`` says; the number of a user without a name."""
         if pid not in self._users:
             self._users[pid] = self._owner(pid)
         return self._users[pid]
@@ -63,11 +61,8 @@ class ProcessNames:
         return raw.decode("utf-8", errors="replace").strip()
 
     def _owner(self, pid: int) -> str | None:
-        if self._proc is None:
-            return None
-        try:
-            uid = (self._proc / str(pid)).stat().st_uid
-        except OSError:
+        uid = self._owners.uid(pid)
+        if uid is None:
             return None
         if uid not in self._user_of:
             try:
@@ -75,17 +70,6 @@ class ProcessNames:
             except KeyError:
                 self._user_of[uid] = str(uid)
         return self._user_of[uid]
-
-
-def shows_all_pids(proc: Path) -> bool:
-    """Whether ``/proc`` has the pids that the driver means.
-
-    In a container with pids of its own, a number there is another process.
-    """
-    try:
-        return str((proc / "self/ns/pid").readlink()) == _INITIAL_PID_NAMESPACE
-    except OSError:
-        return False
 
 
 def _program(raw: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from gpumon.sources.process_names import shows_all_pids
-
+_INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"
+"""The kernel's own number of it: only there does /proc show the pids that the driver means."""
 _WORKS_FOR_OTHERS: Final = b"nvidia-cuda-mps"
 """The beginning, as long as the kernel keeps a name, of ``nvidia-cuda-mps-server``: it computes
 for its clients, who can be of several users, and older drivers list it in their place."""
@@ -43,3 +43,14 @@ class ProcessOwners:
                 effective = uids[_EFFECTIVE] if len(uids) > _EFFECTIVE else b""
                 return int(effective) if effective.isdigit() else None
         return None
+
+
+def shows_all_pids(proc: Path) -> bool:
+    """Whether ``/proc`` has the pids that the driver means.
+
+    In a container with pids of its own, a number there is another process.
+    """
+    try:
+        return str((proc / "self/ns/pid").readlink()) == _INITIAL_PID_NAMESPACE
+    except OSError:
+        return False

@@ -18,6 +18,7 @@ from gpumon.sources.process_names import ProcessNames
 from gpumon.sources.process_owners import ProcessOwners
 from tests.builders_nvml import Clock, Open
 from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, FakeNvml
+from tests.neighbours import NOBODY
 
 LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
 OLDER_LIST = "nvmlDeviceGetComputeRunningProcesses_v2"
@@ -174,6 +175,8 @@ class TestAName:
         (tmp_path / "self" / "ns" / "pid").symlink_to("pid:[4026531836]")
         (tmp_path / "4000").mkdir()
         (tmp_path / "4000" / "comm").write_bytes(b"trainer\n")
+        uids = f"Uid:\t0\t{os.getuid()}\t0\t0\n"
+        (tmp_path / "4000" / "status").write_text(f"Name:\ttrainer\n{uids}")
         return tmp_path
 
     @pytest.mark.parametrize(
@@ -220,6 +223,14 @@ class TestAName:
         user = ProcessNames(lambda _: None, proc=proc).user(4000)
 
         assert user == pwd.getpwuid(os.getuid()).pw_name
+
+    def test_comes_with_the_user_that_a_process_has_become(self, proc: Path) -> None:
+        """Its folder belongs to the superuser then."""
+        (proc / "4000" / "status").write_text(f"Name:\ttrainer\nUid:\t0\t{NOBODY}\t0\t0\n")
+
+        user = ProcessNames(lambda _: None, proc=proc).user(4000)
+
+        assert user == pwd.getpwuid(NOBODY).pw_name
 
     def test_and_user_are_not_looked_up_where_a_number_is_another_process(self, proc: Path) -> None:
         namespace = proc / "self" / "ns" / "pid"
