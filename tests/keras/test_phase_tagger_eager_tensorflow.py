@@ -175,6 +175,7 @@ class TestBesideAGpuThatComputesOnItsOwn:
         present = [SimpleNamespace(device_type=kind) for kind in ("CPU", "GPU")]
         monkeypatch.setattr(tf.config, "list_logical_devices", lambda *_: present)
 
+    @pytest.mark.alone
     def test_only_the_first_wait_of_an_execution_is_exact_and_the_others_are_gross(self) -> None:
         trained = Trained(steps_per_execution=4, run_eagerly=True)
 
