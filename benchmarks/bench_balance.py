@@ -17,7 +17,7 @@ import sys
 from random import Random
 from statistics import median
 
-from gpumon.core.shares import split_counts
+from gpumon.core.join.batch_shares import split_counts
 from tests.builders_gpus import (
     Levelled,
     best_speed,
@@ -26,7 +26,7 @@ from tests.builders_gpus import (
     level,
     slow_down,
 )
-from trainer_hooks.balance.simulated_gpus import SimulatedMachine, article_machine
+from trainer_hooks.multi_gpu.balance.simulated_gpus import SimulatedMachine, article_machine
 
 FIRST_SEED = 5_000_000
 MACHINES = 300

@@ -21,7 +21,7 @@ from pathlib import Path
 import pynvml
 
 from benchmarks.cpu_spent import cpu_us, spaced_cpu_us
-from gpumon.sources.nvml import NvmlSource
+from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.build import build_fake
 from tests.fakenvml.control import FakeNvml

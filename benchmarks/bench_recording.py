@@ -27,16 +27,15 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.documents.recording_codec import RecordingHeader
 from gpumon.core.phase import PHASES
-from gpumon.core.recording.codec import RecordingHeader
-from gpumon.core.ring_events import RingKind, RingReading, RingsReading, RunFacts
-from gpumon.core.ring_records import RingRecords
-from gpumon.core.sample import BusySample, GpuSample
-from gpumon.core.tick import Moment, Tick
-from gpumon.core.units import NS_PER_S
+from gpumon.core.ring.events import RingKind, RingReading, RingsReading, RunFacts
+from gpumon.core.ring.records import RingRecords
+from gpumon.core.sample import BusySample, GpuSample, Moment, Tick
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.replay import replayed_report
-from gpumon.sources.nvml import NvmlSource
+from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.recording import RecordingFile
 from tests.builders_nvml import open_at_a_standstill
 from tests.fakenvml.build import build_fake

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
-from gpumon.core.ring_events import RunFacts
+from gpumon.core.ring.events import RunFacts
 from gpumon.sources.system_clock import read_boot_id
 from trainer_hooks.ring.ring_folder import RingFolder
 from trainer_hooks.ring.ring_memory import make_ring

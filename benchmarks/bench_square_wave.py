@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import pynvml
 
-from gpumon.core.ledger import GpuLedger
-from gpumon.sources.nvml import NvmlSource
+from gpumon.core.time.ledger import GpuLedger
+from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.build import build_fake
 from tests.fakenvml.control import FakeNvml

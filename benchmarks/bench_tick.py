@@ -26,8 +26,8 @@ from pathlib import Path
 
 from benchmarks.bench_nvml_read import bare_pynvml, gpumon_source
 from benchmarks.cpu_spent import spaced_cpu_us
-from gpumon.core.ring_events import RingsReading
-from gpumon.core.tick import Tick
+from gpumon.core.ring.events import RingsReading
+from gpumon.core.sample import Tick
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.fakenvml.build import build_fake, fake_env
 from tests.fakenvml.control import FakeNvml
@@ -68,10 +68,10 @@ def tick_cycle() -> Cycle:
 def everything_cycle() -> Cycle:
     """The same, and the rings, the state file, the history and the metrics are published."""
     from gpumon.core.state import MonitorState
-    from gpumon.outlets.http_server import HttpServer
-    from gpumon.outlets.prometheus import MetricsExporter
+    from gpumon.outlets.http.server import HttpServer
+    from gpumon.outlets.metrics.prometheus import MetricsExporter
     from gpumon.outlets.state_file import StateFile
-    from gpumon.sources.phase_rings import PhaseRingReader
+    from gpumon.sources.rings.phase_rings import PhaseRingReader
     from gpumon.sources.system_clock import SystemClock
 
     tick, clock = tick_cycle(), SystemClock()

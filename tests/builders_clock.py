@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.core.units import NS_PER_S
+from gpumon.core.clock import NS_PER_S
 
 
 class HandClock:

@@ -10,17 +10,17 @@ from pathlib import Path
 from time import CLOCK_REALTIME
 from typing import Final
 
+from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
+from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
+from gpumon.core.sample import Tick
 from gpumon.core.state import MonitorState
-from gpumon.core.tick import Tick
-from gpumon.core.units import NS_PER_S, seconds
-from gpumon.outlets.live_state import LiveState
-from gpumon.outlets.prometheus import MetricsExporter
+from gpumon.outlets.http.live_state import LiveState
+from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.report_desk import ReportDesk
-from gpumon.sources.nvml import NvmlSource
+from gpumon.pipeline.past_reports import ReportDesk
+from gpumon.sources.nvml.source import NvmlSource
 from tests.fakenvml.control import FakeNvml
 
 EPOCH_AHEAD_NS: Final = 1_700_000_000 * NS_PER_S

@@ -11,15 +11,14 @@ import json
 import time
 from collections.abc import Sequence
 
-from gpumon.core.ring_events import RingsReading
-from gpumon.core.sample import Frame, GpuSample
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.ring.events import RingsReading
+from gpumon.core.sample import Frame, GpuSample, Tick
 from gpumon.core.state import GpuState, MonitorState
-from gpumon.core.tick import Tick
-from gpumon.core.units import NS_PER_S
 from gpumon.errors import SourceUnavailableError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.sources.nvml import NvmlSource
-from gpumon.sources.nvml_catalog import NVML_FIELDS, NvmlOptions, nvml_options
+from gpumon.sources.nvml.details.fields import NVML_FIELDS, NvmlOptions, nvml_options
+from gpumon.sources.nvml.source import NvmlSource
 from tests.fakenvml.control import FakeNvml
 from tests.patience import PATIENCE_S
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpumon.core.phase import IdleCause
 from gpumon.core.state import GpuState, MonitorState
-from gpumon.core.totals import GpuTotals
+from gpumon.core.time.totals import GpuTotals
 from gpumon.outlets.state_file import StateFile
 from tests.builders_state import GIB, S, device, healthy_gpu, monitor_state
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpumon.core.device import Device
-from gpumon.core.fill.gpu_fill import GpuFill, Mean
-from gpumon.core.sample import ActivitySample, BusySample, GpuDetails, GpuSample
+from gpumon.core.board.fill import GpuFill, Mean
+from gpumon.core.sample import ActivitySample, BusySample, Device, GpuDetails, GpuSample
 from tests.builders_time import s
 
 BEGAN_S = 1_000.0

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from random import Random
 from statistics import fmean
 
-from gpumon.core.shares import split_counts
-from trainer_hooks.balance.controller import RatioController
-from trainer_hooks.balance.simulated_gpus import SimulatedGpu, SimulatedMachine
-from trainer_hooks.balance.solver import Room, best_split
-from trainer_hooks.balance.split_change import SplitChange
+from gpumon.core.join.batch_shares import split_counts
+from trainer_hooks.multi_gpu.balance.controller import RatioController, SplitChange
+from trainer_hooks.multi_gpu.balance.simulated_gpus import SimulatedGpu, SimulatedMachine
+from trainer_hooks.multi_gpu.balance.solver import Room, best_split
 
 STEPS_OF_AN_INTERVAL = 20
 

@@ -7,9 +7,9 @@ import sys
 from array import array
 from pathlib import Path
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
-from gpumon.core.ring_format import RING_BYTES
-from gpumon.core.units import NS_PER_S
+from gpumon.core.ring.format import RING_BYTES
 from tests.builders_ring import WrittenRing, now, run_facts
 
 INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from gpumon.core.ring_events import RingsReading
+from gpumon.core.ring.events import RingsReading
+from gpumon.core.sample import Tick
 from gpumon.core.state import MonitorState
-from gpumon.core.tick import Tick
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.sources.follow import FollowSource
 from tests.builders_state import S, StoppedClock

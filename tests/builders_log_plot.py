@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from gpumon.core.advice import advise
-from gpumon.core.busy_lane import BusyLane, Lane
-from gpumon.core.report import GpuReport, Report
+from gpumon.core.judge.advice import advise
+from gpumon.core.judge.verdict_rules import judge
+from gpumon.core.log.busy_lane import BusyLane, Lane
+from gpumon.core.log.resolution import sampling_of
+from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.sample import BusySample
-from gpumon.core.sampling import sampling_of
-from gpumon.core.settings import DEFAULT_SETTINGS
-from gpumon.core.verdicts import judge
-from gpumon.outlets.log_plot.drawing import Anchor, Drawing, Ink, Text
-from gpumon.outlets.log_plot.drawing import Box as DrawnBox
-from gpumon.outlets.log_plot.text_fit import text_width
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.outlets.plot.drawing import Anchor, Drawing, Ink, Text, text_width
+from gpumon.outlets.plot.drawing import Box as DrawnBox
 from tests.builders_time import settled
 
 

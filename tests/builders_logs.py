@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from gpumon.core.report import GpuReport, Report
-from gpumon.core.settings import DetectorSettings
+from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.settings.detector import DetectorSettings
 from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample

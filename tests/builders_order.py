@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpumon.sources.logs.in_order import LogInOrder
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
-from gpumon.sources.logs.stamps import LogClock
+from gpumon.sources.logs.stamps.in_order import LogInOrder
+from gpumon.sources.logs.stamps.stamps import LogClock
 
 S = 1_000_000_000
 LOCAL = LogClock(is_wall=True)

@@ -7,22 +7,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from gpumon.core.device import Device
-from gpumon.core.field_fault import FieldFault
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.documents.recording_codec import RecordingHeader
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.recording.codec import RecordingHeader
-from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
-from gpumon.core.ring_records import RingRecords
+from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
+from gpumon.core.ring.records import RingRecords
 from gpumon.core.sample import (
     ActivitySample,
     BusySample,
+    Device,
+    FieldFault,
     Frame,
     GpuDetails,
     GpuSample,
+    Moment,
     ProcessSample,
+    Tick,
 )
-from gpumon.core.tick import Moment, Tick
-from gpumon.core.units import NS_PER_S
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.monitor import MonitorFacts
 

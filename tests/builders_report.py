@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpumon.core.advice import advise
-from gpumon.core.intervals import Interval
-from gpumon.core.job_balance import JobBalance, balances
+from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.judge.advice import advise
+from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.report import GpuReport, Report, RunReport
-from gpumon.core.report_codec import encode_report
-from gpumon.core.totals import GapTotals, GpuTotals
-from gpumon.core.verdicts import judge
+from gpumon.core.report.job_balance import JobBalance, balances
+from gpumon.core.report.report import GpuReport, Report, RunReport
+from gpumon.core.time.intervals import Interval
+from gpumon.core.time.totals import GapTotals, GpuTotals
 from tests.builders_time import s
 
 NO_IDLE: Mapping[IdleCause, float] = {}

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpumon.core.ring_events import RingEvent, RingReading, RingsReading, RunFacts
-from gpumon.core.ring_format import (
+from gpumon.core.ring.events import RingEvent, RingReading, RingsReading, RunFacts
+from gpumon.core.ring.format import (
     RECORD_COUNT,
     RING_BYTES,
     VERSION,

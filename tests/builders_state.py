@@ -6,11 +6,10 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from gpumon.core.device import Device
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample
+from gpumon.core.sample import ActivitySample, Device, GpuDetails, GpuSample
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
-from gpumon.core.totals import GapTotals, GpuTotals
+from gpumon.core.time.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import Pattern, Severity, Verdict, VerdictName
 
 S = 1_000_000_000

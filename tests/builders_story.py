@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gpumon.core.device import Device
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring_events import (
+from gpumon.core.ring.events import (
     TRAINING_OVER,
     RingEvent,
     RingKind,
@@ -15,9 +14,8 @@ from gpumon.core.ring_events import (
     RingsReading,
     RunFacts,
 )
-from gpumon.core.sample import BusySample, Frame, GpuSample, ProcessSample
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample, Tick
 from gpumon.core.state import GpuState, MonitorState
-from gpumon.core.tick import Tick
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.builders_time import s
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from gpumon.core.device import Device
+from gpumon.core.join.batch_shares import shares_of
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
-from gpumon.core.sample import BusySample, Frame, GpuSample
-from gpumon.core.shares import shares_of
+from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Tick
 from gpumon.core.state import MonitorState
-from gpumon.core.tick import Tick
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.builders_time import s
 

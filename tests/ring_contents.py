@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpumon.core.ring_events import RingEvent
-from gpumon.core.ring_format import (
+from gpumon.core.ring.events import RingEvent
+from gpumon.core.ring.format import (
     HEADER_BYTES,
     PAGE_BYTES,
     RingTotals,

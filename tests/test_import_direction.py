@@ -33,7 +33,7 @@ OURS = ("gpumon", "trainer_hooks", "dstat_plugins", "tests", "benchmarks", "graf
 VERSION = "gpumon.__version__"
 HOOKS_MAY_IMPORT = ("gpumon.core", "gpumon.errors", "trainer_hooks")
 DEVICE_COUNT = "trainer_hooks/devices.py"
-BINDING = "gpumon.sources.nvml_binding"
+BINDING = "gpumon.sources.nvml.binding"
 
 
 def module_of(path: Path) -> str:
@@ -78,9 +78,11 @@ def test_no_module_imports_from_a_floor_above_it(path: Path) -> None:
 
 
 def test_an_upward_import_would_be_seen() -> None:
-    source = ["gpumon.core.sample.Frame", "gpumon.outlets.prometheus.Exporter", "json"]
+    source = ["gpumon.core.sample.Frame", "gpumon.outlets.metrics.prometheus.Exporter", "json"]
 
-    assert upward_imports("gpumon.core.sample", source) == ["gpumon.outlets.prometheus.Exporter"]
+    assert upward_imports("gpumon.core.sample", source) == [
+        "gpumon.outlets.metrics.prometheus.Exporter"
+    ]
     assert upward_imports("gpumon.outlets.web", source) == []
 
 

@@ -20,6 +20,8 @@ from trainer_hooks.phases import phase, step, timed
 if TYPE_CHECKING:
     from trainer_hooks import devices
     from trainer_hooks.batches import fixed_batches
+    from trainer_hooks.keras.nan_guard import NaNGuard
+    from trainer_hooks.keras.phase_tagger import PhaseTagger
     from trainer_hooks.multi_gpu import (
         RatioBalancer,
         multi_gpu_model,
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
         slice_batch,
         to_multi_gpu,
     )
-    from trainer_hooks.nan_guard import NaNGuard
-    from trainer_hooks.phase_tagger import PhaseTagger
     from trainer_hooks.prefetch import prefetch_to_device
 
 __all__ = [
@@ -48,8 +48,8 @@ __all__ = [
 ]
 
 _ROOMS: Final = {
-    "NaNGuard": "nan_guard",
-    "PhaseTagger": "phase_tagger",
+    "NaNGuard": "keras.nan_guard",
+    "PhaseTagger": "keras.phase_tagger",
     "RatioBalancer": "multi_gpu",
     "fixed_batches": "batches",
     "multi_gpu_model": "multi_gpu",

@@ -31,10 +31,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpumon.core.visible_devices import Board, Choice, MigPart, visible_choices
+from gpumon.core.join.visible_devices import Board, Choice, MigPart, visible_choices
 
 if TYPE_CHECKING:
-    from gpumon.sources.nvml_binding import NvmlLibrary
+    from gpumon.sources.nvml.binding import NvmlLibrary
 
 __all__ = ["Gpu", "gpu_count", "refresh", "visible_gpus"]
 
@@ -130,7 +130,7 @@ def _known_gpus() -> tuple[_Known, ...]:
 def _ask() -> tuple[_Known, ...]:
     """NVML's answer; else the kernel module's; else none."""
     with contextlib.suppress(Exception):  # no library, no driver, no permission: then no GPU
-        from gpumon.sources.nvml_binding import NvmlLibrary
+        from gpumon.sources.nvml.binding import NvmlLibrary
 
         library = NvmlLibrary()
         try:

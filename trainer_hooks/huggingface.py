@@ -6,13 +6,17 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from trainer_hooks.frames import local_in
+from trainer_hooks.ring.frames import local_in
 from trainer_hooks.ring.process_ring import describe_run, process_ring
-from trainer_hooks.trainers.heard_events import HeardEvents
 from trainer_hooks.trainers.loader_facts import loader_facts
-from trainer_hooks.trainers.lone_evaluation import MODE_OF, LoneEvaluation, StartOfEvaluation
 from trainer_hooks.trainers.tagger import Tagger
-from trainer_hooks.trainers.trainer_tagging import TrainerTagging
+from trainer_hooks.trainers.timed_callbacks import HeardEvents
+from trainer_hooks.trainers.trainer_tagging import (
+    MODE_OF,
+    LoneEvaluation,
+    StartOfEvaluation,
+    TrainerTagging,
+)
 
 try:
     from transformers import DefaultFlowCallback, TrainerCallback

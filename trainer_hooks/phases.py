@@ -13,10 +13,10 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, Generic, TypeVar, overload
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from trainer_hooks.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring.process_ring import describe_run, process_ring
+from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring.ring_writer import START_UP
-from trainer_hooks.ring.turns import OTHER
+from trainer_hooks.ring.run_nesting import OTHER
 from trainer_hooks.trainers.loader_facts import loader_facts
 
 T = TypeVar("T")

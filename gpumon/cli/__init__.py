@@ -1,0 +1,1 @@
+"""One file a command: it parses words, builds objects and chooses exit codes."""

@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from gpumon.cli.complaint import complain
 from gpumon.cli.log_pictures import LogPictures, add_picture_arguments
+from gpumon.cli.main import complain
 from gpumon.cli.reading_progress import ReadingProgress
-from gpumon.core.busy_lane import Lane
-from gpumon.core.label_text import label_text
-from gpumon.core.report import Report
-from gpumon.core.report_codec import encode_report
-from gpumon.core.settings import DetectorSettings
-from gpumon.core.units import nanoseconds
+from gpumon.core.clock import nanoseconds
+from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.log.busy_lane import Lane
+from gpumon.core.report.report import Report
+from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError, UnreadableLogError, UnwritableFileError, UsageError
-from gpumon.outlets.report_text import render_report
-from gpumon.outlets.text_style import style_for
+from gpumon.outlets.text.report_text import render_report
+from gpumon.outlets.text.style import style_for
 from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.sources.logs.archives import LogArchive
 from gpumon.sources.logs.detect import reader_for

@@ -1,12 +1,23 @@
-"""Lengths of time as people type them, the same in every command."""
+"""Lengths of time as people type them, the same in every command.
+
+``--nvml-off`` and ``--nvml-on``: what the driver is asked, in every command that opens it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from gpumon.core.units import LONGEST_LOOK_BACK_S
+from gpumon.core.clock import LONGEST_LOOK_BACK_S
+from gpumon.errors import UsageError
+from gpumon.sources.nvml.details.fields import (
+    ALWAYS_ON,
+    DEFAULT_OPTIONS,
+    NVML_FIELDS,
+    NvmlOptions,
+    nvml_options,
+)
 
 _SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.05, 3600.0
 _SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -71,3 +82,55 @@ def add_period_argument(parser: argparse.ArgumentParser) -> None:
         default=1.0,
         help="time between two readings (default: %(default)s)",
     )
+
+
+def add_nvml_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare both options; each may be said several times, with several words or commas."""
+    by_default = ", ".join(
+        field.name for field in NVML_FIELDS if not field.opt_in and field.name != ALWAYS_ON
+    )
+    opt_in = ", ".join(field.name for field in NVML_FIELDS if field.opt_in)
+    parser.add_argument(
+        "--nvml-off",
+        metavar="FIELD",
+        type=lambda words: _checked(words, off=_names([words])),
+        nargs="+",
+        action="extend",
+        default=[],
+        help=f"do not ask the driver for: {by_default}",
+    )
+    parser.add_argument(
+        "--nvml-on",
+        metavar="FIELD",
+        type=lambda words: _checked(words, on=_names([words])),
+        nargs="+",
+        action="extend",
+        default=[],
+        help=f"ask it, too, for: {opt_in}",
+    )
+
+
+def nvml_options_of(args: argparse.Namespace) -> NvmlOptions:
+    """What the words of both options amount to; ``args.source`` is the source they are for.
+
+    Raises:
+        UsageError: A word names no field, or one that cannot be switched, or
+            the source is not NVML.
+    """
+    off, on = _names(args.nvml_off), _names(args.nvml_on)
+    if not off and not on:
+        return DEFAULT_OPTIONS
+    if args.source != "nvml":
+        option = "--nvml-off" if off else "--nvml-on"
+        raise UsageError(f"{option} is for --source nvml: {args.source} does not ask the driver")
+    return nvml_options(off=off, on=on)
+
+
+def _checked(words: str, *, off: Sequence[str] = (), on: Sequence[str] = ()) -> str:
+    """The same words, if they name fields that can be switched so."""
+    nvml_options(off=off, on=on)
+    return words
+
+
+def _names(words: list[str]) -> list[str]:
+    return [name for word in words for name in word.replace(",", " ").split()]

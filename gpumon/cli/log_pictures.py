@@ -10,13 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from gpumon.core.busy_lane import Lane
-from gpumon.core.report import Report
+from gpumon.core.log.busy_lane import Lane
+from gpumon.core.report.report import Report
 from gpumon.errors import UsageError
-from gpumon.outlets.log_plot.html import html_text
-from gpumon.outlets.log_plot.layout import picture
-from gpumon.outlets.log_plot.png import png_bytes, require_pillow
-from gpumon.outlets.log_plot.svg import svg_text
+from gpumon.outlets.plot.html import html_text
+from gpumon.outlets.plot.layout import picture
+from gpumon.outlets.plot.png import png_bytes, require_pillow
+from gpumon.outlets.plot.svg import svg_text
 from gpumon.outlets.whole_file import write_whole
 
 Writer = Callable[[Report, Sequence[Lane]], bytes]

@@ -1,19 +1,60 @@
-"""Finds the subcommand, runs it, and turns errors into sentences and exit codes."""
+"""Finds the subcommand, runs it, and turns errors into sentences and exit codes.
+
+What every subcommand looks like to the command line.
+
+How a command says what went wrong: one sentence on standard error.
+
+What ends a command from outside: the same for every command that goes on until it is told.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Protocol
 
-from gpumon.cli.command import Command
-from gpumon.cli.complaint import complain
 from gpumon.cli.environment import CommandParser
+from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError
+
+
+class Command(Protocol):
+    """One subcommand: its class docstring is its help text."""
+
+    name: str
+    summary: str
+    example: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare its options."""
+        ...
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do the work and return the exit code.
+
+        Raises:
+            GpumonError: Its message is printed and its exit code returned.
+        """
+        ...
+
+
+_LONGEST = 4_000
+
+
+def complain(sentence: object) -> None:
+    """Print one line, whatever names of files and columns it repeats.
+
+    Args:
+        sentence: What went wrong; an error says it itself.
+    """
+    print(f"gpumon: {label_text(sentence, _LONGEST)}", file=sys.stderr)
+
 
 _COMMANDS = {
     "serve": ("gpumon.cli.serve", "ServeCommand"),
@@ -140,3 +181,15 @@ def _dedented(docstring: str) -> str:
     first, _, rest = docstring.partition("\n")
     lines = [line.removeprefix("    ") for line in rest.splitlines()]
     return "\n".join([first, *lines]).strip()
+
+
+def end_on_signals(stop: Callable[[], object]) -> None:
+    """Call this on Ctrl-C, on SIGTERM, and when the terminal goes.
+
+    Args:
+        stop: Ends the command soon. Called in a signal handler.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # Under nohup the terminal may go.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda *_: stop())

@@ -1,4 +1,7 @@
-"""``gpumon record``: what the GPUs and the trainings say, kept in a file."""
+"""``gpumon record``: what the GPUs and the trainings say, kept in a file.
+
+One line that says how a recording is getting on.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,100 @@ import argparse
 import os
 import platform
 import shlex
+import shutil
 import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+from types import TracebackType
+from typing import TextIO
 
-from gpumon.cli.arguments import add_period_argument, time_argument
-from gpumon.cli.main import installed_version
-from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
-from gpumon.cli.open_source import LIVE_SOURCE_HELP, check_source_word, replay_of
-from gpumon.cli.open_watch import watch_machine
-from gpumon.cli.record_progress import RecordProgress, amount
-from gpumon.cli.signals import end_on_signals
-from gpumon.core.recording.codec import RecordingHeader
-from gpumon.core.runtime_paths import reader_patterns
-from gpumon.core.units import nanoseconds
+from gpumon.cli.arguments import (
+    add_nvml_arguments,
+    add_period_argument,
+    nvml_options_of,
+    time_argument,
+)
+from gpumon.cli.main import end_on_signals, installed_version
+from gpumon.cli.open_source import LIVE_SOURCE_HELP, check_source_word, replay_of, watch_machine
+from gpumon.core.clock import NS_PER_S, nanoseconds
+from gpumon.core.documents.recording_codec import RecordingHeader
+from gpumon.core.ring.runtime_paths import reader_patterns
+from gpumon.core.sample import Moment
+from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError, RestartNeededError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.watch import Watch
-from gpumon.sources.phase_rings import leave_alone
-from gpumon.sources.runtime_dir import claim_runtime_dir, ring_folders
+from gpumon.sources.rings.phase_rings import leave_alone
+from gpumon.sources.rings.runtime_dir import claim_runtime_dir, ring_folders
 from gpumon.sources.system_clock import SystemClock
+
+_EVERY_NS = NS_PER_S // 2
+_MOST_GPUS = 4
+
+
+class RecordProgress:
+    """Shows elapsed time, size and how busy the GPUs are now; on a terminal only.
+
+    Args:
+        stream: Where to show it: standard error.
+        writer: Who keeps the recording.
+    """
+
+    def __init__(self, stream: TextIO, writer: RecordingWriter) -> None:
+        self._stream = stream
+        self._writer = writer
+        self._is_shown = stream.isatty()
+        self._told_ns: int | None = None
+        self._busy = ""
+
+    def __enter__(self) -> RecordProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._told_ns is not None:
+            print("\r\x1b[K", end="", file=self._stream, flush=True)
+
+    def tell(self, moment: Moment) -> None:
+        """One more tick was kept."""
+        at_ns = moment.tick.at_ns
+        if not self._is_shown or (self._told_ns is not None and at_ns - self._told_ns < _EVERY_NS):
+            return
+        self._told_ns = at_ns
+        width = shutil.get_terminal_size().columns - 1
+        line = f"recording: {amount(self._writer)}; {_now(moment)}; Ctrl-C ends it"
+        print(f"\r\x1b[K{line[:width]}", end="", file=self._stream, flush=True)
+
+
+def amount(writer: RecordingWriter) -> str:
+    """How much a recording holds, in words."""
+    readings = "1 reading" if writer.kept_count == 1 else f"{writer.kept_count:,} readings"
+    minutes, rest_s = divmod(round(writer.elapsed_ns / NS_PER_S), 60)
+    hours, minutes = divmod(minutes, 60)
+    length = f"{hours}:{minutes:02}:{rest_s:02} h" if hours else f"{minutes}:{rest_s:02} min"
+    return f"{readings} of {length}, {writer.written_bytes / 1000:,.1f} kB"
+
+
+def _now(moment: Moment) -> str:
+    """How busy the GPUs are, or why that is not known."""
+    if moment.tick.error is not None:
+        return label_text(moment.tick.error)
+    if not moment.tick.frames:
+        return "no answer"
+    gpus = moment.tick.frames[-1].gpus
+    told = [
+        f"GPU {gpu.device.label} {gpu.utilization_ratio:.0%}".replace("%", " %")
+        if gpu.utilization_ratio is not None
+        else f"GPU {gpu.device.label} -"
+        for gpu in gpus[:_MOST_GPUS]
+    ]
+    more = f", {len(gpus) - _MOST_GPUS} more" if len(gpus) > _MOST_GPUS else ""
+    return f"busy now: {', '.join(told)}{more}" if told else "no GPU"
 
 
 class RecordCommand:

@@ -8,10 +8,10 @@ import os
 import sys
 
 from gpumon.cli.reading_progress import ReadingProgress
-from gpumon.core.report import Report
-from gpumon.core.report_codec import encode_report
-from gpumon.outlets.report_text import render_report
-from gpumon.outlets.text_style import style_for
+from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.report.report import Report
+from gpumon.outlets.text.report_text import render_report
+from gpumon.outlets.text.style import style_for
 from gpumon.pipeline.replay import replayed_report
 from gpumon.sources.recording import RecordingFile
 

@@ -10,21 +10,21 @@ import sys
 from pathlib import Path
 
 from gpumon.cli.arguments import time_argument
-from gpumon.cli.complaint import complain
+from gpumon.cli.main import complain
 from gpumon.cli.replay import report_of_recording
-from gpumon.core.gate import Limits, judgement
-from gpumon.core.report import Report
-from gpumon.core.report_codec import decode_report, encode_report
-from gpumon.core.run_pace import encode_pair, pairs_of
-from gpumon.core.runtime_paths import reader_words
-from gpumon.core.unlike import unlike
+from gpumon.core.documents.report_codec import decode_report, encode_report
+from gpumon.core.judge.gate import Limits, judgement
+from gpumon.core.judge.run_pace import encode_pair, pairs_of
+from gpumon.core.judge.unlike import unlike
+from gpumon.core.report.report import Report
+from gpumon.core.ring.runtime_paths import reader_words
 from gpumon.errors import NoDaemonError, NothingToJudgeError, UnreadableLogError, UsageError
-from gpumon.outlets.report_comparison import side_by_side, speedup
-from gpumon.outlets.report_text import render_report
-from gpumon.outlets.text_style import style_for
+from gpumon.outlets.text.comparison import side_by_side, speedup
+from gpumon.outlets.text.report_text import render_report
+from gpumon.outlets.text.style import style_for
 from gpumon.sources.daemon import END_OR_WAIT, fetch_report, find_silent_daemon, read_state
 from gpumon.sources.recording import is_recording
-from gpumon.sources.runtime_dir import find_state_file
+from gpumon.sources.rings.runtime_dir import find_state_file
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _READABLE = "a recording of `gpumon record`, or a report saved with `gpumon report --json`"

@@ -9,31 +9,32 @@ import os
 import sys
 from collections.abc import Sequence
 
-from gpumon.cli.arguments import add_period_argument
-from gpumon.cli.collector_log import CollectorLog
+from gpumon.cli.arguments import add_nvml_arguments, add_period_argument, nvml_options_of
+from gpumon.cli.daemon_log import CollectorLog, FieldLog, XidLog
 from gpumon.cli.environment import misspelt_variables
-from gpumon.cli.field_log import FieldLog
-from gpumon.cli.main import installed_version
-from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
-from gpumon.cli.open_source import SOURCE_HELP, check_source_word, replay_of
-from gpumon.cli.open_watch import watch_machine, watch_replay
-from gpumon.cli.signals import end_on_signals
-from gpumon.cli.xid_log import XidLog
-from gpumon.core.report_codec import encode_report, encode_said
-from gpumon.core.runtime_paths import STATE_FILE
+from gpumon.cli.main import end_on_signals, installed_version
+from gpumon.cli.open_source import (
+    SOURCE_HELP,
+    check_source_word,
+    replay_of,
+    watch_machine,
+    watch_replay,
+)
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.documents.report_codec import encode_report, encode_said
+from gpumon.core.ring.runtime_paths import STATE_FILE
+from gpumon.core.sample import Moment
 from gpumon.core.state import MonitorState
-from gpumon.core.tick import Moment
-from gpumon.core.units import NS_PER_S
-from gpumon.outlets.http_routes import ReportScope
-from gpumon.outlets.http_server import DEFAULT_LISTEN, HttpServer, parse_listen
-from gpumon.outlets.prometheus import MetricsExporter
+from gpumon.outlets.http.routes import ReportScope
+from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
+from gpumon.outlets.http.web_token import WebToken, read_token
+from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
-from gpumon.outlets.web_token import WebToken, read_token
 from gpumon.pipeline.monitor import Monitor
-from gpumon.pipeline.report_desk import ReportDesk
+from gpumon.pipeline.past_reports import ReportDesk
 from gpumon.pipeline.watch import Watch
-from gpumon.sources.nvml_catalog import NvmlOptions
-from gpumon.sources.runtime_dir import HeldFolder, ring_folders
+from gpumon.sources.nvml.details.fields import NvmlOptions
+from gpumon.sources.rings.runtime_dir import HeldFolder, ring_folders
 from gpumon.sources.system_clock import SystemClock
 
 _LOG = logging.getLogger("gpumon")

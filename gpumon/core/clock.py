@@ -1,8 +1,11 @@
-"""What gpumon asks of a clock. The system's own is in ``sources.system_clock``."""
+"""What gpumon asks of a clock. The system's own is in ``sources.system_clock``.
+
+Conversions between the units gpumon keeps and the units people read.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -19,3 +22,26 @@ class Clock(Protocol):
     def sleep_until_ns(self, deadline_ns: int) -> None:
         """Return at or after ``deadline_ns`` of the monotonic clock."""
         ...
+
+
+NS_PER_S = 1_000_000_000
+LONGEST_LOOK_BACK_S: Final = 3_650 * 86_400.0
+"""Ten years: whoever asks for more has mistyped, and nanoseconds of it still fit."""
+
+
+def seconds(duration_ns: int) -> float:
+    """Nanoseconds as seconds, not rounded.
+
+    >>> seconds(1_500_000_000)
+    1.5
+    """
+    return duration_ns / NS_PER_S
+
+
+def nanoseconds(duration_s: float) -> int:
+    """Seconds as whole nanoseconds, to the nearest.
+
+    >>> nanoseconds(0.25)
+    250000000
+    """
+    return round(duration_s * NS_PER_S)

@@ -7,15 +7,105 @@ answer*, never zero.
 
 Named tuples, because many are made in each tick, and a frozen dataclass takes
 several times as long to make.
+
+A GPU as an identity: what stays the same while it is measured.
+
+A field of a GPU that its driver ceased to tell, and how that is said. Pure data and words.
+
+What one look at the machine brought. Pure data: no I/O, no clock.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gpumon.core.device import Device
-from gpumon.core.field_fault import FieldFault
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.ring.events import RingsReading
 from gpumon.errors import InvalidSampleError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One GPU, or one MIG instance of a GPU, known by its UUID.
+
+    Attributes:
+        uuid: NVML UUID such as ``"GPU-8f1c2a"``. Survives a reboot and a
+            change of order; the index does not.
+        index: NVML index at the time of the inventory; of a MIG instance, its parent's.
+        name: Product name such as ``"NVIDIA H200"``.
+        pci_bus_id: Such as ``"00000000:3B:00.0"``.
+        driver_version: Such as ``"580.95.05"``.
+        memory_capacity_bytes: Device memory, in bytes.
+        mig_enabled: Whether the GPU is cut into MIG instances: then it is they
+            that work, and the GPU itself has no utilisation.
+        parent_uuid: UUID of the GPU that this MIG instance is a part of;
+            ``None`` for a GPU.
+        mig_index: Which of its parent's instances, counted from 0; ``None``
+            for a GPU.
+        gpu_instance: Number of the GPU instance that a MIG instance lies in.
+        compute_instance: Its number in that: ``MIG-<uuid of the GPU>/<gpu
+            instance>/<compute instance>`` is how older drivers call it.
+    """
+
+    uuid: str
+    index: int
+    name: str | None = None
+    pci_bus_id: str | None = None
+    driver_version: str | None = None
+    memory_capacity_bytes: int | None = None
+    mig_enabled: bool = False
+    parent_uuid: str | None = None
+    mig_index: int | None = None
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+
+    @property
+    def label(self) -> str:
+        """How people and tools number it: ``"0"``, and ``"0:1"`` for a MIG instance."""
+        return str(self.index) if self.mig_index is None else f"{self.index}:{self.mig_index}"
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Sorts GPUs by index, each before its MIG instances."""
+        return self.index, -1 if self.mig_index is None else self.mig_index
+
+
+class FieldFault(NamedTuple):
+    """One field that fails, while the GPU itself is there.
+
+    Attributes:
+        field: What users call it, such as ``"temperature"``.
+        reason: What the driver does instead of answering, as the end of a sentence.
+        since_ns: CLOCK_MONOTONIC of the first reading that failed.
+    """
+
+    field: str
+    reason: str
+    since_ns: int
+
+
+def fault_sentence(device: Device, fault: FieldFault) -> str:
+    """That a field fails.
+
+    >>> fault_sentence(Device(uuid="GPU-0", index=0), FieldFault("power_limit", "no answer", 0))
+    'GPU 0: reading its power limit fails: no answer'
+    """
+    return f"GPU {device.label}: reading its {_words(fault)} fails: {fault.reason}"
+
+
+def mended_sentence(device: Device, fault: FieldFault, until_ns: int) -> str:
+    """That it does not any more.
+
+    >>> mended_sentence(Device(uuid="GPU-0", index=0), FieldFault("memory", "", 0), 20 * NS_PER_S)
+    'GPU 0: reading its memory works again, after 20 s'
+    """
+    lasted_s = (until_ns - fault.since_ns) / NS_PER_S
+    return f"GPU {device.label}: reading its {_words(fault)} works again, after {lasted_s:.0f} s"
+
+
+def _words(fault: FieldFault) -> str:
+    return fault.field.replace("_", " ")
 
 
 class BusySample(NamedTuple):
@@ -217,3 +307,41 @@ class Frame(NamedTuple):
     trouble: str | None = None
     call_counts: tuple[tuple[str, int], ...] = ()
     call_errors: tuple[tuple[str, int, int], ...] = ()
+
+
+class Tick(NamedTuple):
+    """What one tick brought.
+
+    Attributes:
+        at_ns: CLOCK_MONOTONIC of the tick.
+        late_ns: By how much it was later than its deadline.
+        frames: Frames that arrived: normally one; none while the source
+            hangs; two when a late one arrives beside a fresh one.
+        missed_count: Deadlines for which no frame was there in time, those
+            skipped because a tick before took too long included.
+        error: Why the source cannot be read; ``None`` where it can.
+        duration_seconds: How long the newest read took.
+    """
+
+    at_ns: int
+    late_ns: int
+    frames: tuple[Frame, ...]
+    missed_count: int
+    error: str | None
+    duration_seconds: float
+
+
+class Moment(NamedTuple):
+    """One tick and all that was read beside it: what a monitor advances by.
+
+    Attributes:
+        tick: What the source brought.
+        rings: What the phase rings said after it.
+        wall_time_s: Seconds since the epoch.
+        rings_seconds: How long reading the rings took.
+    """
+
+    tick: Tick
+    rings: RingsReading
+    wall_time_s: float
+    rings_seconds: float = 0.0

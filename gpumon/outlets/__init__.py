@@ -1,0 +1,1 @@
+"""Turns a state or a report into bytes somewhere: metrics, pages, text, pictures, files."""

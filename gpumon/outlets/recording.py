@@ -12,10 +12,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from gpumon.core.recording.blocks import MAGIC, pack_block
-from gpumon.core.recording.codec import BlockWriter, RecordingHeader, devices_of
-from gpumon.core.tick import Moment
-from gpumon.core.units import NS_PER_S, seconds
+from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.documents.recording_codec import (
+    MAGIC,
+    BlockWriter,
+    RecordingHeader,
+    devices_of,
+    pack_block,
+)
+from gpumon.core.sample import Moment
 from gpumon.errors import GpumonError, UsageError
 
 _BLOCK_NS: Final = 5 * NS_PER_S

@@ -7,8 +7,8 @@ import logging
 import os
 from pathlib import Path
 
+from gpumon.core.documents.state_codec import StateTexts
 from gpumon.core.state import CollectorState, MonitorState
-from gpumon.core.state_codec import StateTexts
 
 _LOG = logging.getLogger(__name__)
 _MODE = 0o644

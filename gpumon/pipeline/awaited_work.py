@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from typing import Final
 
+from gpumon.core.join.idle_sharing import SharedIdle, WindowParts, merge_parts, share_idle
 from gpumon.core.sample import BusySample
-from gpumon.core.sharing import SharedIdle, WindowParts, merge_parts, share_idle
 from gpumon.pipeline.runs import Run
 
 _NOTHING: Final = SharedIdle({})

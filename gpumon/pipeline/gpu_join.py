@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from gpumon.core.device import Device
-from gpumon.core.gpu_names import GpuName
-from gpumon.core.ring_events import RingReading
-from gpumon.core.sample import GpuSample, ProcessSample
-from gpumon.core.visible_devices import Board, MigPart, visible_choices
+from gpumon.core.join.visible_devices import Board, GpuName, MigPart, visible_choices
+from gpumon.core.ring.events import RingReading
+from gpumon.core.sample import Device, GpuSample, ProcessSample
 from gpumon.pipeline.gpu_claims import ProcessList, is_process_of
 
 _SEVERAL_RUNS = 1_024

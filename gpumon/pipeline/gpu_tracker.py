@@ -1,24 +1,57 @@
-"""One GPU from tick to tick: its ledger, its newest answer, and whether it still answers."""
+"""One GPU from tick to tick: its ledger, its newest answer, and whether it still answers.
+
+What two GPUs differ by in the long run, though no two are read at the same instants.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from gpumon.core.error_times import ErrorWatch
-from gpumon.core.fill.ledger import FillLedger
-from gpumon.core.ledger import GpuLedger
+from gpumon.core.board.error_times import ErrorWatch
+from gpumon.core.board.fill_ledger import FillLedger
+from gpumon.core.join.idle_sharing import SharedIdle, WindowParts, hide_input_wait, share_idle
+from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample, GpuSample
-from gpumon.core.settings import DetectorSettings
-from gpumon.core.sharing import SharedIdle, WindowParts, hide_input_wait, share_idle
+from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.state import GpuState
-from gpumon.core.verdicts import judge
+from gpumon.core.time.ledger import GpuLedger
 from gpumon.pipeline.awaited_work import AwaitedWork, Awaiting, parts_of
-from gpumon.pipeline.gpu_claims import Claim, ProcessList, list_of
-from gpumon.pipeline.held_samples import HeldSamples
-from gpumon.pipeline.lasting_excess import LastingExcess
+from gpumon.pipeline.gpu_claims import Claim, HeldSamples, ProcessList, list_of
 from gpumon.pipeline.runs import Run
+
+
+class LastingExcess:
+    """Amounts by which one thing exceeds another, from window to window, less what is noise.
+
+    Each GPU has sample windows of its own, so that what a peer did in one of ours is known to
+    about one of its windows only: two GPUs that pause in the same step seem busier than each
+    other in turn. What fell short a moment ago therefore makes up for what exceeds now, by at
+    most one window. An excess that lasts is hardly the smaller for it.
+
+    >>> excess = LastingExcess()
+    >>> [excess.of("GPU-1", amount, most_ns=100) for amount in (-30, 20, 30, -500, 50, 60)]
+    [0, 0, 20, 0, 0, 10]
+    """
+
+    __slots__ = ("_short_ns",)
+
+    def __init__(self) -> None:
+        self._short_ns: dict[str, int] = {}  # 0 or less
+
+    def of(self, name: str, amount_ns: int, most_ns: int) -> int:
+        """How much of an amount is in excess; to be asked once for each window.
+
+        Args:
+            name: Of what is compared.
+            amount_ns: By how much it exceeds in this window; below 0: falls short.
+            most_ns: The longest window of the two: no more is made up for.
+        """
+        amount_ns += self._short_ns.get(name, 0)
+        self._short_ns[name] = min(0, max(amount_ns, -most_ns))
+        return max(0, amount_ns)
+
 
 _RECENT_SAMPLES = 256
 _new = tuple.__new__

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from gpumon.core.advice import advise
-from gpumon.core.busy_lane import Lane
-from gpumon.core.figures import counted, in_time, listed
-from gpumon.core.report import GpuReport, Report
-from gpumon.core.sampling import sampling_of
-from gpumon.core.settings import DetectorSettings
-from gpumon.core.state_changes import MOST_CHANGES, ChangeRoom
-from gpumon.core.together import Together, together
-from gpumon.core.units import seconds
-from gpumon.core.verdicts import judge
-from gpumon.pipeline.driver_windows import LONGEST_WINDOW_NS
-from gpumon.pipeline.log_pace import PeriodTimes
-from gpumon.pipeline.log_track import GpuTrack
+from gpumon.core.clock import seconds
+from gpumon.core.judge.advice import advise
+from gpumon.core.judge.verdict_rules import judge
+from gpumon.core.log.activity import MOST_CHANGES, ChangeRoom
+from gpumon.core.log.busy_lane import Lane
+from gpumon.core.log.common_pauses import Together, together
+from gpumon.core.log.resolution import sampling_of
+from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.wording import counted, in_time, listed
+from gpumon.pipeline.log_track import LONGEST_WINDOW_NS, GpuTrack, PeriodTimes
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
 
 _HEAD_ROOM_NS: Final = 1 << 55

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpumon.core.field_fault import fault_sentence
-from gpumon.core.report import JobKey
-from gpumon.core.ring_events import RingsReading
-from gpumon.core.sample import Frame, GpuSample
-from gpumon.core.settings import DetectorSettings
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.report.report import JobKey
+from gpumon.core.ring.events import RingsReading
+from gpumon.core.sample import Frame, GpuSample, Moment, Tick, fault_sentence
+from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.state import RINGS, CollectorState, GpuState, MonitorState
-from gpumon.core.tick import Moment, Tick
-from gpumon.core.units import NS_PER_S
 from gpumon.pipeline.gpu_tracker import GpuTracker
 from gpumon.pipeline.runs import RunRegistry
 

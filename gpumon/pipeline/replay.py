@@ -12,15 +12,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from gpumon.core.clock import Clock
-from gpumon.core.report import Report
-from gpumon.core.ring_events import RingCounts
+from gpumon.core.clock import NS_PER_S, Clock, seconds
+from gpumon.core.report.report import Report
+from gpumon.core.ring.events import RingCounts
+from gpumon.core.sample import Moment
 from gpumon.core.state import CollectorState, MonitorState
-from gpumon.core.tick import Moment
-from gpumon.core.units import NS_PER_S, seconds
 from gpumon.errors import UnreadableLogError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.report_desk import ReportDesk
+from gpumon.pipeline.past_reports import ReportDesk
 from gpumon.sources.recording import RecordingFile
 
 COLLECTOR: Final = "replay"

@@ -6,17 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from gpumon.core.clock import Clock
-from gpumon.core.ring_events import RingCounts
+from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.core.ring.events import RingCounts
+from gpumon.core.sample import Moment
 from gpumon.core.state import CollectorState, MonitorState
-from gpumon.core.tick import Moment
-from gpumon.core.units import NS_PER_S
 from gpumon.errors import SourceUnavailableError
 from gpumon.pipeline.monitor import MonitorFacts
-from gpumon.pipeline.sampler import Sampler
-from gpumon.pipeline.source_thread import SourceThread
-from gpumon.sources.phase_rings import PhaseRingReader
-from gpumon.sources.protocols import GpuSource
+from gpumon.pipeline.source_thread import Sampler, SourceThread
+from gpumon.sources.gpu_source import GpuSource
+from gpumon.sources.rings.phase_rings import PhaseRingReader
 
 _FIRST_ANSWER_S: Final = 10.0
 _STOP_PATIENCE_S: Final = 1.0

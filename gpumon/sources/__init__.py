@@ -1,0 +1,4 @@
+"""Whatever is read: NVML, rings of trainings, other people's logs, recordings, a running daemon.
+
+Each turns what is out there into the types of ``core`` and decides nothing.
+"""

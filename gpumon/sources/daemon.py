@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from gpumon.core.clock import Clock
-from gpumon.core.figures import in_time
-from gpumon.core.label_text import label_text
-from gpumon.core.report import Report
-from gpumon.core.report_codec import decode_report
-from gpumon.core.runtime_paths import RUNTIME_VARIABLE, STATE_FILE
-from gpumon.core.units import NS_PER_S, seconds
+from gpumon.core.clock import NS_PER_S, Clock, seconds
+from gpumon.core.documents.report_codec import decode_report
+from gpumon.core.report.report import Report
+from gpumon.core.ring.runtime_paths import RUNTIME_VARIABLE, STATE_FILE
+from gpumon.core.wording import in_time, label_text
 from gpumon.errors import NoDaemonError, UsageError
-from gpumon.sources.runtime_dir import found_states, holder_of, is_fresh
+from gpumon.sources.rings.runtime_dir import found_states, holder_of, is_fresh
 
 _START_ONE: Final = "start one with `gpumon serve`"
 END_OR_WAIT: Final = "end it by its pid, or wait"

@@ -7,12 +7,10 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-from gpumon.core.clock import Clock
-from gpumon.core.device import Device
-from gpumon.core.sample import BusySample, Frame, GpuSample
-from gpumon.core.units import NS_PER_S
+from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample
 from gpumon.errors import InvalidSampleError, SourceUnavailableError
-from gpumon.sources.driver_window import WINDOW_NS, sample_of, windows_between
+from gpumon.sources.simulated import WINDOW_NS, sample_of, windows_between
 
 _LEAST_PATIENCE_NS = NS_PER_S
 _MOST_PATIENCE_NS = 60 * NS_PER_S

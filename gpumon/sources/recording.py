@@ -9,23 +9,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from gpumon.core.recording.blocks import (
+from gpumon.core.clock import seconds
+from gpumon.core.documents.flat_codec import MalformedError
+from gpumon.core.documents.recording_codec import (
     HEAD_BYTES,
     MAGIC,
-    DamagedBlockError,
-    packed_length,
-    unpack_block,
-)
-from gpumon.core.recording.codec import (
     RECORDING_SCHEMA,
     BlockReader,
+    DamagedBlockError,
     OtherSchemaError,
     RecordedBlock,
     RecordingHeader,
+    packed_length,
+    unpack_block,
 )
-from gpumon.core.recording.flat_codec import MalformedError
-from gpumon.core.tick import Moment
-from gpumon.core.units import seconds
+from gpumon.core.sample import Moment
 from gpumon.errors import UnreadableLogError
 
 _CHUNK_BYTES: Final = 1 << 20

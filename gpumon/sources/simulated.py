@@ -1,16 +1,36 @@
-"""GPUs that do not exist, busy by a script: for a first look, for tests and for benchmarks."""
+"""GPUs that do not exist, busy by a script: for a first look, for tests and for benchmarks.
+
+What a driver would say of a GPU whose true busy spans are known.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from gpumon.core.clock import Clock
-from gpumon.core.device import Device
-from gpumon.core.sample import ActivitySample, BusySample, Frame, GpuDetails, GpuSample
-from gpumon.core.units import NS_PER_S
+from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.core.sample import ActivitySample, BusySample, Device, Frame, GpuDetails, GpuSample
 from gpumon.errors import UsageError
-from gpumon.sources.driver_window import sample_of, windows_between
+
+WINDOW_NS = 166_666_667
+"""Length of a sample: the finest that NVML documents, 1/6 s."""
+
+
+def windows_between(from_ns: int, until_ns: int) -> Iterable[tuple[int, int]]:
+    """Whole windows, counted from ``from_ns``, that have ended by ``until_ns``."""
+    return zip(
+        range(from_ns, until_ns - WINDOW_NS + 1, WINDOW_NS),
+        range(from_ns + WINDOW_NS, until_ns + 1, WINDOW_NS),
+        strict=False,
+    )
+
+
+def sample_of(start_ns: int, end_ns: int, busy_ns: int) -> BusySample:
+    """One sample, in whole percent as NVML gives it."""
+    percent = round(100 * min(busy_ns, end_ns - start_ns) / (end_ns - start_ns))
+    return BusySample(start_ns, end_ns, percent / 100)
+
 
 _MEMORY_BYTES = 16 * 2**30
 _LOST = "the GPU has fallen off the bus, as its script says: a real one wants a reset, or a reboot"

@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from gpumon.core.units import NS_PER_S
+from gpumon.core.clock import NS_PER_S
 
 
 class SystemClock:

@@ -17,8 +17,8 @@ import pytest
 from gpumon.core.clock import Clock
 from gpumon.core.sample import BusySample, Frame
 from gpumon.sources.follow import FollowSource
-from gpumon.sources.nvml import NvmlSource
-from gpumon.sources.protocols import GpuSource
+from gpumon.sources.gpu_source import GpuSource
+from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.simulated import SimulatedSource
 from gpumon.sources.system_clock import SystemClock
 from trainer_hooks.examples.busy_spans import BusySpans

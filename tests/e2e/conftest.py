@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpumon.outlets.http_server import HttpServer
+from gpumon.outlets.http.server import HttpServer
 from tests.e2e.open_page import Visit
 from tests.needs import missing
 

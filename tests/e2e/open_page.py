@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from gpumon.core.state import MonitorState
-from gpumon.outlets.http_routes import ReportReader
-from gpumon.outlets.http_server import HttpServer
+from gpumon.outlets.http.routes import ReportReader
+from gpumon.outlets.http.server import HttpServer
 from tests.builders_state import RunningClock, S
 from tests.serving import serving
 from tests.story_of_states import starved_and_healthy

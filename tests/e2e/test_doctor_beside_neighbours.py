@@ -13,9 +13,9 @@ import pytest
 
 from gpumon.cli.doctor.finding import Finding
 from gpumon.cli.doctor.machine import machine_findings
-from gpumon.core.ring_format import RING_BYTES
-from gpumon.core.units import NS_PER_S
-from gpumon.sources.ring_look import look_at_rings
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.ring.format import RING_BYTES
+from gpumon.sources.rings.ring_look import look_at_rings
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 from tests.daemon import RunningDaemon
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.phase import IdleCause
-from gpumon.core.report_codec import encode_report
 from gpumon.core.state import CollectorState, GpuState, MonitorState
-from gpumon.core.totals import GapTotals, GpuTotals
+from gpumon.core.time.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import VerdictName
-from gpumon.core.verdicts import judge
-from gpumon.pipeline.live_report import report_of
+from gpumon.pipeline.reports import report_of
 from tests.builders_state import (
     HEALTHY_UUID,
     STARVED_UUID,

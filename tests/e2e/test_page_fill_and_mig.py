@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.report_codec import encode_report
+from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.state import GpuState, MonitorState
-from gpumon.core.totals import GpuTotals
-from gpumon.core.verdicts import judge
-from gpumon.outlets.http_server import HttpServer
-from gpumon.pipeline.live_report import report_of
+from gpumon.core.time.totals import GpuTotals
+from gpumon.outlets.http.server import HttpServer
+from gpumon.pipeline.reports import report_of
 from tests.builders_fill import gpm_fill, power_fill
 from tests.builders_state import device, healthy_gpu, monitor_state, starved_gpu
 from tests.e2e.open_page import recent, showing

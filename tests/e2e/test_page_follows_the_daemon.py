@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.outlets.http_server import HttpServer
+from gpumon.outlets.http.server import HttpServer
 from tests.builders_state import S, healthy_gpu, monitor_state
 from tests.e2e.open_page import Visit, recent, showing, story
 from tests.serving import dial

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.report_codec import encode_report
+from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
-from gpumon.pipeline.live_report import report_of
+from gpumon.pipeline.reports import report_of
 from tests.e2e.open_page import Visit, recent, showing
 from tests.story_of_states import machine
 

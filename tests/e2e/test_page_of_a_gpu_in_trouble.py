@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.error_times import ErrorTimes
-from gpumon.core.report_codec import encode_report
+from gpumon.core.board.error_times import ErrorTimes
+from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.state import CollectorState, GpuState
-from gpumon.pipeline.live_report import report_of
+from gpumon.pipeline.reports import report_of
 from tests.builders_state import device, healthy_gpu, monitor_state, starved_gpu
 from tests.e2e.open_page import recent, showing
 

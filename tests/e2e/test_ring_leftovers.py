@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.device import Device
-from gpumon.core.ring_format import RING_BYTES
-from gpumon.core.sample import GpuSample
+from gpumon.core.ring.format import RING_BYTES
+from gpumon.core.sample import Device, GpuSample
 from gpumon.pipeline.gpu_join import GpuJoin
 from tests.builders_ring import only, phases_folder
 from tests.trainings import PATIENCE_S, ROOT, TRAINING, process, read, reader_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring_events import RingEvent, RingKind
+from gpumon.core.ring.events import RingEvent, RingKind
 from tests.builders_ring import only
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.trainings import PATIENCE_S, TRAINING, process, read, reader_of

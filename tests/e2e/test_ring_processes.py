@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.units import NS_PER_S
 from tests.builders_ring import only
 from tests.needs import needed
 from tests.neighbours import as_root, become, shared_runtime_folder
@@ -58,10 +58,10 @@ sys.stdin.read()
 """
 
 LOOK = (
-    become(imports="gpumon.sources.phase_rings, gpumon.sources.system_clock")
+    become(imports="gpumon.sources.rings.phase_rings, gpumon.sources.system_clock")
     + """
 import sys, time
-from gpumon.sources.phase_rings import PhaseRingReader
+from gpumon.sources.rings.phase_rings import PhaseRingReader
 from gpumon.sources.system_clock import read_boot_id
 reader = PhaseRingReader([sys.argv[1]], boot_id=read_boot_id())
 for seconds_ahead in sys.argv[2:]:

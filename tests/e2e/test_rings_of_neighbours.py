@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.ring_format import RING_BYTES
-from gpumon.core.units import NS_PER_S
-from gpumon.sources.phase_rings import PhaseRingReader
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.ring.format import RING_BYTES
+from gpumon.sources.rings.phase_rings import PhaseRingReader
 from tests.daemon import RunningDaemon
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.patience import wait_until
@@ -212,8 +212,10 @@ class TestTheOwnerOfTheFolder:
             pass
         (ring,) = (shared / "phases").iterdir()
         look = (
-            become(NOBODY, "sys, time, gpumon.sources.phase_rings, gpumon.sources.system_clock")
-            + "reader = gpumon.sources.phase_rings.PhaseRingReader([sys.argv[1]],"
+            become(
+                NOBODY, "sys, time, gpumon.sources.rings.phase_rings, gpumon.sources.system_clock"
+            )
+            + "reader = gpumon.sources.rings.phase_rings.PhaseRingReader([sys.argv[1]],"
             " boot_id=gpumon.sources.system_clock.read_boot_id())\n"
             "now_ns = time.monotonic_ns()\n"
             f"for later_ns in (0, {15 * 60 * NS_PER_S}):\n"

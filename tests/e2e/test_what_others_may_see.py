@@ -13,8 +13,8 @@ import time
 import urllib.request
 from pathlib import Path
 
-from gpumon.core.units import NS_PER_S
-from gpumon.sources.runtime_dir import find_state_file
+from gpumon.core.clock import NS_PER_S
+from gpumon.sources.rings.runtime_dir import find_state_file
 from tests.daemon import RunningDaemon
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S, wait_until
@@ -64,7 +64,7 @@ class TestAnotherUserOfTheMachine:
             own = folder / "own"
             own.mkdir(mode=0o700)
             os.chown(own, NOBODY, NOBODY)
-            loaded = "gpumon.cli.serve, gpumon.cli.open_watch, pynvml, signal, runpy"
+            loaded = "gpumon.cli.serve, gpumon.cli.open_source, pynvml, signal, runpy"
             with subprocess.Popen(
                 [sys.executable, "-c", become(imports=loaded) + SERVE_ONCE],
                 cwd=ROOT, env={**os.environ, "GPUMON_RUNTIME_DIR": str(own)},

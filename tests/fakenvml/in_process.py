@@ -33,7 +33,7 @@ def shown_to_this_process(
     with pytest.MonkeyPatch.context() as patch, FakeNvml(control, gpus=gpus, driver=driver) as fake:
         patch.setenv("FAKENVML_CTL", str(fake.path))
         # A source ends after its wait for events: let that be soon.
-        patch.setattr("gpumon.sources.nvml_event_set.WAIT_MS", 20)
+        patch.setattr("gpumon.sources.nvml.events.WAIT_MS", 20)
         try:
             yield fake
         finally:

@@ -21,11 +21,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gpumon.core.report_codec import decode_report, encode_report
-from gpumon.outlets.report_text import render_report
-from gpumon.outlets.text_style import TextStyle
-from gpumon.pipeline.live_report import report_of
-from gpumon.sources.nvml_catalog import NvmlOptions
+from gpumon.core.documents.report_codec import decode_report, encode_report
+from gpumon.outlets.text.report_text import render_report
+from gpumon.outlets.text.style import TextStyle
+from gpumon.pipeline.reports import report_of
+from gpumon.sources.nvml.details.fields import NvmlOptions
 from tests.builders_driver import EVERY_FIELD, DriverStory
 from tests.fakenvml.generations import DriverGeneration
 from tests.fakenvml.in_process import shown_to_this_process

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpumon.core.ring_events import RingsReading
+from gpumon.core.clock import NS_PER_S, nanoseconds
+from gpumon.core.ring.events import RingsReading
 from gpumon.core.state import GpuState, MonitorState
-from gpumon.core.units import NS_PER_S, nanoseconds
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.sampler import Sampler
-from gpumon.pipeline.source_thread import SourceThread
-from gpumon.sources.nvml import NvmlSource
+from gpumon.pipeline.source_thread import Sampler, SourceThread
+from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.control import FakeNvml
 from tests.faults.faulty_machine import DRAIN

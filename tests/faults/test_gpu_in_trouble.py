@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from gpumon.outlets.live_state import LiveState
-from gpumon.outlets.report_text import render_report
-from gpumon.outlets.text_style import TextStyle
-from gpumon.pipeline.live_report import report_of
+from gpumon.outlets.http.live_state import LiveState
+from gpumon.outlets.text.report_text import render_report
+from gpumon.outlets.text.style import TextStyle
+from gpumon.pipeline.reports import report_of
 from tests.builders_driver import DriverStory
 from tests.fakenvml.control import UNKNOWN, FakeNvml
 from tests.faults.faulty_machine import Machine, gpu

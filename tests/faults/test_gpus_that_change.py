@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpumon.core.units import NS_PER_S, seconds
-from gpumon.outlets.prometheus import MetricsExporter
+from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_driver import DriverStory
 from tests.fakenvml.control import FakeNvml
 

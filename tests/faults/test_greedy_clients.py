@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import pytest
 
-from gpumon.outlets.bounded_server import ServerLimits
-from gpumon.outlets.http_server import HttpServer
+from gpumon.outlets.http.bounded_server import ServerLimits
+from gpumon.outlets.http.server import HttpServer
 from tests.builders_state import monitor_state, starved_gpu
 from tests.patience import until
 from tests.serving import ask, dial, own_address, serving

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PROLOGUE = """
 import http.client, json, socket
-from gpumon.outlets.bounded_server import ServerLimits
+from gpumon.outlets.http.bounded_server import ServerLimits
 from tests.builders_state import monitor_state
 from tests.serving import serving
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring_format import RING_BYTES
+from gpumon.core.ring.format import RING_BYTES
 from tests.daemon import RunningDaemon
 from tests.needs import needed
 from tests.neighbours import as_root, become

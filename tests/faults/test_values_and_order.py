@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpumon.core.units import NS_PER_S
+from gpumon.core.clock import NS_PER_S
 from tests.builders_driver import DriverStory
 from tests.fakenvml.control import NOT_SUPPORTED, TIMEOUT, UNKNOWN, FakeNvml
 from tests.fakenvml.layout import DOUBLE, SIGNED_INT, SIGNED_LONG_LONG, UNSIGNED_INT

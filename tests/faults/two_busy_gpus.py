@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.units import NS_PER_S
+from gpumon.core.clock import NS_PER_S
 from tests.builders_driver import DriverStory
 
 FIRST, SECOND = 0, 1

@@ -14,7 +14,12 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.recording.blocks import HEAD_BYTES, pack_block, packed_length, unpack_block
+from gpumon.core.documents.recording_codec import (
+    HEAD_BYTES,
+    pack_block,
+    packed_length,
+    unpack_block,
+)
 from tests.bare_dstat import Table
 from tests.builders_dstat import gpu, publish
 from tests.fuzz.figures import check_report, parsed

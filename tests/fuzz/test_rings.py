@@ -11,26 +11,23 @@ from random import Random
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpumon.core.clock import Clock
-from gpumon.core.device import Device
-from gpumon.core.label_text import MAX_LABEL_LENGTH, label_text
-from gpumon.core.report import Report
-from gpumon.core.report_codec import encode_report
-from gpumon.core.ring_events import RingReading
-from gpumon.core.sample import BusySample, Frame, GpuSample, ProcessSample
+from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.documents.state_codec import encode_document
+from gpumon.core.report.report import Report
+from gpumon.core.ring.events import RingReading
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample, Tick
 from gpumon.core.state import MonitorState
-from gpumon.core.state_codec import encode_document
-from gpumon.core.tick import Tick
-from gpumon.core.units import NS_PER_S
+from gpumon.core.wording import MAX_LABEL_LENGTH, label_text
 from gpumon.errors import UsageError
-from gpumon.outlets.live_state import LiveState
-from gpumon.outlets.prometheus import MetricsExporter
-from gpumon.outlets.report_text import render_report
+from gpumon.outlets.http.live_state import LiveState
+from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
-from gpumon.outlets.text_style import TextStyle
+from gpumon.outlets.text.report_text import render_report
+from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.report_desk import ReportDesk
-from gpumon.sources.phase_rings import PhaseRingReader
+from gpumon.pipeline.past_reports import ReportDesk
+from gpumon.sources.rings.phase_rings import PhaseRingReader
 from tests.builders_ring import BOOT_ID, now, phases_folder
 from tests.fuzz.figures import check_report, parsed
 from tests.fuzz.fuzzing import CI_SECONDS, SOAK_SECONDS, Fuzz, Growth

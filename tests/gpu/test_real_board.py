@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml import NvmlSource
+from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.system_clock import SystemClock
 
 pytestmark = pytest.mark.gpu

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from gpumon.core.phase import PHASES, TrainingPhase
-from gpumon.core.ring_events import RingEvent
+from gpumon.core.ring.events import RingEvent
 from tests.ring_contents import records_in, totals_in
 from trainer_hooks import PhaseTagger
 from trainer_hooks.ring.process_ring import process_ring

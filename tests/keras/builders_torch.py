@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring_events import RingKind
+from gpumon.core.ring.events import RingKind
 from tests.keras.builders_keras import (
     BATCH,
     FEATURES,

@@ -22,8 +22,8 @@ import numpy as np  # noqa: E402
 
 from tests.keras import builders_batches as w  # noqa: E402
 from trainer_hooks.batches import fixed_batches  # noqa: E402
+from trainer_hooks.keras.nan_guard import NaNGuard  # noqa: E402
 from trainer_hooks.multi_gpu.making import multi_gpu_model  # noqa: E402
-from trainer_hooks.nan_guard import NaNGuard  # noqa: E402
 
 
 def parallel() -> Any:

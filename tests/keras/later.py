@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from tests.keras import builders_keras as b
     from tests.keras import builders_tensorflow as on_tensorflow
     from tests.keras import builders_torch as on_torch
-    from trainer_hooks import nan_guard as g
+    from trainer_hooks.keras import nan_guard as g
 else:
     keras = ImportedLater("keras")
     w = ImportedLater("tests.keras.builders_batches")
-    g = ImportedLater("trainer_hooks.nan_guard")
+    g = ImportedLater("trainer_hooks.keras.nan_guard")
     b = ImportedLater("tests.keras.builders_keras")
     on_tensorflow = ImportedLater("tests.keras.builders_tensorflow")
     on_torch = ImportedLater("tests.keras.builders_torch")

@@ -26,7 +26,7 @@ import numpy as np  # noqa: E402
 from tests.builders_prefetch import Source, most_ahead, usual_gap_s  # noqa: E402
 from tests.keras import builders_keras as b  # noqa: E402
 from tests.keras import builders_tensorflow as t  # noqa: E402
-from trainer_hooks.keras_fit.adapter_facts import adapter_facts  # noqa: E402
+from trainer_hooks.keras.adapter_facts import adapter_facts  # noqa: E402
 from trainer_hooks.prefetch import prefetch_to_device  # noqa: E402
 
 BATCHES = 12

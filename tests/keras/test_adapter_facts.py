@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainer_hooks.keras_fit.adapter_facts import adapter_facts
+from trainer_hooks.keras.adapter_facts import adapter_facts
 from trainer_hooks.trainers.loader_facts import LoaderFacts
 
 pytestmark = pytest.mark.keras_tensorflow

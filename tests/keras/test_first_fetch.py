@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.timeline import PhaseTimeline
+from gpumon.core.join.timeline import PhaseTimeline
 
 FIRST_S = 0.6
 

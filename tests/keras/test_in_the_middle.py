@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpumon.core.ring_events import RingKind
+from gpumon.core.ring.events import RingKind
 from tests.keras.fake_daemon import FakeDaemon
 from tests.keras.later import b, g, keras, w
 from trainer_hooks.batches import fixed_batches

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import keras
 
     from tests.keras import builders_batches as w
-    from trainer_hooks import nan_guard as g
+    from trainer_hooks.keras import nan_guard as g
 else:
     keras = ImportedLater("keras")
     w = ImportedLater("tests.keras.builders_batches")
-    g = ImportedLater("trainer_hooks.nan_guard")
+    g = ImportedLater("trainer_hooks.keras.nan_guard")
 
 BATCH = 4
 

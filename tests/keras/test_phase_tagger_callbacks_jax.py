@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring_events import RunFacts
-from gpumon.core.ring_facts import parse_facts
-from gpumon.core.ring_format import FACTS_OFFSET, parse_header
+from gpumon.core.ring.events import RunFacts
+from gpumon.core.ring.facts import parse_facts
+from gpumon.core.ring.format import FACTS_OFFSET, parse_header
 from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_jax

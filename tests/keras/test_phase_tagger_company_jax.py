@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring_events import RingKind
+from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 from trainer_hooks import phase, step
 
@@ -87,7 +87,7 @@ class TestAModelThatWasTrained:
 class TestTheFunctionThatCallsFit:
     def test_holds_nothing_that_it_has_deleted(self) -> None:
         """Python up to 3.12 would have it do so, were it asked for what it holds."""
-        from trainer_hooks.keras_fit.brackets import caller_named, is_calling
+        from trainer_hooks.keras.brackets import caller_named, is_calling
 
         model = b.small_model()
         seen = weakref.ref(model)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpumon.core.join.timeline import PhaseTimeline
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.ring_events import RingKind
-from gpumon.core.timeline import PhaseTimeline
+from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 from tests.keras.later import on_tensorflow as t
 
 if TYPE_CHECKING:
-    from gpumon.core.sharing import WindowParts
+    from gpumon.core.join.idle_sharing import WindowParts
 
 pytestmark = pytest.mark.keras_tensorflow
 MS = 1_000_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpumon.core.ring_events import RingKind
+from gpumon.core.ring.events import RingKind
 from trainer_hooks import phase
 from trainer_hooks.ring.process_ring import process_ring
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring_events import RingKind
+from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 from tests.keras.later import on_tensorflow as t
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring_events import RingKind
+from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_jax

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring_events import RingKind
+from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_tensorflow
@@ -149,7 +149,7 @@ def own_train_step_weights(callbacks: list[Any]) -> list[bytes]:
 
 def traces_of(model: Any) -> dict[str, int]:
     """How often the functions behind the train function were traced."""
-    from trainer_hooks.taps.tensorflow_functions import form_of
+    from trainer_hooks.taps.tensorflow.functions import form_of
 
     form: Any = form_of(model.train_function)
     return {
@@ -268,7 +268,7 @@ class TestATensorflowThatLooksOtherwiseInside:
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
 
     def fetching_in_another_way(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from trainer_hooks.taps import tensorflow_fetches
+        from trainer_hooks.taps.tensorflow import fetches as tensorflow_fetches
 
         monkeypatch.setattr(tensorflow_fetches, "_METHODS", ("get_next",))
 

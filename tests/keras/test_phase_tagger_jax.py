@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.join.timeline import PhaseTimeline
 from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
-from gpumon.core.ring_events import RingKind
-from gpumon.core.timeline import PhaseTimeline
+from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_jax

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring_events import RingKind
+from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_jax

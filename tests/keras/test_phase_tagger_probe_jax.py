@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring_events import RingKind
+from gpumon.core.ring.events import RingKind
 from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_jax
@@ -184,7 +184,7 @@ class TestATapThatFails:
     @pytest.mark.parametrize(
         ("where", "fails"),
         [
-            ("trainer_hooks.keras_fit.probed_tap.make_tap", cannot_import),
+            ("trainer_hooks.keras.probed_tap.make_tap", cannot_import),
             ("trainer_hooks.taps.jax.JaxTap.place", cannot_place),
             ("trainer_hooks.taps.jax.JaxTap.remove", cannot_place),
         ],

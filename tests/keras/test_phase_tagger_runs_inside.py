@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring_events import RingKind
+from gpumon.core.ring.events import RingKind
 from tests.keras.callback_methods import WHILE_TRAINING
 from tests.keras.later import b
 

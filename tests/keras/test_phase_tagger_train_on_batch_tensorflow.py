@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring_events import RingKind
+from gpumon.core.ring.events import RingKind
 from tests.keras.callback_methods import WHILE_TRAINING
 from tests.keras.later import b
 

@@ -20,7 +20,7 @@ class TestFiguresThatFail:
     def test_are_missed_with_one_warning_by_a_training_that_is_tagged(
         self, where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        from trainer_hooks.keras_fit import fit_figures
+        from trainer_hooks.keras import fit_figures
 
         monkeypatch.setattr(fit_figures, where, fail)
         rows, sums = b.rows_and_sums(4 * b.BATCH)

@@ -11,7 +11,7 @@ from tests.builders_prefetch import Source, readers
 from tests.keras.later import b
 from tests.keras.told_by_script import told_by
 from trainer_hooks.prefetch import prefetch_to_device
-from trainer_hooks.quiet_warning import QuietWarningOnce
+from trainer_hooks.ring.quiet_warning import QuietWarningOnce
 
 pytestmark = pytest.mark.keras_tensorflow
 
@@ -138,7 +138,7 @@ class TestWithoutANameOfADevice:
     def test_a_word_says_where_there_is_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import tensorflow as tf
 
-        from trainer_hooks.prefetch import no_device
+        from trainer_hooks.prefetch import kinds as no_device
 
         monkeypatch.setattr(no_device, "_warn", QuietWarningOnce())
 

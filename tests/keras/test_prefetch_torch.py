@@ -10,7 +10,7 @@ import pytest
 from tests.builders_prefetch import readers
 from tests.keras.later import b
 from tests.keras.prefetched_py_datasets import PyDatasetSpecification
-from trainer_hooks.keras_fit.adapter_facts import adapter_facts
+from trainer_hooks.keras.adapter_facts import adapter_facts
 from trainer_hooks.prefetch import prefetch_to_device
 
 pytestmark = pytest.mark.keras_torch

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from trainer_hooks.taps.tensorflow_next import QuickNext
+    from trainer_hooks.taps.tensorflow.split import QuickNext
 
 pytestmark = pytest.mark.keras_tensorflow
 ROWS = np.arange(28, dtype="float32").reshape(7, 4)
@@ -25,7 +25,7 @@ def tensorflow(framework: str) -> None:
     """TensorFlow is imported only where it is there."""
     import tensorflow
 
-    from trainer_hooks.taps import tensorflow_next
+    from trainer_hooks.taps.tensorflow import split as tensorflow_next
 
     globals()["tf"] = tensorflow
     globals()["QuickNext"] = tensorflow_next.QuickNext

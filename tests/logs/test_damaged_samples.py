@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.core.settings import DetectorSettings
+from gpumon.core.settings.detector import DetectorSettings
 from gpumon.errors import UnreadableLogError
 from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.sources.logs.detect import reader_for

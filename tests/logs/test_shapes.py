@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.analyze import analyse_file
-from gpumon.core.report import Report
+from gpumon.core.report.report import Report
 from gpumon.core.verdict import VerdictName
 from gpumon.sources.logs.log_sample import LogOptions
 

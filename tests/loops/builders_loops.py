@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpumon.core.phase import PHASES
-from gpumon.core.ring_events import RingKind, RunFacts
-from gpumon.core.ring_format import RingTotals
+from gpumon.core.ring.events import RingKind, RunFacts
+from gpumon.core.ring.format import RingTotals
 from tests.ring_contents import records_in, totals_in
 from trainer_hooks.ring import process_ring
 from trainer_hooks.ring.ring_writer import RingWriter

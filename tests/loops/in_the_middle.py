@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpumon.core.ring_events import RingKind
+from gpumon.core.ring.events import RingKind
 from tests.loops.builders_loops import RingSays, own_ring
 
 Place = tuple[str, int]

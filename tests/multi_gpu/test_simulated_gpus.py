@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.shares import split_counts
+from gpumon.core.join.batch_shares import split_counts
 from tests.imported_later import ImportedLater
 from tests.multi_gpu.later import b, keras
 from trainer_hooks.examples.busy_spans import unoccupied_seconds

@@ -15,14 +15,14 @@ from array import array
 from pathlib import Path
 from typing import Final
 
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.documents.recording_codec import RecordingHeader
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.recording.codec import RecordingHeader
-from gpumon.core.ring_events import RingKind, RingReading, RingsReading, RunFacts
-from gpumon.core.ring_records import RingRecords
-from gpumon.core.tick import Moment, Tick
-from gpumon.core.units import NS_PER_S
+from gpumon.core.ring.events import RingKind, RingReading, RingsReading, RunFacts
+from gpumon.core.ring.records import RingRecords
+from gpumon.core.sample import Moment, Tick
 from gpumon.outlets.recording import RecordingWriter
-from gpumon.sources.nvml import NvmlSource
+from gpumon.sources.nvml.source import NvmlSource
 from tests.builders_nvml import open_at_a_standstill
 from tests.fakenvml.build import build_fake
 from tests.fakenvml.control import FakeNvml

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import IdleCause
-from gpumon.core.report import GpuReport, Report
-from gpumon.core.units import NS_PER_S
+from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.replay import facts_of, replayed_report

@@ -8,11 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from gpumon.core.device import Device
-from gpumon.core.ring_events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
-from gpumon.core.sample import BusySample, Frame, GpuSample, ProcessSample
+from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample, Tick
 from gpumon.core.state import MonitorState
-from gpumon.core.tick import Tick
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.truth.worlds.spans import covered_ms
 from tests.truth.worlds.truth import GpuTruth, PhaseMark, World

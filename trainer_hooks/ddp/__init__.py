@@ -8,7 +8,6 @@ Importing this brings no torch along.
 from __future__ import annotations
 
 from trainer_hooks.ddp.batch_share import BatchShare
-from trainer_hooks.ddp.global_sums import global_mean, global_sum
-from trainer_hooks.ddp.ratio_sampler import RatioSampler
+from trainer_hooks.ddp.ratio_sampler import RatioSampler, global_mean, global_sum
 
 __all__ = ["BatchShare", "RatioSampler", "global_mean", "global_sum"]

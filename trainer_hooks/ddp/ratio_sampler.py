@@ -1,21 +1,102 @@
-"""A batch sampler for ranks on unequal GPUs: each gets its share of every batch."""
+"""A batch sampler for ranks on unequal GPUs: each gets its share of every batch.
+
+Sums and means over all ranks, for metrics: a mean of means is wrong where shares differ.
+
+Tells gpumon which part of each batch this rank's GPU is given, where it tags its phases.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, SupportsFloat, TypeVar
 
-from gpumon.core.shares import checked_ratios, levelled_ratios, shares_of
-from trainer_hooks.ddp.agreement import Place, agreed_by_all, asked_of_all, find_place
+from gpumon.core.join.batch_shares import checked_ratios, levelled_ratios, shares_of
 from trainer_hooks.ddp.batch_share import BatchShare
-from trainer_hooks.ddp.epoch_plan import EpochPlan, EpochShape, Ratios
-from trainer_hooks.ddp.rank_share import tell_rank_share
+from trainer_hooks.ddp.epoch_plan import (
+    EpochPlan,
+    EpochShape,
+    Place,
+    Ratios,
+    agreed_by_all,
+    asked_of_all,
+    find_place,
+)
+from trainer_hooks.ring.gpu_shares import gpu_names
+from trainer_hooks.ring.process_ring import ring_so_far
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 if TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup
+
+
+def global_sum(value: SupportsFloat, *, group: ProcessGroup | None = None) -> float:
+    """The sum over the ranks of what each has; every rank must call this.
+
+    Args:
+        value: A number, or a tensor with one; it is not differentiated through.
+        group: Of the ranks; all of them by default. Without any process group, ``value``.
+    """
+    return _sums((float(value),), group)[0]
+
+
+def global_mean(
+    total: SupportsFloat, count: SupportsFloat, *, group: ProcessGroup | None = None
+) -> float | None:
+    """The mean over the samples of all ranks; every rank must call this, once an epoch is enough.
+
+    Args:
+        total: Sum over this rank's samples: of a loss, or of 1 for each right answer.
+        count: How many samples those were (``share.samples``, 0 where it had none).
+        group: Of the ranks; all of them by default. Without any process group, this rank's.
+
+    Returns:
+        ``None`` where no rank has a sample.
+
+    >>> global_mean(3.0, 4)
+    0.75
+    """
+    sum_of_all, count_of_all = _sums((float(total), float(count)), group)
+    return sum_of_all / count_of_all if count_of_all else None
+
+
+def _sums(values: tuple[float, ...], group: ProcessGroup | None) -> tuple[float, ...]:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return values
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return values
+    is_nccl = torch.distributed.get_backend(group) == "nccl"  # it knows no other memory
+    device = torch.device("cuda", torch.cuda.current_device()) if is_nccl else torch.device("cpu")
+    together = torch.tensor(values, dtype=torch.float64, device=device)
+    torch.distributed.all_reduce(together, group=group)
+    return tuple(together.tolist())
+
+
+def tell_rank_share(share: float) -> None:
+    """Write the share to this process' ring; nothing happens where it has none. Never raises.
+
+    The GPU is the one that the user said the rank trains on, else CUDA's present one.
+
+    Args:
+        share: Of every batch of the job, 0 to 1.
+    """
+    ring = ring_so_far()
+    if ring is None or ring.writer is None:
+        return
+    torch = sys.modules.get("torch")
+    is_on_gpu = torch is not None and torch.cuda.is_initialized()
+    device = f"GPU:{torch.cuda.current_device()}" if torch is not None and is_on_gpu else "no GPU"
+    names = gpu_names([device], ring.writer.facts.gpus)
+    if names is not None:
+        ring.tell_shares({names[0]: share})
+
 
 Batch = TypeVar("Batch")
 

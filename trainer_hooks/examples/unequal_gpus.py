@@ -23,7 +23,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from gpumon.core.shares import checked_ratios
+from gpumon.core.join.batch_shares import checked_ratios
 from trainer_hooks import PhaseTagger, multi_gpu
 from trainer_hooks.examples.busy_spans import BusySpans, imbalance_seconds, input_seconds
 from trainer_hooks.examples.command_line import duration, natural, positive, writable

@@ -1,19 +1,29 @@
 """Which part of a batch each replica is given, inside the graph of a step.
 
 The ratios lie in one variable, so that a new ratio needs no new graph. The sums are those of
-``gpumon.core.shares.split_counts``, in TensorFlow's operations.
+``gpumon.core.join.batch_shares.split_counts``, in TensorFlow's operations.
+
+Words for what has no types: Keras and TensorFlow carry none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 import tensorflow as tf
 
-from gpumon.core.shares import checked_ratios, whole_ratios
-from trainer_hooks.multi_gpu.tensors import Tensor, Tensors
+from gpumon.core.join.batch_shares import checked_ratios, whole_ratios
+
+Tensor: TypeAlias = Any
+"""A tensor, eager or in a graph."""
+
+Tensors: TypeAlias = Any
+"""A structure of tensors: one, or a list, tuple or dictionary of structures; ``None`` for none."""
+
+Setting: TypeAlias = Any
+"""What Keras' own methods take or give, passed on as it is."""
 
 
 class Slices(NamedTuple):

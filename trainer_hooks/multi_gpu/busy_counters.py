@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic_ns
 from typing import Any, Final, NamedTuple
 
-from gpumon.core.runtime_paths import STATE_FILE
+from gpumon.core.ring.runtime_paths import STATE_FILE
 from trainer_hooks.ring.daemon_state import fresh_state, gpus_in, state_folders
 from trainer_hooks.ring.gpu_shares import gpu_names
 from trainer_hooks.ring.process_ring import ring_so_far

@@ -8,11 +8,17 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from trainer_hooks.multi_gpu.batch_split import ReplicaPart, mask_of, masked
+from trainer_hooks.multi_gpu.batch_split import (
+    ReplicaPart,
+    Setting,
+    Tensor,
+    Tensors,
+    mask_of,
+    masked,
+)
+from trainer_hooks.multi_gpu.device_names import dealt, of_each
 from trainer_hooks.multi_gpu.replica_step import ReplicaStep, Taped
 from trainer_hooks.multi_gpu.shared_weights import value_of
-from trainer_hooks.multi_gpu.strategies import dealt, of_each
-from trainer_hooks.multi_gpu.tensors import Setting, Tensor, Tensors
 
 
 def differentiable_call(

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from gpumon.core.shares import checked_ratios, split_counts
+from gpumon.core.join.batch_shares import checked_ratios, split_counts
+from trainer_hooks.multi_gpu.batch_split import Setting, Tensor
 from trainer_hooks.multi_gpu.device_names import device_names, make_stand_ins
 from trainer_hooks.multi_gpu.parallel_model import HOST, ParallelModel
 from trainer_hooks.multi_gpu.shared_weights import strategy_of
-from trainer_hooks.multi_gpu.tensors import Setting, Tensor
-from trainer_hooks.quiet_warning import warn_quietly
+from trainer_hooks.ring.quiet_warning import warn_quietly
 
 make_stand_ins()
 

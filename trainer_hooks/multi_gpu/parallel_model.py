@@ -12,15 +12,23 @@ from typing import Final
 import keras
 import tensorflow as tf
 
-from trainer_hooks.multi_gpu.batch_split import BatchSplit, ReplicaPart, Slices, merged, parts_of
+from trainer_hooks.multi_gpu.batch_split import (
+    BatchSplit,
+    ReplicaPart,
+    Setting,
+    Slices,
+    Tensor,
+    Tensors,
+    merged,
+    parts_of,
+)
+from trainer_hooks.multi_gpu.device_names import dealt, of_each, strategy_over
 from trainer_hooks.multi_gpu.differentiable_call import differentiable_call
 from trainer_hooks.multi_gpu.replica_step import Replicas, ReplicaStep
 from trainer_hooks.multi_gpu.replica_times import ReplicaTimes, TimedStep
 from trainer_hooks.multi_gpu.saves_template import SavesTemplate
 from trainer_hooks.multi_gpu.scoped_optimizer import carry_trained, scoped_optimizer
 from trainer_hooks.multi_gpu.shared_weights import share_weights, strategy_of, trained_here
-from trainer_hooks.multi_gpu.strategies import dealt, of_each, strategy_over
-from trainer_hooks.multi_gpu.tensors import Setting, Tensor, Tensors
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, over_whole_batch
 from trainer_hooks.ring.gpu_shares import tell_shares_of
 

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from trainer_hooks.multi_gpu.batch_split import ReplicaPart
+from trainer_hooks.multi_gpu.batch_split import ReplicaPart, Setting, Tensor
 from trainer_hooks.multi_gpu.shared_weights import metric_variables
-from trainer_hooks.multi_gpu.tensors import Setting, Tensor
 
 _SEED_STATE = "seed_generator_state"
 

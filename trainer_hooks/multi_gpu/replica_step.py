@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
-from trainer_hooks.multi_gpu.batch_split import ReplicaPart
+from trainer_hooks.multi_gpu.batch_split import ReplicaPart, Setting, Tensor, Tensors
 from trainer_hooks.multi_gpu.replica_state import Changes, ForwardState, store, store_summed
 from trainer_hooks.multi_gpu.replica_times import busy_seconds, own_begin
-from trainer_hooks.multi_gpu.tensors import Setting, Tensor, Tensors
 from trainer_hooks.multi_gpu.whole_batch_loss import PartWeight, added_loss, keras_scale
 
 

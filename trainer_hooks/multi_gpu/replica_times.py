@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import keras
 import tensorflow as tf
 
-from trainer_hooks.multi_gpu.tensors import Tensor, Tensors
+from trainer_hooks.multi_gpu.batch_split import Tensor, Tensors
 
 KEPT: Final = 64
 """Steps that are remembered until somebody asks."""

@@ -6,8 +6,8 @@ from typing import Final
 
 import keras
 
+from trainer_hooks.multi_gpu.batch_split import Setting
 from trainer_hooks.multi_gpu.shared_weights import state_of
-from trainer_hooks.multi_gpu.tensors import Setting
 
 _COMPILED: Final = (
     "compiled", "optimizer", "loss", "_compile_config", "_compile_loss", "_compile_metrics",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from trainer_hooks.multi_gpu.tensors import Setting
+from trainer_hooks.multi_gpu.batch_split import Setting
 
 _REDUCES = "_all_reduce_sum_gradients"
 

@@ -17,7 +17,7 @@ from threading import get_ident
 import keras
 import tensorflow as tf
 
-from trainer_hooks.multi_gpu.tensors import Setting, Tensor
+from trainer_hooks.multi_gpu.batch_split import Setting, Tensor
 
 
 def share_weights(

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import keras
 import tensorflow as tf
 
-from trainer_hooks.multi_gpu.tensors import Setting, Tensor
+from trainer_hooks.multi_gpu.batch_split import Setting, Tensor
 
 # The public classes of losses wrap functions; the class that does it has no public name.
 _FunctionLoss: Setting = keras.losses.MeanSquaredError.__mro__[1]

@@ -1,4 +1,7 @@
-"""Which framework some data is for, as far as can be told without importing one."""
+"""Which framework some data is for, as far as can be told without importing one.
+
+What is said, once, where there is no device to bring batches to.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from importlib import import_module
 from typing import Any
+
+from trainer_hooks.ring.quiet_warning import QuietWarningOnce
 
 
 class Kind(Enum):
@@ -109,3 +114,15 @@ def _kind_that_runs() -> Kind:
 
 
 _FRAMEWORKS = {"jax": Kind.JAX, "torch": Kind.TORCH}
+
+
+_warn = QuietWarningOnce()
+
+
+def say_that_there_is_no_gpu(framework: str) -> None:
+    """Batches are read ahead all the same."""
+    _warn(
+        f"prefetch_to_device: {framework} sees no GPU, so batches are only read ahead, "
+        "and stay on the host",
+        callers_up=2,
+    )

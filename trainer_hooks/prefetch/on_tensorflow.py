@@ -7,9 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from trainer_hooks.batches.only_for_training import only_as
-from trainer_hooks.prefetch.kinds import keras_backend
-from trainer_hooks.prefetch.no_device import say_that_there_is_no_gpu
-from trainer_hooks.quiet_warning import QuietWarningOnce
+from trainer_hooks.prefetch.kinds import keras_backend, say_that_there_is_no_gpu
+from trainer_hooks.ring.quiet_warning import QuietWarningOnce
 
 _HOST = ("CPU", 0)
 

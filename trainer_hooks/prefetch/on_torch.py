@@ -10,8 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from trainer_hooks.prefetch.ahead import Host, ahead, read_ahead
-from trainer_hooks.prefetch.kinds import keras_backend
-from trainer_hooks.prefetch.no_device import say_that_there_is_no_gpu
+from trainer_hooks.prefetch.kinds import keras_backend, say_that_there_is_no_gpu
 from trainer_hooks.prefetch.torch_copies import CudaHost, PlainHost, TorchHost
 
 

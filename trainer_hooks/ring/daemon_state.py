@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gpumon.core.gpu_names import GpuName
-from gpumon.core.label_text import label_text
-from gpumon.core.ring_events import RunFacts
-from gpumon.core.runtime_paths import (
+from gpumon.core.join.visible_devices import GpuName
+from gpumon.core.ring.events import RunFacts
+from gpumon.core.ring.runtime_paths import (
     STATE_SCHEMA,
     FolderFacts,
     distrust,
     explicit_folder,
     reader_folders,
 )
+from gpumon.core.wording import label_text
 
 _MAX_BYTES: Final = 2 << 20
 _STALE_PERIODS: Final = 3

@@ -13,17 +13,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpumon.core.ring_facts import parse_facts
-from gpumon.core.ring_format import (
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.ring.facts import parse_facts
+from gpumon.core.ring.format import (
     FACTS_OFFSET,
+    LOCK_QUESTION,
     PAGE_BYTES,
     RING_BYTES,
     is_blank,
     newest_totals,
     parse_header,
+    read_lock_answer,
 )
-from gpumon.core.ring_lock import LOCK_QUESTION, read_lock_answer
-from gpumon.core.units import NS_PER_S
 from gpumon.errors import RingError
 
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any, Final
 
-from gpumon.core.gpu_names import doubt_of_names, doubt_of_work
-from gpumon.core.ring_events import RunFacts
-from gpumon.core.runtime_paths import STATE_FILE
-from trainer_hooks.quiet_warning import warn_quietly
+from gpumon.core.join.visible_devices import doubt_of_names, doubt_of_work
+from gpumon.core.ring.events import RunFacts
+from gpumon.core.ring.runtime_paths import STATE_FILE
 from trainer_hooks.ring.daemon_state import fresh_state, gpus_in, runs_in, state_folders
+from trainer_hooks.ring.quiet_warning import warn_quietly
 
 _BEGINNING_NS: Final = 10_000_000_000
 """A run that is younger may be joined yet: the daemon looks once a second."""

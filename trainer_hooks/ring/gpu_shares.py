@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.core.shares import shares_of
+from gpumon.core.join.batch_shares import shares_of
 from trainer_hooks import devices as gpu_list
 from trainer_hooks.ring.process_ring import ring_so_far
 

@@ -1,4 +1,7 @@
-"""The one ring of this process, made when it is first needed."""
+"""The one ring of this process, made when it is first needed.
+
+Says in the ring which part of each batch each GPU is given.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,49 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpumon.core.phase import PHASES
-from gpumon.core.ring_events import TRAINING_OVER, RunFacts
-from gpumon.core.ring_facts import have_room_for_gpus
-from gpumon.core.runtime_paths import RUNTIME_VARIABLE
+from gpumon.core.ring.events import TRAINING_OVER, RunFacts
+from gpumon.core.ring.facts import are_shares, have_room_for_gpus
+from gpumon.core.ring.runtime_paths import RUNTIME_VARIABLE
 from gpumon.errors import RingError
-from trainer_hooks.quiet_warning import QuietWarningOnce, warn_quietly
 from trainer_hooks.ring.dead_rings import sweep_dead_rings
 from trainer_hooks.ring.gpu_doubts import GpuDoubts
+from trainer_hooks.ring.quiet_warning import QuietWarningOnce, warn_quietly
 from trainer_hooks.ring.ring_folder import find_ring_folder
 from trainer_hooks.ring.ring_memory import RingMemory, make_ring
 from trainer_hooks.ring.ring_writer import START_UP, RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
-from trainer_hooks.ring.told_shares import tell_shares
-from trainer_hooks.ring.turns import OTHER, Place, Run, Turn, is_in_our_code
+from trainer_hooks.ring.run_nesting import OTHER, Place, Run, Turn, is_in_our_code
+
+_warn_of_shares = QuietWarningOnce()
+
+
+def tell_shares(writer: RingWriter, shares: Mapping[str, float]) -> None:
+    """Restate the facts with these shares; a mark in the ring where they are others than before.
+
+    The first shares of a process are no change, nor is to forget them. Never raises.
+
+    Args:
+        writer: Of the ring; called by the thread that trains, or before it does.
+        shares: Which see, of ``RunFacts``. Empty: the training splits no batch any more.
+    """
+    if not writer.enabled:
+        return
+    try:
+        facts, told = writer.facts, {str(gpu): float(share) for gpu, share in shares.items()}
+        if told == facts.shares:
+            return
+        if not are_shares(told):
+            _warn_of_shares(
+                f"gpumon is not told how batches are split: {told} are no parts of one batch"
+            )
+            return
+        changes = facts.ratio_changes + bool(told and facts.shares)
+        writer.restate(replace(facts, shares=told, ratio_changes=changes))
+        if changes > facts.ratio_changes:
+            writer.event(changes)
+    except Exception as error:  # noqa: BLE001 (odd shares must not end a training)
+        _warn_of_shares(f"gpumon is not told how batches are split: {error}")
+
 
 _ANOTHER_FOLDER = (
     f". To have them, set {RUNTIME_VARIABLE}, for this training and for the daemon, "

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpumon.core.runtime_paths import (
+from gpumon.core.ring.runtime_paths import (
     PHASES,
     PRIVATE_MODE,
     SYSTEM_FOLDER,

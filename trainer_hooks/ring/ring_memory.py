@@ -10,9 +10,9 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from gpumon.core.ring_events import RunFacts
-from gpumon.core.ring_facts import encode_facts
-from gpumon.core.ring_format import (
+from gpumon.core.ring.events import RunFacts
+from gpumon.core.ring.facts import encode_facts
+from gpumon.core.ring.format import (
     FACTS_OFFSET,
     MAGIC,
     RECORD_COUNT,

@@ -1,4 +1,7 @@
-"""Writes one training process' phases into its ring: a clock read and a few stores, never I/O."""
+"""Writes one training process' phases into its ring: a clock read and a few stores, never I/O.
+
+How the words of a ring are stored: several by one call, each a single store.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +11,51 @@ from collections.abc import Callable
 from functools import reduce
 from itertools import count
 from operator import xor
+from struct import Struct
 from time import monotonic_ns
 from typing import Final
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.ring_events import RingKind, RunFacts
-from gpumon.core.ring_format import (
+from gpumon.core.ring.events import RingKind, RunFacts
+from gpumon.core.ring.format import (
     KIND_SHIFT,
     MODE_SHIFT,
     PAGE_BYTES,
     RECORD_BYTES,
     RECORD_COUNT,
+    RECORD_WORDS,
     SEQUENCE_SHIFT,
+    T_PHASES,
+    T_XOR,
+    TOTALS_AT_WORDS,
+    TOTALS_WORDS,
     WORD_HEAD,
     WORD_MASK,
     WORD_TOTALS_GENERATION,
 )
 from trainer_hooks.ring.ring_memory import RingMemory, publish
-from trainer_hooks.ring.ring_stores import (
-    LASTS,
-    NO_WORDS,
-    TOTALS_AT_BYTES,
-    put_record,
-    put_totals,
-    put_two_records,
+
+# In the machine's own byte order, each word is one store.
+put_record: Final = Struct(f"@{RECORD_WORDS}Q").pack_into
+put_two_records: Final = Struct(f"@{2 * RECORD_WORDS}Q").pack_into
+put_totals: Final = Struct(f"@{TOTALS_WORDS}Q").pack_into
+TOTALS_AT_BYTES: Final = tuple(8 * at for at in TOTALS_AT_WORDS)
+NO_WORDS: Final = (0,) * (T_XOR - T_PHASES - len(PHASES))
+"""Of the totals, those that no phase needs yet."""
+
+LASTS: Final = tuple(
+    phase
+    not in (
+        TrainingPhase.INPUT_WAIT,
+        TrainingPhase.HOST_TO_DEVICE,
+        TrainingPhase.TRAIN_STEP,
+        TrainingPhase.DEVICE_SYNC,
+        TrainingPhase.CALLBACKS,
+    )
+    for phase in PHASES
 )
+"""By the phase's number: whether it is no part of a step."""
+
 
 START_UP: Final = PHASE_NUMBER[TrainingPhase.START_UP]
 
@@ -114,7 +137,7 @@ class RingWriter:
         open_ns = monotonic_ns() - self.since_ns if self.present[0] == phase else 0
         return self._spent_ns[phase] + max(0, open_ns)
 
-    def enter(  # noqa: PLR0915 (there are no hotter lines in a training: nothing is called)
+    def enter(
         self, phase: int, mode: int = 0, *, is_done: bool = False, is_brief: bool = False
     ) -> None:
         """End the phase under way; phase number ``phase`` begins.

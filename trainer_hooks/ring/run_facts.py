@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpumon.core.ring_events import RunFacts
+from gpumon.core.ring.events import RunFacts
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _LAUNCHERS: Final = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from trainer_hooks.keras_fit.phase_machine import PhaseMachine
+from trainer_hooks.keras.phase_machine import PhaseMachine
 from trainer_hooks.ring.process_ring import ProcessRing
 
 FUNCTION_OF_MODE = ("train_function", "test_function", "predict_function")
@@ -85,7 +85,7 @@ def make_tap(backend: str, model: Any, listener: StepListener) -> Tap | None:  #
 
         return JaxTap(model, listener)
     if backend == "tensorflow":
-        from trainer_hooks.taps.tensorflow import TensorflowTap
+        from trainer_hooks.taps.tensorflow.tap import TensorflowTap
 
         return TensorflowTap(model, listener)
     if backend == "torch":

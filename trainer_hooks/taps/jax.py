@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from threading import get_ident
 from typing import Any
 
-from trainer_hooks.keras_fit.phase_machine import TRAIN, PhaseMachine
+from trainer_hooks.keras.phase_machine import TRAIN, PhaseMachine
 from trainer_hooks.taps import StepListener
 from trainer_hooks.taps.gross_wait import say_that_the_wait_is_gross
 from trainer_hooks.taps.samples import rows_of

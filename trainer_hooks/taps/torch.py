@@ -1,18 +1,238 @@
-"""Where Keras computes on torch: in its step functions, which are handed batches that are there."""
+"""Where Keras computes on torch: in its step functions, which are handed batches that are there.
+
+Where Keras waits on torch: in the loaders that its data adapters make.
+
+How long torch traced and compiled, from the callbacks that dynamo has for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import sys
+import weakref
+from collections.abc import Callable, Iterator
 from threading import get_ident
-from typing import Any, Final
+from time import monotonic_ns
+from typing import Any, Final, Protocol
 
-from trainer_hooks.keras_fit.phase_machine import TRAIN
+from trainer_hooks.keras.brackets import caller_named
+from trainer_hooks.keras.phase_machine import TRAIN
 from trainer_hooks.taps import StepListener
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.step_functions import StepFunctions
-from trainer_hooks.taps.torch_batches import TimedLoaders
-from trainer_hooks.taps.torch_compile import CompileClock
+
+_MAKES_LOADERS: Final = "get_torch_dataloader"
+
+
+class TimedLoaders:
+    """Puts timed loaders in the place of a run's own, until ``remove``.
+
+    A data adapter belongs to one ``fit``, ``evaluate`` or ``predict``, not to
+    the user, and Keras asks it for a loader in each epoch: so an attribute of
+    the adapter is enough, and the user's loader stays as it is.
+    """
+
+    def __init__(self, listener: StepListener) -> None:
+        self._listener = listener
+        self._adapters: list[Any] = []
+        self._run: weakref.ref[Any] | None = None
+
+    def place(self, mode: int) -> None:
+        """Go around the loaders of the nearest Keras run among the callers.
+
+        Raises:
+            LookupError: A training is not fed as Keras feeds one.
+        """
+        feeder = caller_named("epoch_iterator", _makes_loaders)
+        if feeder is None:
+            if mode == TRAIN and not self._adapters:
+                raise LookupError("it is not fed by an epoch iterator of Keras")
+            return
+        if self._run is None:
+            # A callback that raises ends the run as well, but calls nobody.
+            self._run = weakref.ref(feeder, self._run_is_gone)
+        adapter = feeder.data_adapter
+        if _MAKES_LOADERS in vars(adapter):
+            return
+        bare, listener = getattr(adapter, _MAKES_LOADERS), self._listener
+        setattr(adapter, _MAKES_LOADERS, lambda: TimedLoader(bare(), mode, listener))
+        self._adapters.append(adapter)
+
+    def remove(self) -> None:
+        """Leave the adapters as they were."""
+        self._run = None
+        for adapter in self._adapters:
+            vars(adapter).pop(_MAKES_LOADERS, None)
+        self._adapters.clear()
+
+    def _run_is_gone(self, _: object) -> None:
+        if self._listener.machine_here is not None:
+            self._listener.failed()
+
+
+class TimedLoader:
+    """A loader whose iterators are timed; else it is the loader it was made of."""
+
+    def __init__(self, loader: Any, mode: int, listener: StepListener) -> None:  # noqa: ANN401
+        self._loader = loader
+        self._mode = mode
+        self._listener = listener
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._loader, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Starting the workers is a wait for input too."""
+        listener = self._listener
+        machine = listener.machine_here
+        if machine is None:
+            return iter(self._loader)
+        machine.fetch_begin()
+        try:
+            batches = iter(self._loader)
+        except BaseException:
+            if self._mode == TRAIN:
+                listener.failed()
+            raise
+        machine.fetch_exhausted()
+        return TimedBatches(batches, self._mode, listener)
+
+
+class TimedBatches:
+    """An iterator over batches whose every ``next()`` is a wait for input.
+
+    The wait is over when the step begins, or the callbacks before it.
+    """
+
+    __slots__ = ("_listener", "_mode", "_source")
+
+    def __init__(self, source: Iterator[Any], mode: int, listener: StepListener) -> None:
+        self._source = source
+        self._mode = mode
+        self._listener = listener
+
+    def __iter__(self) -> TimedBatches:
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        listener = self._listener
+        if get_ident() != listener.ring.thread or not listener.is_active:
+            return next(self._source)
+        machine = listener.machine
+        if machine.mode != self._mode == TRAIN:
+            machine.run_end()  # a validation that raised, and somebody caught it
+        machine.fetch_begin()
+        try:
+            return next(self._source)
+        except StopIteration:
+            machine.fetch_exhausted()
+            raise
+        except BaseException:
+            if self._mode == TRAIN:  # a validation that raises may be caught
+                self._listener.failed()
+            raise
+
+
+def _makes_loaders(candidate: Any) -> bool:  # noqa: ANN401
+    return hasattr(getattr(candidate, "data_adapter", None), _MAKES_LOADERS)
+
+
+_DYNAMO_CALLBACKS: Final = "torch._dynamo.callback"
+
+
+class StepPhases(Protocol):
+    """Tells compiling from the step that it happens in."""
+
+    def compile_begin(self) -> None:
+        """The step under way is compiled first."""
+        ...
+
+    def fetch_end(self) -> None:
+        """It goes on."""
+        ...
+
+
+class CompileListener(Protocol):
+    """Who is told of compilations."""
+
+    @property
+    def machine_here(self) -> StepPhases | None:
+        """What tells the phases, if the calling thread is the one that trains."""
+        ...
+
+    def compiled(self, duration_ns: int) -> None:
+        """So much of the phase under way was compiling."""
+        ...
+
+
+class CompileClock:
+    """Tells of compilations inside steps, from ``listen`` until ``leave``.
+
+    One on the thread that trains is told as it begins. Those on other threads,
+    where torch runs the way back on a GPU, are added up until the step ends. A
+    torch without such callbacks has nothing to tell.
+
+    Attributes:
+        is_in_step: Whether a training step is under way; others set it.
+        elsewhere_ns: What other threads compiled since the last step's end, nanoseconds.
+    """
+
+    def __init__(self, listener: CompileListener) -> None:
+        self.is_in_step = False
+        self._listener = listener
+        self._told = False
+        self._began_ns = self.elsewhere_ns = 0
+        self._handler: Any = None
+
+    def listen(self) -> None:
+        """Tell from now on. Safe to call twice."""
+        if self._handler is not None:
+            return
+        with contextlib.suppress(Exception):  # another torch may call it otherwise
+            handler = sys.modules[_DYNAMO_CALLBACKS].callback_handler
+            handler.register_start_callback(self._begin)
+            self._handler = handler
+            handler.register_end_callback(self._end)
+
+    def leave(self) -> None:
+        """Tell no more. Safe to call twice."""
+        handler, self._handler = self._handler, None
+        if handler is None:
+            return
+        # ``torch._dynamo.reset()`` forgets its callbacks by itself.
+        with contextlib.suppress(Exception):
+            handler.remove_start_callback(self._begin)
+        with contextlib.suppress(Exception):
+            handler.remove_end_callback(self._end)
+
+    def end_step(self) -> None:
+        """A training step was handed over: tell what other threads compiled for it."""
+        self.is_in_step = False
+        if self.elsewhere_ns:
+            self._listener.compiled(self.elsewhere_ns)
+            self.elsewhere_ns = 0
+
+    def _begin(self, *_: object) -> None:
+        if not self.is_in_step:
+            return
+        machine = self._listener.machine_here
+        if machine is None:
+            self._began_ns = monotonic_ns()
+        else:
+            machine.compile_begin()
+            self._told = True
+
+    def _end(self, *_: object) -> None:
+        machine = self._listener.machine_here
+        if machine is None:
+            if self._began_ns:
+                self.elsewhere_ns += monotonic_ns() - self._began_ns
+                self._began_ns = 0
+        elif self._told:
+            self._told = False
+            machine.fetch_end()  # back to the step
+
 
 StepFunction = Callable[[Any], Any]
 

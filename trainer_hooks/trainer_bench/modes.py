@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.core.shares import simple_ratios
+from gpumon.core.join.batch_shares import simple_ratios
 from gpumon.errors import GpumonError, UsageError
 from trainer_hooks.trainer_bench.above_alone import speed_of, why_above_alone
 from trainer_hooks.trainer_bench.batch_search import LARGEST, Try, find_batch

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from gpumon.core.shares import simple_ratios, split_counts
+from gpumon.core.join.batch_shares import simple_ratios, split_counts
 from gpumon.errors import GpumonError
-from trainer_hooks.balance.solver import Room, best_split
-from trainer_hooks.balance.speed_curve import SpeedCurve
+from trainer_hooks.multi_gpu.balance.solver import Room, best_split
+from trainer_hooks.multi_gpu.balance.speed_curve import SpeedCurve
 from trainer_hooks.trainer_bench.above_alone import speed_of
 from trainer_hooks.trainer_bench.engine import BatchTooLargeError
 from trainer_hooks.trainer_bench.measuring import Measured

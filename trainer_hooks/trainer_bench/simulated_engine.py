@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.errors import UsageError
-from trainer_hooks.balance.simulated_gpus import (
+from trainer_hooks.multi_gpu.balance.simulated_gpus import (
     SimulatedOutOfMemoryError,
     article_machine,
 )

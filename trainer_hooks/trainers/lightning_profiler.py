@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from trainer_hooks.trainers.stand_in import StandIn
+from trainer_hooks.trainers.patching import StandIn
 
 _PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
 _MOST_REGIONS: Final = 1024

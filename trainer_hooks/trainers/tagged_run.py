@@ -7,15 +7,15 @@ from sys import modules
 from threading import get_ident
 from typing import TYPE_CHECKING, Final
 
-from trainer_hooks.quiet_warning import warn_quietly
 from trainer_hooks.ring.process_ring import ProcessRing
+from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.ring.ring_writer import RingWriter
-from trainer_hooks.ring.turns import Turn
-from trainer_hooks.trainers import places as at
-from trainer_hooks.trainers.callback_classes import CallbackClasses
+from trainer_hooks.ring.run_nesting import Turn
+from trainer_hooks.trainers import phase_numbers as at
+from trainer_hooks.trainers.timed_callbacks import CallbackClasses
 
 if TYPE_CHECKING:
-    from trainer_hooks.taps.torch_compile import CompileClock
+    from trainer_hooks.taps.torch import CompileClock
 
 _DYNAMO: Final = "torch._dynamo.callback"
 
@@ -101,7 +101,7 @@ class TaggedRun(ABC):
             self._pen.enter(*place)
 
     def _listening_clock(self) -> CompileClock:
-        from trainer_hooks.taps.torch_compile import CompileClock
+        from trainer_hooks.taps.torch import CompileClock
 
         clock = CompileClock(_Compiling(self, self._pen))
         clock.listen()

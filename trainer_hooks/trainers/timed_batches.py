@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from trainer_hooks.taps.samples import rows_of
-from trainer_hooks.trainers.stand_in import PassesOn, StandIn
+from trainer_hooks.trainers.patching import PassesOn, StandIn
 
 
 class FetchListener(Protocol):

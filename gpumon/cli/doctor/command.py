@@ -1,4 +1,7 @@
-"""``gpumon doctor``: what this machine can report, and what to do about the rest."""
+"""``gpumon doctor``: what this machine can report, and what to do about the rest.
+
+Looks at the GPUs from a thread of its own, so that a driver that hangs can be told of.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,111 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any, Final
+from time import monotonic
+from typing import Any, Final, Generic, TypeVar
 
+from rich.console import Console
+from rich.status import Status
+
+from gpumon.cli.arguments import add_nvml_arguments, nvml_options_of
 from gpumon.cli.doctor.driver import driver_findings
 from gpumon.cli.doctor.finding import DRIVER, OFF, OK, Finding
 from gpumon.cli.doctor.gpus import gpu_findings, source_broken
-from gpumon.cli.doctor.look import Beat, patiently
 from gpumon.cli.doctor.machine import machine_findings
 from gpumon.cli.doctor.rules import render_rules, rules_document
 from gpumon.cli.doctor.text import render_findings
 from gpumon.cli.main import installed_version
-from gpumon.cli.nvml_arguments import add_nvml_arguments, nvml_options_of
 from gpumon.cli.open_source import LIVE_SOURCE_HELP, check_source_word, open_source
 from gpumon.core.sample import Frame
-from gpumon.errors import GpumonError, UsageError
-from gpumon.outlets.text_style import style_for
-from gpumon.sources.driver_files import read_driver_files
-from gpumon.sources.nvml_catalog import NvmlOptions
-from gpumon.sources.nvml_probe.answers import ProbedDriver
+from gpumon.errors import GpumonError, SourceUnavailableError, UsageError
+from gpumon.outlets.text.style import style_for
+from gpumon.sources.installed import read_driver_files
+from gpumon.sources.nvml.details.fields import NvmlOptions
+from gpumon.sources.nvml.probe.answers import ProbedDriver
 from gpumon.sources.system_clock import SystemClock
+
+_Found = TypeVar("_Found")
+_LOOK_EVERY_S = 0.1
+_PATIENCE_S = 30.0
+"""To open NVML takes seconds on a box with many boards that nobody holds open."""
+
+Beat = Callable[[str], None]
+
+
+class _Work(Generic[_Found]):
+    """What the thread does, and how far it is."""
+
+    def __init__(self, look: Callable[[Beat], _Found]) -> None:
+        self._look = look
+        self.now = "the driver"
+        self.beat_at_s = monotonic()
+        self.found: _Found | None = None
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+
+    def beat(self, what: str) -> None:
+        self.now, self.beat_at_s = what, monotonic()
+
+    def run(self) -> None:
+        try:
+            self.found = self._look(self.beat)
+        except BaseException as error:  # noqa: BLE001 (handed to the thread that waits)
+            self.error = error
+        finally:
+            self.done.set()
+
+
+def patiently(look: Callable[[Beat], _Found], *, patience_s: float = _PATIENCE_S) -> _Found:
+    """What ``look`` gives; a terminal sees on standard error what it asks meanwhile.
+
+    Args:
+        look: Is handed a function that it calls with whatever it asks next.
+        patience_s: How long one question may take.
+
+    Raises:
+        SourceUnavailableError: A question has not been answered for that long.
+    """
+    work = _Work(look)
+    threading.Thread(target=work.run, daemon=True).start()
+    with _Screen() as screen:
+        while not work.done.wait(_LOOK_EVERY_S):
+            screen.show(work.now)
+            if monotonic() - work.beat_at_s > patience_s:
+                raise SourceUnavailableError(
+                    f"the driver has not answered for {patience_s:.0f} s ({work.now}): read "
+                    "`dmesg`, and reboot if processes that use the GPU cannot be ended"
+                )
+    if work.error is not None:
+        raise work.error
+    assert work.found is not None
+    return work.found
+
+
+class _Screen:
+    """One line that is renewed, on a terminal only."""
+
+    def __init__(self) -> None:
+        self._status: Status | None = None
+        if sys.stderr.isatty():
+            self._status = Status("looking", console=Console(stderr=True))
+
+    def __enter__(self) -> _Screen:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def show(self, what: str) -> None:
+        """Say what is asked now."""
+        if self._status is not None:
+            self._status.update(f"asking {what}")
+
 
 _LOOKS: Final = 6
 _BETWEEN_LOOKS_NS: Final = 400_000_000
@@ -115,7 +202,7 @@ def _frames(word: str, beat: Beat) -> list[Frame]:
 
 
 def _probe(options: NvmlOptions, beat: Beat) -> ProbedDriver:
-    from gpumon.sources.nvml_probe.probe import NvmlProbe
+    from gpumon.sources.nvml.probe.probe import NvmlProbe
 
     probe = NvmlProbe(SystemClock(), options=options, beat=beat)
     try:

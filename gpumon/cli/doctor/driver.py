@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.cli.doctor.finding import BROKEN, DRIVER, MISSING, OK, Finding
-from gpumon.core.figures import counted, listed, plainly
 from gpumon.core.sample import Frame
-from gpumon.sources.driver_files import DriverFiles
-from gpumon.sources.nvml_catalog import NvmlField
-from gpumon.sources.nvml_probe.answers import ProbedDriver
+from gpumon.core.wording import counted, listed, plainly
+from gpumon.sources.installed import DriverFiles
+from gpumon.sources.nvml.details.fields import NvmlField
+from gpumon.sources.nvml.probe.answers import ProbedDriver
 
 _SINCE_BOOT: Final = "time since boot (CLOCK_MONOTONIC, or CLOCK_BOOTTIME, which counts sleep)"
 _CLOCK_WORDS: Final = {

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpumon.cli.doctor.finding import BROKEN, GPUS, MISSING, OFF, OK, Finding
-from gpumon.core.error_times import ErrorWatch
-from gpumon.core.figures import counted, listed
+from gpumon.core.board.error_times import ErrorWatch
+from gpumon.core.board.troubles import errors_of, throttled_now
+from gpumon.core.clock import seconds
 from gpumon.core.sample import Frame, GpuSample
-from gpumon.core.troubles import errors_of, throttled_now
-from gpumon.core.units import seconds
+from gpumon.core.wording import counted, listed
 from gpumon.errors import GpumonError
-from gpumon.sources.nvml_probe.answers import (
+from gpumon.sources.nvml.probe.answers import (
     QUOTED_US,
     ProbedCall,
     ProbedDriver,

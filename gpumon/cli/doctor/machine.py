@@ -14,10 +14,9 @@ from typing import Any, Final
 from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, OFF, OK, Finding
 from gpumon.cli.dstat_hosts import Host, find_hosts
 from gpumon.cli.dstat_plugin_file import CopyState, examine
-from gpumon.core.figures import in_seconds, listed
-from gpumon.core.label_text import label_text
-from gpumon.core.ring_events import RingReading
-from gpumon.core.runtime_paths import (
+from gpumon.core.board.troubles import TroubleKind
+from gpumon.core.ring.events import RingReading
+from gpumon.core.ring.runtime_paths import (
     PHASES,
     RUNTIME_VARIABLE,
     explicit_folder,
@@ -25,16 +24,15 @@ from gpumon.core.runtime_paths import (
     reader_patterns,
 )
 from gpumon.core.state import RINGS, CollectorState, refusal_note
-from gpumon.core.troubles import TroubleKind
 from gpumon.core.verdict import Severity
+from gpumon.core.wording import in_seconds, label_text, listed
 from gpumon.errors import GpumonError
-from gpumon.outlets.http_server import DEFAULT_LISTEN, by_whom, parse_listen
-from gpumon.sources.container import container_words
+from gpumon.outlets.http.server import DEFAULT_LISTEN, by_whom, parse_listen
 from gpumon.sources.daemon import END_OR_WAIT, fetch_report, find_silent_daemon, read_state
-from gpumon.sources.installed import strangers_called_gpumon
-from gpumon.sources.path_patterns import matching_paths
-from gpumon.sources.ring_look import RingsSeen, look_at_rings
-from gpumon.sources.runtime_dir import (
+from gpumon.sources.installed import container_words, strangers_called_gpumon
+from gpumon.sources.rings.phase_rings import matching_paths
+from gpumon.sources.rings.ring_look import RingsSeen, look_at_rings
+from gpumon.sources.rings.runtime_dir import (
     NAME_A_FOLDER,
     find_state_file,
     runtime_dir_to_be,

@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from gpumon.core.rules.catalog import ALL_RULES, BESIDE_RULES
-from gpumon.core.rules.rule import Rule, RuleKind
-from gpumon.core.settings import DEFAULT_SETTINGS, DetectorSettings
-from gpumon.core.thresholds.threshold import Threshold, thresholds_of
-from gpumon.outlets.text_style import WIDTH, TextStyle
+from gpumon.core.judge.rule import Rule, RuleKind
+from gpumon.core.judge.rules import ALL_RULES, BESIDE_RULES
+from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
+from gpumon.core.settings.threshold import Threshold, thresholds_of
+from gpumon.outlets.text.style import WIDTH, TextStyle
 
 _HEADS: Final = {
     RuleKind.VERDICT: "Verdicts: of each GPU the first that holds, in this order",

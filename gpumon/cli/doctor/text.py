@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from gpumon.cli.doctor.finding import BROKEN, DRIVER, GPUS, MACHINE, MISSING, OFF, OK, Finding
-from gpumon.core.figures import listed, plainly
-from gpumon.outlets.text_style import WIDTH, TextStyle
+from gpumon.core.wording import listed, plainly
+from gpumon.outlets.text.style import WIDTH, TextStyle
 
 _MARKS: Final = {OK: "✓", MISSING: "!", BROKEN: "✗", OFF: "·"}
 _PLAIN_MARKS: Final = {OK: "+", MISSING: "!", BROKEN: "x", OFF: "-"}

@@ -1,23 +1,70 @@
-"""Which format a log has: by its content, never by its file name."""
+"""Which format a log has: by its content, never by its file name.
+
+JSON that no format knows: said in one sentence, with what is in it and what is needed.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from gpumon.errors import UnreadableLogError, UsageError
-from gpumon.sources.logs.column_names import column_named
-from gpumon.sources.logs.columns import looks_like_header, unknown_column
-from gpumon.sources.logs.csv_text import HEAD_LINES, CellSplitter, head_of, separator_of
 from gpumon.sources.logs.formats import formats
-from gpumon.sources.logs.in_order import LogInOrder
+from gpumon.sources.logs.json_pieces import JsonDocuments
 from gpumon.sources.logs.line_prefixes import LinePrefix, prefixes_of
-from gpumon.sources.logs.log_format import LogFormat, line_like
-from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogReader, LogSample
-from gpumon.sources.logs.unknown_json import refuse_json
+from gpumon.sources.logs.log_sample import (
+    LogFacts,
+    LogFormat,
+    LogOptions,
+    LogReader,
+    LogSample,
+    line_like,
+)
+from gpumon.sources.logs.stamps.in_order import LogInOrder
+from gpumon.sources.logs.table.cells import SkippedLines
+from gpumon.sources.logs.table.column_names import column_named
+from gpumon.sources.logs.table.columns import looks_like_header, unknown_column
+from gpumon.sources.logs.table.csv_text import HEAD_LINES, CellSplitter, head_of, separator_of
+
+_BEGINNING: Final = re.compile(
+    r'\ufeff?\s*(?:\{\s*(?:["}]|$)|\[\s*(?:[{\["]|$|-?\d[\d.]*\s*,))'
+)  # fmt: skip
+_NAMED_KEYS: Final = 8
+_NEEDED: Final = (
+    "gpumon reads the JSON of `gpustat --json`, of nvitop's collector, of W&B's system metrics and "
+    "of Prometheus' range queries; or log with `nvidia-smi --query-gpu=timestamp,index,"
+    "utilization.gpu --format=csv -l 1`"
+)
+
+
+def refuse_json(head: Sequence[str], *, name: str) -> None:
+    """Refuse a log that is JSON. To be asked where no format knows it.
+
+    Args:
+        head: Its first lines.
+        name: What to call it in sentences.
+
+    Raises:
+        UnreadableLogError: It is JSON; says what it holds and what is needed.
+    """
+    first_line = next((line for line in head if line.strip()), "")
+    if _BEGINNING.match(first_line) is None:
+        return
+    documents = JsonDocuments(iter(head), name=name, skipped=SkippedLines())
+    _, first = next(iter(documents), (0, {}))
+    keys = [key[:60] for key in islice(first, _NAMED_KEYS)]
+    if "gpus" in first and "query_time" not in first:
+        found = "has `gpus` and no `query_time`"
+    elif keys:
+        more = ", ..." if len(first) > len(keys) else ""
+        found = f"tells {', '.join(keys)}{more}, and no utilisation of a GPU that gpumon knows"
+    else:
+        found = "holds no complete object"
+    raise UnreadableLogError(f"{name}: line 1: this is JSON that {found}; {_NEEDED}")
+
 
 LOOKED_AT_LINES: Final = HEAD_LINES
 """Lines of a log that a format is known by: what a login prints may stand before it."""

@@ -1,4 +1,7 @@
-"""A log as lines of text, whatever it was packed and encoded in."""
+"""A log as lines of text, whatever it was packed and encoded in.
+
+Lines with their numbers, where a line too long to be held comes in pieces.
+"""
 
 from __future__ import annotations
 
@@ -306,3 +309,18 @@ def _is_binary(head: bytes, encoding: str) -> bool:
     text = head.decode(encoding, errors="replace")
     odd = sum(1 for sign in text if sign == "\ufffd" or (sign < " " and sign not in "\t\r\n\f\x1b"))
     return odd > _MAX_ODD_SHARE * len(text)
+
+
+def numbered_lines(pieces: Iterator[str]) -> Iterator[tuple[int, str]]:
+    r"""Each line with its number, from 1; of one in pieces only the first piece.
+
+    >>> list(numbered_lines(iter(["a\n", "very ", "long\n", "b"])))
+    [(1, 'a\n'), (2, 'very '), (3, 'b')]
+    """
+    number = 0
+    is_within = False
+    for piece in pieces:
+        if not is_within:
+            number += 1
+            yield number, piece
+        is_within = not piece.endswith("\n")

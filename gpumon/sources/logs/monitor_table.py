@@ -1,4 +1,7 @@
-"""The scrolling tables of ``nvidia-smi dmon`` and ``pmon``: their headers and their clock."""
+"""The scrolling tables of ``nvidia-smi dmon`` and ``pmon``: their headers and their clock.
+
+The columns of a scrolling table of nvidia-smi, whose header may come again and move them.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
-from gpumon.core.units import NS_PER_S
-from gpumon.sources.logs.row_clock import RowClock
-from gpumon.sources.logs.stamps import NO_CLOCK, LogClock
+from gpumon.core.clock import NS_PER_S
+from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu
+from gpumon.sources.logs.stamps.stamps import NO_CLOCK, LogClock, RowClock
+from gpumon.sources.logs.table.cells import Refusal, SkippedLines
 
 _DATE: Final = re.compile(r"(\d{4})([-/]?)(\d\d)\2(\d\d)", re.ASCII)
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60)", re.ASCII)
@@ -188,3 +192,69 @@ class MonitorClock:
 def _kind_of(header: MonitorHeader) -> tuple[bool, bool]:
     """Whether rows have a date, and whether they have a time."""
     return header.at("date") is not None, header.at("time") is not None
+
+
+UNUSABLE: Final = -1
+"""The width of a table that cannot be read: no row has as many cells."""
+
+
+class MonitorColumns:
+    """Follows the headers of one log.
+
+    Args:
+        needed: Columns without which a table is of no use.
+        period_ns: Time between two rows, as the user said; ``None``: a second.
+
+    Attributes:
+        width: Cells of a row; ``UNUSABLE``: none can be read now.
+        separator: What stands between them; ``None``: blanks.
+        refusal: Why rows cannot be read.
+        clock: What their stamps mean; ``None`` before the first header.
+    """
+
+    def __init__(self, *needed: str, period_ns: int | None) -> None:
+        self._needed = needed
+        self._period_ns = period_ns
+        self.width = UNUSABLE
+        self.separator: str | None = None
+        self.refusal = Refusal.UNHEADED
+        self.clock: MonitorClock | None = None
+
+    def take(self, line: str) -> MonitorHeader | None:
+        """Take note of a comment; the header it is, if rows can be read by it."""
+        header = header_of(line)
+        if header is None:
+            if was_to_be_header(line):
+                self._cannot_be_read(Refusal.UNHEADED)
+            return None
+        self.separator = header.separator
+        if any(header.at(name) is None for name in self._needed):
+            self._cannot_be_read(Refusal.HEADER)
+            return None
+        if self.clock is None:
+            self.clock = MonitorClock(header, self._period_ns)
+        elif not self.clock.relayout(header):
+            self._cannot_be_read(Refusal.CLOCK)
+            return None
+        self.width = len(header.names)
+        return header
+
+    def facts(self, gpus: Sequence[LoggedGpu], skipped: SkippedLines, *notes: str) -> LogFacts:
+        """What is known so far.
+
+        Args:
+            gpus: Those that were told apart.
+            skipped: The lines that could not be used.
+            notes: What is to be said before all else.
+        """
+        clock = self.clock
+        return LogFacts(
+            clock=clock.clock if clock else NO_CLOCK,
+            gpus=tuple(gpus),
+            skipped_lines=skipped.count,
+            period_ns=clock.period_ns if clock else None,
+            notes=(*notes, *(clock.notes if clock else ()), *skipped.sentences()),
+        )
+
+    def _cannot_be_read(self, refusal: Refusal) -> None:
+        self.width, self.refusal = UNUSABLE, refusal

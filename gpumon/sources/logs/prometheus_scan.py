@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.json_nesting import Nesting
-from gpumon.sources.logs.json_pieces import broken_off_at
-from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines
+from gpumon.sources.logs.json_pieces import Nesting, broken_off_at
+from gpumon.sources.logs.table.cells import Refusal, SkippedLines
 
 _BLOCK: Final = 1 << 16
 _MAX_LABELS: Final = 1 << 18

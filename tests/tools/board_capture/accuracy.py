@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from gpumon.core.clock import Clock
 from gpumon.core.sample import BusySample
-from gpumon.sources.nvml import NvmlSource
-from gpumon.sources.nvml_catalog import nvml_options
+from gpumon.sources.nvml.details.fields import nvml_options
+from gpumon.sources.nvml.source import NvmlSource
 from tests.tools.board_capture.load import Load
 from tests.tools.board_capture.results import WaveAccuracy
 from tests.tools.board_capture.windows import BusyTruth, fit_window

@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import Final
 
 from gpumon.core.clock import Clock
-from gpumon.sources.nvml_binding import NvmlLibrary
-from gpumon.sources.nvml_clock import US, StampClock
-from gpumon.sources.nvml_codes import NOT_FOUND, SUCCESS
-from gpumon.sources.nvml_probe.rings import (
+from gpumon.sources.nvml.binding import NvmlLibrary
+from gpumon.sources.nvml.clock import US, StampClock
+from gpumon.sources.nvml.codes import NOT_FOUND, SUCCESS
+from gpumon.sources.nvml.probe.rings import (
     SAMPLE_KINDS,
     RingDrain,
     RingTap,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from gpumon.core.clock import Clock
-from gpumon.sources.nvml import NvmlSource
+from gpumon.sources.nvml.source import NvmlSource
 from tests.tools.board_capture.load import Load
 from tests.tools.board_capture.results import StallRow
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.advice import hides_much
-from gpumon.core.report import Report
+from gpumon.core.judge.advice import hides_much
+from gpumon.core.report.report import Report
 from gpumon.core.verdict import VerdictName
-from gpumon.pipeline.live_report import report_of
+from gpumon.pipeline.reports import report_of
 from tests.builders_report import one_balance
 from tests.builders_unequal import UnequalWorld
 from tests.truth.rules.small_worlds import late_every, training

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpumon.core.fill.gpu_fill import is_held_down, is_under_filled
-from gpumon.core.fill.ledger import FillLedger
+from gpumon.core.board.fill import is_held_down, is_under_filled
+from gpumon.core.board.fill_ledger import FillLedger
+from gpumon.core.board.troubles import is_throttled
 from gpumon.core.state import GpuState
-from gpumon.core.troubles import is_throttled
 from tests.builders_fill import seconds_of
 from tests.truth.rules.small_worlds import training
 from tests.truth.rules.watching import watched_state

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpumon.core.log_findings import log_findings
-from gpumon.core.report import Report
+from gpumon.core.judge.log_findings import log_findings
+from gpumon.core.report.report import Report
 from tests.truth.rules.small_worlds import training
 from tests.truth.rules.watching import in_log
 from tests.truth.worlds import GpuTruth, World

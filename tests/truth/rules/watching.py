@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.core.report import Report
+from gpumon.core.report.report import Report
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
-from gpumon.pipeline.live_report import report_of
+from gpumon.pipeline.reports import report_of
 from tests.builders_logs import analysed, only_gpu
 from tests.truth.daemon_states import DriverWindows, daemon_states
 from tests.truth.worlds import World, as_csv

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpumon.core.report import GpuReport
+from gpumon.core.report.report import GpuReport
 from gpumon.core.state import GpuState, MonitorState
 from tests.truth.daemon_states import ZERO_NS, DriverWindows, daemon_states
 from tests.truth.score.finding import Finding, finding_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gpumon.core.report import GpuReport
+from gpumon.core.report.report import GpuReport
 from gpumon.core.verdict import VerdictName
 from tests.truth.worlds.spans import Spans, spans_of
 

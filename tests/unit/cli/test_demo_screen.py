@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cli.demo_screen import DemoScreen
+from gpumon.cli.demo import DemoScreen
 
 NOW = "step 261/300  GPU busy 100 %, starved   0 %  now: train_step"
 

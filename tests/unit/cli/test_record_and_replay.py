@@ -15,14 +15,14 @@ import pytest
 from gpumon.cli import record
 from gpumon.cli.main import main
 from gpumon.cli.open_source import Replay, replay_of
-from gpumon.cli.record_progress import RecordProgress
-from gpumon.core.report_codec import encode_report
+from gpumon.cli.record import RecordProgress
+from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.errors import RestartNeededError, SourceUnavailableError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.replay import replayed_report
-from gpumon.sources.phase_rings import leave_alone
 from gpumon.sources.recording import RecordingFile
+from gpumon.sources.rings.phase_rings import leave_alone
 from gpumon.sources.simulated import SimulatedSource
 from tests import builders_recording as built
 from tests.patience import wait_until
@@ -108,7 +108,7 @@ class TestRecord:
                 return super().read()
 
         monkeypatch.setattr(
-            "gpumon.cli.open_watch.open_source",
+            "gpumon.cli.open_source.open_source",
             lambda _, clock, *__, **___: Reloaded("flat", clock),
         )
 
@@ -154,7 +154,7 @@ class TestRecord:
         def refuse(*_: object, **__: object) -> None:
             raise SourceUnavailableError("libnvidia-ml.so.1 was not found")
 
-        monkeypatch.setattr("gpumon.cli.open_watch.open_source", refuse)
+        monkeypatch.setattr("gpumon.cli.open_source.open_source", refuse)
 
         assert main(["record", str(path)]) == 3
         assert "libnvidia-ml.so.1 was not found" in capsys.readouterr().err

@@ -12,9 +12,9 @@ import pytest
 
 from gpumon.cli import report as report_module
 from gpumon.cli.main import main
+from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.phase import IdleCause
-from gpumon.core.report import Report
-from gpumon.core.report_codec import encode_report
+from gpumon.core.report.report import Report
 from tests.builders_report import gpu, report, run, saved
 
 WAIT = IdleCause.INPUT_WAIT

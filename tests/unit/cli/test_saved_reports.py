@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.main import main
+from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.phase import IdleCause
-from gpumon.core.report_codec import encode_report
 from tests.builders_report import gpu, report, run, saved
 
 WAIT = IdleCause.INPUT_WAIT

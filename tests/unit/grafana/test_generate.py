@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.outlets.metric_table import METRICS
+from gpumon.outlets.metrics.metric_table import METRICS
 from tests.dashboard_file import FILE, Target, as_grafana_sends_it, dashboard, panels, targets
 from tests.needs import missing, needed
 

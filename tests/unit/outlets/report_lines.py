@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpumon.core.phase import IdleCause
-from gpumon.core.report import Report
-from gpumon.outlets.report_text import render_report
-from gpumon.outlets.text_style import TextStyle
+from gpumon.core.report.report import Report
+from gpumon.outlets.text.report_text import render_report
+from gpumon.outlets.text.style import TextStyle
 from tests.builders_report import gpu, report, run
 
 PLAIN = TextStyle()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gpumon.core.state import GpuState
-from gpumon.core.totals import GpuTotals
+from gpumon.core.time.totals import GpuTotals
 from tests.builders_fill import gpm_fill, power_fill
 from tests.builders_state import device, healthy_gpu, monitor_state
-from tests.unit.outlets.test_prometheus import series, text_of
+from tests.unit.outlets.metrics.test_prometheus import series, text_of
 
 
 def told(gpu: GpuState, name: str) -> dict[tuple[str, ...], float]:

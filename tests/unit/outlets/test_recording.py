@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.tick import Moment
+from gpumon.core.sample import Moment
 from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.sources.recording import RecordingFile

@@ -10,8 +10,8 @@ import pytest
 from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.sample import ProcessSample
 from gpumon.core.state import GpuState, MonitorState
-from gpumon.pipeline.live_report import report_of
-from gpumon.pipeline.run_reports import RunReports
+from gpumon.pipeline.past_reports import RunReports
+from gpumon.pipeline.reports import report_of
 from tests.builders_claims import (
     ADA,
     ADAS_PID,

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.device import Device
-from gpumon.core.ring_events import RingReading, RunFacts
-from gpumon.core.sample import GpuSample, ProcessSample
+from gpumon.core.ring.events import RingReading, RunFacts
+from gpumon.core.sample import Device, GpuSample, ProcessSample
 from gpumon.pipeline.gpu_join import GpuJoin
 
 PID = 77

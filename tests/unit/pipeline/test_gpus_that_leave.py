@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.device import Device
 from gpumon.core.phase import IdleCause
-from gpumon.core.ring_events import RingsReading
-from gpumon.core.sample import BusySample, Frame, GpuSample
+from gpumon.core.ring.events import RingsReading
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Tick
 from gpumon.core.state import GpuState, MonitorState
-from gpumon.core.tick import Tick
-from gpumon.outlets.prometheus import MetricsExporter
+from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.pipeline.monitor import KEEP_UNLISTED_NS, Monitor, MonitorFacts
 from tests.builders_state import StoppedClock
 from tests.builders_time import s

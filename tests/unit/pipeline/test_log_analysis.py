@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpumon.cli.analyze import analyse_file
+from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.phase import IdleCause
-from gpumon.core.report import Report
-from gpumon.core.report_codec import encode_report
+from gpumon.core.report.report import Report
 from gpumon.core.verdict import Pattern, Severity, VerdictName
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogOptions

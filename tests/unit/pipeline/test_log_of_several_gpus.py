@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.core.state_changes import ChangeRoom
+from gpumon.core.log.activity import ChangeRoom
 from gpumon.pipeline import log_analysis
 from gpumon.sources.logs.log_sample import LoggedGpu, LogSample
 from tests.builders_log_rows import analysis_of, facts_of, report_of, rows_of

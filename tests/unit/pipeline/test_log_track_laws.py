@@ -8,8 +8,8 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.core.settings import DEFAULT_SETTINGS
-from gpumon.core.state_changes import ChangeRoom, GpuState
+from gpumon.core.log.activity import ChangeRoom, GpuState
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.pipeline.log_track import GpuTrack
 from tests.builders_time import s
 

@@ -7,13 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from gpumon.core.device import Device
 from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
-from gpumon.core.ring_events import (
+from gpumon.core.ring.events import (
     RingEvent,
     RingKind,
 )
-from gpumon.core.sample import BusySample, Frame, GpuSample
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample
 from tests.builders_story import SAVE, STEP, WAIT, Story, gpu
 from tests.builders_time import s
 

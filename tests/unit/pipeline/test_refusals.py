@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.device import Device
-from gpumon.core.ring_events import RingsReading
-from gpumon.core.sample import Frame, GpuSample
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.ring.events import RingsReading
+from gpumon.core.sample import Device, Frame, GpuSample, Tick
 from gpumon.core.state import CollectorState, MonitorState, refusal_note
-from gpumon.core.tick import Tick
-from gpumon.core.units import NS_PER_S
-from gpumon.pipeline.live_report import report_of
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.reports import report_of
 
 MISSING = "/data/busy.jsonl is not there"
 

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.error_times import ErrorTimes
-from gpumon.core.gpu_troubles import gpu_troubles
-from gpumon.core.report import Report
-from gpumon.core.state import MonitorState
-from gpumon.core.tick import Moment
-from gpumon.core.units import NS_PER_S
+from gpumon.core.board.error_times import ErrorTimes
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.report.report import Report
+from gpumon.core.sample import Moment
+from gpumon.core.state import MonitorState, gpu_troubles
 from gpumon.core.verdict import Severity
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.pipeline.monitor import Monitor
+from gpumon.pipeline.past_reports import ReportDesk
 from gpumon.pipeline.replay import ReplayWatch, replayed_report
-from gpumon.pipeline.report_desk import ReportDesk
 from gpumon.sources.recording import RecordingFile
 from tests.builders_clock import HandClock
 from tests.builders_recording import BEGAN_NS, facts, plain_moments, record, training_moments

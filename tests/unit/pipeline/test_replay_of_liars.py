@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.recording.codec import BlockReader, BlockWriter, RecordedBlock
-from gpumon.core.recording.flat_codec import MalformedError
-from gpumon.core.report_codec import encode_report
-from gpumon.core.state_codec import encode_document, state_document
-from gpumon.outlets.history import History
-from gpumon.outlets.prometheus import MetricsExporter
-from gpumon.outlets.report_text import render_report
-from gpumon.outlets.text_style import TextStyle
+from gpumon.core.documents.flat_codec import MalformedError
+from gpumon.core.documents.recording_codec import BlockReader, BlockWriter, RecordedBlock
+from gpumon.core.documents.report_codec import encode_report
+from gpumon.core.documents.state_codec import encode_document, state_document
+from gpumon.outlets.http.history import History
+from gpumon.outlets.metrics.prometheus import MetricsExporter
+from gpumon.outlets.text.report_text import render_report
+from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.monitor import Monitor
-from gpumon.pipeline.report_desk import ReportDesk
+from gpumon.pipeline.past_reports import ReportDesk
 from tests.builders_clock import HandClock
 from tests.builders_recording import facts, header, training_moments
 

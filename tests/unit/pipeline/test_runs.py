@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.ring_events import (
+from gpumon.core.ring.events import (
     RingEvent,
     RingKind,
 )

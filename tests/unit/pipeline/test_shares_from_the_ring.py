@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gpumon.core.device import Device
-from gpumon.core.sample import Frame, GpuSample
+from gpumon.core.sample import Device, Frame, GpuSample, Tick
 from gpumon.core.state import RunState
-from gpumon.core.tick import Tick
-from gpumon.sources.phase_rings import PhaseRingReader
+from gpumon.sources.rings.phase_rings import PhaseRingReader
 from tests.builders_ring import (
     BOOT_ID,
     WrittenRing,
@@ -18,7 +16,7 @@ from tests.builders_ring import (
     run_facts,
 )
 from tests.builders_unequal import monitor
-from trainer_hooks.ring.told_shares import tell_shares
+from trainer_hooks.ring.process_ring import tell_shares
 
 
 class TestSharesThatATrainingTells:

@@ -6,18 +6,16 @@ from collections.abc import Iterable
 
 import pytest
 
-from gpumon.core.device import Device
-from gpumon.core.report import UNDER_FILLED, Report
-from gpumon.core.ring_events import RingsReading
-from gpumon.core.sample import Frame, GpuSample
+from gpumon.core.report.report import UNDER_FILLED, Report
+from gpumon.core.ring.events import RingsReading
+from gpumon.core.sample import Device, Frame, GpuSample, Tick
 from gpumon.core.state import MonitorState
-from gpumon.core.tick import Tick
 from gpumon.core.verdict import VerdictName
-from gpumon.outlets.report_text import render_report
-from gpumon.outlets.text_style import TextStyle
-from gpumon.pipeline.live_report import report_of
+from gpumon.outlets.text.report_text import render_report
+from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.report_history import ReportHistory
+from gpumon.pipeline.past_reports import ReportHistory
+from gpumon.pipeline.reports import report_of
 from tests.builders_fill import BEGAN_S, seconds_of
 from tests.builders_time import s
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpumon.core.join.batch_shares import shares_of
 from gpumon.core.phase import IdleCause
-from gpumon.core.shares import shares_of
 from gpumon.core.state import MonitorState
-from gpumon.pipeline.live_report import report_of
+from gpumon.pipeline.reports import report_of
 from tests.builders_report import one_balance
 from tests.builders_unequal import UnequalWorld
 

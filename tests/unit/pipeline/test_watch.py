@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.documents.recording_codec import RecordingHeader
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
-from gpumon.core.recording.codec import RecordingHeader
-from gpumon.core.units import NS_PER_S
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
+from gpumon.pipeline.past_reports import ReportDesk
 from gpumon.pipeline.replay import replayed_report
-from gpumon.pipeline.report_desk import ReportDesk
 from gpumon.pipeline.watch import MachineWatch
-from gpumon.sources.phase_rings import PhaseRingReader, leave_alone
-from gpumon.sources.protocols import GpuSource
+from gpumon.sources.gpu_source import GpuSource
 from gpumon.sources.recording import RecordingFile
+from gpumon.sources.rings.phase_rings import PhaseRingReader, leave_alone
 from gpumon.sources.simulated import SimulatedSource
 from gpumon.sources.system_clock import SystemClock
 from tests.builders_ring import BOOT_ID, WrittenRing, held_by_a_process, now, run_facts

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpumon.core.state import MonitorState
-from gpumon.pipeline.live_report import report_of
+from gpumon.pipeline.reports import report_of
 from tests.builders_claims import (
     ADA,
     ADAS_PROCESS,

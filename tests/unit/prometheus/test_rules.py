@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.outlets.metric_table import METRICS
+from gpumon.outlets.metrics.metric_table import METRICS
 from tests.needs import needed
 
 ROOT = Path(__file__).resolve().parents[3]

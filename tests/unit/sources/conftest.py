@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.nvml import NvmlSource
-from gpumon.sources.nvml_binding import NvmlLibrary
-from gpumon.sources.nvml_catalog import NvmlOptions, nvml_options
-from gpumon.sources.phase_rings import PhaseRingReader
+from gpumon.sources.nvml.binding import NvmlLibrary
+from gpumon.sources.nvml.details.fields import NvmlOptions, nvml_options
+from gpumon.sources.nvml.source import NvmlSource
+from gpumon.sources.rings.phase_rings import PhaseRingReader
 from tests.builders_driver import DriverStory
 from tests.builders_mig import Tell
 from tests.builders_nvml import Clock, Open

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.phase import IdleCause
-from gpumon.core.report_codec import encode_report
 from gpumon.errors import NoDaemonError, UsageError
 from gpumon.sources.daemon import SilentDaemon, fetch_report, find_silent_daemon, read_state
-from gpumon.sources.runtime_dir import HeldFolder
+from gpumon.sources.rings.runtime_dir import HeldFolder
 from tests.builders_clock import HandClock
 from tests.builders_report import gpu, report
 from tests.builders_time import s

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.recording.blocks import HEAD_BYTES, MAGIC, pack_block, packed_length
-from gpumon.core.tick import Moment
+from gpumon.core.documents.recording_codec import HEAD_BYTES, MAGIC, pack_block, packed_length
+from gpumon.core.sample import Moment
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.recording import RecordingFile, is_recording
 from tests.builders_recording import header, plain_moments, record, training_moments

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.nvml_binding import NvmlLibrary
-from gpumon.sources.nvml_probe.probe import NvmlProbe, ProbeLimits
+from gpumon.sources.nvml.binding import NvmlLibrary
+from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
 from tests.fakenvml.control import NOT_SUPPORTED, FakeNvml, clock_offset_us
 from tests.tools.board_capture import capture as capturing
 from tests.tools.board_capture import load as loading

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer_hooks.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring import process_ring
+from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring.ring_writer import RingWriter
 
 

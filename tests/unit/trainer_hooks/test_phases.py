@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.ring_format import PAGE_BYTES, decode_records, parse_header
+from gpumon.core.ring.format import PAGE_BYTES, decode_records, parse_header
 from trainer_hooks import phase, step, timed
 from trainer_hooks.ring import process_ring
 from trainer_hooks.ring.ring_writer import RingWriter

@@ -6,7 +6,7 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from gpumon.sources.logs.log_format import LogFormat
+from gpumon.sources.logs.log_sample import LogFormat
 
 
 @cache

@@ -6,12 +6,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.gpu_table import MAX_GPUS, GpuTable
 from gpumon.sources.logs.json_pieces import Document, JsonDocuments, bytes_of, ratio_of
-from gpumon.sources.logs.log_format import LogFormat, line_like
-from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
-from gpumon.sources.logs.stamps import DateStamps
-from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines
+from gpumon.sources.logs.log_sample import (
+    LogFacts,
+    LogFormat,
+    LoggedGpu,
+    LogOptions,
+    LogSample,
+    line_like,
+)
+from gpumon.sources.logs.stamps.stamps import DateStamps
+from gpumon.sources.logs.table.cells import Refusal, SkippedLines
+from gpumon.sources.logs.table.gpu_rows import MAX_GPUS, GpuTable
 
 _MIB: Final = 1 << 20
 

@@ -7,27 +7,28 @@ from itertools import chain
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.column_names import Column
-from gpumon.sources.logs.columns import (
+from gpumon.sources.logs.log_sample import LogFacts, LogFormat, LogOptions, LogSample, line_like
+from gpumon.sources.logs.log_text import MAX_PIECE
+from gpumon.sources.logs.stamps.shaped_stamps import note_of
+from gpumon.sources.logs.stamps.stamps import NO_CLOCK, RowClock, StampParser
+from gpumon.sources.logs.table.cells import (
+    GuessedUnit,
+    MemoryCells,
+    Refusal,
+    SkippedLines,
+    UtilizationCells,
+)
+from gpumon.sources.logs.table.column_names import Column
+from gpumon.sources.logs.table.columns import (
     AmbiguousColumnError,
     ColumnLayout,
     layout_of_header,
     looks_like_header,
 )
-from gpumon.sources.logs.csv_head import head_of_csv, is_driver_trouble
-from gpumon.sources.logs.csv_stamps import stamp_parser_of, stamp_text
-from gpumon.sources.logs.csv_text import BLANKS, CellSplitter, head_of, is_open, separator_of
-from gpumon.sources.logs.gpu_rows import GpuRows, OrderedRows, rows_of
-from gpumon.sources.logs.gpu_table import MAX_GPUS
-from gpumon.sources.logs.guessed_unit import GuessedUnit
-from gpumon.sources.logs.log_format import LogFormat, line_like
-from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
-from gpumon.sources.logs.log_text import MAX_PIECE
-from gpumon.sources.logs.memory_cells import MemoryCells
-from gpumon.sources.logs.row_clock import RowClock
-from gpumon.sources.logs.shaped_stamps import note_of
-from gpumon.sources.logs.stamps import NO_CLOCK, StampParser
-from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
+from gpumon.sources.logs.table.csv_head import head_of_csv, is_driver_trouble
+from gpumon.sources.logs.table.csv_stamps import stamp_parser_of, stamp_text
+from gpumon.sources.logs.table.csv_text import BLANKS, CellSplitter, head_of, is_open, separator_of
+from gpumon.sources.logs.table.gpu_rows import MAX_GPUS, GpuRows, OrderedRows, rows_of
 
 _TICK_ROWS: Final = 64
 _MOST_TAILS: Final = 4_096
@@ -103,7 +104,7 @@ class NvidiaSmiCsvLog:
             is_guessed=self._is_guessed,
         )
 
-    def _rows_of_one_layout(  # noqa: C901, PLR0915 - calls would cost more than the work
+    def _rows_of_one_layout(  # noqa: C901 - calls would cost more than the work
         self, feed: Iterator[str]
     ) -> Generator[LogSample, None, bool]:
         """Rows until a header moves the columns (then returns ``True``) or the log ends.

@@ -7,14 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.gpu_table import GpuTable
-from gpumon.sources.logs.log_format import LogFormat
-from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
-from gpumon.sources.logs.memory_cells import MemoryCells
-from gpumon.sources.logs.monitor_columns import UNUSABLE, MonitorColumns
-from gpumon.sources.logs.monitor_table import MonitorHeader, header_mark
-from gpumon.sources.logs.numbered_lines import numbered_lines
-from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
+from gpumon.sources.logs.log_sample import LogFacts, LogFormat, LoggedGpu, LogOptions, LogSample
+from gpumon.sources.logs.log_text import numbered_lines
+from gpumon.sources.logs.monitor_table import UNUSABLE, MonitorColumns, MonitorHeader, header_mark
+from gpumon.sources.logs.table.cells import MemoryCells, Refusal, SkippedLines, UtilizationCells
+from gpumon.sources.logs.table.gpu_rows import GpuTable
 
 _MOST_SIGNS: Final = 4_096
 _MOST_PROCESSES: Final = 16_384

@@ -8,14 +8,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.date_lines import date_in
-from gpumon.sources.logs.gpu_table import GpuTable
-from gpumon.sources.logs.log_format import LogFormat, line_like
-from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
-from gpumon.sources.logs.memory_cells import MemoryCells
-from gpumon.sources.logs.numbered_lines import numbered_lines
-from gpumon.sources.logs.stamps import NO_CLOCK, LogClock
-from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
+from gpumon.sources.logs.log_sample import (
+    LogFacts,
+    LogFormat,
+    LoggedGpu,
+    LogOptions,
+    LogSample,
+    line_like,
+)
+from gpumon.sources.logs.log_text import numbered_lines
+from gpumon.sources.logs.stamps.date_lines import date_in
+from gpumon.sources.logs.stamps.stamps import NO_CLOCK, LogClock
+from gpumon.sources.logs.table.cells import MemoryCells, Refusal, SkippedLines, UtilizationCells
+from gpumon.sources.logs.table.gpu_rows import GpuTable
 
 _MOST_SIGNS: Final = 1_024
 _GPU: Final = re.compile(r"(\s*)GPU ([0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F])\s*", re.I)

@@ -7,14 +7,19 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.ctime_stamps import CLOCK, find_ctime
-from gpumon.sources.logs.gpu_table import GpuTable
-from gpumon.sources.logs.log_format import LogFormat, line_like
-from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
-from gpumon.sources.logs.numbered_lines import numbered_lines
-from gpumon.sources.logs.row_clock import RowClock
-from gpumon.sources.logs.stamps import NO_CLOCK
-from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines, UtilizationCells
+from gpumon.sources.logs.log_sample import (
+    LogFacts,
+    LogFormat,
+    LoggedGpu,
+    LogOptions,
+    LogSample,
+    line_like,
+)
+from gpumon.sources.logs.log_text import numbered_lines
+from gpumon.sources.logs.stamps.date_lines import CLOCK, find_ctime
+from gpumon.sources.logs.stamps.stamps import NO_CLOCK, RowClock
+from gpumon.sources.logs.table.cells import Refusal, SkippedLines, UtilizationCells
+from gpumon.sources.logs.table.gpu_rows import GpuTable
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 _BAR: Final = "[│|]"

@@ -8,24 +8,26 @@ from itertools import chain
 from typing import Final
 
 from gpumon.errors import UnreadableLogError, UsageError
-from gpumon.sources.logs.column_names import Column, told_columns
-from gpumon.sources.logs.gpu_table import GpuTable
-from gpumon.sources.logs.guessed_unit import GuessedUnit
 from gpumon.sources.logs.json_pieces import ratio_of
-from gpumon.sources.logs.log_format import LogFormat, line_like
-from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
-from gpumon.sources.logs.owners import told_apart
-from gpumon.sources.logs.prometheus_memory import (
+from gpumon.sources.logs.log_sample import LogFacts, LogFormat, LogOptions, LogSample, line_like
+from gpumon.sources.logs.prometheus_metrics import (
     MemorySeries,
     MemoryTrack,
+    Metric,
+    SeriesOwner,
+    Telling,
+    Told,
+    ToldSeries,
     is_finite,
+    metric_of,
+    owner_of,
     stamp_of,
 )
-from gpumon.sources.logs.prometheus_metrics import Metric, SeriesOwner, Telling, metric_of, owner_of
 from gpumon.sources.logs.prometheus_scan import MatrixScan, SeriesPart
-from gpumon.sources.logs.prometheus_told import Told, ToldSeries
-from gpumon.sources.logs.stamps import LogClock
-from gpumon.sources.logs.utilization_cells import Refusal, SkippedLines
+from gpumon.sources.logs.stamps.stamps import LogClock
+from gpumon.sources.logs.table.cells import GuessedUnit, Refusal, SkippedLines
+from gpumon.sources.logs.table.column_names import Column, told_columns
+from gpumon.sources.logs.table.gpu_rows import GpuTable, told_apart
 
 _UTC: Final = LogClock(is_wall=True, utc_offset_s=0)
 _UNDECIDED_VALUES: Final = 65_536

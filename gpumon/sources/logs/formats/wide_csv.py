@@ -9,12 +9,11 @@ from itertools import islice
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.column_names import Column
-from gpumon.sources.logs.log_format import LogFormat
-from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
-from gpumon.sources.logs.utilization_cells import Refusal
-from gpumon.sources.logs.wide_headings import Dialect, Quantity, meaning_of
-from gpumon.sources.logs.wide_rows import WideRows
+from gpumon.sources.logs.log_sample import LogFacts, LogFormat, LogOptions, LogSample
+from gpumon.sources.logs.table.cells import Refusal
+from gpumon.sources.logs.table.column_names import Column
+from gpumon.sources.logs.table.wide_headings import Dialect, Quantity, meaning_of
+from gpumon.sources.logs.table.wide_rows import WideRows
 
 _SEPARATORS: Final = ",;\t"
 _LOOKED_AT_ROWS: Final = 512

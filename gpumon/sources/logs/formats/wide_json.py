@@ -8,11 +8,10 @@ from itertools import chain
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.column_names import Column
 from gpumon.sources.logs.json_pieces import Document, JsonDocuments
-from gpumon.sources.logs.log_format import LogFormat, line_like
-from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
-from gpumon.sources.logs.wide_rows import WideRows
+from gpumon.sources.logs.log_sample import LogFacts, LogFormat, LogOptions, LogSample, line_like
+from gpumon.sources.logs.table.column_names import Column
+from gpumon.sources.logs.table.wide_rows import WideRows
 
 _LOOKED_AT: Final = 512
 """Objects from which it is decided whether utilisation without a unit is percent."""

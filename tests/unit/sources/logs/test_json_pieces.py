@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs import json_pieces
 from gpumon.sources.logs.json_pieces import JsonDocuments
-from gpumon.sources.logs.utilization_cells import SkippedLines
+from gpumon.sources.logs.table.cells import SkippedLines
 
 ONE: dict[str, Any] = {"a": 1, "of": [{"x": "}{"}, None]}
 TWO: dict[str, Any] = {"b": "}", "c": {"d": "{"}}

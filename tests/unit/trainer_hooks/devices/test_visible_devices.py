@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpumon.core.visible_devices import Board, MigPart, visible_choices
+from gpumon.core.join.visible_devices import Board, MigPart, visible_choices
 from tests.fakenvml.control import FakeNvml
 from trainer_hooks import devices
 

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from trainer_hooks.multi_gpu.speed_breaks import SpeedBreaks, Verdict
-from trainer_hooks.multi_gpu.step_intervals import Interval, StepIntervals
+from trainer_hooks.multi_gpu.step_intervals import Interval, SpeedBreaks, StepIntervals, Verdict
 
 
 class Step(NamedTuple):

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.ring_events import RunFacts
-from gpumon.core.ring_facts import parse_facts
-from gpumon.core.ring_format import FACTS_OFFSET, parse_header
+from gpumon.core.ring.events import RunFacts
+from gpumon.core.ring.facts import parse_facts
+from gpumon.core.ring.format import FACTS_OFFSET, parse_header
 from trainer_hooks import phase, step
-from trainer_hooks.quiet_warning import QuietWarningOnce
 from trainer_hooks.ring import process_ring, ring_memory
+from trainer_hooks.ring.quiet_warning import QuietWarningOnce
 from trainer_hooks.ring.ring_writer import RingWriter
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.phase import PHASES, TrainingPhase
-from gpumon.core.ring_events import RingEvent, RingKind
-from gpumon.core.ring_format import (
+from gpumon.core.ring.events import RingEvent, RingKind
+from gpumon.core.ring.format import (
     PAGE_BYTES,
     RECORD_BYTES,
     RECORD_COUNT,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpumon.core.ring_events import RingEvent
-from gpumon.core.ring_format import RingTotals
+from gpumon.core.ring.events import RingEvent
+from gpumon.core.ring.format import RingTotals
 from tests.builders_ring import WrittenRing
 from tests.ring_contents import records_in, totals_in
 

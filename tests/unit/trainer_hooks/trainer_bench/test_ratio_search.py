@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from gpumon.errors import GpumonError
-from trainer_hooks.balance.simulated_gpus import article_machine
+from trainer_hooks.multi_gpu.balance.simulated_gpus import article_machine
 from trainer_hooks.trainer_bench.engine import BatchTooLargeError, BenchStep, Engine
 from trainer_hooks.trainer_bench.measuring import Measured, measure
 from trainer_hooks.trainer_bench.modes import RUNS_OF_THE_AUTHOR

@@ -9,7 +9,7 @@ import pytest
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.log_sample import LogOptions
-from gpumon.sources.logs.wide_headings import Quantity, meaning_of
+from gpumon.sources.logs.table.wide_headings import Quantity, meaning_of
 from tests.builders_logs import ratios, read_log, rows, seconds_of
 
 RUN = "night - system/gpu.0.gpu"

@@ -1,0 +1,184 @@
+"""What a daemon logs of its collectors: each trouble once, and its end once.
+
+A GPU's errors in the log: each XID once, and that it vanished, with what to do.
+
+The fields of GPUs that fail, in the log: each once when it begins, and once when it ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from gpumon.core.board.troubles import vanished
+from gpumon.core.board.xid import xid_sentence
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.sample import Device, FieldFault, fault_sentence, mended_sentence
+from gpumon.core.state import CollectorState, GpuState, refusal_note
+
+"""A trouble that comes and goes is one trouble: a log is no place to count it."""
+
+_MOST_SENTENCES = 16
+
+_QUIET_NS = 600 * NS_PER_S
+"""After so long without a new one, sentences of what other people wrote are said again."""
+
+
+class CollectorLog:
+    """Logs a sentence when it is new, and the end of trouble when it has lasted."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._said: dict[str, list[str]] = {}
+        self._well_since_ns: dict[str, int] = {}
+        self._noted: dict[str, list[str]] = {}
+        self._noted_ns: dict[str, int] = {}
+
+    def follow(
+        self,
+        collectors: Iterable[CollectorState],
+        now_ns: int,
+        *,
+        logged: frozenset[str] = frozenset(),
+    ) -> None:
+        """Take what the collectors say now.
+
+        Args:
+            collectors: Each of them, whether it is well or not.
+            now_ns: CLOCK_MONOTONIC.
+            logged: Sentences that somebody else logs.
+        """
+        for collector in collectors:
+            if not collector.success and collector.message in logged:
+                self._well_since_ns.pop(collector.name, None)
+            elif not collector.success:
+                self._say(collector.name, collector.message or "failed")
+            else:
+                if collector.name in self._said:
+                    self._is_well(collector.name, now_ns)
+                self._note(collector, now_ns)
+
+    def _say(self, name: str, sentence: str) -> None:
+        self._well_since_ns.pop(name, None)
+        said = self._said.setdefault(name, [])
+        if sentence not in said and len(said) < _MOST_SENTENCES:
+            said.append(sentence)
+            self._noted.setdefault(name, []).append(sentence)
+            self._log.warning("%s: %s", name, sentence)
+
+    def _note(self, collector: CollectorState, now_ns: int) -> None:
+        """What other people wrote and nobody can read is no failure, but their sentence is said."""
+        if refusal_note(collector) is None:
+            return
+        noted = self._noted.setdefault(collector.name, [])
+        sentence = collector.message or ""
+        if sentence in noted:
+            return
+        if now_ns - self._noted_ns.get(collector.name, now_ns) >= _QUIET_NS:
+            noted.clear()
+        self._noted_ns[collector.name] = now_ns
+        if len(noted) < _MOST_SENTENCES:
+            noted.append(sentence)
+            self._log.warning("%s: %s", collector.name, sentence)
+
+    def _is_well(self, name: str, now_ns: int) -> None:
+        if now_ns - self._well_since_ns.setdefault(name, now_ns) >= _WELL_FOR_NS:
+            del self._said[name], self._well_since_ns[name]
+            self._log.info("%s: well again", name)
+
+
+class XidLog:
+    """Logs an XID of a GPU when it is the first of its kind there, and a GPU that vanished."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._seen: dict[str, tuple[tuple[int, int], ...]] = {}
+        self._vanished: set[str] = set()
+
+    def follow(self, gpus: Iterable[GpuState]) -> None:
+        """Take the errors that the GPUs had up to now, and who is listed."""
+        for gpu in gpus:
+            uuid, pairs = gpu.device.uuid, gpu.xid_errors
+            if gpu.listed is (uuid in self._vanished):
+                self._take_listed(gpu)
+            before = self._seen.get(uuid, ())
+            if not pairs or pairs is before:
+                continue
+            said = {xid for xid, _ in before}
+            for xid, _ in pairs:
+                if xid not in said:
+                    self._log.warning("GPU %s (%s): %s", gpu.device.label, uuid, xid_sentence(xid))
+            self._seen[uuid] = pairs
+
+    def _take_listed(self, gpu: GpuState) -> None:
+        uuid, label = gpu.device.uuid, gpu.device.label
+        if gpu.listed:
+            self._vanished.discard(uuid)
+            self._log.info("GPU %s (%s) is listed again", label, uuid)
+        elif gpu.device.parent_uuid is None:  # instances come and go all day long
+            self._vanished.add(uuid)
+            trouble = vanished()
+            self._log.warning(
+                "GPU %s (%s) %s. What to do: %s.", label, uuid, trouble.text, trouble.advice
+            )
+
+
+_WELL_FOR_NS: Final = 10 * NS_PER_S
+"""A fault that comes and goes is one fault: a log is no place to count it."""
+
+
+class _Open:
+    """A fault that was logged; ``well_since_ns``: it is not there just now."""
+
+    def __init__(self, device: Device, fault: FieldFault) -> None:
+        self.device, self.fault = device, fault
+        self.well_since_ns: int | None = None
+
+
+class FieldLog:
+    """Logs a field of a GPU when it begins to fail, and when it has been well again for a while.
+
+    Attributes:
+        sentences: What is logged here of the faults there are, so that nobody repeats it.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._open: dict[tuple[str, str], _Open] = {}
+        self.sentences: frozenset[str] = frozenset()
+
+    def follow(self, gpus: Iterable[GpuState], now_ns: int) -> None:
+        """Take what the GPUs say now; one that does not answer says nothing of its fields.
+
+        Args:
+            gpus: Each of them.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        answering = [gpu for gpu in gpus if gpu.present and gpu.latest is not None]
+        failing = {
+            (gpu.device.uuid, fault.field): (gpu.device, fault)
+            for gpu in answering
+            for fault in (gpu.latest.faults if gpu.latest else ())
+        }
+        if not failing and not self._open:
+            return
+        for key, (device, fault) in failing.items():
+            told = self._open.get(key)
+            if told is None:
+                self._open[key] = _Open(device, fault)
+                self._log.warning("%s", fault_sentence(device, fault))
+            else:
+                told.well_since_ns = None
+        uuids = {gpu.device.uuid for gpu in answering}
+        for key, told in list(self._open.items()):
+            if key not in failing and key[0] in uuids:
+                self._mend(key, told, now_ns)
+        self.sentences = frozenset(fault_sentence(*one) for one in failing.values())
+
+    def _mend(self, key: tuple[str, str], told: _Open, now_ns: int) -> None:
+        if told.well_since_ns is None:
+            told.well_since_ns = now_ns
+        if now_ns - told.well_since_ns >= _WELL_FOR_NS:
+            del self._open[key]
+            self._log.info("%s", mended_sentence(told.device, told.fault, told.well_since_ns))

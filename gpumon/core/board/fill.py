@@ -1,0 +1,202 @@
+"""How much of a GPU works while it is busy: sums over its busy time, and what they amount to.
+
+Utilisation says that *something* ran. A kernel on one of 132 multiprocessors
+makes a GPU 100 % busy, so a training may double its speed while utilisation
+goes from 96 to 100 %. Two things tell more:
+
+* **activity** (GPM, Hopper and later): the share of the multiprocessors that
+  had work. A stretch counts where the GPU was busy more than
+  ``FillSettings.busy_above`` of it, by the stretch's own ``graphics_ratio``,
+  else by the utilisation samples that cover at least half of it. Each
+  nanosecond counts once, whatever is repeated.
+* **power** where there is no activity: the draw against the limit, over busy
+  utilisation samples in which the clock is full and nothing holds it down.
+
+Stretches in which the GPU also idled are left out and not divided by their
+busy share: that would ask two clocks of the driver to agree. Sums are whole
+nanoseconds (and milliwatt-nanoseconds), so they close, and no order of
+stretches changes them. Nothing here is lost time: busy stays busy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, FillSettings
+
+HOLDING_REASONS: Final = frozenset(
+    {
+        "sw_power_cap",
+        "hw_slowdown",
+        "sw_thermal_slowdown",
+        "hw_thermal_slowdown",
+        "hw_power_brake_slowdown",
+    }
+)
+"""Throttle reasons that take speed from a GPU at work. Clocks that somebody has set are left out:
+they are meant, and a clock that they keep low is no full clock anyway."""
+
+
+class Evidence(str, Enum):
+    """What a finding rests on."""
+
+    GPM = "gpm"
+    POWER = "power"
+
+
+class Mean(NamedTuple):
+    """A mean over time, as sums.
+
+    Attributes:
+        known_ns: Time over which the value is known.
+        weighted_ns: The value, 0 to 1, times that time.
+    """
+
+    known_ns: int = 0
+    weighted_ns: int = 0
+
+    @property
+    def ratio(self) -> float | None:
+        """The mean, 0 to 1; ``None`` where nothing is known."""
+        return self.weighted_ns / self.known_ns if self.known_ns else None
+
+
+_NONE: Final = Mean()
+_NO_REASONS: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+class GpuFill(NamedTuple):
+    """Sums over one GPU's busy time since observation began. All of it only grows.
+
+    Attributes:
+        sm_active: Share of the multiprocessors that had work; its ``known_ns``
+            is the time that activity is known for.
+        sm_occupancy: Warps resident, of those that could be.
+        tensor_active: Share of the time in which the tensor cores worked.
+        memory_bandwidth: Memory bandwidth in use, of the most there is.
+        power_ns: Busy time at full clock, not held down, with power and its limit known.
+        power_mw_ns: Power draw in it, milliwatts times nanoseconds.
+        power_limit_mw_ns: Its limit, likewise.
+        sm_clock: Clock of the multiprocessors, of the highest, over all busy time.
+        held_known_ns: Busy time for which it is known what holds the clocks down.
+        held_ns: Of it, time in which one of ``HOLDING_REASONS`` did.
+        held_by_ns: The same, by reason; there may be several at a time.
+    """
+
+    sm_active: Mean = _NONE
+    sm_occupancy: Mean = _NONE
+    tensor_active: Mean = _NONE
+    memory_bandwidth: Mean = _NONE
+    power_ns: int = 0
+    power_mw_ns: int = 0
+    power_limit_mw_ns: int = 0
+    sm_clock: Mean = _NONE
+    held_known_ns: int = 0
+    held_ns: int = 0
+    held_by_ns: Mapping[str, int] = _NO_REASONS
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What there is to judge by; ``None``: nothing."""
+        if self.sm_active.known_ns:
+            return Evidence.GPM
+        return Evidence.POWER if self.power_ns else None
+
+    @property
+    def observed_ns(self) -> int:
+        """Busy time that the evidence covers."""
+        return self.sm_active.known_ns or self.power_ns
+
+    @property
+    def power_ratio(self) -> float | None:
+        """Mean power, of its limit, 0 to 1; ``None`` where unknown."""
+        if not self.power_limit_mw_ns:
+            return None
+        return self.power_mw_ns / self.power_limit_mw_ns
+
+    @property
+    def power_watts(self) -> float | None:
+        """Mean power in the time that ``power_ns`` counts, in watts."""
+        return self.power_mw_ns / self.power_ns / 1000.0 if self.power_ns else None
+
+    @property
+    def power_limit_watts(self) -> float | None:
+        """Its mean limit, in watts."""
+        return self.power_limit_mw_ns / self.power_ns / 1000.0 if self.power_ns else None
+
+    @property
+    def held_ratio(self) -> float | None:
+        """Share of the busy time in which the clocks were held down; ``None`` where unknown."""
+        return self.held_ns / self.held_known_ns if self.held_known_ns else None
+
+
+NO_FILL: Final = GpuFill()
+
+
+def is_held_down(fill: GpuFill, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> bool:
+    """Whether heat or power held the clocks down for so long that this is the finding."""
+    return (
+        fill.held_known_ns >= settings.min_busy_ns
+        and fill.held_ns >= settings.held_share * fill.held_known_ns
+    )
+
+
+def is_memory_bound(fill: GpuFill, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> bool:
+    """Whether the memory's bandwidth is the limit, so that more multiprocessors would not help."""
+    ratio = fill.memory_bandwidth.ratio
+    return ratio is not None and ratio >= settings.memory_bound_from
+
+
+def is_under_filled(fill: GpuFill | None, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> bool:
+    """Whether the GPU was busy and little of it worked; in doubt not.
+
+    >>> busy_ns = 120 * 10**9
+    >>> is_under_filled(GpuFill(sm_active=Mean(busy_ns, busy_ns // 4)))
+    True
+    >>> is_under_filled(GpuFill(sm_active=Mean(busy_ns, busy_ns // 4 * 3)))
+    False
+    """
+    if fill is None or fill.observed_ns < settings.min_busy_ns or is_held_down(fill, settings):
+        return False
+    if fill.evidence is Evidence.GPM:
+        active = fill.sm_active.ratio
+        is_low = active is not None and active < settings.sm_active_below
+        return is_low and not is_memory_bound(fill, settings)
+    power = fill.power_ratio
+    return power is not None and power < settings.power_below
+
+
+def fill_since(before: GpuFill | None, after: GpuFill | None) -> GpuFill | None:
+    """What was added between two readings of one GPU's sums; ``None`` where nothing was."""
+    if after is None or before is None:
+        return after
+    grown = {
+        reason: ns - before.held_by_ns.get(reason, 0) for reason, ns in after.held_by_ns.items()
+    }
+    since = GpuFill(
+        sm_active=_mean_since(before.sm_active, after.sm_active),
+        sm_occupancy=_mean_since(before.sm_occupancy, after.sm_occupancy),
+        tensor_active=_mean_since(before.tensor_active, after.tensor_active),
+        memory_bandwidth=_mean_since(before.memory_bandwidth, after.memory_bandwidth),
+        power_ns=after.power_ns - before.power_ns,
+        power_mw_ns=after.power_mw_ns - before.power_mw_ns,
+        power_limit_mw_ns=after.power_limit_mw_ns - before.power_limit_mw_ns,
+        sm_clock=_mean_since(before.sm_clock, after.sm_clock),
+        held_known_ns=after.held_known_ns - before.held_known_ns,
+        held_ns=after.held_ns - before.held_ns,
+        held_by_ns={reason: ns for reason, ns in grown.items() if ns},
+    )
+    return None if since == NO_FILL._replace(held_by_ns=since.held_by_ns) else since
+
+
+def known_ratio(raw: float | None) -> float | None:
+    """A share as sums may take it: within 0 to 1, and ``None`` for what is no number."""
+    return min(1.0, max(0.0, raw)) if raw is not None and math.isfinite(raw) else None
+
+
+def _mean_since(before: Mean, after: Mean) -> Mean:
+    return Mean(after.known_ns - before.known_ns, after.weighted_ns - before.weighted_ns)

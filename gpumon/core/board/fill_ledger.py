@@ -1,0 +1,228 @@
+"""Adds up what one GPU says of how full it is, tick by tick. No clock, no I/O."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from gpumon.core.board.fill import (
+    HOLDING_REASONS,
+    NO_FILL,
+    GpuFill,
+    Mean,
+    fill_since,
+    is_under_filled,
+    known_ratio,
+)
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.sample import ActivitySample, BusySample, GpuDetails, GpuSample
+from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, FillSettings
+
+_RECENT_SAMPLES: Final = 64
+_SHOW_EVERY_NS: Final = NS_PER_S
+_MOST_WAITING: Final = 32
+_NO_REASONS: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+class FillLedger:
+    """One GPU's ``GpuFill``, and whether it is under-filled just now."""
+
+    __slots__ = (
+        "_activity", "_activity_until_ns", "_board", "_busy_until_ns", "_clock", "_clock_ns",
+        "_held", "_held_by_ns", "_is_now", "_judged_ns", "_marks", "_means", "_power", "_recent",
+        "_settings", "_shown", "_shown_at_ns", "_snapshot", "_told_at_ns", "_waiting",
+    )  # fmt: skip
+
+    def __init__(self, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> None:
+        self._settings = settings
+        self._activity: ActivitySample | None = None
+        self._recent: deque[BusySample] = deque(maxlen=_RECENT_SAMPLES)
+        self._activity_until_ns = self._busy_until_ns = self._told_at_ns = 0
+        self._means = (Mean(), Mean(), Mean(), Mean())
+        self._power = (0, 0, 0)
+        self._clock_ns, self._clock = 0, 0
+        self._held, self._held_by_ns = (0, 0), _NO_REASONS
+        self._board = _Board(None, None)
+        self._snapshot: GpuFill | None = NO_FILL
+        self._marks = (NO_FILL, NO_FILL)
+        self._judged_ns, self._is_now = 0, False
+        self._shown: tuple[GpuFill | None, bool] = (None, False)
+        self._shown_at_ns = -_SHOW_EVERY_NS
+        self._waiting: list[GpuSample] = []
+
+    def observe(self, sample: GpuSample) -> None:
+        """Take what the GPU said in one tick; what was taken before changes nothing."""
+        # Added up when somebody asks: several ticks at once cost little more than one.
+        waiting = self._waiting
+        waiting.append(sample)
+        if len(waiting) >= _MOST_WAITING:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for sample in waiting:
+            if sample.busy:
+                self._take_busy(sample)
+            activity = sample.activity
+            if activity is not None and activity is not self._activity:
+                self._activity = activity
+                self._take_activity(activity)
+
+    def shown(self, now_ns: int) -> tuple[GpuFill | None, bool]:
+        """The sums, and whether the GPU is under-filled now; made anew once a second.
+
+        Args:
+            now_ns: On the clock of the samples.
+        """
+        if now_ns - self._shown_at_ns >= _SHOW_EVERY_NS:
+            self._shown_at_ns = now_ns
+            self._shown = self.snapshot(), self.is_under_filled_now(now_ns)
+        return self._shown
+
+    def snapshot(self) -> GpuFill | None:
+        """The sums so far; ``None`` where nothing was ever told in busy time."""
+        if self._waiting:
+            self._catch_up()
+        if self._snapshot is None:
+            clock = Mean(self._clock_ns, self._clock)
+            self._snapshot = GpuFill(
+                *self._means, *self._power, clock, *self._held, self._held_by_ns
+            )
+        return self._snapshot if self._told_at_ns else None
+
+    def is_under_filled_now(self, now_ns: int) -> bool:
+        """Whether the last minute or two of busy time were under-filled, and are not long ago.
+
+        Args:
+            now_ns: On the clock of the samples.
+        """
+        fill, least_ns = self.snapshot(), self._settings.min_busy_ns
+        if fill is None:
+            return False
+        if fill.observed_ns != self._judged_ns:
+            self._judged_ns = fill.observed_ns
+            older, newer = self._marks
+            self._is_now = is_under_filled(fill_since(older, fill), self._settings)
+            if fill.observed_ns - newer.observed_ns >= least_ns:
+                self._marks = newer, fill
+        return self._is_now and now_ns - self._told_at_ns <= least_ns
+
+    def _take_busy(self, sample: GpuSample) -> None:
+        """What the board said in this tick holds for the busy time that the tick brought."""
+        busy_ns, until_ns, above = 0, self._busy_until_ns, self._settings.busy_above
+        for start_ns, end_ns, busy_ratio in sample.busy:
+            if end_ns > until_ns:
+                if busy_ratio > above:
+                    busy_ns += end_ns - max(start_ns, until_ns)
+                until_ns = end_ns
+        self._busy_until_ns = until_ns
+        self._recent.extend(sample.busy)
+        if busy_ns and sample.details is not None:
+            self._take_board(sample, sample.details, busy_ns)
+
+    def _take_board(self, sample: GpuSample, details: GpuDetails, busy_ns: int) -> None:
+        board = self._board
+        if details is not board.details or sample.sm_clock_hertz is not board.sm_clock_hertz:
+            board = self._board = _Board(details, sample.sm_clock_hertz)
+        if board.holding is not None:
+            self._take_held(board.holding, busy_ns)
+        clock, limit_mw = board.clock, board.limit_mw
+        if clock is None:
+            return
+        self._clock_ns += busy_ns
+        self._clock += round(clock * busy_ns)
+        self._note(self._busy_until_ns)
+        watts = sample.power_watts
+        if not limit_mw or watts is None or not 0.0 <= watts < math.inf:
+            return
+        if clock >= self._settings.full_clock_from and not board.holding:
+            known_ns, drawn, limit = self._power
+            drawn += min(round(1000 * watts), limit_mw) * busy_ns
+            self._power = known_ns + busy_ns, drawn, limit + limit_mw * busy_ns
+
+    def _take_held(self, holding: frozenset[str], busy_ns: int) -> None:
+        known_ns, held_ns = self._held
+        self._held = known_ns + busy_ns, held_ns + (busy_ns if holding else 0)
+        if holding:
+            by_ns = dict(self._held_by_ns)
+            for reason in holding:
+                by_ns[reason] = by_ns.get(reason, 0) + busy_ns
+            self._held_by_ns = MappingProxyType(by_ns)
+        self._note(self._busy_until_ns)
+
+    def _take_activity(self, activity: ActivitySample) -> None:
+        length_ns = activity.end_ns - max(activity.start_ns, self._activity_until_ns)
+        if length_ns <= 0:
+            return
+        self._activity_until_ns = activity.end_ns
+        busy_ratio = known_ratio(activity.graphics_ratio)
+        if busy_ratio is None:
+            busy_ratio = _busy_ratio_within(activity, self._recent, self._settings.min_cover)
+        active = known_ratio(activity.sm_active_ratio)
+        if active is None or busy_ratio is None or busy_ratio <= self._settings.busy_above:
+            return
+        first, *more = self._means
+        others = (
+            known_ratio(activity.sm_occupancy_ratio),
+            known_ratio(activity.tensor_active_ratio),
+            known_ratio(activity.memory_bandwidth_ratio),
+        )
+        occupancy, tensor, memory = (
+            mean if value is None else _added(mean, value, length_ns)
+            for mean, value in zip(more, others, strict=True)
+        )
+        self._means = _added(first, active, length_ns), occupancy, tensor, memory
+        self._note(activity.end_ns)
+
+    def _note(self, at_ns: int) -> None:
+        if at_ns > self._told_at_ns:
+            self._told_at_ns = at_ns
+        self._snapshot = None
+
+
+class _Board:
+    """What a board's slow values come to; they stay the same for many ticks."""
+
+    __slots__ = ("clock", "details", "holding", "limit_mw", "sm_clock_hertz")
+
+    def __init__(self, details: GpuDetails | None, sm_clock_hertz: float | None) -> None:
+        self.details, self.sm_clock_hertz = details, sm_clock_hertz
+        self.holding: frozenset[str] | None = None
+        self.clock: float | None = None
+        self.limit_mw = 0
+        if details is None:
+            return
+        if details.throttle_reasons is not None:
+            self.holding = HOLDING_REASONS.intersection(details.throttle_reasons)
+        self.clock = _part(sm_clock_hertz, details.sm_clock_max_hertz)
+        limit_watts = details.power_limit_watts
+        if limit_watts is not None and 0.0 < limit_watts < math.inf:
+            self.limit_mw = round(1000 * limit_watts)
+
+
+def _added(mean: Mean, ratio: float, length_ns: int) -> Mean:
+    return Mean(mean.known_ns + length_ns, mean.weighted_ns + round(ratio * length_ns))
+
+
+def _part(value: float | None, whole: float | None) -> float | None:
+    """A value of the most it can be, 0 to 1; ``None`` where either is no answer."""
+    if value is None or whole is None or not whole > 0:
+        return None
+    return known_ratio(value / whole)
+
+
+def _busy_ratio_within(
+    activity: ActivitySample, samples: Iterable[BusySample], min_cover: float
+) -> float | None:
+    """How busy the GPU was in a stretch, by its utilisation; ``None``: too little is known."""
+    busy_ns = known_ns = 0.0
+    for start_ns, end_ns, busy_ratio in samples:
+        inside_ns = min(end_ns, activity.end_ns) - max(start_ns, activity.start_ns)
+        if inside_ns > 0:
+            busy_ns += busy_ratio * inside_ns
+            known_ns += inside_ns
+    least_ns = min_cover * (activity.end_ns - activity.start_ns)
+    return busy_ns / known_ns if known_ns and known_ns >= least_ns else None

@@ -1,0 +1,256 @@
+"""What is wrong with a GPU beside the time it loses: it is lost, has errors, or is slowed down.
+
+A trouble stands beside the verdict, which is of time, and changes no word of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from gpumon.core.board.error_times import ErrorTimes
+from gpumon.core.board.fill import GpuFill
+from gpumon.core.board.throttling import SLOWDOWNS
+from gpumon.core.board.xid import CAN_WAIT, OF_PROGRAMS, xid_text
+from gpumon.core.sample import GpuDetails
+from gpumon.core.settings.detector import DEFAULT_TROUBLE_SETTINGS, TroubleSettings
+from gpumon.core.verdict import Severity
+from gpumon.core.wording import in_percent
+
+UNCORRECTED: Final = "uncorrected"
+"""The reason of a trouble with memory errors."""
+
+_SEVERITIES: Final = (Severity.HIGH, Severity.MODERATE, Severity.NONE)
+_RESET: Final = (
+    "trust no result of that time; end what uses the GPU and reset it (nvidia-smi --gpu-reset), or "
+    "reboot; if it comes back, have the board replaced"
+)
+
+
+class TroubleKind(str, Enum):
+    """What kind of trouble it is, the worst first."""
+
+    LOST = "lost"
+    XID = "xid"
+    ECC = "ecc"
+    THROTTLED = "throttled"
+
+
+class Trouble(NamedTuple):
+    """One thing that is wrong with one GPU.
+
+    Attributes:
+        kind: What kind of thing.
+        severity: High asks somebody to act now; moderate is worth a word;
+            none is long past, and told for the record.
+        text: What is so, to be said after the GPU's name.
+        advice: What to do, as a clause.
+        code: The number of an XID.
+        reason: Why it is throttled, by NVML's name; of memory errors, ``UNCORRECTED``.
+        times: How often it came.
+        duration_ns: For how long it was so.
+        last_ns: When it came last, on the report's clock; of a lost GPU, when
+            it was read last. ``None``: not known.
+    """
+
+    kind: TroubleKind
+    severity: Severity
+    text: str
+    advice: str
+    code: int | None = None
+    reason: str | None = None
+    times: int | None = None
+    duration_ns: int | None = None
+    last_ns: int | None = None
+
+    @property
+    def claim(self) -> str:
+        """The text without its details."""
+        return self.text.partition(": ")[0] if self.kind is TroubleKind.LOST else self.text
+
+    @property
+    def word(self) -> str:
+        """It in a word or two: ``lost``, ``XID 79``, ``ECC``, ``throttled``."""
+        if self.kind is TroubleKind.XID:
+            return f"XID {self.code}"
+        return "ECC" if self.kind is TroubleKind.ECC else self.kind.value
+
+
+def lost(what: str, *, last_ns: int | None = None, index: int | None = None) -> Trouble:
+    """The trouble of a GPU that cannot be read.
+
+    Args:
+        what: Why not, as its source says it: what is so, a colon, and what to do.
+        last_ns: When it was read last, on the report's clock.
+        index: Its number.
+    """
+    told, _, todo = what.partition(": ")
+    return _lost(f"cannot be read: {told}", todo, last_ns, index)
+
+
+def vanished(*, last_ns: int | None = None, index: int | None = None) -> Trouble:
+    """The trouble of a GPU that the driver listed, and lists no longer."""
+    todo = "if nobody took it out, look for Xid in `dmesg`, then reboot"
+    return _lost("vanished: the driver lists it no longer", todo, last_ns, index)
+
+
+def _lost(text: str, advice: str, last_ns: int | None, index: int | None) -> Trouble:
+    which = "" if index is None else f" -i {index}"
+    look = f"find out what became of it: `gpumon doctor`, `nvidia-smi -q{which}`, Xid in `dmesg`"
+    return Trouble(
+        TroubleKind.LOST, Severity.HIGH, text.rstrip("."), advice.rstrip(".") or look,
+        last_ns=last_ns,
+    )  # fmt: skip
+
+
+def all_troubles(
+    told: Sequence[Trouble], fill: GpuFill | None, error: str | None, index: int
+) -> tuple[Trouble, ...]:
+    """All that is wrong with one GPU, the worst first.
+
+    Args:
+        told: Those that follow from nothing else: its errors, that it cannot be read, and
+            what slows it down just now.
+        fill: What held its clocks down while it was busy.
+        error: Why it cannot be read now; ``None`` where it can.
+        index: Its number.
+    """
+    if not (told or fill or error):
+        return ()
+    gone = [one for one in told if one.kind is TroubleKind.LOST]
+    errors = sorted((one for one in told if one.kind is not TroubleKind.LOST), key=_place)
+    if error is not None and not gone:
+        gone = [lost(error, index=index)]
+    grave = [one for one in errors if one.kind is TroubleKind.XID and one.severity is Severity.HIGH]
+    if grave:  # the error before it went knows more of what to do than that it went
+        gone = [one._replace(advice=grave[0].advice) for one in gone]
+    return tuple(sorted([*gone, *errors, *throttled(fill)], key=_place))
+
+
+def errors_of(
+    xid_errors: Sequence[tuple[int, int]], times: ErrorTimes, now_ns: int
+) -> tuple[Trouble, ...]:
+    """The errors that a GPU reported.
+
+    Args:
+        xid_errors: How many of each XID it had, as pairs.
+        times: When they came, and its memory errors.
+        now_ns: On the clock of ``times``.
+    """
+    last_ns = dict(times.xid_last_ns)
+    xids = (_xid(xid, count, last_ns.get(xid), now_ns) for xid, count in xid_errors)
+    return (*xids, *_memory_errors(times, now_ns))
+
+
+def troubles_since(before: Sequence[Trouble], after: Sequence[Trouble]) -> tuple[Trouble, ...]:
+    """Those told in the time between two reports.
+
+    Args:
+        before: A GPU's at the earlier one.
+        after: The same GPU's at the later one.
+    """
+    counted = {(one.kind, one.code): one.times or 0 for one in before}
+    found = []
+    for one in after:
+        if one.times is None:  # it is so now
+            found.append(one)
+            continue
+        grown = one.times - counted.get((one.kind, one.code), 0)
+        # Fewer than before: they were counted anew.
+        count = grown if grown >= 0 else one.times
+        if count and one.kind is TroubleKind.ECC:
+            found.append(one._replace(times=count, text=_memory_text(count)))
+        elif count:
+            found.append(one._replace(times=count))
+    return tuple(found)
+
+
+def is_throttled(fill: GpuFill, settings: TroubleSettings = DEFAULT_TROUBLE_SETTINGS) -> bool:
+    """Whether something that is no part of normal work held its clocks down for long."""
+    held_ns = max((fill.held_by_ns.get(reason, 0) for reason in SLOWDOWNS), default=0)
+    known_ns = fill.held_known_ns
+    return known_ns >= settings.min_busy_ns and held_ns >= settings.throttled_share * known_ns
+
+
+def throttled(fill: GpuFill | None) -> Iterator[Trouble]:
+    """The trouble of a GPU that is slowed down; nothing where it is not, or does not tell."""
+    if fill is None or not is_throttled(fill):
+        return
+    reason = max(SLOWDOWNS, key=lambda one: fill.held_by_ns.get(one, 0))
+    held_ns = fill.held_by_ns[reason]
+    by, advice = SLOWDOWNS[reason]
+    share = in_percent(held_ns / fill.held_known_ns, DEFAULT_TROUBLE_SETTINGS.throttled_share)
+    yield Trouble(
+        TroubleKind.THROTTLED, Severity.MODERATE,
+        f"had the clocks held down {share} of the busy time by {by} ({reason})",
+        advice, reason=reason, duration_ns=held_ns,
+    )  # fmt: skip
+
+
+def throttled_now(details: GpuDetails | None, fill: GpuFill | None) -> Iterator[Trouble]:
+    """The trouble of a GPU that is slowed down just now, where its busy time cannot tell.
+
+    Only samples that are busy all through count for that: a GPU that idles, or
+    has work for three quarters of each, has none.
+    """
+    reasons = () if details is None else details.throttle_reasons or ()
+    known_ns = 0 if fill is None else fill.held_known_ns
+    reason = next((one for one in SLOWDOWNS if one in reasons), None)
+    if reason is not None and known_ns < DEFAULT_TROUBLE_SETTINGS.min_busy_ns:
+        by, advice = SLOWDOWNS[reason]
+        text = f"had the clocks held down when it was asked last, by {by} ({reason})"
+        yield Trouble(TroubleKind.THROTTLED, Severity.MODERATE, text, advice, reason=reason)
+
+
+def worst(troubles: Sequence[Trouble]) -> Severity:
+    """The greatest severity among them; none where there is none."""
+    return min((one.severity for one in troubles), key=_SEVERITIES.index, default=Severity.NONE)
+
+
+def _xid(xid: int, count: int, last_ns: int | None, now_ns: int) -> Trouble:
+    severity = Severity.HIGH
+    if xid in OF_PROGRAMS or xid in CAN_WAIT:
+        severity = Severity.MODERATE
+    if not _is_recent(last_ns, now_ns):
+        severity = Severity.NONE
+    text, advice = _xid_words(xid)
+    return Trouble(TroubleKind.XID, severity, text, advice, code=xid, times=count, last_ns=last_ns)
+
+
+@lru_cache(maxsize=256)
+def _xid_words(xid: int) -> tuple[str, str]:
+    """Text and advice: the same objects for each report that is kept."""
+    meaning, advice = xid_text(xid)
+    return f"reported XID {xid} ({meaning})", advice
+
+
+def _memory_errors(times: ErrorTimes, now_ns: int) -> Iterator[Trouble]:
+    count, last_ns = times.memory_errors, times.memory_error_last_ns
+    if not count:
+        return
+    # Without a time they are older than the daemon; and the GPU was not reset since.
+    is_new = last_ns is not None and _is_recent(last_ns, now_ns)
+    severity = Severity.HIGH if is_new else Severity.MODERATE
+    yield Trouble(
+        TroubleKind.ECC, severity, _memory_text(count), _RESET,
+        reason=UNCORRECTED, times=count, last_ns=last_ns,
+    )  # fmt: skip
+
+
+def _memory_text(count: int) -> str:
+    errors = "an error" if count == 1 else f"{count:,} errors"
+    return f"met {errors} of its memory that could not be corrected"
+
+
+def _is_recent(last_ns: int | None, now_ns: int) -> bool:
+    return last_ns is None or now_ns - last_ns <= DEFAULT_TROUBLE_SETTINGS.recent_ns
+
+
+def _place(trouble: Trouble) -> tuple[int, int, int, int]:
+    kinds = [*TroubleKind]
+    newest = 0 if trouble.last_ns is None else -trouble.last_ns
+    return (
+        _SEVERITIES.index(trouble.severity), kinds.index(trouble.kind), newest, trouble.code or 0,
+    )  # fmt: skip

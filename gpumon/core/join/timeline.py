@@ -1,0 +1,448 @@
+"""What one training process did when: its ring's records, on the clock of the GPU samples.
+
+What a stretch of a training stands for, as one byte: its phase, and its mode above that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from itertools import compress, islice
+from typing import Final, NamedTuple
+
+from gpumon.core.join.idle_sharing import WindowParts
+from gpumon.core.phase import (
+    PHASE_NUMBER,
+    PHASES,
+    STEP_PHASES,
+    IdleCause,
+    TrainingMode,
+    TrainingPhase,
+    cause_of,
+)
+from gpumon.core.ring.events import TRAINING_OVER, RingEvent, RingKind
+from gpumon.core.ring.records import RingRecords
+
+_MODE_SHIFT: Final = 4
+_SILENT: Final = frozenset({IdleCause.START_UP, IdleCause.UNKNOWN})
+_MODES: Final = tuple(TrainingMode)
+
+
+class SpanLabel(NamedTuple):
+    """How the idle time of such a stretch is shared.
+
+    Attributes:
+        cause: What it is given to.
+        is_step: Whether the device has been given a training step.
+        is_validation: Whether it is validation or prediction, and no wait for input.
+        is_validation_wait: Whether it is a wait for input in validation or prediction.
+        is_gross: Whether it is a wait for input while the device may compute the same execution.
+        is_silent: Whether it says nothing of what the process does: idle time in it is like
+            time in no phase at all.
+    """
+
+    cause: IdleCause
+    is_step: bool
+    is_validation: bool
+    is_validation_wait: bool
+    is_gross: bool
+    is_silent: bool
+
+    @property
+    def is_exposed_by_marks(self) -> bool:
+        """Whether the ends of steps on the device tell how much of it the device felt."""
+        return not (self.is_step or self.is_validation or self.is_gross)
+
+
+def _label(code: int) -> SpanLabel:
+    number = code & (1 << _MODE_SHIFT) - 1
+    phase = PHASES[number] if number < len(PHASES) else TrainingPhase.OTHER
+    mode = _MODES[code >> _MODE_SHIFT]
+    cause = cause_of(phase, mode)
+    is_wait = cause is IdleCause.INPUT_WAIT
+    return SpanLabel(
+        cause=cause,
+        is_step=phase in STEP_PHASES and mode is TrainingMode.TRAIN,
+        is_validation=cause is IdleCause.VALIDATION,
+        is_validation_wait=is_wait and mode in (TrainingMode.VALIDATION, TrainingMode.PREDICT),
+        is_gross=is_wait and mode is TrainingMode.BESIDE_STEP,
+        is_silent=cause in _SILENT,
+    )
+
+
+LABELS: Final = tuple(_label(code) for code in range(len(_MODES) << _MODE_SHIFT))
+"""By code."""
+
+ONLY: Final = tuple(bytes(byte == code for byte in range(256)) for code in range(len(LABELS)))
+"""By code: a table for ``bytes.translate`` that leaves 1 for this code and 0 for any other."""
+
+_MODE_BITS: Final = bytes(byte << _MODE_SHIFT if byte < len(_MODES) else 0 for byte in range(256))
+_NOT_ENTERED: Final = bytes(0 if byte == RingKind.ENTER else 0x80 for byte in range(256))
+_MARKED: Final = bytes(range(0x80, 0x100))
+
+TRAIN_STEP_CODE: Final = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
+"""A training step in a training."""
+START_UP_CODE: Final = PHASE_NUMBER[TrainingPhase.START_UP]
+"""What every run begins with."""
+
+
+def span_code(event: RingEvent) -> int:
+    """The code of the phase that an ENTER begins: as ``span_codes`` gives it."""
+    mode = event.value & 0xFF
+    mode = mode if mode < len(_MODES) else 0
+    return PHASE_NUMBER[event.phase] | mode << _MODE_SHIFT
+
+
+def span_codes(records: RingRecords) -> bytes:
+    """The codes of the phases that the ENTERs among these begin.
+
+    A mode that is none is training; beyond 255 its lowest byte counts.
+    """
+    columns = (
+        records.phases,
+        records.modes.translate(_MODE_BITS),
+        records.kinds.translate(_NOT_ENTERED),
+    )
+    phases, modes, marks = (int.from_bytes(column, "little") for column in columns)
+    # One "|" is as many as there are records; then those that are no ENTER go.
+    merged = (phases | modes | marks).to_bytes(len(records), "little")
+    return merged.translate(None, _MARKED)
+
+
+_MAX_SPANS = 65_536
+_WITHOUT_STEPS: Final = frozenset({TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER})
+_FOREVER: Final = 1 << 63
+_MANY_SPANS: Final = 12
+"""From so many in a window on, adding them up in one go is quicker."""
+
+
+class PhaseTimeline:
+    """The recent phases of one run. Each lasts until the next one begins.
+
+    Where the trainer reports the end of its steps on the device, the time in
+    which the device had nothing left to do is kept too: only that exposes a
+    wait of the host.
+
+    Attributes:
+        first_input_wait_ns: What the run waited for input until its first step was over;
+            ``None``: its beginning is not known.
+    """
+
+    def __init__(self) -> None:
+        self._starts_ns: list[int] = []
+        self._labels = bytearray()  # a byte a span: number of its phase, and of its mode above
+        self._amounts: dict[int, dict[IdleCause, int]] = {}  # by start of the span
+        self._known_until_ns = 0
+        self._is_marked_over = self._has_marks = False
+        self._first_step_over_ns = _FOREVER
+        self.first_input_wait_ns: int | None = None
+        self._steps_done = self._steps_begun = self._steps_counted = self._last_step_ns = 0
+        self._entered_step = False  # and counted none since
+        self._idle_from_ns: int | None = None
+        self._drained: list[tuple[int, int]] = []  # the device had no work, oldest first
+
+    def extend(self, events: Iterable[RingEvent], known_until_ns: int) -> None:
+        """Take new records; up to ``known_until_ns`` nothing else will turn up.
+
+        Records of several threads may be out of order by a little: they are
+        put in order here.
+        """
+        if isinstance(events, RingRecords) and self._is_continued_by(events):
+            self._extend_at_once(events)
+        else:
+            for event in sorted(events, key=_when):
+                self._take(event)
+        before_ns = self._known_until_ns
+        self._known_until_ns = max(before_ns, known_until_ns)
+        if self._first_step_over_ns == _FOREVER and self._starts_ns:
+            self._follow_first_batch(before_ns)
+        if len(self._starts_ns) > _MAX_SPANS:
+            self.forget_before(self._starts_ns[-_MAX_SPANS])
+
+    def forget_before(self, time_ns: int) -> None:
+        """Let go of what ended before ``time_ns``."""
+        keep_from = max(0, bisect_right(self._starts_ns, time_ns) - 1)
+        if self._amounts:
+            kept_ns = self._starts_ns[keep_from] if keep_from else 0
+            for start_ns in self._starts_ns[:keep_from]:
+                if start_ns != kept_ns:
+                    self._amounts.pop(start_ns, None)
+        del self._starts_ns[:keep_from], self._labels[:keep_from]
+        old = bisect_left(self._drained, time_ns, key=_end)
+        del self._drained[:old]
+
+    def covered_ns(self, start_ns: int, end_ns: int) -> int:
+        """How much of the window lies in any phase at all."""
+        if not self._starts_ns:
+            return 0
+        first_ns, last_ns = self._starts_ns[0], self._known_until_ns
+        if first_ns <= start_ns and end_ns <= last_ns:  # as nearly always
+            return end_ns - start_ns
+        return max(0, min(end_ns, last_ns) - max(start_ns, first_ns))
+
+    def parts(self, start_ns: int, end_ns: int) -> WindowParts:
+        """What the run did between two instants."""
+        parts, first_ns = self._parts(start_ns, end_ns), self._first_step_over_ns
+        if start_ns < first_ns and parts.input_wait_ns:
+            before = parts if end_ns <= first_ns else self._parts(start_ns, first_ns)
+            parts.first_input_wait_ns = before.input_wait_ns
+        return parts
+
+    def _parts(self, start_ns: int, end_ns: int) -> WindowParts:
+        if self._is_one_phase(start_ns, end_ns):
+            parts = WindowParts()
+            _add_length(parts, LABELS[self._labels[-1]], end_ns - start_ns)
+            return parts
+        parts = WindowParts(uncovered_ns=end_ns - start_ns - self.covered_ns(start_ns, end_ns))
+        end_ns = min(end_ns, self._known_until_ns)
+        first = max(0, bisect_right(self._starts_ns, start_ns) - 1)
+        after = bisect_left(self._starts_ns, end_ns, lo=first)
+        if after - first >= _MANY_SPANS:
+            self._add_many(parts, first, after, (start_ns, end_ns))
+        else:
+            for position in range(first, after):
+                self._add_span(parts, position, (start_ns, end_ns))
+        return parts
+
+    @property
+    def open_since_ns(self) -> int:
+        """Since when the newest phase lasts: more may yet be told of it, and of none before."""
+        return self._starts_ns[-1] if self._starts_ns else self._known_until_ns
+
+    def over_since_ns(self, patience_ns: int) -> int | None:
+        """Since when the training is over, though its process lives; ``None`` while it goes on.
+
+        It says so itself, or it has said nothing for ``patience_ns``.
+        """
+        if not self._starts_ns or LABELS[self._labels[-1]].cause is not IdleCause.UNKNOWN:
+            return None
+        since_ns = max(self._starts_ns[-1], self._last_step_ns)
+        is_silent = self._known_until_ns - since_ns > patience_ns
+        return since_ns if self._is_marked_over or is_silent else None
+
+    def _follow_first_batch(self, from_ns: int) -> None:
+        """See whether the first step is over, and add what was waited for its batch since."""
+        if self.first_input_wait_ns is None:
+            if self._labels[0] != START_UP_CODE:
+                self._first_step_over_ns = 0  # what came before is lost, or was no start
+                return
+            self.first_input_wait_ns = 0
+        for at, code in enumerate(self._labels[:-1]):
+            if LABELS[code].is_step or LABELS[code].is_validation:
+                self._first_step_over_ns = self._starts_ns[at + 1]
+                break
+        until_ns = min(self._known_until_ns, self._first_step_over_ns)
+        self.first_input_wait_ns += self._parts(from_ns, until_ns).input_wait_ns
+
+    def _is_one_phase(self, start_ns: int, end_ns: int) -> bool:
+        """Whether all of it lies in the newest phase: a run that waits, or computes for long."""
+        is_newest = self._starts_ns and self._starts_ns[-1] <= start_ns < end_ns
+        is_plain = not self._amounts and not self._has_marks
+        return bool(is_newest and is_plain and end_ns <= self._known_until_ns)
+
+    def _is_continued_by(self, records: RingRecords) -> bool:
+        """Whether these follow what is known, in order: then they need not be sorted in."""
+        known = self._starts_ns
+        return records.is_in_order and (not known or records.stamps_ns[0] >= known[-1])
+
+    def _extend_at_once(self, records: RingRecords) -> None:
+        """What taking each record would do, in a tenth of the time."""
+        entered, codes = records.selected(RingKind.ENTER), span_codes(records)
+        under_way_ns = self._starts_ns[-1] if self._starts_ns else None
+        self._starts_ns += compress(records.stamps_ns, entered)
+        self._labels += codes
+        if RingKind.AMOUNT in records.kinds:
+            for at in records.positions(RingKind.AMOUNT):
+                last = entered.rfind(1, 0, at)
+                start_ns = under_way_ns if last < 0 else records.stamps_ns[last]
+                if start_ns is not None:
+                    self._add_amount(start_ns, PHASES[records.phases[at]], records.values[at])
+        self._note_end(records)
+        has_marks = self._has_marks or RingKind.DEVICE_DONE in records.kinds
+        if has_marks or self._has_first_step(records, codes):
+            for at in records.positions(RingKind.ENTER, RingKind.STEP, RingKind.DEVICE_DONE):
+                self._follow_device(records[at])
+            return
+        newest_step = records.kinds.rfind(RingKind.STEP)
+        if newest_step >= 0:
+            self._count_steps(records.values[newest_step], records.stamps_ns[newest_step])
+        begun_since = entered.count(1, newest_step + 1)
+        if begun_since and TRAIN_STEP_CODE in codes[-begun_since:]:
+            self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
+
+    def _note_end(self, records: RingRecords) -> None:
+        """Whether the newest of these say that the training is over, or goes on."""
+        ended = records.kinds.rfind(RingKind.EVENT)
+        if records.kinds.rfind(RingKind.ENTER) > ended:
+            self._is_marked_over = False
+        elif ended >= 0 and records.values[ended] == TRAINING_OVER:
+            self._is_marked_over = True
+
+    def _has_first_step(self, records: RingRecords, codes: bytes) -> bool:
+        """Whether these say when the device had nothing to do yet, or got its first work."""
+        if self._steps_begun:
+            return False
+        return START_UP_CODE in codes or TRAIN_STEP_CODE in codes or RingKind.STEP in records.kinds
+
+    def _take(self, event: RingEvent) -> None:
+        if event.kind is RingKind.ENTER:
+            if self._starts_ns and event.at_ns < self._starts_ns[-1]:
+                event = event._replace(at_ns=self._starts_ns[-1])
+            self._enter(event)
+        elif event.kind is RingKind.AMOUNT and self._starts_ns:
+            self._add_amount(self._starts_ns[-1], event.phase, event.value)
+        elif event.kind is RingKind.EVENT and event.value == TRAINING_OVER:
+            self._is_marked_over = True
+        self._follow_device(event)
+
+    def _enter(self, event: RingEvent) -> None:
+        self._is_marked_over = False
+        if self._starts_ns and self._starts_ns[-1] == event.at_ns:
+            self._labels[-1] = span_code(event)
+        else:
+            self._starts_ns.append(event.at_ns)
+            self._labels.append(span_code(event))
+
+    def _add_amount(self, start_ns: int, phase: TrainingPhase, amount_ns: int) -> None:
+        amounts = self._amounts.setdefault(start_ns, {})
+        cause = cause_of(phase)
+        amounts[cause] = amounts.get(cause, 0) + amount_ns
+
+    def _count_steps(self, counted: int, at_ns: int) -> None:
+        self._steps_counted, self._last_step_ns = counted, at_ns
+        self._steps_begun = max(self._steps_begun, counted)
+
+    def _follow_device(self, event: RingEvent) -> None:
+        """Keep track of which steps the device was given, and which it has done."""
+        if event.kind is RingKind.STEP:
+            self._entered_step = False
+            self._count_steps(event.value, event.at_ns)
+        elif event.kind is RingKind.DEVICE_DONE:
+            self._device_done(event)
+        elif event.kind is RingKind.ENTER and span_code(event) == TRAIN_STEP_CODE:
+            self._step_entered(event)
+        elif event.kind is RingKind.ENTER:
+            is_start = span_code(event) == START_UP_CODE and not self._steps_begun
+            if is_start and self._idle_from_ns is None:
+                self._idle_from_ns = event.at_ns  # the device was given nothing yet
+            if self._entered_step and event.phase in _WITHOUT_STEPS:
+                # It raised, or found the end of the data: the device was given nothing.
+                self._steps_begun = self._steps_counted
+                if self._has_marks and self._steps_done >= self._steps_begun:
+                    self._idle_from_ns = event.at_ns
+            self._entered_step = False
+
+    def _step_entered(self, event: RingEvent) -> None:
+        # A tag nested in a step enters it again: that is no further step.
+        self._steps_begun = max(self._steps_begun, self._steps_counted + 1)
+        self._entered_step = True
+        if self._idle_from_ns is not None:
+            # Disjoint and in order, whatever stamps a ring may carry.
+            from_ns = max(self._idle_from_ns, self._drained[-1][1] if self._drained else 0)
+            if event.at_ns > from_ns:
+                self._drained.append((from_ns, event.at_ns))
+            self._idle_from_ns = None
+
+    def _device_done(self, event: RingEvent) -> None:
+        self._has_marks = True
+        self._steps_done = max(self._steps_done, event.value)
+        if self._steps_done >= self._steps_begun and self._idle_from_ns is None:
+            self._idle_from_ns = event.at_ns
+
+    def _add_many(
+        self, parts: WindowParts, first: int, after: int, window: tuple[int, int]
+    ) -> None:
+        """Add spans ``first`` to ``after``, each phase's in one go where nothing is in the way."""
+        starts_ns, codes = self._starts_ns, self._labels[first:after]
+        bounds_ns = [max(starts_ns[first], window[0]), *starts_ns[first + 1 : after], window[1]]
+        apart = self._add_spans_with_amounts(parts, first, after, window)
+        left, rest_ns = codes, bounds_ns[-1] - bounds_ns[0]
+        while left:
+            code = left[0]
+            label, of_this_code = LABELS[code], codes.translate(ONLY[code])
+            left = left.translate(None, bytes((code,)))
+            if self._has_marks and label.is_exposed_by_marks:
+                for position in compress(range(first, after), of_this_code):
+                    if position not in apart:
+                        self._add_span(parts, position, window)
+                continue
+            if left or self._has_marks:
+                ends_ns = sum(compress(islice(bounds_ns, 1, None), of_this_code))
+                length_ns = ends_ns - sum(compress(bounds_ns, of_this_code))
+                rest_ns -= length_ns
+            else:
+                length_ns = rest_ns
+            for position in apart:
+                if self._labels[position] == code:
+                    length_ns -= bounds_ns[position - first + 1] - bounds_ns[position - first]
+            _add_length(parts, label, length_ns)
+
+    def _add_spans_with_amounts(
+        self, parts: WindowParts, first: int, after: int, window: tuple[int, int]
+    ) -> set[int]:
+        """Add those spans of the window in which time was spent on something else; say which."""
+        if not self._amounts:
+            return set()
+        starts_ns = self._starts_ns
+        apart = {at for at in range(first, after) if starts_ns[at] in self._amounts}
+        for position in apart:
+            self._add_span(parts, position, window)
+        return apart
+
+    def _add_span(self, parts: WindowParts, position: int, window: tuple[int, int]) -> None:
+        starts_ns, after = self._starts_ns, position + 1
+        span_end_ns = starts_ns[after] if after < len(starts_ns) else self._known_until_ns
+        inside = max(starts_ns[position], window[0]), min(span_end_ns, window[1])
+        length_ns = whole_ns = inside[1] - inside[0]
+        if length_ns <= 0:
+            return
+        span_ns = span_end_ns - starts_ns[position]
+        label = LABELS[self._labels[position]]
+        for cause, amount_ns in self._amounts.get(starts_ns[position], {}).items():
+            inner_ns = min(length_ns, amount_ns * whole_ns // max(span_ns, 1))
+            length_ns -= inner_ns
+            if label.is_step and cause is IdleCause.INPUT_WAIT:
+                parts.gross_input_wait_ns += inner_ns  # the step may have computed meanwhile
+            else:
+                parts.waits[cause] = parts.waits.get(cause, 0) + inner_ns
+        if not (self._has_marks and label.is_exposed_by_marks):
+            _add_length(parts, label, length_ns)
+            return
+        exposed_ns = min(self._exposed_ns(*inside), length_ns)
+        _add_length(parts, label, exposed_ns)
+        if label.cause is IdleCause.INPUT_WAIT:
+            parts.hidden_input_wait_ns += length_ns - exposed_ns
+        parts.step_ns += length_ns - exposed_ns  # the device still had work
+
+    def _exposed_ns(self, start_ns: int, end_ns: int) -> int:
+        exposed_ns = 0
+        if self._idle_from_ns is not None:
+            exposed_ns += max(0, end_ns - max(start_ns, self._idle_from_ns))
+        for position in range(bisect_right(self._drained, start_ns, key=_end), len(self._drained)):
+            drained_start_ns, drained_end_ns = self._drained[position]
+            if drained_start_ns >= end_ns:
+                break
+            exposed_ns += min(end_ns, drained_end_ns) - max(start_ns, drained_start_ns)
+        return exposed_ns
+
+
+def _add_length(parts: WindowParts, label: SpanLabel, length_ns: int) -> None:
+    if label.is_silent:
+        parts.uncovered_ns += length_ns
+    elif label.is_step:
+        parts.step_ns += length_ns
+    elif label.is_validation:
+        parts.validation_ns += length_ns
+    elif label.is_gross:
+        parts.gross_input_wait_ns += length_ns
+    else:
+        parts.waits[label.cause] = parts.waits.get(label.cause, 0) + length_ns
+        parts.validation_input_wait_ns += length_ns if label.is_validation_wait else 0
+
+
+def _when(event: RingEvent) -> int:
+    return event.at_ns
+
+
+def _end(span: tuple[int, int]) -> int:
+    return span[1]

@@ -1,0 +1,279 @@
+"""What to change first, and the most it can gain. One rule for each cause; all pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from gpumon.core.clock import seconds
+from gpumon.core.judge.advice_texts import (
+    FIRST_BATCH_TEXT,
+    between_epochs_text,
+    callbacks_text,
+    input_wait_text,
+    start_up_text,
+    text_for_unused,
+    unknown_text,
+    within_step_text,
+)
+from gpumon.core.judge.fill_texts import under_filled_advice
+from gpumon.core.judge.imbalance_texts import imbalance_bound, imbalance_text
+from gpumon.core.judge.pause_texts import promises_speed
+from gpumon.core.phase import IdleCause
+from gpumon.core.report.report import FIRST_INPUT_WAIT, Advice, GpuReport, RunReport, judged
+from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings
+from gpumon.core.time.totals import GpuTotals
+from gpumon.core.verdict import VerdictName
+from gpumon.core.wording import counted, in_percent, in_seconds, listed
+
+_OUT_OF_USE: Final = (IdleCause.START_UP, IdleCause.NOT_IN_USE)
+_UNJUDGED: Final = (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE)
+_LIMITS: Final = DEFAULT_SETTINGS.advice
+
+Rule = Callable[[Sequence[GpuReport], Sequence[RunReport]], str]
+
+
+def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice, ...]:
+    """What to change, the greatest loss first.
+
+    What no verdict rests on comes after it: a first batch that came late, which
+    is paid once; a GPU that is busy and under-filled, which costs no time; and
+    last one that was not in use, which loses nothing by definition.
+
+    Args:
+        gpus: The GPUs of a report.
+        runs: The training runs that were tagged while they were observed.
+    """
+    runs = [run for run in runs if not (run.ended_before or run.is_refused)]
+    by_cause = {cause: [gpu for gpu in gpus if is_worth_a_change(gpu, cause)] for cause in _RULES}
+    by_loss = sorted(
+        ((cause, hit) for cause, hit in by_cause.items() if hit),
+        key=lambda item: -_lost_ns(*item),
+    )
+    found = [
+        _advice_on_imbalance(hit, gpus, runs)
+        if cause is IdleCause.IMBALANCE
+        else _advice_on(cause, hit, runs)
+        for cause, hit in by_loss
+    ]
+    beside = (_late_first_batch(gpus), under_filled_advice(gpus, runs), _unused_gpus(gpus, runs))
+    return (*found, *(advice for advice in beside if advice is not None))
+
+
+def speedup_upper_bound(in_use_ns: int, lost_ns: int) -> float:
+    """How many times faster work can become at most, when time lost to one cause is won back.
+
+    Infinite only where all time was lost, which a GPU in use never does;
+    then, and without any time in use, 1 is all that can be promised.
+
+    >>> speedup_upper_bound(100, 50)
+    2.0
+    """
+    left_ns = in_use_ns - lost_ns
+    return max(1.0, in_use_ns / left_ns) if left_ns > 0 else 1.0
+
+
+def _advice_on(cause: IdleCause, hit: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice:
+    return Advice(
+        cause=cause.value,
+        lost_seconds=seconds(_lost_ns(cause, hit)),
+        # GPUs may belong to different jobs: a bound for each of them is the greatest of all.
+        speedup_upper_bound=max(
+            (
+                speedup_upper_bound(_working_ns(gpu, cause), cost_ns(gpu, cause))
+                for gpu in hit
+                if cause is not IdleCause.UNKNOWN or promises_speed(gpu.totals)
+            ),
+            default=None,
+        ),
+        evidence=_evidence(cause, hit),
+        text=_RULES[cause](hit, runs),
+        gpus=tuple(gpu.label for gpu in hit),
+    )
+
+
+def _advice_on_imbalance(
+    hit: Sequence[GpuReport], gpus: Sequence[GpuReport], runs: Sequence[RunReport]
+) -> Advice:
+    """As any other, but whom they wait for has not lost anything, and must be named."""
+    advice = _advice_on(IdleCause.IMBALANCE, hit, runs)
+    bound = imbalance_bound(hit, runs)
+    return replace(
+        advice,
+        text=imbalance_text(hit, gpus, runs),
+        speedup_upper_bound=advice.speedup_upper_bound if bound is None else bound,
+    )
+
+
+def _lost_ns(cause: IdleCause, gpus: Sequence[GpuReport]) -> int:
+    return sum(cost_ns(gpu, cause) for gpu in gpus)
+
+
+def cost_ns(gpu: GpuReport, cause: IdleCause) -> int:
+    """What a cause cost a GPU, without the wait for a very first batch: that is told apart."""
+    is_input = cause is IdleCause.INPUT_WAIT
+    return gpu.totals.starved_ns if is_input else gpu.totals.idle_ns.get(cause, 0)
+
+
+def is_worth_a_change(gpu: GpuReport, cause: IdleCause, settings: AdviceSettings = _LIMITS) -> bool:
+    """Whether a cause cost a GPU enough for an advice of its own."""
+    if not gpu.verdict.name.is_of_a_loss:
+        return False
+    lost_ns = cost_ns(gpu, cause)
+    starts_up = cause is IdleCause.START_UP
+    least = settings.min_start_up_share if starts_up else settings.min_share
+    return lost_ns > 0 and lost_ns >= least * _working_ns(gpu, cause)
+
+
+def _working_ns(gpu: GpuReport, cause: IdleCause) -> int:
+    """The time a cause is a part of: start-up comes before the time in use."""
+    before_ns = gpu.totals.idle_ns.get(cause, 0) if cause is IdleCause.START_UP else 0
+    return gpu.totals.in_use_ns + before_ns
+
+
+def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
+    worst_first = sorted(gpus, key=lambda gpu: -cost_ns(gpu, cause))
+    shares = [_share(cause, gpu) for gpu in worst_first]
+    sentences = [f"Idle, {WORD_OF_CAUSE[cause]}: {listed(shares, most=3)}."]
+    label, worst = worst_first[0].label, worst_first[0].totals
+    pauses = worst.pauses
+    in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and pauses.count
+    # A GPU's pauses are of all causes: they are evidence of the greatest alone.
+    if in_pauses and cause is _main_loss(worst):
+        median = f", median {in_seconds(pauses.p50_ns)}" if pauses.p50_ns else ""
+        sentences.append(
+            f"GPU {label} paused {counted(pauses.count, 'time', 'times')}"
+            f"{median}, longest {in_seconds(pauses.longest_ns)}."
+        )
+    if cause is IdleCause.INPUT_WAIT and hides_much(worst):
+        sentences.append(
+            f"Exposed {in_seconds(worst.starved_ns)}; another "
+            f"{in_seconds(worst.hidden_input_wait_ns)} of waiting was hidden behind a busy GPU."
+        )
+    return " ".join(sentences)
+
+
+def hides_much(totals: GpuTotals, settings: AdviceSettings = _LIMITS) -> bool:
+    """Whether a training's wait for input behind a busy GPU is long enough to be spoken of."""
+    return totals.hidden_input_wait_ns > settings.min_share * totals.in_use_ns
+
+
+def _main_loss(totals: GpuTotals) -> IdleCause:
+    lost = {c: ns for c, ns in totals.after_first_batch.idle_ns.items() if c not in _OUT_OF_USE}
+    return max(lost, key=lambda cause: lost[cause])
+
+
+def _share(cause: IdleCause, gpu: GpuReport) -> str:
+    lost_ns, whole_ns = cost_ns(gpu, cause), _working_ns(gpu, cause)
+    whole = "of start-up and use" if cause is IdleCause.START_UP else "in use"
+    return (
+        f"GPU {gpu.label} for {in_seconds(lost_ns)} of {in_seconds(whole_ns)} {whole} "
+        f"({in_percent(lost_ns / whole_ns if whole_ns else None)})"
+    )
+
+
+def is_first_batch_late(gpu: GpuReport, settings: AdviceSettings = _LIMITS) -> bool:
+    """Whether a training waited for its very first batch for long beside its work."""
+    totals = gpu.totals
+    return totals.first_input_wait_ns > settings.min_start_up_share * totals.in_use_ns
+
+
+def _late_first_batch(gpus: Sequence[GpuReport]) -> Advice | None:
+    late = [gpu for gpu in judged(gpus) if is_first_batch_late(gpu)]
+    if not late:
+        return None
+    late.sort(key=lambda gpu: -gpu.totals.first_input_wait_ns)
+    waits = [
+        f"GPU {gpu.label} for {in_seconds(gpu.totals.first_input_wait_ns)} "
+        f"of {in_seconds(gpu.totals.in_use_ns)} in use"
+        for gpu in late
+    ]
+    return Advice(
+        cause=FIRST_INPUT_WAIT,
+        lost_seconds=seconds(sum(gpu.totals.first_input_wait_ns for gpu in late)),
+        speedup_upper_bound=max(
+            speedup_upper_bound(gpu.totals.in_use_ns, gpu.totals.first_input_wait_ns)
+            for gpu in late
+        ),
+        evidence=f"Idle, waiting for the very first batch: {listed(waits, most=3)}.",
+        text=FIRST_BATCH_TEXT,
+    )
+
+
+def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice | None:
+    unused = [
+        gpu
+        for gpu in judged(gpus)
+        if gpu.verdict.name in _UNJUDGED and gpu.error is None and gpu.listed
+    ]
+    if not unused:
+        return None
+    names = listed([f"GPU {gpu.label}" for gpu in unused])
+    in_use_ns = max(gpu.totals.in_use_ns for gpu in unused)
+    at_most = "at most " if len(unused) > 1 else ""
+    in_use = f"in use for {at_most}{in_seconds(in_use_ns)}" if in_use_ns else "never in use"
+    observed = in_seconds(max(gpu.totals.observed_ns for gpu in unused))
+    return Advice(
+        cause=IdleCause.NOT_IN_USE.value,
+        lost_seconds=0.0,
+        speedup_upper_bound=1.0,
+        evidence=f"{names}: {in_use} {'of' if in_use_ns else 'in'} {observed} observed.",
+        text=text_for_unused(unused, runs),
+        gpus=tuple(gpu.label for gpu in unused),
+    )
+
+
+def _fixed(text: str) -> Rule:
+    return lambda gpus, runs: text
+
+
+WORD_OF_CAUSE: Final[Mapping[IdleCause, str]] = MappingProxyType(
+    {
+        IdleCause.INPUT_WAIT: "waiting for input",
+        IdleCause.CHECKPOINT: "during checkpoints",
+        IdleCause.VALIDATION: "during validation",
+        IdleCause.CALLBACKS: "in callbacks",
+        IdleCause.HOST_TO_DEVICE: "copying to the device",
+        IdleCause.WITHIN_STEP: "inside the training step",
+        IdleCause.IMBALANCE: "waiting for a slower GPU",
+        IdleCause.COMPILE: "while compiling",
+        IdleCause.BETWEEN_EPOCHS: "between epochs",
+        IdleCause.START_UP: "during start-up",
+        IdleCause.UNKNOWN: "cause unknown",
+        IdleCause.NOT_IN_USE: "not in use",
+    }
+)
+"""How each cause reads after "idle"."""
+
+WORD_OF_FIRST_WAIT: Final = "waiting for the very first batch"
+"""How ``FIRST_INPUT_WAIT``, which is a part of a cause, reads there."""
+
+_RULES: Final[Mapping[IdleCause, Rule]] = MappingProxyType(
+    {
+        IdleCause.INPUT_WAIT: input_wait_text,
+        IdleCause.UNKNOWN: unknown_text,
+        IdleCause.CHECKPOINT: _fixed(
+            "Save less often, save weights only, or save in the background: "
+            "to memory or a local disk first, and copy from there."
+        ),
+        IdleCause.VALIDATION: _fixed(
+            "Validate less often or on fewer batches (validation_freq, validation_steps), "
+            "with a larger batch, or in a process of its own on saved weights."
+        ),
+        IdleCause.CALLBACKS: callbacks_text,
+        IdleCause.HOST_TO_DEVICE: _fixed(
+            "Copy the next batch while the present one is computed: prefetch to the device, "
+            "with pinned memory, and send small types (uint8, float16) instead of float32."
+        ),
+        IdleCause.WITHIN_STEP: within_step_text,
+        IdleCause.IMBALANCE: lambda gpus, runs: imbalance_text(gpus, gpus, runs),
+        IdleCause.COMPILE: _fixed(
+            "Compile once: keep the shapes fixed (drop or pad the last batch), "
+            "and turn on the framework's compilation cache so that the next run need not."
+        ),
+        IdleCause.BETWEEN_EPOCHS: between_epochs_text,
+        IdleCause.START_UP: start_up_text,
+    }
+)

@@ -1,0 +1,333 @@
+"""The pieces of advice that depend on more than their cause: on the input, tags and frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from gpumon.core.judge.pause_texts import untagged_text
+from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
+from gpumon.core.report.report import GpuReport, RunReport
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.wording import in_seconds, listed
+
+TAG_THE_PHASES: Final = (
+    "tag the phases under `gpumon serve`: callbacks=[PhaseTagger()] in Keras, Lightning or "
+    'a Hugging Face Trainer, timed(loader) and phase("train_step") in a loop of your own'
+)
+_MOST_CALLBACKS: Final = 3
+_LIMITS: Final = DEFAULT_SETTINGS.advice
+
+_TEXT_OF_REASON: Final = MappingProxyType(
+    {
+        InputWaitReason.CPU_BOUND: (
+            "The processors are the limit: use more workers up to the number of cores, make "
+            "decoding and augmentation cheaper, or keep their results in a cache."
+        ),
+        InputWaitReason.GIL_BOUND: (
+            "Python's lock is the limit: load in worker processes instead of threads."
+        ),
+        InputWaitReason.DISK_BOUND: (
+            "The disk is the limit: pack many small files into few large ones, "
+            "or cache the data set in memory or on a local SSD."
+        ),
+        InputWaitReason.NETWORK_BOUND: (
+            "The network is the limit: copy the data set to a local disk first, "
+            "or store it compressed."
+        ),
+        InputWaitReason.MEMORY_PRESSURE: (
+            "Memory is short: use fewer workers or a smaller shuffle buffer, "
+            "so that the data set stays in the page cache."
+        ),
+        InputWaitReason.LATENCY_BOUND: (
+            "Each read waits, none is large: keep more of them under way, "
+            "with more workers and a deeper prefetch."
+        ),
+    }
+)
+_TAG_OF_PHASE: Final = MappingProxyType(
+    {
+        TrainingPhase.INPUT_WAIT: "its wait for input with `for batch in timed(loader)`",
+        TrainingPhase.TRAIN_STEP: 'its step with `with phase("train_step")`',
+    }
+)
+FIRST_BATCH_TEXT: Final = (
+    "The first batch came late, once a run: make the shuffle buffer smaller, since it is filled "
+    "first; read the first files from a local copy (cold shards, a cold cache); and list or index "
+    "the data set once, not at each start."
+)
+_VALIDATION: Final = (
+    "prefetch in the validation pipeline too, give its loader workers, keep its prepared data in "
+    "memory, or validate less often (validation_freq)."
+)
+_PLAIN: Final = (
+    "Prepare the next batches while the GPU computes: prefetch, use more workers, "
+    "or cache prepared data."
+)
+
+
+def input_wait_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """What to change in an input pipeline, as specific as its facts allow: whose loader is late."""
+    waited_ns = sum(gpu.totals.starved_ns for gpu in gpus)
+    in_validation_ns = sum(gpu.totals.validation_input_wait_ns for gpu in gpus)
+    validation = f"The validation data come late ({in_seconds(in_validation_ns)}): {_VALIDATION}"
+    if in_validation_ns >= _LIMITS.min_reason_share * waited_ns > 0:
+        return validation
+    reason = _main_reason(gpus)
+    sentences = [_TEXT_OF_REASON[reason]] if reason is not None else []
+    sentences += _loader_sentences(_concerned(gpus, runs), _loader_wordings)
+    sentences = sentences or [_PLAIN]
+    if in_validation_ns >= _LIMITS.min_share * waited_ns > 0:
+        sentences.append(validation)
+    return " ".join(sentences)
+
+
+def callbacks_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """What to do about slow callbacks, with the classes that took the time where they are known."""
+    advice = (
+        "Take work out of the callbacks: log every N batches, write in a background thread, "
+        "and read no tensor in a batch hook: each read makes the device wait."
+    )
+    return " ".join(
+        [
+            *(f"In {run.run}: {slowest}." for run, slowest in _slowest_in(gpus, runs) if slowest),
+            advice,
+        ]
+    )
+
+
+def _slowest_in(
+    gpus: Sequence[GpuReport], runs: Sequence[RunReport]
+) -> Iterator[tuple[RunReport, str]]:
+    for run in _concerned(gpus, runs):
+        # What took longer than all that was tagged as callbacks saved checkpoints meanwhile.
+        in_callbacks_ns = run.phase_ns.get(TrainingPhase.CALLBACKS, 0)
+        rest = {name: ns for name, ns in run.callback_ns.items() if ns <= in_callbacks_ns}
+        yield run, slowest_callbacks(replace(run, callback_ns=rest))
+
+
+def slowest_callbacks(run: RunReport) -> str:
+    """The classes of callback that took most of a run's time; empty where none took much."""
+    spent_ns = sum(
+        run.phase_ns.get(phase, 0) for phase in (TrainingPhase.CALLBACKS, TrainingPhase.CHECKPOINT)
+    )
+    if spent_ns < _LIMITS.min_callbacks_share * run.wall_ns:
+        return ""
+    least_ns = max(1.0, _LIMITS.min_class_share * sum(run.callback_ns.values()))
+    slowest = sorted(run.callback_ns.items(), key=lambda item: -item[1])
+    return listed(
+        [f"{name} {in_seconds(ns)}" for name, ns in slowest if ns >= least_ns], most=_MOST_CALLBACKS
+    )
+
+
+def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """What to do about idle time that nobody has explained."""
+    if runs and not any(run.gpu_uuids for run in runs):
+        return (
+            f"The run {runs[0].run} tags its phases, but is joined to no GPU here: say which it "
+            "trains on, with GPUMON_GPUS=0 or PhaseTagger(gpus=[0])."
+        )
+    if runs and _most_is_outside(gpus, runs):
+        return (
+            "Most of this is not the time of the runs in this report: tag whatever else "
+            f"uses {listed([f'GPU {gpu.label}' for gpu in gpus])}, too."
+        )
+    missing = _missing_tags(_concerned(gpus, runs))
+    if missing:
+        return f"Tag what the loop does in this time: {listed(missing)}."
+    if runs:
+        return (
+            "Tag what the training does in this time, with `phase(...)` around it: "
+            "the hooks saw a run, but none of its phases covers these seconds."
+            f"{_at_its_ends(gpus, runs)}"
+        )
+    return untagged_text(gpus, TAG_THE_PHASES)
+
+
+def _at_its_ends(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """Where to look in the script of a trainer, whose tagger tells all that is inside of it."""
+    concerned = _concerned(gpus, runs)
+    unknown_ns = sum(gpu.totals.idle_ns.get(IdleCause.UNKNOWN, 0) for gpu in gpus)
+    in_no_phase_ns = sum(run.phase_ns.get(TrainingPhase.OTHER, 0) for run in concerned)
+    if any(run.framework == "loop" for run in concerned) or 2 * in_no_phase_ns < unknown_ns:
+        return ""
+    return (
+        " That is mostly before and after the training: in the script, or while the trainer lets "
+        "go of its loader."
+    )
+
+
+def _missing_tags(runs: Sequence[RunReport]) -> list[str]:
+    """The tags that a loop of one's own lacks, where all of these runs are such loops."""
+    if not runs or any(run.framework != "loop" for run in runs):
+        return []
+    return [
+        tag
+        for phase, tag in _TAG_OF_PHASE.items()
+        if not any(run.phase_ns.get(phase) for run in runs)
+    ]
+
+
+def _most_is_outside(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> bool:
+    """Whether most of what is unknown was, for all that is known, before, after or beside them."""
+    unknown_ns = sum(gpu.totals.idle_ns.get(IdleCause.UNKNOWN, 0) for gpu in gpus)
+    outside_ns = sum(gpu.totals.in_use_ns for gpu in gpus)
+    in_no_phase_ns = 0
+    for run in _concerned(gpus, [run for run in runs if run.gpu_uuids]):
+        outside_ns -= len(run.gpu_uuids) * run.wall_ns
+        in_no_phase_ns += len(run.gpu_uuids) * run.phase_ns.get(TrainingPhase.OTHER, 0)
+    return 2 * in_no_phase_ns < unknown_ns <= 2 * outside_ns
+
+
+def text_for_unused(unused: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """What to do about GPUs that worked for a moment, and those that did not at all."""
+    idle = [gpu for gpu in unused if not gpu.totals.in_use_ns and not gpu.is_hardly_observed]
+    other = [gpu for gpu in unused if gpu not in idle]
+    sentences = [_text_for_too_short(other, runs)] if other else []
+    if idle:
+        names, them = _names_and_pronoun(idle)
+        sentences.append(f"Give {names} work, or give {them} back.")
+    return " ".join(sentences)
+
+
+def _text_for_too_short(worked: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    names, them = _names_and_pronoun(worked)
+    enough = in_seconds(DEFAULT_SETTINGS.min_in_use_ns)
+    on_these = {gpu.uuid for gpu in worked}
+    trained = [run for run in runs if on_these & set(run.gpu_uuids)]
+    if trained and all(run.alive is False for run in trained):
+        return (
+            f"The training is over: let the next one run for more than {enough} of work on "
+            f"{names} (more steps or epochs), and ask again."
+        )
+    return (
+        f"A verdict takes {enough} in use: watch {names} for longer, or ask about a longer time. "
+        f"If there is nothing more to come, give {them} back."
+    )
+
+
+def _names_and_pronoun(gpus: Sequence[GpuReport]) -> tuple[str, str]:
+    return listed([f"GPU {gpu.label}" for gpu in gpus]), "it" if len(gpus) == 1 else "them"
+
+
+def _concerned(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> list[RunReport]:
+    """The runs on these GPUs; where none is known to be, those that are joined to no GPU."""
+    uuids = {gpu.uuid for gpu in gpus}
+    on_these = [run for run in runs if uuids & set(run.gpu_uuids)]
+    return on_these or [run for run in runs if not run.gpu_uuids]
+
+
+def _main_reason(gpus: Sequence[GpuReport]) -> InputWaitReason | None:
+    waited_ns = sum(gpu.totals.starved_ns for gpu in gpus)
+    for reason in InputWaitReason:
+        explained_ns = sum(gpu.totals.input_wait_by_reason_ns.get(reason.value, 0) for gpu in gpus)
+        if waited_ns > 0 and explained_ns >= _LIMITS.min_reason_share * waited_ns:
+            return reason
+    return None
+
+
+def between_epochs_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """How to lose less between two epochs, by what the loaders do there."""
+    sentences = _loader_sentences(_concerned(gpus, runs), _epoch_wordings)
+    longer = "Make epochs longer: repeat the data set, and say how many steps are an epoch."
+    return " ".join([*sentences, longer])
+
+
+def _epoch_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
+    """What one run's loader, or those of several runs, do between two epochs."""
+    hooks = run.loader.get("epoch_hooks")
+    if isinstance(hooks, str):
+        cheaper = "while the GPU waits: make that cheaper (shuffle indices, not data)."
+        yield (
+            f"{hooks} of the PyDataset of {{}} is called between two epochs, {cheaper}",
+            f"{hooks} of the PyDatasets of {{}} is called between two epochs, {cheaper}",
+        )
+    if run.loader.get("persistent_workers") is False and run.loader.get("workers"):
+        anew = "anew for each epoch: persistent_workers=True keeps them."
+        yield (
+            f"The loader of {{}} starts its workers {anew}",
+            f"The loaders of {{}} start their workers {anew}",
+        )
+
+
+def _loader_sentences(
+    runs: Sequence[RunReport], wordings_of: Callable[[RunReport], Iterator[tuple[str, str]]]
+) -> list[str]:
+    """What is to be said of the loaders of these runs, once for all that share it."""
+    names_of: dict[tuple[str, str], list[str]] = {}
+    for run in runs:
+        for wording in wordings_of(run):
+            names_of.setdefault(wording, []).append(run.run)
+    return [wording[len(names) > 1].format(listed(names)) for wording, names in names_of.items()]
+
+
+def _loader_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
+    """What to say of one run's loader, and what of those of several runs."""
+    workers = run.loader.get("workers")
+    if isinstance(workers, int) and not isinstance(workers, bool):
+        if workers <= 1:
+            more = f"workers={workers}: raise it, towards the number of CPU cores."
+            yield f"The loader of {{}} has {more}", f"The loaders of {{}} have {more}"
+        elif run.loader.get("use_multiprocessing") is False:
+            more = "are threads: if they run Python code, set use_multiprocessing=True."
+            yield (
+                f"The {workers} workers of {{}} {more}",
+                f"The {workers} workers of each of {{}} {more}",
+            )
+    if run.loader.get("prefetch") in (0, False):
+        yield (
+            "The loader of {} prefetches nothing: let it work one or two batches ahead.",
+            "The loaders of {} prefetch nothing: let them work one or two batches ahead.",
+        )
+
+
+def start_up_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """How to start faster; what a run compiled before its GPU first worked is start-up too."""
+    used = {gpu.uuid for gpu in gpus}
+    compiled_ns = sum(
+        len(used & set(run.gpu_uuids)) * run.phase_ns.get(TrainingPhase.COMPILE, 0) for run in runs
+    ) - sum(gpu.totals.idle_ns.get(IdleCause.COMPILE, 0) for gpu in gpus)
+    waited_ns = sum(gpu.totals.idle_ns.get(IdleCause.START_UP, 0) for gpu in gpus)
+    if 2 * compiled_ns < waited_ns:
+        return (
+            "Start faster: load the data set lazily, keep a prepared copy on a local disk, "
+            "and build the pipeline while the model is being built."
+        )
+    return (
+        f"Most of it was compiling ({in_seconds(min(compiled_ns, waited_ns))}): turn on the "
+        "framework's compilation cache, so that the next run need not."
+    )
+
+
+def within_step_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
+    """What to change in a step that leaves the device waiting, by what the frameworks take."""
+    used = {gpu.uuid for gpu in gpus}
+    on_these = [run for run in runs if used & set(run.gpu_uuids)] or list(runs)
+    ways = {_way_of(run) for run in on_these}
+    way = ways.pop() if len(ways) == 1 else _ANY_WAYS
+    return (
+        f"The device waits inside the step: use a larger batch{way and f', {way}'}, and read the "
+        "loss less often. A kernel profiler shows which call synchronises."
+    )
+
+
+def _way_of(run: RunReport) -> str:
+    if run.framework == "keras/tensorflow" and len(run.gpu_uuids) > 1:
+        return ""  # XLA and several steps a call are for one device there
+    return _WAYS_OF_FRAMEWORK.get(run.framework, _ANY_WAYS)
+
+
+_ANY_WAYS: Final = "compile the step, run several steps a call where the framework can"
+_WAYS_OF_FRAMEWORK: Final = MappingProxyType(
+    {
+        "keras/tensorflow": (
+            "compile the step (jit_compile=True), run several steps a call (steps_per_execution)"
+        ),
+        "keras/jax": "run several steps a call (steps_per_execution)",
+        "keras/torch": "compile the model (torch.compile)",
+        "lightning": "compile the model (torch.compile)",
+        "huggingface": "compile the model (torch_compile=True)",
+    }
+)

@@ -1,0 +1,220 @@
+"""What a finished log tells beside its verdicts, in sentences: facts, and what to do about them.
+
+The rules of what a finished log tells beside its verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gpumon.core.judge.rule import Rule, RuleKind
+from gpumon.core.log.common_pauses import Together
+from gpumon.core.log.held_memory import HeldMemory
+from gpumon.core.log.resolution import Sampling
+from gpumon.core.report.report import GpuReport, LogFinding, Report, judged
+from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
+from gpumon.core.wording import in_gibibytes, in_percent, in_time, listed
+
+
+def is_too_coarse(sampling: Sampling, settings: DetectorSettings) -> bool:
+    """Whether samples are too far apart for the pauses of a training."""
+    return sampling.period_ns >= settings.log.coarse_from_ns
+
+
+def all_pause_together(joined: Together, settings: DetectorSettings) -> bool:
+    """Whether all GPUs in use pause at once, again and again, and more than by chance."""
+    return (
+        joined.all_pauses >= settings.min_pauses
+        and joined.all_paused_ns >= settings.lost_share * joined.in_use_ns
+        and joined.common_share >= settings.log.common_share
+    )
+
+
+def idles_beside_peer(idle_ns: int, observed_ns: int, settings: DetectorSettings) -> bool:
+    """Whether a GPU idled for long while another one worked.
+
+    Args:
+        idle_ns: How long it did.
+        observed_ns: How long it was observed.
+        settings: The thresholds.
+    """
+    return (
+        idle_ns >= settings.min_in_use_ns
+        and idle_ns >= settings.log.beside_peer_share * observed_ns
+    )
+
+
+def is_memory_held(held: HeldMemory, settings: DetectorSettings) -> bool:
+    """Whether memory was held without work for so long that another job could have run."""
+    return held.idle_ns >= settings.log.held_told_from_ns
+
+
+LOG_RULES: Final = (
+    Rule(
+        id="all_pause_together",
+        kind=RuleKind.FINDING,
+        says="all GPUs of a log that are in use pause at the same time",
+        evidence="The time in which all of them paused, of the time in which two or more were in "
+        "use, beside what GPUs that know nothing of each other would pause at once.",
+        thresholds=("min_pauses", "lost_share", "log.common_share"),
+        measured_with=("active_above", "idle_job_ends_after_ns", "idle_job_ends_after_samples"),
+        holds=all_pause_together,
+    ),
+    Rule(
+        id="idle_beside_peer",
+        kind=RuleKind.FINDING,
+        says="a GPU of a log idles while another one works",
+        evidence="The time in which it was idle, in use or not, and another one was not, of the "
+        "time it was observed.",
+        thresholds=("min_in_use_ns", "log.beside_peer_share"),
+        measured_with=("active_above",),
+        holds=idles_beside_peer,
+    ),
+    Rule(
+        id="memory_held",
+        kind=RuleKind.FINDING,
+        says="a GPU of a log held memory and nothing ran for long",
+        evidence="The time in stretches without an active sample, each long enough to end a job, "
+        "in which that much memory was in use all the time.",
+        thresholds=("log.held_told_from_ns",),
+        measured_with=(
+            "log.held_from_bytes",
+            "active_above",
+            "idle_job_ends_after_ns",
+            "idle_job_ends_after_samples",
+        ),
+        holds=is_memory_held,
+    ),
+    Rule(
+        id="sampling_too_coarse",
+        kind=RuleKind.FINDING,
+        says="a log has too few samples to show the pauses of a training",
+        evidence="The time between two samples of a GPU, as it was for most of the log.",
+        thresholds=("log.coarse_from_ns",),
+        holds=is_too_coarse,
+    ),
+)
+
+
+def log_findings(
+    report: Report, settings: DetectorSettings = DEFAULT_SETTINGS
+) -> tuple[LogFinding, ...]:
+    """All that a report's log shows beside the verdicts; nothing of a live report."""
+    found = (_all_pause(report, settings), _beside_peer(report, settings),
+             _held(report, settings), _coarse(report, settings))  # fmt: skip
+    return tuple(finding for findings in found for finding in findings)
+
+
+def coarse_sentence(report: Report, settings: DetectorSettings = DEFAULT_SETTINGS) -> str:
+    """What so few samples cannot show; empty where they are enough."""
+    return next((finding.text for finding in _coarse(report, settings)), "")
+
+
+def _all_pause(report: Report, settings: DetectorSettings) -> Iterator[LogFinding]:
+    joined = report.together
+    if joined is None or not all_pause_together(joined, settings):
+        return
+    labels = [report.gpus[position].label for position in joined.in_use]
+    everyone = len(labels) == len(judged(report.gpus))
+    count = f"{len(labels):,} GPUs" if len(labels) > 2 else "GPUs"
+    who = f"{'All' if len(labels) > 2 else 'Both'} {count}" if everyone else _named(labels)
+    share = in_percent(joined.all_paused_ns / joined.in_use_ns)
+    yield LogFinding(
+        rule="all_pause_together",
+        gpus=tuple(labels),
+        text=f"{who} pause together for {in_time(joined.all_paused_ns)} ({share} of the time "
+        "they are in use): what they share holds them up.",
+        remedy="Look at the loader, the storage, checkpoints and barriers, not at one GPU.",
+    )
+
+
+def _beside_peer(report: Report, settings: DetectorSettings) -> Iterator[LogFinding]:
+    known = judged(report.gpus)
+    idle = [
+        (gpu, gpu.idle_beside_peer_ns)
+        for gpu in known
+        if gpu.idle_beside_peer_ns is not None
+        and idles_beside_peer(gpu.idle_beside_peer_ns, gpu.totals.observed_ns, settings)
+    ]
+    unused = [item for item in idle if not item[0].totals.in_use_ns]
+    used = [item for item in idle if item[0].totals.in_use_ns]
+    if unused:
+        labels = [gpu.label for gpu, _ in unused]
+        was = "was" if len(labels) == 1 else "were"
+        yield LogFinding(
+            rule="idle_beside_peer",
+            gpus=tuple(labels),
+            text=f"{_named(labels)} {was} never in use while {_peers(unused, known)} worked "
+            f"{_how_long(unused)}.",
+            remedy="Give it a share of the work, or leave it to another job."
+            if len(labels) == 1
+            else "Give them a share of the work, or leave them to another job.",
+        )
+    if used:
+        labels = [gpu.label for gpu, _ in used]
+        yield LogFinding(
+            rule="idle_beside_peer",
+            gpus=tuple(labels),
+            text=f"{_named(labels)} {'idles' if len(labels) == 1 else 'idle'} {_how_long(used)} "
+            f"while {_peers(used, known)} {_work(used, known)}.",
+            remedy="If they do one job, its work is shared unevenly; if they do several, there is "
+            "room for more.",
+        )
+
+
+def _held(report: Report, settings: DetectorSettings) -> Iterator[LogFinding]:
+    held = [
+        (gpu, gpu.held_memory)
+        for gpu in judged(report.gpus)
+        if gpu.held_memory is not None and is_memory_held(gpu.held_memory, settings)
+    ]
+    if not held:
+        return
+    labels = [gpu.label for gpu, _ in held]
+    total_ns, peak = sum(it.idle_ns for _, it in held), max(it.peak_bytes for _, it in held)
+    longest_ns = max(it.longest_ns for _, it in held)
+    much = in_gibibytes(peak) if len(held) == 1 else f"up to {in_gibibytes(peak)} each"
+    time = in_time(total_ns) + ("" if len(held) == 1 else " in all")
+    longest = f", at most {in_time(longest_ns)} at a stretch" if longest_ns < total_ns else ""
+    yield LogFinding(
+        rule="memory_held",
+        gpus=tuple(labels),
+        text=f"{_named(labels)} held {much} for {time} in which nothing ran{longest}: that time "
+        "could have gone to another job.",
+        remedy="End what is done: an idle notebook or server keeps its memory until it ends.",
+    )
+
+
+def _coarse(report: Report, settings: DetectorSettings) -> Iterator[LogFinding]:
+    sampling = report.sampling
+    if sampling is None or not is_too_coarse(sampling, settings):
+        return
+    pause = in_time(sampling.shortest_visible_pause_ns)
+    yield LogFinding(
+        rule="sampling_too_coarse",
+        gpus=(),
+        text=f"One sample every {in_time(sampling.period_ns)}: pauses below {pause} cannot be "
+        "seen, and each sample speaks for at most the second before it.",
+        remedy="Log once a second (nvidia-smi: `-l 1`) to see shorter pauses.",
+    )
+
+
+def _named(labels: Sequence[str]) -> str:
+    return listed([f"GPU {label}" for label in labels])
+
+
+def _how_long(idle: Sequence[tuple[GpuReport, int]]) -> str:
+    longest = in_time(max(idle_ns for _, idle_ns in idle))
+    return f"for {longest}" if len(idle) == 1 else f"for up to {longest}"
+
+
+def _peers(idle: Sequence[tuple[GpuReport, int]], known: Sequence[GpuReport]) -> str:
+    """Who worked meanwhile: named where it can be but one."""
+    if len(known) == 2 and len(idle) == 1:
+        return next(f"GPU {gpu.label}" for gpu in known if gpu is not idle[0][0])
+    return "the other" if len(known) == 2 else "others"
+
+
+def _work(idle: Sequence[tuple[GpuReport, int]], known: Sequence[GpuReport]) -> str:
+    return "works" if len(known) == 2 else "work"

@@ -1,0 +1,173 @@
+"""How fast each training of a report went, and the same training in another report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.report.report import Report, RunReport
+from gpumon.core.wording import label_text
+
+_SAME_STEP: Final = 1.01
+"""Steps are of one size as long as the samples of each differ by no more: the last one of an epoch
+may be smaller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPace:
+    """How fast the runs of one label in a report went, one after the other.
+
+    Attributes:
+        run: The label.
+        steps: Training steps of all of them.
+        wall_ns: From the start of each to its end, start-up and pauses with it.
+        samples: Samples trained on; ``None``: not all of them tell.
+        step_ns: Median time of a step within an epoch, of the last one; ``None``: unknown.
+    """
+
+    run: str
+    steps: int
+    wall_ns: int
+    samples: int | None = None
+    step_ns: int | None = None
+
+    @property
+    def step_wall_ns(self) -> float | None:
+        """Wall time a step, start-up and pauses with it; ``None`` where no step was counted."""
+        return self.wall_ns / self.steps if self.steps > 0 and self.wall_ns > 0 else None
+
+    @property
+    def samples_per_step(self) -> float | None:
+        """How large a step is; ``None`` where either was not counted."""
+        return self.samples / self.steps if self.samples and self.steps > 0 else None
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Samples a second of wall time; ``None`` where none were counted."""
+        if not self.samples or self.wall_ns <= 0:
+            return None
+        return NS_PER_S * self.samples / self.wall_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPair:
+    """One training in two reports."""
+
+    before: RunPace
+    after: RunPace
+
+    @property
+    def has_unlike_steps(self) -> bool:
+        """Whether a step is known to be more work in one of them: then samples are to be told."""
+        one, other = self.before.samples_per_step, self.after.samples_per_step
+        if one is None or other is None:
+            return False
+        return max(one, other) > _SAME_STEP * min(one, other)
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast it became, in wall time a step; in samples where steps differ.
+
+        ``None`` where steps were not counted in both.
+        """
+        if self.has_unlike_steps:
+            slow, fast = self.before.samples_per_second, self.after.samples_per_second
+            return fast / slow if slow and fast else None
+        long_ns, short_ns = self.before.step_wall_ns, self.after.step_wall_ns
+        return long_ns / short_ns if long_ns and short_ns else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPairs:
+    """The trainings of two reports: those in both, and those in one alone.
+
+    Attributes:
+        both: By label, as the first report lists them.
+        only_before: Trainings that the second report has not.
+        only_after: Those that the first has not.
+    """
+
+    both: tuple[RunPair, ...]
+    only_before: tuple[RunPace, ...]
+    only_after: tuple[RunPace, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every training is in both."""
+        return not (self.only_before or self.only_after)
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast those in both became, each by the wall time it took before.
+
+        ``None`` where steps were not counted in both.
+        """
+        told = [(pair.before.wall_ns, pair.speedup) for pair in self.both]
+        times_ns = [(wall_ns, wall_ns / gain) for wall_ns, gain in told if gain]
+        if not times_ns:
+            return None
+        return sum(long for long, _ in times_ns) / sum(short for _, short in times_ns)
+
+
+def pairs_of(before: Report, after: Report) -> RunPairs:
+    """Runs of one label are the same work; so is the only run of each, whatever it is called."""
+    first, second = paces(before.observed_runs), paces(after.observed_runs)
+    if len(first) == len(second) == 1:
+        return RunPairs(
+            both=(RunPair(before=first[0], after=second[0]),), only_before=(), only_after=()
+        )
+    later = {pace.run: pace for pace in second}
+    known = {pace.run for pace in first}
+    return RunPairs(
+        both=tuple(
+            RunPair(before=pace, after=later[pace.run]) for pace in first if pace.run in later
+        ),
+        only_before=tuple(pace for pace in first if pace.run not in later),
+        only_after=tuple(pace for pace in second if pace.run not in known),
+    )
+
+
+def paces(runs: Iterable[RunReport]) -> tuple[RunPace, ...]:
+    """The pace of each label. Two runs of one label never trained at the same time."""
+    of_label: dict[str, list[RunReport]] = {}
+    for run in runs:
+        of_label.setdefault(run.run, []).append(run)
+    return tuple(_pace(label, alike) for label, alike in of_label.items())
+
+
+def _pace(label: str, runs: Sequence[RunReport]) -> RunPace:
+    counted = [run.samples for run in runs if run.samples]
+    medians = [run.step_ns for run in runs if run.step_ns]
+    return RunPace(
+        run=label,
+        steps=sum(run.steps for run in runs),
+        wall_ns=sum(run.wall_ns for run in runs),
+        samples=sum(counted) if len(counted) == len(runs) else None,
+        step_ns=medians[-1] if medians else None,
+    )
+
+
+def encode_pair(before: RunPace | None, after: RunPace | None) -> dict[str, object]:
+    """A training of a comparison as JSON; ``None``: that report has it not."""
+    pair = None if before is None or after is None else RunPair(before=before, after=after)
+    return {
+        "run": label_text(next((pace.run for pace in (after, before) if pace is not None), "")),
+        "before": None if before is None else _encode_pace(before),
+        "after": None if after is None else _encode_pace(after),
+        "speedup": None if pair is None else pair.speedup,
+    }
+
+
+def _encode_pace(pace: RunPace) -> dict[str, object]:
+    step_wall_ns = pace.step_wall_ns
+    return {
+        "run": label_text(pace.run),
+        "steps": pace.steps,
+        "samples": pace.samples,
+        "wall_seconds": seconds(pace.wall_ns),
+        "wall_seconds_per_step": None if step_wall_ns is None else step_wall_ns / NS_PER_S,
+        "step_seconds": None if pace.step_ns is None else seconds(pace.step_ns),
+        "samples_per_second": pace.samples_per_second,
+    }

@@ -1,0 +1,190 @@
+"""How busy one GPU was over a log of any length, in a bounded number of cells of equal width."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gpumon.core.sample import BusySample
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+
+MOST_CELLS: Final = 2_000
+"""About one and a half times as many as a picture has columns: folding halves them at worst."""
+_WAITING: Final = 128
+"""First samples kept as they are: to share each out among cells that are yet too narrow is dear."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One GPU's time in cells of equal width, as a picture needs it.
+
+    Cell ``n`` covers ``cell_ns`` from ``start_ns + n * cell_ns`` on; the last
+    one may reach beyond ``end_ns``.
+
+    Attributes:
+        start_ns: Where the first sample began, on the clock of the samples.
+        end_ns: Where the newest one ended; ``start_ns`` without any.
+        cell_ns: Width of a cell.
+        observed_ns: Of each cell, the time that samples cover.
+        busy_ns: Of each cell, the busy time.
+        active_ns: Of each cell, the time that active samples cover. Where
+            there is none for long, the GPU was not in use.
+    """
+
+    start_ns: int = 0
+    end_ns: int = 0
+    cell_ns: int = 1
+    observed_ns: tuple[int, ...] = ()
+    busy_ns: tuple[int, ...] = ()
+    active_ns: tuple[int, ...] = ()
+
+
+class BusyLane:
+    """Takes the samples of one GPU, oldest first; memory does not grow with them.
+
+    When the log outgrows the cells, their width doubles and neighbours become
+    one. The cells' sums are always those of the samples, in whole
+    nanoseconds: of a sample that lies in several cells, each gets its part.
+
+    Args:
+        limit: Most cells kept, at least 2.
+        active_above: A sample busier than that is active, 0 to 1.
+    """
+
+    __slots__ = (
+        "_active", "_active_above", "_busy", "_end_ns", "_limit", "_observed", "_shift",
+        "_start_ns", "_waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self, limit: int = MOST_CELLS, active_above: float = DEFAULT_SETTINGS.active_above
+    ) -> None:
+        self._limit = max(2, limit)
+        self._active_above = active_above
+        self._shift = 0  # a cell is 2 ** shift ns wide
+        self._start_ns = 0
+        self._end_ns = -1
+        self._observed = array("q")
+        self._busy = array("q")
+        self._active = array("q")
+        self._waiting: list[BusySample] | None = []
+
+    def extend(self, samples: Sequence[BusySample]) -> None:
+        """Take more samples.
+
+        Args:
+            samples: As ``GpuLedger.observe`` takes them; what it refuses is
+                left out here too, so both come to the same sums.
+        """
+        last_ns, active_above = self._end_ns, self._active_above
+        # Where the cell that is being filled ends, on the clock of the samples; none at first.
+        cell_end_ns = -1
+        observed_ns = busy_ns = active_ns = cell = 0
+        for start_ns, end_ns, busy_ratio in samples:
+            if last_ns <= start_ns < end_ns <= cell_end_ns and 0.0 <= busy_ratio <= 1.0:
+                last_ns = end_ns
+                length_ns = end_ns - start_ns
+                observed_ns += length_ns
+                busy_ns += round(length_ns * busy_ratio)
+                if busy_ratio > active_above:
+                    active_ns += length_ns
+                continue
+            if start_ns < last_ns or end_ns <= start_ns or not 0.0 <= busy_ratio <= 1.0:
+                continue
+            last_ns = end_ns
+            if observed_ns:
+                self._add(cell, observed_ns, busy_ns, active_ns)
+                observed_ns = busy_ns = active_ns = 0
+            if self._waiting is not None:
+                self._wait(BusySample(start_ns, end_ns, busy_ratio))
+                continue
+            cell = self._spread(start_ns, end_ns, busy_ratio)
+            cell_end_ns = self._start_ns + ((cell + 1) << self._shift)
+        if observed_ns:
+            self._add(cell, observed_ns, busy_ns, active_ns)
+        self._end_ns = last_ns
+
+    def snapshot(self) -> Lane:
+        """The lane so far."""
+        self._settle_waiting()
+        if not self._observed:
+            return Lane()
+        return Lane(
+            start_ns=self._start_ns,
+            end_ns=self._end_ns,
+            cell_ns=1 << self._shift,
+            observed_ns=tuple(self._observed),
+            busy_ns=tuple(self._busy),
+            active_ns=tuple(self._active),
+        )
+
+    def _wait(self, sample: BusySample) -> None:
+        waiting = self._waiting
+        if waiting is not None:
+            waiting.append(sample)
+            if len(waiting) >= _WAITING:
+                self._settle_waiting()
+
+    def _settle_waiting(self) -> None:
+        """Share out what was waiting; the cells are as they would be without the wait."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, None
+        self._start_ns = waiting[0].start_ns
+        self._make_room(waiting[-1].end_ns)
+        for sample in waiting:
+            self._spread(*sample)
+
+    def _make_room(self, end_ns: int) -> None:
+        while end_ns - self._start_ns > self._limit << self._shift:
+            self._fold()
+
+    def _add(self, cell: int, observed_ns: int, busy_ns: int, active_ns: int) -> None:
+        self._observed[cell] += observed_ns
+        self._busy[cell] += busy_ns
+        self._active[cell] += active_ns
+
+    def _spread(self, start_ns: int, end_ns: int, busy_ratio: float) -> int:
+        """Share a sample out among the cells it lies in; return the last of them.
+
+        Of those, only the first can be there yet: samples come in order.
+        """
+        self._make_room(end_ns)
+        begin_ns, length_ns = start_ns - self._start_ns, end_ns - start_ns
+        busy_ns, is_active = round(length_ns * busy_ratio), busy_ratio > self._active_above
+        shift = self._shift
+        first, last = begin_ns >> shift, (begin_ns + length_ns - 1) >> shift
+        observed, busy, active = self._observed, self._busy, self._active
+        missing = first + 1 - len(observed)
+        if missing > 0:
+            for cells in (observed, busy, active):
+                cells.extend([0] * missing)
+        if first == last:
+            self._add(first, length_ns, busy_ns, length_ns if is_active else 0)
+            return last
+        # Where each cell but the last one ends, from the sample's start on.
+        ends_ns = range(((first + 1) << shift) - begin_ns, length_ns, 1 << shift)
+        # What is due up to there, less what was given: nothing is lost to rounding.
+        due_ns = [busy_ns * end_ns // length_ns for end_ns in ends_ns]
+        self._add(first, ends_ns[0], due_ns[0], ends_ns[0] if is_active else 0)
+        given_ns = map(int.__sub__, [*due_ns[1:], busy_ns], due_ns)
+        parts_ns = [1 << shift] * (last - first - 1) + [length_ns - ends_ns[-1]]
+        busy.extend(given_ns)
+        observed.extend(parts_ns)
+        active.extend(parts_ns if is_active else [0] * (last - first))
+        return last
+
+    def _fold(self) -> None:
+        self._shift += 1
+        self._observed = _pairs(self._observed)
+        self._busy = _pairs(self._busy)
+        self._active = _pairs(self._active)
+
+
+def _pairs(cells: array[int]) -> array[int]:
+    """The sums of neighbours."""
+    if len(cells) % 2:
+        cells.append(0)
+    return array("q", map(int.__add__, cells[::2], cells[1::2]))

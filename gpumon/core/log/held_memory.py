@@ -1,0 +1,89 @@
+"""Time in which a GPU held memory and nothing ran: another job could have had it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gpumon.core.sample import BusySample
+from gpumon.core.settings.detector import DetectorSettings
+
+
+class HeldMemory(NamedTuple):
+    """What one GPU held while nothing ran for long.
+
+    Attributes:
+        idle_ns: Those stretches together.
+        longest_ns: The longest of them.
+        peak_bytes: The most memory in use in any of them; 0 without one.
+    """
+
+    idle_ns: int = 0
+    longest_ns: int = 0
+    peak_bytes: int = 0
+
+
+class HeldMemoryTracker:
+    """Follows the samples of one GPU, oldest first, with the memory in use.
+
+    A stretch counts from as long on as ends a job: what is shorter may be a
+    pause of one that is still there. A sample without a word on memory ends
+    a stretch, and so does a silence in which a job may have come and gone;
+    no silence counts.
+
+    Args:
+        settings: Says what is active, how much is held, and how long is long.
+    """
+
+    __slots__ = (
+        "_end_ns", "_idle_ns", "_length_ns", "_longest_ns", "_peak", "_peak_bytes",
+        "_sample_ns", "_settings",
+    )  # fmt: skip
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self._settings = settings
+        self._idle_ns = self._longest_ns = self._peak_bytes = 0
+        # The stretch that is open: none where its peak is nothing.
+        self._end_ns = -1
+        self._sample_ns = self._length_ns = self._peak = 0
+
+    def extend(self, samples: Sequence[BusySample], used_bytes: Sequence[int | None]) -> None:
+        """Take more samples.
+
+        Args:
+            samples: Disjoint, oldest first.
+            used_bytes: Memory in use at the end of each; ``None``: not told.
+        """
+        active_above = self._settings.active_above
+        held_from = self._settings.log.held_from_bytes
+        bridged_ns = self._settings.idle_job_ends_after_ns
+        for (start_ns, end_ns, busy_ratio), used in zip(samples, used_bytes, strict=True):
+            if busy_ratio > active_above or used is None or used < held_from:
+                if self._peak:
+                    self._close()
+                continue
+            if start_ns - self._end_ns > bridged_ns:
+                self._close()
+            self._end_ns, self._sample_ns = end_ns, end_ns - start_ns
+            self._length_ns += end_ns - start_ns
+            if used > self._peak:
+                self._peak = used
+
+    def finish(self) -> HeldMemory:
+        """The log is over: what was held up to here."""
+        self._close()
+        return HeldMemory(self._idle_ns, self._longest_ns, self._peak_bytes)
+
+    def _close(self) -> None:
+        """The stretch is over; it counts if it was longer than a job's pauses can be."""
+        settings = self._settings
+        least_ns = max(
+            settings.idle_job_ends_after_ns,
+            settings.idle_job_ends_after_samples * self._sample_ns,
+        )
+        length_ns = self._length_ns
+        if length_ns >= least_ns:
+            self._idle_ns += length_ns
+            self._longest_ns = max(self._longest_ns, length_ns)
+            self._peak_bytes = max(self._peak_bytes, self._peak)
+        self._peak = self._length_ns = 0

@@ -1,0 +1,257 @@
+"""The report: where the GPU time went, from a log, a daemon or a recording alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from gpumon.core.board.fill import GpuFill
+from gpumon.core.board.troubles import Trouble, TroubleKind, all_troubles
+from gpumon.core.log.common_pauses import Together
+from gpumon.core.log.held_memory import HeldMemory
+from gpumon.core.log.resolution import Sampling
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.time.totals import GpuTotals
+from gpumon.core.verdict import Verdict
+
+UNDER_FILLED: Final = "under_filled"
+"""The cause in an ``Advice`` on GPUs of which little works while they are busy."""
+
+
+FIRST_INPUT_WAIT: Final = "first_input_wait"
+"""The cause in an ``Advice`` on the wait for a training's very first batch, paid once."""
+
+JobKey: TypeAlias = tuple[str, int | None]
+"""A job's id, and whose it is; ``None``: not told."""
+
+BESIDE_CAUSES: Final = (UNDER_FILLED, FIRST_INPUT_WAIT)
+"""The causes in an ``Advice`` that are no ``IdleCause``: no verdict rests on them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One thing to change, and the most it can gain.
+
+    Attributes:
+        cause: Name of the ``IdleCause`` it would remove, or one of ``BESIDE_CAUSES``.
+        lost_seconds: What that cause cost, over all GPUs; 0 of GPUs that are
+            busy and under-filled, for no time is lost.
+        speedup_upper_bound: In-use time / (in-use time - lost): the run can
+            become at most this many times faster. At least 1. Of ``imbalance``,
+            where the shares are known, only what level GPUs would win counts.
+            Of ``UNDER_FILLED`` it is 1: nobody knows it, so nothing is promised.
+            ``None``: nor is it where nothing proves the cause, and too little
+            is seen of it (``promises_speed``).
+        evidence: The observation it rests on, with figures.
+        text: What to do.
+        gpus: Labels of the GPUs that it would help; empty where nobody said.
+    """
+
+    cause: str
+    lost_seconds: float
+    speedup_upper_bound: float | None
+    evidence: str
+    text: str
+    gpus: tuple[str, ...] = ()
+
+
+class LogFinding(NamedTuple):
+    """One thing that a log shows.
+
+    Attributes:
+        rule: Id of the rule that holds.
+        gpus: Labels of the GPUs it is about; empty where it is about the log.
+        text: What is so, with figures.
+        remedy: What to do.
+    """
+
+    rule: str
+    gpus: tuple[str, ...]
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReport:
+    """One GPU's part of a report.
+
+    Attributes:
+        index: As the source counts; of a MIG instance, its GPU's.
+        uuid: ``None`` where the source does not say.
+        name: Likewise.
+        totals: Where its time went. Times in intervals count from the
+            report's ``origin_ns``.
+        verdict: What that amounts to.
+        error: Why it cannot be read now; ``None`` where it can.
+        fill: How much of it worked while it was busy; ``None`` where nothing tells.
+        mig_enabled: Whether it is cut into MIG instances, and they do the work.
+        parent_uuid: The GPU that this MIG instance is a part of; ``None`` for a GPU.
+        mig_index: Which of its instances; ``None`` for a GPU.
+        listed: Whether it is still there: a GPU may be taken out, an instance destroyed.
+        idle_beside_peer_ns: In a log of several GPUs, how long it idled, in use or not, while
+            another one worked; ``None`` where nobody looked.
+        held_memory: Memory it held while nothing ran for long; ``None`` where the log does not
+            say what is in use, and in a live report.
+        told_troubles: Those of its ``troubles`` that do not follow from the rest: the errors
+            that it reported, that it cannot be read, and what slows it down just now.
+    """
+
+    index: int
+    uuid: str | None
+    name: str | None
+    totals: GpuTotals
+    verdict: Verdict
+    error: str | None = None
+    fill: GpuFill | None = None
+    mig_enabled: bool = False
+    parent_uuid: str | None = None
+    mig_index: int | None = None
+    listed: bool = True
+    idle_beside_peer_ns: int | None = None
+    held_memory: HeldMemory | None = None
+    told_troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def troubles(self) -> tuple[Trouble, ...]:
+        """What is wrong with it beside the time it loses, the worst first."""
+        return all_troubles(self.told_troubles, self.fill, self.error, self.index)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is there no longer, or gives no answer: what it did is of before."""
+        return any(trouble.kind is TroubleKind.LOST for trouble in self.troubles)
+
+    @property
+    def is_hardly_observed(self) -> bool:
+        """Whether it was watched for less than it takes to be in use at all."""
+        return self.totals.observed_ns < DEFAULT_SETTINGS.min_in_use_ns
+
+    @property
+    def label(self) -> str:
+        """How people number it: ``"0"``, and ``"0:1"`` for a MIG instance."""
+        return str(self.index) if self.mig_index is None else f"{self.index}:{self.mig_index}"
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether MIG is on: then its instances work, and of itself nothing is to be said."""
+        return self.mig_enabled and self.error is None
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether it is a MIG instance that has not told how busy it is: unknown, not idle."""
+        is_instance = self.parent_uuid is not None or self.mig_index is not None
+        return is_instance and not self.totals.observed_ns and self.error is None
+
+
+def judged(gpus: Sequence[GpuReport]) -> list[GpuReport]:
+    """The GPUs that there is a verdict on: without those cut by MIG, and mute instances."""
+    return [gpu for gpu in gpus if not (gpu.is_cut or gpu.is_mute)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """One training process: attributes as in ``RunState``.
+
+    Attributes:
+        alive: Whether it still trains; ``None`` where the document does not say.
+        ended_before: Whether it had ended before observation began, so that
+            nothing of it was observed: people are not told of it.
+        samples: Samples trained on; ``None``: the training does not tell.
+    """
+
+    run: str
+    job: str
+    rank: int
+    pid: int
+    framework: str
+    steps: int
+    gpu_uuids: tuple[str, ...]
+    wall_ns: int
+    phase_ns: dict[TrainingPhase, int]
+    loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    callback_ns: dict[str, int] = field(default_factory=dict)
+    step_ns: int | None = None
+    shares: dict[str, float] = field(default_factory=dict)
+    ratio_changes: int = 0
+    step_busy_ratios: dict[str, float] = field(default_factory=dict)
+    alive: bool | None = None
+    ended_before: bool = False
+    first_input_wait_ns: int | None = None
+    samples: int | None = None
+    owner_uid: int | None = None
+    refused_uuids: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What it calls itself: beside one that lived, its label has its pid at the end."""
+        return name_of_run(self.run, self.pid)
+
+    @property
+    def job_key(self) -> JobKey:
+        """Its job: of two users that give one id, each has a job of his own."""
+        return self.job, self.owner_uid
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether all that it names are GPUs of others: then it says nothing of any."""
+        return bool(self.refused_uuids) and not self.gpu_uuids
+
+
+def name_of_run(label: str, pid: int) -> str:
+    """What a run with this label calls itself.
+
+    >>> name_of_run("train", 12), name_of_run("train-12", 12), name_of_run("train-12-2", 12)
+    ('train', 'train', 'train')
+    """
+    return re.sub(rf"-{pid}(-\d+)?$", "", label)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything a report says, before it becomes text or JSON.
+
+    Attributes:
+        source: A log's path, or the ``--source`` word of a daemon.
+        simulated: Whether the GPUs are made up.
+        started_at: ISO 8601 time of the first observed instant; ``None``
+            where the source has no wall clock.
+        origin_ns: The instant ``started_at`` names, on the clock of the intervals.
+        observed_ns: Longest time any GPU was observed.
+        period_ns: Time between two samples.
+        skipped_lines: Lines of a log that could not be used.
+        gpus: In index order.
+        runs: Training runs; empty for logs.
+        advice: What to change first comes first.
+        notes: Sentences a reader must know (assumptions, merged intervals).
+        replayed: Whether it is of a recording.
+        together: What the GPUs of a log did at the same time; ``None`` where nobody looked.
+        sampling: What the period of a log lets anybody see; ``None`` in a live report.
+    """
+
+    source: str
+    simulated: bool
+    started_at: str | None
+    origin_ns: int
+    observed_ns: int
+    period_ns: int
+    skipped_lines: int
+    gpus: tuple[GpuReport, ...]
+    runs: tuple[RunReport, ...]
+    advice: tuple[Advice, ...]
+    notes: tuple[str, ...] = ()
+    replayed: bool = False
+    together: Together | None = None
+    sampling: Sampling | None = None
+
+    @property
+    def in_use_ns(self) -> int:
+        """Time in use, that of all its GPUs added up."""
+        return sum(gpu.totals.in_use_ns for gpu in self.gpus)
+
+    @property
+    def observed_runs(self) -> tuple[RunReport, ...]:
+        """The runs of which something can have been observed."""
+        return tuple(run for run in self.runs if not run.ended_before)

@@ -1,0 +1,156 @@
+"""Which phase rings are read where there are more than can be: a fair part for each owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.core.wording import listed
+
+MOST_OWNERS_TOLD: Final = 16
+"""Owners whose rings that are left out are told apart; what others have is one sum."""
+
+
+class RingClaim(NamedTuple):
+    """One ring that wants to be read.
+
+    Attributes:
+        place: Folder, name and inode.
+        owner_uid: Whose file it is.
+        changed_ns: Its change time when it was first seen: what says which ring
+            is older, as nobody but the superuser can set it.
+        freed_ns: CLOCK_MONOTONIC when it was seen to have ended; ``None``: not so far.
+    """
+
+    place: tuple[str, str, int]
+    owner_uid: int
+    changed_ns: int
+    freed_ns: int | None = None
+
+
+class FairChoice(NamedTuple):
+    """Which rings are read.
+
+    Attributes:
+        taken: Those that are, oldest owner first.
+        given_up: Of the others, those that have ended: they make room.
+        left_out: How many others each owner has that are not.
+        is_fair: Whether nobody lacks a ring within his part, as all do who come
+            after as many owners as there are places.
+    """
+
+    taken: tuple[RingClaim, ...]
+    given_up: tuple[RingClaim, ...]
+    left_out: Mapping[int, int]
+    is_fair: bool
+
+
+def part_of_each(owners: int, places: int) -> int:
+    """What nobody can take from one of so many owners."""
+    return max(1, places // max(1, owners))
+
+
+def fair_parts(wanted: Mapping[int, int], places: int) -> dict[int, int]:
+    """How many of the places each owner has.
+
+    Whoever wants less than an equal part has what he wants, and what he leaves
+    goes to the others in equal parts again; places that cannot be shared
+    equally go to the first. With more owners than places, the first have one each.
+
+    Args:
+        wanted: How many each owner wants, the oldest owner first.
+        places: How many there are.
+
+    >>> fair_parts({1000: 300, 1001: 2}, 256)
+    {1000: 254, 1001: 2}
+    >>> fair_parts({1000: 300, 1001: 300, 1002: 300}, 256)
+    {1000: 86, 1001: 85, 1002: 85}
+    """
+    parts = dict.fromkeys(wanted, 0)
+    wanting = [owner for owner, count in wanted.items() if count > 0]
+    left = places
+    while wanting and left >= len(wanting):
+        more = left // len(wanting)
+        for owner in wanting:
+            given = min(more, wanted[owner] - parts[owner])
+            parts[owner] += given
+            left -= given
+        wanting = [owner for owner in wanting if parts[owner] < wanted[owner]]
+    for owner in wanting[:left]:
+        parts[owner] += 1
+    return parts
+
+
+def fair_choice(
+    claims: Iterable[RingClaim], places: int, unnamed: Mapping[int, int] | None = None
+) -> FairChoice:
+    """Choose the rings to read.
+
+    Of one owner, rings that have ended make room first, the one that ended
+    longest ago before the others; then the newest is left out first, whether it
+    is read already or not. So whoever makes thousands of files loses only his own.
+
+    Args:
+        claims: Every ring; of an owner with very many, his oldest.
+        places: How many can be read.
+        unnamed: How many newer rings of an owner are not among the claims.
+    """
+    by_owner: dict[int, list[RingClaim]] = {}
+    for claim in sorted(claims, key=_age):
+        by_owner.setdefault(claim.owner_uid, []).append(claim)
+    unnamed = unnamed or {}
+    wanted = {owner: len(own) + unnamed.get(owner, 0) for owner, own in by_owner.items()}
+    wanted |= {owner: count for owner, count in unnamed.items() if owner not in wanted}
+    parts = fair_parts(wanted, places)
+    taken: list[RingClaim] = []
+    given_up: list[RingClaim] = []
+    left_out: dict[int, int] = {}
+    for owner, own in by_owner.items():
+        own.sort(key=_importance)
+        taken += own[: parts[owner]]
+        others = own[parts[owner] :]
+        ended = [claim for claim in others if claim.freed_ns is not None]
+        given_up += ended
+        left_out[owner] = len(others) - len(ended)
+    for owner, count in unnamed.items():
+        left_out[owner] = left_out.get(owner, 0) + count
+    sure = part_of_each(len(wanted), places)
+    return FairChoice(
+        tuple(taken),
+        tuple(given_up),
+        {owner: count for owner, count in left_out.items() if count},
+        all(parts[owner] >= min(sure, count) for owner, count in wanted.items()),
+    )
+
+
+def told_by_owner(left_out: Mapping[int, int]) -> tuple[tuple[int | None, int], ...]:
+    """Owner and count, the largest first; what lies beyond ``MOST_OWNERS_TOLD`` under ``None``.
+
+    >>> told_by_owner({1000: 3, 65534: 400})
+    ((65534, 400), (1000, 3))
+    """
+    counts = sorted(left_out.items(), key=lambda told: (-told[1], told[0]))
+    others = sum(count for _, count in counts[MOST_OWNERS_TOLD:])
+    return (*counts[:MOST_OWNERS_TOLD], *(((None, others),) if others else ()))
+
+
+def left_out_sentence(told: Sequence[tuple[int | None, int]], places: int) -> str:
+    """Whose rings are not read, and why.
+
+    >>> left_out_sentence(((65534, 400), (1000, 1)), 256)
+    '401 phase rings are not read, for there are more than 256: 400 of uid 65534 and 1 of uid 1000'
+    """
+    total = sum(count for _, count in told)
+    whose = [f"{n:,} of {'others' if uid is None else f'uid {uid}'}" for uid, n in told]
+    what = "1 phase ring is" if total == 1 else f"{total:,} phase rings are"
+    return f"{what} not read, for there are more than {places:,}: {listed(whose, most=5)}"
+
+
+def _age(claim: RingClaim) -> tuple[int, tuple[str, str, int]]:
+    return claim.changed_ns, claim.place
+
+
+def _importance(claim: RingClaim) -> tuple[bool, int, tuple[str, str, int]]:
+    if claim.freed_ns is None:
+        return False, claim.changed_ns, claim.place
+    return True, -claim.freed_ns, claim.place

@@ -1,0 +1,267 @@
+"""The bytes of a phase ring, version 1: one codec for the writer and the reader.
+
+``docs/decisions/14-phase-ring.md`` draws the layout. Everything is 64-bit words in
+the machine's own byte order: both ends always run on one machine.
+
+How the lock on a ring's first byte is asked for: the bytes of a ``struct flock``, both ways.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from array import array
+from functools import lru_cache, reduce
+from operator import xor
+from typing import Final, NamedTuple
+
+from gpumon.core.phase import PHASES, TrainingMode, TrainingPhase
+from gpumon.core.ring.events import RingEvent, RingKind
+from gpumon.errors import RingError
+
+MAGIC: Final = b"GPUMRING"
+VERSION: Final = 1
+PAGE_BYTES: Final = 4096
+RECORD_COUNT: Final = 65_536
+RECORD_WORDS: Final = 4
+RECORD_BYTES: Final = 8 * RECORD_WORDS
+RING_BYTES: Final = PAGE_BYTES + RECORD_COUNT * RECORD_BYTES
+
+HEADER_BYTES: Final = 1024
+"""What a reader fetches in each tick: words and both copies of the totals."""
+FACTS_OFFSET: Final = HEADER_BYTES
+FACTS_MAX_BYTES: Final = PAGE_BYTES - FACTS_OFFSET
+
+WORD_VERSION: Final = 1
+WORD_RECORD_COUNT: Final = 2
+WORD_FACTS_GENERATION: Final = 3
+WORD_HEAD: Final = 4
+WORD_TOTALS_GENERATION: Final = 5
+WORD_FACTS_BYTES: Final = 6
+WORD_FACTS_CRC: Final = 7
+TOTALS_AT_WORDS: Final = (16, 48)
+FIRST_RECORD_WORD: Final = PAGE_BYTES // 8
+
+# Words of one copy of the totals.
+T_GENERATION: Final = 0
+T_PRESENT: Final = 1
+T_SINCE_NS: Final = 2
+T_STEPS: Final = 3
+T_SAMPLES: Final = 4
+T_EPOCH_PLUS_1: Final = 5
+T_LAST_NS: Final = 6
+T_PHASES: Final = 8
+T_XOR: Final = 24
+TOTALS_WORDS: Final = 25
+
+MODE_SHIFT: Final = 8
+KIND_SHIFT: Final = 8
+SEQUENCE_SHIFT: Final = 16
+WORD_MASK: Final = (1 << 64) - 1
+SEQUENCE_MASK: Final = (1 << 48) - 1
+
+_KINDS: Final = {int(kind): kind for kind in RingKind}
+COUNT_LIMIT: Final = 1 << 53
+"""More steps or samples than that are a lie, and no whole number in JSON."""
+_MAX_EPOCH: Final = 1 << 32
+
+
+class RingHeader(NamedTuple):
+    """The words of page 0 that change while a ring is written.
+
+    Attributes:
+        facts_generation: Grows by one whenever the facts are restated.
+        head: Records written so far; the next one's sequence number.
+        totals_generation: Newest copy of the totals that is complete.
+        facts_bytes: Length of the facts' JSON, in bytes.
+        facts_crc: Its CRC-32.
+    """
+
+    facts_generation: int
+    head: int
+    totals_generation: int
+    facts_bytes: int
+    facts_crc: int
+
+
+class RingTotals(NamedTuple):
+    """What a ring never loses, however often its records are overrun.
+
+    Attributes:
+        generation: Grows by one with each change.
+        present: The phase the process is in.
+        mode: Its ``TrainingMode``, as a number.
+        since_ns: Where the part of ``present`` begins that is not in ``phase_ns``.
+        steps: Training steps so far.
+        samples: Samples trained on so far.
+        epoch: Epoch under way, from 0; ``None`` before the first.
+        last_ns: Stamp of the newest change.
+        phase_ns: Nanoseconds in each phase, without the present one, in ring order.
+    """
+
+    generation: int
+    present: TrainingPhase
+    mode: int
+    since_ns: int
+    steps: int
+    samples: int
+    epoch: int | None
+    last_ns: int
+    phase_ns: tuple[int, ...]
+
+
+def words_of(raw: bytes) -> array[int]:
+    """``raw`` as 64-bit words; a tail shorter than a word is left out."""
+    words = array("Q")
+    words.frombytes(raw[: len(raw) - len(raw) % 8])
+    return words
+
+
+def is_blank(raw: bytes) -> bool:
+    """Whether a ring is still being made: its magic is written last."""
+    return not any(raw[: len(MAGIC)])
+
+
+def parse_header(raw: bytes) -> RingHeader:
+    """Read the changing words of page 0.
+
+    Args:
+        raw: The first ``HEADER_BYTES`` of the file, or more.
+
+    Raises:
+        RingError: Not a ring, a ring of another version, or one that
+            contradicts itself.
+    """
+    if len(raw) < HEADER_BYTES or raw[: len(MAGIC)] != MAGIC:
+        raise RingError("not a phase ring")
+    words = words_of(raw[:HEADER_BYTES])
+    if words[WORD_VERSION] != VERSION:
+        raise RingError(_of_another_version(words[WORD_VERSION]))
+    if words[WORD_RECORD_COUNT] != RECORD_COUNT:
+        raise RingError(f"phase ring of {words[WORD_RECORD_COUNT]} records, not {RECORD_COUNT}")
+    if words[WORD_FACTS_BYTES] > FACTS_MAX_BYTES:
+        raise RingError("phase ring with more facts than fit its first page")
+    if words[WORD_HEAD] > SEQUENCE_MASK:
+        raise RingError("phase ring with an impossible number of records")
+    return RingHeader(
+        words[WORD_FACTS_GENERATION],
+        words[WORD_HEAD],
+        words[WORD_TOTALS_GENERATION],
+        words[WORD_FACTS_BYTES],
+        words[WORD_FACTS_CRC],
+    )
+
+
+def version_trouble(raw: bytes) -> str | None:
+    """What to say of a ring of another version, whatever its length; ``None`` if it is none.
+
+    Args:
+        raw: The first 16 bytes of the file, or more.
+    """
+    if raw[: len(MAGIC)] != MAGIC or len(raw) < 8 * (WORD_VERSION + 1):
+        return None
+    version = words_of(raw)[WORD_VERSION]
+    return None if version == VERSION else _of_another_version(version)
+
+
+def _of_another_version(version: int) -> str:
+    older = "this gpumon" if version > VERSION else "the gpumon of the training"
+    return f"a phase ring of version {version}, and this reads version {VERSION}: update {older}"
+
+
+def newest_totals(raw: bytes, published: int) -> RingTotals | None:
+    """The newest whole copy of the totals, or ``None`` where neither is whole.
+
+    Args:
+        raw: The first ``HEADER_BYTES`` of the file, or more.
+        published: ``totals_generation`` of the header. A copy beyond it was
+            being written while it was read, whatever its check word says.
+    """
+    words = words_of(raw[:HEADER_BYTES])
+    at = TOTALS_AT_WORDS[published & 1]
+    newest = _totals(words[at : at + TOTALS_WORDS])
+    if newest is not None and newest.generation == published:
+        return newest  # as nearly always
+    copies = [_totals(words[at : at + TOTALS_WORDS]) for at in TOTALS_AT_WORDS]
+    whole = [copy for copy in copies if copy is not None and copy.generation <= published]
+    return max(whole, key=lambda copy: copy.generation, default=None)
+
+
+def _totals(words: array[int]) -> RingTotals | None:
+    if len(words) < TOTALS_WORDS or reduce(xor, words[:T_XOR]) != words[T_XOR]:
+        return None
+    mode, phase = words[T_PRESENT] >> MODE_SHIFT, words[T_PRESENT] & 0xFF
+    epoch = words[T_EPOCH_PLUS_1]
+    counts = (words[T_STEPS], words[T_SAMPLES], words[T_SINCE_NS], words[T_LAST_NS])
+    is_known = phase < len(PHASES) and mode < len(TrainingMode) and epoch <= _MAX_EPOCH
+    if not is_known or max(counts) > COUNT_LIMIT * 512:
+        return None
+    return RingTotals(
+        generation=words[T_GENERATION],
+        present=PHASES[phase],
+        mode=mode,
+        since_ns=words[T_SINCE_NS],
+        steps=min(words[T_STEPS], COUNT_LIMIT),
+        samples=min(words[T_SAMPLES], COUNT_LIMIT),
+        epoch=epoch - 1 if epoch else None,
+        last_ns=words[T_LAST_NS],
+        phase_ns=tuple(words[T_PHASES : T_PHASES + len(PHASES)]),
+    )
+
+
+def record_words(
+    sequence: int, kind: RingKind, phase_number: int, at_ns: int, value: int
+) -> tuple[int, int, int, int]:
+    """One record as its four words.
+
+    >>> record_words(2, RingKind.STEP, 4, 1_000, 7)
+    (132100, 1000, 7, 133099)
+    """
+    head = (sequence & SEQUENCE_MASK) << SEQUENCE_SHIFT | kind << KIND_SHIFT | phase_number
+    return head, at_ns, value, head ^ at_ns ^ value
+
+
+def decode_records(raw: bytes, first_sequence: int) -> list[RingEvent | None]:
+    """Read consecutive records.
+
+    Args:
+        raw: Records as they lie in the file.
+        first_sequence: The sequence number that the first one must have.
+
+    Returns:
+        One entry a record: ``None`` where sequence, check word, kind or phase
+        do not fit, because it was overwritten, is being written, or is a lie.
+    """
+    words = words_of(raw)
+    events: list[RingEvent | None] = []
+    sequence = first_sequence & SEQUENCE_MASK
+    for at in range(0, len(words) - RECORD_WORDS + 1, RECORD_WORDS):
+        head, at_ns, value, check = words[at : at + RECORD_WORDS]
+        kind = _KINDS.get(head >> KIND_SHIFT & 0xFF)
+        phase = head & 0xFF
+        fits = head >> SEQUENCE_SHIFT == sequence and check == head ^ at_ns ^ value
+        whole = fits and kind is not None and phase < len(PHASES)
+        events.append(RingEvent(kind, at_ns, PHASES[phase], value) if whole and kind else None)
+        sequence = sequence + 1 & SEQUENCE_MASK
+    return events
+
+
+_FLOCK: Final = struct.Struct("hhqqi4x")
+
+LOCK_QUESTION: Final = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+"""For ``F_GETLK``, which takes nothing: who would be in the way of a lock on byte 0?"""
+
+
+class LockState(NamedTuple):
+    """Whether a ring's writer lives, and under which pid this host knows it (0: cannot tell)."""
+
+    held: bool
+    pid: int
+
+
+@lru_cache(maxsize=1_024)
+def read_lock_answer(raw: bytes) -> LockState:
+    """What the kernel made of ``LOCK_QUESTION``. A living run has the same answer in each tick."""
+    kind, _, _, _, pid = _FLOCK.unpack(raw)
+    return LockState(kind != fcntl.F_UNLCK, max(pid, 0))

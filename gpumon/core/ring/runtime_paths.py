@@ -1,0 +1,182 @@
+"""Where gpumon and the trainings meet: names of runtime folders, and which to trust."""
+
+from __future__ import annotations
+
+import glob
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gpumon.core.wording import listed
+
+RUNTIME_VARIABLE: Final = "GPUMON_RUNTIME_DIR"
+SYSTEM_FOLDER: Final = Path("/run/gpumon")
+PHASES: Final = "phases"
+STATE_FILE: Final = "state.json"
+STATE_SCHEMA: Final = "gpumon.state/1"
+SHARED_MODE: Final = 0o1777
+PRIVATE_MODE: Final = 0o700
+
+
+class FolderFacts(NamedTuple):
+    """What ``lstat`` says of a folder.
+
+    Attributes:
+        mode: ``st_mode``, kind of file included.
+        owner_uid: Who owns it.
+    """
+
+    mode: int
+    owner_uid: int
+
+
+def explicit_folder(environ: Mapping[str, str]) -> Path | None:
+    """The folder the user named in ``$GPUMON_RUNTIME_DIR``; ``None`` if unset or empty."""
+    named = environ.get(RUNTIME_VARIABLE)
+    return Path(named) if named else None
+
+
+def own_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
+    """Folders that belong to one user, best first."""
+    session = environ.get("XDG_RUNTIME_DIR")
+    of_session = (Path(session) / "gpumon",) if session and session.startswith("/") else ()
+    return (*of_session, Path(f"/tmp/gpumon-{uid}"))
+
+
+def writer_folders(
+    environ: Mapping[str, str], uid: int, *, system_folder_has_phases: bool
+) -> tuple[Path, ...]:
+    """Where a training may put its ring, best first.
+
+    >>> [str(p) for p in writer_folders({}, 7, system_folder_has_phases=True)]
+    ['/run/gpumon', '/tmp/gpumon-7']
+    """
+    explicit = explicit_folder(environ)
+    if explicit is not None:
+        return (explicit,)
+    system = (SYSTEM_FOLDER,) if system_folder_has_phases else ()
+    return (*system, *own_folders(environ, uid))
+
+
+def daemon_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
+    """Where a daemon may live, best first: it takes the first it may write."""
+    explicit = explicit_folder(environ)
+    if explicit is not None:
+        return (explicit,)
+    return (SYSTEM_FOLDER,) if uid == 0 else (SYSTEM_FOLDER, *own_folders(environ, uid))
+
+
+def reader_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
+    """Where a daemon or a training of this user, or of the service, may have been, best first.
+
+    Also the session's folder where ``$XDG_RUNTIME_DIR`` does not name it, as
+    in a cron job: who is in the session writes there.
+
+    >>> [str(p) for p in reader_folders({}, 7)]
+    ['/run/gpumon', '/run/user/7/gpumon', '/tmp/gpumon-7']
+    """
+    explicit = explicit_folder(environ)
+    if explicit is not None:
+        return (explicit,)
+    *of_session, last = own_folders(environ, uid)
+    found = (SYSTEM_FOLDER, *of_session, Path(f"/run/user/{uid}/gpumon"), last)
+    return tuple(dict.fromkeys(found))
+
+
+def reader_patterns(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
+    """Where rings and state files may lie, as shell patterns, best first.
+
+    The superuser also reads the folders of trainings that were there before
+    its daemon made ``/run/gpumon``.
+
+    >>> reader_patterns({"GPUMON_RUNTIME_DIR": "/data/[1]"}, 7)
+    ('/data/[[]1]',)
+    >>> reader_patterns({}, 0)[2:]
+    ('/tmp/gpumon-0', '/run/user/*/gpumon', '/tmp/gpumon-*')
+    """
+    own = tuple(glob.escape(str(folder)) for folder in reader_folders(environ, uid))
+    return (*own, *_everybodys(environ, uid))
+
+
+def reader_words(environ: Mapping[str, str], uid: int) -> str:
+    """The folders that ``reader_patterns`` stands for, to be read aloud.
+
+    >>> reader_words({}, 7)
+    '/run/gpumon, /run/user/7/gpumon and /tmp/gpumon-7'
+    >>> reader_words({"GPUMON_RUNTIME_DIR": "/data"}, 7)
+    '/data, which $GPUMON_RUNTIME_DIR names'
+    """
+    explicit = explicit_folder(environ)
+    if explicit is not None:
+        return f"{explicit}, which ${RUNTIME_VARIABLE} names"
+    everybodys = _everybodys(environ, uid)
+    own = [str(folder) for folder in reader_folders(environ, uid)]
+    named = [folder for folder in own if not (everybodys and folder.startswith("/run/user/"))]
+    return listed([*named, *everybodys], most=5)
+
+
+def other_folder_words(environ: Mapping[str, str], uid: int, taken: Path) -> str:
+    """Where rings are looked for beside the folder that a daemon takes; empty: nowhere.
+
+    >>> other_folder_words({}, 7, Path("/tmp/gpumon-7"))
+    '/run/gpumon and /run/user/7/gpumon'
+    >>> other_folder_words({}, 0, Path("/run/gpumon"))
+    "everybody's /run/user/UID/gpumon and /tmp/gpumon-UID"
+    """
+    if explicit_folder(environ) is not None:
+        return ""
+    others = [str(folder) for folder in reader_folders(environ, uid) if folder != taken]
+    if not _everybodys(environ, uid):
+        return listed(others)
+    usual = (f"/run/user/{uid}/gpumon", f"/tmp/gpumon-{uid}")
+    everybodys = "everybody's /run/user/UID/gpumon and /tmp/gpumon-UID"
+    return listed([*(folder for folder in others if folder not in usual), everybodys])
+
+
+def _everybodys(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
+    is_only_one = explicit_folder(environ) is not None
+    return () if uid != 0 or is_only_one else ("/run/user/*/gpumon", "/tmp/gpumon-*")
+
+
+def is_squatted(path: Path, owner_uid: int) -> bool:
+    """Whether a folder has a name that is not its owner's: anybody can make thousands in ``/tmp``.
+
+    >>> is_squatted(Path("/tmp/gpumon-7"), 8), is_squatted(Path("/tmp/gpumon-7"), 7)
+    (True, False)
+    >>> is_squatted(Path("/tmp/gpumon-0x7"), 7), is_squatted(Path("/run/user/7/gpumon"), 7)
+    (True, False)
+    """
+    _, is_named, uid = path.name.partition("gpumon-")
+    return bool(is_named) and str(owner_uid) not in (uid, "0")
+
+
+def distrust(path: Path, facts: FolderFacts, *, uid: int, explicit: bool) -> str | None:
+    """Why a folder must not be used, as a sentence; ``None`` where it may.
+
+    In ``/tmp`` anybody can make a folder of any name: one that is a link, that
+    is somebody else's, or that others may write would let them read, replace
+    or remove what lies in it.
+
+    Args:
+        path: Its name, for the sentence.
+        facts: What ``lstat`` said.
+        uid: Who asks.
+        explicit: Whether the user named it: then it may be another user's.
+    """
+    if stat.S_ISLNK(facts.mode):
+        return f"{path} is a link: name the folder itself"
+    if not stat.S_ISDIR(facts.mode):
+        return f"{path} is not a folder"
+    # Only the superuser can make /run/gpumon: the service's own user has it from there.
+    by_superuser = facts.owner_uid == 0 or path.is_relative_to(SYSTEM_FOLDER)
+    if not explicit and not by_superuser and facts.owner_uid != uid:
+        return f"{path} belongs to user {facts.owner_uid}"
+    if facts.mode & 0o022 and not facts.mode & stat.S_ISVTX:
+        return f"{path} can be written by others: chmod 0700 it"
+    return None
+
+
+def is_shared(facts: FolderFacts) -> bool:
+    """Whether trainings of several users put their rings there."""
+    return bool(facts.mode & 0o002)

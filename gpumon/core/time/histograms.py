@@ -1,0 +1,145 @@
+"""How long pauses are: a fixed log histogram, so that a year costs as much memory as a minute.
+
+The median of any number of lengths of time, in a structure that stays small.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
+from gpumon.core.time.totals import GapTotals
+
+_BINS_PER_OCTAVE = 32  # neighbouring bins differ by 2.2 %, so a quantile is off by 1.1 % at most
+_STEADY_COUNT = 100  # beyond so many pauses, quantiles are taken anew each time 1 % has come
+_LAST_BIN = 32 * _BINS_PER_OCTAVE  # 2**32 us = 71 minutes and everything longer
+_BOUNDS_NS = tuple(round(bound * NS_PER_S) for bound in GAP_BUCKETS_SECONDS)
+
+
+class GapHistogram:
+    """Lengths of the pauses that have ended."""
+
+    def __init__(self) -> None:
+        self._bins: dict[int, int] = {}
+        self._bucket_counts = [0] * (len(_BOUNDS_NS) + 1)  # each its own; the last: longer
+        self._count = 0
+        self._total_ns = 0
+        self._longest_ns = self._last_ns = 0
+        self._quantiles_ns: tuple[int | None, int | None] = (None, None)
+        self._quantiles_due_at = 1
+        self._snapshot: GapTotals | None = None
+
+    @property
+    def count(self) -> int:
+        """Pauses that have ended."""
+        return self._count
+
+    def add(self, length_ns: int) -> None:
+        """Count one pause that has ended; ``length_ns`` is its idle time."""
+        self._count += 1
+        self._put(length_ns)
+
+    def lengthen_last(self, by_ns: int) -> None:
+        """The pause that was added last was not over: it has ``by_ns`` more of idle time."""
+        last_ns = self._last_ns
+        self._bins[_bin_of(last_ns)] -= 1
+        self._bucket_counts[bisect_left(_BOUNDS_NS, last_ns)] -= 1
+        self._total_ns -= last_ns
+        self._quantiles_due_at = self._count
+        self._put(last_ns + by_ns)
+
+    def snapshot(self) -> GapTotals:
+        """The sums and quantiles so far. The same object until a pause is added."""
+        if self._snapshot is None:
+            if self._count >= self._quantiles_due_at:
+                self._quantiles_ns = (self._quantile_ns(0.50), self._quantile_ns(0.95))
+                self._quantiles_due_at = self._count + 1 + self._count // _STEADY_COUNT
+            self._snapshot = GapTotals(
+                self._count,
+                self._total_ns,
+                self._longest_ns,
+                *self._quantiles_ns,
+                tuple(accumulate(self._bucket_counts[:-1])),
+            )
+        return self._snapshot
+
+    def _put(self, length_ns: int) -> None:
+        self._last_ns = length_ns
+        self._total_ns += length_ns
+        self._longest_ns = max(self._longest_ns, length_ns)
+        bin_ = _bin_of(length_ns)
+        self._bins[bin_] = self._bins.get(bin_, 0) + 1
+        self._bucket_counts[bisect_left(_BOUNDS_NS, length_ns)] += 1
+        self._snapshot = None
+
+    def _quantile_ns(self, quantile: float) -> int | None:
+        if self._count == 0:
+            return None
+        wanted = math.ceil(quantile * self._count)
+        seen = 0
+        for bin_ in sorted(self._bins):
+            seen += self._bins[bin_]
+            if seen >= wanted:
+                return min(_middle_ns(bin_), self._longest_ns)
+        return self._longest_ns
+
+
+def _bin_of(length_ns: int) -> int:
+    microseconds = max(length_ns / 1_000, 1.0)
+    return min(_LAST_BIN, math.floor(math.log2(microseconds) * _BINS_PER_OCTAVE))
+
+
+def _middle_ns(bin_: int) -> int:
+    return round(2 ** ((bin_ + 0.5) / _BINS_PER_OCTAVE) * 1_000)
+
+
+WARM_UP_STEPS: Final = 3
+"""Steps at the beginning that tell nothing of the rest: they trace, compile and fill caches."""
+_BITS: Final = 6
+_PER_OCTAVE: Final = 1 << _BITS
+
+
+class LengthHistogram:
+    """Counts lengths in buckets, sixty-four an octave: a median is exact to 0.8 %.
+
+    Attributes:
+        count: How many lengths were added, each as often as it stands for.
+
+    >>> lengths = LengthHistogram()
+    >>> lengths.add([1_000_000] * 97)
+    >>> lengths.add([9_000_000], each=3)
+    >>> lengths.count, round(lengths.median_ns / 1e6, 1)
+    (100, 1.0)
+    """
+
+    __slots__ = ("_counts", "count")
+
+    def __init__(self) -> None:
+        self._counts: defaultdict[int, int] = defaultdict(int)
+        self.count = 0
+
+    def add(self, lengths_ns: Iterable[int], each: int = 1) -> None:
+        """Add lengths, positive whole nanoseconds; each stands for so many."""
+        counts, added = self._counts, 0
+        for length_ns in lengths_ns:
+            octave = length_ns.bit_length()  # and the six bits that follow the first
+            counts[octave << _BITS | length_ns << _BITS + 1 >> octave & _PER_OCTAVE - 1] += each
+            added += each
+        self.count += added
+
+    @property
+    def median_ns(self) -> float | None:
+        """The median, in nanoseconds; ``None`` where there is no length."""
+        left = self.count / 2
+        for bucket in sorted(self._counts):
+            left -= self._counts[bucket]
+            if left <= 0:
+                octave, part = divmod(bucket, _PER_OCTAVE)
+                return float(2.0 ** (octave - 1) * (1 + (part + 0.5) / _PER_OCTAVE))
+        return None

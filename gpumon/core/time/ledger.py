@@ -1,0 +1,357 @@
+"""One GPU's time, settled second by second. One implementation for live samples and for logs.
+
+``busy + sum(idle by cause) + pending == observed`` holds after every call, in
+whole nanoseconds; nothing that was settled ever moves. Memory is constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from gpumon.core.join.idle_sharing import SharedIdle
+from gpumon.core.phase import IdleCause
+from gpumon.core.sample import BusySample
+from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.time.pauses import PauseTracker
+from gpumon.core.time.starved_flag import StarvedFlag
+from gpumon.core.time.totals import GpuTotals
+
+_new = tuple.__new__
+_NO_REASONS: Mapping[str, int] = MappingProxyType({})
+_UNKNOWN, _NOT_IN_USE, _START_UP = IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP
+
+
+class GpuLedger:
+    """Settles the samples of one GPU, oldest first.
+
+    Idle time that a phase explains settles at once, and so does what lies
+    inside an active sample (``unknown``). The rest is pending until the next
+    active sample, which makes it part of a pause (``unknown``), or until the
+    job has ended (``not_in_use``).
+
+    Attributes:
+        last_end_ns: Where the newest sample ended; -1 before the first.
+        resolution_ns: How long it was.
+        rejected: Samples dropped so far.
+        job_named_process: Whether the process list named somebody during the
+            job that is on: then it ends when the list is empty.
+    """
+
+    __slots__ = (
+        "_bursts_are_plain", "_busy_ns", "_first_wait_ns", "_flag", "_hidden_ns", "_high_ns",
+        "_idle_ns", "_in_job", "_in_use_busy_ns", "_in_use_ns", "_inferred_ns", "_job_from_ns",
+        "_last_active_end_ns", "_low_ns", "_observed_ns", "_pause_totals", "_pauses",
+        "_pauses_shown", "_pending_ns", "_reason_ns", "_resolved_ns", "_run_waits", "_settings",
+        "_unsure_busy_ns", "_unsure_low_ns", "_unsure_ns", "_validation_wait_ns",
+        "job_named_process", "last_end_ns", "rejected", "resolution_ns",
+    )  # fmt: skip
+
+    def __init__(self, settings: DetectorSettings | None = None) -> None:
+        self._settings = settings or DetectorSettings()
+        self._bursts_are_plain = self._settings.low_below <= self._settings.burst_above
+        self._pauses = PauseTracker(self._settings)
+        self._pauses_shown, self._pause_totals = 0, self._pauses.snapshot()
+        self._flag = StarvedFlag(self._settings)
+        self._observed_ns = self._busy_ns = self._pending_ns = 0
+        self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
+        self._first_wait_ns = self._validation_wait_ns = 0
+        self._idle_ns: dict[IdleCause, int] = {}
+        self._reason_ns: dict[str, int] = {}
+        self._in_use_ns = self._in_use_busy_ns = self._low_ns = self._high_ns = 0
+        # Inactive time since the last active sample: in use only if another follows.
+        self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
+        self._in_job = self._run_waits = self.job_named_process = False
+        self._job_from_ns = (0, 0, 0)  # in use, low and busy, as it began
+        self._last_active_end_ns, self.last_end_ns = 0, -1
+        self.resolution_ns = self.rejected = 0
+
+    def observe(  # noqa: C901 - calls would cost more than the work
+        self, samples: Sequence[BusySample]
+    ) -> None:
+        """Settle samples that no phase explains.
+
+        A GPU at work gives nothing but bursts. Those in a row are settled all
+        at once, as ``_settle`` does with each of them, but without its
+        questions: the sample before was active, and no pause is open.
+
+        Args:
+            samples: Disjoint, oldest first. What overlaps, spans no time or has a ratio
+                outside 0 to 1 is dropped and counted in ``rejected``: it is not idle time.
+        """
+        pauses, settings, rest = self._pauses, self._settings, iter(samples)
+        burst_above, high_above = settings.burst_above, settings.high_above
+        odd, is_flag_due = None, False
+        while True:
+            end_ns = until_ns = self.last_end_ns
+            at_work = self._last_active_end_ns == end_ns and self._in_job and not pauses.is_open
+            if at_work and self._bursts_are_plain:
+                count = length_ns = busy_ns = busy_sum_ns = high_ns = 0
+                for sample in rest:
+                    start_ns, next_end_ns, busy_ratio = sample
+                    goes_on = start_ns == end_ns < next_end_ns
+                    if not goes_on or not burst_above < busy_ratio <= 1.0:
+                        odd = sample
+                        break
+                    end_ns, length_ns = next_end_ns, next_end_ns - start_ns
+                    busy_ns = round(length_ns * busy_ratio)
+                    busy_sum_ns += busy_ns
+                    count += 1
+                    if busy_ratio > high_above:
+                        high_ns += length_ns
+                else:
+                    odd = None
+            else:
+                odd = next(rest, None)
+            if end_ns != until_ns:
+                length_sum_ns, idle_ns = end_ns - until_ns, length_ns - busy_ns
+                pauses.take_bursts((end_ns - length_ns, end_ns, idle_ns, idle_ns, 0), count)
+                self.resolution_ns = length_ns
+                self.last_end_ns = self._last_active_end_ns = end_ns
+                self._observed_ns += length_sum_ns
+                self._busy_ns += busy_sum_ns
+                self._in_use_ns += length_sum_ns
+                self._in_use_busy_ns += busy_sum_ns
+                self._high_ns += high_ns
+                if length_sum_ns != busy_sum_ns:
+                    self._add_idle(_UNKNOWN, length_sum_ns - busy_sum_ns)
+            if odd is None:
+                break
+            if not self._is_taken(odd):
+                self._settle(odd, 0, 0)
+            is_flag_due = True
+        if is_flag_due or self._in_use_ns - self._first_wait_ns >= self._flag.due_ns:
+            self._update_flag()
+
+    def observe_shared(
+        self,
+        sample: BusySample,
+        shared: SharedIdle,
+        reasons: Mapping[str, float] | None = None,
+    ) -> None:
+        """Settle one sample whose idle time phases explain, wholly or in part.
+
+        Args:
+            sample: As in ``observe``.
+            shared: Its idle time by cause; sums to at most its idle time.
+            reasons: Shares, summing to at most 1, of its ``input_wait`` by
+                what held the input up.
+        """
+        if self._is_taken(sample):
+            return
+        explained_ns = self._explain(shared)
+        input_wait_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0)
+        for reason, share in (reasons or {}).items():
+            self._reason_ns[reason] = self._reason_ns.get(reason, 0) + int(input_wait_ns * share)
+        self._settle(sample, explained_ns, input_wait_ns - shared.first_input_wait_ns)
+        self._update_flag()
+
+    def explain_pending(self, shared: SharedIdle) -> None:
+        """Settle what is pending as phases say, because the work that it led to has come.
+
+        Args:
+            shared: Of idle time that is pending, by cause: of before a run's first active
+                sample on this GPU, which is observed next.
+        """
+        explained_ns = sum(shared.idle_ns.values())
+        if not 0 < explained_ns <= self._pending_ns:
+            return  # it was settled otherwise meanwhile
+        self._explain(shared)
+        self._pending_ns -= explained_ns
+        self._pauses.explain(explained_ns)
+        if not self._in_job:
+            self._count_in_use(0.0, explained_ns, 0)
+
+    @property
+    def awaited_ns(self) -> int:
+        """Idle time that is pending because a tagged run may yet use the GPU."""
+        return 0 if self._in_job else self._pending_ns
+
+    def await_less(self, amount_ns: int) -> None:
+        """So much of ``awaited_ns`` was before no run's work: nobody used the GPU."""
+        amount_ns = min(amount_ns, self.awaited_ns)
+        if amount_ns:
+            self._pending_ns -= amount_ns
+            self._add_idle(_NOT_IN_USE, amount_ns)
+
+    def processes_seen(self, present: bool | None) -> None:
+        """Take what the process list says: somebody, nobody, or nothing (``None``)."""
+        if present is None:
+            self.job_named_process = False  # there is no list any more to say when it ends
+        elif present:
+            self.job_named_process = self._in_job
+        elif self._in_job and self.job_named_process:
+            self.end_job()
+
+    def run_waits(self, waits: bool) -> None:
+        """Say whether a tagged run is attached that may yet use the GPU.
+
+        Then the job does not end by itself, and idle time before its first active
+        sample is pending: ``start_up`` if that comes, ``not_in_use`` if it never does.
+        """
+        if self._run_waits and not waits and not self._in_job:
+            self._settle_pending(_NOT_IN_USE)
+        self._run_waits = waits
+
+    def end_job(self) -> None:
+        """The job on this GPU is over, or the log is: what is pending was no pause."""
+        self._settle_pending(_NOT_IN_USE)
+        self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
+        self._in_job = self.job_named_process = False
+
+    def snapshot(self) -> GpuTotals:
+        """All totals, as of the newest sample."""
+        pauses = self._pauses
+        if pauses.ended != self._pauses_shown:
+            self._pauses_shown, self._pause_totals = pauses.ended, pauses.snapshot()
+        gaps, starved_intervals, merged_intervals, *cycle_and_count = self._pause_totals
+        return _new(  # in the order of its fields; its own constructor takes three times as long
+            GpuTotals,
+            (
+                self._observed_ns,
+                self._busy_ns,
+                self._idle_ns.copy(),
+                self._pending_ns,
+                self._in_use_ns,
+                self._in_use_busy_ns,
+                pauses.suspected_ns,
+                self._resolved_ns,
+                self._inferred_ns,
+                self._reason_ns.copy() if self._reason_ns else _NO_REASONS,
+                self._hidden_ns,
+                self._low_ns,
+                self._high_ns,
+                gaps,
+                starved_intervals,
+                merged_intervals,
+                self._flag.episodes,
+                self._flag.raised,
+                pauses.irregular_ns,
+                *cycle_and_count,
+                self._first_wait_ns,
+                self._validation_wait_ns,
+            ),
+        )
+
+    def _settle(self, sample: BusySample, explained_ns: int, input_wait_ns: int) -> None:
+        # The hottest lines of the daemon: everything common is done here, in place.
+        start_ns, end_ns, busy_ratio = sample
+        settings = self._settings
+        length_ns = end_ns - start_ns
+        busy_ns = round(length_ns * busy_ratio)
+        untagged_ns = length_ns - busy_ns - explained_ns
+        self.last_end_ns, self.resolution_ns = end_ns, length_ns
+        self._observed_ns += length_ns
+        self._busy_ns += busy_ns
+        active = busy_ratio > settings.active_above
+        if self._in_job and not (self.job_named_process or self._run_waits):
+            self._end_job_if_over(start_ns if active else end_ns)
+        if active:
+            if not self._in_job:
+                self._begin_job()
+            elif self._unsure_ns or self._pending_ns:
+                self._confirm_unsure()
+            self._last_active_end_ns = end_ns
+            if untagged_ns:
+                self._add_idle(_UNKNOWN, untagged_ns)
+            self._count_in_use(busy_ratio, length_ns, busy_ns)
+        else:
+            self._take_inactive(sample, busy_ns, untagged_ns, explained_ns)
+        if self._in_job:
+            span = (start_ns, end_ns, length_ns - busy_ns, untagged_ns, input_wait_ns)
+            pauses = self._pauses
+            if busy_ratio <= settings.burst_above:
+                pauses.take_low(span)
+            elif pauses.is_open:
+                before_ns, low_before_ns, busy_before_ns = self._job_from_ns
+                in_use_ns = self._in_use_ns - before_ns  # not 0: this sample is of it
+                low_share = (self._low_ns - low_before_ns) / in_use_ns
+                busy_share = (self._in_use_busy_ns - busy_before_ns) / in_use_ns
+                pauses.end_pause(span, low_share, busy_share)
+            else:
+                pauses.take_bursts(span, 1)
+
+    def _is_taken(self, sample: BusySample) -> bool:
+        """Whether the sample is for time already taken, or nonsense; it is counted then."""
+        start_ns, end_ns, busy_ratio = sample
+        if start_ns < self.last_end_ns or end_ns <= start_ns or not 0.0 <= busy_ratio <= 1.0:
+            self.rejected += 1
+            return True
+        return False
+
+    def _take_inactive(
+        self, sample: BusySample, busy_ns: int, untagged_ns: int, explained_ns: int
+    ) -> None:
+        if explained_ns:
+            if not self._in_job:
+                self._begin_job()
+            if not untagged_ns:
+                self._count_in_use(sample.busy_ratio, busy_ns + explained_ns, busy_ns)
+                return
+            self._count_in_use(sample.busy_ratio, explained_ns, 0)
+        if self._in_job:
+            self._pending_ns += untagged_ns
+            self._unsure_ns += busy_ns + untagged_ns
+            self._unsure_busy_ns += busy_ns
+            if sample.busy_ratio < self._settings.low_below:
+                self._unsure_low_ns += busy_ns + untagged_ns
+        elif self._run_waits:
+            self._pending_ns += untagged_ns
+        else:
+            self._add_idle(_NOT_IN_USE, untagged_ns)
+
+    def _begin_job(self) -> None:
+        self._settle_pending(_START_UP)  # there is some only where a run was waiting
+        self._in_job = True
+        self._job_from_ns = (self._in_use_ns, self._low_ns, self._in_use_busy_ns)
+        self._pauses.begin_job()
+
+    def _end_job_if_over(self, now_ns: int) -> None:
+        settings = self._settings
+        patience_ns = max(
+            settings.idle_job_ends_after_ns,
+            settings.idle_job_ends_after_samples * self.resolution_ns,
+        )
+        if now_ns - self._last_active_end_ns > patience_ns:
+            self.end_job()
+
+    def _confirm_unsure(self) -> None:
+        self._settle_pending(_UNKNOWN)
+        self._in_use_ns += self._unsure_ns
+        self._in_use_busy_ns += self._unsure_busy_ns
+        self._low_ns += self._unsure_low_ns
+        self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
+
+    def _count_in_use(self, busy_ratio: float, length_ns: int, busy_ns: int) -> None:
+        self._in_use_ns += length_ns
+        self._in_use_busy_ns += busy_ns
+        if busy_ratio < self._settings.low_below:
+            self._low_ns += length_ns
+        elif busy_ratio > self._settings.high_above:
+            self._high_ns += length_ns
+
+    def _settle_pending(self, cause: IdleCause) -> None:
+        if self._pending_ns:
+            self._add_idle(cause, self._pending_ns)
+            self._pending_ns = 0
+
+    def _explain(self, shared: SharedIdle) -> int:
+        """Settle idle time as phases say; how much it is."""
+        explained_ns = 0
+        for cause, amount_ns in shared.idle_ns.items():
+            self._add_idle(cause, amount_ns)
+            explained_ns += amount_ns
+        self._resolved_ns += shared.resolved_ns
+        self._inferred_ns += explained_ns - shared.resolved_ns - shared.idle_ns.get(_UNKNOWN, 0)
+        self._hidden_ns += shared.hidden_input_wait_ns
+        self._first_wait_ns += shared.first_input_wait_ns
+        self._validation_wait_ns += shared.validation_input_wait_ns
+        return explained_ns
+
+    def _add_idle(self, cause: IdleCause, amount_ns: int) -> None:
+        self._idle_ns[cause] = self._idle_ns.get(cause, 0) + amount_ns
+
+    def _update_flag(self) -> None:
+        first_ns = self._first_wait_ns  # paid once, and no reason to wake anybody
+        waited_ns = self._idle_ns.get(IdleCause.INPUT_WAIT, 0) - first_ns
+        self._flag.update(self._in_use_ns - first_ns, waited_ns + self._pauses.suspected_ns)

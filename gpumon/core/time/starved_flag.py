@@ -1,0 +1,61 @@
+"""Is the GPU starved *now*: a share of recent in-use time, with hysteresis."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gpumon.core.settings.detector import DetectorSettings
+
+_MARKS = 60
+
+
+class StarvedFlag:
+    """Looks back over the last 60 s of *in-use* time, at marks one 60th of that apart.
+
+    Time out of use neither raises nor clears it: a training that stops for
+    the night is in the morning what it was in the evening.
+    """
+
+    __slots__ = (
+        "_marks", "_settings", "_spacing_ns", "_starved_ns", "due_ns", "episodes",
+        "raised",
+    )  # fmt: skip
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self._settings = settings
+        self._marks: deque[tuple[int, int]] = deque([(0, 0)])
+        self._spacing_ns = settings.flag_window_ns // _MARKS
+        self.due_ns = self._spacing_ns
+        self._starved_ns = 0
+        self.raised = False
+        self.episodes = 0
+
+    def update(self, in_use_ns: int, starved_ns: int) -> None:
+        """Take the newest cumulative in-use time and starved + suspected time."""
+        if in_use_ns < self.due_ns and starved_ns == self._starved_ns:
+            return
+        self._starved_ns = starved_ns
+        marks = self._marks
+        if in_use_ns >= self.due_ns:
+            self.due_ns = in_use_ns + self._spacing_ns
+            marks.append((in_use_ns, starved_ns))
+        while len(marks) > 1 and in_use_ns - marks[1][0] >= self._settings.flag_window_ns:
+            marks.popleft()
+        span_ns = in_use_ns - marks[0][0]
+        if span_ns < self._settings.min_in_use_ns:
+            return
+        share = (starved_ns - marks[0][1]) / span_ns
+        was_raised, self.raised = self.raised, is_starved_now(share, self.raised, self._settings)
+        if self.raised and not was_raised:
+            self.episodes += 1
+
+
+def is_starved_now(share: float, was: bool, settings: DetectorSettings) -> bool:
+    """Whether a GPU is starved, by what it was and what it lost since.
+
+    Args:
+        share: Starved and suspected share, 0 to 1, of its latest time in use.
+        was: Whether it was starved before: that ends later than it begins.
+        settings: The thresholds.
+    """
+    return share >= (settings.flag_off_share if was else settings.flag_on_share)

@@ -1,0 +1,131 @@
+"""What is known of one GPU's time so far: settled sums, pauses and what they look like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from gpumon.core.phase import IdleCause
+from gpumon.core.time.intervals import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class GapTotals:
+    """Pauses that have ended, as counts in a fixed log histogram.
+
+    Attributes:
+        count: Pauses that ended.
+        total_ns: Their idle time together.
+        longest_ns: The longest of them.
+        p50_ns: Median length; ``None`` without a pause.
+        p95_ns: 95th percentile; ``None`` without a pause.
+        bucket_counts: Cumulative counts for the bounds of
+            ``settings.GAP_BUCKETS_SECONDS``, as Prometheus wants them
+            (without the last, ``+Inf``, which is ``count``).
+    """
+
+    count: int = 0
+    total_ns: int = 0
+    longest_ns: int = 0
+    p50_ns: int | None = None
+    p95_ns: int | None = None
+    bucket_counts: tuple[int, ...] = ()
+
+
+_NO_CAUSES: Mapping[IdleCause, int] = MappingProxyType({})
+_NO_REASONS: Mapping[str, int] = MappingProxyType({})
+_NO_GAPS = GapTotals()
+
+
+class GpuTotals(NamedTuple):
+    """Settled time of one GPU since observation began. All of it only grows, but ``pending_ns``.
+
+    A named tuple, because one is made for each GPU in each tick, and a frozen
+    dataclass of so many fields takes four times as long to make.
+
+    ``busy_ns + sum(idle_ns.values()) + pending_ns == observed_ns``, always.
+
+    Attributes:
+        observed_ns: Time covered by valid samples.
+        busy_ns: Of it, time with at least one kernel running.
+        idle_ns: Settled idle time by cause; causes without any are left out.
+        pending_ns: Idle time whose cause is not decided yet.
+        in_use_ns: Time from the first to the last active sample of each job,
+            and on while a tagged run goes on.
+        in_use_busy_ns: Of it, busy time.
+        suspected_ns: Of the unknown idle time, what fell into pauses of a bursty pattern.
+        resolved_ns: Idle time given a cause by a sample that was idle and wholly in one phase.
+        inferred_ns: Idle time given a cause by a phase in any other way.
+        input_wait_by_reason_ns: ``input_wait`` split by ``InputWaitReason``, by its value.
+        hidden_input_wait_ns: Time the host waited for input while the device was busy.
+        low_ns: In-use time covered by samples below ``DetectorSettings.low_below``.
+        high_ns: In-use time covered by samples above ``DetectorSettings.high_above``.
+        gaps: Pauses that have ended.
+        starved_intervals: Pauses that were starved or are suspected, oldest first.
+        merged_intervals: How many neighbours were merged to keep that list short.
+        episodes: How often the GPU began to be starved.
+        starved_now: Starved + suspected time is at least 5 % of the last 60 s in use.
+        irregular_ns: Of the unknown idle time, what fell into pauses that come without a
+            rhythm: no training's, so that they are not suspected.
+        cycle_ns: From one pause to the next, where the last ones came like a clock; else ``None``.
+        pauses: Pauses that have ended, as verdicts and sentences count them: a blip splits none
+            (``PauseCount``). They hold the same time as ``gaps``, in as many or fewer.
+        first_input_wait_ns: Of ``input_wait``, the waits of trainings for their very first batch:
+            paid once, so that no verdict rests on them.
+        validation_input_wait_ns: Of ``input_wait``, what passed in validation or prediction.
+    """
+
+    observed_ns: int = 0
+    busy_ns: int = 0
+    idle_ns: Mapping[IdleCause, int] = _NO_CAUSES
+    pending_ns: int = 0
+    in_use_ns: int = 0
+    in_use_busy_ns: int = 0
+    suspected_ns: int = 0
+    resolved_ns: int = 0
+    inferred_ns: int = 0
+    input_wait_by_reason_ns: Mapping[str, int] = _NO_REASONS
+    hidden_input_wait_ns: int = 0
+    low_ns: int = 0
+    high_ns: int = 0
+    gaps: GapTotals = _NO_GAPS
+    starved_intervals: tuple[Interval, ...] = ()
+    merged_intervals: int = 0
+    episodes: int = 0
+    starved_now: bool = False
+    irregular_ns: int = 0
+    cycle_ns: int | None = None
+    pauses: GapTotals = _NO_GAPS
+    first_input_wait_ns: int = 0
+    validation_input_wait_ns: int = 0
+
+    @property
+    def starved_ns(self) -> int:
+        """Idle time that a tag proves to be a wait for input, but for the very first batch."""
+        return self.idle_ns.get(IdleCause.INPUT_WAIT, 0) - self.first_input_wait_ns
+
+    @property
+    def after_first_batch(self) -> GpuTotals:
+        """The same without the waits for the very first batch: what a verdict rests on."""
+        first_ns = self.first_input_wait_ns
+        if not first_ns:
+            return self
+        return self._replace(
+            observed_ns=self.observed_ns - first_ns,
+            in_use_ns=self.in_use_ns - first_ns,
+            low_ns=max(0, self.low_ns - first_ns),
+            idle_ns={**self.idle_ns, IdleCause.INPUT_WAIT: self.starved_ns},
+            first_input_wait_ns=0,
+        )
+
+    @property
+    def idle_total_ns(self) -> int:
+        """All settled idle time."""
+        return sum(self.idle_ns.values())
+
+    @property
+    def lost_ns(self) -> int:
+        """Idle time while in use: all but what was before the first burst and after the last."""
+        return self.in_use_ns - self.in_use_busy_ns

@@ -1,0 +1,397 @@
+"""A web server that nobody can fill up: bounded in connections, threads, bytes and time.
+
+One loop holds every connection. A client that has not sent its whole head, or
+does not take its answer, costs a place in that loop and no thread; who comes
+when the places are taken pushes out the oldest connection of whoever has most
+of them. Only a whole request takes a thread, of one of three pools: scrapes and
+health have threads of their own, whatever becomes of the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, NamedTuple, TypeAlias
+
+from gpumon.outlets.http.callers import Caller, caller_of
+from gpumon.outlets.http.request import LONGEST_HEAD_BYTES, end_of_head
+from gpumon.outlets.http.seldom import Seldom
+
+_LOG = logging.getLogger(__name__)
+
+_LINGER_S: Final = 1.0
+"""Closed at once, a connection is reset before the client has read its answer."""
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
+_LOOK_EVERY_S: Final = 0.1
+_ACCEPT_BACKOFF_S: Final = 0.1
+_MOST_ACCEPTED_AT_ONCE: Final = 64
+_BLOCK_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """How much the server gives away.
+
+    Attributes:
+        max_connections: Open at once, streams included.
+        max_per_caller: Of them, of one peer beyond loopback.
+        max_kept: Threads for scrapes and health.
+        max_rest: Threads for everything else that has an end.
+        max_queued: Whole requests of each kind that wait for a thread;
+            beyond it: 503.
+        max_streams: Event streams, with a thread each; beyond it: 503.
+        max_unsent_bytes: Answers that are not wholly taken yet, all together.
+        read_timeout_s: Time a client has to send the head of its request,
+            however slowly it drips.
+        write_timeout_s: Time a client has to take one answer or one event.
+        keep_alive_s: A silent stream says that it is alive this often.
+    """
+
+    max_connections: int = 384
+    max_per_caller: int = 8
+    max_kept: int = 4
+    max_rest: int = 4
+    max_queued: int = 64
+    max_streams: int = 16
+    max_unsent_bytes: int = 16 << 20
+    read_timeout_s: float = 2.0
+    write_timeout_s: float = 5.0
+    keep_alive_s: float = 5.0
+
+
+Stream: TypeAlias = Callable[[socket.socket], None]
+"""An answer without an end: writes to the connection, on the thread that made it."""
+
+
+class Place(Enum):
+    """Whose threads are meant."""
+
+    KEPT = auto()  # scrapes and health: whatever else is full, there is one
+    REST = auto()
+    STREAM = auto()
+
+
+class Job(NamedTuple):
+    """A whole request that needs a thread.
+
+    Attributes:
+        place: Of which kind it is.
+        run: Makes the answer.
+    """
+
+    place: Place
+    run: Callable[[], bytes | Stream]
+
+
+Receiver: TypeAlias = Callable[[bytes, Caller], bytes | Job]
+"""Reads a whole head. Answers at once where that costs nothing, as a refusal does."""
+
+
+class _Stage(Enum):
+    ASKING = auto()  # its head is not whole
+    SERVED = auto()  # a thread has it, or will
+    TAKING = auto()  # it takes its answer
+    LEAVING = auto()  # it has it
+
+
+class _Connection:
+    """One client, for as long as it is connected."""
+
+    __slots__ = ("caller", "head", "held_bytes", "socket", "stage", "unsent", "until_s")
+
+    def __init__(self, client: socket.socket, caller: Caller, until_s: float) -> None:
+        self.socket, self.caller, self.until_s = client, caller, until_s
+        self.stage = _Stage.ASKING
+        self.head = bytearray()
+        self.unsent = memoryview(b"")
+        self.held_bytes = 0
+
+
+class _Pool:
+    """The threads of one kind of request; only the loop counts them."""
+
+    def __init__(self, name: str, threads: int, most_waiting: int) -> None:
+        self.name, self.threads, self.most_waiting = name, threads, most_waiting
+        self.running = 0
+        self.waiting: deque[tuple[_Connection, Job]] = deque()
+
+
+class BoundedServer:
+    """Accepts, counts and times connections; what to answer is the receiver's.
+
+    Args:
+        listeners: Sockets that listen; the server closes them.
+        receive: Reads each head.
+        too_long: Makes the answer to a head that has no end.
+        busy: Makes the answer where there is no room.
+        limits: How much is given away.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[socket.socket],
+        receive: Receiver,
+        *,
+        too_long: Callable[[], bytes],
+        busy: Callable[[], bytes],
+        limits: ServerLimits,
+    ) -> None:
+        self._receive, self._limits = receive, limits
+        self._too_long, self._busy = too_long, busy
+        self._pools = {
+            Place.KEPT: _Pool("gpumon-http-kept", limits.max_kept, limits.max_queued),
+            Place.REST: _Pool("gpumon-http-rest", limits.max_rest, limits.max_queued),
+            Place.STREAM: _Pool("gpumon-http-stream", limits.max_streams, 0),
+        }
+        self._inside: dict[socket.socket, _Connection] = {}  # the oldest first
+        self._answered: deque[tuple[_Connection, Job]] = deque()
+        self._selector = selectors.DefaultSelector()
+        self._woken, self._waker = socket.socketpair()
+        self._closing = False
+        self._looked_s = 0.0
+        self._pushed_out = Seldom()
+        self._thread: threading.Thread | None = None
+        self._listeners = [*listeners]
+        for quiet in (*listeners, self._woken, self._waker):
+            quiet.setblocking(False)
+        for watched in (*listeners, self._woken):
+            self._selector.register(watched, selectors.EVENT_READ)
+
+    def start(self) -> None:
+        """Begin to answer, on a thread."""
+        self._thread = threading.Thread(target=self._loop, name="gpumon-http", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering, free the ports and end every connection, so that its thread ends."""
+        if self._closing:
+            return
+        self._closing = True
+        self._wake()
+        if self._thread is not None:
+            self._thread.join(1.0)
+        for connection in [*self._inside.values()]:
+            with contextlib.suppress(OSError):
+                connection.socket.shutdown(socket.SHUT_RDWR)
+            connection.socket.close()
+        for open_one in (*self._listeners, self._woken, self._waker):
+            open_one.close()
+        self._selector.close()
+
+    # -- the loop ---------------------------------------------------------------
+
+    def _loop(self) -> None:
+        while not self._closing:
+            for key, _ in self._selector.select(self._patience_s()):
+                if isinstance(key.data, _Connection):
+                    self._go_on(key.data)
+                elif key.fileobj is self._woken:
+                    with contextlib.suppress(BlockingIOError):
+                        self._woken.recv(_BLOCK_BYTES)
+                elif isinstance(key.fileobj, socket.socket):
+                    self._accept(key.fileobj)
+            while self._answered:
+                self._take_back(*self._answered.popleft())
+            self._let_go_of_the_late()
+
+    def _patience_s(self) -> float | None:
+        """Nobody to be timed: then nothing wakes the thread but a client."""
+        timed = any(one.stage is not _Stage.SERVED for one in self._inside.values())
+        return _LOOK_EVERY_S if timed else None
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: it is being woken
+            self._waker.send(b"\0")
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_MOST_ACCEPTED_AT_ONCE):
+            try:
+                client, address = listener.accept()
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE) and not self._push_out(
+                    [*self._inside.values()]
+                ):
+                    time.sleep(_ACCEPT_BACKOFF_S)  # instead of spinning
+                return
+            client.setblocking(False)
+            caller = caller_of(str(address[0]), listener.getsockname()[0])
+            until_s = time.monotonic() + self._limits.read_timeout_s
+            connection = _Connection(client, caller, until_s)
+            has_room = self._make_room(caller)
+            self._inside[client] = connection
+            self._selector.register(client, selectors.EVENT_READ, connection)
+            if has_room:
+                self._go_on(connection)  # its head is there already, as a rule
+            else:
+                self._answer(connection, self._busy())
+
+    def _go_on(self, connection: _Connection) -> None:
+        """The client has sent something, or takes something, or has gone."""
+        try:
+            if connection.stage is _Stage.ASKING:
+                self._hear(connection)
+            elif connection.stage is _Stage.TAKING:
+                self._send(connection)
+            elif not connection.socket.recv(_BLOCK_BYTES):
+                self._drop(connection)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except (OSError, ValueError, KeyError):  # the latter are a selector's words for "gone"
+            self._drop(connection)
+
+    def _hear(self, connection: _Connection) -> None:
+        block = connection.socket.recv(_BLOCK_BYTES)
+        if not block:
+            self._drop(connection)
+            return
+        head = connection.head
+        looked_at = len(head)
+        # An empty line before a request is to be overlooked (RFC 9112, 2.2).
+        head += block if head else block.lstrip(b"\r\n")
+        end = end_of_head(head, looked_at)
+        if (len(head) if end is None else end) > LONGEST_HEAD_BYTES:
+            self._answer(connection, self._too_long())
+        elif end is not None:
+            self._serve(connection, bytes(head[:end]))
+
+    def _serve(self, connection: _Connection, head: bytes) -> None:
+        job = self._receive(head, connection.caller)
+        connection.head.clear()
+        if isinstance(job, bytes):
+            self._answer(connection, job)
+            return
+        self._selector.unregister(connection.socket)
+        connection.stage = _Stage.SERVED
+        self._begin(connection, job)
+
+    def _begin(self, connection: _Connection, job: Job) -> None:
+        """A thread for it now, or later, or never."""
+        pool = self._pools[job.place]
+        if pool.running >= pool.threads:
+            if len(pool.waiting) < pool.most_waiting:
+                pool.waiting.append((connection, job))
+            else:
+                self._answer(connection, self._busy())
+            return
+        thread = threading.Thread(
+            target=self._work, args=(connection, job), name=pool.name, daemon=True
+        )
+        try:
+            thread.start()
+            pool.running += 1
+        except RuntimeError:  # no thread to be had
+            self._answer(connection, self._busy())
+
+    def _take_back(self, connection: _Connection, job: Job) -> None:
+        """What a thread has answered is sent; only then comes the next of its kind."""
+        pool = self._pools[job.place]
+        pool.running -= 1
+        self._answer(connection, connection.unsent)
+        if pool.waiting:
+            self._begin(*pool.waiting.popleft())
+
+    def _work(self, connection: _Connection, job: Job) -> None:
+        """On a thread of its own."""
+        try:
+            answer = job.run()
+            if isinstance(answer, bytes):
+                connection.unsent = memoryview(answer)
+            else:
+                connection.socket.settimeout(self._limits.write_timeout_s)
+                answer(connection.socket)
+        except OSError:
+            _LOG.debug("connection of %s broke off", connection.caller.key, exc_info=True)
+        finally:  # whatever becomes of this one, its place is given back
+            self._answered.append((connection, job))
+            self._wake()
+
+    def _answer(self, connection: _Connection, answer: bytes | memoryview) -> None:
+        connection.unsent = memoryview(answer)
+        connection.held_bytes = len(answer)  # all of it stays until the last of it is sent
+        was_served = connection.stage is _Stage.SERVED
+        connection.stage = _Stage.TAKING
+        connection.until_s = time.monotonic() + self._limits.write_timeout_s
+        try:
+            connection.socket.setblocking(False)
+            if was_served:
+                self._selector.register(connection.socket, selectors.EVENT_WRITE, connection)
+            else:
+                self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection)
+        except (OSError, ValueError):
+            self._drop(connection)
+            return
+        self._go_on(connection)
+        taking = [one for one in self._inside.values() if one.stage is _Stage.TAKING]
+        if sum(one.held_bytes for one in taking) > self._limits.max_unsent_bytes:
+            self._push_out(taking)
+
+    def _send(self, connection: _Connection) -> None:
+        while connection.unsent:
+            sent = connection.socket.send(connection.unsent)
+            connection.unsent = connection.unsent[sent:]
+        connection.unsent = memoryview(b"")
+        connection.socket.shutdown(socket.SHUT_WR)
+        connection.stage = _Stage.LEAVING
+        connection.until_s = time.monotonic() + _LINGER_S
+        self._selector.modify(connection.socket, selectors.EVENT_READ, connection)
+
+    # -- room -------------------------------------------------------------------
+
+    def _make_room(self, caller: Caller) -> bool:
+        """Push out whoever must leave for a new client; ``False``: nobody can."""
+        while crowd := self._crowd(caller):
+            if not self._push_out(crowd):
+                return False
+        return True
+
+    def _crowd(self, caller: Caller) -> list[_Connection]:
+        """Those of whom one must leave before this caller has room."""
+        everyone = [*self._inside.values()]
+        own = [one for one in everyone if one.caller.key == caller.key]
+        if not caller.is_local and len(own) >= self._limits.max_per_caller:
+            return own
+        return everyone if len(everyone) >= self._limits.max_connections else []
+
+    def _push_out(self, among: Sequence[_Connection]) -> bool:
+        """End the oldest connection of whoever has most; one that a thread has stays."""
+        idle = [one for one in among if one.stage is not _Stage.SERVED]
+        if not idle:
+            return False
+        greediest, count = Counter(one.caller.key for one in idle).most_common(1)[0]
+        self._drop(next(one for one in idle if one.caller.key == greediest))
+        unsaid = self._pushed_out.unsaid()
+        if unsaid is not None:
+            _LOG.warning(
+                "the web server is full: of %d connections of %s that ask or read slowly, the "
+                "oldest was ended (and %d more since this was last said)",
+                count, greediest, unsaid,
+            )  # fmt: skip
+        return True
+
+    def _let_go_of_the_late(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._looked_s < _LOOK_EVERY_S:
+            return
+        self._looked_s = now_s
+        for connection in [*self._inside.values()]:
+            if connection.stage is not _Stage.SERVED and connection.until_s < now_s:
+                self._drop(connection)
+
+    def _drop(self, connection: _Connection) -> None:
+        self._inside.pop(connection.socket, None)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(connection.socket)
+        if connection.stage is _Stage.TAKING:  # the kernel would keep the rest for minutes
+            with contextlib.suppress(OSError):
+                connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        connection.socket.close()

@@ -1,0 +1,150 @@
+"""One HTTP request: GET and HEAD, whole answers and the event stream."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+import traceback
+from functools import partial
+from http import HTTPStatus
+from typing import Final
+
+from gpumon.outlets.http.bounded_server import Job, Place, ServerLimits
+from gpumon.outlets.http.callers import Caller
+from gpumon.outlets.http.live_state import LiveState
+from gpumon.outlets.http.request import Refused, Request, read_head
+from gpumon.outlets.http.routes import (
+    PUBLIC_PATHS,
+    SECURITY_HEADERS,
+    STREAM_PATH,
+    Response,
+    Routes,
+    sentence,
+)
+from gpumon.outlets.http.seldom import Seldom
+
+_LOG = logging.getLogger(__name__)
+
+_STREAM_SEND_BUFFER_BYTES: Final = 65_536
+"""The kernel would hold megabytes for a client that stopped reading: many minutes of events."""
+_EVENTS: Final = "text/event-stream"
+_MOST_PLACES: Final = 100
+
+
+class HttpHandler:
+    """Makes answers of requests: bytes, or a stream."""
+
+    def __init__(self, routes: Routes, live: LiveState, limits: ServerLimits) -> None:
+        self._routes, self._live, self._limits = routes, live, limits
+        self._faults = FaultLog()
+
+    def receive(self, head: bytes, caller: Caller) -> bytes | Job:
+        """What is refused is answered at once; what is served is a job for a thread."""
+        try:
+            request = read_head(head)
+            if isinstance(request, Refused):
+                return encoded(sentence(request.status, request.text))
+            _LOG.debug("%s %s %s", caller.key, request.method, request.path)
+            if request.method not in ("GET", "HEAD"):
+                refused = sentence(405, "Only GET and HEAD.")
+                return encoded(refused._replace(headers=(("Allow", "GET, HEAD"),)))
+            response = self._routes.refusal(request, caller)
+            if response is not None:
+                return encoded(response, with_body=request.method == "GET")
+        except Exception as error:  # noqa: BLE001 - never of the loop that all connections share
+            self._faults.tell("a request", error)
+            return broken()
+        if request.path == STREAM_PATH:
+            is_asked_for = request.method == "GET"
+            head = _head(200, _EVENTS)
+            return Job(Place.STREAM, lambda: self._stream) if is_asked_for else head
+        place = Place.KEPT if request.path in PUBLIC_PATHS else Place.REST
+        return Job(place, partial(self._answer, request, caller))
+
+    def _answer(self, request: Request, caller: Caller) -> bytes:
+        try:
+            response = self._routes.answer(request, caller)
+        except Exception as error:  # noqa: BLE001 - a fault in one answer is that client's, and ours to log
+            self._faults.tell(request.path, error)
+            return broken()
+        return encoded(response, with_body=request.method == "GET")
+
+    def _stream(self, connection: socket.socket) -> None:
+        """Send the newest tick whenever there is one; whoever does not read is dropped."""
+        try:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _STREAM_SEND_BUFFER_BYTES)
+            connection.sendall(_head(200, _EVENTS) + b"retry: 2000\n\n" + self._live.age_event())
+            tick = 0
+            while (newest := self._live.wait_beyond(tick, self._limits.keep_alive_s)) is not None:
+                if newest != tick:
+                    connection.sendall(self._live.event())
+                connection.sendall(self._live.age_event())
+                tick = newest
+        except OSError:
+            pass  # it has gone, or reads too slowly: TimeoutError is one of them
+        except Exception as error:  # noqa: BLE001 - ours to log; the page comes again
+            self._faults.tell(STREAM_PATH, error)
+
+
+class FaultLog:
+    """Says what went wrong here at most once a minute, and shows each place of it once."""
+
+    def __init__(self, seldom: Seldom | None = None) -> None:
+        self._seldom = seldom or Seldom()
+        self._shown: set[tuple[str, str, int | None]] = set()
+
+    def tell(self, what: str, error: Exception) -> None:
+        """Log a fault of ours.
+
+        Args:
+            what: What cannot be answered.
+            error: Why.
+        """
+        unsaid = self._seldom.unsaid()
+        if unsaid is None:
+            return
+        more = f" (and {unsaid} more faults since this was last said)" if unsaid else ""
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = (type(error).__name__, frame.filename, frame.lineno)
+        is_new = place not in self._shown and len(self._shown) < _MOST_PLACES
+        self._shown |= {place} if is_new else set()
+        _LOG.error(
+            "%s cannot be answered%s: %s: %s", what, more, type(error).__name__, error,
+            exc_info=error if is_new else None,
+        )  # fmt: skip
+
+
+def busy(why: str) -> Response:
+    """There is no room now."""
+    return sentence(503, why)._replace(headers=(("Retry-After", "5"),))
+
+
+def broken() -> bytes:
+    """A fault of ours, without its details."""
+    return encoded(sentence(500, "internal error, see the log of gpumon serve"))
+
+
+def encoded(response: Response, *, with_body: bool = True) -> bytes:
+    """A response as it goes over the wire."""
+    length = ("Content-Length", str(len(response.body)))
+    head = _head(response.status, response.content_type, length, *response.headers)
+    return head + response.body if with_body else head
+
+
+def _head(status: int, content_type: str, *headers: tuple[str, str]) -> bytes:
+    lines = [
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+        "Server: gpumon",
+        time.strftime("Date: %a, %d %b %Y %H:%M:%S GMT", time.gmtime()),
+        *(
+            f"{name}: {value}"
+            for name, value in (
+                ("Content-Type", content_type),
+                *headers,
+                *SECURITY_HEADERS,
+                ("Connection", "close"),
+            )
+        ),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode()

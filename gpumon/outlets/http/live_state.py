@@ -1,0 +1,131 @@
+"""The newest state, and a way to wait for the next one."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.core.documents.board_codec import encode_troubles
+from gpumon.core.documents.state_codec import encode_document, process_documents, state_document
+from gpumon.core.state import MonitorState, UnknownGpu, gpu_troubles, origin_of, unknown_gpu
+from gpumon.core.wording import label_text
+from gpumon.outlets.http.history import History
+
+SaidReader = Callable[[MonitorState], Mapping[str, Any]]
+"""Gives the ``notes`` and the ``advice`` of the report on a state."""
+
+
+def nothing_said(state: MonitorState) -> Mapping[str, Any]:
+    """Where nobody makes reports."""
+    return {"notes": [], "advice": []}
+
+
+class LiveState:
+    """Hands each tick to any number of readers; a slow one skips ticks and holds nobody up.
+
+    There is no queue: a reader always gets the newest tick. ``publish`` only
+    stores; a tick becomes text when the first reader asks, once for all of them.
+    """
+
+    def __init__(self, clock: Clock, said: SaidReader = nothing_said) -> None:
+        self._clock = clock
+        self._said = said
+        self.history = History()
+        self.address: str | None = None
+        self._changed = threading.Condition()
+        self._encoding = threading.Lock()
+        self._state: MonitorState | None = None
+        self._tick = 0
+        self._event: tuple[int, bytes] = (0, b"")
+        self._closed = False
+
+    def publish(self, state: MonitorState) -> None:
+        """Take over a new tick and wake all streams."""
+        self.history.append(state)
+        with self._changed:
+            self._state = state
+            self._tick += 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wake all streams for the last time."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    @property
+    def ready(self) -> bool:
+        """Whether a frame has ever come."""
+        state = self._state
+        return state is not None and state.samples_total > 0
+
+    @property
+    def source_trouble(self) -> str | None:
+        """Why the GPUs cannot be read now, as a sentence; ``None``: they can."""
+        state = self._state
+        if state is None or not state.collectors or state.collectors[0].success:
+            return None
+        return state.collectors[0].message
+
+    def document(self) -> dict[str, Any] | None:
+        """The newest state as ``/api/v1/state`` shows it; ``None`` before the first tick."""
+        state = self._state
+        return None if state is None else self._document(state)
+
+    def _document(self, state: MonitorState) -> dict[str, Any]:
+        document = state_document(state, pid=os.getpid(), address=self.address)
+        origin = origin_of(state)
+        for told, gpu in zip(document["gpus"], state.gpus, strict=True):
+            told["processes"] = process_documents(gpu)
+            told["troubles"] = encode_troubles(gpu_troubles(gpu, state), *origin)
+        for told, run in zip(document["runs"], state.runs, strict=True):
+            told["owner_uid"] = run.owner_uid
+            told["refused_gpus"] = [label_text(uuid) for uuid in run.refused_uuids]
+        lost = unknown_gpu(state)
+        document["unknown_gpus"] = [] if lost is None else [_unknown_document(lost)]
+        return document
+
+    def wait_beyond(self, tick: int, timeout_s: float) -> int | None:
+        """Wait for a tick after this one.
+
+        Returns:
+            The newest tick's number, ``tick`` itself if none came in time, or
+            ``None`` once the server is closing.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._tick > tick, timeout_s)
+            return None if self._closed else self._tick
+
+    def event(self) -> bytes:
+        """The newest tick as a server-sent event: state, the words on it, points it changed."""
+        with self._encoding:
+            with self._changed:
+                tick, state = self._tick, self._state
+            if self._event[0] != tick:
+                document: dict[str, Any] = {"state": None, "history": self.history.newest()}
+                if state is not None:
+                    document |= {"state": self._document(state), **self._said(state)}
+                body = encode_document(document)
+                self._event = (tick, b"event: tick\nid: %d\ndata: %s\n" % (tick, body))
+            return self._event[1]
+
+    def age_event(self) -> bytes:
+        """How old the newest tick is now, in seconds: a page that just came cannot know."""
+        state = self._state
+        if state is None:
+            return b": waiting for the first tick\n\n"
+        age_s = (self._clock.monotonic_ns() - state.taken_at_ns) / NS_PER_S
+        return b"event: age\ndata: %s\n\n" % json.dumps(age_s).encode()
+
+
+def _unknown_document(gpu: UnknownGpu) -> dict[str, Any]:
+    """A GPU that was lost before the daemon could ask it who it is."""
+    return {
+        "label": gpu.label,
+        "error": label_text(gpu.error, 512),
+        "troubles": encode_troubles(gpu.troubles, None, 0),
+    }

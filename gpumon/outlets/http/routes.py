@@ -1,0 +1,211 @@
+"""What each address answers, and to whom: no sockets here.
+
+The server reads; it changes nothing. Who comes from loopback gets everything,
+whatever address he came to; who comes from beyond gets ``/metrics`` and health,
+and the rest only if he shows the token, where there is one. A page in
+somebody's browser comes from loopback too, under a name that was made to point
+here (DNS rebinding): so the host that is asked for must be one of this
+machine's local names. Scrapes and health are free of that rule where the
+listener can be reached from elsewhere, for there any name may be right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from gpumon.core.clock import LONGEST_LOOK_BACK_S
+from gpumon.core.documents.state_codec import encode_document
+from gpumon.core.wording import label_text
+from gpumon.errors import GpumonError, UsageError
+from gpumon.outlets.http.callers import Caller, host_name, is_loopback
+from gpumon.outlets.http.live_state import LiveState
+from gpumon.outlets.http.page_assets import page_asset
+from gpumon.outlets.http.request import Request
+from gpumon.outlets.http.web_token import WebToken
+from gpumon.outlets.metrics.prometheus import MetricsExporter
+
+STREAM_PATH: Final = "/api/v1/stream"
+PUBLIC_PATHS: Final = frozenset({"/metrics", "/-/healthy", "/-/ready"})
+
+SECURITY_HEADERS: Final = (
+    ("Content-Security-Policy", "default-src 'self'; base-uri 'none'; frame-ancestors 'none'"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+)
+
+_TEXT: Final = "text/plain; charset=utf-8"
+_JSON: Final = "application/json"
+
+SHORTEST_SINCE_S: Final = 0.001
+LONGEST_RUN: Final = 512
+_NUMBER: Final = re.compile(r"[0-9.eE+-]{1,40}")
+_LONGEST_SHOWN: Final = 60
+
+
+class ReportScope(NamedTuple):
+    """What a report is to be about.
+
+    Attributes:
+        since_s: Only the last so many seconds; ``None``: since the daemon began.
+        run: Only the run of that label; ``None``: all there was.
+    """
+
+    since_s: float | None = None
+    run: str | None = None
+
+
+ReportReader = Callable[[ReportScope], "Mapping[str, Any] | None"]
+"""Gives a report; raises ``UsageError`` where there is no such run."""
+
+
+class Response(NamedTuple):
+    """One whole answer."""
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def sentence(status: int, text: str) -> Response:
+    """An answer of one sentence, for people and probes."""
+    return Response(status, _TEXT, f"{text}\n".encode(errors="backslashreplace"))
+
+
+def is_local_name(host: str | None) -> bool:
+    """Whether a host asked for can only mean this machine; browsers always name one."""
+    return host is None or is_loopback(host_name(host))
+
+
+class Routes:
+    """Finds the answer to a request."""
+
+    def __init__(
+        self,
+        *,
+        live: LiveState,
+        exporter: MetricsExporter,
+        report: ReportReader | None,
+        token: WebToken | None = None,
+    ) -> None:
+        self._live = live
+        self._exporter = exporter
+        self._report = report
+        self._token = token
+        self._routes: dict[str, Callable[[], Response]] = {
+            "/-/healthy": lambda: sentence(200, "healthy"),
+            "/api/v1/state": lambda: self._document(live.document()),
+            "/api/v1/history": lambda: Response(200, _JSON, live.history.encode()),
+        }
+
+    def refusal(self, request: Request, caller: Caller) -> Response | None:
+        """Why this caller is not served this, if he is not."""
+        is_open = request.path in PUBLIC_PATHS and not caller.came_to_loopback
+        if is_open or (caller.is_local and is_local_name(request.host)):
+            return None
+        if caller.is_local:
+            return sentence(403, "Host must be a local name such as localhost or 127.0.0.1.")
+        if self._token is None:
+            return sentence(
+                403,
+                "Beyond loopback only /metrics and health are served: reach the page through "
+                "`ssh -L PORT:127.0.0.1:PORT HOST`, with the port of this address, or serve it "
+                "with --web-token-file.",
+            )
+        if self._token.is_shown(request.fields.get("authorization", "")):
+            return None
+        asks = ("WWW-Authenticate", 'Basic realm="gpumon", charset="UTF-8"')
+        return sentence(
+            401, "The token of --web-token-file is the password, whoever asks."
+        )._replace(headers=(asks,))
+
+    def answer(self, request: Request, caller: Caller) -> Response:
+        """The whole answer to a GET; only a report looks at the query."""
+        path = request.path
+        if path == "/-/ready":
+            return self._ready(caller)
+        if path == "/api/v1/report":
+            return self._reported(request.query)
+        if path == "/metrics":
+            body, content_type = self._exporter.render(request.fields.get("accept"))
+            return Response(200, content_type, body)
+        route = self._routes.get(path)
+        if route is not None:
+            return route()
+        asset = page_asset(path)
+        if asset is not None:
+            return Response(200, asset.content_type, asset.body)
+        return sentence(404, "Nothing here: try /, /metrics, /api/v1/state or /api/v1/report.")
+
+    def _ready(self, caller: Caller) -> Response:
+        if self._live.ready:
+            return sentence(200, "ready")
+        # Beyond loopback, no sentence that may name a file.
+        trouble = self._live.source_trouble if caller.is_local else None
+        return sentence(503, f"not ready: {trouble or 'no GPU has been read yet'}")
+
+    def _reported(self, query: str) -> Response:
+        scope = report_scope(query)
+        if isinstance(scope, str):
+            return sentence(400, scope)
+        try:
+            return self._document(None if self._report is None else self._report(scope))
+        except UsageError as error:
+            return sentence(404, str(error))
+        except GpumonError as error:
+            return sentence(503, str(error))
+
+    @staticmethod
+    def _document(document: Mapping[str, Any] | None) -> Response:
+        if document is None:
+            return sentence(503, "nothing to tell yet: no GPU has been read")
+        return Response(200, _JSON, encode_document(dict(document)))
+
+
+def report_scope(query: str) -> ReportScope | str:
+    """What a query asks for, or a sentence on why it makes no sense.
+
+    >>> report_scope("since=90"), report_scope("run=a%20b")
+    (ReportScope(since_s=90.0, run=None), ReportScope(since_s=None, run='a b'))
+    >>> report_scope("since=lunch")
+    'since=lunch must be a number of seconds from 0.001 to 315360000, such as since=3600.'
+    """
+    if not query:
+        return ReportScope()
+    name, _, text = query.partition("=")
+    if name not in ("since", "run") or "&" in text:
+        return (
+            "A report takes ?since=SECONDS, such as ?since=3600, or ?run=NAME, or nothing: "
+            f"not {_shown(query)}."
+        )
+    if name == "run":
+        run = unquote(text)
+        if run and len(run) <= LONGEST_RUN and run.isprintable():
+            return ReportScope(run=run)
+        return f"run={_shown(text)} must be a name of 1 to {LONGEST_RUN} printable characters."
+    since_s = _number(text)
+    if since_s is not None and SHORTEST_SINCE_S <= since_s <= LONGEST_LOOK_BACK_S:
+        return ReportScope(since_s=since_s)
+    return (
+        f"since={_shown(text)} must be a number of seconds from {SHORTEST_SINCE_S:g} to "
+        f"{LONGEST_LOOK_BACK_S:.0f}, such as since=3600."
+    )
+
+
+def _number(text: str) -> float | None:
+    """``None``: it is none, or not written as one would."""
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _shown(text: str) -> str:
+    return label_text(text, _LONGEST_SHOWN)

@@ -1,0 +1,220 @@
+"""The daemon's web server: ``/metrics``, health, the JSON API and the live page."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.core.clock import Clock
+from gpumon.core.state import MonitorState
+from gpumon.errors import GpumonError, UsageError
+from gpumon.outlets.http.bounded_server import BoundedServer, ServerLimits
+from gpumon.outlets.http.callers import is_loopback
+from gpumon.outlets.http.handler import HttpHandler, busy, encoded
+from gpumon.outlets.http.live_state import LiveState, SaidReader, nothing_said
+from gpumon.outlets.http.routes import ReportReader, Routes, sentence
+from gpumon.outlets.http.web_token import WebToken
+from gpumon.outlets.metrics.prometheus import MetricsExporter
+
+DEFAULT_LISTEN: Final = "127.0.0.1:19835"
+_BACKLOG: Final = 128
+_LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where a listener on every address is reached from this machine."""
+
+
+class Endpoint(NamedTuple):
+    """A host and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_listen(listen: str) -> Endpoint:
+    """``HOST:PORT`` as host and port.
+
+    Raises:
+        UsageError: It is not of that form, or the port is beyond 65535.
+
+    >>> [*map(str, map(parse_listen, ("127.0.0.1:19835", "[::1]:0", ":9")))]
+    ['127.0.0.1:19835', '[::1]:0', '0.0.0.0:9']
+    """
+    host, colon, port = listen.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not port.isascii() or not port.isdecimal() or (":" in bare and bare == host):
+        raise UsageError(f"--listen wants HOST:PORT such as {DEFAULT_LISTEN}, got {listen!r}")
+    if int(port) > 65_535:
+        raise UsageError(f"--listen: port {port} is beyond 65535")
+    return Endpoint(bare or "0.0.0.0", int(port))
+
+
+class HttpServer:
+    """Serves the newest published tick from threads of its own.
+
+    Whatever the sampler does, answers come at once: they are made from the
+    last tick that was published.
+
+    Attributes:
+        endpoints: Where it listens.
+        here: Where this machine reaches it over loopback, and gets everything.
+    """
+
+    def __init__(
+        self,
+        *listen: str,
+        exporter: MetricsExporter,
+        clock: Clock,
+        report: ReportReader | None = None,
+        said: SaidReader = nothing_said,
+        limits: ServerLimits | None = None,
+        token: WebToken | None = None,
+    ) -> None:
+        """Bind the ports; nothing is answered before ``start``.
+
+        Args:
+            listen: ``HOST:PORT``, any number of them; port 0 takes any free
+                one. One set of limits is for all of them.
+            exporter: Renders ``/metrics``; the server publishes to it.
+            clock: The clock of the states.
+            report: Returns the body of ``/api/v1/report`` for a scope, or
+                ``None`` while there is nothing to tell; raises ``UsageError``
+                for a run that is none. Called on a thread of the server.
+            said: What the report on a tick says in words, for the page that
+                shows that tick. Called on a thread of the server.
+            limits: How much the server gives away.
+            token: By which a peer beyond loopback gets everything.
+
+        Raises:
+            UsageError: A ``listen`` is not ``HOST:PORT``, or one is inside another.
+            GpumonError: A port cannot be had; says who has it. Then none is taken.
+        """
+        limits = limits or ServerLimits()
+        self._exporter = exporter
+        self._live = LiveState(clock, said)
+        listeners = _bound([parse_listen(word) for word in listen or (DEFAULT_LISTEN,)])
+        self.endpoints = tuple(Endpoint(*one.getsockname()[:2]) for one in listeners)
+        reached = [
+            Endpoint(_LOOPBACK_OF.get(one.host, one.host), one.port) for one in self.endpoints
+        ]
+        self.here = tuple(one for one in reached if is_loopback(one.host))
+        self.host, self.port = (self.here or reached)[0]
+        self._live.address = self.address
+        routes = Routes(live=self._live, exporter=exporter, report=report, token=token)
+        self._server = BoundedServer(
+            listeners,
+            HttpHandler(routes, self._live, limits).receive,
+            too_long=lambda: encoded(sentence(431, "The head of the request is too long.")),
+            busy=lambda: encoded(busy("too many connections, try again.")),
+            limits=limits,
+        )
+
+    @property
+    def address(self) -> str:
+        """``host:port`` by which this machine reaches it: over loopback, if there is a way."""
+        return str(Endpoint(self.host, self.port))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this machine gets everything at ``address``: it reaches it over loopback."""
+        return is_loopback(self.host)
+
+    @property
+    def beyond_loopback(self) -> bool:
+        """Whether other machines can reach it."""
+        return not all(is_loopback(one.host) for one in self.endpoints)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._server.start()
+
+    def publish(self, state: MonitorState) -> None:
+        """Show this tick from now on. Called by one thread; waits for nobody."""
+        self._exporter.publish(state)
+        self._live.publish(state)
+
+    def close(self) -> None:
+        """Stop answering, end all streams and free the ports, within two seconds."""
+        self._live.close()
+        self._server.close()
+
+
+def _bound(wanted: Sequence[Endpoint]) -> list[socket.socket]:
+    """A bound socket for each, or none at all."""
+    taken: dict[Endpoint, Endpoint] = {}
+    with contextlib.ExitStack() as on_failure:
+        listeners = []
+        for one in wanted:
+            try:
+                there = _resolved(one)
+                _refuse_overlap(one, there, taken)
+                only_v6 = any(":" not in other.host and other.port == one.port for other in wanted)
+                listener = on_failure.enter_context(_listener(there, only_v6=only_v6))
+            except OSError as error:
+                raise GpumonError(_why_not(one, error)) from error
+            taken[there] = one
+            listeners.append(listener)
+        on_failure.pop_all()
+    return listeners
+
+
+def _resolved(one: Endpoint) -> Endpoint:
+    family = socket.AF_INET6 if ":" in one.host else socket.AF_INET
+    try:
+        found = socket.getaddrinfo(one.host, one.port, family, socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError(0, "no such host") from error
+    return Endpoint(str(found[0][4][0]), one.port)
+
+
+def _refuse_overlap(one: Endpoint, there: Endpoint, taken: Mapping[Endpoint, Endpoint]) -> None:
+    for other, said in taken.items():
+        same_family = (":" in other.host) == (":" in there.host)
+        is_inside = other.host == there.host or {other.host, there.host} & set(_LOOPBACK_OF)
+        if there.port and other.port == there.port and same_family and is_inside:
+            raise UsageError(f"--listen {said} and --listen {one} overlap: leave one of them out")
+
+
+def _listener(there: Endpoint, *, only_v6: bool) -> socket.socket:
+    """A socket that listens there."""
+    is_v6 = ":" in there.host
+    listener = socket.socket(socket.AF_INET6 if is_v6 else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_v6 and only_v6:  # else it takes IPv4, too, and the other is told "in use"
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(there)
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _why_not(one: Endpoint, error: OSError) -> str:
+    where = f"port {one.port} on {one.host}"
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{where} is in use{by_whom(one.port)}: stop it, or take another port, "
+            "try --listen 127.0.0.1:0"
+        )
+    if error.errno == errno.EACCES:
+        return f"{where} may not be used: take one above 1023, try --listen 127.0.0.1:0"
+    return f"cannot listen on {one}: {error.strerror or error}"
+
+
+def by_whom(port: int) -> str:
+    """Who listens there, as far as the kernel tells this user: " by pid 7 (nginx)"."""
+    import psutil  # only needed for this sentence: it stays out of the daemon's memory otherwise
+
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections(kind="tcp"):
+            is_it = connection.status == psutil.CONN_LISTEN and [*connection.laddr][1:] == [port]
+            if is_it and connection.pid is not None:
+                name = psutil.Process(connection.pid).name()
+                return f" by pid {connection.pid} ({name})"
+    return " by another process"

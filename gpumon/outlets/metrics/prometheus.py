@@ -1,0 +1,187 @@
+"""``/metrics``: the only file that speaks to prometheus_client.
+
+client_python turns one broken collector, one label that is no UTF-8 or one
+``None`` into an HTTP 500 that loses every other series, and passes duplicate
+series on, of which Prometheus silently keeps the first. So each family is read
+apart from the others, every label value goes through one gate, and duplicates
+are refused here.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from gpumon.core.clock import Clock
+from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
+from gpumon.core.state import MonitorState
+from gpumon.core.wording import label_text
+from gpumon.outlets.metrics.metric_table import METRICS, MetricKind, MetricSpec
+from gpumon.outlets.metrics.metric_values import READERS
+from gpumon.outlets.metrics.metric_view import (
+    HistogramValue,
+    LabelBudget,
+    MetricView,
+    Reader,
+    Row,
+    Selection,
+)
+
+_LOG = logging.getLogger(__name__)
+_PLAIN_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+_DROPPED = "gpumon_label_sets_dropped_total"
+_SUCCESS = "gpumon_collector_success"
+_GAP_BOUNDS = (*map(floatToGoString, GAP_BUCKETS_SECONDS), "+Inf")
+_FAMILIES: Mapping[MetricKind, Callable[..., Any]] = {
+    MetricKind.COUNTER: CounterMetricFamily,
+    MetricKind.GAUGE: GaugeMetricFamily,
+    MetricKind.HISTOGRAM: HistogramMetricFamily,
+}
+
+_Series: TypeAlias = dict[tuple[str, ...], tuple[Any, ...]]
+"""Arguments of ``add_metric`` by label values: a label set can be there only once."""
+
+
+class MetricsExporter:
+    """Renders the newest tick for any number of scrapers.
+
+    ``publish`` is called once a tick and does no more than select; reading and
+    writing happen in ``render``, on the thread of whoever asks.
+    """
+
+    def __init__(
+        self, *, clock: Clock, version: str, readers: Mapping[str, Reader] = READERS
+    ) -> None:
+        self._clock = clock
+        self._version = version
+        self._readers = readers
+        self._budget = LabelBudget()
+        self._selection: Selection | None = None
+        self._warned: set[str] = set()
+
+    def publish(self, state: MonitorState) -> None:
+        """Take over a new tick. Called by one thread only."""
+        self._selection = self._budget.select(state)
+
+    def render(self, accept: str | None = None) -> tuple[bytes, str]:
+        """All metrics as text.
+
+        Args:
+            accept: The scraper's ``Accept`` header; decides between the
+                classic text format and OpenMetrics.
+
+        Returns:
+            The body and its content type.
+        """
+        view = MetricView(
+            selection=self._selection,
+            now_ns=self._clock.monotonic_ns(),
+            version=self._version,
+        )
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Scrape(view, self._readers, self._warn_once))
+        encode, content_type = _encoder(accept or "")
+        return encode(registry), content_type
+
+    def _warn_once(self, name: str, error: Exception) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            _LOG.warning("%s is left out of /metrics: %s: %s", name, type(error).__name__, error)
+
+
+def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+    # Decided here, as client_python trips over versions such as "abc" and repeats them unread.
+    if "application/openmetrics-text" in accept:
+        return openmetrics.generate_latest, openmetrics.CONTENT_TYPE_LATEST
+    return generate_latest, _PLAIN_TEXT
+
+
+class _Scrape(Collector):
+    """One scrape: made for it, and forgotten with it."""
+
+    def __init__(
+        self,
+        view: MetricView,
+        readers: Mapping[str, Reader],
+        on_error: Callable[[str, Exception], None],
+    ) -> None:
+        self._view = view
+        self._readers = readers
+        self._on_error = on_error
+        self._refused: dict[str, int] = {}
+        self._succeeded: dict[str, bool] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        for spec in METRICS:
+            series = self._read(spec)
+            if spec.name == _DROPPED:
+                series = {(family,): (float(count),) for family, count in self._dropped().items()}
+            elif spec.name == _SUCCESS:
+                # The last family of all, so it knows of every group that broke.
+                groups = self._succeeded.items()
+                series |= {(f"metrics_{group}",): (float(ok),) for group, ok in groups}
+            if series:
+                yield _family(spec, series)
+
+    def _read(self, spec: MetricSpec) -> _Series:
+        self._succeeded.setdefault(spec.group, True)
+        reader = self._readers.get(spec.name)
+        if reader is None:
+            return {}
+        try:
+            return self._checked(spec, reader(self._view))
+        except Exception as error:  # noqa: BLE001 - one broken family must not take the others along
+            self._succeeded[spec.group] = False
+            self._on_error(spec.name, error)
+            return {}
+
+    def _checked(self, spec: MetricSpec, rows: Iterable[Row]) -> _Series:
+        series: _Series = {}
+        for raw_labels, value in rows:
+            numbers = _numbers(value)
+            if numbers is None:
+                continue
+            labels = tuple(map(label_text, raw_labels))
+            if len(labels) != len(spec.labels):
+                raise ValueError(f"{len(labels)} label values for {spec.labels!r}")
+            if labels in series:
+                self._refused[spec.name] = self._refused.get(spec.name, 0) + 1
+            else:
+                series[labels] = numbers
+        return series
+
+    def _dropped(self) -> dict[str, int]:
+        selection = self._view.selection
+        counted = dict(selection.dropped) if selection is not None else {}
+        for family, refused in self._refused.items():
+            counted[family] = counted.get(family, 0) + refused
+        return counted
+
+
+def _numbers(value: float | HistogramValue | None) -> tuple[Any, ...] | None:
+    """Arguments of the family's ``add_metric``; ``None`` where there is no answer."""
+    if isinstance(value, HistogramValue):
+        buckets = zip(_GAP_BOUNDS, (*value.bucket_counts, value.gap_count), strict=True)
+        return [*buckets], value.total
+    # float() sees to it that a text in a number's place is this family's fault and no other's.
+    return None if value is None or not math.isfinite(number := float(value)) else (number,)
+
+
+def _family(spec: MetricSpec, series: _Series) -> Metric:
+    family: Metric = _FAMILIES[spec.kind](spec.name, spec.help, labels=spec.labels)
+    for labels, numbers in series.items():
+        family.add_metric(labels, *numbers)  # type: ignore[attr-defined]
+    return family

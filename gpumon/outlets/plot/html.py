@@ -1,0 +1,197 @@
+"""Writes a report and its picture as one page that needs nothing from anywhere.
+
+The table of a page: where the seconds of each GPU went.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import PurePath
+from typing import Final
+
+from gpumon import __version__
+from gpumon.core.judge.advice import WORD_OF_CAUSE
+from gpumon.core.log.busy_lane import Lane
+from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.wording import counted, in_percent, in_seconds, label_text
+from gpumon.outlets.plot.drawing import DARK, LIGHT, Ink
+from gpumon.outlets.plot.layout import lanes_picture
+from gpumon.outlets.plot.svg import FONTS, svg_text
+from gpumon.outlets.text.headline import verdict_line, verdict_word, why_line
+from gpumon.outlets.text.report_lines import (
+    findings_beside,
+    machine_line,
+    next_line,
+    observed_sentence,
+    other_advice,
+)
+
+
+def seconds_table(gpus: Sequence[GpuReport]) -> tuple[list[str], list[list[str]]]:
+    """The columns' heads, and a row for each GPU: busy and idle add up to observed.
+
+    Causes that no GPU has are left out.
+    """
+    causes = [cause for cause in CAUSES if any(gpu.totals.idle_ns.get(cause) for gpu in gpus)]
+    has_pending = any(gpu.totals.pending_ns for gpu in gpus)
+    heads = ["GPU", "verdict", "observed", "busy", *(_cause_head(cause) for cause in causes)]
+    heads += ["not decided yet"] if has_pending else []
+    heads += ["starved or suspected", "pauses", "the longest"]
+    return heads, [_row(gpu, causes, has_pending=has_pending) for gpu in gpus]
+
+
+def _cause_head(cause: IdleCause) -> str:
+    return f"idle, {WORD_OF_CAUSE[cause]}"
+
+
+def _row(gpu: GpuReport, causes: Sequence[IdleCause], *, has_pending: bool) -> list[str]:
+    totals, whole_ns = gpu.totals, gpu.totals.observed_ns
+    name = f"{gpu.label}, {label_text(gpu.name, 64)}" if gpu.name else gpu.label
+    parts = [totals.busy_ns, *(totals.idle_ns.get(cause, 0) for cause in causes)]
+    parts += [totals.pending_ns] if has_pending else []
+    return [
+        name,
+        verdict_word(gpu),
+        in_seconds(whole_ns),
+        *(_part(part_ns, whole_ns) for part_ns in parts),
+        _part(totals.starved_ns + totals.suspected_ns, whole_ns),
+        f"{totals.pauses.count:,}",
+        in_seconds(totals.pauses.longest_ns) if totals.pauses.count else "-",
+    ]
+
+
+def _part(part_ns: int, whole_ns: int) -> str:
+    if not part_ns or not whole_ns:
+        return in_seconds(part_ns)
+    return f"{in_seconds(part_ns)} ({in_percent(part_ns / whole_ns)})"
+
+
+def _variables(palette: Mapping[Ink, str]) -> str:
+    return " ".join(f"--{ink.value}: {colour};" for ink, colour in palette.items())
+
+
+_STYLE: Final = f"""
+:root {{ color-scheme: light dark; {_variables(LIGHT)} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}
+* {{ box-sizing: border-box; }}
+body {{ margin: 0 auto; max-width: 72rem; padding: 1.2rem; background: var(--paper);
+  color: var(--text); font: 15px/1.5 {FONTS}; font-variant-numeric: tabular-nums; }}
+h1 {{ margin: 0 0 .5rem; font-size: 1.45rem; line-height: 1.3; overflow-wrap: anywhere; }}
+h2 {{ margin: 1.6rem 0 .4rem; font-size: 1rem; }}
+p {{ margin: .25rem 0; overflow-wrap: anywhere; }}
+.quiet, footer {{ color: var(--quiet); }}
+.wide {{ overflow-x: auto; margin: .8rem 0; }}
+.wide svg {{ display: block; width: 100%; min-width: 44rem; height: auto; }}
+table {{ border-collapse: collapse; font-size: .87rem; }}
+th, td {{ padding: .3rem .7rem; text-align: right; vertical-align: bottom;
+  border-bottom: 1px solid var(--rule); }}
+td {{ white-space: nowrap; }}
+th:nth-child(-n+2), td:nth-child(-n+2) {{ text-align: left; }}
+thead th {{ color: var(--quiet); font-weight: 600; }}
+tbody th {{ font-weight: 600; min-width: 11rem; }}
+ul {{ margin: .2rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; }}
+footer {{ margin-top: 2rem; font-size: .85rem; }}
+{" ".join(f".ink-{ink.value} {{ fill: var(--{ink.value}); }}" for ink in LIGHT)}
+.line-rule {{ stroke: var(--rule); }} .line-unobserved {{ stroke: var(--unobserved); }}
+@media print {{ .wide {{ overflow: visible; }} }}
+"""
+_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_POLICY: Final = (
+    f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
+)
+
+
+def html_text(report: Report, lanes: Sequence[Lane]) -> str:
+    """One page: verdict, why, next, the lanes, the seconds of each GPU, the notes.
+
+    It runs no script, asks for nothing, and its policy would not let it.
+
+    Args:
+        report: What is said of the log.
+        lanes: How busy each GPU was, in the order of ``report.gpus``.
+    """
+    name = label_text(PurePath(report.source).name or report.source, 100)
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="referrer" content="no-referrer">',
+            f"<title>{_quoted(name)}: GPU time</title>",
+            f"<style>{_STYLE}</style>",
+            "</head>",
+            "<body>",
+            *_headline(report),
+            f'<div class="wide">{svg_text(lanes_picture(report, lanes))}</div>',
+            *_besides(report),
+            *_table(report),
+            *_notes(report),
+            f"<footer>Made by gpumon {_quoted(__version__)} (gpumon analyze --html).</footer>",
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+def _headline(report: Report) -> list[str]:
+    return [
+        f"<h1>{_quoted(_capital(verdict_line(report)))}</h1>",
+        f"<p><b>Why:</b> {_quoted(_capital(why_line(report)))}</p>",
+        f"<p><b>Next:</b> {_quoted(_capital(next_line(report)))}</p>",
+        f'<p class="quiet">{_quoted(observed_sentence(report))}</p>',
+    ]
+
+
+def _besides(report: Report) -> list[str]:
+    """What else to do, and what the log shows beside the verdict."""
+    together = " ".join(machine_line(report).split())
+    lines = [f"<p>{_quoted(together)}</p>"] if together else []
+    findings = findings_beside(report, told=next_line(report))
+    return [*lines, *_list("After that", other_advice(report)), *_list("Besides", findings)]
+
+
+def _list(title: str, texts: Sequence[str]) -> list[str]:
+    """Paragraphs under a title; nothing where there is none."""
+    items = [f"<li>{_quoted(text)}</li>" for text in texts]
+    return [f"<h2>{title}</h2>", "<ul>", *items, "</ul>"] if items else []
+
+
+def _table(report: Report) -> list[str]:
+    heads, rows = seconds_table(report.gpus)
+    return [
+        "<h2>Where the seconds went</h2>",
+        '<div class="wide"><table>',
+        f"<thead><tr>{''.join(f'<th>{_quoted(head)}</th>' for head in heads)}</tr></thead>",
+        "<tbody>",
+        *(
+            f"<tr><th>{_quoted(first)}</th>{''.join(f'<td>{_quoted(cell)}</td>' for cell in more)}"
+            "</tr>"
+            for first, *more in rows
+        ),
+        "</tbody></table></div>",
+        '<p class="quiet">Busy and idle add up to observed; starved or suspected is a part of '
+        "the idle time. Shares are of the time observed.</p>",
+    ]
+
+
+def _notes(report: Report) -> list[str]:
+    notes = [label_text(note, 2_000) for note in report.notes]
+    if report.skipped_lines:
+        notes.insert(0, f"{counted(report.skipped_lines, 'line was', 'lines were')} not used.")
+    return _list("Notes", notes)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _quoted(text: str) -> str:
+    return escape(text, quote=True)

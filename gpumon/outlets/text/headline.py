@@ -1,0 +1,357 @@
+"""The first two lines of a report: Verdict and Why. Written to be read aloud."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from gpumon.core.board.fill import is_under_filled
+from gpumon.core.clock import seconds
+from gpumon.core.judge.advice import WORD_OF_CAUSE, cost_ns
+from gpumon.core.judge.fill_texts import fill_claim, fill_reason
+from gpumon.core.judge.log_findings import coarse_sentence
+from gpumon.core.judge.pause_texts import certain_loss, clockwork, irregular_reason, is_irregular
+from gpumon.core.judge.verdict_rules import is_mostly_in_pauses
+from gpumon.core.phase import IdleCause
+from gpumon.core.report.report import GpuReport, Report, judged
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.time.totals import GpuTotals
+from gpumon.core.verdict import Severity, VerdictName
+from gpumon.core.wording import counted, in_percent, in_seconds, in_time, label_text, listed
+from gpumon.outlets.text.troubles import (
+    has_trouble,
+    trouble_evidence,
+    trouble_sentences,
+    trouble_title,
+)
+
+_ORDER = (
+    VerdictName.STARVED,
+    VerdictName.STALLED,
+    VerdictName.STARVATION_SUSPECTED,
+    VerdictName.PARTIAL,
+    VerdictName.HEALTHY,
+    VerdictName.TOO_SHORT_TO_JUDGE,
+    VerdictName.NOT_IN_USE,
+)
+
+_LEAST: Final = f"{seconds(DEFAULT_SETTINGS.min_in_use_ns):g} s"
+LOSS_LIMITS: Final = (DEFAULT_SETTINGS.lost_share, DEFAULT_SETTINGS.high_share)
+"""Shares of the time in use that decide on a verdict: no loss is rounded to one of them."""
+
+
+def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
+    """The GPU that the headline speaks of: the one that lost most in the gravest way.
+
+    Where none lost enough for a word, one that is under-filled. A GPU that is
+    cut by MIG, and an instance that does not tell how busy it is, are no part
+    of it; ``None`` where there is no other.
+    """
+    known = judged(gpus)
+    readable = [gpu for gpu in known if not gpu.is_lost] or known
+    return min(readable, key=_how_well, default=None)
+
+
+def _how_well(gpu: GpuReport) -> tuple[bool, bool, int, int]:
+    lost_little = is_well(gpu)
+    is_full = not (lost_little and is_under_filled(gpu.fill))
+    return lost_little, is_full, -gpu.totals.lost_ns, _rank(gpu)
+
+
+def verdict_line(report: Report) -> str:
+    """What the report amounts to: first what is broken, then where the time went."""
+    grave, lesser = (
+        trouble_sentences(report, severity) for severity in (Severity.HIGH, Severity.MODERATE)
+    )
+    gpu, time = main_gpu(report.gpus), _time_line(report)
+    if not (grave or lesser):
+        return time
+    if gpu is not None and gpu.is_lost:
+        time = f"until then {time}"
+    elif gpu is None or (is_well(gpu) and (grave or not is_under_filled(gpu.fill))):
+        # A machine with a broken GPU is not "healthy": no word on time stands first.
+        grave, lesser = f"{grave} {lesser}".strip(), ""
+        time = time if gpu is None else _time_claim(gpu, report)
+    first = f"{trouble_title(report)}: {grave} {_capital(time)}" if grave else time
+    return f"{first} {lesser}".rstrip()
+
+
+def _time_line(report: Report) -> str:
+    """Where the time of the GPUs that can be read went."""
+    gpu = main_gpu(report.gpus)
+    if gpu is None:
+        if report.gpus:
+            return f"unknown: {_mute(report.gpus)}."
+        return f"no GPU: {_runs_of(report)} on none." if report.runs else "no GPU was observed."
+    return f"{_title(gpu)}{_as_far_as_seen(gpu, report)}: {_time_claim(gpu, report)}"
+
+
+def _time_claim(gpu: GpuReport, report: Report) -> str:
+    known = judged(report.gpus)
+    heard = [other for other in known if gpu.is_lost or not other.is_lost]
+    alike = [other for other in heard if other.verdict.name is gpu.verdict.name]
+    return f"{_claim(gpu, alike, report)}{_others(gpu, heard)}"
+
+
+def why_line(report: Report) -> str:
+    """What the verdict rests on, with figures."""
+    gpu = main_gpu(report.gpus)
+    if gpu is None:
+        if report.gpus:
+            return (
+                "a board tells that of a MIG instance by GPM, which comes with Hopper, and of one "
+                "that shares its GPU instance with no other."
+            )
+        if report.runs:
+            return "none that is watched was seen at work for it."
+        return "the source named none."
+    broken, why = trouble_evidence(report), _why(gpu, report)
+    said = f"{broken} {_capital(why)}" if broken else why
+    return f"{said} {coarse_sentence(report)}".rstrip()
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _why(gpu: GpuReport, report: Report) -> str:
+    totals, verdict = gpu.totals, gpu.verdict
+    who = f"GPU {gpu.label} was " if len(judged(report.gpus)) > 1 else "it was "
+    if verdict.name in (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE):
+        return (
+            f"{who}in use for {in_seconds(totals.in_use_ns)} "
+            f"of {in_seconds(totals.observed_ns)} observed{_proved_meanwhile(gpu)}."
+        )
+    lost = f"{who}idle for {in_seconds(totals.lost_ns)} of {in_seconds(totals.in_use_ns)} in use"
+    said = f"{lost}{_for_the_first_batch(totals)}{_reason(gpu, report)}"
+    return f"{said} {fill_reason(gpu)}".rstrip() if is_well(gpu) else said
+
+
+def _runs_of(report: Report) -> str:
+    names = listed([label_text(run.run) for run in report.runs])
+    return f"the run {names} was" if len(report.runs) == 1 else f"the runs {names} were"
+
+
+def is_well(gpu: GpuReport) -> bool:
+    """Whether it lost nothing that is worth a word, or had nothing to do."""
+    return not gpu.verdict.name.is_of_a_loss
+
+
+def _rank(gpu: GpuReport) -> int:
+    return _ORDER.index(gpu.verdict.name)
+
+
+def verdict_word(gpu: GpuReport) -> str:
+    """Its verdict as people say it."""
+    if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.is_hardly_observed:
+        return "too short to judge"
+    return gpu.verdict.name.value.replace("_", " ")
+
+
+def _title(gpu: GpuReport) -> str:
+    word = verdict_word(gpu)
+    if gpu.verdict.name is VerdictName.HEALTHY and is_under_filled(gpu.fill):
+        return f"{word}, but under-filled"
+    if gpu.verdict.severity is Severity.NONE or is_well(gpu):
+        return word
+    return f"{word} ({gpu.verdict.severity.value} loss)"
+
+
+def _as_far_as_seen(gpu: GpuReport, report: Report) -> str:
+    """What the word healthy is worth where pauses can have gone unseen."""
+    if gpu.verdict.name is not VerdictName.HEALTHY or not coarse_sentence(report):
+        return ""
+    return f", as far as one sample every {in_time(report.period_ns)} can tell"
+
+
+def _claim(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
+    name = f"GPU {gpu.label}"
+    match gpu.verdict.name:
+        case VerdictName.STARVED:
+            return f"{name} waits for input {_proved_wait(gpu)} of its time in use."
+        case VerdictName.STALLED:
+            cause = greatest_proved(gpu)
+            most = "mainly" if cause is gpu.verdict.main_cause else "in part"
+            return f"{name} {_idle_share(gpu)}, {most} {WORD_OF_CAUSE[cause]}."
+        case VerdictName.STARVATION_SUSPECTED:
+            return f"{name} {_loss_in_pauses(gpu, report)}."
+        case VerdictName.PARTIAL:
+            return f"{name} {_unproved_loss(gpu, report)}, and {_unexplained(gpu)}."
+        case VerdictName.HEALTHY:
+            return _work_well(alike)
+        case _:
+            used = [other for other in alike if other.totals.in_use_ns]
+            if used:
+                return _all_of(used, "was", "were") + f" in use for less than {_LEAST}."
+            if all(other.is_hardly_observed for other in alike):
+                return _all_of(alike, "was", "were") + f" watched for less than {_LEAST}."
+            return _all_of(alike, "had nothing to do", "had nothing to do") + "."
+
+
+def _unproved_loss(gpu: GpuReport, report: Report) -> str:
+    if is_mostly_in_pauses(gpu.totals) and not is_irregular(gpu):
+        return _loss_in_pauses(gpu, report)
+    return _idle_share(gpu)
+
+
+def _idle_share(gpu: GpuReport) -> str:
+    """How much it lost, as the verdict takes it: without the wait for the very first batch."""
+    totals = gpu.totals.after_first_batch
+    share = in_percent(totals.lost_ns / totals.in_use_ns, *LOSS_LIMITS)
+    return f"is idle {share} of its time in use"
+
+
+def _loss_in_pauses(gpu: GpuReport, report: Report) -> str:
+    return certain_loss(gpu, _least_visible_ns(report), *LOSS_LIMITS)
+
+
+def _unexplained(gpu: GpuReport) -> str:
+    if is_irregular(gpu):
+        return "not in the rhythm of a training"
+    is_tagged = greatest_proved(gpu) is not IdleCause.UNKNOWN
+    return "tags explain too little of it" if is_tagged else "nothing tells why"
+
+
+def _work_well(gpus: Sequence[GpuReport]) -> str:
+    """Of GPUs that lose nothing: which of them are under-filled, and which work well."""
+    empty = [gpu for gpu in gpus if is_under_filled(gpu.fill)]
+    full = [gpu for gpu in gpus if gpu not in empty and not has_trouble(gpu)]
+    if not empty and not full:
+        whose = "its" if len(gpus) == 1 else "their"
+        little = f"lost little of {whose} time in use"
+        return f"{_all_of(gpus, little, little)}."
+    claims = listed([f"GPU {gpu.label} is {fill_claim(gpu)}" for gpu in empty], most=3)
+    sentences = [claims, _all_of(full, "works well", "work well") if full else ""]
+    return " ".join(f"{sentence}." for sentence in sentences if sentence)
+
+
+def _mute(gpus: Sequence[GpuReport]) -> str:
+    mute = [gpu for gpu in gpus if gpu.is_mute]
+    if not mute:
+        return f"MIG is on, on {listed([f'GPU {gpu.label}' for gpu in gpus])}, without an instance"
+    return _all_of(mute, "does not tell how busy it is", "do not tell how busy they are")
+
+
+def greatest_proved(gpu: GpuReport) -> IdleCause:
+    """The known cause with the most idle time while in use, but for the very first batch."""
+    known = {
+        cause: idle_ns
+        for cause, idle_ns in gpu.totals.after_first_batch.idle_ns.items()
+        if idle_ns and cause not in (IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP)
+    }
+    return max(known, key=known.__getitem__) if known else IdleCause.UNKNOWN
+
+
+def _all_of(gpus: Sequence[GpuReport], one: str, many: str) -> str:
+    names = listed([f"GPU {gpu.label}" for gpu in gpus])
+    return f"{names} {one if len(gpus) == 1 else many}"
+
+
+def _others(main: GpuReport, gpus: Sequence[GpuReport]) -> str:
+    """One clause about the GPUs the sentence does not name."""
+    if is_well(main):
+        rest = [gpu for gpu in gpus if gpu.verdict.name is not main.verdict.name]
+        return f" {_all_of(rest, 'was not in use', 'were not in use')}." if rest else ""
+    also = [gpu for gpu in gpus if gpu is not main and not is_well(gpu)]
+    well = [gpu for gpu in gpus if gpu.verdict.name is VerdictName.HEALTHY and not has_trouble(gpu)]
+    clauses = ""
+    if also:
+        clauses += f" {_all_of(also, 'loses time too', 'lose time too')}."
+    if well:
+        clauses += f" {_all_of(well, 'is healthy', 'are healthy')}."
+    return clauses
+
+
+def _reason(gpu: GpuReport, report: Report) -> str:
+    totals, verdict = gpu.totals, gpu.verdict
+    if verdict.name is VerdictName.HEALTHY:
+        share = f" ({in_percent(verdict.lost_ratio, *LOSS_LIMITS)}),"
+        what = "; the rest" if _for_the_first_batch(totals) else share
+        return f"{what} in no pattern worth a change."
+    if verdict.name is VerdictName.STARVED:
+        return (
+            f", {in_seconds(totals.starved_ns)} of it waiting for input{_in_validation(totals)}: "
+            f"the training's own tags prove it.{_what_else(gpu, IdleCause.INPUT_WAIT)}"
+        )
+    if verdict.name is VerdictName.STALLED:
+        cause = greatest_proved(gpu)
+        proved = f", {in_seconds(cost_ns(gpu, cause))} of it {WORD_OF_CAUSE[cause]}."
+        return proved + _what_else(gpu, cause)
+    if verdict.name is VerdictName.STARVATION_SUSPECTED:
+        return f", {_in_pauses(gpu, report)}."
+    if is_irregular(gpu):
+        return irregular_reason(gpu)
+    if is_mostly_in_pauses(totals):
+        return f", {_in_pauses(gpu, report)}."
+    if totals.suspected_ns:
+        return f", {_in_pauses(gpu, report)}; the rest in no pattern."
+    return ", in no pattern of bursts and pauses."
+
+
+def _for_the_first_batch(totals: GpuTotals) -> str:
+    """What of the idle time was paid once, and is in no verdict; a clause."""
+    return _part(totals.first_input_wait_ns, "of it for the very first batch", totals)
+
+
+def _in_validation(totals: GpuTotals) -> str:
+    """How much of a wait for input was for other batches than the training's; a clause."""
+    return _part(totals.validation_input_wait_ns, "of that in validation", totals)
+
+
+def _part(part_ns: int, where: str, totals: GpuTotals) -> str:
+    is_worth_it = part_ns > DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns
+    return f", {in_seconds(part_ns)} {where}" if is_worth_it else ""
+
+
+def _in_pauses(gpu: GpuReport, report: Report) -> str:
+    """How much of the time lost lies in pauses; what had no rhythm is counted with them."""
+    totals = gpu.totals
+    paused = in_seconds(totals.pauses.total_ns)
+    pauses = counted(totals.pauses.count, "pause", "pauses")
+    said = f"{paused} of it in {pauses}{_longest(gpu, report)}{clockwork(gpu)}"
+    if totals.irregular_ns < DEFAULT_SETTINGS.advice.min_share * totals.in_use_ns:
+        return said
+    return f"{said}; {in_seconds(totals.irregular_ns)} of that without a rhythm"
+
+
+def _proved_meanwhile(gpu: GpuReport) -> str:
+    """What tags proved of a use that is too short for a verdict; a clause."""
+    cause, proved = greatest_proved(gpu), _for_the_first_batch(gpu.totals)
+    if cause is not IdleCause.UNKNOWN:
+        proved += f", {in_seconds(cost_ns(gpu, cause))} of it {WORD_OF_CAUSE[cause]}"
+    return f"{proved}: its tags prove that much" if proved else ""
+
+
+def _proved_wait(gpu: GpuReport) -> str:
+    """The share that is starved, without what is only suspected to be, as the verdict takes it."""
+    totals = gpu.totals.after_first_batch
+    return in_percent(totals.starved_ns / totals.in_use_ns, *LOSS_LIMITS)
+
+
+def _what_else(gpu: GpuReport, named: IdleCause) -> str:
+    """What the verdict does not name: another cause that is greater, and what nothing explains."""
+    cause, said = greatest_proved(gpu), ""
+    if cause is not named:
+        where = WORD_OF_CAUSE[cause]
+        said = f" The greatest part, {in_seconds(cost_ns(gpu, cause))}, was {where}."
+    unknown_ns, coverage = gpu.totals.idle_ns.get(IdleCause.UNKNOWN, 0), gpu.verdict.coverage_ratio
+    is_covered = coverage is None or coverage >= DEFAULT_SETTINGS.min_coverage
+    if is_covered and unknown_ns <= cost_ns(gpu, cause):
+        return said
+    return (
+        f"{said} No tag explains {in_seconds(unknown_ns)} more: put `phase(...)` around what the "
+        "process does then."
+    )
+
+
+def _longest(gpu: GpuReport, report: Report) -> str:
+    """The longest pause; of a log that is too coarse, only one that can be seen as such."""
+    longest_ns = gpu.totals.pauses.longest_ns
+    is_seen = longest_ns >= _least_visible_ns(report)
+    return f", the longest {in_seconds(longest_ns)}" if is_seen else ""
+
+
+def _least_visible_ns(report: Report) -> int:
+    """The shortest pause that can be told to be as long as it seems."""
+    sampling = report.sampling
+    return sampling.shortest_visible_pause_ns if sampling and sampling.is_coarse else 1

@@ -1,0 +1,331 @@
+"""A report for people: three lines that say it all, then where every second went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from gpumon.core.board.fill import GpuFill
+from gpumon.core.board.troubles import worst
+from gpumon.core.clock import seconds
+from gpumon.core.join.batch_shares import simple_ratios
+from gpumon.core.judge.advice import WORD_OF_CAUSE, hides_much
+from gpumon.core.judge.advice_texts import slowest_callbacks
+from gpumon.core.judge.fill_texts import fill_figures, held_sentence
+from gpumon.core.judge.imbalance_texts import shares_text
+from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.report.job_balance import JobBalance, balances
+from gpumon.core.report.report import GpuReport, Report, RunReport, judged
+from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
+from gpumon.core.verdict import Severity
+from gpumon.core.wording import (
+    counted,
+    in_percent,
+    in_seconds,
+    is_next_to_nothing,
+    label_text,
+    listed,
+)
+from gpumon.outlets.text.headline import (
+    LOSS_LIMITS,
+    main_gpu,
+    verdict_line,
+    verdict_word,
+    why_line,
+)
+from gpumon.outlets.text.report_lines import (
+    after_that,
+    findings_block,
+    levels_lines,
+    machine_line,
+    next_line,
+    observed_sentence,
+)
+from gpumon.outlets.text.style import WIDTH, TextStyle, wrapped
+from gpumon.outlets.text.troubles import trouble_words, troubles_block
+
+_BAR: Final = 21
+_WHOLE_TABLES: Final = 4
+"""With more GPUs than that, only the main one is shown in full."""
+_COLOUR: Final = {Severity.NONE: "green", Severity.MODERATE: "yellow", Severity.HIGH: "red"}
+_WIDEST_WORD: Final = 21
+"""Columns that are left for the last column of the overview."""
+
+
+def render_report(report: Report, style: TextStyle) -> str:
+    """The whole report as text, 80 columns wide, with a line break at its end.
+
+    Args:
+        report: What to say.
+        style: What the terminal can show.
+    """
+    report = replace(report, runs=report.observed_runs)
+    blocks = [_headline(report, style), _observed(report)]
+    blocks += filter(None, [machine_line(report), troubles_block(report)])
+    shown = report.gpus
+    if len(judged(report.gpus)) > _WHOLE_TABLES:
+        blocks.append(_overview(report))
+        main = main_gpu(report.gpus)
+        shown = (main,) if main is not None else ()
+    blocks += [_gpu_block(gpu, report, style) for gpu in shown]
+    found = findings_block(report, told=next_line(report))
+    blocks += filter(None, (_runs(report), after_that(report), found, _notes(report)))
+    return style.plain("\n\n".join(blocks)) + "\n"
+
+
+def _headline(report: Report, style: TextStyle) -> str:
+    gpu = main_gpu(report.gpus)
+    broken = worst([trouble for one in report.gpus for trouble in one.troubles])
+    lost = gpu.verdict.severity if gpu is not None else Severity.NONE
+    severity = max(broken, lost, key=[*_COLOUR].index)
+    verdict, *more = _labelled("Verdict:", _capital(verdict_line(report)))
+    colour = _COLOUR[severity]
+    return "\n".join(
+        [
+            *(style.painted(line, colour) for line in (verdict, *more)),
+            *_labelled("Why:", _capital(why_line(report))),
+            *_labelled("Next:", _capital(next_line(report))),
+        ]
+    )
+
+
+def _observed(report: Report) -> str:
+    simulated = " The GPU is simulated." if report.simulated else ""
+    replayed = " This is of a recording, not of now." if report.replayed else ""
+    return "\n".join(wrapped(f"{observed_sentence(report)}{simulated}{replayed}"))
+
+
+def mig_sentence(gpu: GpuReport, gpus: Sequence[GpuReport]) -> str:
+    """What is to be said of a GPU that is cut by MIG, or of a mute part of one; else empty."""
+    if gpu.is_cut:
+        if any(other.parent_uuid == gpu.uuid for other in gpus):
+            return "MIG is on: its instances are below."
+        return "MIG is on, and no instance is made: nothing can run on it."
+    if gpu.is_mute:
+        return (
+            "how busy it is is not known. A board tells that of a MIG instance by GPM, which comes "
+            "with Hopper, and of one that shares its GPU instance with no other."
+        )
+    return ""
+
+
+def _overview(report: Report) -> str:
+    lines = ["GPU      observed    busy       lost starved or suspected  verdict"]
+    for gpu in report.gpus:
+        totals, verdict = gpu.totals, gpu.verdict
+        unknown = mig_sentence(gpu, report.gpus)
+        if unknown and not totals.observed_ns:
+            broken = trouble_words(gpu)
+            lines += wrapped(f"{broken}: {unknown}" if broken else unknown, first=f"{gpu.label:<8}")
+            continue
+        busy = totals.busy_ns / totals.observed_ns if totals.observed_ns else None
+        lines.append(
+            f"{gpu.label:<4}{in_seconds(totals.observed_ns):>13}{in_percent(busy):>8}"
+            f" {_loss(verdict.lost_ratio):>10} {_loss(verdict.starved_ratio):>20}"
+            f"  {_in_a_word(gpu)}"
+        )
+    lines.append("busy: share of the time observed; lost and starved: of the time in use")
+    return "\n".join(lines)
+
+
+def _in_a_word(gpu: GpuReport) -> str:
+    """Its verdict and its troubles, as far as there is room: the troubles before the verdict."""
+    word, broken = verdict_word(gpu), trouble_words(gpu)
+    if gpu.is_lost or not broken:
+        return broken or word
+    both = f"{word}, {broken}"
+    return both if len(both) <= _WIDEST_WORD else broken[:_WIDEST_WORD]
+
+
+def _gpu_block(gpu: GpuReport, report: Report, style: TextStyle) -> str:
+    """A GPU's table; of one that only MIG is to be said of, that."""
+    said = mig_sentence(gpu, report.gpus)
+    if not said:
+        table = _table(gpu, style)
+        return "\n".join([table, *levels_lines(gpu, report.sampling)])
+    lines = wrapped(f"{_name(gpu)}: {said}")
+    return "\n".join([*lines, *([_table(gpu, style)] if gpu.totals.observed_ns else [])])
+
+
+def _name(gpu: GpuReport) -> str:
+    broken = trouble_words(gpu)
+    name = f"GPU {gpu.label}" + (f", {label_text(gpu.name, 40)}" if gpu.name else "")
+    return f"{name} ({broken})" if broken else name
+
+
+def _table(gpu: GpuReport, style: TextStyle) -> str:
+    totals = gpu.totals
+    in_use = f"in use for {in_seconds(totals.in_use_ns)}"
+    lines = [style.painted(f"{_name(gpu)}: {in_use}", "bold")]
+    # The headline's shares are of the time in use.
+    lines.append(f"  of the {in_seconds(totals.observed_ns)} observed:")
+    lines.append(_row("busy", totals.busy_ns, totals.observed_ns, style))
+    for cause, idle_ns in _causes(gpu):
+        if is_next_to_nothing(idle_ns, totals.observed_ns):
+            continue
+        row = _row(f"idle, {WORD_OF_CAUSE[cause]}", idle_ns, totals.observed_ns, style)
+        if cause is _marked_cause(gpu):
+            row = style.painted(f"{row.rstrip():<{WIDTH - 3}} {style.arrow}", "bold")
+        lines.append(row)
+        is_suspected = not is_next_to_nothing(totals.suspected_ns, totals.observed_ns)
+        if cause is IdleCause.UNKNOWN and is_suspected:
+            lines.append(_detail("of it suspected starvation", totals.suspected_ns))
+        if cause is IdleCause.INPUT_WAIT:
+            lines += _reasons(gpu)
+    if not is_next_to_nothing(totals.pending_ns, totals.observed_ns):
+        lines.append(_row("not decided yet", totals.pending_ns, totals.observed_ns, style))
+    lines.append(_sum_row(gpu))
+    lines += _fill(gpu)
+    if hides_much(totals):
+        lines.append(_hidden(gpu))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _fill(gpu: GpuReport) -> list[str]:
+    """How full the GPU was while it was busy, where it tells."""
+    fill = gpu.fill
+    if fill is None:
+        return []
+    figures = fill_figures(fill) if fill.evidence is not None else ""
+    lines = (
+        wrapped(f"While it was busy: {figures}.{_too_short(fill)}", first="  ") if figures else []
+    )
+    held = held_sentence(fill)
+    return lines + (wrapped(held, first="  ") if held else [])
+
+
+def _too_short(fill: GpuFill) -> str:
+    """What to say where the figures are shown and not judged yet."""
+    least_ns = DEFAULT_FILL_SETTINGS.min_busy_ns
+    if fill.observed_ns >= least_ns:
+        return ""
+    return f" Less than {seconds(least_ns):.0f} s of that is too short to judge it by."
+
+
+def _causes(gpu: GpuReport) -> list[tuple[IdleCause, int]]:
+    """Causes with time, the greatest loss first, time out of use last."""
+    present = [(cause, gpu.totals.idle_ns.get(cause, 0)) for cause in CAUSES]
+    outside = (IdleCause.NOT_IN_USE, IdleCause.START_UP)
+    return sorted(
+        ((cause, idle_ns) for cause, idle_ns in present if idle_ns > 0),
+        key=lambda row: (row[0] in outside, -row[1]),
+    )
+
+
+def _marked_cause(gpu: GpuReport) -> IdleCause | None:
+    return gpu.verdict.main_cause if gpu.verdict.name.is_of_a_loss else None
+
+
+def _row(title: str, amount_ns: int, whole_ns: int, style: TextStyle) -> str:
+    ratio = amount_ns / whole_ns if whole_ns else 0.0
+    figures = f"{in_seconds(amount_ns):>13}{100 * ratio:>7.1f} %"
+    return f"  {title:<30.30}{figures}  {style.bar(ratio, _BAR)}"
+
+
+def _detail(title: str, amount_ns: int) -> str:
+    return f"    {title:<28.28}{in_seconds(amount_ns):>13}"
+
+
+def _reasons(gpu: GpuReport) -> list[str]:
+    totals = gpu.totals
+    reasons = sorted(totals.input_wait_by_reason_ns.items(), key=lambda item: -item[1])
+    parts = [
+        ("for the first batch", totals.first_input_wait_ns),
+        ("in validation", totals.validation_input_wait_ns),
+        *((name.replace("_", " "), ns) for name, ns in reasons),
+    ]
+    told = [part for part in parts if not is_next_to_nothing(part[1], totals.observed_ns)]
+    return [_detail(f"of it {name}", ns) for name, ns in told]
+
+
+def _sum_row(gpu: GpuReport) -> str:
+    totals = gpu.totals
+    total_ns = totals.busy_ns + totals.idle_total_ns + totals.pending_ns
+    share = 100 * total_ns / totals.observed_ns if totals.observed_ns else 0.0
+    coverage = (
+        ""
+        if gpu.verdict.coverage_ratio is None
+        else f"  coverage {in_percent(gpu.verdict.coverage_ratio, DEFAULT_SETTINGS.min_coverage)}"
+    )
+    return f"  {'sum = observed':<30}{in_seconds(total_ns):>13}{share:>7.1f} %{coverage}"
+
+
+def _hidden(gpu: GpuReport) -> str:
+    totals = gpu.totals
+    text = (
+        f"The training also waited {in_seconds(totals.hidden_input_wait_ns)} for input while "
+        f"the GPU was busy: hidden, nothing to gain. Exposed: {in_seconds(totals.starved_ns)}."
+    )
+    return "\n".join(wrapped(text, first="  "))
+
+
+def _runs(report: Report) -> str:
+    label_of = {gpu.uuid: gpu.label for gpu in report.gpus if gpu.uuid is not None}
+    lines = [line for run in report.runs for line in _run_lines(run, label_of)]
+    for job, balance in balances(report.runs).items():
+        names = [label_text(run.run) for run in report.runs if run.job_key == job]
+        lines += wrapped(f"{_balance(balance, label_of)} ({listed(names)}).")
+    return "\n".join(lines)
+
+
+def _balance(balance: JobBalance, label_of: Mapping[str, str]) -> str:
+    """How busy a job's GPUs are in its steps, and what would make them equally so."""
+    busy = shares_text(balance.busy_ratios, label_of)
+    text = f"In training steps {busy} busy: skew {in_percent(balance.skew_ratio)}"
+    levelled = balance.levelled_ratios
+    if levelled is None or balance.is_level:
+        return text
+    ratios = ":".join(map(str, simple_ratios([*levelled.values()])))
+    return f"{text}, level at {ratios}"
+
+
+def _run_lines(run: RunReport, label_of: Mapping[str, str]) -> Iterator[str]:
+    wall = in_seconds(run.wall_ns)
+    text = (
+        f"Run {label_text(run.run)} ({label_text(run.framework)}, pid {run.pid}): "
+        f"{counted(run.steps, 'step', 'steps')} in {wall}{_pace(run)}."
+    )
+    if not run.gpu_uuids:
+        is_over = run.alive is False
+        text += " It was joined to no GPU." if is_over else " It is joined to no GPU so far."
+    if run.refused_uuids:
+        named = listed([f"GPU {label_of.get(uuid, uuid)}" for uuid in run.refused_uuids], most=8)
+        text += f" It names {named}, where no process of its user is: not counted there."
+    if run.shares:
+        text += f" Of each batch, {shares_text(run.shares, label_of)}"
+        changes = counted(run.ratio_changes, "change", "changes")
+        text += f", after {changes}." if run.ratio_changes else "."
+    slowest = slowest_callbacks(run)
+    yield from wrapped(f"{text} In its callbacks: {label_text(slowest, 400)}." if slowest else text)
+
+
+def _pace(run: RunReport) -> str:
+    if not run.step_ns:
+        return ""
+    step_ms = 1_000 * seconds(run.step_ns)
+    digits = 1 if step_ms >= 10 else 2 if step_ms >= 0.01 else 4
+    return f", median {step_ms:,.{digits}f} ms a step"
+
+
+def _notes(report: Report) -> str:
+    told = {f"GPU {gpu.label}: {gpu.error}" for gpu in report.gpus}  # among those in trouble
+    notes = [note for note in report.notes if note not in told]
+    if report.skipped_lines:
+        skipped = counted(report.skipped_lines, "line was", "lines were")
+        notes.insert(0, f"{skipped} not used.")
+    return "\n".join(
+        line for note in notes for line in wrapped(label_text(note, 2_000), first="Note: ")
+    )
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    return wrapped(text, first=f"{label:<9}")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _loss(ratio: float | None) -> str:
+    return "-" if ratio is None else in_percent(ratio, *LOSS_LIMITS)

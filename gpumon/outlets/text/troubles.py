@@ -1,0 +1,158 @@
+"""What a report says of GPUs in trouble: before the verdict on their time, and in a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from gpumon.core.board.troubles import Trouble, TroubleKind, worst
+from gpumon.core.clock import seconds
+from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.verdict import Severity
+from gpumon.core.wording import counted, in_seconds, label_text, listed
+from gpumon.outlets.text.style import wrapped
+
+_MOST_SENTENCES: Final = 3
+"""So many GPUs, or groups of them in the same trouble, are spoken of in the first lines."""
+_MOST_PARAGRAPHS: Final = 12
+_GRAVEST: Final = (Severity.HIGH, Severity.MODERATE, Severity.NONE)
+_SHORT_UUID: Final = 13
+"""``GPU-8f1c2a3b`` and the mark of a cut."""
+
+
+class _Told(NamedTuple):
+    """GPUs of which the same is to be said."""
+
+    gpus: list[GpuReport]
+    troubles: list[Trouble]
+
+
+def has_trouble(gpu: GpuReport) -> bool:
+    """Whether it has one that is worth a word in the first line."""
+    return worst(gpu.troubles) is not Severity.NONE
+
+
+def trouble_title(report: Report) -> str:
+    """What a verdict on GPUs in trouble begins with."""
+    return "GPU lost" if any(gpu.is_lost for gpu in report.gpus) else "GPU in trouble"
+
+
+def trouble_sentences(report: Report, severity: Severity) -> str:
+    """What is wrong with the GPUs whose worst trouble is that grave; empty where there is none."""
+    told = _told(report, severity)
+    sentences = [_sentences(one, report) for one in told[:_MOST_SENTENCES]]
+    more = sum(len(one.gpus) for one in told[_MOST_SENTENCES:])
+    if more:
+        sentences.append(f"{counted(more, 'more GPU is', 'more GPUs are')} in trouble.")
+    return " ".join(sentences)
+
+
+def trouble_evidence(report: Report) -> str:
+    """What grave troubles rest on, a sentence for each GPU; empty where there is none."""
+    sentences = []
+    for one in _told(report, Severity.HIGH)[:_MOST_SENTENCES]:
+        clauses = "; ".join(_evidence(trouble, report) for trouble in one.troubles)
+        sentences.append(f"{_names(one.gpus, report)}: {clauses}.")
+    return " ".join(sentences)
+
+
+def first_remedy(report: Report, severity: Severity) -> str:
+    """What to do about the first trouble that is that grave; empty where there is none."""
+    first = next(iter(_told(report, severity)), None)
+    return "" if first is None else f"{_names(first.gpus, report)}: {first.troubles[0].advice}."
+
+
+def trouble_words(gpu: GpuReport) -> str:
+    """Its troubles in a word or two each: ``lost``, ``XID 79, throttled``."""
+    return TroubleKind.LOST.value if gpu.is_lost else ", ".join(_words(gpu)[:2])
+
+
+def troubles_block(report: Report) -> str:
+    """All troubles, also those that are long past, each with what to do.
+
+    Returns:
+        Lines of at most 80 columns; empty where there is none.
+    """
+    alike: dict[tuple[str, int | None], _Told] = {}
+    for gpu in report.gpus:
+        for trouble in gpu.troubles:
+            told = alike.setdefault((trouble.text, trouble.times), _Told([], [trouble]))
+            told.gpus.append(gpu)
+    in_order = sorted(alike.values(), key=lambda one: _GRAVEST.index(one.troubles[0].severity))
+    said = [_paragraph(one, report) for one in in_order]
+    if len(said) > _MOST_PARAGRAPHS:
+        said[_MOST_PARAGRAPHS:] = [f"{len(said) - _MOST_PARAGRAPHS} more: --json has all of them."]
+    lines = [line for text in said for line in wrapped(text, first="  - ")]
+    return "\n".join(["In trouble:", *lines]) if lines else ""
+
+
+def _told(report: Report, severity: Severity) -> list[_Told]:
+    """GPUs whose worst troubles are that grave, with these; those in the same ones together."""
+    alike: dict[tuple[str, ...], _Told] = {}
+    for gpu in report.gpus:
+        troubles = [one for one in gpu.troubles if one.severity is severity]
+        if troubles and worst(gpu.troubles) is severity:
+            key = tuple(one.text for one in troubles)
+            alike.setdefault(key, _Told([], troubles)).gpus.append(gpu)
+    # A lost GPU first: no other loss is as large.
+    return sorted(alike.values(), key=lambda one: one.troubles[0].kind is not TroubleKind.LOST)
+
+
+def _sentences(told: _Told, report: Report) -> str:
+    first, *others = told.troubles
+    said = f"{_names(told.gpus, report)} {first.claim}."
+    if not others:
+        return said
+    who = "It" if len(told.gpus) == 1 else "They"
+    return f"{said} {who} {listed([one.claim for one in others], most=2)}."
+
+
+def _evidence(trouble: Trouble, report: Report) -> str:
+    if trouble.kind is TroubleKind.LOST:
+        why = trouble.text.partition(": ")[2]
+        return f"{why}{_at(', last read', trouble, report)}"
+    return f"{trouble.word} {_how_much(trouble, report)}"
+
+
+def _paragraph(told: _Told, report: Report) -> str:
+    (trouble,) = told.troubles
+    more = f", {_how_much(trouble, report)}"
+    if trouble.kind is TroubleKind.LOST:
+        more = _at(", last read", trouble, report) if len(told.gpus) == 1 else ""
+    elif trouble.times is None and trouble.duration_ns is None:
+        more = ""
+    return f"{_names(told.gpus, report)} {trouble.text}{more}. What to do: {trouble.advice}."
+
+
+def _how_much(trouble: Trouble, report: Report) -> str:
+    """How often and when it came last, or for how long it was so."""
+    if trouble.duration_ns is not None:
+        return f"for {in_seconds(trouble.duration_ns)}"
+    often = "once" if trouble.times in (1, None) else f"{trouble.times:,} times"
+    return f"{often}{_at('' if trouble.times == 1 else ', last', trouble, report)}"
+
+
+def _at(words: str, trouble: Trouble, report: Report) -> str:
+    """When it was, by the wall clock; empty where that is not known."""
+    if trouble.last_ns is None or report.started_at is None:
+        return ""
+    moment = datetime.fromisoformat(report.started_at)
+    moment += timedelta(seconds=seconds(trouble.last_ns - report.origin_ns))
+    zone = "" if moment.utcoffset() is None else f" {moment:%Z}"
+    return f"{words} at {moment:%Y-%m-%d %H:%M:%S}{zone}"
+
+
+def _words(gpu: GpuReport) -> list[str]:
+    return [one.word for one in gpu.troubles if one.severity is not Severity.NONE]
+
+
+def _names(gpus: Sequence[GpuReport], report: Report) -> str:
+    return listed([_name(gpu, report) for gpu in gpus])
+
+
+def _name(gpu: GpuReport, report: Report) -> str:
+    """Its number; where another has it now, as after one has vanished, how it is known, too."""
+    name = f"GPU {gpu.label}"
+    is_shared = sum(other.label == gpu.label for other in report.gpus) > 1
+    return f"{name} ({label_text(gpu.uuid, _SHORT_UUID)})" if is_shared and gpu.uuid else name

@@ -1,0 +1,404 @@
+"""What each training run did alone, though one daemon's counters add them all up.
+
+Earlier reports of a daemon, so that it can say what happened in the last hour.
+
+Reports on request: of all the time, of the last hour, or of one run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import chain
+from types import MappingProxyType
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.judge.advice import advise
+from gpumon.core.judge.since import report_since
+from gpumon.core.report.report import GpuReport, Report, RunReport, name_of_run
+from gpumon.core.ring.events import RingCounts
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.state import MonitorState, RunState
+from gpumon.core.time.totals import GpuTotals
+from gpumon.core.wording import listed
+from gpumon.errors import UsageError
+from gpumon.pipeline.reports import report_of
+
+_EVERY_NS = 10 * NS_PER_S
+_MOST = 256
+
+
+class ReportHistory:
+    """Keeps a report every ten seconds; older ones lie further and further apart.
+
+    When it is full, that one is let go of whose neighbours are closest for
+    their age: what is left lies as dense, measured by its age, everywhere. A
+    month fits as an hour does.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[int, Report]] = []
+
+    def is_due(self, now_ns: int) -> bool:
+        """Whether the next report is to be kept."""
+        return not self._kept or now_ns - self._kept[-1][0] >= _EVERY_NS
+
+    def keep(self, report: Report, now_ns: int) -> None:
+        """Keep a report, without what only its newest reader needs."""
+        self._kept.append((now_ns, slim(report)))
+        if len(self._kept) > _MOST:
+            stamps = [at_ns for at_ns, _ in self._kept]
+            least = min(
+                range(1, len(stamps) - 1),
+                key=lambda k: (stamps[k + 1] - stamps[k - 1]) / (now_ns - stamps[k]),
+            )
+            self._kept = self._kept[:least] + self._kept[least + 1 :]
+
+    def since(self, now: Report, now_ns: int, since_s: float) -> Report:
+        """The report of the last ``since_s`` seconds, as near as was kept.
+
+        Where the daemon is younger than that, it is the whole report, and
+        says so.
+        """
+        wanted_ns = now_ns - round(since_s * NS_PER_S)
+        earlier = [kept for kept in self._kept if kept[0] <= wanted_ns]
+        if not earlier:
+            note = "The daemon has not run that long: this is all since it began."
+            return replace(now, notes=(*now.notes, note))
+        at_ns, before = earlier[-1]
+        note = (
+            f"Of the last {seconds(now_ns - at_ns):,.0f} s: the earlier report nearest to what "
+            "was asked for. One is kept every 10 s; old ones lie further apart."
+        )
+        return replace(
+            report_since(before, now),
+            origin_ns=at_ns,
+            started_at=later(now.started_at, at_ns - now.origin_ns),
+            notes=(*now.notes, note),
+        )
+
+
+def slim(report: Report) -> Report:
+    """The report without what only its newest reader needs."""
+    return replace(report, gpus=tuple(_slim(gpu) for gpu in report.gpus), advice=())
+
+
+def _slim(gpu: GpuReport) -> GpuReport:
+    totals = gpu.totals
+    return replace(gpu, totals=totals._replace(starved_intervals=totals.starved_intervals[-1:]))
+
+
+def later(started_at: str | None, by_ns: int) -> str | None:
+    """An ISO 8601 time moved on; ``None`` stays ``None``."""
+    if started_at is None:
+        return None
+    return (datetime.fromisoformat(started_at) + timedelta(seconds=seconds(by_ns))).isoformat()
+
+
+_MOST_FINISHED: Final = 64
+_MOST_BESIDE: Final = 64
+"""Names of others on the same GPU: a run of weeks may see thousands of short ones."""
+_PATIENCE_NS: Final = 10 * NS_PER_S
+"""How long the samples of a GPU may take to pass the end of a run."""
+
+_Key = tuple[str, int]  # label and pid
+
+
+@dataclass(slots=True)
+class _Open:
+    """A run whose time is not over.
+
+    Attributes:
+        before: The report of the tick before its first; ``None``: the daemon came later.
+        began_ns: CLOCK_MONOTONIC of that tick.
+        gone_ns: When its end was first noticed.
+        counted: GPUs among whose runs it has been counted.
+        beside: Runs that were on one of its GPUs at the same time.
+    """
+
+    before: Report | None
+    began_ns: int
+    gone_ns: int | None = None
+    counted: set[str] = field(default_factory=set)
+    beside: set[str] = field(default_factory=set)
+
+
+class RunReports:
+    """Follows the runs from tick to tick; answers from any thread."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._previous: MonitorState | None = None
+        self._open: dict[_Key, _Open] = {}
+        self._finished: dict[_Key, Report] = {}  # the newest last
+        self._done: set[_Key] = set()  # finished, and still listed
+        self._runs_on: dict[str, int] = {}  # how many ever used a GPU, by its UUID
+
+    def follow(self, state: MonitorState) -> None:
+        """Take the newest tick."""
+        with self._turn:
+            if state.runs or self._open:
+                self._follow(state)
+            self._previous = state
+
+    def of(self, label: str, now: Report) -> Report:
+        """The report of one run: of its GPUs, from its first tick to its end.
+
+        Args:
+            label: The run's, as a report lists it, or its pid. Of several
+                runs that had the label one after the other, the newest.
+            now: The whole report.
+
+        Raises:
+            UsageError: No such run; names those there are.
+        """
+        with self._turn:
+            living = [key for key in reversed(self._open) if _run_of(key, now) is not None]
+            newest_first = [*living, *reversed(self._finished)]
+            key = next(
+                chain(
+                    (key for key in newest_first if key[0] == label),
+                    (key for key in newest_first if str(key[1]) == label),
+                ),
+                None,
+            )
+            if key is not None:
+                namesakes = [one for one in newest_first if one != key and _name(one) == _name(key)]
+                return _beside(namesakes, self._report_of(key, now), key)
+            names = list(dict.fromkeys(name for name, _ in [*self._open, *self._finished]))
+        if any(run.ended_before and label in (run.run, str(run.pid)) for run in now.runs):
+            raise UsageError(
+                f"{label!r} had ended before observation began: nothing of it was seen"
+            )
+        known = f"; the runs here: {listed(names, most=8)}" if names else ": there is none yet"
+        raise UsageError(f"no run is called {label!r} here{known}")
+
+    def note(self, now: Report) -> str | None:
+        """A sentence for the whole report, where a GPU's figures add up several runs."""
+        with self._turn:
+            shared = [gpu for gpu in now.gpus if self._runs_on.get(gpu.uuid or "", 0) > 1]
+            if not shared:
+                return None
+            most = max(self._runs_on[gpu.uuid or ""] for gpu in shared)
+            names = self._names(now)
+        return (
+            f"The figures of {listed([f'GPU {gpu.label}' for gpu in shared])} add up {most} runs "
+            f"since the daemon began. For one alone: `gpumon report --run NAME`, where NAME is "
+            f"one of {listed(names, most=8)}."
+        )
+
+    def _names(self, now: Report) -> list[str]:
+        """What to call each run that can be asked for; a pid where a newer one has the name."""
+        names = [run.run for run in now.runs if run.gpu_uuids]
+        names = names or list(dict.fromkeys(name for name, _ in self._finished))
+        newest = dict(self._finished.keys()) | {run.run: run.pid for run in now.runs}
+        return names + [
+            f"{pid} (an earlier {name})"
+            for name, pid in self._finished
+            if name in names and newest[name] != pid
+        ]
+
+    def _report_of(self, key: _Key, now: Report) -> Report:
+        opened, run = self._open.get(key), _run_of(key, now)
+        if opened is None or run is None:
+            return self._finished[key]
+        return _alone(opened, now, run)
+
+    def _follow(self, state: MonitorState) -> None:
+        listed_now = {(run.run, run.pid): run for run in state.runs if not run.ended_before}
+        self._done &= listed_now.keys()
+        for key in [key for key in self._open if key not in listed_now]:
+            self._finish_gone(key)  # another has taken its label
+        self._begin(listed_now, state)
+        living_on = _living_on(state.runs)
+        over = []
+        for key, opened in self._open.items():
+            run = listed_now[key]
+            self._count(opened, run)
+            if len(opened.beside) < _MOST_BESIDE:
+                opened.beside.update(*(living_on[uuid] for uuid in run.gpu_uuids if run.alive))
+            if not run.alive and _is_over(opened, run, state):
+                over.append(key)
+        if over:
+            now = report_of(state)
+            for key in over:
+                self._finish(key, now)
+
+    def _begin(self, listed_now: Iterable[_Key], state: MonitorState) -> None:
+        new = [key for key in listed_now if key not in self._open and key not in self._done]
+        if new:
+            previous = self._previous
+            before = None if previous is None else slim(report_of(previous))
+            began_ns = (previous or state).taken_at_ns
+            self._open.update((key, _Open(before, began_ns)) for key in new)
+
+    def _count(self, opened: _Open, run: RunState) -> None:
+        for uuid in set(run.gpu_uuids) - opened.counted:
+            opened.counted.add(uuid)
+            self._runs_on[uuid] = self._runs_on.get(uuid, 0) + 1
+
+    def _finish_gone(self, key: _Key) -> None:
+        if self._previous is not None:
+            self._open[key].gone_ns = self._previous.taken_at_ns
+            self._finish(key, report_of(self._previous))
+        self._open.pop(key, None)
+
+    def _finish(self, key: _Key, now: Report) -> None:
+        opened, run = self._open.pop(key), _run_of(key, now)
+        self._done.add(key)
+        if run is not None:
+            self._finished.pop(key, None)  # the newest comes last
+            # Of one whose label was taken, the last that was seen may be from before its end.
+            self._finished[key] = _alone(opened, now, replace(run, alive=False))
+        if len(self._finished) > _MOST_FINISHED:
+            del self._finished[next(iter(self._finished))]
+
+
+def _living_on(runs: Iterable[RunState]) -> dict[str, set[str]]:
+    """Labels of the living runs on each GPU."""
+    living: dict[str, set[str]] = {}
+    for run in runs:
+        for uuid in run.gpu_uuids if run.alive else ():
+            living.setdefault(uuid, set()).add(run.run)
+    return living
+
+
+def _is_over(opened: _Open, run: RunState, state: MonitorState) -> bool:
+    """Whether the samples of its GPUs have passed its end, or there is no more waiting for them."""
+    if opened.gone_ns is None:
+        opened.gone_ns = state.taken_at_ns
+    if state.taken_at_ns - opened.gone_ns >= _PATIENCE_NS:
+        return True
+    used = [gpu for gpu in state.gpus if gpu.device.uuid in run.gpu_uuids]
+    if run.is_undecided or any(gpu.is_held for gpu in used):
+        return False
+    return all((gpu.last_sample_at_ns or 0) >= opened.gone_ns for gpu in used)
+
+
+def _run_of(key: _Key, report: Report) -> RunReport | None:
+    return next((run for run in report.runs if (run.run, run.pid) == key), None)
+
+
+def _name(key: _Key) -> str:
+    """What a run calls itself."""
+    return name_of_run(*key)
+
+
+def _beside(namesakes: Sequence[_Key], report: Report, key: _Key) -> Report:
+    """The report with a word on other runs of its name."""
+    if not namesakes:
+        return report
+    pids = [str(pid) for _, pid in namesakes]
+    if len(pids) == 1:
+        others = f"Another run was called {_name(key)}: `gpumon report --run {pids[0]}` shows it."
+    else:
+        others = (
+            f"{len(pids)} other runs were called {_name(key)} (pids {listed(pids)}): "
+            "`gpumon report --run PID` shows one of them."
+        )
+    return replace(report, notes=(*report.notes, f"This one has pid {key[1]}. {others}"))
+
+
+def _starves_now(opened: _Open, totals: GpuTotals) -> bool:
+    """Of the run itself: the GPU's own flag looks back over those before it, too."""
+    settings, totals = DEFAULT_SETTINGS, totals.after_first_batch
+    if opened.gone_ns is not None or totals.in_use_ns < settings.min_in_use_ns:
+        return False
+    if totals.in_use_ns >= settings.flag_window_ns:
+        return totals.starved_now
+    starved_ns = totals.starved_ns + totals.suspected_ns
+    return starved_ns >= settings.flag_on_share * totals.in_use_ns
+
+
+def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
+    until = "now" if opened.gone_ns is None else "the first reading after its end"
+    notes = [f"This is of the run {run.run} alone, up to {until}."]
+    part = now
+    if opened.before is None:
+        notes.append("It may be older than the daemon: what was before that is not observed.")
+    else:
+        part = replace(
+            report_since(opened.before, now),
+            origin_ns=opened.began_ns,
+            started_at=later(now.started_at, opened.began_ns - now.origin_ns),
+        )
+    others = sorted(opened.beside - {run.run})
+    if others:
+        notes.append(f"On the same GPU at the same time: {listed(others)}. That counts here too.")
+    gpus = tuple(
+        replace(gpu, totals=gpu.totals._replace(starved_now=_starves_now(opened, gpu.totals)))
+        for gpu in part.gpus
+        if gpu.uuid in run.gpu_uuids
+    )
+    if not gpus:
+        notes.append("It was seen at work on no GPU that is watched.")
+    return replace(
+        part,
+        observed_ns=max((gpu.totals.observed_ns for gpu in gpus), default=0),
+        gpus=gpus,
+        runs=(run,),
+        advice=advise(gpus, (run,)),
+        notes=(*part.notes, *notes),
+    )
+
+
+_NO_COUNTS: Final[Mapping[int, RingCounts]] = MappingProxyType({})
+
+
+class ReportDesk:
+    """Follows a monitor from tick to tick; answers from any thread."""
+
+    def __init__(self) -> None:
+        self._history = ReportHistory()
+        self._runs = RunReports()
+        self._state: MonitorState | None = None
+
+    @property
+    def state(self) -> MonitorState | None:
+        """As of the newest tick; ``None`` before the first."""
+        return self._state
+
+    def follow(self, state: MonitorState) -> None:
+        """Take the newest tick."""
+        self._runs.follow(state)
+        self._state = state
+        if self._history.is_due(state.taken_at_ns):
+            self._history.keep(report_of(state), state.taken_at_ns)
+
+    def report(
+        self,
+        newest: Mapping[int, RingCounts] = _NO_COUNTS,
+        *,
+        since_s: float | None = None,
+        run: str | None = None,
+    ) -> Report | None:
+        """The report as of now; ``None`` before the first tick.
+
+        Args:
+            newest: What runs have counted since the tick, by pid.
+            since_s: Of the last so many seconds only.
+            run: Of the run with this label, or pid, only.
+
+        Raises:
+            UsageError: There is no such run; names those there are.
+        """
+        state = self._state
+        if state is None:
+            return None
+        report = report_of(state, newest)
+        if run is not None:
+            return self._runs.of(run, report)
+        if since_s is not None:
+            return self._history.since(report, state.taken_at_ns, since_s)
+        return self._noted(report)
+
+    def report_on(self, state: MonitorState) -> Report:
+        """The report on one tick and nothing newer, for whoever shows that tick."""
+        return self._noted(report_of(state))
+
+    def _noted(self, report: Report) -> Report:
+        note = self._runs.note(report)
+        return replace(report, notes=(*report.notes, note)) if note else report

@@ -1,0 +1,196 @@
+"""A running daemon's state as a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.join.visible_devices import GpuName, doubt_of_names, doubt_of_work
+from gpumon.core.judge.advice import advise
+from gpumon.core.judge.verdict_rules import judge
+from gpumon.core.report.report import GpuReport, Report, RunReport
+from gpumon.core.ring.events import RingCounts
+from gpumon.core.state import (
+    MonitorState,
+    RunState,
+    origin_of,
+    refusal_note,
+    told_troubles,
+    unknown_gpu,
+)
+from gpumon.core.time.totals import GpuTotals
+from gpumon.core.wording import listed
+
+_MOST_NAMED: Final = 4
+_MOST_DOUBTS: Final = 8
+_BEGINNING_NS: Final = 10 * NS_PER_S
+_NO_COUNTS: Mapping[int, RingCounts] = MappingProxyType({})
+
+
+def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = _NO_COUNTS) -> Report:
+    """Where the time went since the daemon began.
+
+    Pending time is in the report as such: its cause is not decided yet.
+
+    Args:
+        state: As of the last tick.
+        newest: What runs have counted since, by pid: the last steps of a
+            training that has just ended are not to wait for the next tick.
+    """
+    gpus = [
+        GpuReport(
+            index=gpu.device.index,
+            uuid=gpu.device.uuid,
+            name=gpu.device.name,
+            totals=gpu.totals,
+            verdict=gpu.verdict,
+            error=gpu.error,
+            fill=gpu.fill,
+            mig_enabled=gpu.device.mig_enabled,
+            parent_uuid=gpu.device.parent_uuid,
+            mig_index=gpu.device.mig_index,
+            listed=gpu.listed,
+            told_troubles=told_troubles(gpu, state),
+        )
+        for gpu in state.gpus
+    ]
+    gpus = sorted([*gpus, *_unknown(state)], key=lambda gpu: gpu.index)  # which is stable
+    runs = tuple(_run(run, newest.get(run.pid) if run.alive else None) for run in state.runs)
+    started, origin_ns = origin_of(state)
+    return Report(
+        source=state.source,
+        simulated=state.simulated,
+        replayed=state.replayed,
+        started_at=started.isoformat(),
+        origin_ns=origin_ns,
+        observed_ns=max((gpu.totals.observed_ns for gpu in gpus), default=0),
+        period_ns=state.period_ns,
+        skipped_lines=0,
+        gpus=tuple(gpus),
+        runs=runs,
+        advice=advise(gpus, runs),
+        notes=(
+            *_notes(state),
+            *_joining_notes(state),
+            *map(_gross_note, filter(_waits_gross, state.runs)),
+        ),
+    )
+
+
+def _unknown(state: MonitorState) -> Iterator[GpuReport]:
+    """A GPU that was lost before the daemon could ask it who it is."""
+    found = unknown_gpu(state)
+    if found is None:
+        return
+    index, mig_index, error = found
+    yield GpuReport(
+        index=index,
+        mig_index=mig_index,
+        uuid=None,
+        name=None,
+        totals=GpuTotals(),
+        verdict=judge(GpuTotals()),
+        error=error,
+    )
+
+
+def _run(run: RunState, newest: RingCounts | None) -> RunReport:
+    return RunReport(
+        run=run.run,
+        job=run.job,
+        rank=run.rank,
+        pid=run.pid,
+        framework=run.framework,
+        steps=run.steps if newest is None else max(run.steps, newest.steps),
+        gpu_uuids=run.gpu_uuids,
+        wall_ns=run.wall_ns if newest is None else max(run.wall_ns, newest.wall_ns),
+        phase_ns=run.phase_ns,
+        loader=run.loader,
+        callback_ns=run.callback_ns,
+        step_ns=run.step_ns,
+        shares=run.shares,
+        ratio_changes=run.ratio_changes,
+        step_busy_ratios=run.step_busy_ratios,
+        alive=run.alive,
+        ended_before=run.ended_before,
+        first_input_wait_ns=run.first_input_wait_ns,
+        samples=(run.samples if newest is None else max(run.samples, newest.samples)) or None,
+        owner_uid=run.owner_uid,
+        refused_uuids=run.refused_uuids,
+    )
+
+
+def _notes(state: MonitorState) -> Iterator[str]:
+    for gpu in state.gpus:
+        if gpu.error is not None:
+            yield f"GPU {gpu.device.label}: {gpu.error}"
+        elif not gpu.listed:
+            yield f"GPU {gpu.device.label} ({gpu.device.uuid}) is no longer there."
+    if unknown_gpu(state) is not None:
+        yield f"{state.collectors[0].message}"
+    for collector in state.collectors:
+        note = refusal_note(collector)
+        if note is None and not collector.success and collector.message:
+            note = None if state.gpus else f"{collector.name}: {collector.message}"
+        if note is not None:
+            yield note
+    yield from _refusals(state)
+
+
+def _refusals(state: MonitorState) -> Iterator[str]:
+    """Of each user, whose runs name a GPU that only others are on: one sentence."""
+    label_of = {gpu.device.uuid: gpu.device.label for gpu in state.gpus}
+    refused_of: dict[int | None, list[RunState]] = {}
+    for run in state.runs:
+        if run.refused_uuids:
+            refused_of.setdefault(run.owner_uid, []).append(run)
+    for uid, runs in sorted(refused_of.items(), key=str):
+        names = listed([run.run for run in runs], most=_MOST_NAMED)
+        uuids = dict.fromkeys(uuid for run in runs for uuid in run.refused_uuids)
+        gpus = [f"GPU {label_of.get(uuid, uuid)}" for uuid in uuids]
+        one = len(runs) == 1
+        yield (
+            f"{'Run' if one else 'Runs'} {names} (user {uid}) {'names' if one else 'name'} "
+            f"{listed(gpus, most=_MOST_NAMED)}, but no process of that user is on "
+            f"{'it' if len(gpus) == 1 else 'them'}: what {'it says' if one else 'they say'} is not "
+            "counted there. If the work runs as another user, make the ring as that user."
+        )
+
+
+def _joining_notes(state: MonitorState) -> Iterator[str]:
+    """Why runs are joined to no GPU, or not to all that they name."""
+    gpus = [GpuName(gpu.device.label, gpu.device.uuid) for gpu in state.gpus]
+    told = [
+        f"Run {run.run} {doubt}."
+        for run in (state.runs if gpus else ())
+        if not run.ended_before and (doubt := _joining_doubt(run, gpus, state)) is not None
+    ]
+    yield from told[:_MOST_DOUBTS]
+    if len(told) > _MOST_DOUBTS:
+        yield f"So it is with {len(told) - _MOST_DOUBTS} more."
+
+
+def _joining_doubt(run: RunState, gpus: Sequence[GpuName], state: MonitorState) -> str | None:
+    if run.refused_uuids:
+        return None  # that is told of its user
+    if run.gpu_uuids:
+        return doubt_of_names(run.named_gpus, gpus)
+    # Whether it will come to work is not known of one that has just begun.
+    is_known = not run.alive or (run.steps > 0 and run.wall_ns >= _BEGINNING_NS)
+    if not is_known and not (state.simulated and run.named_gpus is None):
+        return doubt_of_names(run.named_gpus, gpus)
+    return doubt_of_work(run.named_gpus, gpus, simulated=state.simulated, pid=run.pid)
+
+
+def _waits_gross(run: RunState) -> bool:
+    return run.loader.get("input_wait") == "gross"
+
+
+def _gross_note(run: RunState) -> str:
+    return (
+        f"The waits for input of {run.run} are gross: it fetches several batches an execution, "
+        "some while the GPU computes, and how much of those waits the GPU felt is an estimate. "
+        "With steps_per_execution=1 it is measured."
+    )

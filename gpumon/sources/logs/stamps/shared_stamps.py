@@ -1,0 +1,144 @@
+"""Rows of one GPU with the same stamp: there twice, or of a clock too coarse for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from statistics import median_low
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.sources.logs.log_sample import LogSample
+
+_RESOLUTIONS_NS: Final = (60 * NS_PER_S, NS_PER_S)
+"""What a clock may count, the coarsest first: spreadsheets keep minutes, `date +%s` seconds."""
+MOST_ROWS_A_STAMP: Final = 1_000
+"""More rows than that at one moment: the clock stands still."""
+_CROWD: Final = 1.3
+"""Rows a stamp, in the mean, from which on equal rows are no copies but a coarse clock."""
+
+
+@dataclass(slots=True)
+class SharedStamps:
+    """How many rows of a log shared a stamp, and what was done with them.
+
+    Attributes:
+        copies: Rows dropped because the same was there.
+        contradictions: Rows dropped because another row has that moment.
+        standing: Rows dropped because the clock stood still.
+        spread: Rows that were given moments of their own.
+    """
+
+    copies: int = 0
+    contradictions: int = 0
+    standing: int = 0
+    spread: int = 0
+    _spread_rows: Counter[int] = field(default_factory=Counter)
+    _seen_resolution_ns: int = NS_PER_S
+    _seen_rows: int | None = None
+
+    @property
+    def period_ns(self) -> int:
+        """Time between two of most rows that were spread; 0 where none was."""
+        return max(self._spread_rows, key=self._spread_rows.__getitem__, default=0)
+
+    def told_apart(
+        self, rows: Sequence[LogSample], before_ns: int | None = None
+    ) -> list[LogSample]:
+        """The same rows with stamps that rise.
+
+        Args:
+            rows: Of one GPU, by stamp; all rows of any stamp that is in them.
+            before_ns: Stamp of the GPU's row before them; ``None``: there is none.
+        """
+        runs = [list(run) for _, run in groupby(rows, key=_stamp_of)]
+        if len(runs) == len(rows):
+            return list(rows)
+        resolution_ns = self._resolution_ns([run[0].stamp_ns for run in runs])
+        counts = [len(run) for run in runs if len(run) <= MOST_ROWS_A_STAMP]
+        if not resolution_ns or not counts or sum(counts) < _CROWD * len(counts):
+            return [row for run in runs for row in self._without_copies(run, resolution_ns)]
+        usual = self._usual_rows(counts)
+        apart: list[LogSample] = []
+        for at, run in enumerate(runs):
+            if len(run) > MOST_ROWS_A_STAMP:
+                apart.append(self._first_of_standing(run))
+                continue
+            stamp_ns = run[0].stamp_ns
+            goes_on = at + 1 < len(runs) and runs[at + 1][0].stamp_ns - stamp_ns == resolution_ns
+            last_ns = runs[at - 1][0].stamp_ns if at else before_ns
+            goes_before = last_ns is not None and stamp_ns - last_ns == resolution_ns
+            apart += self._spread(
+                run,
+                resolution_ns,
+                resolution_ns // usual,
+                # A stretch begins and ends anywhere within its first and last second.
+                begins=not goes_before and len(run) < usual,
+                ends=not goes_on and len(run) < usual,
+            )
+        return apart
+
+    def _resolution_ns(self, stamps_ns: Sequence[int]) -> int:
+        """What the clock counts. Two stamps may happen to be whole minutes: then, as before."""
+        found_ns = _resolution_ns(stamps_ns)
+        if len(stamps_ns) <= 2:
+            return min(found_ns, self._seen_resolution_ns)
+        self._seen_resolution_ns = found_ns
+        return found_ns
+
+    def _usual_rows(self, counts: Sequence[int]) -> int:
+        """Rows a stamp. The first and the last stamp may lack some: then, as before."""
+        if len(counts) <= 2:
+            return self._seen_rows or median_low(counts)
+        self._seen_rows = median_low(counts[1:-1])
+        return self._seen_rows
+
+    def _spread(
+        self,
+        run: list[LogSample],
+        resolution_ns: int,
+        period_ns: int,
+        *,
+        begins: bool,
+        ends: bool,
+    ) -> list[LogSample]:
+        if len(run) > 1:
+            self.spread += len(run)
+            self._spread_rows[period_ns] += len(run)
+        step_ns = period_ns if begins or ends else resolution_ns // len(run)
+        offset_ns = resolution_ns - step_ns * len(run) if begins else 0
+        return [
+            row._replace(stamp_ns=row.stamp_ns + offset_ns + step_ns * at)
+            for at, row in enumerate(run)
+        ]
+
+    def _without_copies(self, run: list[LogSample], resolution_ns: int) -> list[LogSample]:
+        if len(run) > MOST_ROWS_A_STAMP:
+            return [self._first_of_standing(run)]
+        different = list(dict.fromkeys(run))
+        self.copies += len(run) - len(different)
+        if len(different) > 1 and not resolution_ns:
+            self.contradictions += len(different) - 1
+            return different[:1]
+        if len(different) > 1:
+            period_ns = resolution_ns // len(different)
+            return self._spread(different, resolution_ns, period_ns, begins=False, ends=False)
+        return different
+
+    def _first_of_standing(self, run: list[LogSample]) -> LogSample:
+        self.standing += len(run) - 1
+        return run[0]
+
+
+def _stamp_of(row: LogSample) -> int:
+    return row.stamp_ns
+
+
+def _resolution_ns(stamps_ns: Sequence[int]) -> int:
+    """What the clock counts, 0 where it is finer than any that is known."""
+    for resolution_ns in _RESOLUTIONS_NS:
+        if all(stamp_ns % resolution_ns == 0 for stamp_ns in stamps_ns):
+            return resolution_ns
+    return 0

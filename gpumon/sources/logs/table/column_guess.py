@@ -1,0 +1,305 @@
+"""Which column says what, in a log without a header: by the shape of its cells, or not at all."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from statistics import mean
+from typing import Final
+
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.stamps.shaped_stamps import WrittenStamps, shaped_parser_for
+from gpumon.sources.logs.stamps.stamps import StampParser, parser_for
+from gpumon.sources.logs.table.column_names import Column, told_percent
+from gpumon.sources.logs.table.columns import ColumnLayout, chosen_columns
+from gpumon.sources.logs.table.memory_guess import memory_among
+
+_PERCENT: Final = re.compile(r"[-+]?\d+([.,]\d+)?\s*%|\[[^\]]*\]|N/A")
+_PERCENT_SEEN: Final = re.compile(r"\d+([.,]\d+)?\s*%")
+_NUMBER_SEEN: Final = re.compile(r"\d+([.,]\d+)?(\s*%)?")
+_BARE_NUMBER: Final = re.compile(r"\d+([.,]\d+)?")
+_UNIT_ALONE: Final = re.compile(r"[KMG]i?B|W|MHz|RPM", re.I)
+_DATE_ALONE: Final = re.compile(r"\d{1,4}([-/.])\d\d?\1\d{2,4}|[A-Za-z]{3,9},? \d\d?(,? \d{4})?")
+_TIME_ALONE: Final = re.compile(r"\d\d?:\d\d(:\d\d([.,]\d+)?)?( ?[AaPp][Mm])?")
+_UUID: Final = re.compile(r"(GPU|MIG)-[0-9a-fA-F-]{4,}")
+_BUS_ID: Final = re.compile(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d")
+_GPU_NUMBER: Final = re.compile(r"\d{1,4}", re.ASCII)
+_MODEL: Final = re.compile(r".*(NVIDIA|Tesla|GeForce|Quadro|RTX|GTX|TITAN).*")
+_WORD: Final = re.compile(r"[A-Za-z][A-Za-z_.]{2,}[:=]?|[A-Za-z][\w.]*[=:]\S*", re.ASCII)
+_USUAL_WORD: Final = re.compile(
+    r"NVIDIA|Tesla|GeForce|Quadro|RTX|GTX|TITAN|Graphics|Device|Laptop|GPU|Ti|Super|PCIe|SXM\d?"
+    r"|(?:Ki|Mi|Gi|k|M|G)?B|MHz|(?:Not |In)?Active|Enabled|Disabled|Default|None|UTC|GMT|CES?T"
+    r"|(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?"
+    r"|Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
+    r"|Sep(?:tember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?",
+    re.I,
+)
+"""What a log of a GPU has between its numbers, and a sentence has not alone."""
+_OLDEST_NS: Final = 10**17 * 9
+"""1998: a smaller number is no moment since 1970."""
+_SAMPLED_ROWS: Final = 512
+_MIN_SHARE: Final = 0.8
+"""Share of the rows whose cell must have a column's shape."""
+_TICK_SHARE: Final = 0.25
+"""The GPUs of one query have stamps within this share of the time between two queries."""
+
+
+def guess_layout(
+    rows: Sequence[Sequence[str]],
+    chosen: Mapping[str, int | str],
+    source: str,
+    *,
+    is_apart: bool = True,
+) -> tuple[ColumnLayout, str]:
+    """The layout of a log without a header, and a sentence that says what was guessed.
+
+    Args:
+        rows: The first rows of the log, split into cells.
+        chosen: What the user said: column name to position, from 0.
+        source: The log's name, for the sentences.
+        is_apart: Whether something else than blanks sets the cells apart.
+
+    Raises:
+        UnreadableLogError: More than one column could be the utilisation, or none could;
+            or the lines are sentences, whose numbers may mean anything.
+        UsageError: The user named a column that is not there.
+    """
+    width = _usual_width(rows, source)
+    body = [[cell.strip() for cell in row] for row in rows[:_SAMPLED_ROWS] if len(row) == width]
+    positions = _by_shape(body, width)
+    told = chosen_columns(chosen, width)
+    positions.update(told)
+    counting = columns_that_count_gpus(body, positions.get(Column.STAMP))
+    free = [column for column in _free(width, positions) if column not in counting]
+    for column in _free(width, positions):
+        if column in counting:
+            positions.setdefault(Column.INDEX, column)
+    remarks = ""
+    if Column.UTILIZATION not in positions:
+        words = _words_among(body)
+        if words and not is_apart:
+            raise _wordy(words, source)
+        positions[Column.UTILIZATION], remarks = _utilization_among(body, free, source)
+        if words and not _is_percent_column(body, positions[Column.UTILIZATION]):
+            raise _wordy(words, source)
+    elif told.get(Column.UTILIZATION) in counting:
+        at = positions[Column.UTILIZATION] + 1
+        remarks = f" Column {at} looks like the GPUs' index; taken as utilization.gpu as told."
+    if Column.MEMORY_USED not in told and Column.MEMORY_TOTAL not in told:
+        memory, unread = memory_among(body, positions)
+        positions.update(memory)
+        remarks += unread
+    said = ", ".join(
+        f"column {position + 1} as {column.value}"
+        for column, position in sorted(positions.items(), key=lambda item: item[1])
+    )
+    note = f"The log has no header: took {said}.{remarks} Say --column NAME=N if that is wrong."
+    percent = told_percent(chosen)
+    return ColumnLayout(width=width, positions=positions, is_percent=percent), note
+
+
+def _words_among(body: Sequence[Sequence[str]]) -> list[str]:
+    """The first cell of each column of words, as sentences have them and logs of GPUs have not."""
+    return [
+        cell
+        for column, cell in enumerate(body[0] if body else ())
+        if _most(body, column, _WORD.fullmatch) and not _most(body, column, _USUAL_WORD.fullmatch)
+    ]
+
+
+def _wordy(words: Sequence[str], source: str) -> UnreadableLogError:
+    said = ", ".join(word[:30] for word in words[:4])
+    return UnreadableLogError(
+        f"{source}: line 1: lines with words ({said}) and no header: nothing says which number "
+        "is the utilisation of a GPU, and it is not guessed; say --column utilization.gpu=N, or "
+        "log with `nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
+    )
+
+
+def _free(width: int, positions: Mapping[Column, int]) -> list[int]:
+    taken = set(positions.values())
+    return [column for column in range(width) if column not in taken]
+
+
+def _usual_width(rows: Sequence[Sequence[str]], source: str) -> int:
+    widths = Counter(len(row) for row in rows if any(cell.strip() for cell in row))
+    if not widths:
+        raise UnreadableLogError(f"{source}: has no line with anything in it")
+    return widths.most_common(1)[0][0]
+
+
+def _by_shape(body: Sequence[Sequence[str]], width: int) -> dict[Column, int]:
+    shapes: tuple[tuple[Column, Callable[[str], object]], ...] = (
+        (Column.STAMP, _is_wall_stamp),
+        (Column.UUID, _UUID.fullmatch),
+        (Column.BUS_ID, _BUS_ID.fullmatch),
+        (Column.NAME, _MODEL.fullmatch),
+    )
+    positions: dict[Column, int] = {}
+    for column, fits in shapes:
+        for position in range(width):
+            if position not in positions.values() and _most(body, position, fits):
+                positions[column] = position
+                break
+    if Column.STAMP not in positions:
+        positions |= _date_and_time(body, width)
+    return positions
+
+
+def _date_and_time(body: Sequence[Sequence[str]], width: int) -> dict[Column, int]:
+    """A date and a time of day in neighbouring columns; empty where there are none."""
+    for position in range(1, width):
+        if _most(body, position, _TIME_ALONE.fullmatch):
+            if _most(body, position - 1, _DATE_ALONE.fullmatch):
+                return {Column.DATE: position - 1, Column.STAMP: position}
+            return {Column.STAMP: position}
+    return {Column.STAMP: 0} if width > 1 and _most(body, 0, _TIME_ALONE.fullmatch) else {}
+
+
+def column_of_dates(body: Sequence[Sequence[str]], free: Sequence[int]) -> int | None:
+    """The column whose cells are moments that come one after another; ``None``: there is none.
+
+    Args:
+        body: The first rows, their cells without surrounding blanks.
+        free: The columns that nobody knows.
+    """
+    return next((at for at in free if _most(body, at, _is_wall_stamp) and _rises(body, at)), None)
+
+
+def _rises(body: Sequence[Sequence[str]], column: int) -> bool:
+    """Whether stamps of a column rise, and are of a time in which there were GPUs to log."""
+    parser = _parser_of(body, column)
+    stamps_ns = [parser.parse(row[column]) for row in body] if parser is not None else []
+    known = [stamp_ns for stamp_ns in stamps_ns if stamp_ns is not None]
+    steps_ns = [after - before for before, after in pairwise(known)]
+    if not any(steps_ns) or sum(at >= _OLDEST_NS for at in known) < _MIN_SHARE * len(known):
+        return False
+    return sum(step_ns >= 0 for step_ns in steps_ns) >= _MIN_SHARE * len(steps_ns)
+
+
+def _parser_of(body: Sequence[Sequence[str]], column: int) -> StampParser | None:
+    texts = (row[column] for row in body)
+    parsers = (parser_for(text) or shaped_parser_for(text, (), is_elapsed=False) for text in texts)
+    return next(filter(None, parsers), None)
+
+
+def columns_that_count_gpus(body: Sequence[Sequence[str]], stamp_at: int | None) -> list[int]:
+    """Columns that run from 0 to n - 1 within every tick, as an index does.
+
+    Args:
+        body: The first rows, their cells without surrounding blanks.
+        stamp_at: Position of the stamps; ``None``: there are none, so no column is known to count.
+    """
+    if stamp_at is None:
+        return []
+    parser = _parser_of(body, stamp_at)
+    if parser is None:
+        return []
+    moments = [(parser.parse(row[stamp_at]), row) for row in body]
+    stamped = [(stamp_ns, row) for stamp_ns, row in moments if stamp_ns is not None]
+    stamps_ns = [stamp_ns for stamp_ns, _ in stamped]
+    return [
+        column
+        for column in range(len(body[0]))
+        if column != stamp_at and _counts_gpus([row[column] for _, row in stamped], stamps_ns)
+    ]
+
+
+def _counts_gpus(cells: Sequence[str], stamps_ns: Sequence[int]) -> bool:
+    if not cells or not all(_GPU_NUMBER.fullmatch(cell) for cell in cells):
+        return False
+    numbers = [int(cell) for cell in cells]
+    gpus = max(numbers) + 1
+    # One tick alone proves nothing: utilisations may happen to be 0 and 1.
+    if gpus < 2 or len(numbers) < 2 * gpus or set(numbers) != set(range(gpus)):
+        return False
+    pairs = list(pairwise(numbers))
+    gaps_ns = [abs(after - before) for before, after in pairwise(stamps_ns)]
+    in_turn = sum(after == (before + 1) % gpus for before, after in pairs)
+    within = [gap for (before, after), gap in zip(pairs, gaps_ns, strict=True) if after > before]
+    between = [gap for (before, after), gap in zip(pairs, gaps_ns, strict=True) if after <= before]
+    if in_turn < _MIN_SHARE * len(pairs) or not within or not between:
+        return False
+    # In the mean: where stamps are of whole minutes, most ticks follow the one before at once.
+    return mean(within) < _TICK_SHARE * mean(between)
+
+
+def _utilization_among(
+    body: Sequence[Sequence[str]], free: Sequence[int], source: str
+) -> tuple[int, str]:
+    """The utilisation's column, and a sentence about the ones it cannot be."""
+    percents = [column for column in free if _is_percent_column(body, column)]
+    numbers = [
+        column
+        for column in free
+        if _most(body, column, _BARE_NUMBER.fullmatch) and not _has_unit_beside(body, column)
+    ]
+    candidates = percents or numbers
+    over = {column: _rows_over_100(body, column) for column in candidates}
+    # The odd damaged value may be over 100, but a column without any goes before.
+    mostly = [column for column in candidates if over[column] <= (1 - _MIN_SHARE) * len(body)]
+    possible = [column for column in mostly if not over[column]] or mostly
+    if not possible:
+        raise UnreadableLogError(
+            f"{source}: line 1: no utilisation column; gpumon needs utilization.gpu, as in "
+            "`nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
+        )
+    is_pair = len(possible) == 2 and bool(percents) and _is_gpu_then_memory(body, *possible)
+    if len(possible) == 1 or is_pair:
+        ruled_out = [column for column in candidates if column not in possible]
+        return possible[0], "".join(
+            f" Column {column + 1} is no utilisation: it exceeds 100." for column in ruled_out
+        )
+    raise UnreadableLogError(
+        f"{source}: line 1: no header, and the utilisation could be any of the columns "
+        f"{', '.join(str(column + 1) for column in possible)}; say which: "
+        "--column utilization.gpu=N"
+    )
+
+
+def _is_gpu_then_memory(body: Sequence[Sequence[str]], first: int, second: int) -> bool:
+    """Whether two neighbours are utilization.gpu and utilization.memory, in the usual order.
+
+    Memory is seldom busier than the GPU; where it mostly is, the order must be another.
+    """
+    if second != first + 1:
+        return False
+    pairs = [(_percent(row[first]), _percent(row[second])) for row in body]
+    return sum(one > other for one, other in pairs) >= sum(one < other for one, other in pairs)
+
+
+def _percent(cell: str) -> float:
+    found = _PERCENT_SEEN.fullmatch(cell)
+    return _number(cell) if found else 0.0
+
+
+def _number(cell: str) -> float:
+    return float(cell.rstrip(" %").replace(",", "."))
+
+
+def _is_percent_column(body: Sequence[Sequence[str]], column: int) -> bool:
+    seen = any(_PERCENT_SEEN.fullmatch(row[column]) for row in body)
+    return seen and _most(body, column, _PERCENT.fullmatch)
+
+
+def _has_unit_beside(body: Sequence[Sequence[str]], column: int) -> bool:
+    """Whether numbers are of something else, where blanks set them apart from their unit."""
+    return column + 1 < len(body[0]) and _most(body, column + 1, _UNIT_ALONE.fullmatch)
+
+
+def _rows_over_100(body: Sequence[Sequence[str]], column: int) -> int:
+    cells = (row[column] for row in body)
+    return sum(_number(cell) > 100 for cell in cells if _NUMBER_SEEN.fullmatch(cell))
+
+
+def _is_wall_stamp(cell: str) -> bool:
+    if len(cell) > 40:
+        return False
+    parser = parser_for(cell) or shaped_parser_for(cell, (), is_elapsed=False)
+    return isinstance(parser, WrittenStamps) or (parser is not None and parser.clock.is_wall)
+
+
+def _most(body: Sequence[Sequence[str]], column: int, fits: Callable[[str], object]) -> bool:
+    return sum(1 for row in body if fits(row[column])) >= _MIN_SHARE * len(body) > 0

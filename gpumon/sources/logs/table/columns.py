@@ -1,0 +1,235 @@
+"""Which column of a CSV log says what: by its header, by what the user says, or both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.sources.logs.table.cells import MIB
+from gpumon.sources.logs.table.column_names import (
+    IDENTIFYING,
+    SURE_NAMES,
+    Column,
+    bare_name,
+    column_named,
+    memory_unit_of,
+    plain_name,
+    says_percent,
+    told_percent,
+)
+
+_ELAPSED: Final = re.compile("elapsed|relative|uptime|run_?time|since", re.I)
+_WORD: Final = re.compile(r"[A-Za-z]")
+_VALUE: Final = re.compile(
+    r"[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*(?:%|[A-Za-z]{1,4})?"  # 12, 12 %, 364 MiB, 31.7 W
+    r"|\d{4}[-/]\d\d?[-/]\d.*"  # a date
+    r"|\[.*\]|N/A|GPU-.*"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnLayout:
+    """Where to look in a row.
+
+    Attributes:
+        width: Cells in a row; a row with more or fewer is damaged.
+        positions: Where each known column is, from 0.
+        stamp_unit_ns: What a bare number in the stamp column counts.
+        memory_unit_bytes: What a bare number in the column of memory in use
+            and in that of all memory counts.
+        is_elapsed: Whether a bare time is surely no time of day.
+        is_percent: Whether utilisation is surely percent; ``None``: the
+            values have to tell; ``False``: surely a ratio.
+    """
+
+    width: int
+    positions: Mapping[Column, int]
+    stamp_unit_ns: int = NS_PER_S
+    memory_unit_bytes: tuple[int, int] = (MIB, MIB)
+    is_elapsed: bool = False
+    is_percent: bool | None = True
+
+    def identifying_position(self) -> int | None:
+        """The column that tells GPUs apart; ``None``: no such column."""
+        for column in IDENTIFYING:
+            if column in self.positions:
+                return self.positions[column]
+        return None
+
+
+def says_elapsed(heading: str) -> bool:
+    """Whether a heading of times says that they count from the log's beginning."""
+    return _ELAPSED.search(heading) is not None
+
+
+def looks_like_header(cells: Sequence[str]) -> bool:
+    """Whether a row names columns that matter here and holds no value.
+
+    >>> looks_like_header(["timestamp", " utilization.gpu [%]"])
+    True
+    >>> looks_like_header(["2025/06/13 00:27:52.195", " 12 %"])
+    False
+    """
+    texts = [cell.strip() for cell in cells]
+    # A command that was echoed names columns, too.
+    if any(_VALUE.fullmatch(text) or "--" in text for text in texts):
+        return False
+    return any(column_named(text) for text in texts) and all(
+        _WORD.search(text) or not text for text in texts
+    )
+
+
+def names_columns(cells: Sequence[str]) -> bool:
+    """Whether a row is made of words, whatever they mean, as only a header is.
+
+    >>> names_columns(["epoch", "loss", "val acc"]), names_columns(["epoch 1", "0.7"])
+    (True, False)
+    """
+    texts = [cell.strip() for cell in cells]
+    words = [text for text in texts if text]
+    return bool(words) and all(
+        _WORD.search(text) and not _VALUE.fullmatch(text) and "--" not in text and len(text) <= 80
+        for text in words
+    )
+
+
+def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> ColumnLayout | None:
+    """The layout a header announces; ``None`` if it has no utilisation column.
+
+    Args:
+        cells: The header row.
+        chosen: What the user said, which goes before the header.
+
+    Raises:
+        AmbiguousColumnError: Several columns could be the utilisation.
+        UsageError: The user named a column that is not there.
+    """
+    positions: dict[Column, int] = {}
+    named = [column_named(cell.strip()) for cell in cells]
+    for position, column in enumerate(named):
+        if column is not None and column is not Column.UTILIZATION:
+            positions.setdefault(column, position)
+    told = chosen_columns(chosen, len(cells), cells)
+    if Column.UTILIZATION not in told:
+        utilization = _surest_utilization(cells, named)
+        if utilization is not None:
+            positions[Column.UTILIZATION] = utilization
+    for column in [column for column, at in positions.items() if at in told.values()]:
+        del positions[column]
+    positions.update(told)
+    if Column.UTILIZATION not in positions:
+        return None
+    stamp = _heading(cells, positions, Column.STAMP)
+    percent = told_percent(chosen)
+    if percent is None:
+        percent = says_percent(_heading(cells, positions, Column.UTILIZATION))
+    return ColumnLayout(
+        width=len(cells),
+        positions=_with_one_clock(positions),
+        stamp_unit_ns=plain_name(stamp)[1] or NS_PER_S,
+        memory_unit_bytes=(
+            memory_unit_of(_heading(cells, positions, Column.MEMORY_USED)),
+            memory_unit_of(_heading(cells, positions, Column.MEMORY_TOTAL)),
+        ),
+        is_elapsed=says_elapsed(stamp),
+        is_percent=percent,
+    )
+
+
+class AmbiguousColumnError(UnreadableLogError):
+    """Several columns could be the one that is sought; the message names them."""
+
+
+def _surest_utilization(cells: Sequence[str], named: Sequence[Column | None]) -> int | None:
+    found = [at for at, column in enumerate(named) if column is Column.UTILIZATION]
+    sure = [at for at in found if bare_name(cells[at].strip()) in SURE_NAMES]
+    candidates = sure or found
+    if len(candidates) > 1:
+        raise AmbiguousColumnError(
+            "the utilisation could be any of the columns "
+            + ", ".join(f'{at + 1} "{cells[at].strip()[:40]}"' for at in candidates)
+            + f"; say which: --column utilization.gpu={candidates[0] + 1}"
+        )
+    return candidates[0] if candidates else None
+
+
+def _heading(cells: Sequence[str], positions: Mapping[Column, int], column: Column) -> str:
+    return cells[positions[column]].strip() if column in positions else ""
+
+
+def _with_one_clock(positions: dict[Column, int]) -> dict[Column, int]:
+    """A date is a part of the stamp where there is a time, and the stamp where there is none."""
+    if Column.DATE in positions and Column.STAMP not in positions:
+        positions[Column.STAMP] = positions.pop(Column.DATE)
+    return positions
+
+
+def contradicted_headings(cells: Sequence[str], chosen: Mapping[str, int | str]) -> list[str]:
+    """A sentence for each column that the user names otherwise than the header does.
+
+    >>> contradicted_headings(["time", "index"], {"utilization.gpu": 1})
+    ['The header calls column 2 "index"; taken as utilization.gpu as told.']
+    """
+    headings = {
+        column: (position, cells[position].strip())
+        for column, position in chosen_columns(chosen, len(cells), cells).items()
+    }
+    return [
+        f'The header calls column {position + 1} "{heading[:60]}"; taken as {column.value} as told.'
+        for column, (position, heading) in headings.items()
+        if heading and column_named(heading) is not column
+    ]
+
+
+def chosen_columns(
+    chosen: Mapping[str, int | str], width: int, headings: Sequence[str] = ()
+) -> dict[Column, int]:
+    """The columns the user named, as positions from 0.
+
+    Args:
+        chosen: Column name to position, from 0, or to heading.
+        width: How many columns the log has.
+        headings: What the log calls them; empty where it has no header.
+
+    Raises:
+        UsageError: A name that is no column of interest, or a column the log does not have.
+    """
+    positions: dict[Column, int] = {}
+    for name, place in chosen.items():
+        column = column_named(name)
+        if column is None:
+            raise unknown_column(name)
+        if isinstance(place, str):
+            positions[column] = _position_of(place, headings, name)
+        elif 0 <= place < width:
+            positions[column] = place
+        else:
+            raise UsageError(
+                f"--column {name}={place + 1}: the log has {width} columns, counted from 1"
+            )
+    return positions
+
+
+def unknown_column(name: str) -> UsageError:
+    """What to raise where a user names a column that means nothing here."""
+    known = ", ".join(column.value for column in Column)
+    return UsageError(f"--column {name}: not a column gpumon uses; it uses {known}")
+
+
+def _position_of(heading: str, headings: Sequence[str], name: str) -> int:
+    if not headings:
+        raise UsageError(
+            f"--column {name}={heading}: the log has no header; say its number, counted from 1"
+        )
+    texts = [text.strip() for text in headings]
+    if heading.strip() in texts:
+        return texts.index(heading.strip())
+    plain = [bare_name(text) for text in texts]
+    if plain.count(bare_name(heading)) == 1:
+        return plain.index(bare_name(heading))
+    there = ", ".join(text for text in texts if text)[:200]
+    raise UsageError(f"--column {name}={heading}: the log has no such column; it has {there}")

@@ -1,0 +1,242 @@
+"""What the first lines of a CSV log tell about all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.log_sample import LogOptions
+from gpumon.sources.logs.stamps.date_lines import date_in
+from gpumon.sources.logs.table.cells import GuessedUnit, are_ratios
+from gpumon.sources.logs.table.column_guess import (
+    column_of_dates,
+    columns_that_count_gpus,
+    guess_layout,
+)
+from gpumon.sources.logs.table.column_names import Column, told_columns
+from gpumon.sources.logs.table.columns import (
+    AmbiguousColumnError,
+    ColumnLayout,
+    contradicted_headings,
+    layout_of_header,
+    looks_like_header,
+    names_columns,
+)
+
+_DRIVER_TROUBLE: Final = re.compile(
+    r"unable to determine the device handle|nvidia-smi has failed|failed to initialize nvml"
+    r"|no devices were found|gpu is lost|make sure that the latest nvidia driver"
+    r"|driver/library version mismatch|is not a valid field to query|couldn't communicate with",
+    re.I,
+)
+_NEEDED: Final = (
+    "gpumon needs utilization.gpu, or --column utilization.gpu=N where it has another name"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvHead:
+    """How a log is to be read.
+
+    Attributes:
+        announced: The layout as its header or its guess has it.
+        layout: The same, without the columns that never say anything.
+        body: The first rows of values.
+        body_line: Number of the line of the first of them.
+        is_percent: Whether utilisation is percent, else a ratio.
+        unit: Holds later rows against that, where it was guessed; ``None``: it is said.
+        notes: What was guessed.
+        is_guessed: Whether the column of the utilisation was, by the shape of its cells.
+    """
+
+    announced: ColumnLayout
+    layout: ColumnLayout
+    body: Sequence[Sequence[str]]
+    body_line: int
+    is_percent: bool
+    unit: GuessedUnit | None
+    notes: tuple[str, ...]
+    is_guessed: bool
+
+
+def head_of_csv(
+    rows: Sequence[Sequence[str]], options: LogOptions, name: str, *, is_apart: bool = True
+) -> CsvHead:
+    """What the first rows tell.
+
+    Args:
+        rows: The first rows, split into cells.
+        options: What the user said about the log.
+        name: What to call it in sentences.
+        is_apart: Whether something else than blanks sets the cells apart.
+
+    Raises:
+        UnreadableLogError: No utilisation column, or columns that cannot be told apart.
+        UsageError: ``--column`` names a column that is not there.
+    """
+    notes: list[str] = []
+    layout, header_at = _layout_of(rows, options, name, notes, is_apart=is_apart)
+    body = _rows_of(layout.width, rows[header_at + 1 :]) or _rows_of(layout.width, rows)
+    if not body:
+        raise UnreadableLogError(f"{name}: has a header, and no line under it has as many columns")
+    completed = layout if header_at < 0 else _with_unnamed(layout, rows[header_at], body, notes)
+    spoken = _without_silent_columns(completed, body)
+    is_percent, unit = spoken.is_percent, None
+    if is_percent is None:
+        is_percent = not are_ratios([row[spoken.positions[Column.UTILIZATION]] for row in body])
+        if not is_percent:
+            notes.append("The utilisation lies between 0 and 1: read as a share, not as percent.")
+        at = spoken.positions[Column.UTILIZATION] + 1
+        way_out = f'say --column "utilization.gpu [%]={at}" or "utilization.gpu [ratio]={at}"'
+        unit = GuessedUnit(name, is_percent=is_percent, way_out=way_out)
+    body_line = next(at for at, row in enumerate(rows, start=1) if row is body[0])
+    is_guessed = header_at < 0 and Column.UTILIZATION not in told_columns(options.columns)
+    return CsvHead(
+        layout, spoken, body, body_line, is_percent, unit, tuple(notes), is_guessed=is_guessed
+    )
+
+
+def is_driver_trouble(line: str) -> bool:
+    """Whether nvidia-smi says in a line that it could not ask a GPU."""
+    return _DRIVER_TROUBLE.search(line) is not None
+
+
+def _layout_of(
+    rows: Sequence[Sequence[str]],
+    options: LogOptions,
+    name: str,
+    notes: list[str],
+    *,
+    is_apart: bool,
+) -> tuple[ColumnLayout, int]:
+    """The layout, and which row is its header; -1: none is.
+
+    The first header with a utilisation and rows under it: a command that was
+    echoed and what a login prints may look like one, too.
+    """
+    _refuse_trouble_alone(rows, name)
+    refusal: UnreadableLogError | None = None
+    rowless: tuple[ColumnLayout, int] | None = None
+    told = [row for row in rows if _says_something_else(row)]
+    last_values = _last_values(rows)
+    for at in _headers_among(rows):
+        cells = rows[at]
+        try:
+            layout = layout_of_header(cells, options.columns)
+        except AmbiguousColumnError as error:
+            raise UnreadableLogError(f"{name}: line {at + 1}: {error}") from error
+        has_values = last_values.get(len(cells), at) > at
+        if layout is not None and has_values:
+            notes.extend(contradicted_headings(cells, options.columns))
+            return layout, at
+        if layout is not None:
+            rowless = rowless or (layout, at)
+        elif has_values or not told:
+            found = ", ".join(cell.strip() for cell in cells)[:200]
+            refusal = refusal or UnreadableLogError(
+                f"{name}: line {at + 1}: no utilisation column among: {found}; {_NEEDED}"
+            )
+    if rowless is not None:
+        return rowless
+    if refusal is not None:
+        raise refusal
+    layout, note = guess_layout(told or rows, options.columns, name, is_apart=is_apart)
+    notes.append(note)
+    return layout, -1
+
+
+def _with_unnamed(
+    layout: ColumnLayout,
+    header: Sequence[str],
+    body: Sequence[Sequence[str]],
+    notes: list[str],
+) -> ColumnLayout:
+    """The layout with a clock and an index that the header calls by names nobody knows."""
+    positions = dict(layout.positions)
+    cells = [[cell.strip() for cell in row] for row in body]
+    if Column.STAMP not in positions:
+        free = [at for at in range(layout.width) if at not in positions.values()]
+        stamp_at = column_of_dates(cells, free)
+        if stamp_at is not None:
+            positions[Column.STAMP] = stamp_at
+            notes.append(_taken(header, stamp_at, Column.STAMP))
+    if layout.identifying_position() is None and Column.NAME not in positions:
+        counting = columns_that_count_gpus(cells, positions.get(Column.STAMP))
+        free = [at for at in counting if at not in positions.values()]
+        if len(free) == 1:
+            positions[Column.INDEX] = free[0]
+            notes.append(_taken(header, free[0], Column.INDEX))
+    return replace(layout, positions=positions)
+
+
+def _taken(header: Sequence[str], at: int, column: Column) -> str:
+    return (
+        f'Column {at + 1}, "{header[at].strip()[:60]}", was taken as {column.value} by what is in '
+        "it. Say --column NAME=N if that is wrong."
+    )
+
+
+def _headers_among(rows: Sequence[Sequence[str]]) -> Iterator[int]:
+    """Positions of the rows that may be a header, the first first."""
+    spoken = [at for at, cells in enumerate(rows) if any(cell.strip() for cell in cells)]
+    for at, cells in enumerate(rows):
+        # Below a row of values words are an odd row; above all of them they name the columns.
+        if looks_like_header(cells) or (
+            at in spoken[:1] and len(cells) > 1 and names_columns(cells) and _is_usual(rows, cells)
+        ):
+            yield at
+
+
+def _rows_of(width: int, rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """The rows of so many cells that are no header."""
+    return [row for row in rows if len(row) == width and not looks_like_header(row)]
+
+
+def _last_values(rows: Sequence[Sequence[str]]) -> dict[int, int]:
+    """Position of the last row of values, by its number of cells."""
+    return {
+        len(row): at
+        for at, row in enumerate(rows)
+        if not names_columns(row) and not looks_like_header(row)
+    }
+
+
+def _says_something_else(cells: Sequence[str]) -> bool:
+    """Whether a row is neither blank nor words alone nor a command with options."""
+    text = "".join(cells)
+    return bool(text.strip()) and "--" not in text and not names_columns(cells)
+
+
+def _is_usual(rows: Sequence[Sequence[str]], cells: Sequence[str]) -> bool:
+    """Whether most rows have as many cells."""
+    return 2 * sum(len(row) == len(cells) for row in rows) > len(rows)
+
+
+def _refuse_trouble_alone(rows: Sequence[Sequence[str]], name: str) -> None:
+    texts = [" ".join(cell.strip() for cell in row) for row in rows]
+    spoken = [text for text in texts if text and date_in(text) is None]
+    if spoken and all(is_driver_trouble(text) for text in spoken):
+        raise UnreadableLogError(
+            f"{name}: line {texts.index(spoken[0]) + 1}: nvidia-smi could not ask the GPU when "
+            f"this was logged: {spoken[0][:200]}; once `nvidia-smi` alone lists the GPUs, log "
+            "with `nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1`"
+        )
+
+
+def _without_silent_columns(layout: ColumnLayout, body: Sequence[Sequence[str]]) -> ColumnLayout:
+    """The layout without columns besides time and utilisation in which no row says anything."""
+    spoken = {
+        column: position
+        for column, position in layout.positions.items()
+        if column in (Column.UTILIZATION, Column.STAMP)
+        or any(_says_something(row[position]) for row in body)
+    }
+    return replace(layout, positions=spoken)
+
+
+def _says_something(cell: str) -> bool:
+    bare = cell.strip()
+    return bool(bare) and not bare.startswith("[") and bare.upper() != "N/A"

@@ -1,0 +1,317 @@
+"""Rows that speak of all GPUs at once, as samples: whatever file format they come in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from gpumon.errors import UnreadableLogError, UsageError
+from gpumon.sources.logs.json_pieces import bytes_of, ratio_of
+from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
+from gpumon.sources.logs.stamps.shaped_stamps import note_of
+from gpumon.sources.logs.stamps.stamps import NO_CLOCK, RowClock, StampParser
+from gpumon.sources.logs.table.cells import GuessedUnit, Refusal, SkippedLines, are_ratios
+from gpumon.sources.logs.table.column_names import Column, told_columns, told_percent
+from gpumon.sources.logs.table.columns import says_elapsed
+from gpumon.sources.logs.table.csv_stamps import parser_among
+from gpumon.sources.logs.table.gpu_rows import MAX_GPUS, GpuTable, told_apart
+from gpumon.sources.logs.table.wide_headings import (
+    Dialect,
+    Quantity,
+    WideGpu,
+    WideHeading,
+    meaning_of,
+)
+
+Cells = Callable[[Any], Any]
+"""The cell of a row under a key; ``None`` where there is none."""
+_EXPONENT: Final = re.compile(r"\d{1,20}(?:\.\d{1,20})?e[-+]?\d{1,2}", re.ASCII)
+_MEMO_LIMIT: Final = 16_384
+_MORE_GPUS: Final = f"More than {MAX_GPUS:,} GPUs: what the others did was not read."
+_WAY_OUT: Final = (
+    'write the unit into the headings, such as "gpu0 [%]", or say --column '
+    '"utilization.gpu [%]=HEADING" to read one of them'
+)
+
+
+@dataclass(slots=True)
+class _GpuColumns:
+    """Where the cells of one GPU are."""
+
+    position: int
+    busy: Hashable
+    busy_rank: int
+    full: float
+    is_blank_absent: bool
+    is_guessed: bool
+    used: Hashable | None = None
+    used_unit: int = 1
+
+
+class WideRows:
+    """Reads rows by what their headings mean.
+
+    Args:
+        name: What to call the log in sentences.
+        options: What the user said about it.
+    """
+
+    def __init__(self, *, name: str, options: LogOptions) -> None:
+        self.skipped = SkippedLines()
+        self._name = name
+        self._chosen = told_columns(options.columns)
+        self._percent = told_percent(options.columns)
+        self._columns: dict[WideGpu, _GpuColumns] = {}
+        self._by_key: dict[Hashable, _GpuColumns] = {}
+        self._may_be_absent, self._has_more = True, False
+        self._memory: dict[WideGpu, tuple[int, Hashable, int]] = {}
+        self._total: dict[WideGpu, tuple[Hashable, int]] = {}
+        self._unsure: list[_GpuColumns] = []
+        self._table = GpuTable()
+        self._owners: list[str] = []
+        self._stamp_at: tuple[int, Hashable, int] | None = None
+        self._is_elapsed = False
+        self._stamps: StampParser | None = None
+        self._row_clock = RowClock(options.period_ns)
+        self._known: dict[str, float | Refusal] = {}
+        self._notes: list[str] = []
+        self._unit: GuessedUnit | None = None
+        self.told = False
+
+    def learn(self, headings: Iterable[tuple[Hashable, str]]) -> None:
+        """Take note of columns, which later rows may add to.
+
+        Args:
+            headings: Key of each column, and what stands above it.
+
+        Raises:
+            UsageError: A column the user named is none that is here read by name.
+        """
+        chosen, stamp = self._chosen.get(Column.UTILIZATION), self._chosen.get(Column.STAMP)
+        touched: set[WideGpu] = set()
+        for key, text in headings:
+            meaning = meaning_of(text)
+            if stamp is not None and (text.strip() == stamp or key == stamp):
+                self._stamp_at = (-1, key, _stamp_unit(meaning))
+                self._is_elapsed = says_elapsed(text)
+                continue
+            if chosen is not None and (text.strip() == chosen or key == chosen):
+                meaning = _as_told(meaning, self._percent)
+            elif chosen is not None and meaning and meaning.quantity is Quantity.UTILIZATION:
+                continue
+            if meaning is not None:
+                self._place(key, meaning, text)
+                if meaning.gpu is not None:
+                    touched.add(meaning.gpu)
+        for gpu in touched & self._columns.keys() & self._memory.keys():
+            columns = self._columns[gpu]
+            _, columns.used, columns.used_unit = self._memory[gpu]
+
+    def require_gpus(self) -> None:
+        """Hold that a column with a utilisation was found.
+
+        Raises:
+            UsageError: The one the user named is not there.
+            UnreadableLogError: There is none.
+        """
+        if self._columns:
+            return
+        chosen = self._chosen.get(Column.UTILIZATION)
+        if chosen is not None:
+            shown = chosen + 1 if isinstance(chosen, int) else chosen
+            raise UsageError(f"--column utilization.gpu={shown}: {self._name} has no such column")
+        raise UnreadableLogError(f"{self._name}: no column with a utilisation")
+
+    def decide_stamps(self, rows: Sequence[Cells]) -> None:
+        """Decide by the first rows in which form the times are."""
+        if self._stamp_at is None or self._stamps is not None:
+            return
+        _, key, unit_ns = self._stamp_at
+        cells = (get(key) for get in rows)
+        texts = [cell.strip()[:64] for cell in cells if isinstance(cell, str)]
+        self._stamps = parser_among(texts, unit_ns, is_elapsed=self._is_elapsed)
+
+    def decide_unit(self, rows: Sequence[Cells]) -> None:
+        """Decide by the first rows whether columns without a unit are percent or shares."""
+        if not self._unsure:
+            return
+        if self._unit is None:
+            cells = [str(get(columns.busy)) for columns in self._unsure for get in rows]
+            is_share = are_ratios(cells)
+            self._unit = GuessedUnit(self._name, is_percent=not is_share, way_out=_WAY_OUT)
+            if is_share:
+                self._notes.append(
+                    "The utilisation lies between 0 and 1: read as a share, not as percent."
+                )
+        for columns in self._unsure:
+            columns.full = 100.0 if self._unit.is_percent else 1.0
+        self._unsure.clear()
+
+    def settle_unit(self) -> None:
+        """The log is over: hold that its values do not leave percent and share open.
+
+        Raises:
+            UnreadableLogError: They do.
+        """
+        if self._unit is not None:
+            self._unit.settle()
+
+    def samples(
+        self, get: Cells, number: int, keys: Collection[Hashable] | None = None
+    ) -> Iterator[LogSample]:
+        """The samples of one row.
+
+        Args:
+            get: Gives the cell under a key.
+            number: Number of the row's line.
+            keys: Those that the row has; ``None``: all.
+
+        Raises:
+            UnreadableLogError: A value that cannot have the unit that was guessed.
+        """
+        stamp_ns: int | None = None
+        if self._stamp_at is not None:
+            stamp_ns = self._stamp(get(self._stamp_at[1]), self._stamp_at[2])
+            if stamp_ns is None:
+                self.skipped.add(Refusal.STAMP, number)
+                return
+        self._take_totals(get)
+        refused: Refusal | None = None
+        for columns in self._columns_of(keys):
+            cell = get(columns.busy)
+            if columns.is_blank_absent and (cell is None or cell == ""):
+                continue
+            ratio = self._ratio(cell, columns, number)
+            gpu = columns.position
+            moment_ns = self._row_clock.next_ns(gpu) if stamp_ns is None else stamp_ns
+            if isinstance(ratio, Refusal):
+                refused = refused or ratio
+                yield LogSample(gpu, moment_ns, None)
+                continue
+            self.told = True
+            used = None if columns.used is None else get(columns.used)
+            yield LogSample(gpu, moment_ns, ratio, bytes_of(used, unit_bytes=columns.used_unit))
+        if refused is not None:
+            self.skipped.add(refused, number)
+
+    def _columns_of(self, keys: Collection[Hashable] | None) -> Iterable[_GpuColumns]:
+        """The columns that a row has, or whose absence says something."""
+        if keys is None or len(keys) >= len(self._columns) or not self._may_be_absent:
+            return self._columns.values()
+        return [self._by_key[key] for key in keys if key in self._by_key]
+
+    def _take_totals(self, get: Cells) -> None:
+        """Keep how much memory each GPU has, which one row tells for all."""
+        for gpu in [gpu for gpu in self._total if gpu in self._columns]:
+            key, unit_bytes = self._total[gpu]
+            memory_bytes = bytes_of(get(key), unit_bytes=unit_bytes)
+            if memory_bytes is not None:
+                at = self._columns[gpu].position
+                self._table.gpus[at] = replace(self._table.gpus[at], memory_bytes=memory_bytes)
+                del self._total[gpu]
+
+    def facts(self) -> LogFacts:
+        """What is known so far."""
+        counted = self._stamp_at is None
+        gpus, owner_notes = told_apart(self._table.gpus, self._owners)
+        stamp_note = note_of(self._stamps) if self._stamps else None
+        return LogFacts(
+            clock=self._stamps.clock if self._stamps else NO_CLOCK,
+            gpus=gpus,
+            skipped_lines=self.skipped.count,
+            period_ns=self._row_clock.period_ns if counted else None,
+            notes=(
+                *((self._row_clock.note,) if counted else ()),
+                *((stamp_note,) if stamp_note else ()),
+                *self._notes,
+                *((_MORE_GPUS,) if self._has_more else ()),
+                *owner_notes,
+                *self.skipped.sentences(),
+            ),
+        )
+
+    def _place(self, key: Hashable, meaning: WideHeading, text: str) -> None:
+        if meaning.quantity is Quantity.STAMP:
+            if self._stamp_at is None or meaning.rank < self._stamp_at[0]:
+                self._stamp_at = (meaning.rank, key, meaning.unit)
+                self._is_elapsed = says_elapsed(text)
+            return
+        gpu = meaning.gpu
+        if gpu is None:
+            return
+        if meaning.quantity is Quantity.MEMORY_TOTAL:
+            self._total.setdefault(gpu, (key, meaning.unit))
+            return
+        if meaning.quantity is Quantity.MEMORY_USED:
+            if gpu not in self._memory or meaning.rank < self._memory[gpu][0]:
+                self._memory[gpu] = (meaning.rank, key, meaning.unit)
+            return
+        self._place_busy(key, gpu, meaning)
+
+    def _place_busy(self, key: Hashable, gpu: WideGpu, meaning: WideHeading) -> None:
+        columns = self._columns.get(gpu)
+        if columns is not None and columns.busy_rank <= meaning.rank:
+            return
+        if columns is None:
+            told = LoggedGpu(index=gpu.number, mig_index=gpu.mig_index)
+            position = self._table.position(gpu, told)
+            if position is None:
+                self._has_more = True
+                return
+            self._owners.append(gpu.owner)
+        else:
+            position = columns.position
+            self._unsure = [one for one in self._unsure if one is not columns]
+            self._by_key.pop(columns.busy, None)
+        columns = self._columns[gpu] = self._by_key[key] = _GpuColumns(
+            position=position,
+            busy=key,
+            busy_rank=meaning.rank,
+            full=1.0 if meaning.is_percent is False else 100.0,
+            is_blank_absent=meaning.dialect is Dialect.WANDB,
+            is_guessed=meaning.is_percent is None,
+        )
+        self._may_be_absent = self._may_be_absent and columns.is_blank_absent
+        if meaning.is_percent is None:
+            self._unsure.append(columns)
+
+    def _ratio(self, cell: object, columns: _GpuColumns, number: int) -> float | Refusal:
+        if columns.is_guessed and self._unit is not None:
+            self._unit.hold(cell, number)
+        full = columns.full
+        if not isinstance(cell, str):
+            return ratio_of(cell, full=full)
+        known = self._known.get(cell)
+        if known is not None and full == 100.0:
+            return known
+        ratio = ratio_of(cell.strip().removesuffix("%").rstrip(), full=full)
+        if full == 100.0 and len(self._known) < _MEMO_LIMIT:
+            self._known[cell] = ratio
+        return ratio
+
+    def _stamp(self, cell: object, unit_ns: int) -> int | None:
+        if cell is None or isinstance(cell, bool):
+            return None
+        text = cell.strip() if isinstance(cell, str) else repr(cell)
+        if "e" in text and _EXPONENT.fullmatch(text):
+            text = f"{float(text):f}"
+        if self._stamps is None:
+            self._stamps = parser_among([text[:64]], unit_ns, is_elapsed=self._is_elapsed)
+        return None if self._stamps is None else self._stamps.parse(text)
+
+
+def _stamp_unit(meaning: WideHeading | None) -> int:
+    is_stamp = meaning is not None and meaning.quantity is Quantity.STAMP
+    return meaning.unit if meaning is not None and is_stamp else 1_000_000_000
+
+
+def _as_told(meaning: WideHeading | None, percent: bool | None) -> WideHeading:
+    """The meaning of a column that the user says is the utilisation, in the unit told, if any."""
+    if meaning is not None and meaning.quantity is Quantity.UTILIZATION:
+        return meaning if percent is None else replace(meaning, is_percent=percent)
+    gpu = meaning.gpu if meaning is not None else None
+    return WideHeading(
+        Quantity.UTILIZATION, Dialect.PLAIN, gpu or WideGpu("", 0), rank=-1, is_percent=percent
+    )

@@ -1,0 +1,398 @@
+"""The NVIDIA Management Library, as thin as it can be: one C call, one answer.
+
+``pynvml`` opens the library and knows its types; the calls of every tick go
+to the C functions directly, into buffers that are kept. Answers that are
+normal for a device ("not supported", "nothing new") are return codes here,
+never exceptions; a library that cannot be opened is a
+``SourceUnavailableError`` that says what to do.
+
+What NVML's functions cost, and how they failed. Pure sums, which two threads may add to.
+
+What newer versions of nvidia-ml-py declare and the oldest that is supported (12.535) does not.
+
+The structures and numbers are the driver's; that an older binding does not
+know them says nothing of the driver it finds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from time import perf_counter_ns
+from typing import Final, TypeAlias
+
+import pynvml
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.sources.nvml.codes import (
+    FUNCTION_NOT_FOUND,
+    NO_ERROR,
+    NO_PART_THERE,
+    NO_PERMISSION,
+    SUCCESS,
+    unavailable,
+)
+
+
+class CallAccounts:
+    """What the driver's functions cost and how they failed, over all openings of NVML.
+
+    Two threads may call the driver at once: a sum that loses an addition would
+    go back, which a counter must not.
+    """
+
+    def __init__(self) -> None:
+        self._stopwatches: dict[str, list[int]] = {}
+        self._errors: dict[tuple[str, int], int] = {}
+        self._adding = threading.Lock()
+
+    def stopwatch(self, name: str) -> list[int]:
+        """Two numbers that add up, nanoseconds in a function and calls of it.
+
+        Whoever adds to them by himself calls this function on one thread only.
+        """
+        return self._stopwatches.setdefault(name, [0, 0])
+
+    def took(self, name: str, spent_ns: int, code: int = SUCCESS) -> None:
+        """Count a call: how long it took, and, unless it is ``SUCCESS``, the error it was."""
+        with self._adding:
+            stopwatch = self.stopwatch(name)
+            stopwatch[0] += spent_ns
+            stopwatch[1] += 1
+            if code != SUCCESS:
+                self.failed(name, code)
+
+    def failed(self, name: str, code: int) -> None:
+        """Count an error of a call that is counted already."""
+        self._errors[name, code] = self._errors.get((name, code), 0) + 1
+
+    def failed_of(self, name: str, codes: Iterable[int]) -> None:
+        """Count those of a row of codes that are errors."""
+        with self._adding:
+            for code in codes:
+                if code not in NO_ERROR:
+                    self.failed(name, code)
+
+    def seconds(self) -> tuple[tuple[str, float], ...]:
+        """Seconds spent inside each function so far."""
+        # A list at once: another thread may add a function meanwhile.
+        clocked = list(self._stopwatches.items())
+        return tuple([(name, spent / NS_PER_S) for name, (spent, _) in clocked])
+
+    def counts(self) -> tuple[tuple[str, int], ...]:
+        """How often each function was called so far."""
+        return tuple([(name, calls) for name, (_, calls) in list(self._stopwatches.items())])
+
+    def errors(self) -> tuple[tuple[str, int, int], ...]:
+        """How often each function answered with each code that is an error."""
+        return tuple([(name, code, count) for (name, code), count in list(self._errors.items())])
+
+
+_MOST_PARTS: Final = 64
+_MOST_GPUS: Final = 1024
+
+_POINTERS: Final = (ctypes.c_void_p, ctypes.c_void_p)
+_TEXT: Final = (ctypes.c_char_p, ctypes.c_uint)
+
+_OF_OTHERS: Final = NO_ERROR | {NO_PERMISSION}
+"""How a container is kept from the GPUs of others."""
+
+NvmlCall = Callable[..., int]
+
+
+class NvmlLibrary:
+    """NVML, opened. Two threads may call it: what is slow is asked beside what is not.
+
+    Attributes:
+        accounts: What its functions cost, and how they failed.
+        driver_version: Such as ``"580.95.05"``.
+        refused: The code with which a handle was refused, by index, since GPUs were last
+            counted.
+
+    Raises:
+        SourceUnavailableError: The library is missing, or refuses to start.
+    """
+
+    def __init__(self, accounts: CallAccounts | None = None) -> None:
+        """Open it.
+
+        Args:
+            accounts: Those of the library as it was open before, to go on from.
+        """
+        self.accounts = CallAccounts() if accounts is None else accounts
+        self._calls: dict[str, NvmlCall] = {}
+        self.refused: dict[int, int] = {}
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            self.accounts.failed_of("nvmlInitWithFlags", (error.value,))
+            raise unavailable(error.value) from error
+        # An own object on the same handle: argument types set on pynvml's
+        # functions would be seen by whoever else uses pynvml in this process.
+        self._library = ctypes.CDLL(None, handle=pynvml.nvmlLib._handle)
+        self._open = True
+        self.driver_version = self.text("nvmlSystemGetDriverVersion")
+
+    def close(self) -> None:
+        """Let go of the driver. Safe to call twice."""
+        if self._open:
+            self._open = False
+            with suppress(pynvml.NVMLError):  # gone already: that was wanted
+                pynvml.nvmlShutdown()
+
+    def function(self, name: str, *types: object) -> NvmlCall:
+        """The C function of that name; one that the driver lacks answers 13."""
+        call = self._calls.get(name)
+        if call is None:
+            try:
+                found = getattr(self._library, name)
+            except AttributeError:
+                call = _missing
+            else:
+                found.argtypes, found.restype = types, ctypes.c_int
+                call = found
+            self._calls[name] = call
+        return call
+
+    def has(self, name: str) -> bool:
+        """Whether the driver has a function of that name."""
+        return hasattr(self._library, name)
+
+    def ask(
+        self,
+        name: str,
+        types: Sequence[object],
+        *arguments: object,
+        no_error: Collection[int] = NO_ERROR,
+    ) -> int:
+        """One call of the C function of that name, with its time taken.
+
+        Args:
+            name: The function.
+            types: Of its arguments.
+            arguments: What it is called with.
+            no_error: Codes that are no failure of the driver here.
+
+        Returns:
+            NVML's code.
+        """
+        call = self.function(name, *types)
+        started_ns = perf_counter_ns()
+        code = call(*arguments)
+        spent_ns = perf_counter_ns() - started_ns
+        self.took(name, spent_ns, SUCCESS if code in no_error else code)
+        return code
+
+    def took(self, name: str, spent_ns: int, code: int) -> None:
+        """Count a call: how long it took, and, unless it is ``SUCCESS``, the error it was."""
+        self.accounts.took(name, spent_ns, code)
+
+    def stopwatch(self, name: str) -> list[int]:
+        """What that function cost: nanoseconds in it, and calls of it."""
+        return self.accounts.stopwatch(name)
+
+    @property
+    def refusals(self) -> list[int]:
+        """Codes with which handles were refused."""
+        return list(self.refused.values())
+
+    def device_count(self) -> int:
+        """How many GPUs NVML lists.
+
+        Raises:
+            SourceUnavailableError: It does not say.
+        """
+        count = ctypes.c_uint()
+        code = self.ask("nvmlDeviceGetCount_v2", (ctypes.c_void_p,), ctypes.addressof(count))
+        if code != SUCCESS:
+            raise unavailable(code)
+        self.refused.clear()
+        return min(count.value, _MOST_GPUS)
+
+    def handle_by_index(self, index: int) -> int | None:
+        """A GPU's handle; ``None`` if NVML gives none, as for a lost GPU."""
+        handle = ctypes.c_void_p()
+        types, where = (ctypes.c_uint, ctypes.c_void_p), ctypes.addressof(handle)
+        name, no_error = "nvmlDeviceGetHandleByIndex_v2", _OF_OTHERS
+        code = self.ask(name, types, index, where, no_error=no_error)
+        if code == SUCCESS:
+            return handle.value
+        self.refused[index] = code
+        return None
+
+    def handle_by_uuid(self, uuid: str) -> int | None:
+        """A GPU's handle; ``None`` if NVML gives none."""
+        handle = ctypes.c_void_p()
+        types, where = (ctypes.c_char_p, ctypes.c_void_p), ctypes.addressof(handle)
+        code = self.ask("nvmlDeviceGetHandleByUUID", types, uuid.encode(errors="replace"), where)
+        return handle.value if code == SUCCESS else None
+
+    def uuid_at(self, index: int) -> str | None:
+        """Which GPU has that index; ``None`` if NVML does not say, as of a lost one."""
+        handle = self.handle_by_index(index)
+        return None if handle is None else self.text("nvmlDeviceGetUUID", handle)
+
+    def memory_capacity_bytes(self, handle: int) -> int | None:
+        """Memory of a GPU, or of a MIG part, in bytes."""
+        sizes = (ctypes.c_ulonglong * 3)()  # total, free, used
+        code = self.ask("nvmlDeviceGetMemoryInfo", _POINTERS, handle, ctypes.addressof(sizes))
+        return int(sizes[0]) if code == SUCCESS else None
+
+    def is_cut(self, handle: int) -> bool:
+        """Whether MIG is on: then only parts of this GPU can be used."""
+        mode = (ctypes.c_uint * 2)()  # now, after a reset
+        where = ctypes.addressof(mode)
+        types, later = (*_POINTERS, ctypes.c_void_p), where + ctypes.sizeof(ctypes.c_uint)
+        code = self.ask("nvmlDeviceGetMigMode", types, handle, where, later)
+        return code == SUCCESS and mode[0] == 1
+
+    def mig_parts(self, handle: int) -> tuple[int, ...]:
+        """Handles of the compute instances of a GPU, in the driver's order."""
+        most = self.number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+        types = ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p
+        part = ctypes.c_void_p()
+        name, where = "nvmlDeviceGetMigDeviceHandleByIndex", ctypes.addressof(part)
+        found = [
+            part.value
+            for index in range(min(most, _MOST_PARTS))
+            if self.ask(name, types, handle, index, where, no_error=NO_PART_THERE) == SUCCESS
+        ]
+        return tuple(value for value in found if value is not None)
+
+    def number(self, name: str, handle: int) -> int | None:
+        """A number that NVML gives of a GPU as ``unsigned int``."""
+        value = ctypes.c_uint()
+        code = self.ask(name, _POINTERS, handle, ctypes.addressof(value))
+        return value.value if code == SUCCESS else None
+
+    def process_name(self, pid: int) -> str | None:
+        """The name NVML gives a process; bytes that are no text are replaced.
+
+        Returns:
+            At most 128 printable characters, or ``None`` if it gives none.
+        """
+        name = ctypes.create_string_buffer(4096)
+        types = (ctypes.c_uint, *_TEXT)
+        code = self.ask("nvmlSystemGetProcessName", types, pid, name, ctypes.sizeof(name))
+        if code != SUCCESS:
+            return None
+        return _printable(name.value)[:128]
+
+    def text(self, name: str, handle: int | None = None) -> str | None:
+        """A name or number that NVML gives as text, of a GPU or of the system."""
+        room = ctypes.create_string_buffer(96)
+        if handle is None:
+            code = self.ask(name, _TEXT, room, ctypes.sizeof(room))
+        else:
+            types = (ctypes.c_void_p, *_TEXT)
+            code = self.ask(name, types, handle, room, ctypes.sizeof(room))
+        return _printable(room.value) if code == SUCCESS else None
+
+    def pci_bus_id(self, handle: int) -> str | None:
+        """Such as ``"00000000:3B:00.0"``."""
+        # The bytes themselves: pynvml's structure decodes them, and raises on a bad one.
+        room = ctypes.create_string_buffer(ctypes.sizeof(pynvml.nvmlPciInfo_t))
+        types = (ctypes.c_void_p, ctypes.c_char_p)
+        if self.ask("nvmlDeviceGetPciInfo_v3", types, handle, room) != SUCCESS:
+            return None
+        at = pynvml.nvmlPciInfo_t.busId.offset
+        return _printable(room.raw[at:].partition(b"\0")[0])
+
+
+class FieldCalls:
+    """A library as one field of one device uses it: it keeps how its calls ended.
+
+    Attributes:
+        error: The function and the code of the last call that failed since
+            ``begin``; ``None``: none did.
+        answered: Whether a call did not.
+    """
+
+    def __init__(self, library: NvmlLibrary) -> None:
+        self._library = library
+        self.function, self.stopwatch, self.has = library.function, library.stopwatch, library.has
+        self.begin()
+
+    def begin(self) -> None:
+        """The next reading begins."""
+        self.error: tuple[str, int] | None = None
+        self.answered = False
+
+    def took(self, name: str, spent_ns: int, code: int) -> None:
+        """Count a call: how long it took, and, unless it is ``SUCCESS``, the error it was."""
+        self._library.took(name, spent_ns, code)
+        self.note(name, code)
+
+    def failed(self, name: str, code: int) -> None:
+        """Count an error that stands in an answer, and keep it."""
+        self._library.accounts.failed_of(name, (code,))
+        self.note(name, code)
+
+    def note(self, name: str, code: int) -> None:
+        """Keep how a call ended that is counted already."""
+        if code in NO_ERROR:
+            self.answered = True
+        elif code != NO_PERMISSION:  # which is not asked again, and so does not go on to fail
+            self.error = name, code
+
+
+NvmlCalls: TypeAlias = NvmlLibrary | FieldCalls
+"""What a field asks through."""
+
+
+def _missing(*_arguments: object) -> int:
+    return FUNCTION_NOT_FOUND
+
+
+def _printable(raw: bytes) -> str:
+    text = raw.decode("utf-8", errors="replace")
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
+
+
+PCIE_COUNT_TX_BYTES: Final = 197
+PCIE_COUNT_RX_BYTES: Final = 198
+"""Fields of ``nvmlDeviceGetFieldValues``: bytes from the GPU, and to it."""
+
+TEMPERATURE_V1: Final = 0x0100_000C
+PROCESSES_UTILIZATION_V1: Final = 0x0100_0018
+"""Versions of the structures below, as they want to be told."""
+
+
+class TemperatureV1(ctypes.Structure):
+    """What ``nvmlDeviceGetTemperatureV`` fills; degrees Celsius."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint),
+        ("sensorType", ctypes.c_uint),
+        ("temperature", ctypes.c_int),
+    )
+
+
+class ProcessUtilizationInfoV1(ctypes.Structure):
+    """What one process used, in percent; its stamp in microseconds."""
+
+    _fields_ = (
+        ("timeStamp", ctypes.c_ulonglong),
+        ("pid", ctypes.c_uint),
+        ("smUtil", ctypes.c_uint),
+        ("memUtil", ctypes.c_uint),
+        ("encUtil", ctypes.c_uint),
+        ("decUtil", ctypes.c_uint),
+        ("jpgUtil", ctypes.c_uint),
+        ("ofaUtil", ctypes.c_uint),
+    )
+
+
+class ProcessesUtilizationInfoV1(ctypes.Structure):
+    """What ``nvmlDeviceGetProcessesUtilizationInfo`` is asked with, and where its answer lies."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint),
+        ("processSamplesCount", ctypes.c_uint),
+        ("lastSeenTimeStamp", ctypes.c_ulonglong),
+        ("procUtilArray", ctypes.POINTER(ProcessUtilizationInfoV1)),
+    )

@@ -1,0 +1,141 @@
+"""NVML's return codes: what each means, and what to tell the user to do about it.
+
+What NVML's codes mean to whoever watches a GPU, in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pynvml
+
+from gpumon.errors import SourceUnavailableError
+
+SUCCESS: Final = 0
+UNINITIALIZED: Final = 1
+NO_PERMISSION: Final = 4
+NOT_FOUND: Final = 6
+INSUFFICIENT_SIZE: Final = 7
+FUNCTION_NOT_FOUND: Final = 13
+GPU_IS_LOST: Final = 15
+RESET_REQUIRED: Final = 16
+VERSION_MISMATCH: Final = 18
+
+PERMANENT: Final = frozenset({3, 4, FUNCTION_NOT_FOUND, 25, 26})
+"""Not supported, not permitted, not in this driver: asked once, not again."""
+
+NOTHING_NEW: Final = frozenset({SUCCESS, NOT_FOUND, 21})
+"""The question was understood, and there is nothing to say."""
+
+NO_ERROR: Final = frozenset({SUCCESS, 3, NOT_FOUND, FUNCTION_NOT_FOUND, 21, 25, 26})
+"""Answers of a driver that works: done, nothing to say, or not on this board or in this driver."""
+
+NO_PART_THERE: Final = NO_ERROR | {2}
+"""What a GPU that is cut answers for an instance that was destroyed: the argument is invalid."""
+
+GENERAL: Final = frozenset({UNINITIALIZED, 2, 9, 12, 17, 18, 999})
+"""If every GPU answers one of these, it is the driver that is gone and no GPU."""
+
+GPU_IS_GONE: Final = frozenset({UNINITIALIZED, GPU_IS_LOST, RESET_REQUIRED})
+"""After one of these no other question to the GPU is worth asking."""
+
+_ADVICE_ON_THE_DRIVER: Final = {
+    12: "libnvidia-ml.so.1 was not found: install the NVIDIA driver, or give this container its "
+    "GPUs (--gpus all); `gpumon demo` needs none",
+    13: "this NVIDIA driver is too old for gpumon: install version 470 or newer",
+    1: "the NVIDIA driver went away and is being opened again: read `dmesg` if it stays away",
+    4: "this user may not use the NVIDIA driver: give it read and write access to /dev/nvidiactl "
+    "and /dev/nvidia0, 1, ...",
+    9: "the NVIDIA driver is not loaded: run `modprobe nvidia`, and read `dmesg` if that fails",
+    15: "every GPU is lost: look for Xid 79 in `dmesg`, then reset the GPUs or reboot",
+    16: "every GPU needs a reset: end what uses them, gpumon too, then `nvidia-smi --gpu-reset`, "
+    "or reboot",
+    17: "the operating system blocks the GPUs: create a container that had them anew, since "
+    "`systemctl daemon-reload` can take them away; let a service use /dev/nvidia*",
+    18: "libnvidia-ml.so.1 and the loaded driver are of different versions: reboot or reload the "
+    "driver",
+    999: "NVML answers with an unknown error: read `dmesg`, and in a container create it anew, "
+    "since `systemctl daemon-reload` can take its GPUs away",
+}
+
+_ADVICE_ON_A_GPU: Final = {
+    4: "this user may not read the GPU (NVML 4): give it read and write access to /dev/nvidia*",
+    15: "the GPU is lost (NVML 15): look for Xid 79 in `dmesg`, then reset the GPU or reboot",
+    16: "the GPU needs a reset (NVML 16): end what uses it, gpumon too, then `nvidia-smi "
+    "--gpu-reset -i` with its number, or reboot",
+    17: "the operating system blocks the GPU (NVML 17): let the service or container use its "
+    "/dev/nvidia*",
+    999: "the GPU answers with an unknown error (NVML 999): look for Xid in `dmesg`, then reset "
+    "the GPU or reboot",
+}
+
+
+class VersionMismatchError(SourceUnavailableError):
+    """The library that is mapped cannot speak to the driver that is loaded."""
+
+
+def unavailable(code: int) -> SourceUnavailableError:
+    """What to tell the user when NVML as a whole answers ``code``."""
+    text = _ADVICE_ON_THE_DRIVER.get(code) or (
+        f"NVML cannot be used, it answers {code_name(code)}: see what `nvidia-smi` and `dmesg` say"
+    )
+    return (VersionMismatchError if code == VERSION_MISMATCH else SourceUnavailableError)(text)
+
+
+def code_name(code: int) -> str:
+    """Such as ``"GPU is lost (15)"``."""
+    return f"{pynvml.NVMLError(code)} ({code})"
+
+
+def gpu_trouble(code: int) -> str:
+    """What to tell the user when one GPU answers ``code``, and others may be well."""
+    return _ADVICE_ON_A_GPU.get(code) or (
+        f"NVML could not read the GPU, it answers {code_name(code)}: see what `nvidia-smi` and "
+        "`dmesg` say"
+    )
+
+
+def no_gpu(refusals: Sequence[int]) -> SourceUnavailableError:
+    """What to tell the user where there is a driver and no GPU that can be read.
+
+    Args:
+        refusals: What the driver answered when it was asked for each of them.
+    """
+    if refusals:
+        return unavailable(refusals[0])
+    return SourceUnavailableError(
+        "the NVIDIA driver lists no GPU that can be read: look into `dmesg`, and in a container "
+        "give it its GPUs (--gpus all)"
+    )
+
+
+_MEANING: Final = {
+    1: "the driver was reloaded",
+    2: "the driver does not know this question",
+    3: "not supported by this board",
+    4: "not permitted for this user",
+    6: "nothing to tell now",
+    7: "it has more to tell than there was room for",
+    9: "the driver is not loaded",
+    10: "nothing happened meanwhile",
+    12: "the library is missing",
+    13: "not in this driver",
+    15: "the GPU is lost",
+    16: "the GPU wants a reset",
+    17: "the operating system blocks the GPU",
+    18: "library and driver are of different versions",
+    20: "the GPU is in use by another program",
+    25: "not in this form in this driver",
+    26: "no longer in this driver",
+    999: "an unknown error",
+}
+
+
+def meaning_of(code: int) -> str:
+    """What an answer means, in a few words; empty for success.
+
+    >>> meaning_of(3), meaning_of(0), meaning_of(77)
+    ('not supported by this board', '', 'an answer without a name')
+    """
+    return "" if code == 0 else _MEANING.get(code, "an answer without a name")

@@ -1,0 +1,1 @@
+"""What a GPU is asked beside its rings, field by field, each at its own pace."""

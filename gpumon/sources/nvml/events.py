@@ -1,0 +1,297 @@
+"""XID and memory errors of all GPUs, heard as they happen, across driver reloads.
+
+An event carries no time: it counts from the frame it is handed out with.
+Where the driver or the board knows no events (WSL, vGPU, old drivers) there
+is no thread at all. The time spent waiting is in no figure: a waiting call
+holds no lock of the driver.
+
+One event set of the driver, and the thread that waits for it.
+
+The wait blocks, so nobody else may depend on it. The set is freed by that
+thread alone, after its last wait has returned: a set that is freed while a
+wait is inside takes the process along. So whoever wants the set to end only
+says so, waits a moment, and leaves a wait that hangs to itself.
+
+How many errors of each XID every GPU has had. Written by one thread, read by another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import pynvml
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.sources.nvml.binding import NvmlLibrary
+from gpumon.sources.nvml.codes import FUNCTION_NOT_FOUND, PERMANENT, SUCCESS, UNINITIALIZED
+
+XID_ERROR: Final = 0x8
+DOUBLE_BIT_ERROR: Final = 0x2
+_WANTED: Final = XID_ERROR | DOUBLE_BIT_ERROR
+"""Not the corrected memory errors: there can be thousands, and each would wake us."""
+
+_TIMEOUT: Final = 10
+WAIT_MS = 500
+"""How long one wait lasts, in milliseconds: so long the end can have to wait for it."""
+_PATIENCE_S: Final = 1.2
+_AT_ONCE, _BETWEEN_MORE_S = 32, 0.005
+_WAITS: Final = ("nvmlEventSetWait_v2", "nvmlEventSetWait")
+
+Hear = Callable[[str, int, int], None]
+"""Takes what happened: the GPU's UUID, the event's type, and its number."""
+
+
+class EventSet:
+    """A set of GPUs whose errors are heard.
+
+    Attributes:
+        code: What making the set answered; nothing else may be called unless it is 0.
+        hears_somebody: Whether a GPU was ever registered.
+        ended: Whether an error of the driver ended the waiting; the set is freed then.
+        worked: Whether a wait ever returned as it should.
+    """
+
+    def __init__(self, library: NvmlLibrary, hear: Hear, wake: Callable[[], None]) -> None:
+        """Make the set. It hears nothing before ``start``.
+
+        Args:
+            library: NVML, opened.
+            hear: Takes each event, on the waiting thread.
+            wake: Called on that thread after each event and at its end.
+        """
+        self._library, self._hear, self._wake = library, hear, wake
+        self._set = ctypes.c_void_p()
+        self._uuid_of: dict[int, str] = {}
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._freed = self.ended = self.worked = self.hears_somebody = False
+        self._then: Callable[[], None] | None = None
+        name = next((name for name in _WAITS if library.has(name)), None)
+        if name is None:
+            self.code = FUNCTION_NOT_FOUND
+            return
+        self._wait = library.function(name, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
+        self._free = library.function("nvmlEventSetFree", ctypes.c_void_p)
+        self.code = library.ask(
+            "nvmlEventSetCreate", (ctypes.c_void_p,), ctypes.addressof(self._set)
+        )
+
+    def register(self, uuid: str, handle: int) -> int:
+        """Hear that GPU, too, of what it supports.
+
+        Returns:
+            NVML's code; 0 also where it supports none of what is wanted.
+        """
+        types = ctypes.c_ulonglong()
+        code = self._library.ask(
+            "nvmlDeviceGetSupportedEventTypes",
+            (ctypes.c_void_p, ctypes.c_void_p), handle, ctypes.addressof(types),
+        )  # fmt: skip
+        wanted = types.value & _WANTED
+        if code != SUCCESS or not wanted:
+            return code
+        self._uuid_of[handle] = uuid
+        with self._lock:
+            if self._freed:
+                return UNINITIALIZED
+            code = self._library.ask(
+                "nvmlDeviceRegisterEvents",
+                (ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_void_p), handle, wanted, self._set,
+            )  # fmt: skip
+        self.hears_somebody |= code == SUCCESS
+        return code
+
+    def start(self) -> None:
+        """Begin to wait, unless that has begun."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="gpumon-events", daemon=True)
+            self._thread.start()
+
+    def close(self, then: Callable[[], None]) -> None:
+        """End the wait, free the set, and after that do what must not be done before.
+
+        Returns within 2 s. Where a wait hangs, ``then`` is called by its
+        thread if it ever comes back.
+        """
+        self._stop.set()
+        if self._thread is None:
+            if self.code == SUCCESS:
+                self._free(self._set)
+        else:
+            self._thread.join(_PATIENCE_S)
+            with self._lock:
+                if not self._freed:
+                    self._then = then
+                    return
+        then()
+
+    # -- on the waiting thread ---------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            self._listen()
+        finally:
+            with self._lock:
+                self._free(self._set)
+                self._freed = True
+                self.ended = not self._stop.is_set()
+                then = self._then
+            if then is not None:
+                then()
+            self._wake()
+
+    def _who(self, handle: int) -> str | None:
+        # After a reset, a GPU that was registered speaks with a handle of its new life.
+        return self._uuid_of.get(handle) or self._library.text("nvmlDeviceGetUUID", handle)
+
+    def _listen(self) -> None:
+        event, in_a_row = pynvml.c_nvmlEventData_t(), 0
+        where = ctypes.addressof(event)
+        while not self._stop.is_set():
+            code = self._wait(self._set, where, WAIT_MS)
+            if code == _TIMEOUT:
+                self.worked, in_a_row = True, 0
+                continue
+            if code != SUCCESS:
+                return
+            self.worked = True
+            uuid = self._who(ctypes.cast(event.device, ctypes.c_void_p).value or 0)
+            if uuid is not None:
+                self._hear(uuid, event.eventType, event.eventData)
+                self._wake()
+            in_a_row += 1
+            if in_a_row > _AT_ONCE:
+                self._stop.wait(_BETWEEN_MORE_S)
+
+
+MOST_XIDS: Final = 64
+"""Different XIDs kept of one GPU: there are fewer that a board in use can have."""
+
+Counts = tuple[tuple[int, int], ...]
+"""Pairs of XID and count, by XID."""
+
+
+class XidCounts:
+    """Counts that only rise, by UUID and XID."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, dict[int, int]] = {}
+        self._pairs: dict[str, Counts] = {}
+
+    def add(self, uuid: str, xid: int) -> None:
+        """Count one error; one of a new XID is left out where there are too many of those."""
+        with self._lock:
+            counts = self._counts.setdefault(uuid, {})
+            if xid not in counts and len(counts) >= MOST_XIDS:
+                return
+            counts[xid] = counts.get(xid, 0) + 1
+            self._pairs[uuid] = tuple(sorted(counts.items()))
+
+    def of(self, uuid: str) -> Counts:
+        """What that GPU has had: the same object until there is more."""
+        with self._lock:
+            return self._pairs.get(uuid, ())
+
+
+_FIRST_WAIT_NS: Final = NS_PER_S // 2
+_LONGEST_WAIT_NS: Final = 60 * NS_PER_S
+_REGISTER_AGAIN_NS: Final = 5 * NS_PER_S
+_MOST_DAMAGED: Final = 256
+
+
+class NvmlEvents:
+    """Keeps one event set on the GPUs that can be read. All but its set's thread is one thread's.
+
+    Attributes:
+        news: Whether something happened since ``take_news``.
+    """
+
+    def __init__(self, *, wanted: bool) -> None:
+        self._wanted = self._possible = wanted
+        self._counts = XidCounts()
+        self._damaged: deque[str] = deque(maxlen=_MOST_DAMAGED)
+        self._set: EventSet | None = None
+        self._known: set[tuple[str, int]] = set()
+        self._retry_at_ns, self._wait_ns = 0, _FIRST_WAIT_NS
+        self.news = False
+
+    def counts(self, uuid: str) -> Counts:
+        """How many errors of each XID that GPU had: the same object until there are more."""
+        return self._counts.of(uuid)
+
+    def take_news(self) -> set[str]:
+        """The GPUs whose memory failed since the last call, by UUID."""
+        self.news = False
+        return {self._damaged.popleft() for _ in range(len(self._damaged))}
+
+    def follow(self, library: NvmlLibrary, gpus: Iterable[tuple[str, int]], now_ns: int) -> None:
+        """Hear these GPUs; cheap where nothing changed.
+
+        Args:
+            library: NVML, opened.
+            gpus: UUID and handle of each GPU that can be read.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        if self._set is not None and self._set.ended:
+            self._step_back(self._set, now_ns)
+        if not self._possible or now_ns < self._retry_at_ns:
+            return
+        fresh = [gpu for gpu in gpus if gpu not in self._known]
+        if fresh:
+            self._register(library, fresh, now_ns)
+
+    def release(self, library: NvmlLibrary) -> None:
+        """Close NVML, after the last wait has left it. Returns within 2 s."""
+        open_set, self._set = self._set, None
+        self._known.clear()
+        self._possible, self._retry_at_ns = self._wanted, 0
+        if open_set is None:
+            library.close()
+        else:
+            open_set.close(library.close)
+
+    def _step_back(self, ended: EventSet, now_ns: int) -> None:
+        """The driver ended the waiting, as it does when a GPU is lost: try again, not at once."""
+        self._set = None
+        self._known.clear()
+        self._wait_ns = _FIRST_WAIT_NS if ended.worked else min(2 * self._wait_ns, _LONGEST_WAIT_NS)
+        self._retry_at_ns = now_ns + self._wait_ns
+
+    def _register(self, library: NvmlLibrary, gpus: list[tuple[str, int]], now_ns: int) -> None:
+        event_set = self._set or EventSet(library, self._hear, self._wake)
+        if event_set.code != SUCCESS:
+            self._possible = event_set.code not in PERMANENT
+            self._retry_at_ns = now_ns + _LONGEST_WAIT_NS
+            return
+        for gpu in gpus:
+            code = event_set.register(*gpu)
+            if code == SUCCESS or code in PERMANENT:
+                self._known.add(gpu)
+            else:
+                self._retry_at_ns = now_ns + _REGISTER_AGAIN_NS
+        if event_set.hears_somebody:
+            self._set = event_set
+            event_set.start()
+        else:
+            event_set.close(_nothing)
+
+    # -- on the waiting thread ---------------------------------------------------
+
+    def _hear(self, uuid: str, kind: int, number: int) -> None:
+        if kind & XID_ERROR:
+            self._counts.add(uuid, number)
+        elif kind & DOUBLE_BIT_ERROR:
+            self._damaged.append(uuid)
+
+    def _wake(self) -> None:
+        self.news = True
+
+
+def _nothing() -> None:
+    pass

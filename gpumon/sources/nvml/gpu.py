@@ -1,0 +1,318 @@
+"""One GPU as NVML shows it, from tick to tick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from gpumon.core.board.latest_values import holds_for_ns
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.sample import BusySample, Device, GpuDetails, GpuSample
+from gpumon.sources.nvml.binding import NvmlLibrary
+from gpumon.sources.nvml.busy import BusyTrack, EntriesOf, Moment
+from gpumon.sources.nvml.codes import (
+    GPU_IS_GONE,
+    NO_ERROR,
+    NO_PERMISSION,
+    NOTHING_NEW,
+    PERMANENT,
+    SUCCESS,
+    gpu_trouble,
+)
+from gpumon.sources.nvml.details.answers import SlowFields
+from gpumon.sources.nvml.details.fields import NumberField, PairField
+from gpumon.sources.nvml.details.power import PowerTrack
+from gpumon.sources.nvml.details.turns import FieldFaults, Surroundings, details_in
+from gpumon.sources.nvml.drain import POWER_USAGE, RingSweep
+from gpumon.sources.nvml.gpm import GpmTrack
+
+_LOOK_AGAIN_NS: Final = 10 * NS_PER_S
+_ASK_AGAIN_NS: Final = 60 * NS_PER_S
+_RATES: Final = "nvmlDeviceGetUtilizationRates"
+
+_new: Final = tuple.__new__
+
+
+class NvmlGpu:
+    """What is known of one GPU; it outlives a lost handle.
+
+    Attributes:
+        device: Who it is.
+        options: Which fields are read.
+        faults: Which of its fields fail that each tick asks for.
+        track: Its utilisation up to now.
+        failure: The code that made this tick's reading impossible; 0 if none.
+        gone: The code with which it was refused when NVML was opened again: it
+            has no handle now, and nothing of it may be asked; 0 if none.
+        has_ring: Whether the driver keeps utilisation samples of it.
+        has_power: Whether its power draw can be asked.
+        power: Its power draw up to now.
+        in_parts: Whether it is cut into MIG parts: then its utilisation is
+            unknown, which is not idle.
+        refresh_at_ns: When the slow values are due again; 0 before the first.
+        gpm: Tells its activity; ``None`` where nobody wants to know.
+        xid_errors: How many errors of each XID it had since the source was opened.
+        slow: What it says every few seconds: read by whoever reads what is slow.
+    """
+
+    gpm: GpmTrack | None = None
+    _details: GpuDetails | None = None
+    xid_errors: tuple[tuple[int, int], ...] = ()
+
+    def __init__(
+        self,
+        library: NvmlLibrary,
+        handle: int,
+        device: Device,
+        around: Surroundings,
+    ) -> None:
+        self.options, self._around = around.options, around
+        self.track = BusyTrack()
+        self._holds_ns = holds_for_ns(around.period_ns)
+        self.slow = SlowFields(library, handle, around)
+        self._failed_at_ns = 0
+        self.attach(library, handle, device)
+
+    def attach(self, library: NvmlLibrary, handle: int, device: Device) -> None:
+        """Use this handle from now on; the position in the ring is set anew."""
+        self.device = device
+        self.library, self.handle = library, handle
+        self.in_parts = False
+        self.release()
+        self.gpm = self.slow.gpm = None
+        self._rates = PairField(library, _RATES, handle, apart=False)
+        self._mig = PairField(library, "nvmlDeviceGetMigMode", handle, apart=True)
+        self._index = NumberField(library, "nvmlDeviceGetIndex", handle)
+        self.power = PowerTrack(library, handle)
+        self.failure = self.gone = SUCCESS
+        self.has_ring, self.has_power = True, "power" in self.options.fields
+        self._ring_failed = False
+        self.refresh_at_ns = 0
+        self._look_again_at_ns = self._ask_again_at_ns = 0
+        self.track.forget_position()
+
+    def renew_handle(self, library: NvmlLibrary) -> bool:
+        """Look the GPU up again by its UUID: a reset can have made the handle void."""
+        handle = library.handle_by_uuid(self.device.uuid)
+        if handle is None or (handle == self.handle and library is self.library):
+            return False
+        self.attach(library, handle, self.device)
+        return True
+
+    def use_gpm(self, gpm: GpmTrack | None) -> None:
+        """Read the activity there from now on, if anywhere."""
+        if self.gpm is not None:
+            self._around.after_reading(self.gpm.close)
+        self.gpm = gpm
+        self._begin_anew()
+
+    def release(self) -> None:
+        """Free what it holds in the driver, and forget what it said: it will be old."""
+        self.faults = FieldFaults()
+        self.use_gpm(self.gpm)
+
+    def _begin_anew(self) -> None:
+        """Ask for what is slow as if for the first time."""
+        self.slow = SlowFields(self.library, self.handle, self._around, self.slow)
+        self.slow.gpm = None if self.in_parts else self.gpm
+        self._details = None
+
+    @property
+    def rejected(self) -> int:
+        """Values refused so far, because no device can have meant them."""
+        return self.track.rejected + self.slow.rejected + self.power.rejected
+
+    # -- each tick -----------------------------------------------------------
+
+    def sample(
+        self, busy: Iterable[BusySample], milliwatts: float | None, now_ns: int
+    ) -> GpuSample:
+        """What this GPU says in this tick."""
+        track, latest = self.track, self.slow.turns.latest
+        percent = track.percent
+        if percent is not None and now_ns - track.percent_at_ns >= self._holds_ns:
+            percent = None
+        if milliwatts is None and self.power.fails:
+            self.faults.note("power", POWER_USAGE, self.power.code, now_ns)
+        if self.faults.failing:
+            self._mend(bool(busy), milliwatts is not None)
+        if latest.has_news or now_ns >= latest.holds_until_ns:
+            self._put_together(now_ns)
+        return _new(  # in the order of its fields; its own constructor takes twice as long
+            GpuSample,
+            (
+                self.device,
+                tuple(busy),
+                None if percent is None else percent / 100,
+                self._memory_used_bytes,
+                None if milliwatts is None else milliwatts / 1000,
+                *self._repeated,
+            ),
+        )
+
+    def _mend(self, is_observed: bool, draws_power: bool) -> None:
+        if is_observed:
+            self.faults.end("utilization")
+        if draws_power:
+            self.faults.end("power")
+        self.slow.turns.latest.has_news = True
+
+    def _put_together(self, now_ns: int) -> None:
+        """Keep as a whole what each sample repeats until something of it changes."""
+        turns = self.slow.turns
+        values = turns.latest.at(now_ns)
+        self._memory_used_bytes = values.get("memory_used_bytes")
+        details = details_in(values)
+        if details != self._details:  # the same object comes until something of it is new
+            self._details = details
+        self._repeated = (
+            values.get("temperature_celsius"),
+            values.get("sm_clock_hertz"),
+            values.get("energy_joules"),
+            values.get("processes"),
+            None,
+            self._details,
+            values.get("activity"),
+            self.xid_errors,
+            (*self.faults.failing, *turns.faults.failing),
+            values.get("processes_at_ns"),
+        )
+
+    def failed_sample(self, now_ns: int) -> GpuSample:
+        """What is said of it in a tick in which it could not be read."""
+        self._failed_at_ns = now_ns
+        self.slow.whole_since_ns = now_ns  # its counters may have begun anew
+        return GpuSample(
+            device=self.device, error=gpu_trouble(self.failure), xid_errors=self.xid_errors
+        )
+
+    def busy_with_care(self, moment: Moment, entries: EntriesOf | None) -> Sequence[BusySample]:
+        """Its utilisation, where the ring's entries do not just continue.
+
+        Args:
+            moment: What the GPUs of the tick have in common.
+            entries: What is new in its ring, if anything.
+        """
+        if self.in_parts:
+            return ()
+        if entries is not None and self.track.started:
+            return moment.take(self.track, entries())
+        return self._look_around(moment, entries)
+
+    def _look_around(self, moment: Moment, entries: EntriesOf | None) -> Sequence[BusySample]:
+        """The ring brought nothing, or there is none, or this is the first look at it."""
+        track = self.track
+        if not track.started:
+            track.start(entries() if entries else (), moment.stamps.offset_ns, moment.now_ns)
+        if not track.is_dry(moment.now_ns):
+            return ()
+        self._find_restarted_stamps(moment.now_ns)
+        percent = self._rates.read()
+        if percent is None:
+            track.percent = None
+            code = self._rates.code
+            if not (self.has_ring or code in PERMANENT or code in NOTHING_NEW):
+                self.failure = code  # it is this call then that notices a GPU that is gone
+            elif code not in NO_ERROR and code not in PERMANENT:
+                self.faults.note("utilization", _RATES, code, moment.now_ns)
+            return ()
+        since_ns = max(moment.steady_since_ns, self._failed_at_ns)
+        return track.cover(percent, since_ns, moment.now_ns)
+
+    def _find_restarted_stamps(self, now_ns: int) -> None:
+        """A reset can set the stamps back: then nothing would ever be newer than the position."""
+        track = self.track
+        if not self.has_ring or not track.position_us or now_ns < self._look_again_at_ns:
+            return
+        self._look_again_at_ns = now_ns + _LOOK_AGAIN_NS
+        ring = RingSweep(self.library, [self.handle])
+        ring.drain([0])
+        if ring.counts[0] and ring.newest_us(0) < track.position_us:
+            track.start(ring.entries(0), None, now_ns)
+
+    # -- now and then ----------------------------------------------------------
+
+    @property
+    def reading(self) -> Callable[[], None]:
+        """Reads what changes slowly: some of these calls take milliseconds on real boards."""
+        return self.slow.read
+
+    def note_xids(self, counts: tuple[tuple[int, int], ...]) -> None:
+        """Take how many errors of each XID it had since the source was opened."""
+        self.xid_errors = counts
+        self.slow.turns.latest.has_news = True
+
+    def note_hanging(self, now_ns: int) -> None:
+        """Tell of the field whose call has not come back for seconds, if there is one."""
+        self.faults.hang(self.slow.turns.hanging(now_ns), now_ns)
+        self.slow.turns.latest.has_news = True
+
+    @property
+    def is_dark(self) -> bool:
+        """Whether no call tells its utilisation."""
+        return not (self.has_ring or self._rates.supported)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a tick asks it anything."""
+        return self.has_power or not (self.in_parts or self.is_dark)
+
+    @property
+    def trouble(self) -> str | None:
+        """What its user should do to see its utilisation; ``None``: nothing would help."""
+        is_unknown = self.track.percent is None and not self.in_parts
+        forbidden = is_unknown and self._rates.code == NO_PERMISSION
+        return gpu_trouble(NO_PERMISSION) if forbidden else None
+
+    def tells_without_ring(self, code: int) -> bool:
+        """Whether its utilisation can be had although its ring answers ``code``.
+
+        Where only the ring fails, the GPU is there: it is left out for a while.
+        """
+        if code in GPU_IS_GONE or self._rates.read() is None:
+            return False
+        self.has_ring, self._ring_failed = False, True
+        return True
+
+    def ask_again(self, now_ns: int) -> bool:
+        """Give what every figure hangs on another chance; say whether a tick asks for more now.
+
+        A call that is not supported or not permitted may be so only for a
+        while: during a reset, or until somebody grants a right.
+        """
+        power = "power" in self.options.fields
+        has_power = self.has_power == power and (self.power.has_ring or not power)
+        has_all = self.has_ring and has_power and self._rates.supported
+        if has_all or not self._ask_again_at_ns:
+            self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
+            return False
+        is_urgent = self._ring_failed or (self.is_dark and not self.in_parts)
+        if now_ns < self._ask_again_at_ns and not is_urgent:
+            return False
+        self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
+        self._ring_failed = False
+        had_all = self.has_ring and has_power
+        self.has_ring = self.power.has_ring = self._rates.supported = self._mig.supported = True
+        self.has_power = power
+        return not had_all
+
+    def notice_parts(self) -> bool:
+        """Ask for the MIG mode; say whether it changed."""
+        mode = self._mig.read()
+        if mode is None and self._mig.supported:
+            return False  # no answer now: what is known holds
+        in_parts = mode == 1
+        if self.in_parts == in_parts:
+            return False
+        self.in_parts = in_parts
+        self.has_ring = self._rates.supported = True
+        # What a GPU in parts does not tell, one in one piece may, and the other way round.
+        self._begin_anew()
+        self.refresh_at_ns = 0
+        self.track.forget_position()
+        return True
+
+    def current_index(self) -> int:
+        """The index NVML gives it now."""
+        index = self._index.read()
+        return self.device.index if index is None else index

@@ -1,0 +1,308 @@
+"""The parts of a GPU that MIG has cut, each a device of its own.
+
+A GPU that is cut has no utilisation, which is not idle; its power,
+temperature and energy are still those of the board. What computes are its
+compute instances. Each lies in a GPU instance, which is what GPM speaks of: so
+where a GPU instance holds several compute instances, GPM says how busy they
+were together, which is no more than an upper bound for each of them. Then
+their utilisation is unknown, like that of an instance on a board without GPM
+(before Hopper); only an instance that has its GPU instance to itself is known.
+
+The driver gives a GPU instance that is made anew the number of one that was
+destroyed. So an instance is known by its UUID alone, and a window of GPM ends
+with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.core.board.latest_values import holds_for_ns
+from gpumon.core.sample import ActivitySample, BusySample, Device, GpuSample, ProcessSample
+from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
+from gpumon.sources.nvml.busy import BusyTrack, EntriesOf, Moment
+from gpumon.sources.nvml.codes import NO_PART_THERE, PERMANENT, SUCCESS
+from gpumon.sources.nvml.details.fields import MemoryField
+from gpumon.sources.nvml.details.processes import process_field
+from gpumon.sources.nvml.details.turns import FieldFaults, Surroundings, Turn, Turns
+from gpumon.sources.nvml.gpm import Gpm, GpmTrack
+from gpumon.sources.nvml.gpu import NvmlGpu
+
+_MOST_PARTS: Final = 64
+_NUMBER: Final = (ctypes.c_void_p, ctypes.c_void_p)
+_PART: Final = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p)
+
+
+class MigPlace(NamedTuple):
+    """Where one compute instance lies, as the driver lists it.
+
+    Attributes:
+        uuid: ``MIG-...``.
+        handle: Its handle.
+        parent_handle: Its GPU's.
+        gpu_instance: Number of its GPU instance; ``None`` if the driver does not say.
+        compute_instance: Its number in that.
+        is_alone: Whether its GPU instance holds no other.
+    """
+
+    uuid: str
+    handle: int
+    parent_handle: int
+    mig_index: int
+    gpu_instance: int | None
+    compute_instance: int | None
+    is_alone: bool
+
+
+def places_in(library: NvmlLibrary, parent_handle: int) -> tuple[MigPlace, ...] | None:
+    """The compute instances of a GPU that is cut, in the driver's order.
+
+    Returns:
+        ``None`` if the driver does not tell them all just now.
+    """
+    handles = _handles(library, parent_handle)
+    if handles is None:
+        return None
+    found = []
+    for mig_index, handle in handles:
+        uuid = library.text("nvmlDeviceGetUUID", handle)
+        if uuid is None:
+            return None
+        gpu_instance = library.number("nvmlDeviceGetGpuInstanceId", handle)
+        compute_instance = library.number("nvmlDeviceGetComputeInstanceId", handle)
+        found.append((uuid, handle, parent_handle, mig_index, gpu_instance, compute_instance))
+    count_of = Counter(gpu_instance for *_, gpu_instance, _ in found)
+    return tuple(MigPlace(*facts, is_alone=count_of[facts[4]] == 1) for facts in found)
+
+
+def _handles(library: NvmlLibrary, parent_handle: int) -> list[tuple[int, int]] | None:
+    """Index and handle of each; an index stays empty where an instance was destroyed.
+
+    Returns:
+        ``None`` if one of the calls fails otherwise than for want of an instance.
+    """
+    number = ctypes.c_uint()
+    where = ctypes.addressof(number)
+    code = library.ask("nvmlDeviceGetMaxMigDeviceCount", _NUMBER, parent_handle, where)
+    if code != SUCCESS:
+        return [] if code in PERMANENT else None
+    handles, part = [], ctypes.c_void_p()
+    for index in range(min(number.value, _MOST_PARTS)):
+        where = ctypes.addressof(part)
+        name = "nvmlDeviceGetMigDeviceHandleByIndex"
+        code = library.ask(name, _PART, parent_handle, index, where, no_error=NO_PART_THERE)
+        if code == SUCCESS and part.value is not None:
+            handles.append((index, part.value))
+        elif code not in NO_PART_THERE and code not in PERMANENT:
+            return None
+    return handles
+
+
+class MigInstance:
+    """What is known of one compute instance; in a round of NVML it stands beside the GPUs.
+
+    Attributes:
+        library: NVML as it was open when it was found.
+        place: Where it lies.
+        parent: Its GPU.
+        device: Who it is.
+        track: Counts its refused values; it has no ring of samples.
+        refresh_at_ns: When the slow values are due again; 0 before the first.
+        is_doubtful: Whether it ceased to answer: it may not be there any more.
+    """
+
+    def __init__(
+        self,
+        library: NvmlLibrary,
+        place: MigPlace,
+        parent: NvmlGpu,
+        gpm: Gpm | None,
+        around: Surroundings,
+    ) -> None:
+        """Begin to watch it.
+
+        Args:
+            library: NVML, opened.
+            place: Where it lies.
+            parent: Its GPU.
+            gpm: GPM of the library; ``None`` where nobody wants it.
+            around: What the devices have in common.
+        """
+        self._around = around
+        self._holds_ns = holds_for_ns(around.period_ns)
+        self.library, self.place, self.parent = library, place, parent
+        self.track = BusyTrack()
+        self._faults = FieldFaults()
+        self.turns = self._ask_anew()
+        self.device = self._describe(library)
+        self._gpm: GpmTrack | None = None
+        if gpm is not None and place.is_alone and place.gpu_instance is not None:
+            self._gpm = gpm.track(place.parent_handle, gpu_instance=place.gpu_instance)
+        self._activity: ActivitySample | None = None
+        self._utilization_ratio: float | None = None
+        self._failed_at_ns = 0
+        self.refresh_at_ns = 0
+        self._answers = True
+        self.is_doubtful = False
+
+    def _ask_anew(self) -> Turns:
+        """Its memory and its processes, as if for the first time."""
+        around, handle, library = self._around, self.place.handle, self.library
+        turns = Turns(around.monotonic_ns)
+        period_ns = max(around.slow_period_ns, around.period_ns)
+        if "memory" in around.options.fields:
+            calls = FieldCalls(library)
+            memory = MemoryField(calls, handle)
+            turns.add(Turn("memory", lambda _at_ns: self._used(memory), calls, period_ns))
+        if "processes" in around.options.fields:
+            calls = FieldCalls(library)
+            processes = _Processes(library, self, calls)
+            read = processes.read
+            turns.add(
+                Turn(
+                    "processes",
+                    lambda at_ns: {"processes": read(at_ns), "processes_at_ns": at_ns},
+                    calls,
+                    period_ns,
+                )
+            )
+        return turns
+
+    def _used(self, memory: MemoryField) -> dict[str, int | None]:
+        told = memory.read()
+        if told is not None and told[0] > told[1]:
+            self.track.rejected, told = self.track.rejected + 1, None
+        return {"memory_used_bytes": told[0] if told else None}
+
+    def _describe(self, library: NvmlLibrary) -> Device:
+        place, board = self.place, self.parent.device
+        is_wanted = "memory" in self._around.options.fields
+        memory = MemoryField(library, place.handle).read() if is_wanted else None
+        return Device(
+            uuid=place.uuid,
+            index=board.index,
+            name=library.text("nvmlDeviceGetName", place.handle) or board.name,
+            pci_bus_id=board.pci_bus_id,
+            driver_version=board.driver_version,
+            memory_capacity_bytes=memory[1] if memory else None,
+            parent_uuid=board.uuid,
+            mig_index=place.mig_index,
+            gpu_instance=place.gpu_instance,
+            compute_instance=place.compute_instance,
+        )
+
+    @property
+    def failure(self) -> int:
+        """The code that made this tick's reading impossible: that of its GPU."""
+        return self.parent.failure
+
+    @property
+    def rejected(self) -> int:
+        """Values refused so far, because no device can have meant them."""
+        return self.track.rejected
+
+    def release(self) -> None:
+        """Free what it holds in the driver, and forget what it said, while it cannot be read."""
+        if self._gpm is not None:
+            self._gpm.close()
+        self.turns = self._ask_anew()
+
+    def end(self) -> None:
+        """It is there no more: whoever still reads it in this tick borrows nothing for it."""
+        self.release()
+        self._gpm = None
+
+    # -- each tick -----------------------------------------------------------
+
+    def busy_with_care(self, moment: Moment, _entries: EntriesOf | None) -> Sequence[BusySample]:
+        """Its utilisation since the tick before, where GPM tells it.
+
+        Args:
+            moment: What the GPUs of the tick have in common.
+        """
+        gpm = self._gpm
+        if gpm is None:
+            return ()
+        activity = gpm.read(max(moment.steady_since_ns, self._failed_at_ns))
+        if gpm.code != SUCCESS:
+            self._activity = self._utilization_ratio = None
+            self.is_doubtful |= self._answers
+            self._answers = False
+            return ()
+        self._answers = True
+        if activity is None:
+            return ()
+        self.track.rejected += gpm.newly_rejected()
+        self._activity = activity
+        ratio = self._utilization_ratio = activity.graphics_ratio
+        return () if ratio is None else (BusySample(activity.start_ns, activity.end_ns, ratio),)
+
+    def sample(
+        self, busy: Sequence[BusySample], _milliwatts: float | None, now_ns: int
+    ) -> GpuSample:
+        """What it says in this tick."""
+        activity = self._activity
+        if activity is not None and now_ns - activity.end_ns >= self._holds_ns:
+            activity = self._activity = self._utilization_ratio = None
+        values = self.turns.latest.at(now_ns)
+        return GpuSample(
+            device=self.device,
+            busy=tuple(busy),
+            utilization_ratio=self._utilization_ratio,
+            memory_used_bytes=values.get("memory_used_bytes"),
+            processes=values.get("processes"),
+            activity=activity,
+            faults=(*self._faults.failing, *self.turns.faults.failing),
+            processes_at_ns=values.get("processes_at_ns"),
+        )
+
+    def failed_sample(self, now_ns: int) -> GpuSample:
+        """What is said of it in a tick in which its GPU could not be read."""
+        self._failed_at_ns = now_ns
+        self._activity = self._utilization_ratio = None
+        return GpuSample(device=self.device, error=self.parent.failed_sample(now_ns).error)
+
+    # -- now and then ----------------------------------------------------------
+
+    @property
+    def reading(self) -> Callable[[], None]:
+        """Reads its memory and its processes."""
+        return self.turns.take
+
+    def note_hanging(self, now_ns: int) -> None:
+        """Tell of the field whose call has not come back for seconds, if there is one."""
+        self._faults.hang(self.turns.hanging(now_ns), now_ns)
+
+
+class _Processes:
+    """Who computes on an instance: as the driver lists them, else those of its GPU that are on it.
+
+    Where its GPU instance holds others, the list of the GPU does not tell them apart.
+    """
+
+    def __init__(self, library: NvmlLibrary, instance: MigInstance, calls: FieldCalls) -> None:
+        place, options = instance.place, instance.parent.options
+        self._own = process_field(library, place.handle, options, calls=calls)
+        self._of_gpu = (
+            process_field(
+                library,
+                place.parent_handle,
+                options,
+                calls=calls,
+                gpu_instance=place.gpu_instance,
+            )
+            if place.is_alone and place.gpu_instance is not None
+            else None
+        )
+
+    def read(self, now_ns: int) -> tuple[ProcessSample, ...] | None:
+        """The processes; ``None`` where no list is to be had."""
+        if self._own is None:
+            return None
+        found = self._own.read(now_ns)
+        if found is None and self._own.code in PERMANENT and self._of_gpu is not None:
+            return self._of_gpu.read(now_ns)
+        return found

@@ -1,0 +1,1 @@
+"""Asks a driver everything once, and notes what it answered and what that cost."""

@@ -1,0 +1,309 @@
+"""The GPUs of this machine, read through NVML."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S, Clock, nanoseconds
+from gpumon.core.sample import Frame
+from gpumon.errors import SourceUnavailableError
+from gpumon.sources.nvml.binding import CallAccounts, NvmlLibrary
+from gpumon.sources.nvml.busy import Pace
+from gpumon.sources.nvml.clock import US, StampClock
+from gpumon.sources.nvml.codes import no_gpu, unavailable
+from gpumon.sources.nvml.details.fields import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
+from gpumon.sources.nvml.details.rounds import SLOW_PATIENCE_S, Beside, SlowRounds
+from gpumon.sources.nvml.details.turns import Surroundings
+from gpumon.sources.nvml.each_tick import FastRound
+from gpumon.sources.nvml.events import NvmlEvents
+from gpumon.sources.nvml.gpm import Gpm
+from gpumon.sources.nvml.gpu import NvmlGpu
+from gpumon.sources.nvml.inventory import NvmlInventory
+from gpumon.sources.nvml.reopening import Reopening
+
+_new: Final = tuple.__new__
+
+_HELD_UP_NS: Final = NS_PER_S // 10
+
+_HANGS: Final = (
+    "the NVIDIA driver failed, and a call of it has not come back: it is opened again after that"
+)
+
+_LAST_PATIENCE_S: Final = 0.3
+
+_LOOK_NS: Final = NS_PER_S
+"""So often at least it is looked what changed, and what the calls cost so far."""
+
+
+class NvmlSource:
+    """All GPUs that NVML lists, one frame a call.
+
+    Utilisation comes from the driver's own ring of samples, drained once a
+    call, and from ``GetUtilizationRates`` where that ring is dry. Memory,
+    temperature, clock, energy and processes are read every few seconds, each
+    GPU at its own moment so that no tick is heavy; in between the last value
+    is repeated, until it is three periods old. A thread beside reads them: one
+    that takes long holds up what is slow, and not the sampling.
+
+    Raises:
+        SourceUnavailableError: The library, the driver, or any GPU is missing.
+    """
+
+    simulated = False
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        options: NvmlOptions = DEFAULT_OPTIONS,
+        period_s: float = 1.0,
+        slow_period_s: float = SLOW_PERIOD_S,
+        slow_patience_s: float | None = None,
+        read_clock_ns: Callable[[int], int] = time.clock_gettime_ns,
+    ) -> None:
+        """Open NVML and take the inventory.
+
+        Args:
+            clock: The monotonic clock.
+            options: Which fields are read.
+            period_s: How often ``read`` is called, in seconds: values that
+                are not read for three periods are none.
+            slow_period_s: How often slow values are read, in seconds.
+            slow_patience_s: How long ``read`` waits for them, in seconds;
+                later ones come with a later frame. ``None``: a fraction of the period.
+            read_clock_ns: Reads a clock by its id, as ``time.clock_gettime_ns``.
+        """
+        self._monotonic_ns = clock.monotonic_ns
+        self._options = options
+        self._stamps = StampClock(clock, read_clock_ns)
+        self._pace = Pace()
+        self._slow_ns = nanoseconds(slow_period_s)
+        self._beside = Beside()
+        self._around = Surroundings(
+            options=options,
+            monotonic_ns=clock.monotonic_ns,
+            period_ns=nanoseconds(period_s),
+            slow_period_ns=self._slow_ns,
+            after_reading=self._beside.afterwards,
+        )
+        if slow_patience_s is None:
+            slow_patience_s = min(SLOW_PATIENCE_S, period_s / 4)
+        self._rounds = SlowRounds(self._beside, self._around, slow_patience_s)
+        self._inventory = NvmlInventory(self._around)
+        self._library: NvmlLibrary | None = None
+        self._gpm: Gpm | None = None
+        self._events = NvmlEvents(wanted="events" in options.fields)
+        self._accounts = CallAccounts()
+        self._call_seconds: tuple[tuple[str, float], ...] = ()
+        self._call_counts: tuple[tuple[str, int], ...] = ()
+        self._call_errors: tuple[tuple[str, int, int], ...] = ()
+        self._rejected = 0
+        self._inventory_at_ns = 0
+        self._refresh_at_ns = 0
+        self._fast_is_old = False
+        self._trouble: str | None = None
+        self._reopening = Reopening(clock.monotonic_ns)
+        self._open()
+
+    def close(self) -> None:
+        """Let go of the driver. Safe to call twice.
+
+        Where a slow reading is under way, the driver is let go of when that
+        is over, and nobody waits long for it.
+        """
+        self._beside.wait(_LAST_PATIENCE_S)
+        self._let_go()
+        self._beside.close()
+
+    def _let_go(self) -> None:
+        library, gpm = self._library, self._gpm
+        if library is None:
+            return
+        self._library = self._gpm = None
+
+        def let_go() -> None:
+            if gpm is not None:
+                gpm.close()
+            self._events.release(library)
+
+        self._beside.afterwards(let_go)
+
+    def read(self) -> Frame:
+        """All that is new since the last call.
+
+        After a failure of NVML as a whole it is opened anew by a later call,
+        at most every 4 s.
+
+        Raises:
+            RestartNeededError: The driver was replaced by one to which only a
+                new process can speak.
+            SourceUnavailableError: NVML as a whole cannot be read.
+        """
+        library = self._library or self._open_again()
+        stamps, fast = self._stamps, self._fast
+        jump_ns = stamps.tick()
+        if jump_ns:
+            self._shift(jump_ns)
+        pace = self._pace
+        if not pace.usual_from_ns <= stamps.silence_ns <= pace.usual_to_ns:
+            pace.step(stamps.silence_ns, stamps.ticked_at_ns)
+        now_ns = fast.ask(max(0, jump_ns // US), self._monotonic_ns)
+        if fast.has_codes:
+            self._fast_is_old |= fast.sort_failures()
+            if fast.failed:
+                self._give_up_if_all_failed(fast, now_ns)
+        inventory = self._inventory
+        is_due = now_ns >= self._refresh_at_ns or self._events.news or inventory.is_doubtful
+        if is_due:
+            self._refresh(library, now_ns)
+            now_ns = self._ask_again_if_held_up(fast, now_ns, max(0, jump_ns // US))
+        samples = fast.samples(stamps, pace.steady_since_ns, now_ns)
+        if fast.failed_late:
+            self._give_up_if_all_failed(fast, now_ns)
+        if self._fast_is_old:
+            self._arrange(library)
+            # What has just turned out not to be there any more is not told of in this tick, either.
+            listed = {one.device.uuid for one in self._devices}
+            samples = tuple(sample for sample in samples if sample.device.uuid in listed)
+        rejected = self._newly_rejected() if fast.took_care or is_due else 0
+        # In the order of its fields; its own constructor would be one function more.
+        spent, calls, errors = self._call_seconds, self._call_counts, self._call_errors
+        taken_ns, trouble = self._monotonic_ns(), self._trouble
+        return _new(Frame, (taken_ns, samples, rejected, spent, trouble, calls, errors))
+
+    def _ask_again_if_held_up(self, fast: FastRound, now_ns: int, back_us: int) -> int:
+        """Where the looking around took its time, what the rings brought is old by now."""
+        if self._monotonic_ns() - now_ns < _HELD_UP_NS:
+            return now_ns
+        now_ns = fast.ask(back_us, self._monotonic_ns)
+        if fast.has_codes:
+            self._fast_is_old |= fast.sort_failures()
+        return now_ns
+
+    def _shift(self, jump_ns: int) -> None:
+        # Every position stays at its instant; and after a jump forward,
+        # what was not fetched yet carries older stamps.
+        for gpu in self._inventory.gpus:
+            gpu.track.shift(jump_ns)
+            gpu.power.forget_position()
+
+    def _arrange(self, library: NvmlLibrary) -> None:
+        self._devices = self._inventory.devices
+        self._fast = FastRound(library, self._devices)
+        self._fast_is_old = False
+        self._note_xids()
+
+    def _note_xids(self) -> None:
+        for gpu in self._inventory.gpus:
+            gpu.note_xids(self._events.counts(gpu.device.uuid))
+
+    def _listen(self, library: NvmlLibrary, now_ns: int) -> None:
+        """Hand out what was heard, look at memory that failed, and hear the GPUs there are."""
+        events, gpus = self._events, self._inventory.gpus
+        if events.news:
+            damaged = events.take_news()
+            self._note_xids()
+            for gpu in gpus:
+                if gpu.device.uuid in damaged:
+                    gpu.refresh_at_ns = now_ns
+        readable = [gpu for gpu in gpus if not (gpu.failure or gpu.gone)]
+        events.follow(library, [(gpu.device.uuid, gpu.handle) for gpu in readable], now_ns)
+
+    def _newly_rejected(self) -> int:
+        total = self._inventory.rejected_before
+        total += sum([one.rejected for one in self._devices])
+        fresh, self._rejected = total - self._rejected, total
+        return fresh
+
+    # -- opening, and opening again -------------------------------------------
+
+    def _open(self) -> None:
+        """Open NVML, for the first time or again.
+
+        Raises:
+            RestartNeededError: This process cannot.
+            SourceUnavailableError: It cannot be opened now.
+        """
+        try:
+            library = self._library = NvmlLibrary(self._accounts)
+            if "activity" in self._options.fields:
+                self._gpm = Gpm(library, self._monotonic_ns)
+            self._take_inventory(library)
+            gone = [gpu.gone for gpu in self._inventory.gpus]
+            if all(gone):
+                raise no_gpu(gone or library.refusals)
+        except SourceUnavailableError as error:
+            self._let_go()
+            trouble = self._reopening.failed(error)
+            raise trouble from error.__cause__
+        self._arrange(library)
+        self._reopening.opened()
+
+    def _open_again(self) -> NvmlLibrary:
+        """Open NVML again, but not at every tick: init takes long on real drivers."""
+        self._reopening.check()
+        if not self._beside.is_free:  # it cannot be closed before, and so not be opened anew
+            raise SourceUnavailableError(_HANGS)
+        self._open()
+        assert self._library is not None
+        return self._library
+
+    def _give_up_if_all_failed(self, fast: FastRound, now_ns: int) -> None:
+        """A driver that is gone shows as a failure of every GPU."""
+        failures = [gpu.failure for gpu in self._inventory.gpus if gpu.failure]
+        code = self._reopening.code_to_give_up_for(failures, fast.asked, now_ns)
+        if code is not None:
+            self._let_go()
+            raise self._reopening.failed(unavailable(code))
+
+    # -- the inventory, and what changes slowly -------------------------------
+
+    def _take_inventory(self, library: NvmlLibrary) -> None:
+        self._inventory.take(library, self._gpm)
+        self._refresh_at_ns = 0
+        self._fast_is_old = True
+
+    def _look_again(self, library: NvmlLibrary) -> None:
+        with suppress(SourceUnavailableError):  # whether GPUs can be read, a tick tells
+            self._take_inventory(library)
+        if not self._inventory.gpus:
+            self._let_go()
+            raise self._reopening.failed(no_gpu(library.refusals))
+
+    def _refresh(self, library: NvmlLibrary, now_ns: int) -> None:
+        """Read the slow values of the GPUs whose turn it is, and look for changes."""
+        inventory, changed = self._inventory, False
+        self._listen(library, now_ns)
+        due = self._rounds.read_due(self._devices, now_ns)
+        for one in due:
+            if isinstance(one, NvmlGpu):
+                self._fast_is_old |= one.ask_again(now_ns)
+                changed |= self._has_changed(library, one)
+        if now_ns >= self._inventory_at_ns:
+            self._inventory_at_ns = now_ns + self._slow_ns
+            changed |= inventory.is_outdated(library)
+        if changed or inventory.is_doubtful:
+            self._look_again(library)
+        if not self._fast.failed:
+            self._reopening.was_read()
+        self._trouble = next(inventory.troubles(library), None)
+        self._take_accounts()
+        due_ns = [gpu.refresh_at_ns for gpu in inventory.gpus]
+        due_ns += [instance.refresh_at_ns for instance in inventory.instances]
+        self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + _LOOK_NS)
+        if self._rounds.unread:
+            self._refresh_at_ns = now_ns
+
+    def _take_accounts(self) -> None:
+        accounts = self._accounts
+        self._call_seconds, self._call_counts = accounts.seconds(), accounts.counts()
+        self._call_errors = accounts.errors()
+
+    def _has_changed(self, library: NvmlLibrary, gpu: NvmlGpu) -> bool:
+        """Look closer at one GPU; whether there are others than before, or others of its parts."""
+        if gpu.failure:
+            return gpu.renew_handle(library)
+        return self._inventory.is_cut_otherwise(library, gpu)

@@ -1,0 +1,339 @@
+"""One phase ring, opened by a reader that trusts nothing in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import time
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.phase import PHASES
+from gpumon.core.ring.events import RingCounts, RingEvent, RingKind, RingReading, RunFacts
+from gpumon.core.ring.facts import parse_facts
+from gpumon.core.ring.format import (
+    FACTS_OFFSET,
+    HEADER_BYTES,
+    LOCK_QUESTION,
+    PAGE_BYTES,
+    RECORD_BYTES,
+    RECORD_COUNT,
+    RING_BYTES,
+    LockState,
+    RingHeader,
+    RingTotals,
+    decode_records,
+    is_blank,
+    newest_totals,
+    parse_header,
+    read_lock_answer,
+    version_trouble,
+)
+from gpumon.core.ring.records import newest_value, whole_records
+from gpumon.errors import RingError
+
+MAX_RECORDS_PER_READ: Final = 16_384
+"""More than a ring can gain in a second at the speed of training; older ones count as lost."""
+
+_SLACK_NS: Final = NS_PER_S
+_LAST_RECORDS: Final = 64
+_SLACK_RECORDS: Final = 16
+"""So far behind the head a record may still be under way: two threads of the writer may race."""
+
+
+class RingNotReadyError(RingError):
+    """The ring is still being made: ask again."""
+
+
+class RingFile:
+    """An open ring: remembers how far it was read."""
+
+    def __init__(self, descriptor: int, key: str, *, boot_id: str, now_ns: int) -> None:
+        """Take over ``descriptor`` and check what it is.
+
+        Raises:
+            RingNotReadyError: It is still being made.
+            RingError: It must not be trusted. ``descriptor`` stays open.
+        """
+        self._descriptor = descriptor
+        self.key = key
+        self.owner_uid = _regular_ring_owner(descriptor)
+        self._position = 0
+        self._stuck_at: int | None = None
+        self._host_pid = 0
+        self._last_held_ns: int | None = None
+        self._ended: RingReading | None = None
+        self._idle: tuple[bytes, RingReading] | None = None  # what it says while nothing changes
+        page = os.pread(descriptor, PAGE_BYTES, 0)
+        if is_blank(page):
+            raise RingNotReadyError("still being made")
+        header = parse_header(page)
+        self._facts_generation = header.facts_generation
+        self._facts = _facts(page, header)
+        self._totals: RingTotals | None = None
+        self._steps = self._samples = 0
+        if self._facts.boot_id != boot_id:
+            raise RingError("of another boot")
+        if self._facts.started_ns > _latest_ns(now_ns):
+            raise RingError("claims to start in the future")
+
+    @property
+    def ended_ns(self) -> int | None:
+        """When its run ended; ``None`` while that is not known."""
+        return None if self._ended is None else self._ended.ended_ns
+
+    @property
+    def was_seen_alive(self) -> bool:
+        """Whether its lock was ever seen held."""
+        return self._last_held_ns is not None
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether its file has no name any more; its process may write on."""
+        return os.fstat(self._descriptor).st_nlink == 0
+
+    def read(self, now_ns: int, *, max_records: int = MAX_RECORDS_PER_READ) -> RingReading:
+        """What is new. A run that has ended is asked no more: it is the same reading each time.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC of the tick.
+            max_records: Newest records to read; older ones count as lost.
+
+        Raises:
+            RingError: It has become something that must not be trusted.
+        """
+        if self._ended is not None:
+            return self._ended
+        # Before the records: once the lock is free, they are all there.
+        lock = lock_state(self._descriptor)
+        if lock.held:
+            self._last_held_ns = now_ns
+            self._host_pid = lock.pid or self._host_pid
+        raw = os.pread(self._descriptor, HEADER_BYTES, 0)
+        if self._idle is not None and lock.held and self._idle[0] == raw:
+            return _again(self._idle[1], now_ns)
+        header = parse_header(raw)
+        self._take_facts(header)
+        latest_ns = _latest_ns(now_ns)
+        totals = self._take_totals(raw, header, latest_ns)
+        start, count = self._new_part(header, max_records)
+        events, lost = self._read_part(start, count, latest_ns, held=lock.held)
+        if lost and all(event.kind is not RingKind.ENTER for event in events):
+            # What is under way began in the lost part: only the totals still know it.
+            events = (_present(totals), *events)
+        # Of a process that was killed, its last records know more than its totals.
+        self._steps = max(self._steps, totals.steps, newest_value(events, RingKind.STEP))
+        self._samples = max(self._samples, totals.samples, newest_value(events, RingKind.SAMPLES))
+        reading = RingReading(
+            key=self.key,
+            facts=self._facts,
+            alive=lock.held,
+            host_pid=self._host_pid or self._facts.pid,
+            owner_uid=self.owner_uid,
+            read_at_ns=now_ns,
+            ended_ns=None if lock.held else self._last_sign_ns(totals, events),
+            events=events,
+            lost_events=lost,
+            phase_ns={p: ns for p, ns in zip(PHASES, totals.phase_ns, strict=True) if ns},
+            steps=self._steps,
+            samples=self._samples,
+            epoch=totals.epoch,
+        )
+        is_all_read = (header.head, header.facts_generation) == (
+            self._position,
+            self._facts_generation,
+        )
+        self._idle = (raw, reading) if is_all_read and lock.held else None
+        if not lock.held:
+            self._ended = _again(reading, now_ns)
+        return reading
+
+    def counts(self, now_ns: int) -> tuple[int, RingCounts] | None:
+        """The run's pid and what its totals say just now; ``None`` where ``read`` says as much.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+
+        Raises:
+            RingError: It has become something that must not be trusted.
+        """
+        if self._ended is not None or self._totals is None:
+            return None
+        raw = os.pread(self._descriptor, HEADER_BYTES, 0)
+        header = parse_header(raw)
+        totals = newest_totals(raw, header.totals_generation)
+        if totals is None or _falls(self._totals, totals) or totals.last_ns > _latest_ns(now_ns):
+            return None
+        # The totals lag by some milliseconds behind the last few records.
+        count = min(_LAST_RECORDS, header.head)
+        records = decode_records(self._raw_records(header.head - count, count), header.head - count)
+        events = [event for event in records if event is not None]
+        steps = max(self._steps, totals.steps, newest_value(events, RingKind.STEP))
+        last_ns = max([totals.last_ns, *(event.at_ns for event in events)])
+        wall_ns = max(0, min(last_ns, now_ns) - self._facts.started_ns)
+        samples = max(self._samples, totals.samples, newest_value(events, RingKind.SAMPLES))
+        counts = RingCounts(steps, wall_ns, samples)
+        return self._host_pid or self._facts.pid, counts
+
+    def _last_sign_ns(self, totals: RingTotals, events: Sequence[RingEvent]) -> int:
+        """When the process was last known to live; its totals lag by some milliseconds."""
+        written_ns = events[-1].at_ns if events else 0
+        return max(totals.last_ns, written_ns, self._last_held_ns or 0)
+
+    def close(self) -> None:
+        """Let go of the file. Safe to call twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _take_facts(self, header: RingHeader) -> None:
+        """Read the facts again where the process restated them."""
+        if header.facts_generation == self._facts_generation:
+            return
+        page = os.pread(self._descriptor, PAGE_BYTES, 0)
+        try:
+            facts = _facts(page, parse_header(page))
+        except RingError:
+            return  # read while it was written; the next tick will have it
+        if facts.boot_id == self._facts.boot_id and facts.started_ns == self._facts.started_ns:
+            self._facts, self._facts_generation = facts, header.facts_generation
+
+    def _take_totals(self, raw: bytes, header: RingHeader, latest_ns: int) -> RingTotals:
+        totals = newest_totals(raw, header.totals_generation)
+        if totals is None or (self._totals and totals.generation < self._totals.generation):
+            totals = self._totals  # both copies torn, or an older one: what was known still holds
+        if totals is None:
+            raise RingError("has no whole totals")
+        if self._totals is not None and _falls(self._totals, totals):
+            raise RingError("has sums that fall")
+        # Whatever is not in the sums is the phase under way, which began after all of them.
+        if sum(totals.phase_ns) > totals.since_ns - self._facts.started_ns + _SLACK_NS:
+            raise RingError("claims more time than has passed")
+        if totals.since_ns > totals.last_ns + _SLACK_NS:
+            raise RingError("claims a phase that began after its newest word")
+        if max(totals.last_ns, totals.since_ns) > latest_ns:
+            raise RingError("claims to be written in the future")
+        self._totals = totals
+        return totals
+
+    def _new_part(self, header: RingHeader, max_records: int) -> tuple[int, int]:
+        """First sequence number, and number, of the records to read now."""
+        head, position = header.head, self._position
+        if head + _SLACK_RECORDS < position:
+            raise RingError("runs backwards")
+        if head <= position:
+            return position, 0
+        start = max(position, head - min(RECORD_COUNT, max_records))
+        return start, head - start
+
+    def _read_part(
+        self, start: int, count: int, latest_ns: int, *, held: bool
+    ) -> tuple[Sequence[RingEvent], int]:
+        """The records that are whole and of a possible time, and how many are lost."""
+        if not count:
+            return (), 0
+        raw = self._raw_records(start, count)
+        earliest_ns = self._facts.started_ns - _SLACK_NS
+        events: Sequence[RingEvent]
+        whole = whole_records(raw, start)
+        if whole is not None and whole.lies_within(earliest_ns, latest_ns):
+            events, end = whole, start + count
+        else:
+            records = decode_records(raw, start)
+            if held:
+                records = records[: self._settled(records, start)]
+            events = tuple(
+                [e for e in records if e is not None and earliest_ns <= e.at_ns <= latest_ns]
+            )
+            end = start + len(records)
+        lost = end - self._position - len(events)
+        self._position = end
+        return events, lost
+
+    def _settled(self, records: list[RingEvent | None], start: int) -> int:
+        """How many of these are done with: a hole near the head is given one more tick."""
+        for at in range(max(0, len(records) - _SLACK_RECORDS), len(records)):
+            if records[at] is None and self._stuck_at != start + at:
+                self._stuck_at = start + at
+                return at
+        return len(records)
+
+    def _raw_records(self, start: int, count: int) -> bytes:
+        first = start % RECORD_COUNT
+        until_end = min(count, RECORD_COUNT - first)
+        raw = os.pread(
+            self._descriptor, until_end * RECORD_BYTES, PAGE_BYTES + first * RECORD_BYTES
+        )
+        if count > until_end:
+            raw += os.pread(self._descriptor, (count - until_end) * RECORD_BYTES, PAGE_BYTES)
+        if len(raw) != count * RECORD_BYTES:
+            raise RingError("was cut short")
+        return raw
+
+
+def _latest_ns(now_ns: int) -> int:
+    """The newest stamp that can be true in what has just been read.
+
+    The clock is asked again: this process may have stood still since its tick began.
+    """
+    return max(now_ns, time.monotonic_ns()) + _SLACK_NS
+
+
+def lock_state(descriptor: int) -> LockState:
+    """Who holds the POSIX lock on byte 0; asks only, takes nothing."""
+    return read_lock_answer(fcntl.fcntl(descriptor, fcntl.F_GETLK, LOCK_QUESTION))
+
+
+def _regular_ring_owner(descriptor: int) -> int:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise RingError("not a regular file")
+    if status.st_size == 0:
+        raise RingNotReadyError("still being made")
+    if status.st_size != RING_BYTES:
+        raise RingError(
+            version_trouble(os.pread(descriptor, HEADER_BYTES, 0))
+            or f"{status.st_size} bytes long, not {RING_BYTES}"
+        )
+    return status.st_uid
+
+
+def _facts(page: bytes, header: RingHeader) -> RunFacts:
+    raw = page[FACTS_OFFSET : FACTS_OFFSET + header.facts_bytes]
+    if zlib.crc32(raw) != header.facts_crc:
+        raise RingNotReadyError("its facts do not fit their check sum")
+    return parse_facts(raw)
+
+
+def _again(reading: RingReading, now_ns: int) -> RingReading:
+    """The same, with nothing new."""
+    return RingReading(  # not ``replace``, which takes four times as long
+        key=reading.key,
+        facts=reading.facts,
+        alive=reading.alive,
+        host_pid=reading.host_pid,
+        owner_uid=reading.owner_uid,
+        read_at_ns=now_ns,
+        ended_ns=reading.ended_ns,
+        events=(),
+        lost_events=0,
+        phase_ns=reading.phase_ns,
+        steps=reading.steps,
+        samples=reading.samples,
+        epoch=reading.epoch,
+    )
+
+
+def _falls(before: RingTotals, after: RingTotals) -> bool:
+    return (
+        after.steps < before.steps
+        or after.samples < before.samples
+        or any(new < old for old, new in zip(before.phase_ns, after.phase_ns, strict=True))
+    )
+
+
+def _present(totals: RingTotals) -> RingEvent:
+    return RingEvent(RingKind.ENTER, totals.since_ns, totals.present, totals.mode)

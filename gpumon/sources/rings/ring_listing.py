@@ -1,0 +1,210 @@
+"""The rings in a folder that anybody may fill: listed in parts, and only when it has changed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpumon.core.ring.fair_share import RingClaim
+from gpumon.core.ring.runtime_paths import PHASES
+from gpumon.sources.rings.ring_opening import Place, open_phases
+
+RING_SUFFIX: Final = ".ring"
+NAMES_A_TICK: Final = 2_048
+"""Names looked at in one tick: 1 ms. A longer folder takes several ticks."""
+RINGS_A_TICK: Final = 512
+"""Of these, rings, of which each is asked whose it is: 3 ms."""
+
+_MOST_OWNERS: Final = 1_024
+_STAMP_GRAIN_NS: Final = 20_000_000
+_Stamp = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class OwnersRings:
+    """The rings of one owner in one folder.
+
+    Attributes:
+        count: How many.
+        oldest: As many of them as could be read; see ``FolderListing``.
+    """
+
+    count: int = 0
+    oldest: list[RingClaim] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One way through the folder, from its first name to its last."""
+
+    began_ns: int
+    descriptor: int
+    entries: Iterator[os.DirEntry[str]]
+    owners: dict[int, OwnersRings] = field(default_factory=dict)
+    seen: set[Place] = field(default_factory=set)
+
+    def close(self) -> None:
+        self.entries.close()  # type: ignore[attr-defined]  # as os.scandir's have
+        os.close(self.descriptor)
+
+
+class FolderListing:
+    """Knows the rings that lie in a runtime folder, whoever puts how many files there.
+
+    Only names that end in ``.ring`` count. A folder is listed again only when
+    its time stamp says that a name came or went, and then so many names a tick;
+    until a new listing is whole, the last whole one holds. Whose a ring is,
+    ``lstat`` says, and how old it is, its change time: a user can set a file's
+    other times, and its name, but not these. Of each owner the oldest are kept
+    by name, as many as could be read, and the others are only counted: so a
+    hundred thousand files take neither a tick's time nor the daemon's memory.
+
+    Args:
+        folder: The runtime folder.
+        places: How many rings can be read.
+    """
+
+    def __init__(self, folder: str, places: int) -> None:
+        self.folder = folder
+        self._places = places
+        self._stamp: _Stamp | None = None
+        self._since_ns = 0
+        self._is_believed = False
+        self._pass: _Pass | None = None
+        self._owners: dict[int, OwnersRings] | None = None
+        self._seen: set[Place] = set()
+        self.whole_since_ns = 0
+
+    @property
+    def owners(self) -> Mapping[int, OwnersRings]:
+        """By uid, as the last whole listing says; before the first, as far as it has come."""
+        if self._owners is not None:
+            return self._owners
+        return {} if self._pass is None else self._pass.owners
+
+    def go_on(self, now_ns: int, watched: Container[Place], done: Container[Place]) -> bool:
+        """List, where there is something to list.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            watched: Rings whose absence somebody wants to hear of.
+            done: Rings that nobody wants to hear of any more.
+
+        Returns:
+            Whether ``owners`` has become another.
+
+        Raises:
+            OSError: It could not be listed this time.
+        """
+        stamp = _stamp_of(self.folder)
+        if self._pass is None and not self._is_due(stamp, now_ns):
+            return False
+        if stamp is None:
+            return self._is_gone(now_ns)
+        try:
+            if self._pass is None:
+                self._pass = self._begin(now_ns)
+            is_over = self._list_some(self._pass, watched, done)
+        except OSError:
+            self.close()
+            self._is_believed = False
+            raise
+        if is_over:
+            self._finish(self._pass)
+        return is_over or self._owners is None
+
+    def missing(self, place: Place) -> bool:
+        """Whether a watched ring of this folder was not there in the last whole listing."""
+        return self._owners is not None and place not in self._seen
+
+    def close(self) -> None:
+        """Let go of the folder. Safe to call twice."""
+        if self._pass is not None:
+            self._pass.close()
+            self._pass = None
+
+    def _is_due(self, stamp: _Stamp | None, now_ns: int) -> bool:
+        """Whether names may have come or gone since the last listing began.
+
+        A stamp is coarse: a listing is believed only where its stamp had stood
+        for a while, by the wall clock that made it or since it was first seen.
+        """
+        if stamp != self._stamp:
+            self._stamp, self._since_ns, self._is_believed = stamp, now_ns, False
+        elif self._is_believed:
+            return False
+        age_ns = 0 if stamp is None else time.time_ns() - stamp[0]
+        self._is_believed = max(age_ns, now_ns - self._since_ns) >= _STAMP_GRAIN_NS
+        return True
+
+    def _begin(self, now_ns: int) -> _Pass:
+        descriptor = open_phases(self.folder)
+        try:
+            return _Pass(now_ns, descriptor, os.scandir(descriptor))
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def _list_some(self, now: _Pass, watched: Container[Place], done: Container[Place]) -> bool:
+        """Look at some more names; whether that were all."""
+        rings = 0
+        for number, entry in enumerate(now.entries, start=1):
+            if entry.name.endswith(RING_SUFFIX):
+                rings += 1
+                with contextlib.suppress(OSError):  # it is gone
+                    self._take(now, entry, watched, done)
+            if number >= NAMES_A_TICK or rings >= RINGS_A_TICK:
+                return False
+        return True
+
+    def _take(
+        self, now: _Pass, entry: os.DirEntry[str], watched: Container[Place], done: Container[Place]
+    ) -> None:
+        place = (self.folder, entry.name, entry.inode())
+        if place in done:
+            now.seen.add(place)
+            return
+        status = entry.stat(follow_symlinks=False)
+        if place in watched:
+            now.seen.add(place)
+        own = now.owners.get(status.st_uid)
+        if own is None:
+            if len(now.owners) >= _MOST_OWNERS:
+                return
+            own = now.owners[status.st_uid] = OwnersRings()
+        own.count += 1
+        own.oldest.append(RingClaim(place, status.st_uid, status.st_ctime_ns))
+        # With n owners, none can have more places than the n - 1 others leave.
+        most = max(1, self._places + 1 - len(now.owners))
+        if len(own.oldest) >= 2 * most:
+            own.oldest.sort(key=_age)
+            del own.oldest[most:]
+
+    def _finish(self, now: _Pass) -> None:
+        self._owners, self._seen = now.owners, now.seen
+        self.whole_since_ns = now.began_ns
+        self.close()
+
+    def _is_gone(self, now_ns: int) -> bool:
+        self.close()
+        was_empty = self._owners == {}
+        self._owners, self._seen = {}, set()
+        self.whole_since_ns = now_ns
+        return not was_empty
+
+
+def _stamp_of(folder: str) -> _Stamp | None:
+    """When a name last came or went, and in which folder; ``None`` where there is none."""
+    try:
+        status = os.lstat(f"{folder}/{PHASES}")
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_dev
+
+
+def _age(claim: RingClaim) -> tuple[int, Place]:
+    return claim.changed_ns, claim.place

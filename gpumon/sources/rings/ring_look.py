@@ -1,0 +1,168 @@
+"""One look at every ring there is, for whoever does not stay: nothing is followed or removed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S, Clock
+from gpumon.core.ring.events import RingReading
+from gpumon.core.ring.fair_share import RingClaim, fair_choice, told_by_owner
+from gpumon.core.wording import label_text
+from gpumon.errors import RingError
+from gpumon.sources.rings.phase_rings import folders_to_read
+from gpumon.sources.rings.ring_file import RingNotReadyError
+from gpumon.sources.rings.ring_listing import FolderListing
+from gpumon.sources.rings.ring_opening import OwnFiles, open_phases, open_ring
+
+_MOST_RINGS: Final = 16_384
+_MOST_FOLDERS: Final = 256
+_LIST_NS: Final = NS_PER_S
+_READ_NS: Final = 2 * NS_PER_S
+_PATIENCE_NS: Final = 5 * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingsSeen:
+    """What one look at the rings found.
+
+    Attributes:
+        alive: Of each training that lives, what its ring says; without records.
+        ended: How many rings are of trainings that have ended.
+        refused: How many must not be trusted or cannot be opened, by uid, the
+            most first; under ``None``, those of further owners.
+        refusal: Why the last one was refused, with its name.
+        unread: How many were not read, for there are too many; as ``refused``.
+        is_listed: Whether all names in all folders were looked at.
+    """
+
+    alive: tuple[RingReading, ...]
+    ended: int
+    refused: tuple[tuple[int | None, int], ...]
+    refusal: str | None
+    unread: tuple[tuple[int | None, int], ...]
+    is_listed: bool
+
+
+@dataclass(slots=True)
+class _Look:
+    boot_id: str
+    clock: Clock
+    own_files: OwnFiles = field(default_factory=OwnFiles)
+    alive: list[RingReading] = field(default_factory=list)
+    ended: int = 0
+    refused: dict[int, int] = field(default_factory=dict)
+    refusal: str | None = None
+    inodes: set[tuple[str, int]] = field(default_factory=set)
+
+    def read(self, claim: RingClaim) -> None:
+        try:
+            reading = self._reading_of(claim)
+        except FileNotFoundError:
+            return
+        except (RingError, OSError) as error:
+            age_ns = time.time_ns() - claim.changed_ns
+            if not isinstance(error, RingNotReadyError) or age_ns >= _PATIENCE_NS:
+                self._refuse(claim, error)
+            return
+        if reading is not None and reading.alive:
+            self.alive.append(reading)
+        elif reading is not None:
+            self.ended += 1
+
+    def _reading_of(self, claim: RingClaim) -> RingReading | None:
+        place, now_ns = claim.place, self.clock.monotonic_ns()
+        if place[::2] in self.inodes:
+            raise RingError("a second name of a ring that is read already")
+        folder = open_phases(place[0])
+        try:
+            ring = open_ring(place, folder, self.own_files, boot_id=self.boot_id, now_ns=now_ns)
+        finally:
+            os.close(folder)
+        if ring is None:
+            return None
+        self.inodes.add(place[::2])
+        with contextlib.closing(ring):
+            return ring.read(now_ns, max_records=0)
+
+    def _refuse(self, claim: RingClaim, error: Exception) -> None:
+        self.refused[claim.owner_uid] = self.refused.get(claim.owner_uid, 0) + 1
+        reason = error.strerror if isinstance(error, OSError) else error
+        self.refusal = f"{label_text(claim.place[1])}: {reason}"
+
+
+def look_at_rings(directories: Iterable[str | Path], *, boot_id: str, clock: Clock) -> RingsSeen:
+    """Read every ring once, up to 16,384 of them and for 3 s at most.
+
+    A ring is closed as soon as its lock was asked, so no number of dead ones
+    takes the place of one that lives. Where time or number do not suffice,
+    each owner has his fair part, and of his rings the newest are read first.
+
+    Args:
+        directories: Runtime folders, as shell patterns.
+        boot_id: Of the kernel that runs; rings of another are refused.
+        clock: Its monotonic clock stamps the rings.
+    """
+    claims, unnamed, is_listed = _listed(directories, clock)
+    choice = fair_choice(claims, _MOST_RINGS, unnamed)
+    unread = dict(choice.left_out)
+    look = _Look(boot_id, clock)
+    give_up_ns = clock.monotonic_ns() + _READ_NS
+    for claim in _in_turns(choice.taken):
+        if clock.monotonic_ns() < give_up_ns:
+            look.read(claim)
+        else:
+            unread[claim.owner_uid] = unread.get(claim.owner_uid, 0) + 1
+    return RingsSeen(
+        alive=tuple(look.alive),
+        ended=look.ended,
+        refused=told_by_owner(look.refused),
+        refusal=look.refusal,
+        unread=told_by_owner(unread),
+        is_listed=is_listed,
+    )
+
+
+def _listed(
+    directories: Iterable[str | Path], clock: Clock
+) -> tuple[list[RingClaim], dict[int, int], bool]:
+    """The rings by name, how many more each owner has, and whether that are all."""
+    folders = list(islice(folders_to_read(map(str, directories)), _MOST_FOLDERS + 1))
+    listings = [FolderListing(folder, _MOST_RINGS) for folder in folders[:_MOST_FOLDERS]]
+    going_on = listings
+    give_up_ns = clock.monotonic_ns() + _LIST_NS
+    # In turns: a folder that somebody fills keeps no other from being listed.
+    while going_on and clock.monotonic_ns() < give_up_ns:
+        going_on = [listing for listing in going_on if _goes_on(listing, clock)]
+    claims: list[RingClaim] = []
+    unnamed: dict[int, int] = {}
+    for listing in listings:
+        for owner_uid, own in listing.owners.items():
+            claims += own.oldest
+            unnamed[owner_uid] = unnamed.get(owner_uid, 0) + own.count - len(own.oldest)
+        listing.close()
+    return claims, unnamed, not going_on and len(folders) <= _MOST_FOLDERS
+
+
+def _goes_on(listing: FolderListing, clock: Clock) -> bool:
+    """List some more of a folder; whether there is more to list."""
+    try:
+        listing.go_on(clock.monotonic_ns(), (), ())
+    except OSError:  # it may not be looked into
+        return False
+    return not listing.whole_since_ns
+
+
+def _in_turns(claims: Sequence[RingClaim]) -> Iterator[RingClaim]:
+    """One of each owner after the other, of each the newest first."""
+    by_owner: dict[int, list[RingClaim]] = {}
+    for claim in reversed(claims):
+        by_owner.setdefault(claim.owner_uid, []).append(claim)
+    for turn in zip_longest(*by_owner.values()):
+        yield from (claim for claim in turn if claim is not None)

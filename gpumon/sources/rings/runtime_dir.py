@@ -1,0 +1,419 @@
+"""The folder a daemon lives in: made, checked, kept, and found again by readers."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.ring.runtime_paths import (
+    PHASES,
+    PRIVATE_MODE,
+    RUNTIME_VARIABLE,
+    SHARED_MODE,
+    STATE_FILE,
+    SYSTEM_FOLDER,
+    FolderFacts,
+    daemon_folders,
+    distrust,
+    explicit_folder,
+    reader_patterns,
+)
+from gpumon.errors import FolderInUseError, GpumonError
+from gpumon.sources.rings.phase_rings import matching_paths
+
+NAME_A_FOLDER: Final = f"name a folder of yours in ${RUNTIME_VARIABLE}"
+_STATE_MAX_BYTES: Final = 8 << 20
+_STALE_AFTER_PERIODS: Final = 3
+_STALE_AFTER_NS: Final = 3 * NS_PER_S
+_SYSTEM_MODE: Final = 0o755
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_FOLDER: Final = "daemon"
+_OTHERS: Final = 0o077
+_LOCK_PATIENCE_S: Final = 0.3
+"""systemd-tmpfiles locks each folder that it looks through, for a moment."""
+_LOCK_REST_S: Final = 0.02
+
+_Facts = tuple[int, int, int, int]
+"""Device, inode, mode and owner of a folder."""
+
+
+def claim_runtime_dir(
+    environ: Mapping[str, str] | None = None,
+    uid: int | None = None,
+    *,
+    modes: Mapping[Path, int] | None = None,
+) -> Path:
+    """Make, where need be, and check the folder a daemon keeps its state and the rings in.
+
+    The superuser's is ``/run/gpumon``, where everybody may put a ring; any
+    other is its owner's alone. ``$GPUMON_RUNTIME_DIR`` overrules both.
+
+    Args:
+        environ: Environment variables; this process' own by default.
+        uid: Who asks; the effective user by default.
+        modes: Of folders that are to be made with another mode than the usual one.
+
+    Returns:
+        The folder; ``phases`` lies in it.
+
+    Raises:
+        GpumonError: No folder can be made or trusted; says why.
+    """
+    environ = os.environ if environ is None else environ
+    uid = os.geteuid() if uid is None else uid
+    troubles = []
+    for folder in daemon_folders(environ, uid):
+        is_explicit = explicit_folder(environ) is not None
+        trouble = _claim(folder, uid, explicit=is_explicit, modes=modes or {})
+        if trouble is None:
+            return folder
+        troubles.append(trouble)
+    raise _no_folder("; ".join(troubles))
+
+
+class HeldFolder:
+    """A runtime folder in which no other daemon lives, for as long as this process does.
+
+    The lock is on the folder itself where only its owner may look into it:
+    nothing that is removed from it lets a second daemon in, and
+    systemd-tmpfiles leaves alone what is locked. Whoever may open a folder may
+    lock it, too; so where others may, a folder in it is locked that is closed to them.
+
+    Attributes:
+        path: The folder.
+        is_lost: Whether it cannot be had for now, nor any other.
+    """
+
+    def __init__(self, environ: Mapping[str, str] | None = None, uid: int | None = None) -> None:
+        """Claim the first folder that may be had, as ``claim_runtime_dir`` does, and lock it.
+
+        Raises:
+            FolderInUseError: Another daemon lives there; says which, and what to do.
+            GpumonError: There is no folder; says why.
+        """
+        self._environ = os.environ if environ is None else environ
+        self._uid = os.geteuid() if uid is None else uid
+        self._lock: int | None = None
+        self._place = Path()  # of the lock
+        self._seen: dict[str, _Facts] = {}
+        self._modes: dict[Path, int] = {}
+        self.is_lost = True
+        self.path = self._take()
+
+    def keep(self) -> str | None:
+        """Compare what is held with what is there; what was removed or replaced is claimed anew.
+
+        Returns:
+            What had happened to it, or why there is no folder now, as a
+            sentence; ``None``: it is in order.
+
+        Raises:
+            FolderInUseError: Another daemon lives there by now; says which.
+        """
+        if not self.is_lost and _are_as_seen(self._seen):
+            return None
+        where, lost = self.path, None if self.is_lost else _first_gone(self._seen)
+        try:
+            self.path = self._take()
+        except FolderInUseError:
+            raise
+        except GpumonError as error:
+            self.close()
+            return str(error)
+        if lost is not None:
+            return f"{lost} was removed or replaced: the state is now kept in {self.path}"
+        if self.path != where:
+            return f"{where} cannot be used any more: the state is now kept in {self.path}"
+        return None
+
+    def close(self) -> None:
+        """Let go of it. Safe to call twice."""
+        self.is_lost = True
+        if self._lock is not None:
+            self._remove_place_of_lock(self._lock)
+            os.close(self._lock)
+            self._lock = None
+
+    def _remove_place_of_lock(self, lock: int) -> None:
+        """Leave none that the next daemon, as the folder's own user, could not open.
+
+        One that it can open stays: whoever takes all room meanwhile would keep
+        it from being made again.
+        """
+        place = self._place
+        with contextlib.suppress(OSError):
+            found = os.lstat(place)
+            is_within = place == self.path / _LOCK_FOLDER
+            is_strange = found.st_uid != os.lstat(self.path).st_uid
+            if is_within and is_strange and os.path.samestat(found, os.fstat(lock)):
+                place.rmdir()
+
+    def _take(self) -> Path:
+        folder = claim_runtime_dir(self._environ, self._uid, modes=self._modes)
+        try:
+            self._hold(folder)
+        except OSError as error:
+            raise _no_folder(f"{error.filename or folder}: {error.strerror or error}") from error
+        self.is_lost = False
+        return folder
+
+    def _hold(self, folder: Path) -> None:
+        """Lock a folder that was claimed, unless it is, and note what was found there."""
+        itself, phases = os.lstat(folder), os.lstat(folder / PHASES)
+        place = _place_of_lock(folder, itself, self._uid)
+        descriptor = os.open(place, _FOLDER_FLAGS)
+        locked = os.fstat(descriptor)
+        if self._lock is not None and os.path.samestat(locked, os.fstat(self._lock)):
+            os.close(descriptor)
+        else:
+            _insist_on_lock(descriptor, folder)
+            self.close()
+            self._lock, self._place = descriptor, place
+        self._modes = {folder: _mode(itself), folder / PHASES: _mode(phases)}
+        # What is locked comes last: it may have been replaced while it was.
+        found = ((folder, itself), (folder / PHASES, phases), (place, locked))
+        self._seen = {str(path): _facts(status) for path, status in found}
+
+
+def ring_folders(claimed: Path) -> tuple[str, ...]:
+    """Where a daemon that lives in ``claimed`` looks for rings, as shell patterns."""
+    patterns = reader_patterns(os.environ, os.geteuid())
+    own = str(claimed)
+    return (own, *(pattern for pattern in patterns if pattern != own))
+
+
+def find_state_file(
+    environ: Mapping[str, str] | None = None,
+    uid: int | None = None,
+    *,
+    now_ns: int | None = None,
+) -> Path | None:
+    """The state file of a daemon that runs now; ``None`` where none does.
+
+    Args:
+        environ: Environment variables; this process' own by default.
+        uid: Who asks; the effective user by default.
+        now_ns: CLOCK_MONOTONIC; now by default.
+    """
+    now_ns = time.monotonic_ns() if now_ns is None else now_ns
+    for folder, state in found_states(environ, uid):
+        if is_fresh(state, now_ns):
+            return folder / STATE_FILE
+    return None
+
+
+def found_states(
+    environ: Mapping[str, str] | None = None, uid: int | None = None
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Each state in a reader's folders, however old, with its folder."""
+    environ = os.environ if environ is None else environ
+    uid = os.geteuid() if uid is None else uid
+    for folder in matching_paths(reader_patterns(environ, uid)):
+        state = _document(folder / STATE_FILE) if _may_speak(folder, environ, uid) else None
+        if state is not None:
+            yield folder, state
+
+
+def holder_of(folder: Path) -> int | None:
+    """Pid of the daemon that lives in a folder; ``None``: of none is it known."""
+    try:
+        itself = os.lstat(folder)
+        place = os.lstat(folder / _LOCK_FOLDER) if itself.st_mode & _OTHERS else itself
+    except OSError:
+        return None
+    holder = _holder(place)
+    return int(holder) if holder.isdecimal() else None
+
+
+def _may_speak(folder: Path, environ: Mapping[str, str], uid: int) -> bool:
+    """Whether a state in this folder is believed; the superuser reads everybody's."""
+    try:
+        explicit = uid == 0 or explicit_folder(environ) is not None
+        return _distrust(folder, uid, explicit=explicit) is None
+    except OSError:
+        return False
+
+
+def runtime_dir_trouble(
+    environ: Mapping[str, str] | None = None, uid: int | None = None
+) -> str | None:
+    """Why no daemon could live here, as a sentence; ``None`` where one could. Makes nothing."""
+    troubles = [trouble for _, trouble in _folders_tried(environ, uid)]
+    return None if None in troubles else "; ".join(filter(None, troubles))
+
+
+def runtime_dir_to_be(
+    environ: Mapping[str, str] | None = None, uid: int | None = None
+) -> Path | None:
+    """The folder a daemon would take that starts now; ``None``: none would do. Makes nothing."""
+    tried = _folders_tried(environ, uid)
+    return next((folder for folder, trouble in tried if trouble is None), None)
+
+
+def _folders_tried(
+    environ: Mapping[str, str] | None, uid: int | None
+) -> Iterator[tuple[Path, str | None]]:
+    environ = os.environ if environ is None else environ
+    uid = os.geteuid() if uid is None else uid
+    for folder in daemon_folders(environ, uid):
+        yield folder, _trouble(folder, uid, explicit=explicit_folder(environ) is not None)
+
+
+def _no_folder(why: str) -> GpumonError:
+    return GpumonError(f"no runtime folder: {why}: {NAME_A_FOLDER}")
+
+
+def _claim(folder: Path, uid: int, *, explicit: bool, modes: Mapping[Path, int]) -> str | None:
+    is_system = folder == SYSTEM_FOLDER
+    phases = folder / PHASES
+    usual = (_SYSTEM_MODE, SHARED_MODE) if is_system else (PRIVATE_MODE, PRIVATE_MODE)
+    try:
+        _make(folder, modes.get(folder, usual[0]), parents=explicit)
+        trouble = _trouble(folder, uid, explicit=explicit)
+        if trouble is None:
+            _make(phases, modes.get(phases, usual[1]))
+            trouble = _distrust(phases, uid, explicit=explicit)
+    except OSError as error:
+        return f"{folder}: {error.strerror or error}"
+    return trouble
+
+
+def _make(folder: Path, mode: int, *, parents: bool = False) -> None:
+    """Make a folder of exactly this mode, whatever the umask; leave one that is there alone."""
+    try:
+        folder.mkdir(mode=mode, parents=parents)
+    except FileExistsError:
+        return
+    folder.chmod(mode)
+
+
+def _place_of_lock(folder: Path, status: os.stat_result, uid: int) -> Path:
+    """The folder that nobody else may open: itself, or one in it, which is made.
+
+    Raises:
+        OSError: There is none.
+    """
+    if not status.st_mode & _OTHERS:
+        return folder
+    place = folder / _LOCK_FOLDER
+    _make(place, PRIVATE_MODE)
+    found = os.lstat(place)
+    if found.st_mode & _OTHERS or found.st_uid not in (0, uid, status.st_uid):
+        raise PermissionError(errno.EPERM, "somebody else may open it: remove it", str(place))
+    return place
+
+
+def _insist_on_lock(descriptor: int, folder: Path) -> None:
+    """Lock what is open there, which is closed if another daemon has."""
+    give_up_s = time.monotonic() + _LOCK_PATIENCE_S
+    while not _locks(descriptor):
+        if time.monotonic() < give_up_s:
+            time.sleep(_LOCK_REST_S)
+            continue
+        pid = _holder(os.fstat(descriptor))
+        os.close(descriptor)
+        raise FolderInUseError(
+            f"a gpumon daemon (pid {pid}) already keeps its state in {folder}: use that one, "
+            f"stop it, or name another folder in ${RUNTIME_VARIABLE}"
+        )
+
+
+def _locks(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(place: os.stat_result) -> str:
+    """Pid of whoever has locked a place, as the kernel's list tells it."""
+    device = place.st_dev
+    locked = f"{os.major(device):02x}:{os.minor(device):02x}:{place.st_ino}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            words = line.split()  # 3: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF
+            if words[1] == "FLOCK" and words[5] == locked:
+                return words[4]
+    return "unknown"
+
+
+def _are_as_seen(seen: Mapping[str, _Facts]) -> bool:
+    try:
+        return all(_facts(os.lstat(path)) == facts for path, facts in seen.items())
+    except OSError:
+        return False
+
+
+def _first_gone(seen: Mapping[str, _Facts]) -> str | None:
+    """The first that is not there any more; one with another mode or owner is."""
+    for path, facts in seen.items():
+        try:
+            now = _facts(os.lstat(path))
+        except OSError:
+            return path
+        if now[:2] != facts[:2]:
+            return path
+    return None
+
+
+def _facts(status: os.stat_result) -> _Facts:
+    return (status.st_dev, status.st_ino, status.st_mode, status.st_uid)
+
+
+def _mode(status: os.stat_result) -> int:
+    return stat.S_IMODE(status.st_mode)
+
+
+def _trouble(folder: Path, uid: int, *, explicit: bool) -> str | None:
+    try:
+        trouble = _distrust(folder, uid, explicit=explicit)
+        nearest = folder
+    except FileNotFoundError:
+        trouble, nearest = None, _nearest_existing(folder)
+    except OSError as error:
+        return f"{folder}: {error.strerror or error}"
+    if trouble is None and not os.access(nearest, os.W_OK | os.X_OK):
+        unwritable = f"{nearest} cannot be written"
+        return unwritable if nearest == folder else f"{folder}: {unwritable}"
+    return trouble
+
+
+def _nearest_existing(folder: Path) -> Path:
+    return next((parent for parent in folder.parents if parent.exists()), Path("/"))
+
+
+def _distrust(folder: Path, uid: int, *, explicit: bool) -> str | None:
+    status = folder.lstat()
+    return distrust(folder, FolderFacts(status.st_mode, status.st_uid), uid=uid, explicit=explicit)
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            document = json.loads(file.read(_STATE_MAX_BYTES))
+        except (OSError, ValueError, RecursionError):
+            return None
+    return document if isinstance(document, dict) else None
+
+
+def is_fresh(state: Mapping[str, Any], now_ns: int) -> bool:
+    """Whether a daemon wrote the state so lately that it runs; ``now_ns`` is CLOCK_MONOTONIC."""
+    taken_ns, period_ns = state.get("monotonic_ns"), state.get("period_ns")
+    if not isinstance(taken_ns, int) or not isinstance(period_ns, int):
+        return False
+    age_ns = now_ns - taken_ns
+    return -NS_PER_S <= age_ns <= max(_STALE_AFTER_PERIODS * period_ns, _STALE_AFTER_NS)

@@ -1,0 +1,229 @@
+"""Specification of what the doctor says of the machine around the GPUs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from gpumon.cli.doctor.driver import driver_findings
+from gpumon.cli.doctor.finding import Finding
+from gpumon.cli.doctor.machine import machine_findings, port_finding
+from gpumon.sources.installed import container_words, read_driver_files
+from gpumon.sources.system_clock import read_boot_id
+from tests.builders_ring import WrittenRing, phases_folder, run_facts
+
+MODULE = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC 2025\n"
+OPEN_MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n"
+
+
+def looked_at(folder: Path, **environ: str) -> dict[str, Finding]:
+    environ = {"GPUMON_RUNTIME_DIR": str(folder), "HOME": str(folder), "PATH": "", **environ}
+    return {finding.name: finding for finding in machine_findings(environ)}
+
+
+@contextmanager
+def web_server(body: bytes) -> Iterator[str]:
+    """Somebody who answers everything with that body; gives ``HOST:PORT``."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class TestThePort:
+    def test_is_free_where_nobody_listens(self) -> None:
+        with web_server(b"") as listen:
+            pass
+
+        assert (port_finding(listen).status, port_finding(listen).detail) == ("ok", "free")
+
+    def test_is_gpumons_where_its_metrics_are_served(self) -> None:
+        with web_server(b'gpumon_build_info{version="0.1"} 1\n') as listen:
+            found = port_finding(listen)
+
+        assert found.status == "ok"
+        assert found.detail.startswith("gpumon serves there by pid ")
+
+    def test_of_somebody_else_is_told_with_who_it_is_and_another_port(self) -> None:
+        with web_server(b"<html>") as listen:
+            found = port_finding(listen)
+
+        assert found.status == "missing"
+        assert "by pid " in found.detail
+        assert found.detail.endswith("and it is no gpumon")
+        assert "--listen 127.0.0.1:0" in str(found.fix)
+
+
+class TestTheRings:
+    def test_are_counted_with_whose_they_are_and_none_is_removed(self, tmp_path: Path) -> None:
+        facts = run_facts(boot_id=read_boot_id(), started_ns=time.monotonic_ns())
+        ring = WrittenRing(tmp_path, facts)
+
+        found = looked_at(tmp_path)["rings"]
+
+        assert found.detail == "none alive, 1 ended"
+        assert ring.path.exists()
+
+    def test_that_are_refused_are_told_with_the_reason(self, tmp_path: Path) -> None:
+        (phases_folder(tmp_path) / "1-2.ring").write_bytes(b"no ring at all")
+
+        found = looked_at(tmp_path)["rings refused"]
+
+        assert found.status == "missing"
+        assert "14 bytes long" in found.detail
+
+    def test_are_none_where_no_training_says_what_it_does(self, tmp_path: Path) -> None:
+        assert looked_at(tmp_path)["rings"].status == "off"
+
+
+class TestTheRuntimeFolder:
+    def test_is_told_as_the_one_that_a_daemon_would_take(self, tmp_path: Path) -> None:
+        there, new = looked_at(tmp_path), looked_at(tmp_path / "new")
+
+        said = "usable: gpumon serve keeps state and rings in {}, which $GPUMON_RUNTIME_DIR names"
+        assert there["runtime folder"].detail == said.format(tmp_path)
+        assert new["runtime folder"].detail == (f"{said.format(tmp_path / 'new')} (not there yet)")
+        assert not (tmp_path / "new").exists()
+
+    def test_is_told_apart_from_where_rings_are_looked_for_as_well(self, tmp_path: Path) -> None:
+        environ = {"HOME": str(tmp_path), "PATH": ""}
+        found = next(one for one in machine_findings(environ) if one.name == "runtime folder")
+
+        kept, _, others = found.detail.partition("; rings are also looked for in ")
+        assert kept.startswith("usable: gpumon serve keeps state and rings in /")
+        assert "*" not in found.detail
+        assert Path(kept.split()[8]).is_dir() != kept.endswith(" (not there yet)")
+        assert kept.split()[8] not in others.replace(",", "").split()
+
+    def test_that_anybody_may_write_is_broken_with_what_to_do(self, tmp_path: Path) -> None:
+        tmp_path.chmod(0o777)
+
+        found = looked_at(tmp_path)["runtime folder"]
+
+        assert found.status == "broken"
+        assert "GPUMON_RUNTIME_DIR" in str(found.fix)
+
+
+class TestTheDaemon:
+    def test_that_is_not_there_is_told_with_how_to_start_it(self, tmp_path: Path) -> None:
+        assert "gpumon serve" in str(looked_at(tmp_path)["daemon"].fix)
+
+    def test_that_would_find_no_gpu_is_told_with_what_works_without(self, tmp_path: Path) -> None:
+        environ = {"GPUMON_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path), "PATH": ""}
+
+        found = {one.name: one for one in machine_findings(environ, has_gpus=False)}["daemon"]
+
+        assert "gpumon demo, or gpumon serve --source simulated:input-bound" in str(found.fix)
+
+
+class TestDstat:
+    def test_of_pcp_is_told_with_what_shows_the_column_instead(self, tmp_path: Path) -> None:
+        command = tmp_path / "dstat"
+        command.write_text("#!/usr/bin/pmpython\nimport pmapi\n")
+        command.chmod(0o755)
+
+        found = looked_at(tmp_path, PATH=str(tmp_path))["dstat"]
+
+        assert f"{command} is pcp-dstat: it does not load Python plugins" in found.detail
+
+    def test_without_the_plugin_is_told_with_how_to_install_it(self, tmp_path: Path) -> None:
+        command = tmp_path / "dool"
+        command.write_text("#!/usr/bin/python3.11\nfrom dool import main\n")
+        command.chmod(0o755)
+
+        found = looked_at(tmp_path, PATH=str(tmp_path))["dstat"]
+
+        assert f"{command} is dool without the plugin" in found.detail
+        assert found.fix == "gpumon dstat install"
+
+
+class TestAContainer:
+    @pytest.mark.parametrize(
+        ("mark", "environ", "said"),
+        [
+            (".dockerenv", {}, "Docker (/.dockerenv)"),
+            ("run/.containerenv", {}, "Podman (/run/.containerenv)"),
+            ("", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "Kubernetes"),
+        ],
+    )
+    def test_is_known_by_its_mark(
+        self, tmp_path: Path, mark: str, environ: dict[str, str], said: str
+    ) -> None:
+        (tmp_path / "run").mkdir()
+        if mark:
+            (tmp_path / mark).touch()
+
+        assert str(container_words(environ, tmp_path)).startswith(said)
+
+    def test_is_none_where_nothing_shows_it(self, tmp_path: Path) -> None:
+        assert container_words({}, tmp_path) is None
+
+
+class TestTheDriversFiles:
+    @staticmethod
+    def machine(root: Path, module: str, params: str = "") -> Path:
+        (root / "proc/driver/nvidia").mkdir(parents=True)
+        (root / "dev").mkdir()
+        (root / "proc/driver/nvidia/version").write_text(module)
+        (root / "proc/driver/nvidia/params").write_text(params)
+        for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):
+            (root / "dev" / name).touch()
+        return root
+
+    @pytest.mark.parametrize(
+        ("module", "version"), [(MODULE, "580.95.05"), (OPEN_MODULE, "570.86.15")]
+    )
+    def test_tell_the_version_of_the_module(
+        self, tmp_path: Path, module: str, version: str
+    ) -> None:
+        assert read_driver_files(self.machine(tmp_path, module)).module_version == version
+
+    def test_tell_who_may_profile(self, tmp_path: Path) -> None:
+        files = read_driver_files(self.machine(tmp_path, MODULE, "A: 1\nRmProfilingAdminOnly: 1\n"))
+
+        assert files.profiling_needs_root is True
+        assert files.nodes == ("/dev/nvidia0", "/dev/nvidiactl")
+
+    def test_tell_nothing_where_there_are_none(self, tmp_path: Path) -> None:
+        files = read_driver_files(tmp_path)
+        told = {finding.name: finding for finding in driver_findings(files, None, [])}
+
+        assert (files.module_version, files.profiling_needs_root) == (None, None)
+        assert told["kernel module"].status == "missing"
+        assert "profiling" not in told
+
+    def test_that_this_user_may_not_use_come_with_what_to_type(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root = self.machine(tmp_path, MODULE)
+        monkeypatch.setattr("os.access", lambda path, mode: "nvidiactl" not in str(path))
+
+        files = read_driver_files(root)
+        told = {finding.name: finding for finding in driver_findings(files, None, [])}
+
+        assert told["device files"].status == "broken"
+        assert told["device files"].fix == (
+            "join the group that owns them, if they have one (ls -l), or "
+            "sudo chmod a+rw /dev/nvidiactl"
+        )

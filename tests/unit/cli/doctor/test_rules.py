@@ -1,0 +1,98 @@
+"""Specification of ``gpumon doctor --rules``: what gpumon says, when, and why these numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.cli.doctor import command as doctor
+from gpumon.cli.doctor.rules import render_rules
+from gpumon.cli.main import main
+from gpumon.core.judge.rules import ALL_RULES
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.settings.threshold import thresholds_of
+from gpumon.outlets.text.style import TextStyle
+
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "rules.md"
+FENCE = "```\n"
+
+
+@pytest.fixture(autouse=True)
+def a_machine_that_must_not_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*_: Any, **__: Any) -> None:
+        raise AssertionError("--rules looked at the machine")
+
+    for name in ("open_source", "read_driver_files", "machine_findings", "_look"):
+        monkeypatch.setattr(doctor, name, nobody)
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    code = main(["doctor", "--rules", *words])
+    assert code == 0
+    return capsys.readouterr().out
+
+
+class TestTheTable:
+    def test_names_every_rule_with_its_evidence_and_every_threshold_with_its_origin(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        words = " ".join(told(capsys).split())
+
+        for rule in ALL_RULES:
+            assert f"{rule.id}: {rule.says} Evidence: {rule.evidence}" in words
+        for one in thresholds_of(DEFAULT_SETTINGS):
+            origin = f"{one.origin[0].upper()}{one.origin[1:]}."
+            assert f"{one.name} {one.text} {one.what} {origin}" in words
+
+    def test_is_at_most_eighty_columns_wide(self) -> None:
+        assert max(len(line) for line in render_rules(TextStyle())) <= 80
+
+    def test_can_be_shown_in_plain_letters(self) -> None:
+        assert all(line.isascii() for line in render_rules(TextStyle(unicode=False)))
+
+    def test_is_what_the_golden_page_of_the_documentation_shows(self) -> None:
+        table = "\n".join(render_rules(TextStyle())) + "\n"
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(FENCE)
+        shown, _, after = rest.partition(FENCE)
+        if os.environ.get("GPUMON_UPDATE_GOLDEN"):
+            PAGE.write_text(before + FENCE + table + FENCE + after, encoding="utf-8")
+            shown = table
+
+        assert shown == table, "run: make golden"
+
+
+class TestForScripts:
+    def test_it_is_the_same(self, capsys: pytest.CaptureFixture[str]) -> None:
+        document = json.loads(told(capsys, "--json"))
+
+        assert document["schema"] == "gpumon.rules/1"
+        assert [rule["id"] for rule in document["rules"]] == [rule.id for rule in ALL_RULES]
+        healthy = next(rule for rule in document["rules"] if rule["id"] == "healthy")
+        assert healthy["kind"] == "verdict"
+        assert healthy["thresholds"][0] == {
+            "name": "lost_share",
+            "value": 0.05,
+            "unit": "share",
+            "what": "Share of in-use time that is worth a verdict; also 'moderate'.",
+            "origin": "XProf calls a program moderately input-bound from 5 % of the step on",
+        }
+
+    def test_it_has_every_threshold(self, capsys: pytest.CaptureFixture[str]) -> None:
+        document = json.loads(told(capsys, "--json"))
+
+        named = {one["name"] for one in document["beside_rules"]}
+        for rule in document["rules"]:
+            named |= {one["name"] for one in (*rule["thresholds"], *rule["measured_with"])}
+        assert named == {one.name for one in thresholds_of(DEFAULT_SETTINGS)}
+
+
+class TestTheHelp:
+    def test_mentions_it(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            main(["doctor", "--help"])
+
+        assert "--rules" in capsys.readouterr().out

@@ -1,0 +1,113 @@
+"""Specification of "busy, but under-filled": when it is said, and when it is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.core.board.fill import (
+    NO_FILL,
+    Evidence,
+    GpuFill,
+    fill_since,
+    is_held_down,
+    is_under_filled,
+)
+from gpumon.core.settings.detector import FillSettings
+from gpumon.errors import UsageError
+from tests.builders_fill import gpm_fill, mean, power_fill
+
+
+class TestAGpuIsUnderFilled:
+    def test_where_a_quarter_of_its_multiprocessors_works(self) -> None:
+        assert is_under_filled(gpm_fill(0.24))
+
+    def test_where_it_draws_a_quarter_of_its_power_at_full_clock_and_nothing_tells_more(
+        self,
+    ) -> None:
+        assert is_under_filled(power_fill(180.0))
+
+    def test_also_where_heat_held_it_down_for_a_little_of_the_time(self) -> None:
+        assert is_under_filled(gpm_fill(0.24, held=0.1))
+        assert is_under_filled(power_fill(180.0, held=0.1))
+
+
+class TestAGpuIsNot:
+    @pytest.mark.parametrize("fill", [None, NO_FILL])
+    def test_where_nothing_tells(self, fill: GpuFill | None) -> None:
+        assert not is_under_filled(fill)
+
+    @pytest.mark.parametrize("fill", [gpm_fill(0.5), gpm_fill(0.96), power_fill(350.0)])
+    def test_at_the_threshold_or_above(self, fill: GpuFill) -> None:
+        assert not is_under_filled(fill)
+
+    @pytest.mark.parametrize(
+        "fill", [gpm_fill(0.24, seconds=59.0), power_fill(180.0, seconds=59.0)]
+    )
+    def test_within_its_first_minute_of_busy_time(self, fill: GpuFill) -> None:
+        assert not is_under_filled(fill)
+
+    def test_where_the_memory_is_the_limit(self) -> None:
+        assert not is_under_filled(gpm_fill(0.24, memory=0.7))
+
+    def test_by_its_power_where_activity_says_that_it_is_full(self) -> None:
+        full = gpm_fill(0.9)
+
+        assert full.power_ratio == pytest.approx(180 / 700)
+        assert not is_under_filled(full)
+
+    @pytest.mark.parametrize("fill", [gpm_fill(0.24, held=0.6), power_fill(180.0, held=0.6)])
+    def test_where_heat_or_power_holds_its_clocks_down_most_of_the_time(
+        self, fill: GpuFill
+    ) -> None:
+        assert is_held_down(fill)
+        assert not is_under_filled(fill)
+
+    def test_by_a_wish_for_other_thresholds(self) -> None:
+        assert not is_under_filled(gpm_fill(0.24), FillSettings(sm_active_below=0.2))
+
+
+class TestWhatItRestsOn:
+    def test_is_activity_before_power(self) -> None:
+        assert gpm_fill(0.24).evidence is Evidence.GPM
+        assert power_fill(180.0).evidence is Evidence.POWER
+        assert NO_FILL.evidence is None
+
+    def test_is_told_in_watts_too(self) -> None:
+        fill = power_fill(180.0)
+
+        assert fill.power_watts == pytest.approx(180.0)
+        assert fill.power_limit_watts == pytest.approx(700.0)
+        assert NO_FILL.power_watts is None
+        assert NO_FILL.power_ratio is None
+
+
+class TestTheTimeBetweenTwoReadings:
+    def test_is_judged_by_what_was_added_in_it(self) -> None:
+        before = gpm_fill(0.9, seconds=120.0)
+        after = before._replace(
+            sm_active=mean(0.9, 120.0)._replace(
+                known_ns=2 * before.sm_active.known_ns,
+                weighted_ns=before.sm_active.weighted_ns + mean(0.2, 120.0).weighted_ns,
+            )
+        )
+        since = fill_since(before, after)
+
+        assert not is_under_filled(after)
+        assert since is not None
+        assert since.sm_active.ratio == pytest.approx(0.2)
+        assert is_under_filled(since)
+
+    def test_is_nothing_where_nothing_was_added(self) -> None:
+        assert fill_since(gpm_fill(0.24), gpm_fill(0.24)) is None
+
+    def test_is_all_of_it_where_there_was_nothing_before(self) -> None:
+        assert fill_since(None, gpm_fill(0.24)) == gpm_fill(0.24)
+
+
+class TestThresholds:
+    @pytest.mark.parametrize(
+        "wrong", [{"sm_active_below": 50.0}, {"power_below": -0.1}, {"min_busy_ns": 0}]
+    )
+    def test_out_of_range_are_refused(self, wrong: dict[str, float]) -> None:
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            FillSettings(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,331 @@
+"""Specification of a recording's text: what was read comes back, and nothing else is believed."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from dataclasses import fields, replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from gpumon.core.documents.flat_codec import FlatCodec, MalformedError
+from gpumon.core.documents.recording_codec import (
+    RECORDING_SCHEMA,
+    BlockReader,
+    BlockWriter,
+    OtherSchemaError,
+    RecordingHeader,
+)
+from gpumon.core.phase import PHASES
+from gpumon.core.ring.events import RingEvent, RingKind, RingsReading
+from gpumon.core.ring.records import RingRecords
+from gpumon.core.sample import Frame, GpuSample, Moment
+from tests.builders_recording import (
+    BEGAN_NS,
+    DEVICES,
+    STEP,
+    WAIT,
+    full_sample,
+    header,
+    moment,
+    plain_moments,
+    training_moments,
+)
+
+TRAINING = list(training_moments(seed=1, seconds=40))
+
+
+def blocks_of(moments: list[Moment], each: int = 4) -> list[bytes]:
+    """The moments as blocks of so many."""
+    writer = BlockWriter(header())
+    return [
+        b"".join([*writer.begin_block(), *map(writer.line, moments[at : at + each])])
+        for at in range(0, len(moments), each)
+    ]
+
+
+def read_all(blocks: list[bytes]) -> list[Moment]:
+    reader = BlockReader()
+    return [one for block in blocks for one in reader.read(block).moments]
+
+
+class TestWhatWasRead:
+    def test_comes_back_as_it_was_with_trainings(self) -> None:
+        assert read_all(blocks_of(TRAINING)) == TRAINING
+
+    def test_comes_back_with_every_field_of_a_sample(self) -> None:
+        random = Random(3)
+        calls = (("nvmlDeviceGetSamples", 0.125), ("nvmlDeviceGetPowerUsage", 0.25))
+        moments = [
+            moment(
+                second,
+                frames=(
+                    Frame(
+                        taken_at_ns=BEGAN_NS + second,
+                        gpus=(full_sample(second, random),),
+                        rejected=second % 2,
+                        call_seconds=calls,
+                        trouble="the second file is not there",
+                        call_counts=(("nvmlDeviceGetSamples", second),),
+                        call_errors=(("nvmlDeviceGetPowerUsage", 999, second // 2 + 1),),
+                    ),
+                ),
+            )
+            for second in range(1, 9)
+        ]
+        default = GpuSample(device=DEVICES[0])
+        told = moments[0].tick.frames[0]
+        left_out = {n for n in GpuSample._fields if getattr(told.gpus[0], n) == getattr(default, n)}
+        missing = {n for n in Frame._fields if not getattr(moments[2].tick.frames[0], n)}
+
+        assert left_out == {"device", "error"}
+        assert missing == set()
+        assert read_all(blocks_of(moments)) == moments
+
+    def test_keeps_records_in_the_form_in_which_a_ring_gave_them(self) -> None:
+        forms = [type(r.events) for one in read_all(blocks_of(TRAINING)) for r in one.rings.rings]
+
+        assert set(forms) == {tuple, RingRecords}
+        assert forms == [type(r.events) for one in TRAINING for r in one.rings.rings]
+
+    def test_keeps_a_value_of_all_64_bits(self) -> None:
+        ring = TRAINING[0].rings.rings[0]
+        stamps_ns = [ring.facts.started_ns + 5, ring.facts.started_ns + 4]
+        events = RingRecords.of_columns(
+            b"\x07\x07", b"\x00\x01", stamps_ns, array("Q", [2**64 - 1, 0])
+        )
+        told = [moment(1, rings=RingsReading(rings=(replace(ring, events=events),)))]
+
+        (read,) = read_all(blocks_of(told))
+
+        assert read == told[0]
+        assert read.rings.rings[0].events[0].value == 2**64 - 1
+
+    def test_keeps_whose_rings_were_left_out(self) -> None:
+        greedy = ((65_534, 45), (None, 3))
+        told = [
+            moment(1, rings=RingsReading()),
+            moment(2, rings=RingsReading(message="45 are not read", left_out=greedy)),
+            moment(3, rings=RingsReading(left_out=greedy[:1], is_whole=False)),
+            moment(4, rings=RingsReading()),
+        ]
+
+        assert read_all(blocks_of(told)) == told
+        assert read_all(blocks_of(told, each=1)) == told
+
+    def test_stays_the_same_object_while_it_does_not_change(self) -> None:
+        random = Random(0)
+        sample = full_sample(1, random)
+        moments = [moment(second, [sample._replace(busy=())]) for second in range(1, 9)]
+
+        samples = [one.tick.frames[0].gpus[0] for one in read_all(blocks_of(moments, each=2))]
+
+        assert len({id(one.details) for one in samples}) == 1
+        assert len({id(one.activity) for one in samples}) == 1
+        assert len({id(one.device) for one in samples}) == 1
+
+    def test_that_is_no_number_is_no_answer(self) -> None:
+        told = [moment(1, [GpuSample(device=DEVICES[0], power_watts=float("nan"))])]
+
+        (read,) = read_all(blocks_of(told))
+
+        assert read.tick.frames[0].gpus[0].power_watts is None
+
+    def test_can_be_given_up_again(self) -> None:
+        sample = full_sample(1, Random(0))
+        gone = GpuSample(device=DEVICES[0], error="GPU is lost")
+        told = [moment(1, [sample]), moment(2, [gone]), moment(3, [sample._replace(busy=())])]
+
+        assert read_all(blocks_of(told)) == told
+
+    def test_begins_with_a_header_that_names_the_boards(self) -> None:
+        said = replace(header(note="two workers"), devices=DEVICES)
+        block = b"".join(BlockWriter(said).begin_block())
+
+        assert BlockReader().read(block).header == said
+        assert json.loads(block.splitlines()[0])["schema"] == RECORDING_SCHEMA
+        assert {field.name for field in fields(RecordingHeader)} <= {
+            *json.loads(block.splitlines()[0])
+        }
+
+
+class TestABlock:
+    def test_says_all_by_itself(self) -> None:
+        blocks = blocks_of(TRAINING)
+        alone = BlockReader().read(blocks[3]).moments
+
+        whole = [one._replace(rings=RingsReading()) for one in alone]
+        assert whole == [one._replace(rings=RingsReading()) for one in TRAINING[12:16]]
+        assert [r.facts for r in alone[0].rings.rings] == [
+            r.facts for r in TRAINING[12].rings.rings
+        ]
+
+    def test_after_a_lost_one_says_what_each_training_was_doing(self) -> None:
+        blocks = blocks_of(TRAINING)
+        reader = BlockReader()
+        reader.read(blocks[0])
+        block = reader.read(blocks[2])
+
+        for ring, before in zip(block.moments[0].rings.rings, TRAINING[7].rings.rings, strict=True):
+            told = [event for event in before.events if event.kind is RingKind.ENTER]
+            assert block.missing == 1
+            assert ring.events[0] == told[-1]
+            assert ring.lost_events > 0
+
+    def test_may_hold_what_a_later_version_adds(self) -> None:
+        lines = blocks_of(plain_moments(1))[0].splitlines()
+        added = [{**json.loads(line), "new": {"of": ["a later version"]}} for line in lines]
+
+        block = BlockReader().read(b"\n".join(json.dumps(one).encode() for one in added))
+
+        assert list(block.moments) == plain_moments(1)
+
+    def test_ends_the_recording_with_a_line_of_its_own(self) -> None:
+        writer = BlockWriter(header())
+        lines = [*writer.begin_block(), *map(writer.line, plain_moments(2))]
+
+        assert not BlockReader().read(b"".join(lines)).is_end
+        assert BlockReader().read(b"".join([*lines, writer.end_line("ended")])).is_end
+
+
+def first_block(change: Any) -> bytes:
+    """A block of which one thing was changed by hand."""
+    lines = [json.loads(line) for line in blocks_of(TRAINING[:2])[0].splitlines()]
+    change(lines)
+    return b"\n".join(json.dumps(line).encode() for line in lines)
+
+
+def ring_of(lines: Any) -> Any:
+    return lines[2]["rings"][0]
+
+
+def gpu_of(lines: Any) -> Any:
+    return lines[2]["frames"][0]["gpus"][0]
+
+
+CHANGES: dict[str, Any] = {
+    "no header and no number": lambda lines: lines.__delitem__(slice(0, 2)),
+    "a header of something else": lambda lines: lines[0].update(schema="other/1"),
+    "a schema that is no text": lambda lines: lines[0].update(schema=[1]),
+    "a period of nothing": lambda lines: lines[0].update(period_ns=0),
+    "a period that is a text": lambda lines: lines[0].update(period_ns="1"),
+    "no period": lambda lines: lines[0].pop("period_ns"),
+    "a year beyond all years": lambda lines: lines[0].update(started_wall_time_s=1e300),
+    "a flag that is a number": lambda lines: lines[0].update(simulated=1),
+    "a device without a UUID": lambda lines: lines[0].update(devices=[{"index": 0}]),
+    "a negative number": lambda lines: lines[1].update(block=-1),
+    "a tick without a stamp": lambda lines: lines[2].pop("at_ns"),
+    "a stamp that is a fraction": lambda lines: lines[2].update(at_ns=1.5),
+    "a stamp that is true": lambda lines: lines[2].update(at_ns=True),
+    "a stamp beyond all bounds": lambda lines: lines[2].update(at_ns=2**63),
+    "a tick before the one before it": lambda lines: lines[3].update(at_ns=1),
+    "frames that are no list": lambda lines: lines[2].update(frames={"0": 1}),
+    "a frame that is null": lambda lines: lines[2].update(frames=[None]),
+    "a GPU that nobody introduced": lambda lines: gpu_of(lines).update(gpu=7),
+    "a busy ratio of 255 %": lambda lines: gpu_of(lines).update(busy=[[0, 5, 2.55]]),
+    "a busy ratio that is a text": lambda lines: gpu_of(lines).update(busy=[[0, 5, "1"]]),
+    "a sample that spans no time": lambda lines: gpu_of(lines).update(busy=[[0, 0, 0.5]]),
+    "a sample that is too short": lambda lines: gpu_of(lines).update(busy=[[0, 5]]),
+    "a sample of years": lambda lines: gpu_of(lines).update(busy=[[0, 2**60, 1.0]]),
+    "a sample that ends before it starts": lambda lines: gpu_of(lines).update(busy=[[0, -5, 1]]),
+    "a power that is a list": lambda lines: gpu_of(lines).update(power_watts=[1.0]),
+    "memory that is negative": lambda lines: gpu_of(lines).update(memory_used_bytes=-1),
+    "processes that are numbers": lambda lines: gpu_of(lines).update(processes=[1, 2]),
+    "an XID without a count": lambda lines: gpu_of(lines).update(xid_errors=[[31]]),
+    "no list of XIDs": lambda lines: gpu_of(lines).update(xid_errors=None),
+    "a text without end": lambda lines: gpu_of(lines).update(error="x" * 5_000),
+    "a ring that nobody introduced": lambda lines: ring_of(lines).update(ring=9),
+    "a ring without facts": lambda lines: ring_of(lines).pop("facts"),
+    "facts that are none": lambda lines: ring_of(lines).update(facts={"run": 7}),
+    "a ring that neither lives nor not": lambda lines: ring_of(lines).update(alive=None),
+    "rings left out that are nobody's": lambda lines: lines[2].update(rings_left_out=[True, [1]]),
+    "rings left out of a text": lambda lines: lines[2].update(rings_left_out=[True, ["a", 1]]),
+    "columns of unequal length": lambda lines: ring_of(lines)["events"]["phase"].append(1),
+    "a phase that is none": lambda lines: ring_of(lines)["events"].update(
+        phase=[len(PHASES)] * len(ring_of(lines)["events"]["kind"])
+    ),
+    "a kind that is none": lambda lines: ring_of(lines)["events"]["kind"].__setitem__(0, 0),
+    "a value below zero": lambda lines: ring_of(lines)["events"]["more"].__setitem__(0, -1),
+    "a stamp of a record that is a text": lambda lines: ring_of(lines)["events"][
+        "after_ns"
+    ].__setitem__(0, "1"),
+    "time in a phase that is a fraction": lambda lines: ring_of(lines).update(
+        phase_ns={"input_wait": 0.5}
+    ),
+    "rings that were read an age after their tick": lambda lines: lines[2].update(
+        read_after_ns=2**53
+    ),
+    "a ring that ended an age after it was read": lambda lines: ring_of(lines).update(
+        alive=False, ended_ns=2**53
+    ),
+    "more time in a phase than has passed": lambda lines: ring_of(lines).update(
+        phase_ns={"input_wait": 2**53}
+    ),
+    "a record from before its run": lambda lines: ring_of(lines)["events"]["after_ns"].__setitem__(
+        0, 0
+    ),
+    "a record from after it was read": lambda lines: ring_of(lines)["events"][
+        "after_ns"
+    ].__setitem__(0, 2**60),
+}
+
+
+class TestWhatNobodyWrote:
+    @pytest.mark.parametrize("what", CHANGES)
+    def test_is_refused_with_its_whole_block(self, what: str) -> None:
+        with pytest.raises(MalformedError):
+            BlockReader().read(first_block(CHANGES[what]))
+
+    @pytest.mark.parametrize(
+        "line",
+        [b"[]", b"7", b"{", b"\xff\xfe", b'{"at_ns":NaN}', b'{"at_ns":' + b"9" * 5_000 + b"}",
+         b"[" * 100_000, b'{"at_ns":1e999}', b"null"],
+        ids=["list", "number", "cut", "not UTF-8", "NaN", "digits", "depth", "infinite", "null"],
+    )  # fmt: skip
+    def test_is_refused_where_it_is_no_object(self, line: bytes) -> None:
+        with pytest.raises(MalformedError):
+            BlockReader().read(blocks_of(plain_moments(1))[0] + line + b"\n")
+
+    def test_leaves_nothing_behind(self) -> None:
+        reader = BlockReader()
+        blocks = blocks_of(TRAINING)
+        reader.read(blocks[0])
+        with pytest.raises(MalformedError):
+            reader.read(blocks[1][:-20] + b"\n")
+
+        assert list(reader.read(blocks[1]).moments) == TRAINING[4:8]
+
+    def test_of_another_schema_of_recordings_is_told_apart(self) -> None:
+        with pytest.raises(OtherSchemaError, match=r"gpumon\.recording/2"):
+            BlockReader().read(
+                first_block(lambda lines: lines[0].update(schema="gpumon.recording/2"))
+            )
+
+    def test_comes_twice(self) -> None:
+        reader, block = BlockReader(), blocks_of(plain_moments(2))[0]
+        reader.read(block)
+
+        with pytest.raises(MalformedError, match="another time"):
+            reader.read(block)
+
+
+def test_a_field_of_a_type_that_nobody_can_write_is_noticed_at_once() -> None:
+    class Odd:
+        when: RingEvent
+
+    with pytest.raises(TypeError, match="no way to write"):
+        FlatCodec(Odd)
+
+
+def test_the_phases_of_the_builder_are_those_that_matter() -> None:
+    told = {
+        event.phase
+        for one in TRAINING
+        for ring in one.rings.rings
+        for event in ring.events
+        if event.kind is RingKind.ENTER
+    }
+
+    assert told >= {WAIT, STEP}

@@ -1,0 +1,237 @@
+"""Specification of gpumon.report/1: a fixed set of fields, exact numbers, and a way back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.clock import seconds
+from gpumon.core.documents.report_codec import decode_report, encode_report
+from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.errors import UsageError
+from tests.builders_report import gpu, report, run, with_intervals
+
+PROMISED = {
+    "schema", "source", "started_at", "observed_seconds", "period_seconds", "skipped_lines",
+    "gpus", "runs", "advice",
+}  # fmt: skip
+PROMISED_OF_A_GPU = {
+    "index", "uuid", "name", "observed_seconds", "busy_seconds", "idle_seconds",
+    "pending_seconds", "busy_ratio", "coverage_ratio", "pattern", "verdict", "severity",
+    "starved_seconds", "suspected_seconds", "starved_ratio", "resolved_seconds",
+    "inferred_seconds", "gaps", "starved_intervals", "idle_by_cause", "input_wait_by_reason",
+    "input_probability", "likely_causes", "pauses",
+}  # fmt: skip
+PROMISED_OF_A_RUN = {
+    "run", "job", "rank", "pid", "framework", "steps", "gpus", "wall_seconds", "phase_seconds",
+}  # fmt: skip
+PROMISED_OF_ADVICE = {"cause", "lost_seconds", "speedup_upper_bound", "evidence", "text"}
+
+EXAMPLE = report(
+    with_intervals(gpu(40, {IdleCause.INPUT_WAIT: 20}, hidden_s=3, pauses=4), (8, 9.5)),
+    gpu(0, {IdleCause.NOT_IN_USE: 60}, index=1),
+    runs=(
+        replace(
+            run(workers=1, prefetch=False),
+            callback_ns={"TensorBoard": 1_500_000_000},
+            step_ns=51_200_000,
+            shares={"GPU-0": 0.5, "GPU-1": 0.5},
+            ratio_changes=2,
+            step_busy_ratios={"GPU-0": 2 / 3, "GPU-1": 1.0},
+            alive=True,
+            samples=16_000,
+        ),
+    ),
+)
+
+
+def document() -> dict[str, Any]:
+    encoded: dict[str, Any] = json.loads(json.dumps(encode_report(EXAMPLE)))
+    return encoded
+
+
+class TestADocument:
+    def test_has_every_field_that_was_promised(self) -> None:
+        encoded = document()
+
+        assert encoded["schema"] == "gpumon.report/1"
+        assert encoded.keys() >= PROMISED
+        assert encoded["gpus"][0].keys() >= PROMISED_OF_A_GPU
+        assert encoded["gpus"][0]["gaps"].keys() >= {
+            "count", "total_seconds", "p50_seconds", "p95_seconds", "longest_seconds"
+        }  # fmt: skip
+        assert encoded["runs"][0].keys() >= PROMISED_OF_A_RUN
+        assert encoded["advice"][0].keys() >= PROMISED_OF_ADVICE
+
+    def test_tells_what_each_gpu_of_a_run_is_given_and_what_would_level_them(self) -> None:
+        (one,) = document()["runs"]
+
+        assert (one["shares"], one["ratio_changes"]) == ({"GPU-0": 0.5, "GPU-1": 0.5}, 2)
+        assert one["step_busy_ratios"] == {"GPU-0": 2 / 3, "GPU-1": 1.0}
+        assert one["skew_ratio"] == pytest.approx(1 / 3)
+        assert one["levelled_ratios"] == pytest.approx({"GPU-0": 0.6, "GPU-1": 0.4})
+
+    def test_of_a_run_on_one_gpu_tells_neither_skew_nor_ratios(self) -> None:
+        (one,) = encode_report(report(gpu(40), runs=(run(),)))["runs"]
+
+        assert (one["skew_ratio"], one["levelled_ratios"], one["shares"]) == (None, {}, {})
+
+    def test_of_an_older_daemon_is_read_without_them(self) -> None:
+        old = document()
+        for name in ("shares", "ratio_changes", "step_busy_ratios", "skew_ratio"):
+            del old["runs"][0][name]
+
+        (one,) = decode_report(old).runs
+
+        assert (one.shares, one.ratio_changes, one.step_busy_ratios) == ({}, 0, {})
+
+    def test_tells_how_long_the_steps_of_a_run_take_and_whether_it_goes_on(self) -> None:
+        (one,) = document()["runs"]
+
+        assert (one["step_seconds"], one["alive"]) == (0.0512, True)
+
+    def test_counts_intervals_from_the_start(self) -> None:
+        assert document()["gpus"][0]["starved_intervals"] == [[1.0, 2.5]]
+
+    def test_names_every_cause_also_where_it_cost_nothing(self) -> None:
+        idle = document()["gpus"][0]["idle_by_cause"]
+
+        assert list(idle) == [cause.value for cause in CAUSES]
+        assert idle["checkpoint"] == 0.0
+
+    def test_has_numbers_also_where_there_is_nothing_to_divide_by(self) -> None:
+        unused = document()["gpus"][1]
+
+        assert unused["starved_ratio"] == 0.0
+        assert unused["coverage_ratio"] == 1.0
+        assert unused["gaps"]["p50_seconds"] == 0.0
+
+    def test_is_safe_to_print_whatever_a_file_is_called(self) -> None:
+        named = replace(EXAMPLE, source="gpu\udcff\x1b[31m.csv")
+
+        assert encode_report(named)["source"] == "gpu\ufffd\ufffd[31m.csv"
+
+    @given(
+        st.integers(0, 10**17),
+        st.dictionaries(st.sampled_from(CAUSES), st.integers(1, 10**16), max_size=12),
+    )
+    def test_is_not_rounded_and_its_sums_close(
+        self, busy_ns: int, idle_ns: dict[IdleCause, int]
+    ) -> None:
+        one = gpu(1)
+        observed_ns = busy_ns + sum(idle_ns.values())
+        totals = one.totals._replace(observed_ns=observed_ns, busy_ns=busy_ns, idle_ns=idle_ns)
+
+        encoded = encode_report(report(replace(one, totals=totals)))["gpus"][0]
+
+        by_cause = sum(encoded["idle_by_cause"].values())
+        assert encoded["busy_seconds"] == seconds(busy_ns)
+        assert encoded["idle_seconds"] == pytest.approx(by_cause, abs=1e-6)
+        assert encoded["busy_seconds"] + by_cause == pytest.approx(
+            encoded["observed_seconds"], abs=1e-6
+        )
+
+
+class TestTheWayBack:
+    def test_gives_the_same_document_again(self) -> None:
+        assert encode_report(decode_report(document())) == document()
+
+    def test_gives_the_same_report_on_a_clock_that_begins_at_0(self) -> None:
+        back = decode_report(document())
+
+        assert back.origin_ns == 0
+        assert back.advice == EXAMPLE.advice
+        assert back.runs == EXAMPLE.runs
+        assert [one.verdict for one in back.gpus] == [one.verdict for one in EXAMPLE.gpus]
+
+    def test_knows_nobody_whom_an_advice_of_an_older_version_is_for(self) -> None:
+        written = document()
+        assert decode_report(written).advice == EXAMPLE.advice
+        for advice in written["advice"]:
+            del advice["gpus"]
+
+        assert {advice.gpus for advice in EXAMPLE.advice} == {("0",), ("1",)}
+        assert {advice.gpus for advice in decode_report(written).advice} == {()}
+
+    def test_knows_no_samples_where_an_older_version_wrote_none(self) -> None:
+        older = document()
+        assert older["runs"][0].pop("samples") == 16_000
+
+        assert decode_report(older).runs[0].samples is None
+
+    def test_knows_no_step_where_an_older_version_wrote_none(self) -> None:
+        older = document()
+        del older["runs"][0]["step_seconds"], older["runs"][0]["alive"]
+
+        (one,) = decode_report(older).runs
+
+        assert (one.step_ns, one.alive) == (None, None)
+
+    def test_promises_no_speed_where_none_is_promised(self) -> None:
+        few = report(gpu(40, {IdleCause.UNKNOWN: 20}, suspected_s=20, pauses=3))
+
+        encoded = json.loads(json.dumps(encode_report(few)))
+
+        assert encoded["advice"][0]["speedup_upper_bound"] is None
+        assert decode_report(encoded).advice == few.advice
+
+    def test_has_no_probability_of_late_input_before_there_is_a_model(self) -> None:
+        one = document()["gpus"][0]
+
+        assert (one["input_probability"], one["likely_causes"]) == (None, None)
+
+    def test_keeps_the_probability_that_a_later_version_writes(self) -> None:
+        later = document()
+        later["gpus"][0] |= {"input_probability": 0.8, "likely_causes": ["late_input"]}
+
+        assert encode_report(decode_report(later)) == later
+
+    def test_of_an_older_version_counts_its_gaps_as_pauses(self) -> None:
+        older = document()
+        for name in ("pauses", "input_probability", "likely_causes"):
+            del older["gpus"][0][name]
+
+        assert encode_report(decode_report(older)) == document()
+
+    def test_of_an_older_version_lost_what_was_not_busy_of_its_time_in_use(self) -> None:
+        older = document()
+        del older["gpus"][0]["lost_ratio"]
+
+        assert decode_report(older).gpus[0].verdict.lost_ratio == pytest.approx(20 / 60)
+
+    def test_ignores_fields_that_a_later_version_adds(self) -> None:
+        later = document()
+        later["weather"] = "fine"
+        later["gpus"][0]["mood"] = 1
+
+        assert encode_report(decode_report(later)) == document()
+
+    @pytest.mark.parametrize("other", [None, [], 7, "text", {}, {"schema": "gpumon.report/2"}])
+    def test_refuses_what_is_no_report_of_this_schema(self, other: object) -> None:
+        with pytest.raises(UsageError, match=r"gpumon\.report/1"):
+            decode_report(other)
+
+    @pytest.mark.parametrize("field", sorted(PROMISED - {"schema"}))
+    def test_names_a_field_that_is_missing(self, field: str) -> None:
+        damaged = document()
+        del damaged[field]
+
+        with pytest.raises(UsageError, match=f"'{field}' is missing"):
+            decode_report(damaged)
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [("busy_seconds", "much"), ("busy_seconds", float("inf")), ("verdict", "splendid"),
+         ("idle_by_cause", {"lunch": 1.0}), ("gaps", None), ("coverage_ratio", float("nan"))],
+    )  # fmt: skip
+    def test_refuses_a_value_of_another_kind(self, field: str, value: object) -> None:
+        damaged = document()
+        damaged["gpus"][0][field] = value
+
+        with pytest.raises(UsageError, match="not a valid"):
+            decode_report(damaged)

@@ -1,0 +1,166 @@
+"""Specification of shares: whole batches, nobody without a sample, and ratios that level GPUs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.join.batch_shares import (
+    FINEST,
+    checked_ratios,
+    levelled_ratios,
+    shares_of,
+    simple_ratios,
+    split_counts,
+    whole_ratios,
+)
+
+ratio_lists = st.lists(
+    st.one_of(
+        st.integers(1, 2_000),
+        st.floats(1e-6, 1e6, allow_nan=False),
+        st.sampled_from([1e-300, 1e300]),
+    ),
+    min_size=1,
+    max_size=16,
+)
+batches = st.integers(0, 100_000)
+
+
+class TestABatchIsSplit:
+    @pytest.mark.parametrize(
+        ("total", "ratios", "counts"),
+        [
+            (100, [768, 560], (58, 42)),
+            (1388, [820, 568], (820, 568)),
+            (1000, [3, 2], (600, 400)),
+            (128, [50, 50], (64, 64)),
+            (100, [0.768, 0.56], (58, 42)),
+            (7, [1, 1, 1], (3, 2, 2)),
+        ],
+    )
+    def test_as_the_articles_say(
+        self, total: int, ratios: list[float], counts: tuple[int, ...]
+    ) -> None:
+        assert split_counts(total, ratios) == counts
+
+    @given(batches, ratio_lists)
+    def test_wholly(self, total: int, ratios: list[float]) -> None:
+        assert sum(split_counts(total, ratios)) == total
+
+    @given(batches, ratio_lists)
+    def test_with_nobody_left_empty_where_there_is_a_sample_for_each(
+        self, total: int, ratios: list[float]
+    ) -> None:
+        counts = split_counts(total, ratios)
+
+        assert min(counts) >= 1 if total >= len(ratios) else max(counts, default=0) <= total
+        assert min(counts) >= 0
+
+    @given(batches, st.lists(st.integers(1, 2_000), min_size=1, max_size=16))
+    def test_to_within_one_sample_of_the_ratio_where_all_have_some(
+        self, total: int, ratios: list[int]
+    ) -> None:
+        exact = [total * ratio / sum(ratios) for ratio in ratios]
+        if min(exact, default=0) < 1:
+            return
+
+        counts = split_counts(total, ratios)
+
+        assert all(abs(count - due) < 1 for count, due in zip(counts, exact, strict=True))
+
+    def test_between_fewer_gpus_than_there_are_when_it_is_too_small(self) -> None:
+        assert split_counts(2, [4, 3, 2]) == (1, 1, 0)
+        assert split_counts(0, [4, 3, 2]) == (0, 0, 0)
+
+    def test_so_that_the_slowest_gpu_gets_a_sample_before_the_fastest_gets_a_second(self) -> None:
+        assert split_counts(3, [1_000, 1, 1]) == (1, 1, 1)
+
+    def test_only_if_it_has_a_size(self) -> None:
+        with pytest.raises(ValueError, match="-1 samples cannot be split"):
+            split_counts(-1, [1, 1])
+
+
+class TestRatios:
+    @pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, None, True, 1j])
+    def test_that_are_no_positive_finite_numbers_are_refused(self, bad: object) -> None:
+        with pytest.raises(ValueError, match=r"ratios must be positive, finite numbers, and .*"):
+            checked_ratios([1, bad], 2)  # type: ignore[list-item]
+
+    @pytest.mark.parametrize("ratios", [[], [1], [1, 2, 3]])
+    def test_of_another_number_than_there_are_gpus_are_refused(self, ratios: list[int]) -> None:
+        with pytest.raises(ValueError, match=f"{len(ratios)} for 2 GPUs were given"):
+            checked_ratios(ratios, 2)
+
+    @given(ratio_lists)
+    def test_become_whole_numbers_that_fit_and_are_never_zero(self, ratios: list[float]) -> None:
+        whole = whole_ratios(ratios)
+
+        assert min(whole) >= 1
+        assert sum(whole) <= FINEST + len(ratios)
+
+    @given(ratio_lists)
+    def test_become_shares_that_add_up_to_one(self, ratios: list[float]) -> None:
+        assert math.isclose(math.fsum(shares_of(ratios)), 1.0)
+
+    @given(st.lists(st.integers(50, 2_000), min_size=1, max_size=6))
+    def test_are_told_in_the_smallest_numbers_that_are_nearly_the_same(
+        self, ratios: list[int]
+    ) -> None:
+        told = shares_of(simple_ratios(ratios))
+
+        for share, due in zip(told, shares_of(ratios), strict=True):
+            assert share == pytest.approx(due, rel=0.011, abs=0.002)
+
+    @pytest.mark.parametrize(
+        ("ratios", "kind"),
+        [
+            (3, "int"),
+            (None, "NoneType"),
+            ("32", "str"),
+            ("3:2", "str"),
+            (b"32", "bytes"),
+            ({"GPU:0": 3, "GPU:1": 2}, "dict"),
+            ({1: 3, 2: 2}, "dict"),
+            ({3, 2}, "set"),
+        ],
+    )
+    def test_that_are_no_list_are_refused_with_how_to_write_them(
+        self, ratios: Any, kind: str
+    ) -> None:
+        with pytest.raises(ValueError, match=rf"such as \[3, 2\]; .* is of type {kind}$"):
+            checked_ratios(ratios, 2)
+
+    @pytest.mark.parametrize("text", ["3", b"3"])
+    def test_that_are_text_are_refused_as_that(self, text: Any) -> None:
+        with pytest.raises(ValueError, match="is text: leave out the quotes"):
+            checked_ratios([text, 2], 2)
+
+
+class TestLevelling:
+    @given(
+        st.lists(st.tuples(st.floats(1, 1e4), st.floats(1, 1e4)), min_size=2, max_size=8),
+        st.integers(1, 10_000),
+    )
+    def test_gives_gpus_of_constant_speed_equal_busy_time(
+        self, gpus: list[tuple[float, float]], steps: int
+    ) -> None:
+        ratios = [ratio for ratio, _ in gpus]
+        speeds = [speed for _, speed in gpus]
+        busy = [
+            steps * share / speed for share, speed in zip(shares_of(ratios), speeds, strict=True)
+        ]
+
+        levelled = levelled_ratios(ratios, busy)
+
+        assert levelled is not None
+        again = [share / speed for share, speed in zip(levelled, speeds, strict=True)]
+        assert max(again) == pytest.approx(min(again))
+
+    def test_has_no_answer_for_a_gpu_that_was_never_busy(self) -> None:
+        assert levelled_ratios([1, 1], [1.0, 0.0]) is None
+        assert levelled_ratios([], []) is None

@@ -1,0 +1,248 @@
+"""Specification of the timeline: which phases lie in a window, and which the device felt."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from gpumon.core.join.idle_sharing import WindowParts, merge_parts
+from gpumon.core.join.timeline import PhaseTimeline
+from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase, cause_of
+from gpumon.core.ring.events import RingEvent, RingKind
+
+WAIT, STEP, SYNC, CALLBACKS, VALIDATION = (
+    TrainingPhase.INPUT_WAIT,
+    TrainingPhase.TRAIN_STEP,
+    TrainingPhase.DEVICE_SYNC,
+    TrainingPhase.CALLBACKS,
+    TrainingPhase.VALIDATION,
+)
+
+
+def enter(at_ns: int, phase: TrainingPhase, mode: TrainingMode = TrainingMode.TRAIN) -> RingEvent:
+    return RingEvent(RingKind.ENTER, at_ns, phase, mode)
+
+
+def step(at_ns: int, count: int) -> RingEvent:
+    return RingEvent(RingKind.STEP, at_ns, TrainingPhase.OTHER, count)
+
+
+def done(at_ns: int, step: int) -> RingEvent:
+    return RingEvent(RingKind.DEVICE_DONE, at_ns, TrainingPhase.OTHER, step)
+
+
+def timeline(*events: RingEvent, until_ns: int) -> PhaseTimeline:
+    made = PhaseTimeline()
+    made.extend(events, until_ns)
+    return made
+
+
+class TestAPhase:
+    def test_lasts_until_the_next_one_begins(self) -> None:
+        run = timeline(enter(0, WAIT), enter(300, STEP), until_ns=1000)
+
+        parts = run.parts(0, 1000)
+
+        assert parts.waits == {IdleCause.INPUT_WAIT: 300}
+        assert parts.step_ns == 700
+        assert parts.uncovered_ns == 0
+
+    def test_counts_only_as_far_as_it_lies_in_the_window(self) -> None:
+        run = timeline(enter(0, WAIT), enter(300, STEP), enter(900, WAIT), until_ns=2000)
+
+        assert run.parts(200, 1000) == WindowParts(waits={IdleCause.INPUT_WAIT: 200}, step_ns=600)
+
+    def test_covers_nothing_before_the_first_or_after_what_is_known(self) -> None:
+        run = timeline(enter(100, WAIT), until_ns=500)
+
+        assert run.parts(0, 1000).uncovered_ns == 600
+        assert run.covered_ns(0, 1000) == 400
+        assert run.parts(600, 900).uncovered_ns == 300
+
+    def test_may_hold_an_amount_of_another(self) -> None:
+        run = timeline(
+            enter(0, STEP),
+            RingEvent(RingKind.AMOUNT, 900, TrainingPhase.COMPILE, 250),
+            enter(1000, CALLBACKS),
+            until_ns=1000,
+        )
+
+        parts = run.parts(0, 1000)
+
+        assert parts.waits == {IdleCause.COMPILE: 250}
+        assert parts.step_ns == 750
+
+    def test_of_training_that_waits_for_input_inside_may_have_computed_meanwhile(self) -> None:
+        run = timeline(
+            enter(0, STEP),
+            RingEvent(RingKind.AMOUNT, 900, WAIT, 250),
+            enter(1000, CALLBACKS),
+            until_ns=1000,
+        )
+
+        parts = run.parts(0, 1000)
+
+        assert (parts.gross_input_wait_ns, parts.step_ns, parts.waits) == (250, 750, {})
+        assert run.parts(0, 500).gross_input_wait_ns == 125
+
+    def test_of_an_execution_that_fetches_more_is_gross_while_it_goes_on(self) -> None:
+        records = [
+            enter(0, WAIT),
+            enter(100, STEP),
+            RingEvent(RingKind.ENTER, 200, WAIT, TrainingMode.BESIDE_STEP),
+            enter(500, STEP),
+            RingEvent(RingKind.ENTER, 600, WAIT, TrainingMode.BESIDE_STEP),
+        ]
+        done = [RingEvent(RingKind.DEVICE_DONE, 50, STEP, 0)]  # the device is asked, too
+
+        for marks in ([], done):
+            parts = timeline(*records, *marks, until_ns=900).parts(100, 900)
+            assert (parts.gross_input_wait_ns, parts.step_ns, parts.waits) == (600, 200, {})
+
+    def test_of_a_step_is_the_wait_for_the_device_too(self) -> None:
+        run = timeline(enter(0, STEP), enter(10, SYNC), until_ns=100)
+
+        assert run.parts(0, 100).step_ns == 100
+
+
+class TestInsideValidation:
+    def test_a_wait_for_input_is_still_one_and_the_rest_is_validation(self) -> None:
+        mode = TrainingMode.VALIDATION
+        run = timeline(
+            enter(0, WAIT, mode), enter(300, VALIDATION, mode), enter(500, CALLBACKS, mode),
+            until_ns=600,
+        )  # fmt: skip
+
+        parts = run.parts(0, 600)
+
+        assert parts.waits == {IdleCause.INPUT_WAIT: 300}
+        assert parts.validation_ns == 300
+        assert parts.step_ns == 0
+
+
+class TestWhereTheDeviceSaysWhenAStepEnded:
+    def test_a_wait_meanwhile_is_hidden(self) -> None:
+        run = timeline(enter(0, STEP), enter(10, WAIT), done(900, 1), until_ns=1000)
+
+        parts = run.parts(0, 1000)
+
+        assert parts.waits == {IdleCause.INPUT_WAIT: 100}
+        assert parts.hidden_input_wait_ns == 890
+
+    def test_the_next_dispatch_ends_the_exposure(self) -> None:
+        run = timeline(
+            enter(0, STEP), step(10, 1), enter(10, WAIT), done(100, 1),
+            enter(300, STEP), step(310, 2), enter(310, WAIT), done(400, 2),
+            until_ns=500,
+        )  # fmt: skip
+
+        assert run.parts(0, 500).waits == {IdleCause.INPUT_WAIT: 300}
+
+    def test_a_step_dispatched_ahead_keeps_it_hidden(self) -> None:
+        run = timeline(
+            enter(0, STEP), step(10, 1), enter(10, WAIT),
+            enter(20, STEP), step(30, 2), enter(30, WAIT), done(100, 1),
+            until_ns=200,
+        )  # fmt: skip
+
+        assert run.parts(30, 200).waits == {IdleCause.INPUT_WAIT: 0}
+        assert run.parts(30, 200).hidden_input_wait_ns == 170
+
+    def test_a_tag_nested_in_a_step_does_not_make_it_two(self) -> None:
+        run = timeline(
+            enter(0, STEP), enter(5, CALLBACKS), enter(8, STEP), step(10, 1), enter(10, WAIT),
+            done(100, 1),
+            until_ns=200,
+        )  # fmt: skip
+
+        assert run.parts(10, 200).waits == {IdleCause.INPUT_WAIT: 100}
+
+    @pytest.mark.parametrize("rest", [TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER])
+    def test_a_step_that_came_to_nothing_gives_the_device_nothing_to_do(
+        self, rest: TrainingPhase
+    ) -> None:
+        """As one that only found the end of the data, or raised."""
+        marks = (
+            enter(0, STEP),
+            step(10, 1),
+            done(20, 1),
+            enter(30, STEP),
+            enter(40, rest),
+            enter(50, CALLBACKS),
+            enter(90, STEP),
+            step(95, 2),
+            done(100, 2),
+        )
+
+        parts = timeline(*marks, until_ns=100).parts(40, 100)
+
+        says_nothing = rest is TrainingPhase.OTHER
+        waits = {} if says_nothing else {cause_of(rest): 10}
+        assert parts.waits == {**waits, IdleCause.CALLBACKS: 40}
+        assert parts.uncovered_ns == (10 if says_nothing else 0)
+        assert parts.step_ns == 10
+
+    @pytest.mark.parametrize("looks", ["at once", "one by one"])
+    def test_what_was_before_the_first_step_is_exposed(self, looks: str) -> None:
+        """Whether the first mark is read together with it, or later."""
+        marks = (
+            enter(0, TrainingPhase.START_UP), enter(20, WAIT), enter(300, STEP), step(310, 1),
+            enter(310, WAIT), done(400, 1),
+        )  # fmt: skip
+        run = PhaseTimeline()
+        for read in [marks] if looks == "at once" else [(event,) for event in marks]:
+            run.extend(read, 500)
+
+        parts = run.parts(0, 500)
+
+        assert parts.waits == {IdleCause.INPUT_WAIT: 380}
+        assert parts.uncovered_ns == 20
+        assert parts.hidden_input_wait_ns == 90
+
+    def test_late_records_are_put_in_order(self) -> None:
+        straight = timeline(enter(0, STEP), enter(10, WAIT), done(100, 1), until_ns=200)
+        mixed = timeline(done(100, 1), enter(10, WAIT), enter(0, STEP), until_ns=200)
+
+        assert mixed.parts(0, 200) == straight.parts(0, 200)
+
+
+class TestStampsThatMakeNoSense:
+    def test_never_expose_more_time_than_there_was(self) -> None:
+        events = [enter(10**9, WAIT)]
+        for k in range(2_000):
+            events += [done(k, 2**64 - 1), enter(k, STEP)]
+        run = timeline(*events, enter(10**9 + 1, WAIT), until_ns=2 * 10**9)
+
+        parts = run.parts(0, 2 * 10**9)
+
+        assert sum(parts.waits.values()) <= 2 * 10**9
+        assert len(run._drained) <= 2_001
+        assert all(a[1] <= b[0] for a, b in pairwise(run._drained))
+
+
+class TestForgetting:
+    def test_keeps_what_a_later_window_can_still_ask_for(self) -> None:
+        run = timeline(enter(0, WAIT), enter(100, STEP), enter(200, WAIT), until_ns=300)
+        before = run.parts(150, 300)
+
+        run.forget_before(150)
+
+        assert run.parts(150, 300) == before
+        assert run.covered_ns(0, 100) == 0
+
+
+class TestSeveralRunsOnOneGpu:
+    def test_share_the_window_equally(self) -> None:
+        waiting = WindowParts(waits={IdleCause.INPUT_WAIT: 1000})
+        checkpointing = WindowParts(waits={IdleCause.CHECKPOINT: 1000})
+
+        merged = merge_parts([(waiting, 1000), (checkpointing, 1000)], 1000)
+
+        assert merged.waits == {IdleCause.INPUT_WAIT: 500, IdleCause.CHECKPOINT: 500}
+        assert merged.uncovered_ns == 0
+
+    def test_leave_uncovered_what_none_covers(self) -> None:
+        short = WindowParts(waits={IdleCause.INPUT_WAIT: 400}, uncovered_ns=600)
+
+        assert merge_parts([(short, 400), (short, 400)], 1000).uncovered_ns == 600

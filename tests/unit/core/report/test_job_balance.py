@@ -1,0 +1,131 @@
+"""Specification of how evenly GPUs share a job, and of what levelling them wins."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.join.batch_shares import shares_of
+from gpumon.core.report.job_balance import JobBalance, balance_of_job, balances
+from tests.builders_report import rank_of, shared_run
+
+speeds_of_gpus = st.lists(st.floats(1.0, 50.0), min_size=2, max_size=5)
+
+
+def balance(busy: list[float], shares: list[float] | None = None) -> JobBalance:
+    names = [f"GPU-{at}" for at in range(len(busy))]
+    return JobBalance(
+        busy_ratios=dict(zip(names, busy, strict=True)),
+        shares=None if shares is None else dict(zip(names, shares, strict=True)),
+        is_told=shares is not None,
+    )
+
+
+class TestTheSkew:
+    def test_is_the_part_for_which_the_least_busy_gpu_waits(self) -> None:
+        assert balance([2 / 3, 1.0]).skew_ratio == pytest.approx(1 / 3)
+        assert balance([0.4, 0.8, 0.6]).skew_ratio == pytest.approx(0.5)
+
+    def test_is_unknown_where_nobody_was_busy(self) -> None:
+        assert balance([0.0, 0.0]).skew_ratio is None
+
+    def test_of_a_hundredth_is_level(self) -> None:
+        assert balance([0.99, 1.0]).is_level
+        assert not balance([0.97, 1.0]).is_level
+
+
+class TestTheLevelledRatios:
+    def test_follow_from_busy_times_and_shares(self) -> None:
+        assert balance([2 / 3, 1.0], [0.5, 0.5]).levelled_ratios == pytest.approx(
+            {"GPU-0": 0.6, "GPU-1": 0.4}
+        )
+
+    def test_of_gpus_whose_peers_are_on_another_machine_are_parts_of_what_they_share(self) -> None:
+        here = balance([2 / 3, 1.0], [0.1, 0.1])
+
+        assert here.levelled_ratios == pytest.approx({"GPU-0": 0.6, "GPU-1": 0.4})
+        assert here.levelled_busy_ratio == pytest.approx(0.8)
+
+    def test_are_unknown_without_shares(self) -> None:
+        assert balance([2 / 3, 1.0]).levelled_ratios is None
+        assert balance([2 / 3, 1.0]).gain_part is None
+        assert balance([2 / 3, 1.0]).levelled_if_even is not None
+
+    @pytest.mark.parametrize(("busy", "shares"), [([0.0, 1.0], [0.5, 0.5]), ([0.5, 1.0], [0, 1])])
+    def test_are_unknown_where_a_gpu_did_nothing(
+        self, busy: list[float], shares: list[float]
+    ) -> None:
+        assert balance(busy, shares).levelled_ratios is None
+
+    @given(speeds_of_gpus, st.data())
+    def test_are_those_of_the_speeds_and_the_gain_is_the_time_they_save(
+        self, speeds: list[float], data: st.DataObject
+    ) -> None:
+        count = len(speeds)
+        ratios = data.draw(st.lists(st.floats(0.5, 5.0), min_size=count, max_size=count))
+        shares = shares_of(ratios)
+        takes_s = [share / speed for share, speed in zip(shares, speeds, strict=True)]
+        seen = balance([time_s / max(takes_s) for time_s in takes_s], list(shares))
+
+        levelled_s = 1 / sum(speeds)  # for one batch, by all of them together
+        assert seen.levelled_ratios is not None
+        assert [*seen.levelled_ratios.values()] == pytest.approx(shares_of(speeds))
+        assert seen.levelled_busy_ratio == pytest.approx(levelled_s / max(takes_s))
+        assert seen.gain_part is not None
+        if not seen.is_level:
+            waited_s = max(takes_s) - min(takes_s)
+            assert seen.gain_part == pytest.approx((max(takes_s) - levelled_s) / waited_s)
+
+
+class TestAJob:
+    def test_of_one_gpu_has_no_balance(self) -> None:
+        assert balances([shared_run([1.0])]) == {}
+
+    def test_whose_shares_are_told_has_those(self) -> None:
+        one = balance_of_job([shared_run([0.5, 1.0], shares=[0.7, 0.3])], "j1")
+
+        assert one is not None
+        assert (one.shares, one.is_told) == ({"GPU-0": 0.7, "GPU-1": 0.3}, True)
+
+    @pytest.mark.parametrize(
+        ("framework", "is_even"),
+        [
+            ("keras/tensorflow", True),
+            ("keras/jax", True),
+            ("loop", False),
+            ("huggingface", False),  # may have put its layers on several GPUs
+        ],
+    )
+    def test_of_one_process_is_even_only_where_its_framework_is(
+        self, framework: str, is_even: bool
+    ) -> None:
+        one = balance_of_job([shared_run([0.5, 1.0], framework=framework)], "j1")
+
+        assert one is not None
+        assert one.is_told is False
+        assert (one.shares is not None) is is_even
+
+    @pytest.mark.parametrize(("framework", "is_even"), [("lightning", True), ("loop", False)])
+    def test_of_ranks_is_put_together_by_rank(self, framework: str, is_even: bool) -> None:
+        runs = [rank_of(1, 0.5, framework=framework), rank_of(0, 1.0, framework=framework)]
+        one = balance_of_job(runs, "j1")
+
+        assert one is not None
+        assert list(one.busy_ratios.items()) == [("GPU-0", 1.0), ("GPU-1", 0.5)]
+        assert (one.shares is not None) is is_even
+
+    def test_of_which_some_gpus_tell_no_share_is_not_taken_to_be_even(self) -> None:
+        runs = [rank_of(0, 1.0, framework="lightning", share=0.8), rank_of(1, 0.5)]
+        one = balance_of_job(runs, "j1")
+
+        assert one is not None
+        assert one.shares is None
+
+    def test_keeps_the_order_in_which_its_training_names_the_gpus(self) -> None:
+        run = shared_run([0.5, 1.0], shares=[0.5, 0.5])
+        run.shares["GPU-0"] = run.shares.pop("GPU-0")  # now behind the other
+        one = balance_of_job([run], "j1")
+
+        assert one is not None
+        assert list(one.busy_ratios) == ["GPU-1", "GPU-0"]

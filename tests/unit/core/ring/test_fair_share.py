@@ -1,0 +1,207 @@
+"""Specification of the fair share: nobody loses a ring within his part to somebody with more."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.ring.fair_share import (
+    FairChoice,
+    RingClaim,
+    fair_choice,
+    fair_parts,
+    left_out_sentence,
+    part_of_each,
+    told_by_owner,
+)
+
+PLACES = 256
+ALICE, BOB, CAROL = 1000, 1001, 1002
+
+
+def ring(owner_uid: int, number: int, *, freed_ns: int | None = None) -> RingClaim:
+    """A ring that was made at that moment."""
+    return RingClaim(("/run", f"{owner_uid}-{number}.ring", number), owner_uid, number, freed_ns)
+
+
+def rings(owner_uid: int, count: int, *, since: int = 0) -> list[RingClaim]:
+    return [ring(owner_uid, since + number) for number in range(count)]
+
+
+def taken_of(choice: FairChoice, owner_uid: int) -> list[RingClaim]:
+    return [claim for claim in choice.taken if claim.owner_uid == owner_uid]
+
+
+class TestWhereThereIsRoom:
+    def test_everybody_has_what_he_wants(self) -> None:
+        claims = rings(ALICE, 250) + rings(BOB, 6)
+
+        choice = fair_choice(claims, PLACES)
+
+        assert (set(choice.taken), choice.left_out, choice.is_fair) == (set(claims), {}, True)
+
+
+class TestWhereThereIsNot:
+    def test_who_has_most_loses_his_newest(self) -> None:
+        greedy, honest = rings(ALICE, 300), rings(BOB, 1, since=900)
+
+        choice = fair_choice(greedy + honest, PLACES)
+
+        assert taken_of(choice, BOB) == honest
+        assert taken_of(choice, ALICE) == greedy[:255]
+        assert choice.left_out == {ALICE: 45}
+
+    def test_of_nine_owners_each_has_a_ninth_at_least(self) -> None:
+        choice = fair_choice([r for uid in range(9) for r in rings(uid, 100)], PLACES)
+
+        assert {len(taken_of(choice, uid)) for uid in range(9)} == {28, 29}
+        assert len(choice.taken) == PLACES
+        assert choice.is_fair
+
+    def test_rings_that_have_ended_make_room_first_the_longest_ended_before_the_others(
+        self,
+    ) -> None:
+        ended = [ring(ALICE, number, freed_ns=1_000 - number) for number in range(3)]
+
+        choice = fair_choice([*ended, ring(ALICE, 50), ring(ALICE, 51)], places=3)
+
+        assert choice.given_up == (ended[1], ended[2])
+        assert {claim.place[2] for claim in choice.taken} == {0, 50, 51}
+        assert choice.left_out == {}
+
+    def test_those_of_one_user_that_ended_make_no_room_for_another_above_his_part(self) -> None:
+        ended = [ring(BOB, number, freed_ns=number) for number in range(128)]
+
+        choice = fair_choice(rings(ALICE, 300, since=500) + ended, PLACES)
+
+        assert len(taken_of(choice, BOB)) == 128
+        assert choice.left_out == {ALICE: 172}
+
+    def test_newer_rings_that_were_only_counted_are_left_out_too(self) -> None:
+        choice = fair_choice(rings(ALICE, 256), PLACES, {ALICE: 99_744, BOB: 0})
+
+        assert choice.left_out == {ALICE: 99_744}
+
+
+class TestMoreOwnersThanPlaces:
+    def test_leave_the_newest_owners_out_and_that_is_not_fair(self) -> None:
+        choice = fair_choice([ring(uid, uid) for uid in range(300)], PLACES)
+
+        assert [claim.owner_uid for claim in choice.taken] == list(range(256))
+        assert set(choice.left_out) == set(range(256, 300))
+        assert not choice.is_fair
+
+    def test_give_each_of_the_oldest_one_however_many_he_wants(self) -> None:
+        choice = fair_choice([ring(uid, 300 * n + uid) for uid in range(300) for n in (0, 1)], 256)
+
+        assert [claim.owner_uid for claim in choice.taken] == list(range(256))
+
+
+class TestWhatIsTold:
+    def test_names_sixteen_owners_and_sums_up_the_others(self) -> None:
+        told = told_by_owner(dict.fromkeys(range(100), 1) | {ALICE: 500})
+
+        assert told[0] == (ALICE, 500)
+        assert len(told) == 17
+        assert told[-1] == (None, 85)
+
+    def test_is_a_sentence_for_one_ring_too(self) -> None:
+        assert left_out_sentence(((ALICE, 1),), 3) == (
+            "1 phase ring is not read, for there are more than 3: 1 of uid 1000"
+        )
+
+    def test_says_others_of_those_it_does_not_know_apart(self) -> None:
+        assert left_out_sentence(((ALICE, 2), (None, 1)), 3).endswith(
+            "2 of uid 1000 and 1 of others"
+        )
+
+
+wishes = st.dictionaries(st.integers(0, 400), st.integers(0, 600), max_size=300)
+claims_of_some = st.lists(
+    st.builds(
+        RingClaim,
+        st.tuples(st.just("/run"), st.text("ab", max_size=3), st.integers(0, 40)),
+        st.integers(0, 6),
+        st.integers(0, 30),
+        st.none() | st.integers(0, 9),
+    ),
+    max_size=60,
+    unique_by=lambda claim: claim.place,
+)
+
+
+class TestLaws:
+    @given(wishes, st.integers(1, 300))
+    def test_everybody_has_his_part_or_what_he_wants(
+        self, wanted: dict[int, int], places: int
+    ) -> None:
+        parts = fair_parts(wanted, places)
+        owners = sum(1 for count in wanted.values() if count)
+
+        assert sum(parts.values()) <= places
+        assert all(0 <= parts[owner] <= count for owner, count in wanted.items())
+        if owners <= places:
+            sure = part_of_each(owners, places)
+            assert all(parts[owner] >= min(sure, count) for owner, count in wanted.items())
+
+    @given(wishes, st.integers(1, 300))
+    def test_no_place_is_empty_while_somebody_wants_one(
+        self, wanted: dict[int, int], places: int
+    ) -> None:
+        assert sum(fair_parts(wanted, places).values()) == min(places, sum(wanted.values()))
+
+    @given(wishes, st.integers(1, 300), st.integers(1, 600))
+    def test_who_wants_more_takes_nobodys_part(
+        self, wanted: dict[int, int], places: int, more: int
+    ) -> None:
+        if not wanted:
+            return
+        greedy = next(iter(wanted))
+        before = fair_parts(wanted, places)
+        after = fair_parts({**wanted, greedy: wanted[greedy] + more}, places)
+        sure = part_of_each(sum(1 for count in wanted.values() if count) + 1, places)
+
+        for owner, count in wanted.items():
+            if owner != greedy:
+                assert after[owner] >= min(before[owner], sure, count) or len(wanted) > places
+
+    @given(claims_of_some, st.integers(1, 40))
+    def test_each_ring_is_taken_given_up_or_left_out(
+        self, claims: list[RingClaim], places: int
+    ) -> None:
+        choice = fair_choice(claims, places)
+
+        told = len(choice.taken) + len(choice.given_up) + sum(choice.left_out.values())
+        assert told == len(claims)
+        assert len(set(choice.taken) | set(choice.given_up)) == told - sum(choice.left_out.values())
+        assert len(choice.taken) == min(places, len(claims))
+        assert all(claim.freed_ns is not None for claim in choice.given_up)
+
+    @given(claims_of_some, st.integers(1, 40), st.randoms())
+    def test_the_order_in_which_they_are_found_says_nothing(
+        self, claims: list[RingClaim], places: int, random: object
+    ) -> None:
+        shuffled = list(claims)
+        random.shuffle(shuffled)  # type: ignore[attr-defined]
+
+        assert fair_choice(shuffled, places) == fair_choice(claims, places)
+
+    @given(claims_of_some, st.integers(7, 40), st.integers(0, 6), st.integers(1, 60))
+    def test_no_flood_of_one_owner_pushes_out_a_ring_within_anothers_part(
+        self, claims: list[RingClaim], places: int, greedy: int, flood: int
+    ) -> None:
+        before = fair_choice(claims, places)
+        new = [RingClaim(("/run", "flood", 1_000 + n), greedy, 100 + n) for n in range(flood)]
+        after = fair_choice([*claims, *new], places)
+        owners = {claim.owner_uid for claim in claims} | {greedy}
+        sure = part_of_each(len(owners), places)
+
+        for owner in owners - {greedy}:
+            kept, had = taken_of(after, owner), taken_of(before, owner)
+            assert kept[:sure] == had[:sure]
+
+    @given(claims_of_some, st.integers(7, 40))
+    def test_up_to_as_many_owners_as_places_it_is_fair(
+        self, claims: list[RingClaim], places: int
+    ) -> None:
+        assert fair_choice(claims, places).is_fair

@@ -1,0 +1,40 @@
+"""Specification of figures as people read them: decimals, never a power of ten."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.wording import in_about, in_gpu_time, in_percent, in_seconds, in_time, plainly
+
+
+class TestNoPowerOfTen:
+    @pytest.mark.parametrize(
+        ("duration_ns", "said"),
+        [(74_000, "0.000074 s"), (70_000, "0.00007 s"), (1, "0.000000001 s"), (0, "0.0 s"),
+         (40_000_000, "0.04 s"), (94_999_999, "0.095 s"), (-70_000, "-0.00007 s")],
+    )  # fmt: skip
+    def test_is_in_a_short_time(self, duration_ns: int, said: str) -> None:
+        assert in_seconds(duration_ns) == said
+
+    @pytest.mark.parametrize(
+        ("value", "said"),
+        [(86_400.0, "86,400"), (1_036_800.0, "1,036,800"), (0.25, "0.25"), (1.0, "1"),
+         (5e-06, "0.000005"), (0.0, "0")],
+    )  # fmt: skip
+    def test_is_in_a_number(self, value: float, said: str) -> None:
+        assert plainly(value) == said
+
+    def test_is_in_a_number_of_few_digits(self) -> None:
+        assert plainly(86_412.0, 3) == "86,400"
+        assert plainly(0.0123456, 3) == "0.0123"
+
+    @given(st.integers(min_value=-(10**6), max_value=10**20))
+    def test_is_in_any_time(self, duration_ns: int) -> None:
+        for words in (in_seconds, in_time, in_about, in_gpu_time):
+            assert "e" not in words(duration_ns).split()[0]
+
+    @given(st.floats(0.0, 1e9))
+    def test_is_in_any_share(self, ratio: float) -> None:
+        assert "e" not in in_percent(ratio)

@@ -1,0 +1,233 @@
+"""Specification of the ledger: each observed nanosecond is busy, idle for a cause, or pending."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gpumon.core.join.idle_sharing import SharedIdle
+from gpumon.core.phase import IdleCause
+from gpumon.core.sample import BusySample
+from gpumon.core.time.ledger import GpuLedger
+from gpumon.core.time.totals import GpuTotals
+from tests.builders_time import every, rhythm, s, settled
+
+UNKNOWN, NOT_IN_USE, INPUT_WAIT = (
+    IdleCause.UNKNOWN,
+    IdleCause.NOT_IN_USE,
+    IdleCause.INPUT_WAIT,
+)
+
+
+def observed(*ratios: float) -> GpuTotals:
+    """Totals of a live GPU after one sample a second."""
+    ledger = GpuLedger()
+    ledger.observe(every(1.0, ratios))
+    return ledger.snapshot()
+
+
+def wholly(cause: IdleCause, amount_ns: int) -> SharedIdle:
+    return SharedIdle({cause: amount_ns}, amount_ns, 0)
+
+
+class TestIdleTimeIsPending:
+    def test_after_a_burst_until_something_decides(self) -> None:
+        totals = observed(1.0, 0.0, 0.0)
+
+        assert totals.pending_ns == s(2)
+        assert totals.idle_ns == {}
+
+    def test_and_becomes_unknown_with_the_next_active_sample(self) -> None:
+        totals = observed(1.0, 0.0, 0.0, 1.0)
+
+        assert totals.idle_ns == {UNKNOWN: s(2)}
+        assert totals.pending_ns == 0
+
+    def test_and_not_in_use_once_sixty_seconds_have_passed(self) -> None:
+        totals = observed(1.0, *[0.0] * 61)
+
+        assert totals.idle_ns == {NOT_IN_USE: s(61)}
+        assert totals.pending_ns == 0
+
+    def test_and_not_in_use_when_the_log_ends(self) -> None:
+        assert settled(every(1.0, [1.0, 0.0])).idle_ns == {NOT_IN_USE: s(1)}
+
+    def test_as_long_as_a_process_of_the_job_is_on_the_gpu(self) -> None:
+        ledger = GpuLedger()
+        ledger.observe(every(1.0, [1.0]))
+        ledger.processes_seen(True)
+        ledger.observe(every(1.0, [0.0] * 600, start_s=1.0))
+
+        assert ledger.snapshot().pending_ns == s(600)
+
+        ledger.processes_seen(False)
+
+        assert ledger.snapshot().idle_ns == {NOT_IN_USE: s(600)}
+
+    def test_where_the_list_never_named_a_process_until_the_sixty_seconds_are_over(self) -> None:
+        ledger = GpuLedger()
+        ledger.observe(every(1.0, [1.0]))
+        ledger.processes_seen(False)
+        ledger.observe(every(1.0, [0.0] * 30, start_s=1.0))
+
+        assert ledger.snapshot().pending_ns == s(30)
+
+    def test_where_the_list_goes_away_until_the_sixty_seconds_are_over(self) -> None:
+        ledger = GpuLedger()
+        ledger.observe(every(1.0, [1.0]))
+        ledger.processes_seen(True)
+        for sample in every(1.0, [0.0] * 100, start_s=1.0):
+            ledger.observe([sample])
+            ledger.processes_seen(None)
+
+        assert ledger.snapshot().idle_ns == {NOT_IN_USE: s(100)}
+
+    def test_at_sixty_seconds_a_sample_for_one_sample_and_longer(self) -> None:
+        totals = settled(every(60.0, [1.0, 0.0, 1.0]))
+
+        assert totals.idle_ns == {UNKNOWN: s(60)}
+
+
+class TestIdleTimeSettlesAtOnce:
+    def test_as_unknown_inside_an_active_sample(self) -> None:
+        assert observed(0.6).idle_ns == {UNKNOWN: s(0.4)}
+
+    def test_as_not_in_use_before_any_burst(self) -> None:
+        assert observed(0.0, 0.0).idle_ns == {NOT_IN_USE: s(2)}
+
+    def test_with_the_cause_of_the_phase_that_covers_it(self) -> None:
+        ledger = GpuLedger()
+        ledger.observe(every(1.0, [1.0]))
+        ledger.observe_shared(BusySample(s(1), s(2), 0.0), wholly(IdleCause.CHECKPOINT, s(1)))
+
+        totals = ledger.snapshot()
+        assert totals.idle_ns == {IdleCause.CHECKPOINT: s(1)}
+        assert totals.pending_ns == 0
+        assert totals.resolved_ns == s(1)
+        assert totals.in_use_ns == s(2)
+
+    def test_only_as_far_as_the_phase_covers_it(self) -> None:
+        ledger = GpuLedger()
+        ledger.observe(every(1.0, [1.0]))
+        ledger.observe_shared(BusySample(s(1), s(2), 0.0), SharedIdle({INPUT_WAIT: s(0.25)}, 0, 0))
+
+        totals = ledger.snapshot()
+        assert totals.idle_ns == {INPUT_WAIT: s(0.25)}
+        assert totals.pending_ns == s(0.75)
+        assert totals.inferred_ns == s(0.25)
+
+
+class TestTimeBeforeTheFirstBurst:
+    def test_is_start_up_where_a_tagged_run_then_uses_the_gpu(self) -> None:
+        ledger = GpuLedger()
+        ledger.run_waits(True)
+        ledger.observe(every(1.0, [0.0, 0.0, 1.0]))
+
+        assert ledger.snapshot().idle_ns == {IdleCause.START_UP: s(2)}
+        assert ledger.snapshot().in_use_ns == s(1)
+
+    def test_is_not_in_use_where_the_run_never_does(self) -> None:
+        ledger = GpuLedger()
+        ledger.run_waits(True)
+        ledger.observe(every(1.0, [0.0, 0.0]))
+
+        assert ledger.snapshot().pending_ns == s(2)
+
+        ledger.run_waits(False)
+
+        assert ledger.snapshot().idle_ns == {NOT_IN_USE: s(2)}
+
+
+class TestInUseTime:
+    def test_runs_from_the_first_to_the_last_active_sample(self) -> None:
+        totals = settled(every(1.0, [0.0] * 5 + [1.0, 0.0, 0.0, 1.0] + [0.0] * 5))
+
+        assert totals.in_use_ns == s(4)
+        assert totals.lost_ns == s(2)
+
+    def test_leaves_out_the_break_between_two_jobs(self) -> None:
+        totals = settled(every(1.0, [1.0] * 10 + [0.0] * 300 + [1.0] * 10))
+
+        assert totals.in_use_ns == s(20)
+        assert totals.gaps.count == 0
+
+    def test_of_a_flat_quarter_is_all_of_it(self) -> None:
+        assert observed(*[0.25] * 8).in_use_ns == s(8)
+
+
+class TestPauses:
+    def test_are_suspected_from_the_third_on_and_the_earlier_ones_with_it(self) -> None:
+        ledger = GpuLedger()
+        suspected = []
+        for sample in every(1.0, [*rhythm(2, 2, 4), 1.0]):
+            ledger.observe([sample])
+            suspected.append(ledger.snapshot().suspected_ns)
+
+        assert suspected[8:12] == [0, 0, 0, 0]
+        assert suspected[12] == s(6)
+        assert suspected[-1] == s(8)
+
+    def test_keep_the_cause_unknown(self) -> None:
+        totals = settled(every(1.0, [*rhythm(2, 2, 4), 1.0]))
+
+        assert totals.idle_ns == {UNKNOWN: s(8)}
+        assert totals.suspected_ns == s(8)
+        assert totals.starved_ns == 0
+
+    def test_own_the_idle_part_of_the_samples_at_their_edges(self) -> None:
+        ratios = [1.0, 1.0, 0.5, 0.0, 0.5] * 4 + [1.0]
+
+        totals = settled(every(1.0, ratios))
+
+        assert totals.gaps.count == 4
+        assert totals.gaps.total_ns == s(8)
+        assert totals.starved_intervals[0] == (s(2.5), s(4.5))
+
+    def test_that_a_tag_explains_are_starved_and_not_suspected(self) -> None:
+        ledger = GpuLedger()
+        for sample in every(1.0, [*rhythm(2, 2, 4), 1.0]):
+            idle_ns = round((1 - sample.busy_ratio) * s(1))
+            ledger.observe_shared(sample, wholly(INPUT_WAIT, idle_ns))
+
+        totals = ledger.snapshot()
+        assert totals.starved_ns == s(8)
+        assert totals.suspected_ns == 0
+        assert len(totals.starved_intervals) == 4
+
+    def test_of_a_checkpoint_are_gaps_but_not_starved(self) -> None:
+        ledger = GpuLedger()
+        for sample in every(1.0, [*rhythm(2, 2, 4), 1.0]):
+            idle_ns = round((1 - sample.busy_ratio) * s(1))
+            ledger.observe_shared(sample, wholly(IdleCause.CHECKPOINT, idle_ns))
+
+        totals = ledger.snapshot()
+        assert totals.gaps.count == 4
+        assert totals.starved_intervals == ()
+
+    def test_are_none_without_a_burst_on_both_sides(self) -> None:
+        assert settled(every(1.0, [0.3, 0.0, 0.3, 0.0, 0.3])).gaps.count == 0
+
+
+class TestWhatIsNeverIdle:
+    def test_a_missing_sample(self) -> None:
+        totals = settled([*every(1.0, [1.0]), *every(1.0, [1.0], start_s=31.0)])
+
+        assert totals.observed_ns == s(2)
+        assert totals.idle_ns == {}
+
+    @pytest.mark.parametrize("ratio", [math.nan, -0.1, 2.55, math.inf])
+    def test_a_value_that_no_device_can_mean(self, ratio: float) -> None:
+        ledger = GpuLedger()
+        ledger.observe([BusySample(0, s(1), ratio)])
+
+        assert ledger.snapshot().observed_ns == 0
+        assert ledger.rejected == 1
+
+    def test_a_sample_for_time_already_taken(self) -> None:
+        ledger = GpuLedger()
+        ledger.observe([BusySample(0, s(2), 1.0), BusySample(s(1), s(2), 0.0)])
+
+        assert ledger.snapshot().observed_ns == s(2)
+        assert ledger.snapshot().idle_ns == {}
+        assert ledger.rejected == 1

@@ -1,0 +1,243 @@
+"""Specification of the history: a picture of what was going on, tick by tick, within bounds."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon.core.phase import IdleCause
+from gpumon.core.state import MonitorState
+from gpumon.core.time.totals import GpuTotals
+from gpumon.outlets.http.history import KEPT_PERIODS, History
+from tests.builders_jitter import jittered_states
+from tests.builders_state import STARVED_UUID, S, healthy_gpu, monitor_state, starved_gpu
+
+UNKNOWN, INPUT_WAIT = IdleCause.UNKNOWN, IdleCause.INPUT_WAIT
+
+
+def after(seconds: int, totals: GpuTotals) -> MonitorState:
+    """GPU 0 alone, with these totals, so many seconds after the start."""
+    gpu = starved_gpu(totals=totals, last_sample_at_ns=seconds * S)
+    return monitor_state(taken_at_ns=seconds * S, gpus=(gpu,))
+
+
+def points(history: History, uuid: str = STARVED_UUID) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = json.loads(history.encode())["gpus"][uuid]
+    return listed
+
+
+def told(*totals: GpuTotals) -> History:
+    history = History()
+    for seconds, total in enumerate(totals, start=1):
+        history.append(after(seconds, total))
+    return history
+
+
+class TestAPoint:
+    def test_is_what_the_counters_grew_by_in_one_tick(self) -> None:
+        history = told(
+            GpuTotals(observed_ns=S, busy_ns=S),
+            GpuTotals(observed_ns=2 * S, busy_ns=S + 4, idle_ns={INPUT_WAIT: S - 4}),
+        )
+
+        second = points(history)[1]
+
+        assert (second["end_ns"], second["observed_ns"], second["busy_ns"]) == (2 * S, S, 4)
+        assert second["idle_ns"] == {"input_wait": S - 4}
+        assert second["starved_ns"] == S - 4
+        assert second["utilization_ratio"] == 0.12
+
+    def test_of_a_gpu_that_did_not_answer_has_no_time_and_no_utilization(self) -> None:
+        history = History()
+        history.append(monitor_state(gpus=(starved_gpu(),)))
+        history.append(monitor_state(gpus=(starved_gpu(present=False),)))
+
+        silent = points(history)[1]
+
+        assert silent["end_ns"] == monitor_state().taken_at_ns
+        assert silent["observed_ns"] == 0
+        assert silent["utilization_ratio"] is None
+
+
+class TestPointsOfASourceThatIsNeverOnTime:
+    def test_lie_side_by_side_for_a_point_ends_where_its_samples_do(self, tmp_path: Path) -> None:
+        history = History()
+        for state in jittered_states(tmp_path, 30.0, 1.0):
+            history.append(state)
+
+        told_points = points(history, "GPU-followed-0")[1:]
+
+        holes_ns = [
+            after["end_ns"] - after["observed_ns"] - before["end_ns"]
+            for before, after in itertools.pairwise(told_points)
+        ]
+        assert len(holes_ns) > 20
+        assert {hole_ns for hole_ns in holes_ns if abs(hole_ns) > 1_000} == set()
+
+
+class TestAPauseThatSettles:
+    BUSY = GpuTotals(observed_ns=S, busy_ns=S)
+    PAUSING = GpuTotals(observed_ns=3 * S, busy_ns=S, pending_ns=2 * S)
+    SETTLED = GpuTotals(
+        observed_ns=4 * S, busy_ns=2 * S, idle_ns={UNKNOWN: 2 * S}, suspected_ns=2 * S
+    )
+
+    def test_is_pending_while_it_lasts(self) -> None:
+        assert points(told(self.BUSY, self.PAUSING))[1]["pending_ns"] == 2 * S
+
+    def test_gets_its_cause_where_it_was_and_not_where_it_ended(self) -> None:
+        _, pause, end = points(told(self.BUSY, self.PAUSING, self.SETTLED))
+
+        assert (pause["pending_ns"], pause["idle_ns"]) == (0, {"unknown": 2 * S})
+        assert (end["busy_ns"], end["idle_ns"]) == (S, {})
+
+    def test_is_marked_as_suspected_where_it_was(self) -> None:
+        _, pause, end = points(told(self.BUSY, self.PAUSING, self.SETTLED))
+
+        assert (pause["suspected_ns"], end["suspected_ns"]) == (2 * S, 0)
+
+    def test_takes_along_earlier_pauses_when_the_pattern_shows_at_last(self) -> None:
+        history = told(
+            self.BUSY,
+            self.PAUSING,
+            self.SETTLED._replace(suspected_ns=0),
+            self.SETTLED._replace(observed_ns=5 * S, pending_ns=S, suspected_ns=0),
+            GpuTotals(observed_ns=6 * S, busy_ns=3 * S, idle_ns={UNKNOWN: 3 * S},
+                      suspected_ns=3 * S),
+        )  # fmt: skip
+
+        assert [point["suspected_ns"] for point in points(history)] == [0, 2 * S, 0, S, 0]
+
+    def test_for_the_very_first_batch_is_input_wait_where_it_was_and_not_starved(self) -> None:
+        waited = [GpuTotals(observed_ns=n * S, pending_ns=n * S) for n in (1, 2, 3)]
+        begun = GpuTotals(
+            observed_ns=4 * S, busy_ns=S, idle_ns={INPUT_WAIT: 3 * S}, first_input_wait_ns=3 * S
+        )
+        later = GpuTotals(
+            observed_ns=5 * S, busy_ns=S, idle_ns={INPUT_WAIT: 4 * S}, first_input_wait_ns=3 * S
+        )
+
+        told_points = points(told(*waited, begun, later))
+
+        assert [one["idle_ns"].get("input_wait", 0) for one in told_points] == [S, S, S, 0, S]
+        assert [one["starved_ns"] for one in told_points] == [0, 0, 0, 0, S]
+
+    def test_is_told_again_to_those_who_already_have_its_points(self) -> None:
+        history = told(self.BUSY, self.PAUSING, self.SETTLED)
+
+        newest = history.newest()
+
+        assert newest["sequence"] == 3
+        assert sorted(point["sequence"] for point in newest["gpus"][STARVED_UUID]) == [2, 3]
+
+
+class TestBounds:
+    def test_the_oldest_points_go_first(self) -> None:
+        history = History()
+        for tick in range(1, KEPT_PERIODS + 51):
+            history.append(after(tick, GpuTotals(observed_ns=tick * S, busy_ns=tick * S)))
+
+        kept = points(history)
+
+        assert len(kept) == KEPT_PERIODS == 600
+        assert [kept[0]["sequence"], kept[-1]["sequence"]] == [51, 650]
+        assert {point["busy_ns"] for point in kept} == {S}
+
+    def test_what_is_kept_is_a_stretch_of_time_and_not_a_number_of_ticks(self) -> None:
+        history = History()
+        early_ns = S // 50
+        for tick in range(1, 2 * KEPT_PERIODS):
+            at_ns = tick * S - (early_ns if tick % 2 else 0)
+            totals = GpuTotals(observed_ns=at_ns, busy_ns=at_ns)
+            history.append(monitor_state(taken_at_ns=at_ns, gpus=(starved_gpu(totals=totals),)))
+            kept = points(history)
+            reaches_ns = at_ns - kept[0]["end_ns"] + kept[0]["observed_ns"]
+
+            assert reaches_ns >= min(at_ns, KEPT_PERIODS * S)
+            assert kept[0]["end_ns"] > at_ns - KEPT_PERIODS * S
+
+    def test_a_daemon_that_stood_still_keeps_no_points_of_long_ago(self) -> None:
+        history = told(GpuTotals(observed_ns=S, busy_ns=S))
+        history.append(after(7_000, GpuTotals(observed_ns=2 * S, busy_ns=2 * S)))
+
+        assert [point["end_ns"] for point in points(history)] == [7_000 * S]
+
+    @pytest.mark.parametrize(
+        ("ticks", "every_s", "gone_until_s"),
+        [(600, 1.0, None), (650, 1.0, 50.0), (1_000, 0.5, 194.0)],
+        ids=["all are kept", "the oldest are gone", "more came than there is room for"],
+    )
+    def test_it_is_said_until_when_points_are_gone(
+        self, ticks: int, every_s: float, gone_until_s: float | None
+    ) -> None:
+        history = History()
+        for tick in range(1, ticks + 1):
+            totals = GpuTotals(observed_ns=tick * S, busy_ns=tick * S)
+            at_ns = round(tick * every_s * S)
+            history.append(monitor_state(taken_at_ns=at_ns, gpus=(starved_gpu(totals=totals),)))
+
+        document = json.loads(history.encode())
+        newest = history.newest()
+
+        gone_until_ns = None if gone_until_s is None else round(gone_until_s * S)
+        assert (document["kept_ns"], document["kept_from_ns"]) == (600 * S, gone_until_ns)
+        assert (newest["kept_ns"], newest["kept_from_ns"]) == (600 * S, gone_until_ns)
+
+    def test_a_gpu_that_left_the_machine_leaves_the_history(self) -> None:
+        history = History()
+        history.append(monitor_state())
+
+        history.append(monitor_state(gpus=(healthy_gpu(),)))
+
+        assert STARVED_UUID not in json.loads(history.encode())["gpus"]
+
+
+ticks = st.lists(
+    st.tuples(st.sampled_from(["busy", "tagged", "pause"]), st.integers(1, S)), max_size=60
+)
+
+
+class TestLaws:
+    @settings(deadline=None)
+    @given(ticks)
+    def test_every_point_closes_and_together_they_are_the_totals(
+        self, story: list[tuple[str, int]]
+    ) -> None:
+        totals = GpuTotals()
+        history = History()
+        for seconds, (what, spent_ns) in enumerate(story, start=1):
+            totals = grown(totals, what, spent_ns)
+            history.append(after(seconds, totals))
+
+        told_points = points(history) if story else []
+
+        for point in told_points:
+            idle_ns = sum(point["idle_ns"].values())
+            assert point["busy_ns"] + idle_ns + point["pending_ns"] == point["observed_ns"]
+            assert 0 <= point["suspected_ns"] <= point["idle_ns"].get("unknown", 0)
+        assert sum(point["pending_ns"] for point in told_points) == totals.pending_ns
+        assert sum(point["suspected_ns"] for point in told_points) == totals.suspected_ns
+        assert sum(point["busy_ns"] for point in told_points) == totals.busy_ns
+
+
+def grown(totals: GpuTotals, what: str, spent_ns: int) -> GpuTotals:
+    """Totals after one more tick: a pause is pending until the next busy or tagged tick."""
+    observed_ns = totals.observed_ns + spent_ns
+    if what == "pause":
+        return totals._replace(observed_ns=observed_ns, pending_ns=totals.pending_ns + spent_ns)
+    idle_ns = {**totals.idle_ns, UNKNOWN: totals.idle_ns.get(UNKNOWN, 0) + totals.pending_ns}
+    if what == "tagged":
+        idle_ns[INPUT_WAIT] = idle_ns.get(INPUT_WAIT, 0) + spent_ns
+    return totals._replace(
+        observed_ns=observed_ns,
+        busy_ns=totals.busy_ns + (spent_ns if what == "busy" else 0),
+        idle_ns=idle_ns,
+        suspected_ns=totals.suspected_ns + totals.pending_ns,
+        pending_ns=0,
+    )

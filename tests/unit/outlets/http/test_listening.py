@@ -1,0 +1,185 @@
+"""Specification of where the web server listens, and what each peer gets there."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from gpumon.cli.main import build_parser
+from gpumon.cli.serve import ServeCommand
+from gpumon.errors import GpumonError, UsageError
+from gpumon.outlets.http.callers import is_loopback
+from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
+from gpumon.outlets.http.web_token import WebToken
+from gpumon.outlets.metrics.prometheus import MetricsExporter
+from tests.builders_state import StoppedClock, monitor_state
+from tests.patience import until
+from tests.serving import ask, own_address, serving
+
+TOKEN = "correct-horse-battery-staple"
+
+
+class TestOnEveryAddress:
+    @pytest.mark.parametrize(("listen", "here"), [("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "[::1]")])
+    def test_this_machine_gets_everything_at_the_address_that_is_told(
+        self, listen: str, here: str
+    ) -> None:
+        with serving(monitor_state(), listen=listen, report=lambda _: {}) as server:
+            statuses = [ask(server, path).status for path in ("/metrics", "/", "/api/v1/report")]
+
+            assert server.address == f"{here}:{server.port}"
+            assert server.beyond_loopback
+            assert server.is_local
+
+        assert statuses == [200, 200, 200]
+
+    def test_others_get_metrics_and_health_alone(self) -> None:
+        with serving(monitor_state(), listen="0.0.0.0:0") as server:
+            statuses = [
+                ask(server, path, host=host, to=own_address()).status
+                for path in ("/metrics", "/-/healthy", "/", "/api/v1/state")
+                for host in ("localhost", None)
+            ]
+
+        assert statuses == [200, 200, 200, 200, 403, 403, 403, 403]
+
+    def test_others_get_everything_for_the_token(self) -> None:
+        token = WebToken(TOKEN.encode())
+        with serving(monitor_state(), listen="0.0.0.0:0", token=token) as server:
+            there = own_address()
+            shown = {"Authorization": f"Bearer {TOKEN}"}
+            asked = ask(server, "/api/v1/state", to=there)
+            opened = ask(server, "/api/v1/state", to=there, **shown)
+            wrong = ask(server, "/api/v1/state", to=there, Authorization="Bearer no")
+            scraped = ask(server, "/metrics", to=there)
+            here = ask(server, "/api/v1/state")
+
+        assert (asked.status, wrong.status) == (401, 401)
+        assert asked.headers["WWW-Authenticate"].startswith("Basic ")
+        assert (opened.status, scraped.status, here.status) == (200, 200, 200)
+
+
+class TestOnSeveralAddresses:
+    def test_answers_at_each_and_tells_that_of_loopback(self) -> None:
+        with serving(
+            monitor_state(), listen=[f"{own_address()}:0", "127.0.0.1:0", "[::1]:0"]
+        ) as server:
+            statuses = []
+            for host, port in server.endpoints:
+                with socket.create_connection((host, port), timeout=5) as client:
+                    client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                    statuses.append(client.recv(12))
+
+            assert server.address == str(server.endpoints[1])
+
+        assert statuses == [b"HTTP/1.1 200"] * 3
+
+    def test_of_both_families_may_share_a_port(self) -> None:
+        with serving(listen="127.0.0.1:0") as first:
+            port = first.port
+        with serving(listen=[f"[::]:{port}", f"0.0.0.0:{port}"]) as server:
+            assert ask(server, "/-/healthy").status == 200
+
+    def test_that_overlap_are_refused(self) -> None:
+        for pair in (
+            ["127.0.0.1:7777", "127.0.0.1:7777"],
+            ["127.0.0.1:7777", "localhost:7777"],
+            ["127.0.0.1:7777", "0.0.0.0:7777"],
+            ["[::]:7777", "[::1]:7777"],
+        ):
+            with pytest.raises(UsageError, match="overlap"), serving(listen=pair):
+                pass
+
+    def test_of_which_one_cannot_be_had_takes_none(self) -> None:
+        with serving() as first, serving() as second:
+            free = second.address
+            second.close()
+            with pytest.raises(GpumonError, match="in use"):
+                serving(listen=[free, first.address]).__enter__()
+            with serving(listen=free) as again:
+                assert ask(again, "/-/healthy").status == 200
+
+
+class TestListening:
+    def test_is_on_loopback_unless_told_otherwise(self) -> None:
+        assert is_loopback(parse_listen(DEFAULT_LISTEN).host)
+        assert build_parser([ServeCommand()]).parse_args(["serve"]).listen is None  # the default
+
+    def test_takes_any_free_port_for_port_0_and_says_which(self) -> None:
+        with serving() as server:
+            assert server.address == f"127.0.0.1:{server.port}"
+            assert server.port > 0
+
+    def test_frees_the_port_within_two_seconds_of_closing_even_with_a_stream_open(self) -> None:
+        with serving(monitor_state()) as server:
+            stream = socket.create_connection((server.host, server.port), timeout=5)
+            stream.sendall(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"200 OK" in stream.recv(100)
+            started = time.monotonic()
+            server.close()
+            took_s = time.monotonic() - started
+            stream.close()
+
+        assert took_s < 2.0
+        with serving(listen=server.address) as again:
+            assert ask(again, "/-/healthy").status == 200
+
+    def test_ends_its_threads_when_it_closes(self) -> None:
+        before = threading.active_count()
+        with serving(monitor_state()) as server:
+            stream = socket.create_connection((server.host, server.port), timeout=5)
+            stream.sendall(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"200 OK" in stream.recv(100)
+        stream.close()
+
+        assert until(lambda: threading.active_count() <= before)
+
+    def test_can_be_closed_before_it_ever_started_and_twice(self) -> None:
+        clock = StoppedClock()
+        exporter = MetricsExporter(clock=clock, version="0")
+        server = HttpServer("127.0.0.1:0", exporter=exporter, clock=clock)
+
+        server.close()
+        server.close()
+
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection((server.host, server.port), timeout=1)
+
+    def test_on_a_port_in_use_says_by_whom(self) -> None:
+        code = (
+            "import socket; s = socket.create_server(('127.0.0.1', 0)); "
+            "print(s.getsockname()[1], flush=True); input()"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other:
+            assert other.stdout is not None
+            port = int(other.stdout.readline())
+            with pytest.raises(GpumonError) as caught, serving(listen=f"127.0.0.1:{port}"):
+                pass
+            other.communicate("\n", timeout=5)
+
+        assert str(caught.value).startswith(
+            f"port {port} on 127.0.0.1 is in use by pid {other.pid} ("
+        )
+        assert str(caught.value).endswith("try --listen 127.0.0.1:0")
+        assert caught.value.exit_code == 1
+
+    def test_on_an_address_that_is_not_here_is_one_sentence(self) -> None:
+        why = r"cannot listen on 192\.0\.2\.1:0: "
+
+        with pytest.raises(GpumonError, match=why), serving(listen="192.0.2.1:0"):
+            pass
+
+    @pytest.mark.parametrize(
+        "listen",
+        ["", "19835", "localhost", "host:", "host:http", "::1:80", "h:99999", "h:-1", "h:²"],
+    )
+    def test_wants_a_host_and_a_port(self, listen: str) -> None:
+        with pytest.raises(UsageError, match="--listen"):
+            parse_listen(listen)

@@ -1,0 +1,250 @@
+"""Specification of who is served, and what: read-only, local, and nothing else."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from gpumon.core.clock import LONGEST_LOOK_BACK_S
+from gpumon.errors import UsageError
+from gpumon.outlets.http.callers import Caller, caller_of, host_name, is_loopback
+from gpumon.outlets.http.live_state import LiveState
+from gpumon.outlets.http.request import Request
+from gpumon.outlets.http.routes import ReportReader, ReportScope, Response, Routes
+from gpumon.outlets.http.web_token import WebToken
+from gpumon.outlets.metrics.prometheus import MetricsExporter
+from tests.builders_state import StoppedClock
+
+TOKEN = "correct-horse-battery-staple"
+ONLY_HERE = caller_of("127.0.0.1", "127.0.0.1")
+HERE = caller_of("127.0.0.1", "0.0.0.0")
+FROM_ELSEWHERE = caller_of("10.1.2.3", "0.0.0.0")
+REST = ["/", "/page.js", "/api/v1/state", "/api/v1/report", "/api/v1/history", "/api/v1/stream"]
+OPEN = ["/metrics", "/-/healthy", "/-/ready"]
+
+
+def routes(report: ReportReader | None = None, token: WebToken | None = None) -> Routes:
+    clock = StoppedClock()
+    exporter = MetricsExporter(clock=clock, version="0")
+    return Routes(live=LiveState(clock), exporter=exporter, report=report, token=token)
+
+
+def asking(path: str, host: str | None = None, query: str = "", **fields: str) -> Request:
+    return Request("GET", path, query, host, fields)
+
+
+def status(caller: Caller, path: str, host: str | None) -> int | None:
+    refused = routes().refusal(asking(path, host), caller)
+    return None if refused is None else refused.status
+
+
+class TestWhoComesFromLoopback:
+    @pytest.mark.parametrize("caller", [ONLY_HERE, HERE], ids=["to-loopback", "to-every-address"])
+    @pytest.mark.parametrize(
+        "host",
+        [
+            None,
+            "localhost:19835",
+            "127.0.0.1",
+            "127.0.0.1:8080",
+            "[::1]:19835",
+            "LOCALHOST",
+            "a.localhost",
+        ],
+    )
+    def test_is_served_everything_under_a_local_name(
+        self, host: str | None, caller: Caller
+    ) -> None:
+        assert [status(caller, path, host) for path in (*OPEN, *REST)] == [None] * 9
+
+    @pytest.mark.parametrize("caller", [ONLY_HERE, HERE], ids=["to-loopback", "to-every-address"])
+    @pytest.mark.parametrize(
+        "host",
+        ["evil.example", "evil.example:19835", "127.0.0.1.evil.example", "localhost.evil.example",
+         "10.0.0.7", "[2001:db8::1]:80", "127.evil.0.1", "0.0.0.0:19835", ""],
+    )  # fmt: skip
+    @pytest.mark.parametrize("path", REST)
+    def test_is_refused_under_a_name_that_was_made_to_point_here(
+        self, host: str, path: str, caller: Caller
+    ) -> None:
+        assert status(caller, path, host) == 403
+
+    @pytest.mark.parametrize("path", OPEN)
+    def test_scrapes_under_a_local_name_only_where_nobody_else_can_come(self, path: str) -> None:
+        assert status(ONLY_HERE, path, "evil.example") == 403
+        assert status(HERE, path, "gpu-node-7:19835") is None
+
+
+class TestWhoComesFromBeyond:
+    @pytest.mark.parametrize("path", OPEN)
+    def test_is_served_metrics_and_health_under_any_name(self, path: str) -> None:
+        assert status(FROM_ELSEWHERE, path, "gpu-node-7:19835") is None
+
+    @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "gpu-node-7", None])
+    @pytest.mark.parametrize("path", REST)
+    def test_is_served_nothing_else_even_under_a_local_name(
+        self, path: str, host: str | None
+    ) -> None:
+        assert status(FROM_ELSEWHERE, path, host) == 403
+
+
+class TestTheToken:
+    def asked(self, authorization: str, caller: Caller = FROM_ELSEWHERE) -> Response | None:
+        request = asking("/api/v1/state", "gpu-node-7", authorization=authorization)
+        return routes(token=WebToken(TOKEN.encode())).refusal(request, caller)
+
+    @pytest.mark.parametrize("user", ["", "anybody", "a b"])
+    def test_as_a_password_opens_everything_whoever_shows_it(self, user: str) -> None:
+        shown = base64.b64encode(f"{user}:{TOKEN}".encode()).decode()
+
+        assert self.asked(f"Basic {shown}") is None
+        assert self.asked(f"basic  {shown}") is None
+
+    def test_as_bearer_opens_everything(self) -> None:
+        assert self.asked(f"Bearer {TOKEN}") is None
+
+    @pytest.mark.parametrize(
+        "authorization",
+        [
+            "",
+            "Basic",
+            "Basic !!!",
+            "Basic " + base64.b64encode(TOKEN.encode()).decode(),
+            "Basic " + base64.b64encode(b"user:" + TOKEN.encode()[:-1]).decode(),
+            f"Bearer {TOKEN}x",
+            f"Digest {TOKEN}",
+            TOKEN,
+            "Bearer \xff\u20ac",
+        ],
+    )
+    def test_wrong_or_missing_is_asked_for(self, authorization: str) -> None:
+        refused = self.asked(authorization)
+
+        assert refused is not None
+        assert refused.status == 401
+        assert dict(refused.headers)["WWW-Authenticate"].startswith('Basic realm="gpumon"')
+
+    def test_does_not_help_a_page_in_a_browser_of_this_machine(self) -> None:
+        refused = self.asked(f"Bearer {TOKEN}", HERE)
+
+        assert refused is not None
+        assert refused.status == 403
+
+
+class TestAPeer:
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
+    def test_on_loopback_is_local(self, host: str) -> None:
+        assert caller_of(host, "::").is_local
+
+    @pytest.mark.parametrize("host", ["10.0.0.1", "::ffff:10.0.0.1", "fe80::1%eth0", "::7f00:1"])
+    def test_elsewhere_is_not(self, host: str) -> None:
+        assert not caller_of(host, "::").is_local
+
+    def test_is_one_address_or_one_network_of_ipv6(self) -> None:
+        def key(host: str) -> str:
+            return caller_of(host, "::").key
+
+        assert key("10.0.0.1") == key("::ffff:10.0.0.1") != key("10.0.0.2")
+        assert key("2001:db8::1") == key("2001:db8::ffff:1") != key("2001:db8:0:1::1")
+
+
+class TestNames:
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost", "LocalHost."])
+    def test_that_can_only_mean_this_machine(self, host: str) -> None:
+        assert is_loopback(host)
+
+    @pytest.mark.parametrize(
+        "host", ["0.0.0.0", "::", "10.0.0.1", "127.0.0.1.example", "local", ""]
+    )
+    def test_that_may_mean_another(self, host: str) -> None:
+        assert not is_loopback(host)
+
+    def test_lose_their_port(self) -> None:
+        assert [host_name(header) for header in ("a:1", "[::1]:2", "[::1]", "::1", "a")] == [
+            "a", "::1", "::1", "::1", "a",
+        ]  # fmt: skip
+
+
+class TestPaths:
+    @pytest.mark.parametrize(
+        "path",
+        ["/../errors.py", "/web/page.js", "//metrics", "/metrics/", "/%2e%2e/x", "/%00", "*", ""],
+    )
+    def test_that_are_not_on_the_list_do_not_exist(self, path: str) -> None:
+        assert routes().answer(asking(path), HERE).status == 404
+
+
+class TestAReport:
+    def asked(self, query: str) -> tuple[Response, list[ReportScope]]:
+        """The answer, and what the report was asked for."""
+        scopes: list[ReportScope] = []
+
+        def report(scope: ReportScope) -> dict[str, object]:
+            scopes.append(scope)
+            if scope.run == "nobody":
+                raise UsageError("no run is called 'nobody' here; the runs here: train")
+            return {}
+
+        return routes(report).answer(asking("/api/v1/report", query=query), HERE), scopes
+
+    @pytest.mark.parametrize(
+        ("query", "scope"),
+        [
+            ("", ReportScope()),
+            ("since=90", ReportScope(since_s=90.0)),
+            ("since=3.6e+06", ReportScope(since_s=3.6e6)),
+            (f"since={LONGEST_LOOK_BACK_S:.0f}", ReportScope(since_s=LONGEST_LOOK_BACK_S)),
+            ("run=train-r0", ReportScope(run="train-r0")),
+            ("run=a%20b%26c%2F%C3%A9", ReportScope(run="a b&c/é")),
+        ],
+    )
+    def test_may_be_of_all_of_the_last_while_or_of_one_run(
+        self, query: str, scope: ReportScope
+    ) -> None:
+        answer, scopes = self.asked(query)
+
+        assert (answer.status, scopes) == (200, [scope])
+
+    @pytest.mark.parametrize(
+        "text",
+        ["1e308", "1e9", "nan", "inf", "-inf", "-1", "0", "-0", "1e-300", "", " 1", "lunch", "0x10",
+         "9" * 5000, "1_0", "%31", "\u0663"],
+    )  # fmt: skip
+    def test_of_an_impossible_while_is_refused_naming_what_is_allowed(self, text: str) -> None:
+        answer, scopes = self.asked(f"since={text}")
+
+        said = answer.body.decode()
+        assert (answer.status, scopes) == (400, [])
+        assert said.startswith(f"since={text[:20]}")
+        assert "from 0.001 to 315360000" in said
+        assert len(said) < 200
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "run=",
+            "runs=x",
+            "run=" + "x" * 513,
+            "run=" + "%41" * 513,
+            "run=a%00b",
+            "run=a%0d%0ab",
+            "since=1&since=2",
+            "since=1&run=x",
+            "run=x&run=x",
+            "&",
+            "=",
+            "since",
+            "lunch=1",
+            "%73ince=1",
+        ],
+    )
+    def test_of_anything_else_is_refused(self, query: str) -> None:
+        answer, scopes = self.asked(query)
+
+        assert (answer.status, scopes) == (400, [])
+        assert answer.body.decode().isprintable() or answer.body.endswith(b".\n")
+        assert len(answer.body) < 300
+
+    def test_of_a_run_that_is_none_is_not_found(self) -> None:
+        assert self.asked("run=nobody")[0].status == 404

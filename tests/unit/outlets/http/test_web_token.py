@@ -1,0 +1,50 @@
+"""Specification of the token's file: a real secret, and nobody else's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpumon.errors import UsageError
+from gpumon.outlets.http.web_token import read_token
+
+TOKEN = "0123456789abcdef"
+
+
+def file_of(folder: Path, content: bytes, mode: int = 0o600) -> str:
+    path = folder / "token"
+    path.write_bytes(content)
+    path.chmod(mode)
+    return str(path)
+
+
+class TestAFile:
+    @pytest.mark.parametrize("mode", [0o600, 0o400, 0o640])
+    @pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n"])
+    def test_holds_the_token_and_at_most_a_line_break(
+        self, tmp_path: Path, ending: bytes, mode: int
+    ) -> None:
+        token = read_token(file_of(tmp_path, TOKEN.encode() + ending, mode))
+
+        assert token.is_shown(f"Bearer {TOKEN}")
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"\n", TOKEN[:-1].encode(), b"two words of a token", b"\xff" * 20, b"x" * 4097],
+    )
+    def test_without_a_token_worth_the_name_is_refused(
+        self, tmp_path: Path, content: bytes
+    ) -> None:
+        with pytest.raises(UsageError, match="16 to 4096 ASCII characters"):
+            read_token(file_of(tmp_path, content))
+
+    @pytest.mark.parametrize("mode", [0o644, 0o604, 0o666])
+    def test_that_everybody_may_read_is_refused(self, tmp_path: Path, mode: int) -> None:
+        with pytest.raises(UsageError, match="chmod 600"):
+            read_token(file_of(tmp_path, TOKEN.encode(), mode))
+
+    def test_that_is_not_there_or_a_folder_is_refused(self, tmp_path: Path) -> None:
+        for path in (tmp_path / "none", tmp_path):
+            with pytest.raises(UsageError, match="--web-token-file"):
+                read_token(str(path))

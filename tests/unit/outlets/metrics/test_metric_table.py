@@ -1,0 +1,95 @@
+"""Specification of metric names: Prometheus' rules, also those that promtool lets pass."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from gpumon.outlets.metrics.metric_table import METRICS, MetricKind, MetricSpec, metrics_markdown
+from gpumon.outlets.metrics.metric_values import READERS
+
+ROOT = Path(__file__).resolve().parents[4]
+BASE_UNITS = {"seconds", "bytes", "joules", "watts", "celsius", "hertz", "ratio"}
+WRONG_UNITS = re.compile(
+    r"(?i)percent|pct|_(ms|us|ns|milli\w*|micro\w*|nano\w*|minutes?|hours?|[kmgt]i?b|kilo\w*|"
+    r"mega\w*|giga\w*|[mg]hz|mw|mj|fahrenheit|(?<!per_)second|byte)(_|$)"
+)
+RESERVED_LABELS = {"type", "env", "service", "cluster", "instance", "le", "quantile"}
+
+
+def lint(spec: MetricSpec) -> list[str]:
+    """What is wrong with a name, a label or a help text."""
+    problems = []
+    if not re.fullmatch(r"gpumon(_[a-z0-9]+)+", spec.name):
+        problems.append("not gpumon_ and snake case")
+    if WRONG_UNITS.search(spec.name):
+        problems.append("not a base unit, or not in the plural")
+    if (spec.kind is MetricKind.COUNTER) != spec.name.endswith("_total"):
+        problems.append("_total is for counters, and all of them")
+    stem = spec.name.removesuffix("_total")
+    unit_in_name = stem.rpartition("_")[2] if stem.rpartition("_")[2] in BASE_UNITS else None
+    if unit_in_name != spec.unit:
+        problems.append("the name's unit is not the table's")
+    if RESERVED_LABELS & set(spec.labels):
+        problems.append("a label that Prometheus or people use for something else")
+    if not re.fullmatch(r"[A-Z][^\n]*\.", spec.help):
+        problems.append("the help is not one sentence")
+    return problems
+
+
+class TestEachFamily:
+    @pytest.mark.parametrize("spec", METRICS, ids=lambda spec: spec.name)
+    def test_obeys_the_rules_of_names(self, spec: MetricSpec) -> None:
+        assert lint(spec) == []
+
+    def test_is_named_once(self) -> None:
+        names = [spec.name for spec in METRICS]
+
+        assert len(names) == len(set(names))
+
+    def test_has_a_reader_or_tells_what_the_scrape_itself_refused(self) -> None:
+        names = {spec.name for spec in METRICS}
+
+        assert names - set(READERS) == {"gpumon_label_sets_dropped_total"}
+        assert set(READERS) - names == set()
+
+
+class TestTheLint:
+    @pytest.mark.parametrize(
+        ("name", "kind", "unit"),
+        [
+            ("gpumon_gpu_utilization_percent", MetricKind.GAUGE, None),
+            ("gpumon_gpu_utilization_Percentage", MetricKind.GAUGE, None),
+            ("gpumon_gpu_memory_used_mib", MetricKind.GAUGE, None),
+            ("gpumon_gpu_idle_ms_total", MetricKind.COUNTER, None),
+            ("gpumon_gpu_sm_clock_mhz", MetricKind.GAUGE, None),
+            ("gpumon_gpu_busy_seconds", MetricKind.COUNTER, "seconds"),
+            ("gpumon_gpu_memory_total", MetricKind.GAUGE, None),
+            ("gpumon_gpu_power_watts", MetricKind.GAUGE, "joules"),
+            ("gpu_power_watts", MetricKind.GAUGE, "watts"),
+            ("gpumon_wait_second", MetricKind.GAUGE, None),
+            ("gpumon_gpu_pcie_byte_per_second", MetricKind.GAUGE, None),
+            ("gpumon_gpu_pcie_mib_per_second", MetricKind.GAUGE, None),
+        ],
+    )
+    def test_sees_what_promtool_passes(self, name: str, kind: MetricKind, unit: str | None) -> None:
+        wrong = MetricSpec(name=name, kind=kind, help="A sentence.", unit=unit, group="g")
+
+        assert lint(wrong) != []
+
+
+class TestTheDocumentation:
+    def test_is_the_table(self) -> None:
+        document = ROOT / "docs" / "metrics.md"
+        if os.environ.get("GPUMON_UPDATE_GOLDEN"):
+            document.write_text(metrics_markdown(), encoding="utf-8")
+
+        assert document.read_text(encoding="utf-8") == metrics_markdown()
+
+    def test_names_every_family(self) -> None:
+        text = metrics_markdown()
+
+        assert [spec.name for spec in METRICS if f"| `{spec.name}` |" not in text] == []

@@ -1,0 +1,343 @@
+"""Specification of /metrics: what is known is told whole, what is not known has no series."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.state import CollectorState, MonitorState
+from gpumon.core.time.totals import GpuTotals
+from gpumon.outlets.metrics.metric_values import READERS
+from gpumon.outlets.metrics.metric_view import MetricView, Reader, Row
+from gpumon.outlets.metrics.prometheus import MetricsExporter
+from tests.builders_state import (
+    HEALTHY_UUID,
+    STARVED_UUID,
+    S,
+    StoppedClock,
+    detailed_gpu,
+    healthy_gpu,
+    monitor_state,
+    run,
+    starved_gpu,
+)
+from tests.needs import needed
+
+SHARES = {STARVED_UUID: 0.375, HEALTHY_UUID: 0.625}
+SHARED = run(gpu_uuids=(*SHARES,), shares=SHARES, ratio_changes=2)
+TOLD_WHOLE = monitor_state(runs=(SHARED,), gpus=(detailed_gpu(), healthy_gpu()))
+GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "metrics.txt"
+
+
+def exporter(
+    *states: MonitorState,
+    clock: StoppedClock | None = None,
+    readers: Mapping[str, Reader] = MappingProxyType({}),
+) -> MetricsExporter:
+    made = MetricsExporter(
+        clock=clock or StoppedClock(),
+        version="0.1.0",
+        readers={**READERS, **readers},
+    )
+    for state in states:
+        made.publish(state)
+    return made
+
+
+def text_of(state: MonitorState, **readers: Reader) -> str:
+    return exporter(state, readers=readers).render()[0].decode()
+
+
+def series(text: str, name: str) -> dict[tuple[str, ...], float]:
+    """Values of one family by their label values, in the order of the label names."""
+    return {
+        tuple(value for _, value in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+class TestAScrape:
+    def test_is_the_golden_file_to_the_byte(self) -> None:
+        body, content_type = exporter(TOLD_WHOLE).render()
+        if os.environ.get("GPUMON_UPDATE_GOLDEN"):
+            GOLDEN.write_bytes(body)
+
+        assert body == GOLDEN.read_bytes()
+        assert content_type == "text/plain; version=0.0.4; charset=utf-8"
+
+    @pytest.mark.prometheus
+    def test_is_clean_by_promtool(self) -> None:
+        promtool = needed("promtool", "prometheus")
+
+        done = subprocess.run(
+            [promtool, "check", "metrics"], input=GOLDEN.read_bytes(), capture_output=True
+        )
+
+        assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+    def test_closes_the_sum_of_each_gpu(self) -> None:
+        text = text_of(monitor_state())
+
+        busy = series(text, "gpumon_gpu_busy_seconds_total")
+        pending = series(text, "gpumon_gpu_idle_pending_seconds")
+        idle = series(text, "gpumon_gpu_idle_seconds_total")
+        observed_of = series(text, "gpumon_gpu_observed_seconds_total")
+        assert set(observed_of) == {(STARVED_UUID,), (HEALTHY_UUID,)}
+        for uuid, observed in observed_of.items():
+            by_cause = sum(spent for labels, spent in idle.items() if labels[1:] == uuid)
+            assert busy[uuid] + by_cause + pending[uuid] == observed
+
+    def test_names_every_cause_from_the_start(self) -> None:
+        fresh = healthy_gpu()._replace(totals=GpuTotals())
+
+        idle = series(text_of(monitor_state(gpus=(fresh,))), "gpumon_gpu_idle_seconds_total")
+
+        assert idle == {(cause.value, HEALTHY_UUID): 0.0 for cause in CAUSES}
+
+    def test_has_no_series_for_a_field_that_the_device_cannot_answer(self) -> None:
+        text = text_of(monitor_state())
+
+        assert set(series(text, "gpumon_gpu_power_watts")) == {(STARVED_UUID,)}
+        assert set(series(text, "gpumon_gpu_temperature_celsius")) == {
+            (STARVED_UUID,),
+            (HEALTHY_UUID,),
+        }
+
+    def test_before_the_first_tick_tells_the_version_and_that_it_works(self) -> None:
+        text = exporter().render()[0].decode()
+
+        assert series(text, "gpumon_build_info") == {("0.1.0",): 1.0}
+        assert set(series(text, "gpumon_collector_success").values()) == {1.0}
+        assert "gpumon_gpu_" not in text
+
+    def test_in_openmetrics_is_valid_too(self) -> None:
+        body, content_type = exporter(monitor_state()).render(
+            "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3"
+        )
+
+        assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+        assert len(list(parse_openmetrics(body.decode()))) > 25  # type: ignore[no-untyped-call]
+
+    @pytest.mark.parametrize(
+        "accept", ["", "*/*", "text/plain;version=abc", "\r\n Set-Cookie: a=b"]
+    )
+    def test_answers_any_accept_header(self, accept: str) -> None:
+        body, content_type = exporter(TOLD_WHOLE).render(accept)
+
+        assert body == GOLDEN.read_bytes()
+        assert content_type == "text/plain; version=0.0.4; charset=utf-8"
+
+    def test_repeats_nothing_of_an_openmetrics_version_it_does_not_know(self) -> None:
+        _, content_type = exporter().render("application/openmetrics-text;version=9.9;x=\r\nA: b")
+
+        assert content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+class TestAGpuThatIsLost:
+    """Its device said so: nothing of it is true any more but when it was last seen."""
+
+    LOST = starved_gpu(present=False, error="GPU is lost")
+
+    def test_keeps_nothing_but_the_time_of_its_last_sample(self) -> None:
+        text = text_of(monitor_state(gpus=(self.LOST, healthy_gpu())))
+
+        with_it = {line.partition("{")[0] for line in text.splitlines() if STARVED_UUID in line}
+        assert with_it == {"gpumon_last_sample_timestamp_seconds"}
+
+    def test_leaves_the_others_whole(self) -> None:
+        both, one = monitor_state(), monitor_state(gpus=(self.LOST, healthy_gpu()))
+
+        def of_healthy(text: str) -> list[str]:
+            return [line for line in text.splitlines() if HEALTHY_UUID in line]
+
+        assert of_healthy(text_of(both)) == of_healthy(text_of(one)) != []
+
+
+class TestAGpuThatNobodyCouldAsk:
+    """The driver hangs: what was counted stays true, what is now is not known."""
+
+    UNSEEN = starved_gpu(present=False)
+
+    def test_keeps_its_counters(self) -> None:
+        text = text_of(monitor_state(gpus=(self.UNSEEN,)))
+
+        assert series(text, "gpumon_gpu_starved_seconds_total") == {(STARVED_UUID,): 30.0}
+        assert series(text, "gpumon_gpu_idle_gap_seconds_count") == {(STARVED_UUID,): 21.0}
+
+    @pytest.mark.parametrize(
+        "gauge",
+        ["gpu_info", "gpu_starved", "gpu_utilization_ratio", "gpu_memory_capacity_bytes"],
+    )
+    def test_loses_its_gauges(self, gauge: str) -> None:
+        assert series(text_of(monitor_state(gpus=(self.UNSEEN,))), f"gpumon_{gauge}") == {}
+
+
+class TestAStateThatGrowsOld:
+    def test_withdraws_what_was_now_after_two_periods_and_keeps_the_counters(self) -> None:
+        clock = StoppedClock()
+        made = exporter(monitor_state(), clock=clock)
+
+        clock.now_ns += 2 * S
+        young = made.render()[0].decode()
+        clock.now_ns += S
+        old = made.render()[0].decode()
+
+        assert len(series(young, "gpumon_gpu_utilization_ratio")) == 2
+        assert series(old, "gpumon_gpu_utilization_ratio") == {}
+        assert series(old, "gpumon_training_phase") == {}
+        assert len(series(old, "gpumon_gpu_busy_seconds_total")) == 2
+        assert len(series(old, "gpumon_training_steps_total")) == 1
+
+
+class TestARun:
+    def test_is_in_exactly_one_phase_while_it_lives(self) -> None:
+        phases = series(text_of(monitor_state()), "gpumon_training_phase")
+
+        assert {labels for labels, now in phases.items() if now} == {("input_wait", "resnet")}
+        assert len(phases) == 12
+
+    def test_that_ended_is_in_none_and_keeps_its_totals(self) -> None:
+        text = text_of(monitor_state(runs=(run(alive=False, phase=None),)))
+
+        assert set(series(text, "gpumon_training_phase").values()) == {0.0}
+        assert series(text, "gpumon_training_steps_total") == {("resnet",): 1234.0}
+
+
+def raising(view: MetricView) -> Iterable[Row]:
+    yield ("GPU-x",), 1.0
+    raise RuntimeError("broken reader")
+
+
+def misfitting(view: MetricView) -> Iterable[Row]:
+    return [(("one", "too many"), 1.0)]
+
+
+def wordy(view: MetricView) -> Iterable[Row]:
+    return [(("GPU-x",), "a lot")]  # type: ignore[list-item]
+
+
+class TestABrokenReader:
+    @pytest.mark.parametrize("broken", [raising, misfitting, wordy])
+    def test_costs_its_own_family_and_no_other(
+        self, broken: Reader, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        name = "gpumon_gpu_power_watts"
+        made = exporter(monitor_state(), readers={name: broken})
+
+        first, second = made.render()[0].decode(), made.render()[0].decode()
+
+        whole = text_of(monitor_state())
+        missing = set(whole.splitlines()) - set(first.splitlines())
+        success = 'gpumon_collector_success{collector="metrics_gpu_now"}'
+        assert {line for line in missing if name not in line} == {f"{success} 1.0"}
+        assert f"{success} 0.0" in first.splitlines()
+        assert first == second
+        assert len(caplog.records) == 1
+
+    def test_of_the_success_family_itself_still_says_so(self) -> None:
+        text = text_of(monitor_state(), gpumon_collector_success=raising)
+
+        assert series(text, "gpumon_collector_success")[("metrics_self",)] == 0.0
+
+
+class TestDuplicates:
+    def test_are_refused_and_counted_under_their_family(self) -> None:
+        def twice(view: MetricView) -> Iterable[Row]:
+            return [(("GPU-x",), 1.0), (("GPU-x",), 2.0)]
+
+        text = text_of(monitor_state(), gpumon_gpu_power_watts=twice)
+
+        assert series(text, "gpumon_gpu_power_watts") == {("GPU-x",): 1.0}
+        dropped = series(text, "gpumon_label_sets_dropped_total")
+        assert dropped[("gpumon_gpu_power_watts",)] == 1.0
+
+
+class TestTheSharesOfARun:
+    def test_are_told_of_each_gpu_with_the_number_of_their_changes(self) -> None:
+        text = text_of(monitor_state(runs=(SHARED,)))
+
+        assert series(text, "gpumon_training_share_ratio") == {
+            ("resnet", STARVED_UUID): 0.375,
+            ("resnet", HEALTHY_UUID): 0.625,
+        }
+        assert series(text, "gpumon_training_ratio_changes_total") == {("resnet",): 2.0}
+
+    def test_have_no_series_where_the_training_tells_none(self) -> None:
+        text = text_of(monitor_state())
+
+        assert series(text, "gpumon_training_share_ratio") == {}
+        assert series(text, "gpumon_training_ratio_changes_total") == {}
+
+    def test_go_with_all_that_is_known_of_now_and_their_changes_stay(self) -> None:
+        clock = StoppedClock()
+        made = exporter(monitor_state(runs=(SHARED,)), clock=clock)
+        clock.now_ns += 10 * S
+        text = made.render()[0].decode()
+
+        assert series(text, "gpumon_training_share_ratio") == {}
+        assert series(text, "gpumon_training_ratio_changes_total") == {("resnet",): 2.0}
+
+
+outside_text = st.text(st.characters(), max_size=40)
+numbers = st.one_of(st.none(), st.floats(), st.integers(0, 2**63))
+
+
+class TestLaws:
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(names=st.lists(outside_text, max_size=6), value=numbers, message=outside_text)
+    def test_whatever_comes_in_the_text_parses_and_repeats_no_series(
+        self, names: list[str], value: float | None, message: str
+    ) -> None:
+        gpu = starved_gpu()
+        assert gpu.latest is not None
+        gpus = tuple(
+            gpu._replace(
+                device=replace(gpu.device, uuid=name, index=number, name=message),
+                latest=gpu.latest._replace(power_watts=value),
+            )
+            for number, name in enumerate(names)
+        )
+        state = monitor_state(
+            gpus=gpus,
+            runs=tuple(run(name, job=message, shares=dict.fromkeys(names, 0.1)) for name in names),
+            collectors=tuple(
+                CollectorState(name=name, success=True, duration_seconds=0.0, errors_total=0)
+                for name in names
+            ),
+        )
+
+        families = list(text_string_to_metric_families(text_of(state)))
+
+        seen = [
+            (sample.name, tuple(sorted(sample.labels.items())))
+            for family in families
+            for sample in family.samples
+        ]
+        assert len(seen) == len(set(seen))
+        assert all(sample.value == sample.value for family in families for sample in family.samples)
+
+    @given(st.dictionaries(st.sampled_from(IdleCause), st.integers(0, 10**18)))
+    @settings(max_examples=30, deadline=None)
+    def test_idle_seconds_are_the_nanoseconds_unrounded(
+        self, idle_ns: dict[IdleCause, int]
+    ) -> None:
+        gpu = healthy_gpu()._replace(totals=GpuTotals(idle_ns=idle_ns))
+
+        idle = series(text_of(monitor_state(gpus=(gpu,))), "gpumon_gpu_idle_seconds_total")
+
+        assert idle == {(cause.value, HEALTHY_UUID): idle_ns.get(cause, 0) / S for cause in CAUSES}

@@ -1,0 +1,115 @@
+"""Specification of the page: everything in it, and nothing from anywhere else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+
+from gpumon.outlets.plot.html import html_text
+from gpumon.outlets.text.headline import verdict_line, why_line
+from gpumon.outlets.text.report_lines import findings_beside, machine_line, next_line
+from tests.builders_log_plot import logged
+from tests.builders_time import every, rhythm
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x00"
+SHOWN = logged(
+    every(1.0, [0.0] * 20 + rhythm(3, 2, 30)),
+    every(1.0, [0.97] * 170),
+    names=[HOSTILE, "NVIDIA A40"],
+    source=f"/logs/{HOSTILE}.csv",
+    notes=(f"A note {HOSTILE}",),
+)
+
+
+class Page(HTMLParser):
+    """What a browser would make of it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+TEXT = html_text(*SHOWN)
+PAGE = Page(TEXT)
+
+
+class TestThePage:
+    def test_says_what_the_report_says_first(self) -> None:
+        report = SHOWN.report
+        for line in (verdict_line(report), why_line(report), next_line(report)):
+            assert line[1:] in PAGE.text
+
+    def test_has_the_seconds_of_each_gpu(self) -> None:
+        assert re.search(r"busy</th><th>idle, cause unknown</th><th>idle, not in use", TEXT)
+        assert "<td>170.0 s</td><td>90.0 s (53 %)</td><td>58.0 s (34 %)</td>" in TEXT
+        assert "<td>22.0 s (13 %)</td>" in TEXT
+
+    def test_says_what_the_log_shows_beside_the_verdict(self) -> None:
+        together = " ".join(machine_line(SHOWN.report).split())
+
+        assert together
+        assert together in PAGE.text
+
+    def test_says_from_when_the_log_is_as_the_report_does(self) -> None:
+        dated = logged(every(1.0, [0.5] * 30), started_at="2026-05-11T14:01:58.123+00:00")
+
+        assert "one sample every 1 s, from 2026-05-11 14:01:58 UTC." in Page(html_text(*dated)).text
+
+    def test_says_what_to_do_after_the_first_advice(self) -> None:
+        unused = logged(every(1.0, rhythm(3, 2, 30)), every(1.0, [0.0] * 150))
+
+        said = Page(html_text(*unused)).text
+        assert "After that" in said
+        assert "Give GPU 1 work, or give it back." in said
+
+    def test_says_what_the_log_cannot_show(self) -> None:
+        coarse = logged(every(60.0, [0.5] * 100))
+        findings = findings_beside(coarse.report, next_line(coarse.report))
+        said = Page(html_text(*coarse)).text
+
+        assert findings
+        assert all(text in said for text in findings)
+
+    def test_has_a_lane_for_each_gpu_and_the_notes(self) -> None:
+        assert PAGE.tags.count("svg") == 1
+        assert "busy 97 %" in PAGE.text
+        assert "A note <script>" in PAGE.text
+
+    def test_runs_nothing_and_asks_for_nothing(self) -> None:
+        assert not {"script", "img", "link", "iframe", "object", "base", "form"} & set(PAGE.tags)
+        names = {name for name, _ in PAGE.attributes}
+        assert not {name for name in names if name.startswith("on")}
+        assert not names & {"src", "href", "style", "action", "xlink:href"}
+        assert re.findall(r"https?://[\w./]+", TEXT) == ["http://www.w3.org/2000/svg"]
+        assert "@import" not in TEXT
+
+    def test_has_a_policy_that_allows_its_own_style_alone(self) -> None:
+        (style,) = re.findall(r"<style>(.*?)</style>", TEXT, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+
+        (policy,) = (value for name, value in PAGE.attributes if value.startswith("default-src"))
+        assert policy == (
+            f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+        )
+
+    def test_has_every_colour_for_dark_paper_too(self) -> None:
+        light, dark = TEXT.split("prefers-color-scheme: dark", 1)
+        names = set(re.findall(r"(--[\w-]+): #", light))
+
+        assert names
+        assert names == set(re.findall(r"(--[\w-]+): #", dark))
+
+    def test_is_utf_8(self) -> None:
+        assert html_text(*SHOWN).encode().decode() == TEXT

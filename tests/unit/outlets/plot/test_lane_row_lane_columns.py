@@ -1,0 +1,96 @@
+"""Specification of a lane's columns: shares of time, to the pixel."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon.core.log.busy_lane import BusyLane, Lane
+from gpumon.core.time.intervals import Interval
+from gpumon.outlets.plot.lane_row import (
+    close_together,
+    columns_of,
+    out_of_use,
+    unobserved_runs,
+)
+from tests.builders_log_plot import logged
+from tests.builders_time import every, rhythm, s
+
+
+def lane(ratios: list[float], period_s: float = 1.0) -> Lane:
+    return logged(every(period_s, ratios)).lanes[0]
+
+
+class TestColumns:
+    def test_are_as_busy_as_their_time(self) -> None:
+        columns = columns_of(lane([1.0, 0.0, 0.5, 1.0]), (), Interval(0, s(4)), 4)
+
+        assert [column.busy for column in columns] == pytest.approx([1.0, 0.0, 0.5, 1.0], abs=0.01)
+        assert [column.observed for column in columns] == pytest.approx([1.0] * 4)
+
+    def test_are_not_observed_before_a_lane_and_after_it(self) -> None:
+        columns = columns_of(lane([1.0] * 4), (), Interval(s(-4), s(8)), 3)
+
+        assert [column.observed for column in columns] == pytest.approx([0.0, 1.0, 0.0])
+        assert list(unobserved_runs(columns)) == [(0, 1), (2, 3)]
+
+    def test_are_lost_by_the_idle_time_of_marked_stretches(self) -> None:
+        marked = [Interval(s(1), s(2)), Interval(s(2), s(4))]
+        columns = columns_of(lane([1.0, 0.0, 0.25, 0.0]), marked, Interval(0, s(4)), 4)
+
+        assert [column.lost for column in columns] == pytest.approx([0, 1, 0.75, 1], abs=0.01)
+
+    @settings(max_examples=40)
+    @given(st.lists(st.floats(0, 1), min_size=1, max_size=50), st.integers(1, 300))
+    def test_hold_all_the_time_of_the_lane_whatever_their_number(
+        self, ratios: list[float], count: int
+    ) -> None:
+        shown = BusyLane(8)
+        shown.extend(every(1.0, ratios))
+        cells = shown.snapshot()
+        span = Interval(0, s(len(ratios)))
+
+        columns = columns_of(cells, (), span, count)
+
+        width_ns = span.duration_ns / count
+        assert sum(column.busy for column in columns) * width_ns == pytest.approx(
+            sum(cells.busy_ns), abs=1_000
+        )
+        assert all(column.busy <= column.observed + 1e-6 <= 1 + 2e-6 for column in columns)
+
+
+class TestTimeOutOfUse:
+    def test_is_before_the_first_work_and_after_the_last(self) -> None:
+        away = list(out_of_use(lane([0.0] * 10 + [1.0] * 10 + [0.0] * 20), s(60)))
+
+        assert [(round(one.start_ns / 1e9), round(one.end_ns / 1e9)) for one in away] == [
+            (0, 10), (20, 40),
+        ]  # fmt: skip
+
+    def test_is_between_two_jobs(self) -> None:
+        away = list(out_of_use(lane([1.0] * 10 + [0.0] * 90 + [1.0] * 10), s(60)))
+
+        assert [round(one.duration_ns / 1e9) for one in away] == [90]
+
+    def test_is_no_pause(self) -> None:
+        assert list(out_of_use(lane(rhythm(3, 20, 5)[:-20]), s(60))) == []
+
+    def test_is_what_the_report_says(self) -> None:
+        ratios = [0.0] * 33 + rhythm(7, 5, 30) + [0.0] * 77 + rhythm(6, 2, 9) + [0.02] * 40
+        report, (shown,) = logged(every(1.0, ratios))
+
+        away_ns = sum(one.duration_ns for one in out_of_use(shown, s(60)))
+
+        said_ns = sum(
+            idle_ns
+            for cause, idle_ns in report.gpus[0].totals.idle_ns.items()
+            if cause.value == "not_in_use"
+        )
+        assert away_ns == pytest.approx(said_ns, abs=s(40 * 0.02) + 4 * shown.cell_ns)
+
+
+def test_stretches_that_are_close_together_are_drawn_as_one() -> None:
+    kept = close_together([Interval(0, 5), Interval(6, 9), Interval(30, 31)], gap_ns=1)
+
+    assert list(kept) == [Interval(0, 9), Interval(30, 31)]

@@ -1,0 +1,56 @@
+"""Specification of quick rows put together into what the driver said once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.sample import BusySample
+from gpumon.pipeline.log_track import LONGEST_WINDOW_NS, put_together
+from tests.builders_logs import analysed, only_gpu, smi_log
+from tests.builders_time import s
+
+TENTH = s(0.1)
+
+
+def rows(*ratios: float) -> list[BusySample]:
+    return [BusySample(n * TENTH, (n + 1) * TENTH, ratio) for n, ratio in enumerate(ratios)]
+
+
+class TestRowsThatSayTheSame:
+    def test_are_one_sample(self) -> None:
+        assert put_together(rows(0.4, 0.4, 0.4, 0.0)) == [
+            BusySample(0, 3 * TENTH, 0.4),
+            BusySample(3 * TENTH, 4 * TENTH, 0.0),
+        ]
+
+    def test_are_never_more_than_the_longest_window(self) -> None:
+        joined = put_together(rows(*[0.0] * 25))
+
+        assert [one.end_ns - one.start_ns for one in joined] == [
+            LONGEST_WINDOW_NS, LONGEST_WINDOW_NS, 5 * TENTH,
+        ]  # fmt: skip
+
+    def test_stay_apart_where_there_is_a_hole_between(self) -> None:
+        apart = [BusySample(0, TENTH, 0.4), BusySample(2 * TENTH, 3 * TENTH, 0.4)]
+
+        assert put_together(apart) == apart
+
+    @given(st.lists(st.sampled_from([0.0, 0.2, 0.4, 1.0]), max_size=60))
+    def test_keep_every_sum(self, ratios: list[float]) -> None:
+        given_rows, joined = rows(*ratios), put_together(rows(*ratios))
+
+        assert sum(one.end_ns - one.start_ns for one in joined) == len(given_rows) * TENTH
+        assert sum((one.end_ns - one.start_ns) * one.busy_ratio for one in joined) == pytest.approx(
+            sum(TENTH * ratio for ratio in ratios)
+        )
+
+
+class TestALogOfTenRowsASecond:
+    def test_counts_the_whole_window_in_which_a_pause_begins(self) -> None:
+        # Windows of half a second: busy, half busy as the pause begins, idle, half busy again.
+        cycle = [96] * 15 + [40] * 5 + [0] * 10 + [40] * 5
+        totals = only_gpu(analysed(smi_log(cycle * 12 + [96] * 5, period_s=0.1))).totals
+
+        assert totals.suspected_ns / 1e9 == pytest.approx(12 * (1.0 + 2 * 0.5 * 0.6), rel=0.02)

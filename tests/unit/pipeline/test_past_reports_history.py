@@ -1,0 +1,86 @@
+"""Specification of the report of the last so many seconds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpumon.core.judge.verdict_rules import judge
+from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.time.ledger import GpuLedger
+from gpumon.pipeline.past_reports import ReportHistory
+from tests.builders_report import report
+from tests.builders_time import every, s
+
+
+class Daemon:
+    """A GPU watched once a second, whose report is kept as a daemon does."""
+
+    def __init__(self) -> None:
+        self.history = ReportHistory()
+        self._ledger = GpuLedger()
+        self.second = 0
+
+    def watch(self, level: float, seconds: int) -> None:
+        for sample in every(1.0, [level] * seconds, start_s=self.second):
+            self._ledger.observe([sample])
+            self.second += 1
+            if self.history.is_due(s(self.second)):
+                self.history.keep(self.now(), s(self.second))
+
+    def now(self) -> Report:
+        totals = self._ledger.snapshot()
+        one = GpuReport(index=0, uuid="GPU-0", name=None, totals=totals, verdict=judge(totals))
+        return replace(report(one), origin_ns=0, started_at="2026-11-21T08:00:00+00:00")
+
+    def last(self, seconds: float) -> Report:
+        return self.history.since(self.now(), s(self.second), seconds)
+
+
+class TestTheLastSeconds:
+    def test_leave_out_what_was_before(self) -> None:
+        daemon = Daemon()
+        daemon.watch(0.5, 300)
+        daemon.watch(1.0, 100)
+
+        gpu = daemon.last(60).gpus[0]
+
+        assert gpu.verdict.name.value == "healthy"
+        assert s(60) <= gpu.totals.observed_ns <= s(70)
+
+    def test_say_when_they_began(self) -> None:
+        daemon = Daemon()
+        daemon.watch(1.0, 601)
+
+        found = daemon.last(300)
+
+        assert found.started_at == "2026-11-21T08:05:01+00:00"
+        assert any("Of the last 300 s" in note for note in found.notes)
+
+    def test_are_all_there_is_where_the_daemon_is_younger(self) -> None:
+        daemon = Daemon()
+        daemon.watch(1.0, 30)
+
+        found = daemon.last(3600)
+
+        assert found.gpus[0].totals.observed_ns == s(30)
+        assert any("has not run that long" in note for note in found.notes)
+
+
+class TestADay:
+    def test_costs_no_more_than_a_few_hundred_reports_and_an_hour_is_still_near(self) -> None:
+        daemon = Daemon()
+        for hour in range(24):
+            for k in range(360):
+                at_ns = s(hour * 3600 + k * 10)
+                if daemon.history.is_due(at_ns):
+                    daemon.history.keep(daemon.now(), at_ns)
+        end_ns = s(24 * 3600)
+
+        found = daemon.history.since(replace(daemon.now()), end_ns, 3600)
+
+        day = daemon.history.since(daemon.now(), end_ns, 23 * 3600)
+        assert s(22.5 * 3600) <= end_ns - day.origin_ns <= s(24 * 3600)
+        kept = daemon.history._kept
+        assert len(kept) <= 256
+        assert kept[0][0] == 0
+        assert s(3600) <= end_ns - found.origin_ns <= s(3900)

@@ -1,0 +1,177 @@
+"""Specification of a step's time: a median that neither start-up nor a pause can bend."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from statistics import median
+
+import pytest
+
+from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
+from gpumon.core.ring.events import RingEvent, RingKind
+from gpumon.core.ring.format import record_words
+from gpumon.core.ring.records import RingRecords, whole_records
+from gpumon.pipeline.runs import Run, StepPace
+from gpumon.sources.rings.phase_rings import PhaseRingReader
+from tests.builders_ring import BOOT_ID, WrittenRing, only
+from tests.builders_story import Story
+
+MS = 1_000_000
+
+
+def ends(*step_ms: float, first: int = 1, start_ms: float = 0.0) -> list[RingEvent]:
+    """Records of steps that took so long, the first of them ending after ``start_ms``."""
+    at_ms, events = start_ms, []
+    for number, length_ms in enumerate(step_ms, start=first):
+        at_ms += length_ms
+        events.append(_record(RingKind.STEP, at_ms, number))
+    return events
+
+
+def _record(kind: RingKind, at_ms: float, value: int) -> RingEvent:
+    return RingEvent(kind, round(at_ms * MS), TrainingPhase.TRAIN_STEP, value)
+
+
+def median_ms(*readings: Sequence[RingEvent]) -> float | None:
+    pace = StepPace()
+    for events in readings:
+        pace.take(events)
+    return None if pace.median_ns is None else pace.median_ns / MS
+
+
+def about(step_ms: float) -> object:
+    return pytest.approx(step_ms, rel=0.012)
+
+
+class TestTheTimeOfAStep:
+    def test_leaves_out_what_was_before_the_first_and_the_warm_up(self) -> None:
+        assert median_ms(ends(9_000, 4_000, 3_000, *[20.0] * 5, start_ms=60_000)) == about(20)
+
+    def test_is_not_bent_by_a_checkpoint_here_and_there(self) -> None:
+        assert median_ms(ends(*([20.0] * 9 + [900.0]) * 8)) == about(20)
+
+    def test_is_the_middle_one_where_steps_differ(self) -> None:
+        assert median_ms(ends(1, 1, 1, *[10.0, 20.0, 40.0] * 20)) == about(20)
+
+    def test_leaves_out_what_lies_between_two_epochs(self) -> None:
+        events: list[RingEvent] = []
+        for epoch in range(12):
+            begin_ms = 10_000.0 * epoch
+            events.append(_record(RingKind.EPOCH, begin_ms, epoch))
+            events += ends(500, 20, first=2 * epoch + 1, start_ms=begin_ms)
+
+        assert median_ms(events) == about(20)
+        assert median_ms(*([event] for event in events)) == about(20)
+
+    def test_is_shared_by_steps_that_were_run_in_one_call(self) -> None:
+        calls = [_record(RingKind.STEP, 160.0 * call, 8 * call) for call in range(1, 10)]
+
+        assert median_ms(calls) == about(20)
+
+    def test_is_known_of_steps_that_take_several_readings_each(self) -> None:
+        slow = ends(*[2_500.0] * 6)
+        readings = [reading for event in slow for reading in ([], [event], [])]
+
+        assert median_ms(*readings) == about(2_500)
+
+    @pytest.mark.parametrize("steps", [0, 1, 3], ids=["none", "one", "warm-up only"])
+    def test_is_unknown_where_there_is_no_other_step(self, steps: int) -> None:
+        assert median_ms(ends(*[20.0] * steps)) is None
+
+    def test_is_unknown_where_the_records_make_no_sense(self) -> None:
+        back = [_record(RingKind.STEP, 90.0 - number, 2**60 - number) for number in range(9)]
+
+        assert median_ms(back, ends(5), ends(5)) is None
+
+    def test_is_true_of_a_training_that_is_over_after_two_readings(self) -> None:
+        shuffled = Random(7).choices([0.08, 0.15, 0.18, 0.2, 0.3, 0.9], k=1_500)
+        events = ends(*shuffled)
+
+        found = median_ms(events[:20], events[20:])
+
+        assert found is not None
+        assert 0.15 <= found <= 0.205
+
+    def test_follows_where_it_changes_for_good(self) -> None:
+        assert median_ms(ends(*[20.0] * 40), ends(*[35.0] * 400, first=41)) == about(35)
+
+
+class TestTheLooks:
+    def test_are_few_however_many_records_there_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        looked_at: list[int] = []
+        event_at = RingRecords.event_at
+
+        def noted(records: RingRecords, at: int) -> RingEvent:
+            looked_at.append(at)
+            return event_at(records, at)
+
+        many = in_columns(ends(*[1.0] * 20_000, first=2711, start_ms=2710))
+        pace = StepPace()
+        pace.take(ends(*[1.0] * 10))
+        pace.take(in_columns(ends(*[1.0] * 900, first=11, start_ms=10)))
+        pace.take(in_columns(ends(*[1.0] * 900, first=911, start_ms=910)))
+        pace.take(in_columns(ends(*[1.0] * 900, first=1811, start_ms=1810)))
+        monkeypatch.setattr(RingRecords, "event_at", noted)
+
+        pace.take(many)
+
+        assert 0 < len(looked_at) < 20
+        assert pace.median_ns == about(MS)
+
+    def test_find_steps_though_they_are_as_far_apart_as_some_epochs_are_long(self) -> None:
+        events: list[RingEvent] = []
+        for epoch in range(1_300):
+            events.append(_record(RingKind.EPOCH, 1_000.0 * epoch, epoch))
+            events += ends(20, 20, 20, 20, 80, first=5 * epoch + 1, start_ms=1_000.0 * epoch)
+        last_of_an_epoch = 1_800 + 5
+        readings = [events[:600], events[600:1_200], events[1_200:last_of_an_epoch]]
+
+        assert median_ms(*readings, events[last_of_an_epoch:][:5_760]) == about(20)
+
+    @pytest.mark.parametrize("steps", [2, 5, 300])
+    def test_see_the_same_in_columns_as_one_by_one(self, steps: int) -> None:
+        events = ends(*[3.0, 20.0, 40.0] * steps)
+
+        assert median_ms(in_columns(events)) == median_ms(events)
+
+
+def in_columns(events: Sequence[RingEvent]) -> RingRecords:
+    """The same as a reader brings them."""
+    words = array("Q")
+    for number, (kind, at_ns, phase, value) in enumerate(events):
+        words.extend(record_words(number, kind, PHASE_NUMBER[phase], at_ns, value))
+    records = whole_records(words.tobytes(), 0)
+    assert records is not None
+    return records
+
+
+def test_a_run_is_shown_with_it() -> None:
+    story = Story()
+    story.ring()
+    run = Run(replace(story.rings["train"], events=ends(*[20.0] * 4)))
+    run.take(replace(story.rings["train"], events=ends(*[20.0] * 4, first=5, start_ms=80)))
+
+    assert run.state("train").step_ns == about(20 * MS)
+
+
+def test_what_a_real_ring_tells_is_what_the_steps_took(tmp_path: Path) -> None:
+    ring = WrittenRing(tmp_path)
+    pace, took_ns = StepPace(), []
+    reader = PhaseRingReader((str(tmp_path),), boot_id=BOOT_ID)
+    time.sleep(0.15)  # a start-up as long as many steps
+    for number in range(40):
+        began_ns = time.monotonic_ns()
+        time.sleep(0.004)
+        ring.writer.step()
+        took_ns.append(time.monotonic_ns() - began_ns)
+        if number % 10 == 9:
+            pace.take(only(reader.read(time.monotonic_ns())).events)
+            time.sleep(0.05)  # and pauses that are no step's
+    reader.close()
+
+    assert pace.median_ns == pytest.approx(median(took_ns), rel=0.1)

@@ -1,0 +1,63 @@
+"""Specification of lines that are dates: read where they are sure, and nothing else is one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.sources.logs.stamps.date_lines import date_in, looks_like_date
+
+MOMENTS = st.datetimes(datetime(1971, 1, 1), datetime(2099, 12, 31)).map(
+    lambda moment: moment.replace(microsecond=0)
+)
+
+
+class TestADate:
+    @given(
+        MOMENTS,
+        st.sampled_from(
+            ["%a %b %e %H:%M:%S %Y", "%a %b %d %I:%M:%S %p CET %Y", "%A, %d %B %Y %H:%M:%S",
+             "%a %d %b %Y %I:%M:%S %p EST", "%Y-%m-%d %H:%M:%S", "%Y/%m/%dT%H:%M:%S"]
+        ),
+    )  # fmt: skip
+    def test_is_the_moment_that_was_written(self, moment: datetime, form: str) -> None:
+        told = date_in(moment.strftime(form))
+
+        assert told is not None
+        assert told.clock.iso(told.stamp_ns) == moment.isoformat(timespec="milliseconds")
+
+    @pytest.mark.parametrize(
+        ("zone", "hours_east"), [("UTC", 0), ("GMT", 0), ("+0100", 1), ("-08:00", -8)]
+    )
+    def test_counts_from_utc_where_its_zone_tells_the_distance(
+        self, zone: str, hours_east: int
+    ) -> None:
+        there = date_in(f"Sat Jan 24 21:52:14 {zone} 2026")
+        here = date_in("Sat Jan 24 21:52:14 2026")
+
+        assert there is not None
+        assert here is not None
+        assert (here.stamp_ns - there.stamp_ns) / 3_600e9 == hours_east
+        assert there.clock.utc_offset_s == hours_east * 3_600
+
+    @pytest.mark.parametrize(
+        "text",
+        ["Sat Jan 24 25:52:14 2026", "Sat Jan 24 13:52:14 PM 2026", "Mon Feb 30 10:00:00 2026",
+         "Sa 24. Jan 21:52:14 CET 2026", "Jan 24 21:52:14", "Jan Jan 24 21:52:14 2026", "loss 0.3",
+         "Sat Mayor 24 21:52:14 2026", "Sat Jan 24 21:52:14 +9900 2026", "12", ""],
+    )  # fmt: skip
+    def test_is_nothing_that_only_looks_like_one(self, text: str) -> None:
+        assert date_in(text) is None
+
+    @given(st.text(alphabet="SatJn240:5.,+-/ PMUTC²٣\n", max_size=40))
+    def test_is_looked_for_in_any_text(self, text: str) -> None:
+        told = date_in(text)
+
+        assert told is None or told.clock.iso(told.stamp_ns) is not None
+
+    def test_in_another_language_is_known_by_its_time(self) -> None:
+        assert looks_like_date("Sa 24. Jan 21:52:14 CET 2026")
+        assert not looks_like_date("epoch 3: loss 0.21")

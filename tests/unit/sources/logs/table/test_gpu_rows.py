@@ -1,0 +1,31 @@
+"""Specification of telling GPUs apart: by a name they have, or by their order in a tick."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+
+from gpumon.sources.logs.table.gpu_rows import rows_per_tick
+
+
+class TestRowsOfATick:
+    @pytest.mark.parametrize("count", [2, 4, 8, 16])
+    def test_are_counted_where_they_share_a_stamp(self, count: int) -> None:
+        stamps = chain.from_iterable([tick * 1_000] * count for tick in range(8))
+
+        assert rows_per_tick(list(stamps)) == (count, 1_000)
+
+    def test_are_counted_where_they_lie_close(self) -> None:
+        stamps = [tick * 1_000 + row * 7 for tick in range(8) for row in range(3)]
+
+        assert rows_per_tick(stamps)[0] == 3
+
+    def test_are_one_each_where_the_rows_lie_evenly(self) -> None:
+        assert rows_per_tick([1_000 * tick for tick in range(64)])[0] == 1
+
+    def test_are_one_each_where_one_stamp_came_twice(self) -> None:
+        assert rows_per_tick([0, 1_000, 2_000, 2_000, 3_000, 4_000, 5_000])[0] == 1
+
+    def test_are_one_each_in_a_log_too_short_to_tell(self) -> None:
+        assert rows_per_tick([0, 0, 1_000, 1_000])[0] == 1

@@ -1,0 +1,102 @@
+"""Specification of energy as a counter: it never goes back, and tells no energy nobody measured."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.sources.nvml.details.power import EnergyCounter
+
+EVERY_S = 5
+
+
+def joules_after(*millijoules: int | None, every_s: int = EVERY_S) -> list[float | None]:
+    """What is handed out for those readings of a board's counter."""
+    counter = EnergyCounter()
+    return [
+        counter.take(reading, (number + 1) * every_s * NS_PER_S)
+        for number, reading in enumerate(millijoules)
+    ]
+
+
+class TestTheCounter:
+    def test_begins_with_what_the_board_used_since_the_driver_was_loaded(self) -> None:
+        assert joules_after(5_000_000) == [5_000.0]
+
+    def test_follows_the_boards_own(self) -> None:
+        assert joules_after(1_000, 2_500, 2_500) == [1.0, 2.5, 2.5]
+
+    def test_goes_on_from_where_it_was_when_the_boards_own_begins_anew(self) -> None:
+        assert joules_after(9_000_000, 9_500_000, 20, 1_020) == [9_000.0, 9_500.0, 9_500.0, 9_501.0]
+
+    def test_adds_nothing_where_the_boards_own_went_back_a_little(self) -> None:
+        assert joules_after(9_000_000, 8_999_990, 8_999_995) == [9_000.0, 9_000.0, 9_000.005]
+
+    def test_counts_all_that_was_used_while_nobody_could_ask(self) -> None:
+        assert joules_after(1_000, None, None, 900_000) == [1.0, None, None, 900.0]
+
+    def test_is_no_answer_where_the_board_gives_none(self) -> None:
+        assert joules_after(None, None) == [None, None]
+
+
+class TestAReadingThatNoBoardCanMean:
+    def test_is_refused_and_forgotten(self) -> None:
+        counter = EnergyCounter()
+        counter.take(1_000, 1 * NS_PER_S)
+
+        assert counter.take((1 << 64) - 1, 2 * NS_PER_S) is None
+        assert counter.take(2_000, 3 * NS_PER_S) == 2.0
+        assert counter.rejected == 1
+
+    def test_of_more_than_can_have_been_used_since_adds_nothing(self) -> None:
+        counter = EnergyCounter()
+        counter.take(0, 1 * NS_PER_S)
+
+        assert counter.take(10**12, 6 * NS_PER_S) == 0.0
+        assert counter.take(10**12 + 500, 11 * NS_PER_S) == 0.5
+        assert counter.rejected == 1
+
+
+steps = st.lists(
+    st.tuples(
+        st.integers(0, 700_000),  # millijoules used since the moment before ...
+        st.integers(0, 700_000),  # ... and after a reset in between, if there was one
+        st.booleans(),  # whether there was
+        st.booleans(),  # whether the board answers
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+class TestLaws:
+    @given(st.lists(st.one_of(st.none(), st.integers(-5, (1 << 64) - 1)), max_size=60))
+    def test_it_never_falls_whatever_the_board_says(self, readings: list[int | None]) -> None:
+        told = [joules for joules in joules_after(*readings) if joules is not None]
+
+        assert all(early <= late for early, late in pairwise(told))
+
+    @given(steps)
+    def test_it_tells_all_between_readings_without_a_reset_and_never_more_than_was_used(
+        self, steps: list[tuple[int, int, bool, bool]]
+    ) -> None:
+        counter, now_ns, told = EnergyCounter(), 0, None
+        on_board = used_in_all = certain = since_reading = 0
+        was_reset = False
+        for before, after, resets, answers in steps:
+            now_ns += EVERY_S * NS_PER_S
+            used = before + after if resets else before
+            used_in_all, since_reading = used_in_all + used, since_reading + used
+            on_board = after if resets else on_board + before
+            was_reset |= resets
+            if answers:
+                certain += 0 if was_reset else since_reading
+                told = counter.take(on_board, now_ns)
+                was_reset, since_reading = False, 0
+
+        if told is not None:
+            assert certain <= round(told * 1000) <= used_in_all
+        assert counter.rejected == 0

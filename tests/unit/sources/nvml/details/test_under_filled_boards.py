@@ -1,0 +1,117 @@
+"""Specification of "busy, but under-filled" from the driver's counters to the report's words."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.core.report.report import UNDER_FILLED, Report
+from gpumon.core.verdict import VerdictName
+from gpumon.pipeline.reports import report_of
+from gpumon.sources.nvml.details.fields import nvml_options
+from tests.builders_driver import DriverStory
+from tests.builders_mig import Tell
+from tests.fakenvml.control import FakeNvml
+
+A_MINUTE_AND_MORE = 75
+HEAT = 0x20
+
+
+def works(fake: FakeNvml, slot: int, *, watts: float, sm: float | None = None) -> None:
+    """97 % busy at its highest clock, as any training that is kept fed."""
+    fake.wave(slot, period_s=0.1, busy_ratio=0.97)
+    fake.draw(slot, busy_watts=watts)
+    fake.gpu(slot).sm_clock_mhz = fake.gpu(slot).max_sm_clock_mhz
+    if sm is not None:
+        fake.gpm(slot, sm=sm, occupancy=sm / 2, tensor=0.02, dram=0.1)
+
+
+def watched(story: DriverStory) -> Report:
+    return report_of(story.tick(A_MINUTE_AND_MORE))
+
+
+def findings(report: Report) -> list[str]:
+    return [advice.evidence for advice in report.advice if advice.cause == UNDER_FILLED]
+
+
+class TestABoardWithGpm:
+    def test_is_told_apart_from_one_that_is_as_busy_and_full(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        works(fake_nvml, 0, watts=620.0, sm=0.96)
+        works(fake_nvml, 1, watts=180.0, sm=0.25)
+
+        report = watched(tell())
+
+        (evidence,) = findings(report)
+        assert evidence.startswith(
+            "GPU 1 is busy 97 %, but on average 24 % of its multiprocessors have work."
+        )
+        assert {gpu.verdict.name for gpu in report.gpus} == {VerdictName.HEALTHY}
+        assert [gpu.totals.idle_ns for gpu in report.gpus[:1]] == [report.gpus[1].totals.idle_ns]
+
+    def test_is_not_at_the_limit_of_its_memory(self, fake_nvml: FakeNvml, tell: Tell) -> None:
+        works(fake_nvml, 0, watts=400.0, sm=0.25)
+        fake_nvml.gpm(0, dram=0.8)
+
+        assert findings(watched(tell())) == []
+
+    def test_tells_it_of_its_mig_instances_too(self, fake_nvml: FakeNvml, tell: Tell) -> None:
+        fake_nvml.cut(0, 2)
+        for part, share in enumerate((0.95, 0.2)):
+            fake_nvml.part_wave(0, part, period_s=0.1, busy_ratio=0.97)
+            fake_nvml.gpm(0, sm=share, occupancy=0.1, tensor=0.1, dram=0.1, part=part)
+
+        (evidence,) = findings(watched(tell()))
+
+        assert evidence.startswith(
+            "GPU 0:1 is busy 97 %, but on average 19 % of its multiprocessors have work."
+        )
+
+
+class TestABoardWithoutGpm:
+    def test_is_judged_by_its_power_on_either_driver(
+        self, fake_nvml_of_both_generations: FakeNvml
+    ) -> None:
+        fake = fake_nvml_of_both_generations
+        limit_watts = fake.gpu(0).enforced_limit_mw / 1000
+        works(fake, 0, watts=0.25 * limit_watts)
+        works(fake, 1, watts=0.9 * limit_watts)
+        story = DriverStory(fake, options=nvml_options(off=["activity"]))
+
+        (evidence,) = findings(watched(story))
+        story.close()
+
+        watts = f"{0.25 * limit_watts:.0f} of {limit_watts:.0f} W"
+        assert evidence.startswith(f"GPU 0 is busy 97 %, but power {watts} suggests that little")
+        assert "GPU 1" not in evidence
+
+    def test_is_said_to_be_throttled_instead_where_heat_holds_it_down(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        works(fake_nvml, 0, watts=180.0)
+        fake_nvml.throttle(0, HEAT)
+        fake_nvml.gpu(0).sm_clock_mhz = 900
+
+        report = watched(tell(nvml_options(off=["activity"])))
+
+        assert findings(report) == []
+        fill = report.gpus[0].fill
+        assert fill is not None
+        assert fill.held_ratio == 1.0
+        assert [*fill.held_by_ns] == ["sw_thermal_slowdown"]
+
+    def test_is_not_where_its_clock_is_low_and_nobody_says_why(
+        self, fake_nvml: FakeNvml, tell: Tell
+    ) -> None:
+        works(fake_nvml, 0, watts=180.0)
+        fake_nvml.gpu(0).sm_clock_mhz = 900
+
+        assert findings(watched(tell(nvml_options(off=["activity", "throttle_reasons"])))) == []
+
+
+class TestAnIdleBoard:
+    @pytest.mark.parametrize("off", [[], ["activity"]])
+    def test_is_never_under_filled(self, fake_nvml: FakeNvml, tell: Tell, off: list[str]) -> None:
+        fake_nvml.draw(0, busy_watts=70.0)
+
+        assert findings(watched(tell(nvml_options(off=off)))) == []

@@ -1,0 +1,348 @@
+"""Specification of the probe: what every function answers here, and what asking it costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from gpumon.sources.nvml.details.fields import (
+    DEFAULT_OPTIONS,
+    NVML_FIELDS,
+    NvmlOptions,
+    nvml_options,
+)
+from gpumon.sources.nvml.probe.answers import ProbedCall, ProbedDriver, ProbedField, ProbedGpu
+from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits, question
+from gpumon.sources.system_clock import SystemClock
+from tests.builders_nvml import open_at_a_standstill
+from tests.fakenvml.control import (
+    FUNCTION_NOT_FOUND,
+    GPU_IS_LOST,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    FakeNvml,
+    clock_offset_us,
+)
+
+OPT_IN = [field.name for field in NVML_FIELDS if field.opt_in]
+EVERYTHING = nvml_options(on=OPT_IN)
+AT_ONCE = nvml_options(off=["activity"])
+"""All that takes no time: GPM has to wait between its two samples."""
+
+
+@contextmanager
+def opened(
+    options: NvmlOptions = AT_ONCE, *, times: int = 3, budget_s: float = 5.0
+) -> Iterator[NvmlProbe]:
+    limits = ProbeLimits(times=times, budget_s=budget_s)
+    probe = NvmlProbe(SystemClock(), options=options, limits=limits)
+    try:
+        yield probe
+    finally:
+        probe.close()
+
+
+def asked(options: NvmlOptions = AT_ONCE, *, times: int = 3, budget_s: float = 5.0) -> ProbedDriver:
+    with opened(options, times=times, budget_s=budget_s) as probe:
+        return probe.ask_all()
+
+
+def field_of(gpu: ProbedGpu, name: str) -> ProbedField:
+    found = gpu.field(name)
+    assert found is not None
+    return found
+
+
+def call_of(gpu: ProbedGpu, field: str, function: str) -> ProbedCall:
+    return next(call for call in field_of(gpu, field).calls if call.function == function)
+
+
+class TestEveryField:
+    def test_is_asked_of_every_gpu_and_says_something(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.run(0, 4711)
+        fake_nvml.run(1, 4712)
+
+        found = asked(EVERYTHING)
+
+        assert [gpu.index for gpu in found.gpus] == [0, 1]
+        for gpu in found.gpus:
+            assert {one.field.name for one in gpu.fields if one.works} == {
+                field.name for field in NVML_FIELDS
+            }
+
+    def test_has_a_way_to_ask_each_of_its_functions(self, fake_nvml: FakeNvml) -> None:
+        several_calls = {
+            "nvmlDeviceGetSamples", "nvmlGpmSampleGet", "nvmlGpmMetricsGet",
+            "nvmlEventSetWait_v2", "nvmlDeviceRegisterEvents",
+        }  # fmt: skip
+        with opened() as probe:
+            handle = probe.library.handle_by_index(0)
+            assert handle is not None
+            unknown = [
+                function
+                for field in NVML_FIELDS
+                for function in field.functions
+                if function not in several_calls
+                and question(probe.library, handle, function) is None
+            ]
+
+        assert unknown == []
+
+    @pytest.mark.parametrize(
+        ("field", "said"),
+        [
+            ("power", "310.5 W"),
+            ("memory", "20.0 of 79.6 GiB"),
+            ("temperature", "54 C"),
+            ("clocks", "1755 MHz, at most 1980 MHz"),
+            ("power_limit", "700.0 W"),
+            ("performance_state", "P0"),
+            ("persistence_mode", "on"),
+            ("throttle_reasons", "sw power cap"),
+            ("processes", "1 now"),
+            ("fan", "30 %"),
+        ],
+    )
+    def test_says_what_the_board_says(self, fake_nvml: FakeNvml, field: str, said: str) -> None:
+        fake_nvml.throttle(0, 0x4)
+        fake_nvml.run(0, 4711, sm=0)
+
+        value = field_of(asked(nvml_options(on=["fan"], off=["activity"])).gpus[0], field).value
+
+        assert value is not None
+        assert value.startswith(said)
+
+    def test_of_gpm_tells_what_worked_between_its_two_samples(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.wave(0, period_s=1.0, busy_ratio=1.0)
+        fake_nvml.gpm(0, sm=0.25, tensor=0.5)
+
+        gpu = asked(DEFAULT_OPTIONS).gpus[0]
+
+        assert gpu.has_gpm is True
+        assert str(field_of(gpu, "activity").value).startswith("SM 25 %")
+
+    def test_that_is_opt_in_is_asked_only_where_it_is_wanted(self, fake_nvml: FakeNvml) -> None:
+        unasked = field_of(asked().gpus[0], "pcie")
+        wanted = field_of(asked(nvml_options(on=["pcie"], off=["activity"])).gpus[0], "pcie")
+
+        assert (unasked.calls, unasked.works, unasked.wanted) == ((), False, False)
+        assert wanted.works
+
+    def test_that_was_switched_off_is_not_asked(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.forget_calls()
+
+        field = field_of(asked(nvml_options(off=["energy", "activity"])).gpus[0], "energy")
+
+        assert (field.calls, field.wanted) == ((), False)
+        assert fake_nvml.calls("nvmlDeviceGetTotalEnergyConsumption") == 0
+
+    def test_leaves_no_sample_and_no_event_set_behind(self, fake_nvml: FakeNvml) -> None:
+        asked(EVERYTHING)
+
+        assert fake_nvml.gpm_samples_held == 0
+        assert fake_nvml.event_sets_held == 0
+
+
+class TestWhatDoesNotWork:
+    @pytest.mark.parametrize(
+        ("code", "meaning"),
+        [
+            (NOT_SUPPORTED, "not supported by this board"),
+            (NO_PERMISSION, "not permitted for this user"),
+            (FUNCTION_NOT_FOUND, "not in this driver"),
+            (GPU_IS_LOST, "the GPU is lost"),
+        ],
+    )
+    def test_is_told_with_the_code_and_in_words(
+        self, fake_nvml: FakeNvml, code: int, meaning: str
+    ) -> None:
+        fake_nvml.fail("nvmlDeviceGetEnforcedPowerLimit", code, gpu=0)
+        fake_nvml.fail("nvmlDeviceGetPowerManagementLimit", code, gpu=0)
+
+        broken, whole = asked().gpus
+        trouble = field_of(broken, "power_limit").trouble
+
+        assert trouble is not None
+        assert (trouble.code, trouble.meaning) == (code, meaning)
+        assert trouble.answer.endswith(f"({code})")
+        assert field_of(whole, "power_limit").works
+
+    def test_is_asked_once_where_asking_again_cannot_help(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.fail("nvmlDeviceGetPowerUsage", NOT_SUPPORTED, gpu=0)
+
+        call = call_of(asked().gpus[0], "power", "nvmlDeviceGetPowerUsage")
+
+        assert len(call.durations_us) == 1
+
+    def test_of_an_old_driver_does_not_hide_what_it_has_instead(
+        self, fake_nvml_of_both_generations: FakeNvml
+    ) -> None:
+        gpu = asked(DEFAULT_OPTIONS).gpus[0]
+        is_old = "nvmlDeviceGetMemoryInfo_v2" in fake_nvml_of_both_generations.driver.lacks
+
+        assert field_of(gpu, "memory").used[0].function == (
+            "nvmlDeviceGetMemoryInfo" if is_old else "nvmlDeviceGetMemoryInfo_v2"
+        )
+        assert field_of(gpu, "activity").works is not is_old
+        assert gpu.has_gpm is (not is_old)
+
+    def test_of_a_gpu_that_was_lost_leaves_the_others_alone(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.lose(0)
+
+        lost, whole = asked().gpus
+
+        assert lost.lost is not None
+        assert lost.lost.startswith("the GPU is lost (NVML 15): ")
+        assert field_of(whole, "power").works
+
+    def test_of_a_gpu_cut_by_mig_is_its_utilisation_and_no_more(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.cut(0, 2)
+
+        gpu = asked().gpus[0]
+
+        assert (gpu.mig_enabled, gpu.mig_instances) == (True, 2)
+        assert not field_of(gpu, "utilization").works
+        assert field_of(gpu, "temperature").works
+
+
+class TestThePrice:
+    def test_is_what_the_driver_took(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.delay("nvmlDeviceGetTotalEnergyConsumption", 20_000)
+
+        field = field_of(asked().gpus[0], "energy")
+
+        assert field.reading_us is not None
+        assert 20_000 <= field.reading_us < 100_000
+        assert field.seconds_per_second == pytest.approx(field.reading_us / 1e6 / 5.0)
+
+    def test_of_two_directions_is_that_of_two_calls(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.fail("nvmlDeviceGetFieldValues", NOT_SUPPORTED)
+        fake_nvml.delay("nvmlDeviceGetPcieThroughput", 20_000)
+
+        field = field_of(asked(nvml_options(on=["pcie"], off=["activity"])).gpus[0], "pcie")
+
+        assert field.reading_us is not None
+        assert 40_000 <= field.reading_us < 200_000
+
+    def test_of_pcie_is_not_a_window_of_20_ms_where_the_driver_counts_bytes(
+        self, fake_nvml: FakeNvml
+    ) -> None:
+        fake_nvml.delay("nvmlDeviceGetPcieThroughput", 20_000)
+        fake_nvml.forget_calls()
+
+        field = field_of(asked(nvml_options(on=["pcie"], off=["activity"])).gpus[0], "pcie")
+
+        assert field.used[0].function == "nvmlDeviceGetFieldValues"
+        assert fake_nvml.calls("nvmlDeviceGetPcieThroughput") == 0
+
+    def test_is_paid_once_where_it_is_high(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.delay("nvmlDeviceGetComputeRunningProcesses_v3", 5_000)
+        fake_nvml.forget_calls()
+
+        asked(times=5)
+
+        assert fake_nvml.calls("nvmlDeviceGetComputeRunningProcesses_v3") == 2  # one a GPU
+        assert fake_nvml.calls("nvmlDeviceGetPowerUsage") == 10
+
+    def test_is_paid_once_for_each_function_when_the_time_is_up(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.forget_calls()
+
+        asked(times=50, budget_s=0.0)
+
+        assert fake_nvml.calls("nvmlDeviceGetPowerUsage") == 2
+
+    def test_of_all_is_what_the_wanted_fields_take(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.delay("nvmlDeviceGetTotalEnergyConsumption", 100_000)
+
+        with_it = asked().gpus[0].seconds_per_second
+        without = asked(nvml_options(off=["energy", "activity"])).gpus[0].seconds_per_second
+
+        assert with_it - without > 0.015
+
+    def test_is_what_gpumon_then_really_spends(self, fake_nvml: FakeNvml) -> None:
+        for function in (
+            "nvmlDeviceGetSamples", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetClockInfo",
+            "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetTotalEccErrors",
+        ):  # fmt: skip
+            fake_nvml.delay(function, 2_000)
+
+        promised = sum(gpu.seconds_per_second for gpu in asked().gpus)
+        source = open_at_a_standstill(fake_nvml, AT_ONCE)
+        before_s = after_s = 0.0
+        for number in range(26):
+            fake_nvml.advance(1.0)
+            after_s = sum(spent_s for _, spent_s in source.read().call_seconds)
+            before_s = after_s if number == 5 else before_s
+        source.close()
+
+        assert (after_s - before_s) / 20 == pytest.approx(promised, rel=0.4)
+
+
+class TestTheRings:
+    def test_are_told_with_depth_cadence_span_and_type(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.wave(0, period_s=1.0, busy_ratio=0.5, window_s=0.2)
+        fake_nvml.gpu(0).ring_depth = 40
+
+        ring = asked().gpus[0].ring("gpu_utilization")
+
+        assert ring is not None
+        assert (ring.count, ring.value_type) == (40, "unsigned int")
+        assert ring.cadence_s == pytest.approx(0.2)
+        assert ring.span_s == pytest.approx(39 * 0.2)
+
+    def test_tell_how_late_samples_come(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.publish_late(0, by_s=0.5)
+
+        ring = asked().gpus[0].ring("gpu_utilization")
+
+        assert ring is not None
+        assert ring.newest_age_s is not None
+        assert 0.5 <= ring.newest_age_s < 1.0
+
+    @pytest.mark.parametrize(
+        ("clock", "names"),
+        [
+            (time.CLOCK_REALTIME, {"realtime"}),
+            # They differ by the time that the machine was asleep.
+            (time.CLOCK_MONOTONIC, {"monotonic", "boottime"}),
+        ],
+    )
+    def test_tell_which_clock_stamps_them(
+        self, fake_nvml: FakeNvml, clock: int, names: set[str]
+    ) -> None:
+        fake_nvml.stamps_count(clock_offset_us(clock))
+
+        assert asked().stamp_clock in names
+
+    def test_that_the_board_does_not_keep_are_told_with_the_answer(
+        self, fake_nvml: FakeNvml
+    ) -> None:
+        ring = asked().gpus[0].ring("ofa_utilization")
+
+        assert ring is not None
+        assert (ring.count, ring.answer) == (0, "Not Supported (3)")
+
+
+class TestTheDriver:
+    def test_is_told_with_its_versions(self, fake_nvml: FakeNvml) -> None:
+        found = asked()
+
+        assert (found.driver_version, found.nvml_version) == ("580.95.05", "13.580.95.05")
+        assert found.cuda_version == "13.0"
+
+    def test_names_the_events_that_a_board_reports(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.gpu(0).supported_events = 0x8 | 0x8000
+
+        assert asked().gpus[0].event_types == ("XID", "recovery action")
+
+    def test_is_told_of_before_each_question(self, fake_nvml: FakeNvml) -> None:
+        told: list[str] = []
+        probe = NvmlProbe(SystemClock(), limits=ProbeLimits(times=1), beat=told.append)
+        probe.ask_all()
+        probe.close()
+
+        assert told[0] == "nvmlInit"
+        assert "GPU 1: nvmlDeviceGetPowerUsage" in told

@@ -1,0 +1,315 @@
+"""Specification of the busy track: which time each entry of a GPU's ring speaks for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.sample import BusySample
+from gpumon.sources.nvml.busy import BusyTrack
+from gpumon.sources.nvml.clock import Entry
+
+STEP_US = 166_667
+START_US = 100_000_000_000
+MS = 1_000_000
+NOW_NS = START_US * 1000
+
+
+def stamped(*percents: float, after_us: int = START_US, step_us: int = STEP_US) -> list[Entry]:
+    """Entries a step apart, the first one step after ``after_us``."""
+    return [(after_us + number * step_us, percent) for number, percent in enumerate(percents, 1)]
+
+
+def started(*, step_us: int = STEP_US, entries: int = 20) -> BusyTrack:
+    """A track whose first look found a ring that ends now."""
+    track = BusyTrack()
+    track.start(
+        stamped(*[50] * entries, after_us=START_US - entries * step_us, step_us=step_us), 0, NOW_NS
+    )
+    return track
+
+
+def take(track: BusyTrack, entries: list[Entry], offset_ns: int = 0) -> list[BusySample]:
+    """What the source does with a drain that ended just after the newest entry."""
+    now_ns = max([stamp_us for stamp_us, _ in entries], default=START_US) * 1000 - offset_ns + MS
+    regular = track.take_regular(entries, offset_ns, now_ns)
+    return track.take_with_care(entries, offset_ns, now_ns) if regular is None else regular
+
+
+def total_ns(samples: list[BusySample]) -> int:
+    return sum(sample.end_ns - sample.start_ns for sample in samples)
+
+
+def busy_ns(samples: list[BusySample]) -> float:
+    return sum((sample.end_ns - sample.start_ns) * sample.busy_ratio for sample in samples)
+
+
+class TestTheFirstLook:
+    def test_observes_nothing_but_knows_the_latest_value(self) -> None:
+        track = BusyTrack()
+        track.start(stamped(10, 20, 30), 0, NOW_NS + 600 * MS)
+
+        assert track.position_us == START_US + 3 * STEP_US
+        assert track.percent == 30
+
+    def test_cuts_the_window_in_which_it_happens(self) -> None:
+        track = BusyTrack()
+        track.start(stamped(50, 50), 0, (START_US + 2 * STEP_US) * 1000 + 100 * MS)
+
+        (sample,) = take(track, stamped(80, after_us=START_US + 2 * STEP_US))
+
+        assert sample.start_ns == (START_US + 2 * STEP_US) * 1000 + 100 * MS
+        assert sample.end_ns == (START_US + 3 * STEP_US) * 1000
+
+
+class TestASample:
+    def test_begins_where_the_one_before_ended(self) -> None:
+        samples = take(started(), stamped(100, 30, 0))
+
+        assert [sample.busy_ratio for sample in samples] == [1.0, 0.3, 0.0]
+        assert all(early.end_ns == late.start_ns for early, late in pairwise(samples))
+        assert total_ns(samples) == 3 * STEP_US * 1000
+
+    def test_begins_where_the_one_before_ended_in_the_last_drain_too(self) -> None:
+        track = started()
+        first = take(track, stamped(10))
+
+        second = take(track, stamped(20, after_us=START_US + STEP_US))
+
+        assert first[-1].end_ns == second[0].start_ns
+
+    def test_that_comes_late_speaks_for_the_time_since_the_last(self) -> None:
+        (sample,) = take(started(), [(START_US + 2 * STEP_US, 40)])
+
+        assert total_ns([sample]) == 2 * STEP_US * 1000
+
+    def test_after_a_stop_speaks_only_for_its_own_window(self) -> None:
+        (sample,) = take(started(), [(START_US + 60_000_000, 40)])
+
+        assert total_ns([sample]) == STEP_US * 1000
+
+    def test_that_was_seen_before_is_no_news(self) -> None:
+        track = started()
+        seen = take(track, stamped(10, 20))
+
+        again = take(track, stamped(10, 20, 30))
+
+        assert len(seen) == 2
+        assert [sample.busy_ratio for sample in again] == [0.3]
+        assert track.rejected == 0
+
+
+class TestAValueThatNoDeviceCanMean:
+    @pytest.mark.parametrize("value", [101, 255, -1, float("nan"), float("inf")])
+    def test_is_counted_and_its_window_stays_unobserved(self, value: float) -> None:
+        track = started()
+
+        samples = take(track, stamped(100, value, 50))
+
+        assert track.rejected == 1
+        assert [sample.busy_ratio for sample in samples] == [1.0, 0.5]
+        assert total_ns(samples) == 2 * STEP_US * 1000
+        assert samples[0].end_ns + STEP_US * 1000 == samples[1].start_ns
+
+    def test_is_not_the_latest_value(self) -> None:
+        track = started()
+        take(track, stamped(70, 255))
+
+        assert track.percent == 70
+
+
+class TestAStamp:
+    def test_that_runs_back_is_counted_and_ignored(self) -> None:
+        track = started()
+        entries = [
+            *stamped(100, 100),
+            (START_US + STEP_US // 2, 0),
+            *stamped(50, after_us=START_US + 2 * STEP_US),
+        ]
+
+        samples = take(track, entries)
+
+        assert track.rejected == 1
+        assert [sample.busy_ratio for sample in samples] == [1.0, 1.0, 0.5]
+
+    def test_from_the_future_is_counted_and_does_not_move_the_position(self) -> None:
+        track = started()
+
+        samples = track.take_with_care([(START_US + 3_600_000_000, 100)], 0, NOW_NS)
+
+        assert samples == []
+        assert track.rejected == 1
+        assert track.position_us == START_US
+
+
+class TestTheCadence:
+    def test_of_one_second_is_taken_from_the_ring(self) -> None:
+        track = started(step_us=1_000_000)
+
+        (sample,) = take(track, [(START_US + 1_000_000, 30)])
+
+        assert total_ns([sample]) == NS_PER_S
+
+    def test_is_learnt_from_the_first_gap_where_the_ring_was_empty(self) -> None:
+        track = BusyTrack()
+        track.start((), 0, NOW_NS)
+        take(track, [(START_US + 200_000, 30)])
+
+        samples = take(track, stamped(30, 30, after_us=START_US + 200_000, step_us=1_000_000))
+
+        assert total_ns(samples) == 2 * NS_PER_S
+
+    def test_of_a_board_that_slows_down_while_idle_is_followed(self) -> None:
+        track = started()
+
+        samples = take(track, stamped(*[0] * 10, step_us=1_000_000))
+
+        assert busy_ns(samples) == 0
+        assert total_ns(samples) >= 9 * NS_PER_S
+
+    def test_is_fast_again_when_the_work_goes_on(self) -> None:
+        track = started()
+        take(track, stamped(*[0] * 10, step_us=1_000_000))
+        samples = take(track, stamped(*[100] * 12, after_us=START_US + 10_000_000))
+
+        (after_a_stop,) = take(track, [(START_US + 60_000_000, 100)])
+
+        assert total_ns(samples) == 12 * STEP_US * 1000
+        assert total_ns([after_a_stop]) < 200 * MS
+
+    def test_of_a_ring_that_leaves_idle_windows_out_is_not_stretched(self) -> None:
+        # 1/6 s of work in every second, and no entry for the other five sixths.
+        track = started()
+
+        samples = take(track, stamped(*[100] * 10, step_us=1_000_000))
+
+        assert busy_ns(samples) == pytest.approx(10 * STEP_US * 1000, rel=0.01)
+
+    def test_is_not_spoilt_by_two_stamps_that_nearly_touch(self) -> None:
+        track = started()
+        take(track, [(START_US + STEP_US, 50), (START_US + STEP_US + 1, 50)])
+
+        samples = take(track, stamped(50, 50, after_us=START_US + STEP_US + 1))
+
+        assert total_ns(samples) == 2 * STEP_US * 1000
+
+
+class TestAReadingWithoutAStamp:
+    def test_covers_the_time_since_the_last_entry(self) -> None:
+        (sample,) = started().cover(0, 0, NOW_NS + 1300 * MS)
+
+        assert sample == BusySample(NOW_NS, NOW_NS + 1300 * MS, 0.0)
+
+    def test_covers_nothing_in_which_the_gpu_was_not_asked(self) -> None:
+        (sample,) = started().cover(0, NOW_NS + 1000 * MS, NOW_NS + 1300 * MS)
+
+        assert total_ns([sample]) == 300 * MS
+
+    def test_leaves_the_position_in_the_ring_alone(self) -> None:
+        track = started()
+        track.cover(0, 0, NOW_NS + 1300 * MS)
+
+        assert track.position_us == START_US
+
+    def test_keeps_its_time_when_the_ring_speaks_of_it_later(self) -> None:
+        track = started()
+        covered = track.cover(0, 0, NOW_NS + 1000 * MS)
+
+        late = take(track, stamped(*[100] * 7))
+
+        assert late[0].start_ns >= covered[-1].end_ns
+        assert total_ns(covered + late) == 7 * STEP_US * 1000
+
+    def test_over_a_hundred_is_counted_and_covers_nothing(self) -> None:
+        track = started()
+
+        assert track.cover(200, 0, NOW_NS + 1000 * MS) == []
+        assert track.rejected == 1
+
+    def test_is_due_when_the_ring_was_silent_for_longer_than_its_stamps_are_apart(self) -> None:
+        track = started()
+
+        assert not track.is_dry(NOW_NS + 400 * MS)
+        assert track.is_dry(NOW_NS + 450 * MS)
+
+
+class TestStampsWhoseClockWasSet:
+    @pytest.mark.parametrize("by_s", [3600, -3600])
+    def test_go_on_from_the_same_instant(self, by_s: int) -> None:
+        track = started()
+        track.shift(by_s * NS_PER_S)
+
+        samples = take(
+            track, stamped(50, after_us=START_US + by_s * 1_000_000), offset_ns=by_s * NS_PER_S
+        )
+
+        assert samples == [BusySample(NOW_NS, NOW_NS + STEP_US * 1000, 0.5)]
+
+
+entries_of_any_kind = st.lists(
+    st.tuples(
+        st.integers(START_US - 10_000_000, START_US + 20_000_000),
+        st.one_of(st.integers(0, 100), st.floats(), st.integers(-5, 300)),
+    ),
+    max_size=30,
+)
+drains = st.lists(st.one_of(entries_of_any_kind, st.floats(0.0, 150.0)), min_size=1, max_size=6)
+
+
+class TestLaws:
+    @given(drains)
+    def test_samples_are_ordered_disjoint_and_possible_whatever_the_driver_says(
+        self, story: list[list[Entry] | float]
+    ) -> None:
+        track = started()
+        samples: list[BusySample] = []
+        for number, part in enumerate(story, 1):
+            now_ns = NOW_NS + number * 3 * NS_PER_S
+            if isinstance(part, float):
+                samples += track.cover(part, 0, now_ns)
+            else:
+                regular = track.take_regular(part, 0, now_ns)
+                samples += track.take_with_care(part, 0, now_ns) if regular is None else regular
+
+        assert all(early.end_ns <= late.start_ns for early, late in pairwise(samples))
+        assert all(sample.start_ns < sample.end_ns for sample in samples)
+        assert all(0.0 <= sample.busy_ratio <= 1.0 for sample in samples)
+
+    @given(
+        st.lists(st.tuples(st.integers(1, 500_000), st.integers(0, 100)), min_size=1, max_size=20)
+    )
+    def test_the_quick_way_says_what_the_careful_way_says(
+        self, steps: list[tuple[int, int]]
+    ) -> None:
+        entries, stamp_us = [], START_US
+        for gap_us, percent in steps:
+            stamp_us += gap_us
+            entries.append((stamp_us, percent))
+        quick, careful = started(), started()
+
+        found = quick.take_regular(entries, 0, stamp_us * 1000)
+
+        if found is not None:
+            assert found == careful.take_with_care(entries, 0, stamp_us * 1000)
+            assert quick.position_us == careful.position_us
+            assert quick.step_ns == careful.step_ns
+
+    @given(st.lists(st.integers(0, 100), min_size=1, max_size=60), st.integers(1, 7))
+    def test_it_does_not_matter_how_often_the_ring_is_drained(
+        self, percents: list[int], at_once: int
+    ) -> None:
+        entries = stamped(*percents)
+        whole = take(started(), entries)
+        track = started()
+
+        parts = [
+            sample
+            for first in range(0, len(entries), at_once)
+            for sample in take(track, entries[first : first + at_once])
+        ]
+
+        assert parts == whole

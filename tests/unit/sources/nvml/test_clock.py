@@ -1,0 +1,230 @@
+"""Specification of the stamp clock: the driver's stamps, placed on the monotonic clock."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.sources.nvml.clock import StampClock, StampDomain
+from tests.builders_clock import HandClock
+
+HOUR_NS = 3600 * NS_PER_S
+MS = 1_000_000
+
+
+class Host:
+    """A machine whose clocks are set by hand: all ahead of the monotonic one by so much."""
+
+    def __init__(self) -> None:
+        self.hand = HandClock()
+        self.ahead_ns = {
+            time.CLOCK_REALTIME: 1_790_000_000 * NS_PER_S,
+            time.CLOCK_MONOTONIC: 0,
+            time.CLOCK_BOOTTIME: 700 * NS_PER_S,
+        }
+        self.stamps = StampClock(self.hand, self.read_clock_ns)
+
+    def read_clock_ns(self, clock_id: int) -> int:
+        return self.hand.now_ns + self.ahead_ns[clock_id]
+
+    def stamp_us(self, ahead_ns: int, age_ns: int = 100 * MS) -> int:
+        """What a driver stamps whose clock is that far ahead, some time ago."""
+        return (self.hand.now_ns - age_ns + ahead_ns) // 1000
+
+    def hear(self, ahead_ns: int, age_ns: int = 100 * MS) -> None:
+        """One tick, a second later, that brings one new stamp."""
+        self.hand.pass_seconds(1)
+        self.stamps.tick()
+        self.stamps.learn([self.stamp_us(ahead_ns, age_ns)], self.hand.now_ns)
+
+    def error_ns(self, ahead_ns: int) -> int:
+        """How far off a stamp of this instant is placed."""
+        assert self.stamps.offset_ns is not None
+        return self.stamp_us(ahead_ns, 0) * 1000 - self.stamps.offset_ns - self.hand.now_ns
+
+
+class TestTheClockOfTheStamps:
+    @pytest.mark.parametrize(
+        ("clock_id", "domain"),
+        [
+            (time.CLOCK_REALTIME, StampDomain.REALTIME),
+            (time.CLOCK_MONOTONIC, StampDomain.MONOTONIC),
+            (time.CLOCK_BOOTTIME, StampDomain.BOOTTIME),
+        ],
+    )
+    def test_is_the_one_that_is_near_the_newest_stamp(
+        self, clock_id: int, domain: StampDomain
+    ) -> None:
+        host = Host()
+
+        host.hear(host.ahead_ns[clock_id])
+
+        assert host.stamps.domain is domain
+        assert host.stamps.is_certain
+        assert abs(host.error_ns(host.ahead_ns[clock_id])) < 1000
+
+    def test_is_unknown_before_the_first_stamp(self) -> None:
+        host = Host()
+        host.stamps.tick()
+        host.stamps.learn([], host.hand.now_ns)
+
+        assert host.stamps.offset_ns is None
+
+    def test_is_not_guessed_from_the_old_entries_of_a_ring_that_ran_dry(self) -> None:
+        host = Host()
+        realtime_ns = host.ahead_ns[time.CLOCK_REALTIME]
+
+        host.hear(realtime_ns, age_ns=90 * NS_PER_S)
+        assert host.stamps.domain is None
+        host.hear(realtime_ns)
+
+        assert host.stamps.domain is StampDomain.REALTIME
+
+    def test_is_found_although_one_of_the_gpus_sends_nonsense(self) -> None:
+        host = Host()
+        host.stamps.tick()
+        good_us = host.stamp_us(host.ahead_ns[time.CLOCK_BOOTTIME])
+
+        host.stamps.learn([1 << 60, good_us], host.hand.now_ns)
+
+        assert host.stamps.domain is StampDomain.BOOTTIME
+
+    def test_stays_when_a_single_stamp_is_nonsense(self) -> None:
+        host = Host()
+        host.hear(0)
+
+        host.hear(HOUR_NS)
+
+        assert host.stamps.domain is StampDomain.MONOTONIC
+
+    def test_is_found_anew_when_a_suspend_shows_it_was_another(self) -> None:
+        host = Host()
+        host.ahead_ns[time.CLOCK_BOOTTIME] = 0
+        domains = []
+        for ahead_ns in (0, HOUR_NS):
+            host.ahead_ns[time.CLOCK_BOOTTIME] = ahead_ns
+            host.hear(ahead_ns)
+            domains.append(host.stamps.domain)
+
+        assert domains == [StampDomain.MONOTONIC, StampDomain.BOOTTIME]
+        assert abs(host.error_ns(HOUR_NS)) < 1000
+
+
+class TestStampsOfNoClockOfThisHost:
+    AHEAD_NS = 123_456 * NS_PER_S
+
+    def test_are_placed_by_the_soonest_arrival(self) -> None:
+        host = Host()
+        for age_ms in (160, 90, 20, 130):
+            host.hear(self.AHEAD_NS, age_ns=age_ms * MS)
+
+        assert host.stamps.domain is StampDomain.ESTIMATED
+        assert host.error_ns(self.AHEAD_NS) == pytest.approx(20 * MS, abs=1000)
+
+    def test_forget_an_arrival_after_sixty_ticks(self) -> None:
+        host = Host()
+        host.hear(self.AHEAD_NS, age_ns=5 * MS)
+        host.hear(self.AHEAD_NS, age_ns=5 * MS)
+        for _ in range(60):
+            host.hear(self.AHEAD_NS, age_ns=80 * MS)
+
+        assert host.error_ns(self.AHEAD_NS) == pytest.approx(80 * MS, abs=1000)
+
+    def test_are_followed_when_they_jump(self) -> None:
+        host = Host()
+        for _ in range(3):
+            host.hear(self.AHEAD_NS)
+        for _ in range(3):
+            host.hear(self.AHEAD_NS + HOUR_NS)
+
+        assert abs(host.error_ns(self.AHEAD_NS + HOUR_NS)) < 200 * MS
+
+    def test_are_given_up_for_a_clock_that_fits_later(self) -> None:
+        host = Host()
+        for _ in range(3):
+            host.hear(self.AHEAD_NS)
+
+        host.hear(host.ahead_ns[time.CLOCK_REALTIME])
+
+        assert host.stamps.domain is StampDomain.REALTIME
+
+
+class TestAWallClockThatIsSet:
+    @pytest.mark.parametrize("by_ns", [HOUR_NS, -HOUR_NS, 200 * MS])
+    def test_is_noticed_by_how_much(self, by_ns: int) -> None:
+        host = Host()
+        host.hear(host.ahead_ns[time.CLOCK_REALTIME])
+
+        host.ahead_ns[time.CLOCK_REALTIME] += by_ns
+        host.hand.pass_seconds(1)
+
+        assert host.stamps.tick() == by_ns
+        assert host.stamps.was_set
+        assert not host.stamps.is_certain
+        assert abs(host.error_ns(host.ahead_ns[time.CLOCK_REALTIME])) < 1000
+
+    @pytest.mark.parametrize("by_ns", [HOUR_NS, -HOUR_NS])
+    def test_leaves_stamps_of_before_at_their_instant(self, by_ns: int) -> None:
+        host = Host()
+        realtime_ns = host.ahead_ns[time.CLOCK_REALTIME]
+        host.hear(realtime_ns)
+        old_us = host.stamp_us(realtime_ns, age_ns=-300 * MS)
+        host.ahead_ns[time.CLOCK_REALTIME] += by_ns
+        host.hand.pass_seconds(1)
+        new_us = host.stamp_us(realtime_ns + by_ns)
+
+        host.stamps.tick()
+        straight = host.stamps.straightened([(old_us, 1), (new_us, 2)], host.hand.now_ns)
+
+        assert straight == [(old_us + by_ns // 1000, 1), (new_us, 2)]
+
+    def test_is_not_confused_with_one_that_is_slewed(self) -> None:
+        host = Host()
+        host.hear(host.ahead_ns[time.CLOCK_REALTIME])
+
+        host.ahead_ns[time.CLOCK_REALTIME] += 500_000
+        host.hand.pass_seconds(1)
+
+        assert host.stamps.tick() == 0
+        assert abs(host.error_ns(host.ahead_ns[time.CLOCK_REALTIME])) < 1000
+
+    def test_is_forgotten_when_no_ring_can_hold_such_stamps_any_more(self) -> None:
+        host = Host()
+        host.hear(host.ahead_ns[time.CLOCK_REALTIME])
+        host.ahead_ns[time.CLOCK_REALTIME] += HOUR_NS
+        host.hand.pass_seconds(1)
+        host.stamps.tick()
+
+        host.hand.pass_seconds(301)
+        host.stamps.tick()
+
+        assert host.stamps.is_certain
+
+    def test_does_not_concern_stamps_that_count_since_boot(self) -> None:
+        host = Host()
+        host.hear(0)
+
+        host.ahead_ns[time.CLOCK_REALTIME] -= HOUR_NS
+        host.hand.pass_seconds(1)
+
+        assert host.stamps.tick() == 0
+
+
+def test_a_look_that_was_interrupted_is_taken_again() -> None:
+    hand = HandClock()
+    delays_ns = [0, 3 * MS, 0, 0]
+
+    def interrupted(_clock_id: int) -> int:
+        there_ns = hand.now_ns + HOUR_NS
+        hand.now_ns += delays_ns.pop(0) if delays_ns else 0
+        return there_ns
+
+    stamps = StampClock(hand, interrupted)
+    stamps.tick()
+    stamps.learn([(hand.now_ns + HOUR_NS) // 1000], hand.now_ns)
+
+    stamps.tick()
+
+    assert stamps.offset_ns == HOUR_NS

@@ -1,0 +1,190 @@
+"""Specification of what a failing driver means: when to open NVML again, and when it is no use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpumon.errors import RestartNeededError, SourceUnavailableError
+from gpumon.sources.nvml.codes import gpu_trouble, no_gpu, unavailable
+from gpumon.sources.nvml.reopening import Reopening, library_was_replaced
+from tests.builders_time import s
+
+LOST, RESET_REQUIRED, BLOCKED, MISMATCH, UNKNOWN, TIMEOUT = 15, 16, 17, 18, 999, 10
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "driver-trouble.md"
+MAPPED = "7f00-7f01 r-xp 00000000 08:01 4711    {}\n"
+
+
+class Driver:
+    """A driver that is opened by hand, at moments that the test chooses."""
+
+    def __init__(self, maps: str = "") -> None:
+        self.now_ns = s(100)
+        self.reopening = Reopening(lambda: self.now_ns, lambda: maps)
+
+    def fails(self, code: int) -> SourceUnavailableError:
+        return self.reopening.failed(unavailable(code))
+
+    def may_be_tried(self) -> bool:
+        try:
+            self.reopening.check()
+        except SourceUnavailableError:
+            return False
+        return True
+
+    def waits_s(self) -> float:
+        """After one more failure, until it may be tried again."""
+        self.fails(UNKNOWN)
+        began_ns = self.now_ns
+        while not self.may_be_tried():
+            self.now_ns += s(0.1)
+        return (self.now_ns - began_ns) / s(1)
+
+
+class TestTryingAgain:
+    def test_comes_after_half_a_second_then_ever_later_up_to_four(self) -> None:
+        driver = Driver()
+
+        waits = [driver.waits_s() for _ in range(6)]
+
+        assert waits == pytest.approx([0.5, 1, 2, 4, 4, 4], abs=0.1)
+
+    def test_comes_soon_again_once_a_gpu_was_read(self) -> None:
+        driver = Driver()
+        for _ in range(6):
+            driver.waits_s()
+
+        driver.reopening.was_read()
+
+        assert driver.waits_s() == pytest.approx(0.5, abs=0.1)
+
+    def test_is_said_in_the_words_of_the_failure(self) -> None:
+        driver = Driver()
+        driver.fails(9)
+
+        with pytest.raises(SourceUnavailableError, match="modprobe nvidia"):
+            driver.reopening.check()
+
+
+class TestADriverThatWasReplaced:
+    def test_while_this_process_used_it_asks_for_a_new_process(self) -> None:
+        driver = Driver()
+        driver.reopening.opened()
+        first = driver.fails(MISMATCH)
+        driver.now_ns += s(6)
+
+        later = driver.fails(MISMATCH)
+
+        assert not isinstance(first, RestartNeededError)
+        assert isinstance(later, RestartNeededError)
+        assert "start gpumon again" in str(later)
+
+    def test_before_this_process_could_use_it_asks_for_a_reload_or_a_reboot_only(self) -> None:
+        driver = Driver()
+        for _ in range(60):
+            trouble = driver.fails(MISMATCH)
+            driver.now_ns += s(60)
+
+        assert not isinstance(trouble, RestartNeededError)
+        assert "reboot or reload the driver" in str(trouble)
+
+    def test_with_its_library_asks_for_a_new_process_at_once(self) -> None:
+        driver = Driver(MAPPED.format("/usr/lib/libnvidia-ml.so.580.95 (deleted)"))
+
+        assert isinstance(driver.fails(MISMATCH), RestartNeededError)
+
+    def test_is_not_believed_after_another_failure_in_between(self) -> None:
+        driver = Driver()
+        driver.reopening.opened()
+        driver.fails(MISMATCH)
+        driver.now_ns += s(6)
+        driver.fails(9)
+
+        assert not isinstance(driver.fails(MISMATCH), RestartNeededError)
+
+
+class TestALibrary:
+    def mapped(self, path: Path) -> str:
+        return "00-01 r--p 00000000 00:00 0\n" + MAPPED.format(path)
+
+    def test_that_is_still_there_was_not_replaced(self, tmp_path: Path) -> None:
+        mapped = tmp_path / "libnvidia-ml.so.580.95"
+        mapped.touch()
+        (tmp_path / "libnvidia-ml.so.1").symlink_to(mapped.name)
+
+        assert not library_was_replaced(self.mapped(mapped))
+
+    def test_whose_name_leads_to_another_was(self, tmp_path: Path) -> None:
+        mapped, newer = tmp_path / "libnvidia-ml.so.580.95", tmp_path / "libnvidia-ml.so.590.10"
+        mapped.touch()
+        newer.touch()
+        (tmp_path / "libnvidia-ml.so.1").symlink_to(newer.name)
+
+        assert library_was_replaced(self.mapped(mapped))
+
+    def test_that_was_removed_was(self, tmp_path: Path) -> None:
+        assert library_was_replaced(self.mapped(tmp_path / "libnvidia-ml.so.1 (deleted)"))
+
+    def test_that_is_not_mapped_was_not(self) -> None:
+        assert not library_was_replaced("00-01 r--p 00000000 00:00 0 /usr/lib/libc.so.6\n\n")
+        assert not library_was_replaced("")
+
+
+class TestATickInWhichEveryGpuFailed:
+    @pytest.mark.parametrize(
+        ("codes", "meaning"),
+        [
+            ([UNKNOWN, UNKNOWN], UNKNOWN),
+            ([BLOCKED, BLOCKED], BLOCKED),
+            ([LOST, UNKNOWN], UNKNOWN),
+        ],
+    )
+    def test_with_a_code_of_the_driver_closes_nvml(self, codes: list[int], meaning: int) -> None:
+        assert Driver().reopening.code_to_give_up_for(codes, 2, s(100)) == meaning
+
+    @pytest.mark.parametrize("codes", [[LOST, LOST], [RESET_REQUIRED, LOST], [TIMEOUT, UNKNOWN]])
+    def test_otherwise_closes_it_only_when_it_lasts(self, codes: list[int]) -> None:
+        reopening = Driver().reopening
+
+        assert reopening.code_to_give_up_for(codes, 2, s(100)) is None
+        assert reopening.code_to_give_up_for(codes, 2, s(109)) is None
+        assert reopening.code_to_give_up_for(codes, 2, s(110)) == codes[0]
+
+    def test_is_another_matter_where_one_gpu_is_left(self) -> None:
+        reopening = Driver().reopening
+
+        for second in range(100):
+            assert reopening.code_to_give_up_for([UNKNOWN], 2, s(100 + second)) is None
+
+
+class TestWhatIsSaid:
+    @pytest.mark.parametrize("code", [1, 2, 4, 7, 9, 12, 13, 15, 16, 17, 18, 20, 77, 999, -1])
+    def test_names_the_trouble_and_after_a_colon_what_to_do(self, code: int) -> None:
+        for sentence in (str(unavailable(code)), gpu_trouble(code), str(no_gpu([code]))):
+            what, _, advice = sentence.partition(": ")
+            assert what
+            assert advice
+            assert "\n" not in sentence
+
+    def test_of_no_gpu_at_all_looks_at_the_container(self) -> None:
+        assert "--gpus all" in str(no_gpu([]))
+
+    @pytest.mark.parametrize("code", [4, 9, 12, 13, 15, 16, 17, 18, 999])
+    def test_is_looked_up_on_the_page_for_it(self, code: int) -> None:
+        page = " ".join(PAGE.read_text(encoding="utf-8").split())
+
+        assert f'"{str(unavailable(code)).partition(":")[0]}"' in page
+
+    @pytest.mark.parametrize("code", [4, 15, 16, 17, 999])
+    def test_of_one_gpu_is_looked_up_there_too(self, code: int) -> None:
+        page = " ".join(PAGE.read_text(encoding="utf-8").split())
+
+        assert f'"{gpu_trouble(code).partition(" (NVML")[0]}"' in page
+
+    def test_of_a_replaced_driver_is_looked_up_there_too(self) -> None:
+        driver = Driver(MAPPED.format("/usr/lib/libnvidia-ml.so.580.95 (deleted)"))
+
+        sentence = str(driver.fails(MISMATCH)).partition(":")[0]
+
+        assert f'"{sentence}"' in PAGE.read_text(encoding="utf-8")

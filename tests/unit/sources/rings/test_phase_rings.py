@@ -1,0 +1,298 @@
+"""Specification of the ring reader: it believes little and follows no link."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
+from gpumon.core.ring.events import RingsReading
+from gpumon.core.ring.format import PAGE_BYTES, RECORD_BYTES, RING_BYTES
+from gpumon.sources.rings.phase_rings import PhaseRingReader
+from tests.builders_hostile_ring import HOSTILE_RINGS
+from tests.builders_ring import (
+    BOOT_ID,
+    WrittenRing,
+    held_by_a_process,
+    kinds,
+    now,
+    only,
+    phases_folder,
+    run_facts,
+)
+
+INPUT_WAIT = PHASE_NUMBER[TrainingPhase.INPUT_WAIT]
+TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
+MINUTES_15 = 15 * 60 * NS_PER_S
+
+
+class TestADaemonThatStoodStill:
+    def test_between_its_tick_and_the_look_at_the_rings_believes_them_all_the_same(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        with held_by_a_process(ring.path):
+            first = only(reader.read(now()))
+            tick_ns = now()
+            time.sleep(1.2)
+            ring.writer.enter(INPUT_WAIT)
+            ring.writer.step()
+            late = WrittenRing(tmp_path, replace(run_facts(), run="another"))
+            reading = reader.read(tick_ns)
+
+        assert first.alive
+        assert {run.facts.run for run in reading.rings} == {first.facts.run, late.facts.run}
+        assert reading.rejected == 0
+
+
+class TestARunThatEnded:
+    def test_stays_listed_with_its_totals_but_not_alive(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        ring.writer.step()
+        with held_by_a_process(ring.path) as pid:
+            reader.read(now())
+            held_ns = now()
+            reader.read(held_ns)
+        ended = only(reader.read(now()))
+
+        assert (ended.alive, ended.ended_ns, ended.host_pid) == (False, held_ns, pid)
+        assert only(reader.read(now())).steps == 1
+
+    def test_before_anybody_looked_ended_with_its_last_record(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        ring.writer.enter(INPUT_WAIT)
+        written_ns = now()
+
+        run = only(reader.read(now()))
+
+        assert run.ended_ns is not None
+        assert ring.facts.started_ns < run.ended_ns <= written_ns
+        assert run.host_pid == ring.facts.pid
+
+    def test_tells_its_events_once(self, tmp_path: Path, reader: PhaseRingReader) -> None:
+        WrittenRing(tmp_path)
+
+        assert only(reader.read(now())).events
+        assert only(reader.read(now())).events == ()
+
+    def test_is_removed_a_quarter_of_an_hour_after_its_lock_was_freed(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        freed_ns = now()
+        reader.read(freed_ns)
+
+        before = reader.read(freed_ns + MINUTES_15 - 1)
+        assert ring.path.exists()
+        after = reader.read(freed_ns + MINUTES_15)
+
+        assert len(before.rings) == 1
+        assert (after.rings, after.rejected) == ((), 0)
+        assert not ring.path.exists()
+
+    def test_is_no_longer_listed_but_left_alone_where_it_is_somebody_elses(
+        self, tmp_path: Path, reader: PhaseRingReader, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        reader.read(now())
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+        later_ns = now() + MINUTES_15
+
+        assert reader.read(later_ns).rings == ()
+        assert reader.read(later_ns + MINUTES_15).rings == ()
+        assert ring.path.exists()
+
+    def test_whose_file_vanished_is_forgotten(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        reader.read(now())
+        ring.path.unlink()
+
+        assert reader.read(now()) == RingsReading()
+
+
+class TestAHostileRing:
+    @pytest.mark.parametrize(
+        "make",
+        HOSTILE_RINGS,
+        ids=lambda make: make.__name__,
+    )
+    def test_is_counted_once_and_keeps_no_other_from_being_read(
+        self, tmp_path: Path, reader: PhaseRingReader, make: object
+    ) -> None:
+        assert callable(make)
+        make(phases_folder(tmp_path))
+        good = WrittenRing(tmp_path, run_facts(run="good", pid=2_999_999))
+
+        readings = [reader.read(now() + tick * NS_PER_S) for tick in range(0, 300, 3)]
+
+        assert [run.facts.run for run in readings[-1].rings] == [good.facts.run]
+        assert readings[-1].rejected == 1
+        assert readings[-1].message
+
+    def test_that_runs_backwards_is_dropped(self, tmp_path: Path, reader: PhaseRingReader) -> None:
+        ring = WrittenRing(tmp_path)
+        for _ in range(100):
+            ring.writer.step()
+        with held_by_a_process(ring.path):
+            reader.read(now())
+            ring.memory.words[4] = 3
+            reading = reader.read(now())
+
+        assert (reading.rings, reading.rejected) == ((), 1)
+
+    def test_that_shrinks_is_dropped(self, tmp_path: Path, reader: PhaseRingReader) -> None:
+        ring = WrittenRing(tmp_path)
+        with held_by_a_process(ring.path):
+            reader.read(now())
+            ring.writer.step()
+            os.truncate(ring.path, PAGE_BYTES + RECORD_BYTES)
+            reading = reader.read(now())
+            os.truncate(ring.path, RING_BYTES)
+
+        assert (reading.rings, reading.rejected) == ((), 1)
+
+    def test_has_no_say_over_records_of_impossible_times(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        ring.writer.device_done(1, now() + 3600 * NS_PER_S)
+        ring.writer.device_done(2, 5)
+
+        run = only(reader.read(now()))
+
+        assert (kinds(run.events), run.lost_events) == (["ENTER"], 2)
+
+    def test_cannot_be_listed_twice_under_two_names(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        (ring.path.parent / "9-9.ring").hardlink_to(ring.path)
+
+        reading = reader.read(now())
+
+        assert (len(reading.rings), reading.rejected) == (1, 1)
+
+    def test_never_blocks_a_look_at_a_linked_folder(self, tmp_path: Path) -> None:
+        real = tmp_path / "real"
+        real.mkdir()
+        WrittenRing(real)
+        (tmp_path / "link").symlink_to(real)
+
+        assert PhaseRingReader([tmp_path / "link"], boot_id=BOOT_ID).read(now()).rings == ()
+
+
+class TestARingThatIsBeingMade:
+    def test_is_neither_listed_nor_counted_until_it_is_done(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        magic, ring.memory.words[0] = ring.memory.words[0], 0
+
+        unready = reader.read(now())
+        ring.memory.words[0] = magic
+        ready = reader.read(now())
+
+        assert unready == RingsReading()
+        assert len(ready.rings) == 1
+
+
+class TestManyRings:
+    def test_are_followed_up_to_a_limit(self, tmp_path: Path) -> None:
+        reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID, max_rings=3)
+        rings = [WrittenRing(tmp_path, run_facts(pid=2_000_000 + n)) for n in range(5)]
+        holders = [held_by_a_process(ring.path) for ring in rings]
+        for holder in holders:
+            holder.__enter__()
+        reading = reader.read(now())
+        for holder in holders:
+            holder.__exit__(None, None, None)
+
+        assert (len(reading.rings), reading.rejected) == (3, 0)
+        assert reading.left_out == ((os.getuid(), 2),)
+        assert reading.message == (
+            f"2 phase rings are not read, for there are more than 3: 2 of uid {os.getuid()}"
+        )
+
+    def test_of_runs_that_ended_make_room_for_one_that_lives(self, tmp_path: Path) -> None:
+        reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID, max_rings=3)
+        for n in range(3):
+            WrittenRing(tmp_path, run_facts(pid=2_000_000 + n))
+        reader.read(now())
+        living = WrittenRing(tmp_path)
+        with held_by_a_process(living.path):
+            reading = reader.read(now())
+
+        assert any(f"/{living.path.name}#" in run.key for run in reading.rings)
+        assert reading.rejected == 0
+        assert len(list(living.path.parent.iterdir())) == 3
+
+    def test_may_be_three_hundred(self, tmp_path: Path, reader: PhaseRingReader) -> None:
+        template = WrittenRing(tmp_path).path.read_bytes()
+        for n in range(299):
+            (tmp_path / "phases" / f"{n}-1.ring").write_bytes(template)
+
+        for _ in range(3):
+            reading = reader.read(now())
+
+        assert 0 < len(reading.rings) <= 256
+        assert reading.rejected == 0  # all of them ended: the oldest made room
+
+
+class TestADaemonThatIsShortOfFiles:
+    def test_says_that_it_reads_less_than_it_should_until_it_is_not(self, tmp_path: Path) -> None:
+        reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID)
+        WrittenRing(tmp_path)
+        reader.read(now())  # what is loaded late is loaded
+        WrittenRing(tmp_path, run_facts(pid=2_000_000))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        highest = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+        blockers: list[int] = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    blockers.append(os.dup(0))
+            short = reader.read(now())
+        finally:
+            for blocker in blockers:
+                os.close(blocker)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        again = reader.read(now())
+        reader.close()
+
+        assert (len(short.rings), short.is_whole) == (1, False)
+        assert (len(again.rings), again.is_whole) == (2, True)
+
+
+class TestARingOfThisVeryProcess:
+    def test_is_never_opened_for_that_would_free_its_lock(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        WrittenRing(tmp_path, run_facts(pid=os.getpid()))
+
+        assert reader.read(now()) == RingsReading()
+
+    def test_is_told_from_one_of_the_same_pid_in_a_container(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        ring.path.rename(ring.path.with_name(f"{os.getpid()}-7.ring"))
+        copy = ring.path.with_name(f"{os.getpid()}-8.ring")
+        copy.write_bytes(ring.path.with_name(f"{os.getpid()}-7.ring").read_bytes())
+
+        (key,) = [run.key for run in reader.read(now()).rings]
+        assert f"/{copy.name}#" in key

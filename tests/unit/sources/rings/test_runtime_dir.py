@@ -1,0 +1,366 @@
+"""Specification of the daemon's folder: its own, no link, found again while it is fresh."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.errors import FolderInUseError, GpumonError
+from gpumon.sources.rings.runtime_dir import (
+    HeldFolder,
+    claim_runtime_dir,
+    find_state_file,
+    ring_folders,
+    runtime_dir_trouble,
+)
+from tests.neighbours import NOBODY, as_root
+
+
+def said(folder: Path) -> dict[str, str]:
+    return {"GPUMON_RUNTIME_DIR": str(folder)}
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+class TestADaemonsFolder:
+    def test_is_made_for_its_owner_alone_whatever_the_umask(self, tmp_path: Path) -> None:
+        before = os.umask(0)
+        try:
+            folder = claim_runtime_dir(said(tmp_path / "a" / "b"))
+        finally:
+            os.umask(before)
+
+        assert (mode(folder), mode(folder / "phases")) == (0o700, 0o700)
+
+    def test_may_be_there_already(self, tmp_path: Path) -> None:
+        first = claim_runtime_dir(said(tmp_path / "a"))
+
+        assert claim_runtime_dir(said(tmp_path / "a")) == first
+
+    def test_of_a_user_lies_in_the_session(self, tmp_path: Path) -> None:
+        uid = os.getuid() or 65_534
+        session = tmp_path / "session"
+        session.mkdir()
+        if os.getuid() == 0:
+            os.chown(session, uid, -1)
+        environ = {"XDG_RUNTIME_DIR": str(session)}
+
+        trouble = runtime_dir_trouble(environ, uid)
+
+        assert trouble is None
+
+    @pytest.mark.parametrize("name", ["link", "file", "open"])
+    def test_is_refused_where_it_cannot_be_trusted(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / "real").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "real")
+        (tmp_path / "file").write_text("")
+        (tmp_path / "open").mkdir()
+        (tmp_path / "open").chmod(0o777)
+
+        with pytest.raises(GpumonError, match=str(tmp_path / name)):
+            claim_runtime_dir(said(tmp_path / name))
+        assert runtime_dir_trouble(said(tmp_path / name))
+
+    def test_that_cannot_be_written_is_named_once_with_what_to_do(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "access", lambda path, mode: False)  # the superuser may always
+
+        with pytest.raises(GpumonError) as refused:
+            claim_runtime_dir(said(tmp_path))
+
+        assert str(refused.value) == (
+            f"no runtime folder: {tmp_path} cannot be written: "
+            "name a folder of yours in $GPUMON_RUNTIME_DIR"
+        )
+        trouble = f"{tmp_path / 'new'}: {tmp_path} cannot be written"
+        assert runtime_dir_trouble(said(tmp_path / "new")) == trouble
+
+    def test_is_checked_without_being_made(self, tmp_path: Path) -> None:
+        assert runtime_dir_trouble(said(tmp_path / "a")) is None
+        assert not (tmp_path / "a").exists()
+
+    def test_is_where_rings_are_looked_for_first(self, tmp_path: Path) -> None:
+        assert ring_folders(tmp_path)[0] == str(tmp_path)
+
+
+def is_locked(folder: Path) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "a"
+
+
+@pytest.fixture
+def held(folder: Path) -> Iterator[HeldFolder]:
+    made = HeldFolder(said(folder))
+    yield made
+    made.close()
+
+
+class TestAFolderThatIsHeld:
+    def test_is_locked_itself_and_has_no_more_in_it_than_before(
+        self, held: HeldFolder, folder: Path
+    ) -> None:
+        assert is_locked(folder)
+        assert [path.name for path in folder.iterdir()] == ["phases"]
+
+    def test_is_free_again_at_the_end(self, held: HeldFolder, folder: Path) -> None:
+        held.close()
+        held.close()
+
+        assert not is_locked(folder)
+
+    def test_has_no_second_holder_who_is_told_of_the_first(
+        self, held: HeldFolder, folder: Path
+    ) -> None:
+        with pytest.raises(FolderInUseError) as refused:
+            HeldFolder(said(folder))
+
+        assert str(refused.value) == (
+            f"a gpumon daemon (pid {os.getpid()}) already keeps its state in {folder}: use that "
+            "one, stop it, or name another folder in $GPUMON_RUNTIME_DIR"
+        )
+
+    def test_is_not_locked_by_whoever_may_look_into_it(self, folder: Path) -> None:
+        folder.mkdir(mode=0o755)
+        folder.chmod(0o755)
+        held = HeldFolder(said(folder))
+
+        assert not is_locked(folder)
+        assert (is_locked(folder / "daemon"), mode(folder / "daemon")) == (True, 0o700)
+        held.close()
+        assert not is_locked(folder / "daemon")
+
+    @as_root
+    def test_keeps_no_lock_that_the_folders_own_user_could_not_open(self, folder: Path) -> None:
+        folder.mkdir(mode=0o755)
+        folder.chmod(0o755)
+        os.chown(folder, NOBODY, NOBODY)
+        held = HeldFolder(said(folder))
+        within = {path.name for path in folder.iterdir()}
+        held.close()
+
+        assert within == {"daemon", "phases"}
+        assert [path.name for path in folder.iterdir()] == ["phases"]
+
+    def test_is_refused_where_others_may_open_what_is_to_be_locked(self, folder: Path) -> None:
+        folder.mkdir()
+        folder.chmod(0o755)
+        (folder / "daemon").mkdir()
+        (folder / "daemon").chmod(0o755)
+
+        with pytest.raises(GpumonError, match=f"{folder}/daemon: somebody else may open it"):
+            HeldFolder(said(folder))
+
+    def test_waits_for_a_cleaner_who_looks_through_it(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        threading.Timer(0.1, os.close, (descriptor,)).start()
+
+        held = HeldFolder(said(folder))
+
+        assert is_locked(folder)
+        held.close()
+
+
+class TestAFolderThatIsKept:
+    def test_is_nothing_to_speak_of_while_it_is_in_order(self, held: HeldFolder) -> None:
+        assert held.keep() is None
+
+    def test_is_made_again_and_locked(self, held: HeldFolder, folder: Path) -> None:
+        shutil.rmtree(folder)
+
+        assert held.keep() == (
+            f"{folder} was removed or replaced: the state is now kept in {folder}"
+        )
+        assert is_locked(folder)
+        assert held.keep() is None
+
+    def test_is_made_again_as_it_was(self, folder: Path) -> None:
+        """What everybody could use before, everybody can use afterwards."""
+        (folder / "phases").mkdir(parents=True)
+        folder.chmod(0o755)
+        (folder / "phases").chmod(0o1777)
+        held = HeldFolder(said(folder))
+        shutil.rmtree(folder)
+        held.keep()
+
+        assert (mode(folder), mode(folder / "phases")) == (0o755, 0o1777)
+        held.close()
+
+    @pytest.mark.parametrize("name", ["phases", "daemon"])
+    def test_gets_back_what_was_removed_from_it(self, folder: Path, name: str) -> None:
+        folder.mkdir()
+        folder.chmod(0o755)
+        held = HeldFolder(said(folder))
+        (folder / name).rmdir()
+
+        assert held.keep() == (
+            f"{folder / name} was removed or replaced: the state is now kept in {folder}"
+        )
+        assert (folder / name).is_dir()
+        assert is_locked(folder / "daemon")
+        held.close()
+
+    def test_keeps_its_lock_where_others_may_look_in_from_now_on(
+        self, held: HeldFolder, folder: Path
+    ) -> None:
+        for open_to in (0o755, 0o700):
+            folder.chmod(open_to)
+            assert held.keep() is None
+            with pytest.raises(FolderInUseError):
+                HeldFolder(said(folder))
+
+    def test_is_given_up_while_it_cannot_be_trusted(self, held: HeldFolder, folder: Path) -> None:
+        folder.chmod(0o777)
+        trouble, is_lost = held.keep(), held.is_lost
+        folder.chmod(0o700)
+
+        assert "can be written by others" in str(trouble)
+        assert (is_lost, held.keep(), held.is_lost) == (True, None, False)
+        assert is_locked(folder)
+
+    def test_is_left_to_whoever_has_it_by_now(self, held: HeldFolder, folder: Path) -> None:
+        shutil.rmtree(folder)
+        other = HeldFolder(said(folder))
+
+        with pytest.raises(FolderInUseError):
+            held.keep()
+        assert other.keep() is None
+        other.close()
+
+    def test_leaves_the_lock_of_whoever_has_it_by_now(self, folder: Path) -> None:
+        folder.mkdir()
+        folder.chmod(0o755)
+        held = HeldFolder(said(folder))
+        (folder / "daemon").rmdir()
+        other = HeldFolder(said(folder))
+
+        held.close()
+
+        assert other.keep() is None
+        assert is_locked(folder / "daemon")
+        other.close()
+
+    @pytest.mark.parametrize("kind", ["link", "file"])
+    def test_is_given_up_where_there_is_no_safe_place_for_rings(
+        self, held: HeldFolder, folder: Path, kind: str
+    ) -> None:
+        phases = folder / "phases"
+        phases.rmdir()
+        if kind == "file":
+            phases.write_text("")
+        else:
+            phases.symlink_to(folder)
+        trouble, is_lost = held.keep(), held.is_lost
+        phases.unlink()
+
+        assert str(phases) in str(trouble)
+        assert (is_lost, held.keep(), held.is_lost) == (True, None, False)
+
+    def test_leaves_no_descriptor_open_however_often_it_goes(
+        self, held: HeldFolder, folder: Path
+    ) -> None:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(5):
+            shutil.rmtree(folder)
+            held.keep()
+            folder.chmod(0o777)
+            held.keep()
+            folder.chmod(0o700)
+            held.keep()
+
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+class TestAStateFile:
+    def write(self, folder: Path, taken_ns: object, period_ns: object = NS_PER_S) -> Path:
+        path = folder / "state.json"
+        path.write_text(json.dumps({"monotonic_ns": taken_ns, "period_ns": period_ns}))
+        return path
+
+    def test_is_found_while_it_is_fresh(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path, 100 * NS_PER_S)
+
+        assert find_state_file(said(tmp_path), now_ns=103 * NS_PER_S) == path
+        assert find_state_file(said(tmp_path), now_ns=103 * NS_PER_S + 1) is None
+
+    def test_stays_fresh_for_three_periods(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path, 100 * NS_PER_S, 10 * NS_PER_S)
+
+        assert find_state_file(said(tmp_path), now_ns=130 * NS_PER_S) == path
+
+    def test_of_an_earlier_boot_is_not_fresh(self, tmp_path: Path) -> None:
+        self.write(tmp_path, 10_000 * NS_PER_S)
+
+        assert find_state_file(said(tmp_path), now_ns=5 * NS_PER_S) is None
+
+    @pytest.mark.parametrize("body", ["", "[]", "{", "[" * 100_000, '{"monotonic_ns": "x"}'])
+    def test_that_is_nonsense_is_none(self, tmp_path: Path, body: str) -> None:
+        (tmp_path / "state.json").write_text(body)
+
+        assert find_state_file(said(tmp_path), now_ns=NS_PER_S) is None
+
+    def test_that_is_a_link_or_a_pipe_is_none(self, tmp_path: Path) -> None:
+        real = self.write(tmp_path, 1)
+        link, pipe = tmp_path / "link", tmp_path / "pipe"
+        link.mkdir()
+        pipe.mkdir()
+        (link / "state.json").symlink_to(real)
+        os.mkfifo(pipe / "state.json")
+
+        assert find_state_file(said(link), now_ns=1) is None
+        assert find_state_file(said(pipe), now_ns=1) is None
+
+    def test_need_not_exist(self, tmp_path: Path) -> None:
+        assert find_state_file(said(tmp_path / "nowhere")) is None
+
+
+@as_root
+class TestAStateFileOfANeighbour:
+    """Who made ``/tmp/gpumon-7`` before user 7 did, and says where a report is to be had."""
+
+    @pytest.fixture
+    def made(self) -> Iterator[Path]:
+        folder = Path("/tmp/gpumon-54323")
+        folder.mkdir(mode=0o755)
+        state = {"monotonic_ns": time.monotonic_ns(), "period_ns": 3600 * NS_PER_S}
+        (folder / "state.json").write_text(json.dumps(state))
+        yield folder
+        shutil.rmtree(folder)
+
+    def found(self) -> Path | None:
+        return find_state_file({"XDG_RUNTIME_DIR": "/nowhere"}, 54_323)
+
+    def test_is_not_believed(self, made: Path) -> None:
+        os.chown(made, 54_323, -1)
+        own = self.found()
+        os.chown(made, NOBODY, -1)
+
+        if own is not None and not own.is_relative_to(made):
+            pytest.skip(f"a real daemon of this machine comes first: {own}")
+        assert own == made / "state.json"
+        assert self.found() is None

@@ -1,0 +1,255 @@
+"""Specification of what a training reads of its GPUs from the state that a daemon writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.core.ring.events import RunFacts
+from gpumon.core.ring.runtime_paths import STATE_FILE
+from gpumon.core.state import GpuState
+from gpumon.outlets.state_file import StateFile
+from tests.builders_state import (
+    BOOT_ID,
+    HEALTHY_UUID,
+    STARVED_UUID,
+    S,
+    healthy_gpu,
+    monitor_state,
+    run,
+    starved_gpu,
+)
+from trainer_hooks.keras.daemon_counters import GpuRatios
+from trainer_hooks.ring.daemon_state import state_folders
+
+OURS = RunFacts(
+    run="resnet", job="slurm-4711.0", rank=0, pid=4242, boot_id=BOOT_ID, started_ns=0, gpus=None
+)
+FROM_NS = 1_000_000_000_000
+
+
+class World:
+    """A daemon that writes its state when it is told to, and a training that reads it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.now_ns = FROM_NS
+        self.ratios = GpuRatios([folder], BOOT_ID, now_ns=lambda: self.now_ns)
+
+    def writes(self, *gpus: GpuState, daemon: int = 1, **changes: Any) -> None:
+        state = monitor_state(taken_at_ns=self.now_ns, gpus=gpus, **changes)
+        path = self.folder / STATE_FILE
+        StateFile(path).write(state)
+        path.write_text(json.dumps({**json.loads(path.read_text()), "pid": daemon}))
+
+    def passes(self, duration_s: float) -> None:
+        self.now_ns += round(S * duration_s)
+
+    def epoch(self, *after: GpuState, facts: RunFacts = OURS, **changes: Any) -> dict[str, float]:
+        """An epoch of ten seconds, at whose end the daemon says ``after``."""
+        self.ratios.begin()
+        self.passes(10)
+        self.writes(*after, **changes)
+        return dict(self.ratios.since_then(facts))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    one = World(tmp_path)
+    one.writes(starved_gpu(), healthy_gpu())
+    return one
+
+
+def later(gpu: GpuState, **more_s: float) -> GpuState:
+    """The same GPU with more seconds in some of its counters."""
+    totals = gpu.totals
+    changed = {f"{k[:-2]}_ns": getattr(totals, f"{k[:-2]}_ns") + S * v for k, v in more_s.items()}
+    return gpu._replace(totals=totals._replace(**changed))
+
+
+BUSIER = later(starved_gpu(), observed_s=10, busy_s=4, in_use_s=8, suspected_s=2)
+
+
+class TestTheRatiosOfAnEpoch:
+    def test_are_differences_of_the_counters(self, world: World) -> None:
+        found = world.epoch(BUSIER, healthy_gpu())
+
+        assert found == {"gpu_busy_ratio": 0.4, "starved_ratio": 0.25}
+
+    def test_are_not_known_where_another_daemon_began_to_count_meanwhile(
+        self, world: World
+    ) -> None:
+        """Its counters began at 0, and may be above those of the one before all the same."""
+        assert world.epoch(BUSIER, healthy_gpu(), daemon=2) == {}
+
+        busier_still = later(BUSIER, observed_s=10, busy_s=5, in_use_s=10)
+        assert world.epoch(busier_still, healthy_gpu(), daemon=2) == {
+            "gpu_busy_ratio": 0.5,
+            "starved_ratio": 0.0,
+        }
+
+    def test_go_on_from_one_epoch_to_the_next(self, world: World) -> None:
+        world.epoch(BUSIER, healthy_gpu())
+
+        found = world.epoch(later(BUSIER, observed_s=10, busy_s=9, in_use_s=10), healthy_gpu())
+
+        assert found == {"gpu_busy_ratio": 0.9, "starved_ratio": 0.0}
+
+    def test_are_of_all_gpus_of_the_run_together(self, world: World) -> None:
+        both = (run(gpu_uuids=(STARVED_UUID, HEALTHY_UUID)),)
+
+        found = world.epoch(BUSIER, later(healthy_gpu(), observed_s=10, busy_s=10), runs=both)
+
+        assert found["gpu_busy_ratio"] == 0.7
+
+    def test_are_never_starved_for_longer_than_they_were_idle(self, world: World) -> None:
+        settled_late = later(starved_gpu(), observed_s=10, busy_s=6, in_use_s=10, suspected_s=9)
+
+        assert world.epoch(settled_late)["starved_ratio"] == 0.4
+
+    def test_repeat_where_the_counters_did_not_move(self, world: World) -> None:
+        first = world.epoch(BUSIER, healthy_gpu())
+
+        assert world.epoch(BUSIER, healthy_gpu()) == first
+
+    def test_repeat_in_epochs_shorter_than_a_look_at_the_file(self, world: World) -> None:
+        first = world.epoch(BUSIER, healthy_gpu())
+        world.passes(0.01)
+        (world.folder / STATE_FILE).unlink()
+        world.ratios.begin()
+
+        assert world.ratios.since_then(OURS) == first
+
+
+class TestTheGpusOfARun:
+    def test_are_known_by_its_job_in_a_container_too(self, world: World) -> None:
+        inside = replace(OURS, pid=7)
+
+        assert world.epoch(BUSIER, facts=inside)["gpu_busy_ratio"] == 0.4
+
+    def test_are_not_those_of_another_run_with_the_same_pid(self, world: World) -> None:
+        other = replace(OURS, job="resnet-1")
+
+        assert world.epoch(BUSIER, facts=other) == {}
+
+    def test_are_those_it_named_where_the_daemon_joined_none(self, world: World) -> None:
+        named = replace(OURS, gpus=("0",))
+
+        assert world.epoch(BUSIER, healthy_gpu(), facts=named, runs=())["gpu_busy_ratio"] == 0.4
+
+    def test_may_be_named_by_the_beginning_of_their_uuid(self, world: World) -> None:
+        named = replace(OURS, gpus=(STARVED_UUID[:8],))
+
+        assert world.epoch(BUSIER, healthy_gpu(), facts=named, runs=())["gpu_busy_ratio"] == 0.4
+
+
+class TestTheRatiosOfAMigInstance:
+    def test_are_its_own_and_not_those_of_every_instance_of_its_gpu(self, world: World) -> None:
+        me = replace(starved_gpu().device, uuid="MIG-a", parent_uuid="GPU-a", mig_index=1)
+        other = replace(
+            healthy_gpu().device, index=0, uuid="MIG-b", parent_uuid="GPU-a", mig_index=0
+        )
+        world.writes(starved_gpu(device=me), healthy_gpu(device=other))
+        after = (
+            BUSIER._replace(device=me),
+            later(healthy_gpu(device=other), observed_s=10, busy_s=10),
+        )
+        named = replace(OURS, gpus=("0:1",))
+
+        assert world.epoch(*after, facts=named, runs=())["gpu_busy_ratio"] == 0.4
+
+    def test_are_not_those_of_a_gpu_that_is_named(self, world: World) -> None:
+        part = replace(starved_gpu().device, uuid="MIG-a", parent_uuid="GPU-a", mig_index=1)
+        world.writes(starved_gpu(device=part))
+        named = replace(OURS, gpus=("0",))
+
+        assert world.epoch(BUSIER._replace(device=part), facts=named, runs=()) == {}
+
+
+class TestThereIsNoRatio:
+    def test_without_a_daemon(self, tmp_path: Path) -> None:
+        ratios = GpuRatios([tmp_path / "none"], BOOT_ID)
+        ratios.begin()
+
+        assert ratios.since_then(OURS) == {}
+        assert not ratios.is_there()
+
+    def test_in_the_epoch_in_which_the_daemon_came(self, tmp_path: Path) -> None:
+        assert World(tmp_path).epoch(BUSIER) == {}
+
+    def test_from_a_state_that_nobody_renews(self, world: World) -> None:
+        world.ratios.begin()
+        world.passes(10)
+
+        assert world.ratios.since_then(OURS) == {}
+
+    def test_from_a_state_of_another_boot(self, world: World) -> None:
+        assert world.epoch(BUSIER, boot_id="another") == {}
+
+    def test_from_a_recording_that_is_played(self, world: World) -> None:
+        assert world.epoch(BUSIER, replayed=True) == {}
+
+    def test_of_time_in_which_no_gpu_was_in_use(self, world: World) -> None:
+        found = world.epoch(later(starved_gpu(), observed_s=10))
+
+        assert found == {"gpu_busy_ratio": 0.0}
+
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            b"",
+            b"[]",
+            b"{}",
+            b"[" * 100_000,
+            b"\xff\xfe",
+            b'{"schema": "gpumon.state/2"}',
+            json.dumps({"schema": "gpumon.state/1", "monotonic_ns": "x"}).encode(),
+        ],
+    )
+    def test_from_what_is_no_state(self, world: World, raw: bytes) -> None:
+        world.ratios.begin()
+        world.passes(10)
+        (world.folder / STATE_FILE).write_bytes(raw)
+
+        assert world.ratios.since_then(OURS) == {}
+
+    @pytest.mark.parametrize(
+        ("part", "odd"),
+        [("gpus", 3), ("gpus", [{}]), ("gpus", [None]), ("runs", None), ("runs", [{"job": 1}])],
+    )
+    def test_from_a_state_with_odd_parts(self, world: World, part: str, odd: object) -> None:
+        world.ratios.begin()
+        world.passes(10)
+        world.writes(BUSIER)
+        document = json.loads((world.folder / STATE_FILE).read_text())
+        (world.folder / STATE_FILE).write_text(json.dumps({**document, part: odd}))
+
+        assert world.ratios.since_then(OURS) == {}
+
+    def test_from_a_pipe_that_would_block(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / STATE_FILE)
+
+        assert not GpuRatios([tmp_path], BOOT_ID).is_there()
+
+    def test_from_behind_a_link(self, world: World) -> None:
+        (world.folder / STATE_FILE).rename(world.folder / "elsewhere")
+        (world.folder / STATE_FILE).symlink_to(world.folder / "elsewhere")
+
+        assert not world.ratios.is_there()
+
+
+class TestWhereItLooks:
+    def test_is_the_folder_that_was_named_and_no_other(self, tmp_path: Path) -> None:
+        assert state_folders({"GPUMON_RUNTIME_DIR": str(tmp_path)}, os.geteuid()) == [tmp_path]
+
+    def test_is_no_folder_that_others_may_write(self, tmp_path: Path) -> None:
+        folder = tmp_path / "gpumon"
+        folder.mkdir()
+        folder.chmod(0o777)
+
+        assert folder not in state_folders({"XDG_RUNTIME_DIR": str(tmp_path)}, os.geteuid())

@@ -1,0 +1,91 @@
+"""Specification of step times: a median that is near enough, of steps and of nothing else."""
+
+from __future__ import annotations
+
+import statistics
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.core.time.histograms import WARM_UP_STEPS
+from trainer_hooks.keras.step_times import StepTimes
+
+MS = 1_000_000
+steps = st.lists(st.integers(1_000, 10**12), min_size=WARM_UP_STEPS + 1, max_size=300)
+
+
+def times_of(*durations_ns: int, at_once: int = 1) -> StepTimes:
+    times = StepTimes()
+    times.begin_epoch(0, 1)
+    step, at_ns = 0, 1
+    for duration_ns in durations_ns:
+        step, at_ns = step + at_once, at_ns + duration_ns
+        times.done(step, at_ns)
+    return times
+
+
+class TestTheMedian:
+    @given(steps)
+    def test_is_within_a_percent_of_a_real_one(self, durations_ns: list[int]) -> None:
+        counted = sorted(durations_ns[WARM_UP_STEPS:])
+
+        told = times_of(*durations_ns).median_ns
+
+        assert told is not None
+        low, high = statistics.median_low(counted), statistics.median_high(counted)
+        assert 0.99 * low <= told <= 1.01 * high
+
+    def test_leaves_the_slow_first_steps_out(self) -> None:
+        times = times_of(9_000 * MS, 900 * MS, 90 * MS, 30 * MS, 30 * MS)
+
+        assert times.median_ns == pytest.approx(30 * MS, rel=0.01)
+        assert (times.left_out, times.counted, times.counted_ns) == (3, 2, 60 * MS)
+
+    def test_is_of_single_steps_where_several_are_one_execution(self) -> None:
+        times = times_of(900 * MS, 40 * MS, 40 * MS, at_once=10)
+
+        assert times.median_ns == pytest.approx(4 * MS, rel=0.01)
+        assert (times.left_out, times.counted) == (10, 20)
+
+    def test_is_of_no_time_between_epochs(self) -> None:
+        times = times_of(*[30 * MS] * 10)
+        times.begin_epoch(10, 10_000 * MS)
+        times.done(11, 10_030 * MS)
+
+        assert times.counted_ns == 8 * 30 * MS
+
+    def test_is_unknown_before_there_is_a_step_to_count(self) -> None:
+        assert times_of().median_ns is None
+        assert times_of(*[MS] * WARM_UP_STEPS).median_ns is None
+
+
+class TestAnEndOfAStep:
+    def test_that_comes_twice_or_late_is_counted_once(self) -> None:
+        times = times_of(*[30 * MS] * 10)
+        times.done(10, 999 * MS)
+        times.begin_epoch(10, 1_000 * MS)
+        times.done(9, 1_001 * MS)
+
+        assert times.counted == 7
+
+    def test_that_nobody_watched_is_shared_by_the_next(self) -> None:
+        times = times_of(*[30 * MS] * 5)
+        times.done(9, 1 + 9 * 30 * MS)
+
+        assert times.median_ns == pytest.approx(30 * MS, rel=0.01)
+        assert times.counted == 6
+
+    def test_takes_no_more_memory_after_many_steps_than_after_some(self) -> None:
+        def held_after(steps: int) -> int:
+            tracemalloc.start()
+            times = StepTimes()
+            times.begin_epoch(0, 0)
+            for step in range(1, steps + 1):
+                times.done(step, step * MS)
+            held, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            return held
+
+        assert held_after(40_000) <= held_after(4_000) + 1_000

@@ -1,0 +1,129 @@
+"""Specification of the one warning that a hook may give."""
+
+from __future__ import annotations
+
+import inspect
+import sysconfig
+import warnings
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+import pytest
+
+from trainer_hooks.ring import quiet_warning
+from trainer_hooks.ring.quiet_warning import QuietWarningOnce, warn_quietly
+
+HOOKS = Path(quiet_warning.__file__).parents[1]
+A_HOOK = "def hook(warn):\n    warn('said')\n"
+CALLS_IT = "def call(hook, *said):\n    hook(*said)\n"
+
+
+def code_in(file: Path | str, text: str) -> ModuleType:
+    """A module whose code claims to lie in that file."""
+    module = ModuleType("made_here")
+    exec(compile(text, str(file), "exec"), module.__dict__)
+    return module
+
+
+def here() -> int:
+    frame = inspect.currentframe()
+    assert isinstance(frame, FrameType)
+    assert frame.f_back is not None
+    return frame.f_back.f_lineno
+
+
+class TestAWarning:
+    def test_points_at_the_line_that_called_the_hook(self) -> None:
+        hook = code_in(HOOKS / "ring" / "some_hook.py", A_HOOK).hook
+
+        line = here() + 2
+        with pytest.warns(RuntimeWarning, match="said") as told:
+            hook(warn_quietly)
+
+        assert (told[0].filename, told[0].lineno) == (__file__, line)
+
+    @pytest.mark.parametrize(
+        "library",
+        [
+            HOOKS.parent / "gpumon" / "core" / "ring_facts.py",
+            Path(sysconfig.get_path("stdlib")) / "contextlib.py",
+            Path(sysconfig.get_path("purelib")) / "keras" / "trainer.py",
+            "/usr/lib/python3/dist-packages/keras/trainer.py",
+            "<frozen runpy>",
+        ],
+    )
+    def test_points_past_libraries_at_the_users_own_line(self, library: Path | str) -> None:
+        hook = code_in(HOOKS / "some_hook.py", A_HOOK).hook
+        call = code_in(library, CALLS_IT).call
+
+        line = here() + 2
+        with pytest.warns(RuntimeWarning, match="said") as told:
+            call(hook, warn_quietly)
+
+        assert (told[0].filename, told[0].lineno) == (__file__, line)
+
+    def test_counts_an_example_of_ours_as_the_users(self) -> None:
+        example = HOOKS / "examples" / "training.py"
+        hook = code_in(HOOKS / "some_hook.py", A_HOOK).hook
+
+        with pytest.warns(RuntimeWarning, match="said") as told:
+            code_in(example, CALLS_IT).call(hook, warn_quietly)
+
+        assert told[0].filename == str(example)
+
+    def test_ends_nothing_where_warnings_are_errors(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        bare, came = warnings.warn_explicit, []
+
+        def warn_explicit(*said: Any, **more: Any) -> None:
+            try:
+                bare(*said, **more)
+            except RuntimeWarning as error:
+                came.append(str(error))
+                raise
+
+        monkeypatch.setattr(warnings, "warn_explicit", warn_explicit)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warn_quietly("said")
+            came.append("the next line")
+
+        assert came == ["said", "the next line"]
+
+    def test_ends_nothing_where_it_cannot_be_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        tried: list[str] = []
+
+        def show(message: Warning, *_: object, **__: object) -> None:
+            tried.append(str(message))
+            raise ValueError("I/O operation on closed file")
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            monkeypatch.setattr(warnings, "showwarning", show)
+            warn_quietly("said")
+            tried.append("the next line")
+
+        assert tried == ["said", "the next line"]
+
+    def test_is_told_once_a_line_as_any_other(self) -> None:
+        hook = code_in(HOOKS / "some_hook.py", A_HOOK).hook
+        module = code_in("/home/me/train.py", CALLS_IT)
+
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("default")
+            for _ in range(3):
+                module.call(hook, warn_quietly)
+
+        assert [str(warning.message) for warning in told] == ["said"]
+
+    def test_that_comes_once_points_there_too(self) -> None:
+        once = QuietWarningOnce()
+        hook = code_in(HOOKS / "some_hook.py", A_HOOK).hook
+
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            line = here() + 1
+            hook(once)
+            hook(once)
+
+        assert [(warning.filename, warning.lineno) for warning in told] == [(__file__, line)]

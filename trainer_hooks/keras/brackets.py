@@ -1,0 +1,327 @@
+"""Callbacks of our own around everybody else's: when they run, and which of them take how long.
+
+The wait at an epoch's end, for callbacks on other threads and so for the device, as a phase.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
+
+import keras
+
+from trainer_hooks.keras.phase_machine import (
+    BETWEEN_EPOCHS,
+    DEVICE_SYNC,
+    TRAIN,
+    TRAIN_STEP,
+    Pen,
+    PhaseMachine,
+)
+from trainer_hooks.ring.frames import local_in
+
+_NAME = "_flush_futures"
+
+
+def bracket_flush(callback_list: Any, pen: Pen, machine_here: Callable[[], Any]) -> None:  # noqa: ANN401
+    """Time the flush of a Keras ``CallbackList``, where it has one.
+
+    Args:
+        callback_list: The list; ``None`` is left alone.
+        pen: Writes the phase.
+        machine_here: The ``PhaseMachine``, where the calling thread is the one
+            that trains, else ``None``.
+    """
+    flush = getattr(callback_list, _NAME, None)
+    if flush is None:
+        return
+
+    def timed_flush() -> None:
+        machine: PhaseMachine | None = machine_here()
+        if machine is None or machine.mode != TRAIN:
+            flush()
+            return
+        phase, mode = pen.present
+        pen.enter(DEVICE_SYNC, TRAIN)
+        try:
+            flush()
+        finally:
+            # To enter ``train_step`` again would say that one more step began.
+            pen.enter(BETWEEN_EPOCHS if phase == TRAIN_STEP else phase, mode)
+
+    vars(callback_list)[_NAME] = timed_flush
+
+
+def unbracket_flush(callback_list: Any) -> None:  # noqa: ANN401
+    """Leave the list as it was."""
+    if callback_list is not None:
+        vars(callback_list).pop(_NAME, None)
+
+
+_CHECKPOINTS: Final = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
+_BATCH_BEGIN: Final = "on_train_batch_begin"
+_BATCH_END: Final = "on_train_batch_end"
+_ALIAS: Final = {_BATCH_BEGIN: "on_batch_begin", _BATCH_END: "on_batch_end"}
+"""Old names: Keras calls them from the new ones."""
+_MARKED: Final = ("on_epoch_begin", "on_epoch_end", "on_train_end", "on_test_begin", "on_test_end")
+_MODES: Final = {"test": 1, "predict": 2}
+_FRAMES_UP: Final = 12
+_OURS: Final = ("trainer_hooks.keras.phase_tagger", "trainer_hooks.keras.brackets")
+
+
+class Watcher(Protocol):
+    """What brackets tell what they see; every method may be called from any thread."""
+
+    def epoch_begins(self, epoch: int) -> None: ...
+    def epoch_ends(self, logs: Any) -> None: ...  # noqa: ANN401
+    def callbacks_begin(self) -> None: ...
+    def callbacks_end(self) -> None: ...
+    def epoch_begun(self) -> None: ...
+    def batch_announced(self, batch: int, logs: object = None) -> None: ...
+    def batch_begins(self, batch: int, logs: object = None) -> None: ...
+    def step_returned(self, batch: int, logs: object = None) -> None: ...
+    def batch_callbacks_end(self, batch: int, logs: object = None) -> None: ...
+    def slot_of(self, callback: object) -> int: ...
+    def after(self, slot: int) -> Callable[..., None]: ...
+    def after_last(self, slot: int) -> Callable[..., None]: ...
+    def checkpoint_begin(self, *_: object, **__: object) -> None: ...
+    def after_checkpoint(self, slot: int) -> Callable[..., None]: ...
+    def run_begins(self, mode: int) -> None: ...
+    def run_ends(self) -> None: ...
+    def train_ends(self) -> None: ...
+
+
+class _Bracket(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    async_safe = True
+
+    def __init__(self, watcher: Watcher) -> None:
+        super().__init__()
+        self._watcher = watcher
+        _spare_detours(self)
+
+
+class _First(_Bracket):
+    """Comes before every other callback."""
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        self._watcher.epoch_begins(epoch)
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        self._watcher.epoch_ends(logs)
+
+    def on_train_end(self, logs: object = None) -> None:
+        self._watcher.callbacks_begin()
+
+    def on_test_begin(self, logs: object = None) -> None:
+        self._watcher.run_begins(_MODES["test"])
+
+    def on_test_end(self, logs: object = None) -> None:
+        self._watcher.callbacks_begin()
+
+    def on_predict_begin(self, logs: object = None) -> None:
+        self._watcher.run_begins(_MODES["predict"])
+
+
+class _Last(_Bracket):
+    """Comes after every other callback."""
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        self._watcher.epoch_begun()
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        self._watcher.callbacks_end()
+
+    def on_train_end(self, logs: object = None) -> None:
+        self._watcher.train_ends()
+
+    def on_test_end(self, logs: object = None) -> None:
+        self._watcher.run_ends()
+
+    def on_predict_end(self, logs: object = None) -> None:
+        self._watcher.run_ends()
+
+
+class _FirstAfterEachBatch(_First):
+    """... and hears of the end of every batch."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        # The watcher's own method, for a call in between would cost each step as much again.
+        self.on_train_batch_end = watcher.step_returned
+        super().__init__(watcher)
+
+
+class _LastAfterEachBatch(_Last):
+    """... and hears of the end of every batch."""
+
+    def __init__(self, watcher: Watcher, hear_batch_end: Callable[..., None]) -> None:
+        self.on_train_batch_end = hear_batch_end
+        super().__init__(watcher)
+
+
+class _FirstInEachBatch(_FirstAfterEachBatch):
+    """... and of its announcement."""
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        self._watcher.batch_announced(batch)
+
+
+class _LastInEachBatch(_LastAfterEachBatch):
+    """... and of its announcement."""
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        self._watcher.batch_begins(batch)
+
+
+class _Mark(keras.callbacks.Callback):  # type: ignore[misc]
+    """Stands right before or after a callback, and hears of what that one hears of."""
+
+    async_safe = True
+
+    def __init__(self, methods: Iterable[str], hear: Callable[..., None]) -> None:
+        super().__init__()
+        for method in methods:
+            setattr(self, method, hear)
+        _spare_detours(self)
+
+
+class Brackets:
+    """Our callbacks in somebody's ``CallbackList``, until ``remove``.
+
+    Attributes:
+        callback_list: Keras' list.
+    """
+
+    def __init__(self, callback_list: Any, watcher: Watcher, *, ends_here: bool) -> None:  # noqa: ANN401
+        """Put them in. The list is replaced, not changed: Keras is iterating over it.
+
+        Every batch is heard of, until ``hear_batches`` says otherwise.
+
+        Args:
+            callback_list: Keras' ``CallbackList``.
+            watcher: Told of what happens.
+            ends_here: Whether the callbacks at a batch's end run on the
+                thread that trains.
+        """
+        self.callback_list = callback_list
+        self._watcher = watcher
+        self._ends_here = ends_here
+        self._original = callback_list.callbacks
+        self._hear_batch_end: Callable[..., None] = watcher.batch_callbacks_end
+        self._middle = [placed for one in self._original[:-1] for placed in self._with_marks(one)]
+        self._middle += self._with_last_mark(self._original[-1])
+        self._placed = callback_list.callbacks
+        self._place(_FirstInEachBatch(watcher), _LastInEachBatch(watcher, self._hear_batch_end))
+
+    def hear_no_batches_begin(self) -> None:
+        """Save each step some microseconds, if nobody else has callbacks before a batch."""
+        if not any(_BATCH_BEGIN in self._methods_of(one) for one in self._original):
+            watcher = self._watcher
+            # On Keras' own threads, only the results are waited for: nothing comes after them.
+            last = (
+                _LastAfterEachBatch(watcher, self._hear_batch_end)
+                if self._ends_here
+                else _Last(watcher)
+            )
+            self._place(_FirstAfterEachBatch(watcher), last)
+
+    def remove(self) -> None:
+        """Leave the list as it was found."""
+        if self.callback_list.callbacks is self._placed:
+            self.callback_list.callbacks = self._original
+
+    def _place(self, first: _First, last: _Last) -> None:
+        if self.callback_list.callbacks is not self._placed:
+            return  # somebody else has put a list of his own there
+        self._placed = [first, *self._middle, last]
+        self.callback_list.callbacks = self._placed
+
+    def _with_marks(self, callback: Any) -> list[Any]:  # noqa: ANN401
+        methods = self._methods_of(callback)
+        if not methods:
+            if type(callback).__module__.startswith(_OURS):
+                _spare_detours(callback)
+            return [callback]
+        watcher, slot = self._watcher, self._watcher.slot_of(callback)
+        if not isinstance(callback, _CHECKPOINTS):
+            return [callback, _Mark(methods, watcher.after(slot))]
+        before = _Mark(methods, watcher.checkpoint_begin)
+        return [before, callback, _Mark(methods, watcher.after_checkpoint(slot))]
+
+    def _with_last_mark(self, callback: Any) -> list[Any]:  # noqa: ANN401
+        """The last of all, often Keras' progress bar: one call for its mark and our last."""
+        methods, watcher = self._methods_of(callback), self._watcher
+        if _BATCH_END not in methods or isinstance(callback, _CHECKPOINTS):
+            return self._with_marks(callback)
+        methods.remove(_BATCH_END)
+        slot = watcher.slot_of(callback)
+        self._hear_batch_end = watcher.after_last(slot)
+        return [callback, _Mark(methods, watcher.after(slot))]
+
+    def _methods_of(self, callback: Any) -> list[str]:  # noqa: ANN401
+        """What a callback does anything in, on the thread that trains."""
+        if type(callback).__module__.startswith(_OURS):
+            return []
+        batch = [_BATCH_BEGIN] + [_BATCH_END] * (self._ends_here and not _is_idle_in(callback))
+        return [name for name in (*_MARKED, *batch) if _overrides(callback, name)]
+
+
+def is_bracketed(callback_list: Any) -> bool:  # noqa: ANN401
+    """Whether a tagger has brackets in that ``CallbackList`` already."""
+    return any(isinstance(one, _Bracket) for one in callback_list.callbacks)
+
+
+def _spare_detours(callback: Any) -> None:  # noqa: ANN401
+    """Let a callback do nothing at once in each batch: Keras' own methods go a long way to it."""
+    for name in (_BATCH_BEGIN, _BATCH_END):
+        if not _overrides(callback, name):
+            setattr(callback, name, _nothing)
+
+
+def _nothing(batch: int, logs: object = None) -> None:
+    pass
+
+
+def _is_idle_in(callback: Any) -> bool:  # noqa: ANN401
+    """Whether a checkpoint callback has a method for a batch's end that does nothing."""
+    return (
+        type(callback) is keras.callbacks.ModelCheckpoint
+        and getattr(callback, "save_freq", None) == "epoch"
+    )
+
+
+def _overrides(callback: object, name: str) -> bool:
+    """Whether a callback does anything there that Keras' own empty method does not."""
+    return any(
+        alias in vars(callback)
+        or getattr(type(callback), alias, None) is not getattr(keras.callbacks.Callback, alias)
+        for alias in (name, _ALIAS.get(name, name))
+    )
+
+
+def is_calling(callback_list: Any | None) -> bool:  # noqa: ANN401
+    """Whether a method of that ``CallbackList`` is among the caller's callers, however far up."""
+    frame = sys._getframe(1).f_back
+    while frame is not None and callback_list is not None:
+        is_method = hasattr(type(callback_list), frame.f_code.co_name)
+        if is_method and local_in(frame, "self") is callback_list:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def caller_named(name: str, fits: Callable[[Any], bool]) -> Any | None:  # noqa: ANN401
+    """The local variable ``name`` of the nearest caller in which it fits.
+
+    Keras hands a callback its model, but neither the list it is in nor the
+    iterator that feeds ``fit``.
+    """
+    frame = sys._getframe(1)
+    for _ in range(_FRAMES_UP):
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+        found = local_in(frame, name)
+        if found is not None and fits(found):
+            return found
+    return None

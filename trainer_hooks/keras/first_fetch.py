@@ -1,0 +1,141 @@
+"""What ``fit`` fetches before it tells any callback that it has begun: batches to look at.
+
+Keras peeks into a generator and, on TensorFlow, into a PyDataset, and builds an unbuilt model
+from a first batch. A slow loader, a shuffle buffer that fills, is felt there first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from trainer_hooks.keras.phase_machine import INPUT_WAIT, START_UP
+from trainer_hooks.ring.process_ring import ring_so_far
+
+_ADAPTERS: Final = "keras.src.trainers.data_adapters"
+
+
+class FirstFetches:
+    """Goes around those places of Keras, for the whole process, until the training begins.
+
+    A Keras that keeps them elsewhere is left alone: what it fetches there stays ``start_up``.
+    """
+
+    _placed: Final[list[tuple[Any, str, Any, Any]]] = []
+
+    @classmethod
+    def place(cls) -> None:
+        """Go around them, unless that is done already."""
+        if cls._placed:
+            return
+        cls._go_around(f"{_ADAPTERS}.generator_data_adapter", "", "peek_and_restore", _timed)
+        cls._go_around(
+            f"{_ADAPTERS}.py_dataset_adapter", "PyDatasetAdapter", "get_tf_dataset", _timed_dataset
+        )
+        cls._go_around("keras.src.trainers.trainer", "Trainer", "_symbolic_build", _timed_build)
+
+    @classmethod
+    def remove(cls) -> None:
+        """Leave Keras as it was, but for what somebody has changed since."""
+        while cls._placed:
+            owner, name, original, ours = cls._placed.pop()
+            if vars(owner).get(name) is ours:
+                setattr(owner, name, original)
+
+    @classmethod
+    def _go_around(
+        cls, module: str, kind: str, name: str, around: Callable[[Callable[..., Any]], Any]
+    ) -> None:
+        with contextlib.suppress(Exception):  # another Keras
+            owner = __import__(module, fromlist=["*"])
+            owner = getattr(owner, kind) if kind else owner
+            original = vars(owner)[name]
+            ours = functools.wraps(original)(around(original))
+            setattr(owner, name, ours)
+            cls._placed.append((owner, name, original, ours))
+
+
+def _timed(fetch: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+        with _waiting():
+            return fetch(*args, **options)
+
+    return timed
+
+
+def _timed_dataset(make: Callable[..., Any]) -> Callable[..., Any]:
+    def timed_dataset(adapter: Any) -> Any:  # noqa: ANN401
+        dataset = getattr(adapter, "py_dataset", None)
+        if dataset is None:
+            return make(adapter)
+        adapter.py_dataset = _TimedItems(dataset)
+        try:
+            return make(adapter)
+        finally:
+            adapter.py_dataset = dataset
+
+    return timed_dataset
+
+
+class _TimedItems:
+    def __init__(self, dataset: Any) -> None:  # noqa: ANN401
+        self._dataset = dataset
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._dataset, name)
+
+    def __getitem__(self, index: int) -> Any:  # noqa: ANN401
+        with _waiting():
+            return self._dataset[index]
+
+
+def _timed_build(build: Callable[..., Any]) -> Callable[..., Any]:
+    def timed_build(model: Any, iterator: Any = None, *rest: Any, **options: Any) -> Any:  # noqa: ANN401
+        feed = None if iterator is None else _timed_feed(iterator)
+        return build(model, feed, *rest, **options)
+
+    return timed_build
+
+
+def _timed_feed(feeder: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """What an epoch's iterator yields: step numbers, and the batches or an iterator over them."""
+    with _waiting():
+        feed = iter(feeder)
+    while True:
+        with _waiting():
+            try:
+                *steps, batches = next(feed)
+            except StopIteration:
+                return
+        yield (*steps, _TimedBatches(batches) if hasattr(batches, "__next__") else batches)
+
+
+class _TimedBatches:
+    def __init__(self, source: Iterator[Any]) -> None:
+        self._source = source
+
+    def __iter__(self) -> _TimedBatches:
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        with _waiting():
+            return next(self._source)
+
+
+@contextlib.contextmanager
+def _waiting() -> Iterator[None]:
+    """A wait for input, where nothing but the start of the process is under way."""
+    ring = ring_so_far()
+    writer = None if ring is None else ring.writer_here
+    if writer is None or writer.present[0] != START_UP:
+        yield
+        return
+    before = writer.present
+    writer.enter(INPUT_WAIT, before[1])
+    try:
+        yield
+    finally:
+        if writer.present[0] == INPUT_WAIT:
+            writer.enter(*before)

@@ -1,0 +1,179 @@
+"""What a training learns of itself: keys in the ``logs`` of its epochs, and a line at its end.
+
+Where Keras prints its progress.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from math import nan
+from time import monotonic_ns
+from typing import Any, Final
+
+import keras
+
+from gpumon.core.phase import PHASES
+from trainer_hooks.keras.closing_line import FitFigures, closing_line
+from trainer_hooks.keras.daemon_counters import GpuRatios
+from trainer_hooks.keras.phase_machine import PhaseMachine
+from trainer_hooks.keras.step_times import StepEnds, StepTimes
+from trainer_hooks.ring.daemon_state import state_folders
+from trainer_hooks.ring.ring_writer import RingWriter
+from trainer_hooks.taps.gross_wait import is_gross
+
+_LOG = logging.getLogger(__name__)
+
+
+def say(line: str) -> None:
+    """Print a line where the progress bar was printed; log it where Keras logs instead."""
+    if keras.config.is_interactive_logging_enabled():
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    else:
+        _LOG.info(line)
+
+
+INPUT_WAIT_RATIO: Final = "input_wait_ratio"
+
+
+class Fit:
+    """One ``fit``, from its begin to its end.
+
+    Attributes:
+        step_times: Told when each step is done.
+    """
+
+    def __init__(self, writer: RingWriter, machine: PhaseMachine, *, wants_logs: bool) -> None:
+        """``fit`` begins now.
+
+        Args:
+            writer: The ring's.
+            machine: Knows what the training waited for input.
+            wants_logs: Whether epochs get keys in their ``logs``.
+        """
+        self._writer = writer
+        self._machine = machine
+        self._wants_logs = wants_logs
+        self._began_ns = self._epoch_began_ns = monotonic_ns()
+        self._phases_before = [writer.spent_ns(number) for number in range(len(PHASES))]
+        self._steps_before, self._samples_before = writer.steps, writer.samples
+        self._waited_before_ns = 0
+        self._keys: tuple[str, ...] | None = None
+        self._gpus = GpuRatios(state_folders(os.environ, os.geteuid()), writer.facts.boot_id)
+        self.step_times = StepTimes(writer.steps)
+
+    def epoch_begins(self) -> None:
+        """An epoch begins."""
+        self._epoch_began_ns = monotonic_ns()
+        self._waited_before_ns = self._machine.training_wait_ns
+        self.step_times.begin_epoch(self._writer.steps, self._epoch_began_ns)
+        if self._wants_logs:
+            self._gpus.begin()
+
+    def epoch_ends(self, logs: Any, *, sees_input: bool) -> None:  # noqa: ANN401
+        """It ends: ``logs`` gain what is known, under the keys of the first epoch.
+
+        Args:
+            logs: The dictionary that Keras hands to every callback.
+            sees_input: Whether the wait for input could be told from the step.
+        """
+        if not self._wants_logs or not isinstance(logs, dict) or not self._writer.enabled:
+            return
+        wall_ns = monotonic_ns() - self._epoch_began_ns
+        told = dict(self._gpus.since_then(self._writer.facts))
+        if sees_input and wall_ns > 0:
+            waited_ns = self._machine.training_wait_ns - self._waited_before_ns
+            told[INPUT_WAIT_RATIO] = min(1.0, max(0.0, waited_ns / wall_ns))
+        if self._keys is None:
+            self._keys = tuple(told)
+        # The same keys in every epoch: tables of them have one length for all.
+        logs.update({key: told.get(key, nan) for key in self._keys})
+
+    def line(self, *, is_asynchronous: bool) -> str | None:
+        """The line for its end; ``None`` where no step was done.
+
+        Args:
+            is_asynchronous: Whether the device may have worked while the host waited.
+        """
+        steps = self._writer.steps - self._steps_before
+        if steps <= 0 or not self._writer.enabled:
+            return None
+        phase_ns = [
+            self._writer.spent_ns(number) - before
+            for number, before in enumerate(self._phases_before)
+        ]
+        return closing_line(
+            FitFigures(
+                steps=steps,
+                wall_ns=monotonic_ns() - self._began_ns,
+                median_ns=self.step_times.median_ns,
+                left_out=self.step_times.left_out,
+                samples_per_second=self._samples_per_second(steps),
+                phase_ns=tuple(phase_ns),
+                is_asynchronous=is_asynchronous or is_gross(self._writer),
+                has_daemon=self._gpus.is_there(),
+                run=self._writer.facts.run,
+            )
+        )
+
+    def _samples_per_second(self, steps: int) -> float | None:
+        samples = self._writer.samples - self._samples_before
+        times = self.step_times
+        if samples <= 0 or times.counted_ns <= 0:
+            return None
+        return samples / steps * times.counted * 1e9 / times.counted_ns
+
+
+class Figures:
+    """Of a ``fit``, once it has begun: where they fail there are none, and a warning says so."""
+
+    def __init__(self, ends: StepEnds, warn: Callable[[str], None]) -> None:
+        """Of none yet.
+
+        Args:
+            ends: Tells when each step is done.
+            warn: Told of trouble, as a sentence.
+        """
+        self._ends, self._warn = ends, warn
+        self._fit: Fit | None = None
+
+    def begin(self, writer: RingWriter, machine: PhaseMachine, *, wants_logs: bool) -> None:
+        """``fit`` begins now; for each see ``Fit``."""
+
+        def begin() -> None:
+            self._fit = Fit(writer, machine, wants_logs=wants_logs)
+            self._ends.times = self._fit.step_times
+
+        self._attempt(begin)
+
+    def epoch_begins(self) -> None:
+        """An epoch begins."""
+        if self._fit is not None:
+            self._attempt(self._fit.epoch_begins)
+
+    def epoch_ends(self, logs: Any, *, sees_input: bool) -> None:  # noqa: ANN401
+        """It ends; for each see ``Fit``."""
+        fit = self._fit
+        if fit is not None:
+            self._attempt(lambda: fit.epoch_ends(logs, sees_input=sees_input))
+
+    def say_line(self, *, is_asynchronous: bool) -> None:
+        """``fit`` has ended."""
+        fit = self._fit
+        if fit is not None:
+            self._attempt(lambda: _say(fit.line(is_asynchronous=is_asynchronous)))
+
+    def _attempt(self, what: Callable[[], object]) -> None:
+        try:
+            what()
+        except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
+            self._fit = self._ends.times = None
+            self._warn(f"gpumon's PhaseTagger gives no figures of this training: {error!r}")
+
+
+def _say(line: str | None) -> None:
+    if line is not None:
+        say(line)

@@ -1,0 +1,385 @@
+"""``NaNGuard``: a Keras 3 callback that names the layer that became NaN, and the batch.
+
+Which variables of a model are finite, found out by its device while it goes on training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import keras
+
+from trainer_hooks.keras.class_in_list import AlsoOnTheClass
+from trainer_hooks.keras.own_fit import OwnFit
+from trainer_hooks.ring.quiet_warning import warn_quietly
+
+_DEEPEST: Final = 64
+
+
+class Answer(Protocol):
+    """Whether each variable is finite, as soon as the device has found out."""
+
+    def is_there(self) -> bool: ...
+    def read(self) -> list[bool]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An answer in the words of a framework."""
+
+    is_there: Callable[[], bool]
+    read: Callable[[], list[bool]]
+
+
+def watched(model: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    """Weights and moving statistics of all layers at any depth, if they can be NaN."""
+    return tuple(
+        variable
+        for variable in model.weights
+        if str(variable.dtype).startswith(("float16", "float32", "float64", "bfloat16"))
+    )
+
+
+def layer_of(model: Any, variable: Any) -> str:  # noqa: ANN401
+    """The name of its layer after those of the models and layers around that, by slashes.
+
+    A parallel model has the name of the one in it: that counts once.
+    """
+    around, here = [str(model.name)], model
+    for _ in range(_DEEPEST):
+        inside = here._flatten_layers(include_self=False, recursive=False)
+        here = next((one for one in inside if any(variable is own for own in one.weights)), None)
+        if here is None:
+            break
+        if here.name != around[-1]:
+            around.append(here.name)
+    return "/".join(around)
+
+
+def _look_on_jax(model: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]:  # noqa: ANN401
+    import jax
+
+    def finite(values: list[Any]) -> Any:  # noqa: ANN401
+        return jax.numpy.stack([jax.numpy.isfinite(value).all() for value in values])
+
+    look, places = jax.jit(finite), _places_in_state(model)
+
+    def values() -> list[Any]:
+        """While it trains, Keras has them beside the variables; to put them back costs much."""
+        state = getattr(model, "_jax_state", None)
+        if isinstance(state, dict) and not getattr(model, "_jax_state_synced", True):
+            places_here = [places[id(variable)] for variable in variables]
+            return [state[kind][at] for kind, at in places_here]
+        model.jax_state_sync()
+        return [variable.value for variable in variables]
+
+    def asked() -> Answer:
+        flags = look(values())
+        return _Asked(flags.is_ready, flags.tolist)
+
+    return asked
+
+
+def _places_in_state(model: Any) -> dict[int, tuple[str, int]]:  # noqa: ANN401
+    return {
+        id(variable): (kind, at)
+        for kind in ("trainable_variables", "non_trainable_variables")
+        for at, variable in enumerate(getattr(model, kind))
+    }
+
+
+def _look_on_tensorflow(_: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]:  # noqa: ANN401
+    import tensorflow as tf
+
+    def finite() -> Any:  # noqa: ANN401
+        values = [tf.convert_to_tensor(variable.value) for variable in variables]
+        return tf.stack([tf.reduce_all(tf.math.is_finite(value)) for value in values])
+
+    look = tf.function(finite, autograph=False)
+
+    def asked() -> Answer:
+        flags = look()
+        # Keras has waited for the step by now, for the numbers of its logs.
+        return _Asked(lambda: True, lambda: flags.numpy().tolist())
+
+    return asked
+
+
+def _look_on_torch(_: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]:  # noqa: ANN401
+    import torch
+
+    def look() -> Answer:
+        with torch.no_grad():
+            each = [torch.isfinite(variable.value).all() for variable in variables]
+            flags = torch.stack([one.to(each[0].device) for one in each])
+        if not flags.is_cuda:
+            return _Asked(lambda: True, flags.tolist)
+        done = torch.cuda.Event()
+        done.record(torch.cuda.current_stream(flags.device))
+        return _Asked(done.query, flags.tolist)
+
+    return look
+
+
+LOOKS: Final = {
+    "jax": _look_on_jax,
+    "tensorflow": _look_on_tensorflow,
+    "torch": _look_on_torch,
+}
+
+
+ON_FOUND: Final = ("stop", "raise", "warn")
+_MOST_UNREAD: Final = 4
+_MOST_ODD_LOSSES: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonFinite:
+    """A variable that was found to hold NaN or infinity. Epochs and batches count from 1.
+
+    Attributes:
+        layer: Where it belongs, with the models around it, such as ``"resnet/stem/bn"``.
+        variable: Such as ``"moving_variance"``.
+        others: How many other variables were found so at the same time.
+        epoch: The epoch that did it; 0 where it was so before the training.
+        first_batch: The first batch that may have done it; 0 likewise.
+        last_batch: The last one that may.
+        loss_batch: The first batch of this epoch whose logged loss was not finite, if that
+            was known by then.
+    """
+
+    layer: str
+    variable: str
+    others: int
+    epoch: int
+    first_batch: int
+    last_batch: int
+    loss_batch: int | None
+
+    def __str__(self) -> str:
+        others = f" (and {self.others} more)" if self.others else ""
+        return f"{self.variable} of layer {self.layer}{others} {self._when()}"
+
+    def _when(self) -> str:
+        if self.epoch == 0:
+            return "was not finite before the first batch"
+        if self.first_batch == self.last_batch:
+            batches = f"batch {self.last_batch}"
+        else:
+            batches = f"one of the batches {self.first_batch} to {self.last_batch}"
+        loss = "" if self.loss_batch is None else f", nor the loss from batch {self.loss_batch} on"
+        return f"is not finite since {batches} of epoch {self.epoch}{loss}"
+
+
+class NonFiniteWeightsError(ArithmeticError):
+    """A training's weights or moving statistics are NaN or infinite; ``found`` says where."""
+
+    def __init__(self, found: NonFinite) -> None:
+        super().__init__(str(found))
+        self.found = found
+
+
+class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    """Watches the weights and the moving statistics of all layers for NaN and infinity.
+
+    A loss can look fine while a BatchNorm's moving variance is NaN, for only evaluation
+    uses it; and where the loss is NaN it does not say which layer was first. This says the
+    layer, the variable, the epoch and the batch.
+
+    Each check is one pass over all weights on the device. It is asked for in the training's
+    own thread between two steps, and its answer read when it is there: no step waits for
+    it, on JAX neither. What is promised:
+
+    * What becomes non-finite is found at the latest by the end of the epoch; with
+      ``on_found="raise"``, before callbacks that stand after this one save it.
+    * With ``every=1`` the very batch is named; else the batches since the check before, and
+      the first of them whose logged loss was not finite, if there is one.
+    * It is told as soon as the device has answered, mostly a batch or two after the check,
+      and at most four checks later: so many batches are trained in vain.
+    * Where the logged loss is not finite, all is checked at once, once an epoch.
+    * What is not finite before the first batch is told as that.
+
+    Only the first finding of a ``fit`` is told. A ``fit`` inside a callback needs a guard of its
+    own. Variables of integers, optimizers' and
+    metrics' are not looked at. It works on all three backends, with nested models, and on the
+    copies that train in a ``multi_gpu_model``; of variables with a copy on each device, the
+    first is looked at.
+
+    Args:
+        every: Batches from one check to the next, 1 or more.
+        on_found: ``"stop"`` ends the training as ``EarlyStopping`` does, with a warning;
+            ``"raise"`` raises ``NonFiniteWeightsError`` out of ``fit``; ``"warn"`` warns.
+
+    Attributes:
+        found: The finding of this ``fit``, or ``None``.
+
+    Raises:
+        ValueError: An argument is none of what is allowed.
+
+    Example:
+        ::
+
+            model.fit(batches, callbacks=[NaNGuard()])
+            # moving_variance of layer resnet/stem/bn is not finite since one of the batches
+            # 26 to 50 of epoch 2; the training is stopped
+    """
+
+    async_safe = True
+    """Keras then need not wait for each step on account of this callback."""
+
+    def __init__(self, every: int = 25, on_found: str = "stop") -> None:
+        super().__init__()
+        if not hasattr(every, "__index__") or isinstance(every, bool) or every < 1:
+            raise ValueError(f"every must be a whole number of batches, 1 or more, not {every!r}")
+        if on_found not in ON_FOUND:
+            raise ValueError(f"on_found must be one of {', '.join(ON_FOUND)}, not {on_found!r}")
+        self.found: NonFinite | None = None
+        self._every = every
+        self._on_found = on_found
+        self._own_fit = OwnFit("NaNGuard")
+        self._is_watching = False
+
+    @AlsoOnTheClass
+    def set_model(self, model: Any) -> None:  # noqa: ANN401
+        if not self._own_fit.is_around():
+            super().set_model(model)
+
+    @AlsoOnTheClass
+    def set_params(self, params: Any) -> None:  # noqa: ANN401
+        if not self._own_fit.is_around():
+            super().set_params(params)
+
+    def on_train_begin(self, logs: object = None) -> None:
+        if not self._own_fit.begins():
+            return
+        self.found = None
+        self._is_watching = True
+        self._has_begun = False
+        self._variables: tuple[Any, ...] = ()
+        self._unread: deque[_Unread] = deque()
+        self._epoch = 0
+        self._begin_epoch()
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        if self._own_fit.calls():
+            self._epoch = epoch + 1
+            self._begin_epoch()
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        # Keras calls this one between two steps in the thread that trains, on all backends:
+        # on JAX the step to come frees the very buffers that are to be looked at.
+        self._guarded(self._before_batch, batch)
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        # Maybe in another thread, after later batches began. Keras has the numbers by now.
+        if not self._own_fit.calls():
+            return
+        if batch >= self._begun:
+            self._ended = batch + 1
+        loss = logs.get("loss") if isinstance(logs, dict) else None
+        odd = isinstance(loss, float) and not math.isfinite(loss)
+        if odd and len(self._odd_losses) < _MOST_ODD_LOSSES:
+            self._odd_losses.append(batch + 1)
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        self._guarded(self._after_epoch)
+
+    def _begin_epoch(self) -> None:
+        self._begun = self._ended = self._checked = 0
+        self._odd_losses: list[int] = []
+        self._has_followed_loss = False
+
+    def _guarded(self, look: Callable[..., None], *values: int) -> None:
+        if not self._is_watching or not self._own_fit.calls():
+            return
+        try:
+            look(*values)
+        except NonFiniteWeightsError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the training goes on unwatched)
+            self._is_watching = False
+            warn_quietly(
+                f"NaNGuard watches no longer, for it failed: {type(error).__name__}: {error}",
+                callers_up=3,
+            )
+
+    def _before_batch(self, batch: int) -> None:
+        self._begun = batch
+        is_first = not self._has_begun
+        self._has_begun = True
+        if is_first or batch - self._checked >= self._every or self._follows_loss(batch):
+            self._ask(batch, before_all=is_first)
+        self._read(_MOST_UNREAD)
+
+    def _after_epoch(self) -> None:
+        done = max(self._begun, self._ended)
+        steps = (self.params or {}).get("steps")  # the last of several steps a call may be none
+        if steps is not None:
+            done = min(done, int(steps))
+        if done > self._checked:
+            self._ask(done)
+        self._read(0)
+
+    def _follows_loss(self, batch: int) -> bool:
+        if self._has_followed_loss or not self._odd_losses or batch == self._checked:
+            return False
+        self._has_followed_loss = True
+        return True
+
+    def _ask(self, batch: int, *, before_all: bool = False) -> None:
+        """Have all variables checked as they are after so many batches of the epoch."""
+        if not self._variables:  # a model may be built by its first batch
+            backend = keras.backend.backend()
+            # On JAX the property would put all of the training's state into the variables.
+            model = self._model if backend == "jax" else self.model
+            self._variables = watched(model)
+            if not self._variables:
+                return
+            self._look = LOOKS[backend](model, self._variables)
+        epoch, first = (0, 0) if before_all else (self._epoch, self._checked + 1)
+        self._unread.append(_Unread(self._look(), epoch, first, batch))
+        self._checked = batch
+
+    def _read(self, most_unread: int) -> None:
+        while self._unread and (
+            len(self._unread) > most_unread or self._unread[0].answer.is_there()
+        ):
+            asked = self._unread.popleft()
+            odd = [
+                variable
+                for variable, is_finite in zip(self._variables, asked.answer.read(), strict=True)
+                if not is_finite
+            ]
+            if odd:
+                self._tell(odd, asked)
+
+    def _tell(self, odd: Sequence[Any], asked: _Unread) -> None:
+        self._is_watching = False
+        self._unread.clear()
+        self.found = NonFinite(
+            layer=layer_of(self._model, odd[0]),
+            variable=odd[0].name,
+            others=len(odd) - 1,
+            epoch=asked.epoch,
+            first_batch=asked.first_batch,
+            last_batch=asked.last_batch,
+            loss_batch=min(self._odd_losses, default=None) if asked.epoch == self._epoch else None,
+        )
+        if self._on_found == "raise":
+            raise NonFiniteWeightsError(self.found)
+        if self._on_found == "stop":
+            self._model.stop_training = True
+        stopped = "; the training is stopped" if self._on_found == "stop" else ""
+        warn_quietly(f"{self.found}{stopped}", callers_up=5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    answer: Answer
+    epoch: int
+    first_batch: int
+    last_batch: int

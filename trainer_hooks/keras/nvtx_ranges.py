@@ -1,0 +1,100 @@
+"""Phases as NVTX ranges, for Nsight Systems and nvprof: a pen around the ring's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from gpumon.core.phase import PHASES
+from trainer_hooks.keras.phase_machine import Pen
+
+DOMAIN: Final = "gpumon"
+_MODES: Final = ("", " (validation)", " (predict)")
+
+
+class Ranges(NamedTuple):
+    """How a thread's NVTX ranges are opened and closed.
+
+    Attributes:
+        push: Opens one of that name, inside those that are open.
+        pop: Closes the last.
+    """
+
+    push: Callable[[str], object]
+    pop: Callable[[], object]
+
+
+class NvtxPen:
+    """Writes what another pen writes, and keeps one NVTX range open: the phase under way."""
+
+    def __init__(self, pen: Pen, ranges: Ranges) -> None:
+        """Open nothing yet."""
+        self._pen = pen
+        self._ranges = ranges
+        self._is_open = False
+        self._names = [[phase.value + mode for phase in PHASES] for mode in _MODES]
+
+    @property
+    def present(self) -> tuple[int, int]:
+        """Number of the phase under way, and of its mode."""
+        return self._pen.present
+
+    @property
+    def span(self) -> int:
+        """The same in one number, ``phase | mode << MODE_SHIFT``."""
+        return self._pen.span
+
+    def enter(self, phase: int, mode: int = 0, *, is_done: bool = False) -> None:
+        """A phase begins and the one before it ends; ``is_done``: and the device its steps."""
+        self._pen.enter(phase, mode, is_done=is_done)
+        self.close()
+        self._ranges.push(self._names[mode][phase])
+        self._is_open = True
+
+    def count(self, steps: int, samples: int) -> None:
+        """More steps were handed to the device; a phase is entered soon."""
+        self._pen.count(steps, samples)
+
+    def epoch(self, epoch: int) -> None:
+        """An epoch begins."""
+        self._pen.epoch(epoch)
+
+    def spent_ns(self, phase: int) -> int:
+        """Nanoseconds in a phase so far, those of the one under way included."""
+        return self._pen.spent_ns(phase)
+
+    def close(self) -> None:
+        """Leave no range open."""
+        if self._is_open:
+            self._is_open = False
+            self._ranges.pop()
+
+
+def find_ranges() -> Ranges | None:
+    """What opens NVTX ranges here: the ``nvtx`` package, else torch where it has CUDA."""
+    return _of_package() or _of_torch()
+
+
+def _of_package() -> Ranges | None:
+    try:
+        import nvtx
+    except ImportError:
+        return None
+    domain = nvtx.get_domain(DOMAIN)
+    attributes = {
+        phase.value + mode: domain.get_event_attributes(message=phase.value + mode)
+        for phase in PHASES
+        for mode in _MODES
+    }
+    return Ranges(lambda name: domain.push_range(attributes[name]), domain.pop_range)
+
+
+def _of_torch() -> Ranges | None:
+    # Never imported for this alone: that takes seconds.
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    return Ranges(
+        lambda name: torch.cuda.nvtx.range_push(f"{DOMAIN}: {name}"), torch.cuda.nvtx.range_pop
+    )

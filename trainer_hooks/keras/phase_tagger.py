@@ -1,0 +1,204 @@
+"""``PhaseTagger``: a Keras 3 callback that tells gpumon what the training is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import keras
+
+from trainer_hooks.keras.adapter_facts import adapter_facts
+from trainer_hooks.keras.brackets import caller_named, is_bracketed
+from trainer_hooks.keras.class_in_list import AlsoOnTheClass
+from trainer_hooks.keras.first_fetch import FirstFetches
+from trainer_hooks.keras.nvtx_ranges import Ranges, find_ranges
+from trainer_hooks.keras.tagging import Tagging, Wishes
+from trainer_hooks.ring.process_ring import describe_run, process_ring
+from trainer_hooks.ring.quiet_warning import warn_quietly
+from trainer_hooks.trainers.tagger import Tagger
+
+_TEST: Final = 1
+_PREDICT: Final = 2
+_TOLD: Final = ("jax", "tensorflow", "torch")
+"""Backends on which fetching and computing are told apart."""
+
+
+class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    """Tags every moment of ``fit``, ``evaluate`` and ``predict`` with its phase.
+
+    ``model.fit(..., callbacks=[PhaseTagger()])``
+        the run is called after ``$GPUMON_RUN``, else after the script.
+    ``PhaseTagger(run="resnet", gpus=[0, 1])``
+        says the name, and which GPUs it trains on.
+    ``PhaseTagger(logs=False)``
+        adds nothing to what other callbacks are handed.
+
+    On JAX, TensorFlow and torch it tells apart ``input_wait, compile,
+    train_step, device_sync, callbacks, checkpoint, validation, predict,
+    between_epochs``. On another backend, and where none of the first three
+    batches is seen to pass the model's train function, the wait for input and
+    the step are both ``other``; one warning says so.
+
+    It never blocks, raises, or changes a result; without a daemon it works as
+    well, and whoever starts one later sees what is left of the run. One
+    process trains with one tagger at a time. Place it anywhere in the list:
+    all other callbacks are timed, by class, wherever it stands.
+
+    The ``logs`` of ``on_epoch_end`` gain, for every callback of the list, so
+    for ``History``, ``CSVLogger`` and ``TensorBoard`` too:
+
+    ``input_wait_ratio``
+        time that the training waited for input over the time of the epoch,
+        both on the host, 0 to 1. Under asynchronous dispatch, and with several
+        steps an execution on TensorFlow, the device may have been busy meanwhile.
+    ``gpu_busy_ratio``
+        busy time of this run's GPUs over observed time, 0 to 1, where a
+        daemon runs.
+    ``starved_ratio``
+        their starved and suspected time over their time in use, 0 to 1,
+        where a daemon runs.
+
+    What is not known at the end of the first epoch has no key; what is not
+    known of a later one is NaN there, never 0. Unless ``verbose`` is 0, one line at
+    the end of ``fit`` says how long a step took and what took the rest.
+
+    Args:
+        run: Name of the run.
+        gpus: Indices or UUIDs of the GPUs it trains on; else ``$GPUMON_GPUS``.
+        logs: Whether epochs get the keys above in their ``logs``.
+        nvtx: Also open an NVTX range for each phase, in the domain ``gpumon``,
+            for Nsight Systems and nvprof. Needs the package ``nvtx``, or torch
+            with CUDA; with neither there is a warning and no range.
+
+    Example:
+        ::
+
+            model.fit(
+                batches,
+                epochs=10,
+                callbacks=[PhaseTagger(run="resnet"), keras.callbacks.CSVLogger("epochs.csv")],
+            )
+            # gpumon: 3,000 steps in 98.1 s, 32.1 ms a step (median, 3 warm-up steps left
+            # out), 996 samples/s; 42 % of the time waiting for input: `gpumon report --run ...`
+    """
+
+    async_safe = True
+    """Keras then need not wait for each step on account of this callback."""
+
+    _tagging: Tagging | None
+
+    def __init__(
+        self,
+        run: str | None = None,
+        gpus: Sequence[int | str] | None = None,
+        *,
+        logs: bool = True,
+        nvtx: bool = False,
+    ) -> None:
+        super().__init__()
+        self._logs, self._nvtx = logs, nvtx
+        self._set_up(run, gpus, framework=f"keras/{keras.backend.backend()}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_model": None, "_wishes": None}
+
+    def _start_afresh(self) -> None:
+        super()._start_afresh()
+        ranges = self._ranges() if self._nvtx else None
+        self._wishes = Wishes(logs=self._logs, ranges=ranges, warn=self._warn)
+        if keras.backend.backend() in _TOLD:
+            FirstFetches.place()
+
+    @AlsoOnTheClass
+    def set_model(self, model: Any) -> None:  # noqa: ANN401
+        super().set_model(model)
+
+    @AlsoOnTheClass
+    def set_params(self, params: Any) -> None:  # noqa: ANN401
+        super().set_params(params)
+
+    def on_train_begin(self, logs: object = None) -> None:
+        self._begin()
+
+    def on_train_end(self, logs: object = None) -> None:
+        if self._tagging is not None and not self._tagging.has_brackets:
+            self._tagging.stop()
+
+    def on_test_begin(self, logs: object = None) -> None:
+        self._begin_alone(_TEST)
+
+    def on_predict_begin(self, logs: object = None) -> None:
+        self._begin_alone(_PREDICT)
+
+    def _begin(self) -> None:
+        try:
+            tagging = self._start(caller_named("self", self._is_our_list))
+            if tagging is not None:
+                params = getattr(self, "params", None) or {}  # an older Keras may not set it
+                tagging.train_begins(params.get("steps"), verbose=bool(params.get("verbose")))
+                if hasattr(self._model, "tell_shares"):  # it splits its batches over GPUs
+                    self._model.tell_shares()
+        except Exception as error:  # noqa: BLE001 (the training goes on untagged)
+            self._give_up(error)
+
+    def _begin_alone(self, mode: int) -> None:
+        """``evaluate`` or ``predict``: inside a tagged ``fit`` the brackets see to it."""
+        try:
+            found = caller_named("self", self._is_our_list)
+            if self._tagging is None or not self._tagging.is_in(found):
+                tagging = self._start(found)
+                if tagging is not None:
+                    tagging.run_begins(mode)
+        except Exception as error:  # noqa: BLE001
+            self._give_up(error)
+
+    def _start(self, found: Any | None) -> Tagging | None:  # noqa: ANN401
+        """Tag the run whose ``CallbackList`` was found; ``None`` where another sees to it."""
+        if self._tagging is not None and self._tagging.is_around(found):
+            return None  # a callback of that fit trains or evaluates something of its own
+        self._stop()  # what a fit that raised left behind
+        FirstFetches.remove()
+        ring = process_ring()
+        if ring.writer is None:
+            return None
+        backend = keras.backend.backend()
+        if backend not in _TOLD:
+            self._warn(
+                f"on {backend}, gpumon's PhaseTagger tells callbacks, checkpoint, validation and "
+                "between_epochs apart; the wait for input and the step are both 'other'"
+            )
+        # ``self.model`` would make JAX copy its state back to the model.
+        model: Any = self._model
+        if found is not None and is_bracketed(found):
+            return None  # another tagger of the same list sees to it
+        self._describe_run()
+        tagging = Tagging(ring, model, found, backend=backend, wishes=self._wishes)
+        self._tagging = tagging
+        feeder = caller_named("epoch_iterator", _has_adapter)
+        if feeder is not None:
+            tagging.ends_with(feeder)
+        describe_run(loader={} if feeder is None else adapter_facts(feeder.data_adapter))
+        return tagging
+
+    def _is_our_list(self, candidate: Any) -> bool:  # noqa: ANN401
+        if candidate is self:
+            return False
+        callbacks = getattr(candidate, "callbacks", None)
+        return isinstance(callbacks, list) and any(callback is self for callback in callbacks)
+
+    def _ranges(self) -> Ranges | None:
+        try:
+            ranges = find_ranges()
+        except Exception:  # noqa: BLE001 (a broken package is as good as none)
+            ranges = None
+        if ranges is None:
+            warn_quietly(
+                "PhaseTagger(nvtx=True) opens no NVTX ranges: there is neither the package "
+                "nvtx (`pip install nvtx`) nor a torch with CUDA",
+                callers_up=3,
+            )
+        return ranges
+
+
+def _has_adapter(candidate: Any) -> bool:  # noqa: ANN401
+    return hasattr(candidate, "data_adapter")

@@ -1,0 +1,104 @@
+"""A backend's tap as long as batches are seen to pass it, and what is left when none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from trainer_hooks.keras.phase_machine import PhaseMachine
+from trainer_hooks.taps import StepListener, Tap, make_tap
+
+PATIENCE_BATCHES: Final = 3
+"""Batches that callbacks hear of before one must have passed the tap."""
+
+
+class ProbedTap:
+    """Trusts its tap only once a batch went through, and does without it otherwise.
+
+    A model may train by other ways than its train function, another callback
+    may put one of its own there, and another version of a framework may not
+    be what the tap expects. Nothing of that ends a training: the wait for
+    input and the step are then told together, as ``other``.
+
+    Attributes:
+        machine: Knows of steps, and is told when there is no tap to hear of them; set once it
+            is there.
+    """
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        """No tap yet; ``warn`` is told of trouble, as a sentence."""
+        self.machine: PhaseMachine | None = None
+        self._warn = warn
+        self._tap: Tap | None = None
+        self._announced = 0
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a tap, trusted or not."""
+        return self._tap is not None
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether a batch went through."""
+        return self.machine is not None and self.machine.has_seen_steps
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether there is a tap that a batch went through."""
+        return self._tap is not None and self.has_passed
+
+    @property
+    def fetches_first(self) -> bool:
+        """Whether Keras fetches a batch before the callbacks that announce it."""
+        return self._tap is not None and self._tap.fetches_first
+
+    def make(self, backend: str, model: Any, listener: StepListener) -> None:  # noqa: ANN401
+        """Make the tap of a backend, if it has one."""
+
+        def make() -> None:
+            self._tap = make_tap(backend, model, listener)
+
+        self.attempt(make)
+
+    def place(self, mode: int) -> None:
+        """Go around the step of this mode, unless it is done already."""
+        if self._tap is not None:
+            tap = self._tap
+            self.attempt(lambda: tap.place(mode))
+
+    def remove(self) -> None:
+        """Leave the model as it was."""
+        tap, self._tap = self._tap, None
+        if tap is not None:
+            self.attempt(tap.remove)
+
+    def announced(self) -> int:
+        """One more batch is announced.
+
+        Returns:
+            How many batches went by unseen, where that has just become clear; else 0.
+        """
+        unseen = self._announced
+        self._announced += 1
+        if self._tap is None or self.has_passed or unseen < PATIENCE_BATCHES:
+            return 0
+        self.give_up(f"none of the first {unseen} batches passed its train function")
+        return unseen
+
+    def attempt(self, what: Callable[[], object]) -> None:
+        """Do it; if that fails, go on without a tap."""
+        try:
+            what()
+        except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
+            self.give_up(f"{type(error).__name__}: {error}")
+
+    def give_up(self, why: str) -> None:
+        """Go on without a tap, and say so."""
+        self.remove()
+        if self.machine is not None:
+            self.machine.see_no_steps()
+        self._warn(
+            f"gpumon's PhaseTagger cannot see the steps of this training ({why}): callbacks, "
+            "checkpoint, validation and between_epochs are told apart, but the wait for input "
+            "and the step are both 'other'"
+        )

@@ -1,0 +1,319 @@
+"""One tagged ``fit``, ``evaluate`` or ``predict``: what is put in place for it, and taken away.
+
+What the user of a ``PhaseTagger`` wants of it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from threading import get_ident
+from time import monotonic_ns
+from typing import Any, NamedTuple
+
+from trainer_hooks.keras.brackets import Brackets, bracket_flush, is_calling, unbracket_flush
+from trainer_hooks.keras.callback_times import CallbackTimes
+from trainer_hooks.keras.fit_figures import Figures
+from trainer_hooks.keras.nvtx_ranges import NvtxPen, Ranges
+from trainer_hooks.keras.phase_machine import (
+    COMPILE,
+    INPUT_WAIT,
+    OTHER,
+    TRAIN,
+    TRAIN_STEP,
+    Pen,
+    PhaseMachine,
+)
+from trainer_hooks.keras.probed_tap import ProbedTap
+from trainer_hooks.keras.step_times import StepEnds
+from trainer_hooks.ring.process_ring import ProcessRing
+from trainer_hooks.ring.ring_writer import RingWriter
+
+
+class Wishes(NamedTuple):
+    """What the user wants of a tagged training.
+
+    Attributes:
+        logs: Whether epochs get keys in their ``logs``.
+        ranges: What opens NVTX ranges; ``None``: none are wanted.
+        warn: Told of trouble, as a sentence.
+    """
+
+    logs: bool
+    ranges: Ranges | None
+    warn: Callable[[str], None]
+
+
+class Tagging:
+    """Hears from the brackets and the tap, on whatever thread they are called.
+
+    Only what happens on the thread that trains is a phase: Keras runs
+    ``async_safe`` callbacks on others, beside the training.
+
+    Attributes:
+        ring: Knows the thread that trains.
+        machine: The rules.
+        is_active: Whether the run is still tagged.
+    """
+
+    def __init__(
+        self,
+        ring: ProcessRing,
+        model: Any,  # noqa: ANN401
+        callback_list: Any | None,  # noqa: ANN401
+        *,
+        backend: str,
+        wishes: Wishes,
+    ) -> None:
+        """Put everything in place.
+
+        Args:
+            ring: Must have a writer.
+            model: The Keras model.
+            callback_list: The ``CallbackList`` that called; ``None`` if not found.
+            backend: Keras' backend.
+            wishes: What the user wants.
+        """
+        assert ring.writer is not None
+        self.ring, self._thread = ring, get_ident()
+        self._wishes = wishes
+        self._writer: RingWriter = ring.writer
+        self._nvtx = None if wishes.ranges is None else NvtxPen(ring.writer, wishes.ranges)
+        self._pen: Pen = self._nvtx or ring.writer
+        self._callback_list = callback_list
+        self._waits_each_step = not getattr(callback_list, "_async_train", False)
+        steps = getattr(model, "steps_per_execution", 1)
+        self._steps_per_execution = steps if isinstance(steps, int) and steps > 0 else 1
+        self.is_active = True
+        self._is_whole_fit = self._is_verbose = False
+        self._times = CallbackTimes(self._writer.facts.callback_ns)
+        self._end: weakref.finalize[[], Any] | None = None
+        self._ends = StepEnds(self._writer, self._steps_per_execution)
+        self._figures = Figures(self._ends, wishes.warn)
+        self._tap = ProbedTap(wishes.warn)
+        self._tap.make(backend, model, self)
+        self.machine = self._tap.machine = PhaseMachine(
+            self._pen,
+            sees_steps=self._tap.is_there,
+            fetches_first=self._tap.fetches_first,
+            waits_each_step=self._waits_each_step,
+        )
+        self._brackets: Brackets | None = None
+        if callback_list is not None:
+            self._brackets = Brackets(callback_list, self, ends_here=self._waits_each_step)
+        if not self._waits_each_step:
+            bracket_flush(callback_list, self._pen, lambda: self.machine_here)
+        self._may_spare_batches = backend in ("jax", "torch")
+        self._is_asynchronous = self._may_spare_batches and not self._waits_each_step
+        self._turn = ring.begin_turn(self)
+
+    @property
+    def has_brackets(self) -> bool:
+        """Whether the end of the run will be noticed."""
+        return self._brackets is not None
+
+    @property
+    def machine_here(self) -> PhaseMachine | None:
+        """The rules, if the calling thread is the one that trains."""
+        is_here = get_ident() == self.ring.thread and self.is_active
+        return self.machine if is_here else None
+
+    def is_in(self, callback_list: Any | None) -> bool:  # noqa: ANN401
+        """Whether this is about the run that ``callback_list`` belongs to."""
+        is_ours = callback_list is not None and callback_list is self._callback_list
+        return self.is_active and is_ours
+
+    def is_calling_back(self) -> bool:
+        """Whether a step of the model is somebody's own, in a callback, and not of this training.
+
+        Asked only where callbacks were begun and their end was not heard of: a
+        list of somebody's own may not pass everything on.
+        """
+        self.machine.is_calling_back = is_calling(self._callback_list)
+        return self.machine.is_calling_back
+
+    def goes_on(self) -> bool:
+        """Whether one of its callbacks is being called here."""
+        return is_calling(self._callback_list)
+
+    def is_around(self, callback_list: Any | None) -> bool:  # noqa: ANN401
+        """Whether this run's callbacks are being called, and one of them runs that other list."""
+        is_other = self._callback_list is not callback_list
+        return self.is_active and is_other and self.goes_on()
+
+    def ends_with(self, feeder: object) -> None:
+        """Stop when Keras' iterator over epochs is gone: somebody's callback may have raised."""
+        # Not a weak reference with a callback: were that thrown away together with the feeder,
+        # by one collection, nobody would call it.
+        self._end = weakref.finalize(feeder, self.stop)
+        self._end.atexit = False
+
+    def stop(self, *, is_now: bool = False) -> None:
+        """Take everything away. Safe to call twice, and from any thread.
+
+        Args:
+            is_now: Whether it ends here: a region that is open was opened in it, by a generator.
+        """
+        machine = self.machine_here if is_now else None
+        if not self.is_active:
+            return
+        self.is_active = False
+        if self._end is not None:
+            self._end.detach()
+        self._tap.remove()
+        if self._brackets is not None:
+            self._brackets.remove()
+        unbracket_flush(self._callback_list)
+        if machine is not None:
+            machine.train_end()
+        if get_ident() == self._thread:
+            if self.ring.turn is self._turn:  # else what another tells of its callbacks is newer
+                self._times.restate(self._writer)
+            if self._nvtx is not None:
+                self._nvtx.close()  # each thread has ranges of its own
+        self.ring.end_turn(self._turn)
+
+    # What the tagger and the brackets say.
+
+    def train_begins(self, epoch_steps: int | None, *, verbose: bool) -> None:
+        self._is_whole_fit, self._is_verbose = True, verbose
+        self._tap.place(TRAIN)
+        self._figures.begin(self._writer, self.machine, wants_logs=self._wishes.logs)
+        self.machine.train_begin(epoch_steps)
+        if self._brackets is None:
+            # Nobody will say when the callbacks are over.
+            self.machine.is_calling_back = False
+            self._pen.enter(OTHER, TRAIN)
+
+    def train_ends(self) -> None:
+        if self.machine_here is not None and self._is_verbose:
+            self._figures.say_line(is_asynchronous=not self._waits_each_step)
+        self.stop(is_now=True)
+
+    def run_begins(self, mode: int) -> None:
+        self._tap.place(mode)
+        machine = self.machine_here
+        if machine is not None:
+            machine.run_begin(mode)
+            self._times.begin()
+
+    def run_ends(self) -> None:
+        machine = self.machine_here
+        if not self._is_whole_fit:
+            self.stop(is_now=True)
+        elif machine is not None:
+            machine.run_end()
+
+    def epoch_begins(self, epoch: int) -> None:
+        machine = self.machine_here
+        if machine is not None:
+            machine.epoch_begin(epoch)
+            self._ends.epoch_begins()
+            self._figures.epoch_begins()
+            self._times.begin()
+
+    def epoch_begun(self) -> None:
+        if self._is_whole_fit:
+            self._tap.place(TRAIN)  # somebody's callback may have made the function anew
+        self.callbacks_end()
+
+    def epoch_ends(self, logs: Any) -> None:  # noqa: ANN401
+        machine = self.machine_here
+        if machine is not None:
+            machine.callbacks_begin()
+            self._figures.epoch_ends(logs, sees_input=self._tap.is_trusted)
+            self._times.begin()
+
+    def callbacks_begin(self) -> None:
+        machine = self.machine_here
+        if machine is not None:
+            machine.callbacks_begin()
+            self._times.begin()
+
+    def callbacks_end(self) -> None:
+        machine = self.machine_here
+        if machine is not None:
+            self._times.restate_now_and_then(self._writer)
+            machine.callbacks_end()
+
+    def batch_announced(self, batch: int, logs: object = None) -> None:
+        if get_ident() != self.ring.thread or not self.is_active:
+            return
+        if not self._tap.has_passed:
+            unseen = self._tap.announced()
+            if unseen:
+                self._pen.count(unseen * self._steps_per_execution, 0)
+        elif self._may_spare_batches and self._tap.is_trusted and self._brackets is not None:
+            self._may_spare_batches = False
+            self._brackets.hear_no_batches_begin()
+        self.machine.batch_announced()
+        self._times.since_ns = monotonic_ns()
+
+    def batch_begins(self, batch: int, logs: object = None) -> None:
+        if get_ident() == self.ring.thread and self.is_active:
+            machine = self.machine
+            if not machine.sees_steps:
+                self._pen.count(self._steps_per_execution, 0)
+            machine.batch_begins()
+
+    def step_returned(self, batch: int, logs: object = None) -> None:
+        if get_ident() == self.ring.thread and self.is_active:
+            self.machine.step_returned()
+            writer, step_times = self._writer, self._ends.times
+            self._times.since_ns = now_ns = writer.since_ns
+            if self._waits_each_step and step_times is not None:
+                step_times.done(writer.steps, now_ns)
+        elif self._is_asynchronous and self.is_active:
+            self._ends.results_are_there(batch, monotonic_ns())
+
+    def batch_callbacks_end(self, batch: int, logs: object = None) -> None:
+        if get_ident() == self.ring.thread and self.is_active:
+            machine = self.machine
+            machine.is_calling_back = False
+            if not machine.awaits_batch:
+                machine.batch_callbacks_end()
+
+    def slot_of(self, callback: object) -> int:
+        return self._times.slot_of(type(callback).__name__)
+
+    def after(self, slot: int) -> Callable[..., None]:
+        return self._times.hearer(slot, self)
+
+    def after_last(self, slot: int) -> Callable[..., None]:
+        return self._times.last_hearer(slot, self)
+
+    def checkpoint_begin(self, *_: object, **__: object) -> None:
+        machine = self.machine_here
+        if machine is not None:
+            machine.checkpoint_begin()
+
+    def after_checkpoint(self, slot: int) -> Callable[..., None]:
+        def returned(*_: object, **__: object) -> None:
+            machine = self.machine_here
+            if machine is not None:
+                self._times.returned(slot)
+                machine.checkpoint_end()
+
+        return returned
+
+    # What the tap says.
+
+    @property
+    def steps(self) -> int:
+        return self._writer.steps
+
+    def device_done(self, step: int, at_ns: int) -> None:
+        self._ends.told(step, at_ns)
+
+    def failed(self) -> None:
+        self.stop()
+
+    def waited(self, input_wait_ns: int) -> None:
+        machine = self.machine_here
+        if machine is not None and machine.mode == TRAIN:
+            self._writer.amount(INPUT_WAIT, input_wait_ns)
+
+    def compiled(self, duration_ns: int) -> None:
+        machine = self.machine_here
+        if machine is not None and self._pen.present == (TRAIN_STEP, TRAIN):
+            self._writer.amount(COMPILE, duration_ns)

@@ -1,1 +1,0 @@
-"""What ``PhaseTagger`` puts around one ``fit`` of Keras, and takes away again."""

@@ -1,0 +1,91 @@
+"""Whose turn it is to say what a process does: runs inside runs, and inside a user's regions."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from threading import get_ident
+from typing import Final, Protocol
+
+from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
+from trainer_hooks.ring.quiet_warning import EXAMPLES, HOOKS
+
+Place = tuple[int, int]
+"""Number of a phase, and of its mode."""
+
+OTHER: Final[Place] = (PHASE_NUMBER[TrainingPhase.OTHER], int(TrainingMode.TRAIN))
+
+
+class Run(Protocol):
+    """A tagged run, while it has a turn."""
+
+    def goes_on(self) -> bool:
+        """Whether it is still under way: of one that raised, nobody may have told."""
+        ...
+
+
+class Turn:
+    """One tagged run's, until it is over and all regions that were opened in it are closed.
+
+    Attributes:
+        outer: The turn it interrupts; ``None``: that of the user's own loop.
+        before: What was under way as it began, or as the region around it closed.
+        depth: Regions of the user's own that are open around it.
+        thread_before: The thread whose phases counted until then.
+        is_over: Whether the run has ended.
+    """
+
+    __slots__ = (
+        "_is_in_a_run", "_is_on_its_thread", "_run", "before", "depth", "is_over", "outer",
+        "thread_before",
+    )  # fmt: skip
+
+    def __init__(
+        self, run: Run, outer: Turn | None, before: Place, *, depth: int, thread_before: int
+    ) -> None:
+        """It begins, on the calling thread.
+
+        Args:
+            run: Is not kept alive.
+            outer: The turn it interrupts.
+            before: What is under way.
+            depth: Regions that are open.
+            thread_before: The thread whose phases counted until now.
+        """
+        self.outer, self.before, self.depth = outer, before, depth
+        self.thread_before = thread_before
+        self.is_over = False
+        self._run = weakref.ref(run)
+        self._is_on_its_thread = thread_before == get_ident()
+        self._is_in_a_run = outer is not None and self._is_on_its_thread and outer.goes_on()
+
+    def goes_on(self) -> bool:
+        """Whether its run is still under way."""
+        run = self._run()
+        return run is not None and run.goes_on()
+
+    def place_afterwards(self) -> Place:
+        """What is under way when it is over: what was before, if that is."""
+        turn, outer = self, self.outer  # no recursion: errors may keep any number of runs
+        while True:
+            if turn._is_on_its_thread and turn.depth > (0 if outer is None else outer.depth):
+                return turn.before
+            if outer is None:
+                return OTHER
+            if not outer.is_over:
+                if turn._is_in_a_run:
+                    return turn.before
+                if not turn._is_on_its_thread:
+                    return OTHER
+            turn, outer = outer, outer.outer
+
+
+def is_in_our_code(thread: int) -> bool:
+    """Whether that thread may be about to write: it is somewhere in the hooks, and not ended."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(HOOKS) and not file.startswith(EXAMPLES):
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,1 @@
+"""Where Keras waits for its input on TensorFlow: one step an execution, or several."""

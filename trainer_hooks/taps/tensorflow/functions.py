@@ -1,0 +1,140 @@
+"""What can be seen of a step function that Keras made on TensorFlow, without calling it.
+
+What goes around a step function of TensorFlow's, and which calls of it are somebody else's.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import tensorflow as tf
+
+from trainer_hooks.keras.phase_machine import TRAIN, PhaseMachine
+from trainer_hooks.taps import StepListener
+
+_ONE_BATCH = "one_step_on_data"
+_ITERATOR = "multi_step_on_iterator"
+
+
+class StepForm(NamedTuple):
+    """How a step function is made.
+
+    Attributes:
+        one_step: The ``tf.function`` over one batch; ``None`` where there is
+            none, as where nothing is compiled, be it the model or all functions.
+        fused: The ``tf.function`` that fetches and computes; ``None`` likewise.
+        takes_batches: Whether it also takes an iterator over batches that are
+            there, as ``train_on_batch`` hands it one, without tracing anew.
+    """
+
+    one_step: Any | None
+    fused: Any | None
+    takes_batches: bool
+
+
+def form_of(function: Any) -> StepForm:  # noqa: ANN401
+    """Look at a step function; whatever cannot be made out is ``None`` or false."""
+    if _is_traced(function):  # Keras before 3.7, or somebody's own
+        return StepForm(None, function, takes_batches=False)
+    held = _closure_of(function)
+    if _ONE_BATCH not in held or _ITERATOR not in held:
+        return StepForm(None, None, takes_batches=False)
+    one_step, fused = (_unwrapped(held[name]) for name in (_ONE_BATCH, _ITERATOR))
+    return StepForm(
+        one_step if _is_traced(one_step) else None,
+        fused if _is_traced(fused) else None,
+        takes_batches=True,
+    )
+
+
+def trace_counter(function: Any | None) -> Callable[[], int | None]:  # noqa: ANN401
+    """What says how often a ``tf.function`` was traced so far, in a third of ``traces_of``'s time.
+
+    That it can be asked is found out here, once, and not in every step.
+    """
+    if traces_of(function) is None:
+        return lambda: None
+    counter: Callable[[], int] = function.experimental_get_tracing_count  # type: ignore[union-attr]
+    return counter
+
+
+def traces_of(function: Any | None) -> int | None:  # noqa: ANN401
+    """How often a ``tf.function`` was traced so far; ``None`` where it is none."""
+    if function is None:
+        return None
+    try:
+        return int(function.experimental_get_tracing_count())
+    except Exception:  # noqa: BLE001 (it is called experimental)
+        return None
+
+
+def _is_traced(function: Any) -> bool:  # noqa: ANN401
+    is_traceable = hasattr(function, "experimental_get_tracing_count")
+    return is_traceable and not tf.config.functions_run_eagerly()
+
+
+def _closure_of(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        names = function.__code__.co_freevars
+        return {
+            name: cell.cell_contents
+            for name, cell in zip(names, function.__closure__ or (), strict=True)
+        }
+    except (AttributeError, ValueError):  # not a function, or a cell that is empty yet
+        return {}
+
+
+def _unwrapped(function: Any) -> Any:  # noqa: ANN401
+    while not _is_traced(function) and hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
+
+
+ITERATORS: Final = (tf.data.Iterator, tf.distribute.DistributedIterator)
+"""What ``fit`` and ``evaluate`` hand to a step; ``train_on_batch`` hands it something else."""
+
+ENDS_OF_DATA: Final = (StopIteration, tf.errors.OutOfRangeError)
+"""How a step says that there are no more batches; Keras takes both for that."""
+
+
+class StepAround(abc.ABC):
+    """Stands for the step function of one mode, and calls it.
+
+    Calls of another thread, of somebody's callback or on a batch by itself
+    are handed on as they are.
+    """
+
+    def __init__(self, function: Any, mode: int, listener: StepListener) -> None:  # noqa: ANN401
+        self._function = function
+        self._mode = mode
+        self._listener = listener
+        self._kind: type[Any] | None = None  # of the iterator that was handed over last
+
+    def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
+        """One execution, as the bare function takes it."""
+        machine = self._listener.machine_here
+        if machine is None:
+            return self._function(iterator)
+        if type(iterator) is not self._kind:  # asking for a subclass takes longer
+            if not isinstance(iterator, ITERATORS):
+                return self._function(iterator)
+            self._kind = type(iterator)
+        if self._mode == TRAIN:
+            if machine.is_calling_back and self._listener.is_calling_back():
+                return self._function(iterator)
+            return self._train(machine, iterator)
+        if machine.mode == self._mode:
+            return self._evaluate(machine, iterator)
+        before = machine.borrow(self._mode)
+        try:
+            return self._evaluate(machine, iterator)
+        finally:
+            machine.give_back(before)
+
+    @abc.abstractmethod
+    def _train(self, machine: PhaseMachine, iterator: Any) -> Any: ...  # noqa: ANN401
+
+    @abc.abstractmethod
+    def _evaluate(self, machine: PhaseMachine, iterator: Any) -> Any: ...  # noqa: ANN401

@@ -1,0 +1,258 @@
+"""Several steps an execution on TensorFlow: the step fetches inside its own graph.
+
+Timers inside the compiled step, traced into it around the operation that fetches a batch.
+"""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import tensorflow as tf
+
+from trainer_hooks.keras.phase_machine import PhaseMachine
+from trainer_hooks.ring.quiet_warning import warn_quietly
+from trainer_hooks.taps import StepListener
+from trainer_hooks.taps.tensorflow.accounts import Accounts, Execution, Totals
+from trainer_hooks.taps.tensorflow.fetches import Fetch, patch_of_iterators
+from trainer_hooks.taps.tensorflow.functions import ENDS_OF_DATA, ITERATORS, form_of, traces_of
+
+
+class GraphTotals:
+    """A variable on the CPU that timers in a graph add to.
+
+    Attributes:
+        traces: How often the function had been traced when all its traces had timers.
+    """
+
+    def __init__(self) -> None:
+        if tf.distribute.has_strategy():
+            raise RuntimeError("a variable made here would be one for each replica")
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._variable = tf.Variable(tf.zeros(3, tf.float64), trainable=False)
+        self.traces = 0
+
+    def read(self) -> Totals:
+        """What was summed up so far."""
+        wait_s, batches, rows = tf.raw_ops.ReadVariableOp(
+            resource=self._variable.handle, dtype=tf.float64
+        ).numpy()
+        return Totals(float(wait_s), int(batches), int(rows))
+
+    def add(self, wait_s: Any, batches: Any, rows: Any) -> None:  # noqa: ANN401
+        """In a graph: add three scalars."""
+        parts = [tf.cast(part, tf.float64) for part in (wait_s, batches, rows)]
+        self._variable.assign_add(tf.stack(parts), read_value=False)
+
+
+def totals_in(function: Any) -> GraphTotals | None:  # noqa: ANN401
+    """The totals whose timers are in every trace of a function; ``None``: not in every one."""
+    totals = _TIMED.get(function)
+    return totals if totals is not None and totals.traces == traces_of(function) else None
+
+
+def new_totals_for(function: Any) -> GraphTotals:  # noqa: ANN401
+    """Totals for a function that is yet to be traced."""
+    totals = _TIMED[function] = GraphTotals()
+    return totals
+
+
+_TIMED: WeakKeyDictionary[Any, GraphTotals] = WeakKeyDictionary()
+"""A function keeps its traces, and so the timers in them, over many trainings."""
+
+
+class TimedFetches:
+    """Around a call: whatever fetches a batch in a graph that it traces gets timers.
+
+    Attributes:
+        made: Timers traced so far.
+    """
+
+    def __init__(self, totals: GraphTotals) -> None:
+        """Find what is to be gone around.
+
+        Args:
+            totals: What the timers add to.
+
+        Raises:
+            ImportError: This TensorFlow keeps its iterators elsewhere.
+            KeyError: Its iterators fetch in another way.
+        """
+        self._patch = patch_of_iterators()
+        self._totals = totals
+        self.made = 0
+
+    def call(self, function: Any, iterator: Any) -> Any:  # noqa: ANN401
+        """Call a step function; what it traces is traced with timers."""
+        return self._patch.call(function, iterator, self._trace_fetch)
+
+    def _trace_fetch(self, fetch: Fetch) -> Any:  # noqa: ANN401
+        if tf.executing_eagerly():
+            return fetch()
+        with tf.device("CPU:0"):
+            began_s = tf.timestamp()
+        with tf.control_dependencies([began_s]):
+            fetched = fetch()
+        parts = tf.nest.flatten(fetched, expand_composites=True)
+        with tf.control_dependencies(parts), tf.device("CPU:0"):
+            ended_s = tf.timestamp()
+            self._totals.add(ended_s - began_s, *_batches_and_rows(fetched))
+        self.made += 1
+        return fetched
+
+
+def _batches_and_rows(fetched: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    if not isinstance(fetched, tf.experimental.Optional):
+        return 1, _rows_in_graph(fetched)
+    rows = tf.cond(
+        fetched.has_value(), lambda: _rows_in_graph(fetched.get_value()), lambda: tf.constant(0)
+    )
+    return fetched.has_value(), rows
+
+
+def _rows_in_graph(batch: Any) -> Any:  # noqa: ANN401
+    first = tf.nest.flatten(batch)[0]
+    if not isinstance(first, tf.Tensor) or first.shape.rank in (None, 0):
+        return tf.constant(0)
+    return tf.shape(first)[0]
+
+
+_WORTH_TELLING_NS: Final = 1_000_000
+"""Most data end at once."""
+
+
+class FusedStep:
+    """Calls the step as it is, with timers traced into it around what fetches a batch.
+
+    Where several batches are fetched in one execution, the next one is
+    fetched beside the compute of the one before: the wait is *gross*, an
+    upper bound of what the device felt.
+    """
+
+    def __init__(self, function: Any, listener: StepListener, *, batches: int) -> None:  # noqa: ANN401
+        """Find the timers.
+
+        Args:
+            function: The step function.
+            listener: Told of each execution.
+            batches: Most batches of an execution.
+        """
+        self._function = function
+        self._listener = listener
+        self._batches = batches
+        self._fused = form_of(function).fused
+        self._totals = None if self._fused is None else totals_in(self._fused)
+        self._fetches = None if self._totals is None else _timed_fetches(self._totals)
+        self._was_unheard = False
+        self._accounts: Accounts | None = None
+        if self._totals is not None and self._fetches is not None:
+            self._accounts = Accounts(self._totals.read, batches)
+
+    @property
+    def has_gross_wait(self) -> bool:
+        """Whether what it tells as a wait for input may have passed beside the compute."""
+        return self._accounts is not None and self._batches > 1
+
+    def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
+        """One execution, as the bare function takes it."""
+        machine = self._listener.machine_here
+        is_calling_back = machine is not None and machine.is_calling_back
+        if machine is None or (is_calling_back and self._listener.is_calling_back()):
+            self._was_unheard = True
+            return self._function(iterator)
+        if not isinstance(iterator, ITERATORS):
+            return self._function(iterator)
+        traces = traces_of(self._fused)
+        if self._accounts is not None:
+            self._check_accounts(traces)
+        machine.fetch_end()  # the timers tell what of it was a wait
+        if traces == 0:
+            machine.compile_begin()
+        began_ns = monotonic_ns()
+        try:
+            logs = self._call(iterator)
+        except ENDS_OF_DATA:
+            self._tell_of_no_batch(monotonic_ns() - began_ns, traces)
+            machine.fetch_exhausted()
+            raise
+        except BaseException:
+            self._listener.failed()
+            raise
+        self._tell(machine, monotonic_ns() - began_ns, traces)
+        return logs
+
+    def _call(self, iterator: Any) -> Any:  # noqa: ANN401
+        if self._fetches is None:
+            return self._function(iterator)
+        return self._fetches.call(self._function, iterator)
+
+    def _tell(self, machine: PhaseMachine, took_ns: int, traces: int | None) -> None:
+        listener, told = self._listener, Execution(0, self._batches, 0)
+        has_traced = traces_of(self._fused) != traces
+        if has_traced:
+            self._check_timers()
+        if self._accounts is not None:
+            try:
+                told = self._accounts.executed(took_ns, monotonic_ns())
+            except Exception as error:  # noqa: BLE001 (the training goes on without timers)
+                self._see_one_phase(error)
+        if told.wait_ns:
+            listener.waited(told.wait_ns)
+        if has_traced and traces:
+            listener.compiled(took_ns - told.wait_ns)
+        machine.dispatched(told.steps, told.samples)
+
+    def _tell_of_no_batch(self, took_ns: int, traces: int | None) -> None:
+        """An execution that only found the end of the data waited for it, and was no step."""
+        if self._accounts is None:
+            return
+        try:
+            wait_ns = self._accounts.found_nothing(took_ns)
+        except Exception as error:  # noqa: BLE001
+            self._see_one_phase(error)
+            return
+        if wait_ns >= _WORTH_TELLING_NS and traces == traces_of(self._fused):
+            self._listener.waited(wait_ns)
+
+    def _check_accounts(self, traces: int | None) -> None:
+        """Another thread may have had the word meanwhile: what passed then is not told here."""
+        totals = self._totals
+        if totals is None or traces != totals.traces:
+            self._see_one_phase("it was traced while another training was tagged")
+        elif self._was_unheard:
+            self._was_unheard = False
+            try:
+                self._accounts = Accounts(totals.read, self._batches)
+            except Exception as error:  # noqa: BLE001
+                self._see_one_phase(error)
+
+    def _check_timers(self) -> None:
+        """A trace was made: the timers must have gone into it."""
+        if self._totals is None or self._fetches is None or self._accounts is None:
+            return
+        if self._fetches.made:
+            self._fetches.made = 0
+            self._totals.traces = traces_of(self._fused) or 0
+        else:
+            self._see_one_phase("no operation that fetches a batch went by while it was traced")
+
+    def _see_one_phase(self, reason: object) -> None:
+        self._accounts = self._fetches = None
+        warn_blind(reason)
+
+
+def _timed_fetches(totals: GraphTotals) -> TimedFetches | None:
+    try:
+        return TimedFetches(totals)
+    except Exception as error:  # noqa: BLE001 (another TensorFlow may look otherwise inside)
+        warn_blind(error)
+        return None
+
+
+def warn_blind(reason: object) -> None:
+    """Say that the wait cannot be told from the compute."""
+    warn_quietly(
+        "gpumon cannot see the wait for input inside the steps of this training, "
+        f"it counts as train_step: {reason}"
+    )

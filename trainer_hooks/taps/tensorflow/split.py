@@ -1,0 +1,187 @@
+"""One step an execution on TensorFlow: fetch outside the compiled step, then compute inside it.
+
+``next`` of a TensorFlow iterator, by the one operation that it comes down to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any
+
+import tensorflow as tf
+
+from trainer_hooks.keras.phase_machine import TRAIN, PhaseMachine
+from trainer_hooks.taps import StepListener
+from trainer_hooks.taps.samples import rows_of
+from trainer_hooks.taps.tensorflow.functions import (
+    ENDS_OF_DATA,
+    StepAround,
+    form_of,
+    trace_counter,
+    traces_of,
+)
+
+
+class QuickNext:
+    """Fetches what ``next(iterator)`` would, in a third of its time where batches are plain.
+
+    TensorFlow's own way is three quarters bookkeeping: the mode of execution,
+    and the structure of the batch. For a pair of tensors, or any other flat
+    tuple of them, neither matters; anything else goes TensorFlow's way.
+    """
+
+    def __init__(self) -> None:
+        """Know no iterator yet."""
+        self._iterator: weakref.ref[Any] | None = None
+        self._fetch: Callable[[], Any] | None = None
+
+    def __call__(self, iterator: Any) -> Any:  # noqa: ANN401
+        """The next batch.
+
+        Raises:
+            StopIteration: There is none.
+        """
+        if self._iterator is None or self._iterator() is not iterator:
+            self._look_at(iterator)
+        fetch = self._fetch
+        if fetch is None:
+            return next(iterator)
+        try:
+            return tuple(fetch())
+        except tf.errors.OutOfRangeError:
+            raise StopIteration from None
+
+    def _look_at(self, iterator: Any) -> None:  # noqa: ANN401
+        self._fetch = None
+        try:
+            # The handle alone would keep what it reads from alive: an iterator
+            # that Keras lets go of must end there and then.
+            self._iterator = weakref.ref(iterator, self._let_go)
+            self._fetch = _fetch_of(iterator)
+        except Exception:  # noqa: BLE001 (another TensorFlow may look otherwise inside)
+            self._fetch = None
+
+    def _let_go(self, gone: weakref.ref[Any]) -> None:
+        if gone is self._iterator:
+            self._iterator = self._fetch = None
+
+
+def _fetch_of(iterator: Any) -> Callable[[], Any] | None:  # noqa: ANN401
+    """What fetches the tensors of a batch; ``None`` where that is not all there is to it."""
+    spec = iterator.element_spec
+    is_plain = type(spec) is tuple and all(type(part) is tf.TensorSpec for part in spec)
+    if not is_plain or not isinstance(iterator, tf.data.Iterator):
+        return None
+    if not tf.config.experimental.get_synchronous_execution():
+        return None
+    (handle,) = tf.nest.flatten(iterator, expand_composites=True)
+    if handle.dtype is not tf.resource:
+        return None
+    types, shapes = [part.dtype for part in spec], [part.shape for part in spec]
+    fetch = tf.raw_ops.IteratorGetNext
+    return lambda: fetch(iterator=handle, output_types=types, output_shapes=shapes)
+
+
+class SplitStep(StepAround):
+    """Fetches each batch itself and hands the step an iterator over this one batch.
+
+    Keras' step takes that as well as the whole iterator, for ``train_on_batch``
+    needs it, and computes the same from it.
+    """
+
+    def __init__(self, function: Any, mode: int, listener: StepListener) -> None:  # noqa: ANN401
+        super().__init__(function, mode, listener)
+        self._form = form_of(function)
+        self._traces = trace_counter(self._form.one_step)
+        self._next = QuickNext()
+        self._is_first = True
+
+    def _train(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
+        try:
+            machine.fetch_begin()
+            try:
+                batch = self._next(iterator)
+            except StopIteration:
+                return self._replay(machine, iterator)
+            machine.fetch_end()
+            logs = self._compute(machine, iterator, batch)
+        except ENDS_OF_DATA:
+            raise
+        except BaseException:
+            self._listener.failed()
+            raise
+        machine.dispatched(1, _rows_of(batch))
+        return logs
+
+    def _evaluate(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
+        machine.fetch_begin()
+        try:
+            batch = self._next(iterator)
+        except StopIteration:
+            return self._replay(machine, iterator)
+        machine.fetch_end()
+        if self._is_first:
+            self._trace_as_keras_would(iterator)
+        return self._function(iter((batch,)))
+
+    def _compute(self, machine: PhaseMachine, iterator: Any, batch: Any) -> Any:  # noqa: ANN401
+        traces = self._traces()
+        if traces == 0:
+            machine.compile_begin()
+        began_ns = monotonic_ns()
+        if self._is_first:
+            self._trace_as_keras_would(iterator)
+        logs = self._function(iter((batch,)))
+        if traces and self._traces() != traces:
+            self._listener.compiled(monotonic_ns() - began_ns)
+        return logs
+
+    def _replay(self, machine: PhaseMachine, iterator: Any) -> Any:  # noqa: ANN401
+        """Keras' own call at the end of the data: it runs more than the fetch that fails."""
+        machine.fetch_exhausted()
+        is_traced_now = self._mode == TRAIN and traces_of(self._form.fused) == 0
+        if is_traced_now:
+            machine.compile_begin()
+        try:
+            return self._function(iterator)
+        finally:
+            if is_traced_now:
+                machine.fetch_exhausted()
+
+    def _trace_as_keras_would(self, iterator: Any) -> None:  # noqa: ANN401
+        """Trace for batches as the data set describes them, once, if it leaves a size open.
+
+        The batch at hand has all its sizes: traced for those, the step would
+        be traced again for a shorter one.
+        """
+        self._is_first = False
+        one_step = self._form.one_step
+        if one_step is None:
+            return
+        # Where this does not work, the first batch is traced for as it is.
+        with contextlib.suppress(Exception):
+            spec = iterator.element_spec
+            if _leaves_a_size_open(spec):
+                one_step.get_concrete_function(tf.nest.map_structure(_none_if_optional, spec))
+
+
+def _leaves_a_size_open(spec: Any) -> bool:  # noqa: ANN401
+    parts = tf.nest.flatten(spec, expand_composites=True)
+    return not all(part.shape.is_fully_defined() for part in parts if hasattr(part, "shape"))
+
+
+def _none_if_optional(part: Any) -> Any:  # noqa: ANN401
+    return None if isinstance(part, tf.OptionalSpec) else part
+
+
+def _rows_of(batch: Any) -> int:  # noqa: ANN401
+    rows = rows_of(batch)
+    if rows == 0:
+        with contextlib.suppress(Exception):
+            first = tf.nest.flatten(batch)[0]
+            if isinstance(first, tf.distribute.DistributedValues):
+                rows = sum(rows_of(part) for part in first.values)
+    return rows

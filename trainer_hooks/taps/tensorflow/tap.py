@@ -1,0 +1,103 @@
+"""Where Keras waits on TensorFlow: in an operation inside the compiled step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gpumon.core.phase import TrainingMode
+from trainer_hooks.keras.phase_machine import TRAIN
+from trainer_hooks.taps import FUNCTION_OF_MODE, StepListener
+from trainer_hooks.taps.gross_wait import say_that_the_wait_is_gross
+from trainer_hooks.taps.step_functions import StepFunctions, bare_of
+from trainer_hooks.taps.tensorflow.eager import EagerStep
+from trainer_hooks.taps.tensorflow.functions import form_of, traces_of
+from trainer_hooks.taps.tensorflow.fused import FusedStep, new_totals_for, totals_in, warn_blind
+from trainer_hooks.taps.tensorflow.predict import TimedPredictions
+from trainer_hooks.taps.tensorflow.split import SplitStep
+
+
+class TensorflowTap(StepFunctions):
+    """Goes around the steps: between fetch and compute where it can, inside the graph where not."""
+
+    fetches_first = False
+
+    def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
+        super().__init__(model, self._around)
+        self._listener = listener
+        self._steps_per_execution = int(getattr(model, "steps_per_execution", 1) or 1)
+        self._predictions = TimedPredictions(listener)
+
+    def place(self, mode: int) -> None:
+        """Go around the step of this mode, unless it is done already."""
+        if mode == TrainingMode.PREDICT:
+            self._predictions.place()
+            return
+        name = FUNCTION_OF_MODE[mode]
+        if name in self._placed and self._placed[name][1] is getattr(self._model, name, None):
+            return
+        self._uncover(name)
+        if mode == TRAIN and not self._is_split(self._model.train_function):
+            try:
+                self._make_ready_for_timers()
+            except Exception as error:  # noqa: BLE001 (one phase instead of two)
+                warn_blind(error)
+        super().place(mode)
+
+    def remove(self) -> None:
+        """Leave the model as it was, but for functions that were made anew meanwhile."""
+        super().remove()
+        self._predictions.remove()
+
+    def _around(self, function: Any, mode: int) -> Any:  # noqa: ANN401
+        step = self._step_around(function, mode)
+        if step is None:
+            return function
+
+        def timed(iterator: Any) -> Any:  # noqa: ANN401
+            return step(iterator)
+
+        return timed
+
+    def _step_around(self, function: Any, mode: int) -> Callable[[Any], Any] | None:  # noqa: ANN401
+        if self._is_split(function):
+            return SplitStep(function, mode, self._listener)
+        step: EagerStep | FusedStep | None = None
+        if form_of(function).fused is None:
+            step = self._eager_step(function, mode)
+        if step is None:
+            if mode != TRAIN:  # one phase: a wait inside its graph is not told apart
+                return None
+            step = FusedStep(function, self._listener, batches=self._steps_per_execution)
+        if step.has_gross_wait:
+            say_that_the_wait_is_gross()
+        return step
+
+    def _eager_step(self, function: Any, mode: int) -> EagerStep | None:  # noqa: ANN401
+        try:
+            return EagerStep(function, mode, self._listener, batches=self._steps_per_execution)
+        except Exception as error:  # noqa: BLE001 (another TensorFlow may look otherwise inside)
+            if mode == TRAIN:
+                warn_blind(error)
+            return None
+
+    def _is_split(self, function: Any) -> bool:  # noqa: ANN401
+        return self._steps_per_execution == 1 and form_of(function).takes_batches
+
+    def _uncover(self, name: str) -> None:
+        """Take off what an earlier training that died left around a function."""
+        present: Any = getattr(self._model, name, None)
+        if bare_of(present) is not present:
+            setattr(self._model, name, bare_of(present))
+
+    def _make_ready_for_timers(self) -> None:
+        """See to it that every trace of the train function is made with timers in it."""
+        model = self._model
+        fused = form_of(model.train_function).fused
+        if fused is None:
+            return
+        if totals_in(fused) is None:
+            if traces_of(fused):  # without timers: it is made, and traced, once more
+                model.make_train_function(force=True)
+                fused = form_of(model.train_function).fused
+            new_totals_for(fused)

@@ -1,0 +1,34 @@
+"""Where a training can be, as its ring has it: the number of a phase, and that of a mode."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
+from trainer_hooks.ring.run_nesting import Place as Place
+
+TRAINS: Final = int(TrainingMode.TRAIN)
+VALIDATES: Final = int(TrainingMode.VALIDATION)
+PREDICTS: Final = int(TrainingMode.PREDICT)
+
+
+def _place(phase: TrainingPhase, mode: int = TRAINS) -> Place:
+    return PHASE_NUMBER[phase], mode
+
+
+START_UP: Final = _place(TrainingPhase.START_UP)
+COMPILE: Final = _place(TrainingPhase.COMPILE)
+HOST_TO_DEVICE: Final = _place(TrainingPhase.HOST_TO_DEVICE)
+TRAIN_STEP: Final = _place(TrainingPhase.TRAIN_STEP)
+CALLBACKS: Final = _place(TrainingPhase.CALLBACKS)
+CHECKPOINT: Final = _place(TrainingPhase.CHECKPOINT)
+BETWEEN_EPOCHS: Final = _place(TrainingPhase.BETWEEN_EPOCHS)
+VALIDATION: Final = _place(TrainingPhase.VALIDATION, VALIDATES)
+PREDICT: Final = _place(TrainingPhase.PREDICT, PREDICTS)
+
+EVALUATION: Final = {VALIDATES: VALIDATION, PREDICTS: PREDICT}
+"""Where one computes that does not train, by its mode."""
+INPUT_WAIT: Final = {
+    mode: _place(TrainingPhase.INPUT_WAIT, mode) for mode in (TRAINS, VALIDATES, PREDICTS)
+}
+"""Where one waits for a batch, by the mode it is for."""
