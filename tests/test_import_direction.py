@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,24 @@ GROUND_UP = (
     "gpumon.cli",
 )
 HEIGHT = {name: height for height, name in enumerate(GROUND_UP)}
+CORE_GROUND_UP = (
+    "clock",
+    "phase",
+    "verdict",
+    "settings",
+    "wording",
+    "ring",
+    "sample",
+    "join",
+    "time",
+    "board",
+    "log",
+    "report",
+    "state",
+    "judge",
+    "documents",
+)
+"""The rooms of ``gpumon.core``: each imports from those before it only."""
 DOORS = {"gpumon/__init__.py", "gpumon/__main__.py"}
 """The package's own front door and back door: checked by sentences of their own."""
 
@@ -96,6 +115,48 @@ def test_the_front_door_opens_on_the_ground_floor_only() -> None:
     assert [
         name for name in front if is_within(name, ("gpumon",)) and floor_of(name) not in (0, 1)
     ] == []
+
+
+def rooms_of_core(imported: list[str]) -> set[str]:
+    return {name.split(".")[2] for name in imported if is_within(name, ("gpumon.core",))}
+
+
+@pytest.mark.parametrize("room", CORE_GROUND_UP)
+def test_no_room_of_the_core_imports_from_one_above_it(room: str) -> None:
+    core = ROOT / "gpumon" / "core"
+    files = sorted(core.glob(f"{room}/**/*.py")) or [core / f"{room}.py"]
+    above = set(CORE_GROUND_UP[CORE_GROUND_UP.index(room) + 1 :])
+
+    assert {
+        str(path.relative_to(core)): found
+        for path in files
+        if (found := rooms_of_core(imports_of_file(path)) & above)
+    } == {}
+
+
+def test_every_room_of_the_core_has_its_place() -> None:
+    core = ROOT / "gpumon" / "core"
+    rooms = {path.stem for path in core.iterdir() if not path.name.startswith("__")}
+
+    assert rooms == set(CORE_GROUND_UP)
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    modules = {module_of(path): path for path in (*FLOOR_FILES, *HOOK_FILES)}
+    imported = {
+        module: {
+            found
+            for statement in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(statement, ast.ImportFrom)
+            for name in imports_of(statement)
+            for found in (name, name.rpartition(".")[0])
+            if found in modules
+        }
+        for module, path in modules.items()
+    }
+    order = TopologicalSorter(imported)
+
+    order.prepare()  # raises CycleError, which names the circle
 
 
 @pytest.mark.parametrize("path", HOOK_FILES, ids=lambda p: str(p.relative_to(ROOT)))

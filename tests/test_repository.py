@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -53,6 +54,25 @@ FILES = repository_files()
 PYTHON_FILES = [path for path in FILES if path.suffix == ".py"]
 PAGES = [path for path in FILES if path.suffix == ".md"]
 
+ON_ONE_SCREEN = (
+    "gpumon/core",
+    "gpumon/sources",
+    "gpumon/sources/nvml",
+    "gpumon/sources/logs",
+    "gpumon/outlets",
+    "trainer_hooks",
+)
+MOST_ENTRIES = 16
+MIRRORED = {"core", "sources", "pipeline", "outlets", "cli", "trainer_hooks"}
+
+
+def is_in(path: Path, folder: Path | str) -> bool:
+    return (ROOT / folder) in path.parents
+
+
+PRODUCT = [path for path in PYTHON_FILES if is_in(path, "gpumon") or is_in(path, "trainer_hooks")]
+ROOMS = sorted({path.parent for path in PRODUCT})
+
 
 def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
@@ -66,6 +86,34 @@ class TestTheTopLevel:
         present = {path.relative_to(ROOT).parts[0] for path in FILES}
 
         assert present - PROMISED - EXPECTED_BESIDE == set()
+
+
+class TestTheRooms:
+    @pytest.mark.parametrize("room", ROOMS, ids=named)
+    def test_say_what_lives_there(self, room: Path) -> None:
+        assert ast.get_docstring(ast.parse((room / "__init__.py").read_text(encoding="utf-8")))
+
+    @pytest.mark.parametrize("room", ON_ONE_SCREEN)
+    def test_fit_on_one_screen(self, room: str) -> None:
+        entries = {path.relative_to(ROOT / room).parts[0] for path in FILES if is_in(path, room)}
+
+        assert len(entries - {"py.typed"}) <= MOST_ENTRIES
+
+    def test_are_mirrored_by_the_unit_tests(self) -> None:
+        units = ROOT / "tests" / "unit"
+        folders = {path.parent.relative_to(units) for path in PYTHON_FILES if is_in(path, units)}
+        places = {folder for folder in folders if folder.parts and folder.parts[0] in MIRRORED}
+        rooms = [
+            (ROOT if place.parts[0] == "trainer_hooks" else ROOT / "gpumon") / place
+            for place in sorted(places)
+        ]
+
+        assert rooms
+        assert [
+            named(room)
+            for room in rooms
+            if not room.is_dir() and not room.with_suffix(".py").is_file()
+        ] == []
 
 
 class TestEachFile:
