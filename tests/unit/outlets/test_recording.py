@@ -71,6 +71,16 @@ class TestWhatIsKept:
         with RecordingFile(path) as recording:
             assert [device.name for device in recording.header.devices] == ["NVIDIA H100"]
 
+    def test_is_closed_once_however_often_it_is_asked(self, path: Path) -> None:
+        writer = RecordingWriter(path)
+        writer.keep(MOMENTS[0], header())
+        writer.close("ended")
+        size_bytes = path.stat().st_size
+        with path.open("rb") as other:  # has the descriptor that just became free
+            writer.close("ended")
+
+            assert len(other.read()) == size_bytes
+
     def test_is_its_owners_alone(self, path: Path) -> None:
         record(path, MOMENTS)
 

@@ -59,6 +59,14 @@ class TestAWholeRecording:
         assert sum("at_ns" in line for line in lines) == len(MOMENTS)
         assert lines[-1] == {"end": "ended"}
 
+    def test_that_is_closed_twice_closes_nothing_of_anybody_else(self, path: Path) -> None:
+        recording = RecordingFile(path)
+        recording.close()
+        with path.open("rb") as other:  # has the descriptor that just became free
+            recording.close()
+
+            assert other.read(4) == path.read_bytes()[:4]
+
     def test_is_known_by_its_first_bytes(self, path: Path, tmp_path: Path) -> None:
         (tmp_path / "log.csv.gz").write_bytes(gzip.compress(b"index, utilization.gpu\n"))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.join.idle_sharing import WindowParts, hide_input_wait, share_idle
+from gpumon.core.join.idle_sharing import WindowParts, hide_input_wait, merge_parts, share_idle
 from gpumon.core.phase import IdleCause
 
 INPUT_WAIT, CALLBACKS, WITHIN_STEP, VALIDATION, IMBALANCE = (
@@ -161,3 +162,66 @@ class TestAWaitForInputWhileAnotherGpuOfTheRunHadWork:
         left = parts.waits[INPUT_WAIT], parts.gross_input_wait_ns, parts.step_ns
         assert sum(left) == wait + gross + step
         assert min(*left, parts.hidden_input_wait_ns) >= 0
+
+
+def merged_with_itself(**lengths: int) -> WindowParts:
+    """Two runs that did the same at the same time, in a window of 1,000."""
+    one, other = (WindowParts(**lengths) for _ in range(2))
+    return merge_parts([(one, 1_000), (other, 1_000)], 1_000)
+
+
+class TestTheIdleTimeOfTwoRunsOnOneGpu:
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "validation_ns", "step_ns", "gross_input_wait_ns", "first_input_wait_ns",
+            "validation_input_wait_ns", "hidden_input_wait_ns", "uncovered_ns",
+        ],
+    )  # fmt: skip
+    def test_is_split_between_them_and_no_more_than_there_was(self, name: str) -> None:
+        assert getattr(merged_with_itself(**{name: 400}), name) == 400
+
+    def test_is_split_by_the_time_that_each_was_there(self) -> None:
+        long = WindowParts(waits={INPUT_WAIT: 500}, step_ns=300, uncovered_ns=200)
+        short = WindowParts(waits={INPUT_WAIT: 100, CALLBACKS: 100}, uncovered_ns=800)
+
+        merged = merge_parts([(long, 800), (short, 200)], 1_000)
+
+        assert merged.waits == {INPUT_WAIT: 480, CALLBACKS: 80}
+        assert (merged.step_ns, merged.uncovered_ns) == (240, 200)
+
+    def test_is_of_no_phase_where_no_run_was_and_where_each_was_silent(self) -> None:
+        silent = WindowParts(step_ns=300, uncovered_ns=700)
+        other = WindowParts(step_ns=600, uncovered_ns=400)
+
+        merged = merge_parts([(silent, 600), (other, 600)], 1_000)
+
+        assert (merged.step_ns, merged.uncovered_ns) == (450, 400 + 150)
+
+    def test_is_of_no_phase_where_there_was_no_run(self) -> None:
+        assert merge_parts([], 1_000) == WindowParts(uncovered_ns=1_000)
+        nothing = WindowParts(uncovered_ns=1_000)
+        assert merge_parts([(nothing, 0)], 1_000) == nothing
+
+    @given(st.lists(st.tuples(lengths, lengths, lengths, lengths), max_size=4))
+    def test_fills_the_window_and_no_more(self, runs: list[tuple[int, int, int, int]]) -> None:
+        window_ns = 5 * 10**9
+        parts = [
+            (
+                WindowParts(
+                    waits={INPUT_WAIT: wait, CALLBACKS: callback},
+                    step_ns=step,
+                    validation_ns=validation,
+                    uncovered_ns=window_ns - (wait + callback + step + validation),
+                ),
+                wait + callback + step + validation,
+            )
+            for wait, callback, step, validation in runs
+        ]
+
+        merged = merge_parts(parts, window_ns)
+
+        total_ns = sum(merged.waits.values()) + merged.step_ns + merged.validation_ns
+        longest_ns = max((covered for _, covered in parts), default=0)
+        assert merged.uncovered_ns == window_ns - longest_ns
+        assert longest_ns - 5 * len(parts) <= total_ns <= longest_ns

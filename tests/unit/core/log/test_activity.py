@@ -62,6 +62,14 @@ class TestAPause:
         ]  # fmt: skip
         assert told(1, *[0] * 60, 1)[1] == (1, PAUSED)
 
+    def test_is_one_of_any_length_as_long_as_it_has_no_more_than_twelve_samples(self) -> None:
+        twelve, thirteen = (
+            changes_of(samples_of([1, *[0] * idle, 1], period_s=10.0)) for idle in (12, 13)
+        )
+
+        assert [state for _, state in twelve] == [WORKING, PAUSED, WORKING, UNOBSERVED]
+        assert [state for _, state in thirteen] == [WORKING, OUT_OF_USE, WORKING, UNOBSERVED]
+
     def test_is_none_where_the_job_is_known_to_have_ended(self) -> None:
         changes = StateChanges(DEFAULT_SETTINGS, ChangeRoom())
         one, idle, more, other = (

@@ -33,6 +33,14 @@ class TestMemory:
         assert held([1, *[0] * 59] * 20) == HeldMemory()
         assert held([1, 0, 0] * 20, period_s=59) == HeldMemory()
 
+    def test_is_not_known_to_be_held_from_fewer_than_twelve_samples(self) -> None:
+        assert held([0] * 11, period_s=10) == HeldMemory()
+        assert held([0] * 12, period_s=10) == (s(120), s(120), MUCH)
+
+    def test_is_held_from_a_minute_on(self) -> None:
+        assert held([0] * 59) == HeldMemory()
+        assert held([0] * 60) == (s(60), s(60), MUCH)
+
     def test_is_not_held_by_a_context_or_a_desktop(self) -> None:
         assert held([0] * 600, GIB) == HeldMemory()
 

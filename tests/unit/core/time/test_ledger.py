@@ -50,6 +50,14 @@ class TestIdleTimeIsPending:
         assert totals.idle_ns == {NOT_IN_USE: s(61)}
         assert totals.pending_ns == 0
 
+    def test_as_long_as_there_are_no_more_than_twelve_samples_of_it(self) -> None:
+        twelve, thirteen = GpuLedger(), GpuLedger()
+        twelve.observe(every(10.0, [1.0, *[0.0] * 12]))
+        thirteen.observe(every(10.0, [1.0, *[0.0] * 13]))
+
+        assert twelve.snapshot().pending_ns == s(120)
+        assert thirteen.snapshot().idle_ns == {NOT_IN_USE: s(130)}
+
     def test_and_not_in_use_when_the_log_ends(self) -> None:
         assert settled(every(1.0, [1.0, 0.0])).idle_ns == {NOT_IN_USE: s(1)}
 

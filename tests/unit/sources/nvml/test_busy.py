@@ -198,6 +198,43 @@ class TestTheCadence:
         assert total_ns(samples) == 2 * STEP_US * 1000
 
 
+class TestADistanceOfTwoStamps:
+    """What two drains brought one entry each of is told as if one had brought both."""
+
+    def test_that_is_much_shorter_is_believed_when_it_comes_in_two_drains_running(self) -> None:
+        track = started()
+        take(track, [(START_US + 50_000, 50)])
+        before_ns = track.step_ns
+
+        take(track, [(START_US + 100_000, 50)])
+
+        assert (before_ns, track.step_ns) == (STEP_US * 1000, 50 * MS)
+
+    def test_that_is_much_shorter_is_not_believed_after_one_of_another_length(self) -> None:
+        track = started()
+        take(track, [(START_US + STEP_US, 50)])
+        take(track, [(START_US + STEP_US + 50_000, 50)])
+
+        assert track.step_ns == STEP_US * 1000
+
+    def test_that_is_longer_is_believed_when_idle_entries_come_in_two_drains_running(self) -> None:
+        track = started()
+        first = take(track, [(START_US + 1_000_000, 0)])
+
+        second = take(track, [(START_US + 2_000_000, 0)])
+
+        assert (total_ns(first), total_ns(second)) == (STEP_US * 1000, NS_PER_S)
+
+    def test_is_not_that_of_before_the_position_was_set_anew(self) -> None:
+        track = started()
+        take(track, [(START_US + 50_000, 50)])
+        track.start(stamped(*[50] * 20), 0, NOW_NS + 20 * STEP_US * 1000)
+
+        take(track, [(START_US + 20 * STEP_US + 50_000, 50)])
+
+        assert track.step_ns == STEP_US * 1000
+
+
 class TestAReadingWithoutAStamp:
     def test_covers_the_time_since_the_last_entry(self) -> None:
         (sample,) = started().cover(0, 0, NOW_NS + 1300 * MS)

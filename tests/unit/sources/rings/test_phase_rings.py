@@ -33,6 +33,15 @@ TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 MINUTES_15 = 15 * 60 * NS_PER_S
 
 
+def descriptors_of(path: Path) -> int:
+    """How many descriptors this process has of a ring, removed or not."""
+    names = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the one that lists this very folder
+            names.append(str(link.readlink()))
+    return sum(name.removesuffix(" (deleted)") == str(path) for name in names)
+
+
 class TestADaemonThatStoodStill:
     def test_between_its_tick_and_the_look_at_the_rings_believes_them_all_the_same(
         self, tmp_path: Path, reader: PhaseRingReader
@@ -100,6 +109,19 @@ class TestARunThatEnded:
         assert len(before.rings) == 1
         assert (after.rings, after.rejected) == ((), 0)
         assert not ring.path.exists()
+
+    def test_gives_its_descriptors_back_when_it_is_no_longer_read(
+        self, tmp_path: Path, reader: PhaseRingReader
+    ) -> None:
+        ring = WrittenRing(tmp_path)
+        of_the_writer = descriptors_of(ring.path)
+        freed_ns = now()
+        reader.read(freed_ns)
+        while_read = descriptors_of(ring.path)
+        reader.read(freed_ns + MINUTES_15)
+
+        assert while_read > of_the_writer
+        assert descriptors_of(ring.path) == of_the_writer
 
     def test_is_no_longer_listed_but_left_alone_where_it_is_somebody_elses(
         self, tmp_path: Path, reader: PhaseRingReader, monkeypatch: pytest.MonkeyPatch

@@ -248,6 +248,27 @@ class TestJsonObjects:
         assert facts.clock.is_wall
 
 
+class TestALongFileOfJsonObjects:
+    """More of them than the first 512, from which the unit is told."""
+
+    def test_is_read_in_the_order_of_its_lines(self) -> None:
+        log = events(*({"system.gpu.0.gpu": at % 101, "n": at} for at in range(600)))
+
+        samples, _ = read_log(log)
+
+        assert seconds_of([sample.stamp_ns for sample in samples]) == [2 * at for at in range(600)]
+        assert [sample.busy_ratio for sample in samples] == [at % 101 / 100 for at in range(600)]
+
+    def test_names_the_line_beyond_them_that_cannot_be_used(self) -> None:
+        rows_of: list[dict[str, object]] = [{"system.gpu.0.gpu": 50.0} for _ in range(600)]
+        rows_of[549] = {"system.gpu.0.gpu": 5_000.0}
+
+        _, facts = read_log(events(*rows_of))
+
+        assert facts.skipped_lines == 1
+        assert any("first at line 550." in note for note in facts.notes)
+
+
 class TestTimesOfATableOfAnybody:
     @pytest.mark.parametrize(
         ("heading", "stamps", "clock"),

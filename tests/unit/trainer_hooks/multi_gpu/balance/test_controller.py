@@ -209,6 +209,22 @@ class TestAnInterval:
 
         assert level(machine, controller).part_of_best >= OF_THE_BEST
 
+    def test_after_a_slow_creep_of_all_has_forgotten_what_other_splits_took_before(self) -> None:
+        controller = RatioController((512, 512))
+        controller.advance((512, 512), (0.39, 0.57))
+        for _ in range(8):
+            controller.advance((608, 416), (0.47, 0.471))
+        known = [curve.points for curve in controller.speeds.curves]
+
+        for interval in range(100):
+            slower = 1.0005**interval  # none of them is odd, and the split stays the best
+            assert controller.advance((608, 416), (0.47 * slower, 0.471 * slower)) is None
+
+        assert [len(points) for points in known] == [2, 2]
+        assert [
+            [point.samples for point in curve.points] for curve in controller.speeds.curves
+        ] == [[608], [416]]
+
     def test_of_another_batch_size_needs_no_new_curves(self) -> None:
         machine = affine(1.0, 3.0)
         level(machine, controller := controller_of(machine, 400), intervals=10)
