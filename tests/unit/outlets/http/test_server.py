@@ -239,6 +239,61 @@ class TestEveryAnswer:
         assert said.startswith(b"HTTP/1.1 405 ")
 
 
+class TestARefusal:
+    """What somebody reads who gets no answer."""
+
+    @pytest.mark.parametrize(
+        ("request_head", "status", "said"),
+        [
+            ("GET * HTTP/1.1", 400, "The target must be a path such as /metrics."),
+            ("GET /api/v1/state HTTP/1.1\r\nHost: evil.example", 403, "Host must be a local name"),
+            ("GET /nothing HTTP/1.1", 404, "Nothing here: try /, /metrics"),
+            ("GET /api/v1/report?since=lunch HTTP/1.1", 400, "since=lunch must be a number"),
+            ("POST / HTTP/1.1", 405, "Only GET and HEAD."),
+            ("GET /" + "x" * 20_000 + " HTTP/1.1", 431, "The head of the request is too long."),
+            ("GET /api/v1/report HTTP/1.1", 500, "internal error, see the log of gpumon serve"),
+            ("GET /-/ready HTTP/1.1", 503, "not ready: no GPU has been read yet"),
+            ("GET /api/v1/state HTTP/1.1", 503, "nothing to tell yet: no GPU has been read"),
+        ],
+    )
+    def test_is_a_sentence_of_its_stated_length(
+        self, request_head: str, status: int, said: str
+    ) -> None:
+        def broken(_: object) -> None:
+            raise ZeroDivisionError("a fault")
+
+        sent = f"{request_head}\r\n\r\n".encode()
+        with serving(report=broken) as server, dial(server, sent) as client:
+            head, _, body = client.makefile("rb").read().partition(b"\r\n\r\n")
+
+        assert head.startswith(f"HTTP/1.1 {status} ".encode())
+        assert said in body.decode()
+        assert f"Content-Length: {len(body)}".encode() in head
+        assert body.endswith(b"\n")
+
+    @pytest.mark.parametrize("host", ["localhost", "evil.example"])
+    @pytest.mark.parametrize("target", ["/nothing", "/-/ready", "/api/v1/report?x"])
+    def test_to_head_has_the_length_of_that_sentence_and_not_the_sentence(
+        self, target: str, host: str
+    ) -> None:
+        with serving(report=lambda _: None) as server:
+            said = ask(server, target, host=host)
+            sent = f"HEAD {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+            with dial(server, sent) as client:
+                head, _, body = client.makefile("rb").read().partition(b"\r\n\r\n")
+
+        assert head.startswith(f"HTTP/1.1 {said.status} ".encode())
+        assert f"Content-Length: {len(said.body)}".encode() in head
+        assert body == b""
+
+    def test_for_want_of_room_says_so_and_when_to_come_again(self) -> None:
+        with serving(limits=ServerLimits(max_streams=0)) as server:
+            refused = ask(server, "/api/v1/stream")
+
+        assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
+        assert refused.text == "too many connections, try again.\n"
+
+
 class TestAFaultOfOurs:
     def test_is_told_once_a_minute_and_its_place_once(
         self, caplog: pytest.LogCaptureFixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.codes import FUNCTION_NOT_FOUND, code_name
+from gpumon.sources.nvml.codes import FUNCTION_NOT_FOUND, SUCCESS, code_name
 from tests.fakenvml.build import build_fake, fake_env
 from tests.fakenvml.control import DRIVER_NOT_LOADED, UNKNOWN, VERSION_MISMATCH, FakeNvml
 
@@ -65,6 +66,20 @@ class TestALibraryThatCannotBeOpened:
 
 
 class TestAnOpenLibrary:
+    @pytest.mark.parametrize(
+        ("listed", "asked"), [(1_024, 1_024), (1_025, 1_024), (2**32 - 1, 1_024)]
+    )
+    def test_counts_no_more_gpus_than_a_machine_can_have(
+        self, monkeypatch: pytest.MonkeyPatch, library: NvmlLibrary, listed: int, asked: int
+    ) -> None:
+        def answer(name: str, types: object, where: int) -> int:
+            ctypes.c_uint.from_address(where).value = listed
+            return SUCCESS
+
+        monkeypatch.setattr(library, "ask", answer)
+
+        assert library.device_count() == asked
+
     def test_is_closed_once_however_often_it_is_asked(self, fake_nvml: FakeNvml) -> None:
         library = NvmlLibrary()
 

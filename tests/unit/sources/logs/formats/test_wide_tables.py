@@ -252,9 +252,9 @@ class TestALongFileOfJsonObjects:
     """More of them than the first 512, from which the unit is told."""
 
     def test_is_read_in_the_order_of_its_lines(self) -> None:
-        log = events(*({"system.gpu.0.gpu": at % 101, "n": at} for at in range(600)))
+        rows_of: list[dict[str, object]] = [{"system.gpu.0.gpu": at % 101} for at in range(600)]
 
-        samples, _ = read_log(log)
+        samples, _ = read_log(events(*rows_of))
 
         assert seconds_of([sample.stamp_ns for sample in samples]) == [2 * at for at in range(600)]
         assert [sample.busy_ratio for sample in samples] == [at % 101 / 100 for at in range(600)]
