@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -175,7 +173,9 @@ class TestTheIdleTimeOfTwoRunsOnOneGpu:
         ],
     )  # fmt: skip
     def test_is_split_between_them_and_no_more_than_there_was(self, name: str) -> None:
-        one, other = (replace(WindowParts(), **{name: 400}) for _ in range(2))
+        one, other = WindowParts(), WindowParts()
+        setattr(one, name, 400)
+        setattr(other, name, 400)
 
         merged = merge_parts([(one, 1_000), (other, 1_000)], 1_000)
 
