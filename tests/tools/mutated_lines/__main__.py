@@ -97,7 +97,7 @@ def _entries(asked: argparse.Namespace) -> list[Entry]:
         chosen = drawn(_all_mutations(subtle=asked.subtle), asked.count, asked.seed)
     else:
         earlier = json.loads(asked.again.read_text(encoding="utf-8"))
-        wanted = [e for e in earlier if not asked.escaped or e["noticed"] == ESCAPED]
+        wanted = [e for e in earlier if not asked.escaped or _escaped(e)]
         present = [*_all_mutations(subtle=False), *_all_mutations(subtle=True)]
         again = [(entry, found_again(_mutation(entry), present)) for entry in wanted]
         for entry in (entry for entry, mutation in again if mutation is None):
@@ -145,6 +145,10 @@ def _judge(entries: list[Entry], trees: Sequence[Scratch], asked: argparse.Names
         list(side_by_side.map(judge, [e for e in entries if e["noticed"] is None]))
 
 
+def _escaped(entry: Entry) -> bool:
+    return str(entry["noticed"]).startswith(ESCAPED)
+
+
 def _keep(entries: list[Entry], into: Path | None) -> None:
     if into is not None:
         into.write_text(json.dumps(entries, indent=1), encoding="utf-8")
@@ -152,7 +156,7 @@ def _keep(entries: list[Entry], into: Path | None) -> None:
 
 def _say_shares(entries: list[Entry]) -> None:
     lines = Counter(str(Path(entry["path"]).parent) for entry in entries)
-    noticed = [entry for entry in entries if entry["noticed"] != ESCAPED]
+    noticed = [entry for entry in entries if not _escaped(entry)]
     caught = Counter(str(Path(entry["path"]).parent) for entry in noticed)
     for room, count in sorted(lines.items()):
         print(f"{caught[room]:4} of {count:3}  {room}")

@@ -23,6 +23,7 @@ SUMMARY: Final = re.compile(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\](?= - |$))?)", re.
 MOST_NEAR: Final = 12
 """Test files that are run first, because they import the module."""
 ALL_PASSED: Final = (0, 5)
+OUT_OF_TIME: Final = "escaped: time was up"
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,7 @@ def near_tests(path: str) -> list[str]:
     mirrored = sorted(room.glob(f"test_{PurePosixPath(path).stem.strip('_')}*.py"))
     others = [*sorted(room.glob("test_*.py")), *sorted(ROOT.glob("tests/unit/**/test_*.py"))]
     near = list(dict.fromkeys([*mirrored, *_importing(path, others)]))
+    near = near or sorted(room.glob("**/test_*.py"))
     return [_name(file) for file in near[: max(MOST_NEAR, len(mirrored))]]
 
 
@@ -164,6 +166,8 @@ def _name(file: Path) -> str:
 
 def noticed_by(mutation: Mutation, reached: Sequence[str], scratch: Scratch) -> str | None:
     """The test that fails with this line wrong and passes without; ``None``: it escapes.
+
+    ``OUT_OF_TIME`` where not all of the tests could be asked.
 
     Args:
         mutation: What is made wrong.
@@ -195,11 +199,11 @@ def _noticed_among(
         scratch.restore(mutation.path)
         failed = SUMMARY.search(said)
         if code is None or code in ALL_PASSED:
-            return None
+            return OUT_OF_TIME if code is None else None
         if failed is None:
             return f"pytest ends with {code}"
         again, _ = scratch.run([failed[1]], scratch.suite.line_s)
         if again in ALL_PASSED:
             return failed[1]
         passed_over += ["--deselect", failed[1]]  # it fails without the mutation, too
-    return None
+    return OUT_OF_TIME
