@@ -280,10 +280,11 @@ class TestStartUp:
         ("compiled_s", "idle_s", "said"),
         [
             (16, {}, "Most of it was compiling (16.0 s): turn on the framework's compilation"),
+            (10, {}, "Most of it was compiling (10.0 s): turn on the framework's compilation"),
             (6, {}, "Start faster: load the data set lazily"),
             (16, {IdleCause.COMPILE: 12}, "Start faster: load the data set lazily"),
         ],
-        ids=["mostly", "partly", "mostly later"],
+        ids=["mostly", "half of it", "partly", "mostly later"],
     )
     def test_that_was_spent_compiling_is_to_be_compiled_once(
         self, compiled_s: int, idle_s: dict[IdleCause, float], said: str

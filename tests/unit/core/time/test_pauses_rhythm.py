@@ -69,6 +69,25 @@ class TestARhythm:
         assert rhythm_of(cycles_s).is_lacking(MOSTLY_IDLE)
 
 
+class TestANewJob:
+    def test_soon_has_a_rhythm_of_its_own(self) -> None:
+        before, few = [1.0] * DEFAULT_SETTINGS.rhythm_cycles, [1.0] * DEFAULT_SETTINGS.min_cycles
+        rhythm = rhythm_of(before)
+
+        rhythm.begin_job()
+        rhythm.add(s(100.0))
+
+        assert rhythm.variation == pytest.approx(rhythm_of([*few, 100.0]).variation)
+
+    def test_with_few_cycles_before_it_has_no_more_of_them(self) -> None:
+        rhythm = rhythm_of([1.0])
+
+        rhythm.begin_job()
+        rhythm.add(s(100.0))
+
+        assert rhythm.variation == pytest.approx(rhythm_of([1.0, 100.0]).variation)
+
+
 def totals_of(cycles_s: Iterable[tuple[int, int]]) -> GpuTotals:
     """A GPU that works and pauses for so many whole seconds in turn."""
     ledger, at_s = GpuLedger(), 0
