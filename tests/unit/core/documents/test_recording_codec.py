@@ -311,6 +311,43 @@ class TestWhatNobodyWrote:
             reader.read(block)
 
 
+class TestTheMostThatIsBelieved:
+    """As much as that is read; one more is refused."""
+
+    def test_of_frames_of_a_tick_is_1024(self) -> None:
+        frame = Frame(taken_at_ns=BEGAN_NS, gpus=())
+        most, more = (moment(1, frames=(frame,) * count) for count in (1_024, 1_025))
+
+        assert read_all(blocks_of([most])) == [most]
+        with pytest.raises(MalformedError):
+            read_all(blocks_of([more]))
+
+    def test_of_boards_of_a_header_is_1024(self) -> None:
+        most, more = (
+            b"".join(BlockWriter(replace(header(), devices=DEVICES[:1] * count)).begin_block())
+            for count in (1_024, 1_025)
+        )
+
+        assert BlockReader().read(most).header is not None
+        with pytest.raises(MalformedError):
+            BlockReader().read(more)
+
+    @pytest.mark.parametrize(
+        ("period_ns", "is_one"),
+        [(999_999, False), (1_000_000, True), (86_400 * 10**9, True), (86_400 * 10**9 + 1, False)],
+    )
+    def test_of_a_period_is_a_day_and_the_least_a_millisecond(
+        self, period_ns: int, is_one: bool
+    ) -> None:
+        block = first_block(lambda lines: lines[0].update(period_ns=period_ns))
+
+        if is_one:
+            assert BlockReader().read(block).header is not None
+        else:
+            with pytest.raises(MalformedError, match="a period that is none"):
+                BlockReader().read(block)
+
+
 def test_a_field_of_a_type_that_nobody_can_write_is_noticed_at_once() -> None:
     class Odd:
         when: RingEvent
