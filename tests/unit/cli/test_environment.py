@@ -48,6 +48,18 @@ class TestAVariable:
         assert (args.nvml_off, args.nvml_on) == (["power", "ecc"], ["fan"])
         assert args.token.is_shown("Bearer 0123456789abcdef")
 
+    def test_leaves_complaints_about_the_command_line_as_they_are(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        parser = serve_parser()
+        parser.words_of({"GPUMON_PERIOD": "0.5"}, [])
+
+        with pytest.raises(SystemExit) as ended:
+            parser.parse_args(["--period", "soon"])
+
+        assert ended.value.code == 2
+        assert "error: argument --period" in capsys.readouterr().err
+
     def test_that_is_empty_or_not_there_says_nothing(self) -> None:
         nothing = {variable_of(option): " " for option in serve_parser().options}
 

@@ -82,6 +82,11 @@ class TestALogWhosePeriodChanges:
 
         assert observed_s(report) == 1 + 5 * (100 + 300)
 
+    def test_has_changed_with_the_fourth_row_that_is_as_far_from_the_one_before(self) -> None:
+        report = busy_log(repeat(1, 100), repeat(60, 4), repeat(1, 100))
+
+        assert observed_s(report) == 1 + 200 + 4 * 60
+
 
 class TestAHole:
     @pytest.mark.parametrize("count", [1, 2, 3])

@@ -15,12 +15,14 @@ import pytest
 
 from gpumon.cli.doctor import command as doctor
 from gpumon.cli.doctor import command as look
+from gpumon.cli.doctor.driver import driver_findings
 from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, Finding
 from gpumon.cli.doctor.text import render_findings
 from gpumon.cli.main import main
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.text.style import TextStyle, style_for
 from gpumon.sources.installed import DriverFiles
+from gpumon.sources.nvml.probe.answers import ProbedDriver
 from tests.fakenvml.control import NO_PERMISSION, NOT_SUPPORTED, FakeNvml
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden"
@@ -363,6 +365,15 @@ class TestAGpuInTrouble:
         fake_nvml.throttle(1, 0x04)
 
         assert "gpu 1 throttled" not in findings_of(capsys)
+
+
+@pytest.mark.parametrize(("init_s", "is_slow"), [(0.2, False), (1.0, False), (1.01, True)])
+def test_a_driver_that_opens_slowly_is_told(init_s: float, *, is_slow: bool) -> None:
+    probed = ProbedDriver("580.95.05", "13.580", "13.0", stamp_clock=None, init_s=init_s)
+
+    told = [one.detail for one in driver_findings(FILES, probed, ()) if one.name == "start"]
+
+    assert told == ["opening NVML took 1.0 s"] * is_slow
 
 
 def test_a_very_slow_reading_is_told_in_decimals() -> None:

@@ -332,6 +332,16 @@ class TestTheMostThatIsBelieved:
         with pytest.raises(MalformedError):
             BlockReader().read(more)
 
+    def test_of_the_time_from_a_tick_to_the_look_at_its_rings_is_a_minute(self) -> None:
+        most, more = (
+            first_block(lambda lines, after_ns=after_ns: lines[2].update(read_after_ns=after_ns))
+            for after_ns in (60 * 10**9, 60 * 10**9 + 1)
+        )
+
+        assert BlockReader().read(most).moments
+        with pytest.raises(MalformedError, match="long after their tick"):
+            BlockReader().read(more)
+
     @pytest.mark.parametrize(
         ("period_ns", "is_one"),
         [(999_999, False), (1_000_000, True), (86_400 * 10**9, True), (86_400 * 10**9 + 1, False)],

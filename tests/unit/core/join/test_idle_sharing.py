@@ -102,6 +102,18 @@ class TestAHiddenWait:
 
         assert share_idle(100, parts).hidden_input_wait_ns == 500
 
+    def test_is_of_no_first_batch_and_no_validation_where_none_of_it_was_felt(self) -> None:
+        hidden = WindowParts(
+            gross_input_wait_ns=900,
+            step_ns=100,
+            first_input_wait_ns=300,
+            validation_input_wait_ns=300,
+        )
+
+        shared = share_idle(0, hidden)
+
+        assert (shared.first_input_wait_ns, shared.validation_input_wait_ns) == (0, 0)
+
 
 lengths = st.integers(0, 10**9)
 

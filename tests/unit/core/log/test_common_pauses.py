@@ -108,6 +108,9 @@ class TestAGpuBesideOneThatWorks:
         assert beside_s([1, 1, 0, 0, 1], [1, 0.7, 0, 0, 1]) == [0, 0]
         assert beside_s([1, 1, 0, 0, 1], [1, 0.4, 0, 0, 1]) == [0, 0.6]
 
+    def test_idles_for_half_a_period(self) -> None:
+        assert beside_s([1, 1, 0, 0, 1], [1, 0.5, 0, 0, 1]) == [0, 0.5]
+
 
 rows = st.lists(st.none() | st.sampled_from([0.0, 0.3, 0.5, 1.0]), max_size=60)
 machines = st.lists(st.tuples(rows, st.sampled_from([0.0, 0.003, 0.4])), max_size=4)

@@ -155,6 +155,11 @@ class TestWhatAnybodyMayHaveWritten:
 
         assert parse_facts(changed(loader=nested)).loader == {"kept": 1}
 
+    def test_has_the_first_twenty_four_loader_facts(self) -> None:
+        many = {f"fact{number}": number for number in range(25)}
+
+        assert list(parse_facts(changed(loader=many)).loader) == [*many][:24]
+
     def test_never_has_fewer_ranks_than_its_own(self) -> None:
         assert parse_facts(changed(rank=5, world_size=2)).world_size == 6
 

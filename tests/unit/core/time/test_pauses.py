@@ -68,6 +68,22 @@ class TestABlip:
         assert totals.pauses.count == 1 + 10
 
 
+class TestAPauseWithASilenceInIt:
+    def test_is_shown_as_a_stretch_before_and_one_after(self) -> None:
+        ledger = GpuLedger()
+        for cycle in range(12):
+            at_s = 6.0 * cycle  # of which nobody knows the fourth second
+            ledger.observe(every(1.0, [1.0, 1.0, 0.0], at_s) + every(1.0, [0.0, 0.0], at_s + 4))
+        ledger.observe(every(1.0, [1.0], 72.0))
+
+        totals = ledger.snapshot()
+
+        assert totals.gaps.count == 12
+        assert [(one.start_ns, one.end_ns) for one in totals.starved_intervals[:4]] == [
+            (s(2), s(3)), (s(4), s(6)), (s(8), s(9)), (s(10), s(12)),
+        ]  # fmt: skip
+
+
 class TestPausesAsCounted:
     @given(
         st.lists(st.sampled_from([1, 4, 5, 30]), min_size=2, max_size=12),
