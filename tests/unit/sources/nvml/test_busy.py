@@ -146,6 +146,16 @@ class TestAStamp:
         assert track.position_us == START_US
 
 
+class TestARingThatMayBeAnotherOne:
+    def test_is_asked_for_all_that_it_has_and_nothing_is_said_until_then(self) -> None:
+        track = started()
+        take(track, stamped(70))
+
+        track.forget_position()
+
+        assert (track.started, track.position_us, track.percent) == (False, 0, None)
+
+
 class TestTheCadence:
     def test_of_one_second_is_taken_from_the_ring(self) -> None:
         track = started(step_us=1_000_000)

@@ -111,6 +111,14 @@ class TestATable:
         assert [one.busy_ratio for one in samples] == [0.29]
         assert told(facts, "Skipped 2 lines of a table that was cut off")
 
+    def test_is_over_where_the_next_date_stands(self) -> None:
+        cut_off, headless = table("29%")[:9], gpu(1, "97%")
+
+        samples, facts = read_log(rows(DATE, *cut_off, DATE.replace(":14 ", ":15 "), *headless))
+
+        assert [one.busy_ratio for one in samples] == [0.29]
+        assert told(facts, "Skipped 1 line of a table that was cut off")
+
     def test_between_lines_of_another_program_is_read(self) -> None:
         samples, facts = read_log(rows("epoch 1", DATE, *table("29%"), "epoch 2: loss 0.3"))
 

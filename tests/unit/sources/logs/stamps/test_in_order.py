@@ -52,6 +52,20 @@ class TestALateRow:
         assert facts.skipped_lines == 1
         assert facts.notes == ("Dropped 1 row that came more than 64 rows late.",)
 
+    @pytest.mark.parametrize("at", [1_930, 1_950, 1_970, 1_990, 2_010])
+    def test_leaves_no_row_behind_it_unlooked_at(self, at: int) -> None:
+        """Rows are read in blocks of 1,024; the last 128 before a block's end are held back."""
+        log = every_second(0, 2_300)
+        written = [*log[:1_600], log[1_601], log[1_600], *log[1_602:at], log[at], *log[at:]]
+
+        samples, facts = in_order(written)
+
+        assert samples == log
+        assert facts.notes == (
+            "Put 1 row that came late back in order.",
+            "Dropped 1 row there twice.",
+        )
+
     @given(st.data())
     @settings(max_examples=30)
     def test_within_the_window_changes_nothing(self, data: st.DataObject) -> None:
