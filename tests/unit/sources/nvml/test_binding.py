@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml.binding import NvmlLibrary
+from gpumon.sources.nvml.binding import CallAccounts, NvmlLibrary
 from gpumon.sources.nvml.codes import FUNCTION_NOT_FOUND, SUCCESS, code_name
 from tests.fakenvml.build import build_fake, fake_env
 from tests.fakenvml.control import DRIVER_NOT_LOADED, UNKNOWN, VERSION_MISMATCH, FakeNvml
@@ -54,6 +54,15 @@ class TestALibraryThatCannotBeOpened:
 
         with pytest.raises(SourceUnavailableError, match=r"\(20\)"):
             NvmlLibrary()
+
+    def test_counts_as_an_error_of_that_call(self, fake_nvml: FakeNvml) -> None:
+        fake_nvml.fail("nvmlInitWithFlags", UNKNOWN)
+        accounts = CallAccounts()
+
+        with pytest.raises(SourceUnavailableError):
+            NvmlLibrary(accounts)
+
+        assert accounts.errors() == (("nvmlInitWithFlags", UNKNOWN, 1),)
 
     def test_can_be_opened_once_the_reason_is_gone(self, fake_nvml: FakeNvml) -> None:
         fake_nvml.fail("nvmlInitWithFlags", VERSION_MISMATCH)

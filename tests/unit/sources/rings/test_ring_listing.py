@@ -116,6 +116,19 @@ class TestALongFolder:
         assert _open_files() == before
         assert sum(story.counts().values()) == (2 * a_tick + 10 if "ring" in name else 0)
 
+    @pytest.mark.parametrize(
+        ("name", "a_tick"), [("junk-{}", NAMES_A_TICK), ("{}-1.ring", RINGS_A_TICK)]
+    )
+    @pytest.mark.parametrize("less", [0, 1])
+    def test_is_one_with_as_many_names_as_a_tick_looks_at(
+        self, story: Story, name: str, a_tick: int, less: int
+    ) -> None:
+        for _ in range(3):
+            story.tick()
+        story.make(a_tick - less, name)
+
+        assert story.tick() == bool(less)
+
     def test_is_known_as_it_was_until_it_is_listed_anew(self, story: Story) -> None:
         story.make(3)
         for _ in range(3):

@@ -52,6 +52,13 @@ class TestAPage:
 
         assert (len(samples), facts.skipped_lines) == (1, 2)
 
+    def test_is_made_of_lines_with_a_blank_before_them(self) -> None:
+        told_deeper = (*page()[:1], " Product Name : NVIDIA A40", *page()[2:])
+
+        _, facts = read_log(rows(*moment(14, told_deeper), "A line of another program"))
+
+        assert facts.skipped_lines == 1
+
     def test_has_the_utilisation_the_memory_and_the_gpu(self) -> None:
         (sample,), facts = read_log(rows(*moment(14, page())))
 

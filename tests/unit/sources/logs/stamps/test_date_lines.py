@@ -61,3 +61,7 @@ class TestADate:
     def test_in_another_language_is_known_by_its_time(self) -> None:
         assert looks_like_date("Sa 24. Jan 21:52:14 CET 2026")
         assert not looks_like_date("epoch 3: loss 0.21")
+
+    def test_in_another_language_has_no_more_than_80_letters(self) -> None:
+        assert looks_like_date(" 10:00:00".rjust(80, "x"))
+        assert not looks_like_date(" 10:00:00".rjust(81, "x"))

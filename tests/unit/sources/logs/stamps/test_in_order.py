@@ -192,6 +192,15 @@ class TestTimeThatStandsStill:
         with pytest.raises(UnreadableLogError, match=f"time stands still: all {count:,} rows"):
             in_order([row(stamp)] * count)
 
+    def test_is_not_known_from_two_rows(self) -> None:
+        assert seconds(in_order([row(TEN)] * 2)[0]) == [TEN, TEN + 0.5]
+
+    def test_of_rows_that_contradict_each_other_keeps_the_first(self) -> None:
+        samples, facts = in_order([row(TEN + 0.25, busy=1.0), row(TEN + 0.25, busy=0.5)])
+
+        assert samples == [row(TEN + 0.25, busy=1.0)]
+        assert facts.skipped_lines == 1
+
     def test_and_goes_on_again_is_read_on(self) -> None:
         log = [*every_second(TEN, 100), *[row(TEN + 99)] * 8_000, *every_second(TEN + 100, 100)]
 
