@@ -109,7 +109,15 @@ NUMBER(nvmlDeviceGetPerformanceState, unsigned, gpu->performance_state)
 NUMBER(nvmlDeviceGetPersistenceMode, unsigned, gpu->persistence_mode)
 NUMBER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, gpu->throttle_reasons)
 NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, gpu->throttle_reasons)
-NUMBER_OF_KIND(nvmlDeviceGetTemperature, unsigned, gpu->temperature_c)
+EXPORT int nvmlDeviceGetTemperature(fake_handle handle, unsigned sensor, unsigned *out)
+{
+    ENTER_WHOLE_GPU(nvmlDeviceGetTemperature);
+    if (sensor != 0) /* of the GPU: there is no other */
+        return NVML_INVALID_ARGUMENT;
+    *out = gpu->temperature_c;
+    return NVML_SUCCESS;
+}
+
 NUMBER_OF_KIND(nvmlDeviceGetClockInfo, unsigned, kind == 2 ? gpu->mem_clock_mhz : gpu->sm_clock_mhz)
 NUMBER_OF_KIND(nvmlDeviceGetMaxClockInfo, unsigned, kind == 2 ? gpu->max_mem_clock_mhz : gpu->max_sm_clock_mhz)
 /* KB/s; what the 20 ms of a real call are is said by a test, as any latency. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 import pytest
@@ -161,3 +162,23 @@ class TestAWitnessThatWouldDoHarm:
 
     def test_is_not_there_where_nobody_imported_torch(self) -> None:
         assert events_of_this_device(lambda *_: None) is None
+
+
+class _CudaThatFails:
+    """As ``torch`` is where its CUDA cannot be asked."""
+
+    class cuda:  # noqa: N801  (torch calls it so)
+        @staticmethod
+        def is_initialized() -> bool:
+            raise RuntimeError("CUDA error: unspecified launch failure")
+
+
+def test_a_cuda_that_cannot_be_asked_is_warned_of_once_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", _CudaThatFails)  # type: ignore[arg-type]
+
+    with pytest.warns(match="gpumon cannot ask CUDA when a step is done: .*launch failure"):
+        events = events_of_this_device(lambda *_: None)
+
+    assert events is None

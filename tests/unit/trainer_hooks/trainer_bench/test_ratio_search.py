@@ -63,6 +63,29 @@ class TestTheArticlesPair:
             searched(2000)
 
 
+@pytest.mark.parametrize(("half_takes_s", "is_believed"), [(1.015, True), (1.025, False)])
+def test_a_gpu_that_was_clearly_slower_with_half_its_batch_is_judged_by_that_alone(
+    half_takes_s: float, *, is_believed: bool
+) -> None:
+    """Two in a hundred are noise; more are a GPU that was disturbed, or has slowed down."""
+    together: list[tuple[int, ...]] = []
+
+    def train(gpus: Sequence[str], batches: Sequence[int]) -> Measured:
+        step_s = 1.0
+        if len(gpus) > 1:
+            together.append(tuple(batches))
+        elif gpus[0] == PAIR[1] and batches[0] == 50:
+            step_s = half_takes_s
+        elif gpus[0] == PAIR[0]:
+            step_s = 0.01 * batches[0]
+        busy = (step_s,) * len(gpus)
+        return Measured(tuple(gpus), tuple(batches), sum(batches), step_s, 1, busy)
+
+    RatioSearch(train, PAIR, 200).search(most_runs=5)
+
+    assert (together[0][1] > 90) is is_believed
+
+
 class Secretive(SimulatedEngine):
     """As real ones are: it tells neither the busy times nor which GPU ran out of memory."""
 
