@@ -176,7 +176,7 @@ class _CudaThatFails:
 def test_a_cuda_that_cannot_be_asked_is_warned_of_once_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch", _CudaThatFails)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", _CudaThatFails)
 
     with pytest.warns(match="gpumon cannot ask CUDA when a step is done: .*launch failure"):
         events = events_of_this_device(lambda *_: None)

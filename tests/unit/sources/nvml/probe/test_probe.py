@@ -21,6 +21,7 @@ from tests.builders_nvml import open_at_a_standstill
 from tests.fakenvml.control import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
+    INVALID_ARGUMENT,
     NO_PERMISSION,
     NOT_SUPPORTED,
     FakeNvml,
@@ -61,6 +62,17 @@ def call_of(gpu: ProbedGpu, field: str, function: str) -> ProbedCall:
 
 
 class TestEveryField:
+    def test_is_asked_as_the_driver_wants_it(self, fake_nvml: FakeNvml) -> None:
+        refused = [
+            call.function
+            for gpu in asked(EVERYTHING).gpus
+            for field in gpu.fields
+            for call in field.calls
+            if call.code == INVALID_ARGUMENT
+        ]
+
+        assert refused == []
+
     def test_is_asked_of_every_gpu_and_says_something(self, fake_nvml: FakeNvml) -> None:
         fake_nvml.run(0, 4711)
         fake_nvml.run(1, 4712)
