@@ -16,6 +16,7 @@ from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from gpumon.core.ring.events import RingEvent, RingKind
 from gpumon.core.ring.format import record_words
 from gpumon.core.ring.records import RingRecords, whole_records
+from gpumon.core.time.histograms import WARM_UP_STEPS
 from gpumon.pipeline.runs import Run, StepPace
 from gpumon.sources.rings.phase_rings import PhaseRingReader
 from tests.builders_ring import BOOT_ID, WrittenRing, only
@@ -51,6 +52,12 @@ def about(step_ms: float) -> object:
 class TestTheTimeOfAStep:
     def test_leaves_out_what_was_before_the_first_and_the_warm_up(self) -> None:
         assert median_ms(ends(9_000, 4_000, 3_000, *[20.0] * 5, start_ms=60_000)) == about(20)
+
+    def test_is_known_from_one_step_after_the_warm_up_on(self) -> None:
+        warm = [9_000.0] * WARM_UP_STEPS
+
+        assert median_ms(ends(*warm)) is None
+        assert median_ms(ends(*warm, 20.0)) == about(20)
 
     def test_is_not_bent_by_a_checkpoint_here_and_there(self) -> None:
         assert median_ms(ends(*([20.0] * 9 + [900.0]) * 8)) == about(20)
