@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.judge.advice import WORD_OF_CAUSE, advise, speedup_upper_bound
+from gpumon.core.judge.advice_texts import start_up_text
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.phase import CAUSES, IdleCause, TrainingPhase
 from gpumon.core.report.report import GpuReport, RunReport
@@ -295,6 +296,12 @@ class TestStartUp:
         (found,) = [one for one in advise([one], [compiles]) if one.cause == "start_up"]
 
         assert said in found.text
+
+    def test_counts_for_no_gpu_that_waited_for_none(self) -> None:
+        waited, other = gpu(40, {IdleCause.START_UP: 20}), gpu(40, index=1)
+        compiles = replace(run(), phase_ns={TrainingPhase.COMPILE: s(10)})
+
+        assert start_up_text([waited, other], [compiles]).startswith("Most of it was compiling")
 
 
 class TestEveryCause:
