@@ -42,7 +42,10 @@ from tests.tools.mutated_lines.scratch import (
 )
 
 NOT_THE_PRODUCT: Final = ("tests/", "benchmarks/", "docs/", "setup.py", "trainer_hooks/old_names/")
-PLACES: Final = ("tests/unit", "tests/golden", "tests/contract", "tests/logs", "tests/faults")
+PLACES: Final = (
+    "tests/unit", "tests/golden", "tests/contract", "tests/logs", "tests/faults",
+    "tests/test_docstring_examples.py",
+)  # fmt: skip
 ESCAPED: Final = "escaped"
 Entry = dict[str, Any]
 """A mutation's fields, ``reached`` (tests) and ``noticed`` (a test, ``escaped`` or ``None``)."""

@@ -52,6 +52,15 @@ class TestTheUtilisationIs:
 
         assert found == {Column.STAMP: 0, Column.INDEX: 1, Column.UTILIZATION: 2}
 
+    def test_what_is_left_beside_an_index_of_which_a_row_is_missing(self) -> None:
+        at_s = [0.0, 0.3, 1.0, 1.3, 2.0, 2.3, 3.0, 3.3, 13.3]
+        lines = [
+            f"2025/06/13 00:00:{second:06.3f}, {gpu}, {50 + number}"
+            for number, (second, gpu) in enumerate(zip(at_s, [0, 1] * 4 + [1], strict=True))
+        ]
+
+        assert guessed(*lines)[Column.INDEX] == 1
+
     def test_the_one_number_that_never_exceeds_100(self) -> None:
         assert guessed(f"{STAMP}, 364, 45", f"{STAMP}, 12, 7")[Column.UTILIZATION] == 2
         assert guessed(f"{STAMP}, 105 %, 45 %", f"{STAMP}, 90 %, 7 %")[Column.UTILIZATION] == 2
