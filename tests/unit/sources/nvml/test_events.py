@@ -12,7 +12,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import Frame
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.details.fields import nvml_options
-from gpumon.sources.nvml.events import MOST_XIDS, XidCounts
+from gpumon.sources.nvml.events import MOST_XIDS, NvmlEvents, XidCounts
 from gpumon.sources.nvml.source import NvmlSource
 from tests.builders_nvml import Clock, Open
 from tests.fakenvml.control import (
@@ -167,6 +167,23 @@ class TestAMemoryErrorThatIsNotCorrected:
             return details is not None and details.ecc_uncorrected_errors == 1
 
         read_until(source, shows_it)
+
+    def test_is_heard_and_a_corrected_one_is_not(
+        self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
+    ) -> None:
+        events = NvmlEvents(wanted=True)
+        events.follow(library, [("GPU-0", handle)], 0)
+        try:
+            fake_nvml.report_ecc(0, uncorrected=False)
+            fake_nvml.report_xid(0, 13)
+            wait_until(lambda: events.counts("GPU-0") == ((13, 1),))
+            after_a_corrected_one = events.take_news()
+            fake_nvml.report_ecc(0, uncorrected=True)
+            wait_until(lambda: events.news)
+
+            assert (after_a_corrected_one, events.take_news()) == (set(), {"GPU-0"})
+        finally:
+            events.release(library)
 
 
 class TestTheCounts:
