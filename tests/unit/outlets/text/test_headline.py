@@ -86,6 +86,17 @@ class TestTheThreeLines:
         assert "Partial (high loss): GPU 0 is idle 67 % of its time in use" in text
         assert "2.0 s of it in 4 pauses, the longest 0.9 s; the rest in no pattern." in text
 
+    @pytest.mark.parametrize(("longest_ns", "is_named"), [(0, False), (1, True)])
+    def test_name_the_longest_pause_where_one_has_ended(
+        self, longest_ns: int, *, is_named: bool
+    ) -> None:
+        one = gpu(20, {UNKNOWN: 40}, suspected_s=2)
+        pauses = GapTotals(count=4, total_ns=s(2), longest_ns=longest_ns, p50_ns=s(0.5))
+
+        text = headline(report(replace(one, totals=one.totals._replace(pauses=pauses))))
+
+        assert ("in 4 pauses, the longest" in text) is is_named
+
     def test_do_not_deny_pauses_that_are_too_few_for_a_suspicion(self) -> None:
         text = headline(report(gpu(20, {UNKNOWN: 40}, pauses=2)))
 
