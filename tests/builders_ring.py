@@ -20,6 +20,7 @@ from gpumon.core.ring.format import (
     WORD_RECORD_COUNT,
     WORD_VERSION,
 )
+from tests.processes import ending
 from trainer_hooks.ring.ring_folder import RingFolder
 from trainer_hooks.ring.ring_memory import RingMemory, make_ring
 from trainer_hooks.ring.ring_writer import RingWriter
@@ -89,12 +90,10 @@ def held_by_a_process(path: Path) -> Iterator[int]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    try:
+    with ending(holder):
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         yield holder.pid
-    finally:
-        holder.communicate(timeout=10)
 
 
 def now() -> int:

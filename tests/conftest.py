@@ -9,11 +9,13 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests import left_processes
 from tests.fakenvml.build import NoCompilerError, build_fake
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import DRIVER_GENERATIONS, PRESENT_DRIVER, DriverGeneration
 from tests.fakenvml.in_process import shown_to_this_process
 from tests.needs import missing
+from tests.shell_environment import forget_the_shell
 from tests.trainings import close_readers
 
 # A busy machine is no reason for a test to fail: none is held to a time.
@@ -22,6 +24,12 @@ hypothesis.settings.load_profile("untimed")
 
 # Whoever starts the tests with nohup hands an ignored SIGHUP down to all that they start.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The tests begin with nothing of the shell's, and leave nothing behind."""
+    forget_the_shell()
+    config.pluginmanager.register(left_processes)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

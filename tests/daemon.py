@@ -23,7 +23,12 @@ file, the driver window that is then under way lasts 1/6 s, and the tests' daemo
 
 
 class RunningDaemon:
-    """``gpumon serve`` in a process of its own, with a runtime folder of its own."""
+    """``gpumon serve`` in a process of its own, with a runtime folder of its own.
+
+    It runs for as long as the ``with`` block.
+    """
+
+    process: subprocess.Popen[bytes]
 
     def __init__(
         self,
@@ -35,27 +40,32 @@ class RunningDaemon:
         self.folder = folder
         self.runtime_dir = folder / "run"
         self.environ = {
-            # No variable of the shell's: each is an option of the daemon.
+            # No variable of this process': each is an option of the daemon.
             **{name: text for name, text in os.environ.items() if not name.startswith("GPUMON_")},
             "GPUMON_RUNTIME_DIR": str(self.runtime_dir),
             "PYTHONUNBUFFERED": "1",
             **(environ or {}),
         }
-        self._log = (folder / "daemon.log").open("w+")
         is_said = "--listen" in words or "GPUMON_LISTEN" in self.environ
         listen = () if is_said else ("--listen", "127.0.0.1:0")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "gpumon", "serve", *words, *listen],
-            env=self.environ,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-        )
+        self._words = (*words, *listen)
         self._wait_for_state = ready
 
     def __enter__(self) -> RunningDaemon:
-        if self._wait_for_state:
-            wait_until(lambda: self.state_file.exists() or self.process.poll() is not None)
-            assert self.process.poll() is None, self.log()
+        with (self.folder / "daemon.log").open("w+") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "gpumon", "serve", *self._words],
+                env=self.environ,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            if self._wait_for_state:
+                wait_until(lambda: self.state_file.exists() or self.process.poll() is not None)
+                assert self.process.poll() is None, self.log()
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
@@ -64,6 +74,9 @@ class RunningDaemon:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
@@ -72,7 +85,6 @@ class RunningDaemon:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait(10)
-        self._log.close()
 
     @property
     def state_file(self) -> Path:

@@ -6,9 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from tests.processes import ending
 
 pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
 
@@ -28,22 +31,23 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "GPUMON_RUNTIME_DIR": str(folder),
         "CUDA_VISIBLE_DEVICES": "",
     }
-    running = {
-        name: subprocess.Popen(
-            [sys.executable, str(FOLDER / name)],
-            cwd=folder,
-            env=environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for name in SCRIPTS
-    }
     told = {}
-    for name, process in running.items():
-        out, err = process.communicate(timeout=240)
-        assert process.returncode == 0, f"{name}: {err[-3000:]}"
-        told[name] = out
+    with ExitStack() as stack:
+        running = {}
+        for name in SCRIPTS:
+            started = subprocess.Popen(
+                [sys.executable, str(FOLDER / name)],
+                cwd=folder,
+                env=environ,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            running[name] = stack.enter_context(ending(started))
+        for name, process in running.items():
+            out, err = process.communicate(timeout=240)
+            assert process.returncode == 0, f"{name}: {err[-3000:]}"
+            told[name] = out
     return told
 
 

@@ -6,12 +6,8 @@ watches two that are equally busy, and one of them a quarter full.
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.daemon import RunningDaemon
 from tests.dashboard_file import Target, as_grafana_sends_it, dashboard, targets
 from tests.e2e.prometheus_server import Prometheus, running_prometheus, wait_until
 from tests.needs import needed
@@ -47,26 +44,9 @@ def filled_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @contextmanager
-def serving(script: str, runtime: Path) -> Iterator[str]:
-    words = ["serve", "--source", f"simulated:{script}", "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gpumon", *words],
-        cwd=ROOT,
-        env={**os.environ, "GPUMON_RUNTIME_DIR": str(runtime)},
-        stderr=subprocess.DEVNULL,
-    )
-
-    def address() -> str:
-        state = json.loads((runtime / "state.json").read_text(encoding="utf-8"))
-        found: str = state["address"]
-        return found.removeprefix("http://").rstrip("/")
-
-    try:
-        wait_until("the daemon has published its address", address, seconds=20)
-        yield address()
-    finally:
-        process.terminate()
-        process.wait(timeout=15)
+def serving(script: str, folder: Path) -> Iterator[str]:
+    with RunningDaemon(folder, "--source", f"simulated:{script}") as daemon:
+        yield daemon.address
 
 
 @pytest.fixture(scope="module")

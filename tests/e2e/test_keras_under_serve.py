@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.daemon import RunningDaemon
+from tests.processes import ending
 
 PATIENCE_S = 300
 CAUSE_OF = {
@@ -91,13 +92,12 @@ def train_and_die(daemon: RunningDaemon, backend: str, spans: Path, *words: str)
             },
             stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
-        patience = threading.Timer(PATIENCE_S, process.kill)
-        patience.start()
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        patience.cancel()
-        process.kill()
-        process.communicate(timeout=10)
+        with ending(process):
+            patience = threading.Timer(PATIENCE_S, process.kill)
+            patience.start()
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            patience.cancel()
         log.seek(0)
         assert said, log.read()
     result: dict[str, Any] = json.loads(said)

@@ -207,12 +207,12 @@ class TestTheEnd:
         assert not (runtime / "state.json").exists()
 
     def test_is_not_that_of_the_terminal_under_nohup(self, tmp_path: Path) -> None:
-        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does; it is inherited
-        try:
-            running = RunningDaemon(tmp_path, *HEALTHY)
-        finally:
-            signal.signal(signal.SIGHUP, before)
-        with running as daemon:
+        with contextlib.ExitStack() as running:
+            before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does; it is inherited
+            try:
+                daemon = running.enter_context(RunningDaemon(tmp_path, *HEALTHY))
+            finally:
+                signal.signal(signal.SIGHUP, before)
             daemon.process.send_signal(signal.SIGHUP)
             stamp = daemon.state()["monotonic_ns"]
             daemon.wait_for(lambda state: state["monotonic_ns"] > stamp)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from tests.daemon import RunningDaemon
 from tests.needs import missing
+from tests.processes import ending
 
 STEPS = 105
 LATENCY_S = 0.025
@@ -43,9 +45,12 @@ def train_side_by_side(folder: Path, names: tuple[str, ...]) -> dict[str, Traini
         if find_spec(MODULE.get(name, name)) is None:
             missing(f"{name} is not installed")
     spans, logs = folder / "busy.jsonl", [folder / f"{name}.log" for name in names]
-    with RunningDaemon(folder, "--source", f"follow:{spans}", "--period", "0.5") as daemon:
+    with (
+        RunningDaemon(folder, "--source", f"follow:{spans}", "--period", "0.5") as daemon,
+        ExitStack() as stack,
+    ):
         started = [
-            start_training(name, gpu, spans, log, daemon.environ)
+            stack.enter_context(ending(start_training(name, gpu, spans, log, daemon.environ)))
             for gpu, (name, log) in enumerate(zip(names, logs, strict=True))
         ]
         with ThreadPoolExecutor() as readers:

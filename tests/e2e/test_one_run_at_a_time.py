@@ -13,6 +13,7 @@ import pytest
 
 from tests.daemon import RunningDaemon
 from tests.patience import wait_until
+from tests.processes import ending
 
 TRAINING = """
 import json, sys, time
@@ -64,16 +65,17 @@ class TwoRuns:
         )  # fmt: skip
 
     def _train(self, name: str) -> None:
-        process = subprocess.Popen(
+        training = subprocess.Popen(
             [sys.executable, "-c", TRAINING, str(self._spans), CAUSE[name], str(STEPS[name])],
             env={**self._daemon.environ, "GPUMON_GPUS": "0", "GPUMON_RUN": name},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert process.stdout is not None
-        self.truth[name] = json.loads(process.stdout.readline())
-        runs = {run["run"]: run for run in self._daemon.report()["runs"]}
-        self.steps_at_once[name] = runs[name]["steps"]
-        process.communicate("", timeout=10)
+        with ending(training) as process:
+            assert process.stdout is not None
+            self.truth[name] = json.loads(process.stdout.readline())
+            runs = {run["run"]: run for run in self._daemon.report()["runs"]}
+            self.steps_at_once[name] = runs[name]["steps"]
+            process.communicate("", timeout=10)
         wait_until(lambda: self._is_over(name))
         self._daemon.settled_report()  # what follows within a reading of its end counts for it
 

@@ -10,6 +10,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import pytest
 from gpumon.sources.recording import RecordingFile
 from tests.daemon import RunningDaemon
 from tests.patience import wait_until
+from tests.processes import ending
 
 STEPS = 8
 TRAINING = f"""
@@ -45,11 +47,14 @@ def gpumon(*words: str, environ: Mapping[str, str]) -> subprocess.CompletedProce
     )  # fmt: skip
 
 
-def recorder(path: Path, *words: str, environ: Mapping[str, str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def recorder(
+    path: Path, *words: str, environ: Mapping[str, str]
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    started = subprocess.Popen(
         [sys.executable, "-m", "gpumon", "record", str(path), *words],
         env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
+    return ending(started)
 
 
 def whole_members(raw: bytes) -> list[bytes]:
@@ -77,19 +82,16 @@ class TestARecorderThatIsKilled:
         moments_s = (0.0, 1.5, 5.3)  # after the first block, within the second, behind it
         paths = [tmp_path / f"killed-after-{after_s}.gpumon" for after_s in moments_s]
         words = ("--source", "simulated:eight", "--period", "0.05")
-        running = [recorder(path, *words, environ=environ) for path in paths]
-        try:
+        with ExitStack() as stack:
+            running = [
+                stack.enter_context(recorder(path, *words, environ=environ)) for path in paths
+            ]
             wait_until(lambda: all(path.exists() and path.stat().st_size for path in paths))
             began_s = time.monotonic()
             for after_s, process in zip(moments_s, running, strict=True):
                 time.sleep(max(0.0, began_s + after_s - time.monotonic()))
                 process.send_signal(signal.SIGKILL)
                 process.communicate(timeout=10)
-        finally:
-            for process in running:
-                if process.poll() is None:
-                    process.kill()
-                    process.communicate(timeout=10)
 
         for path in paths:
             members = whole_members(path.read_bytes())
@@ -119,19 +121,19 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     folder = tmp_path_factory.mktemp("recorded")
     spans, path = folder / "busy.jsonl", folder / "training.gpumon"
     words = ("--source", f"follow:{spans}", "--period", "0.5")
-    with RunningDaemon(folder, *words) as daemon:
-        recording = recorder(path, *words, environ=daemon.environ)
-        try:
-            wait_until(lambda: path.exists() and path.stat().st_size > 0)
-            environ = {**daemon.environ, "GPUMON_GPUS": "0", "GPUMON_RUN": "resnet"}
-            said = subprocess.run(
-                [sys.executable, "-c", TRAINING, str(spans)],
-                env=environ, capture_output=True, text=True, timeout=60, check=True,
-            )  # fmt: skip
-            live = daemon.settled_report()
-        finally:
-            recording.send_signal(signal.SIGTERM)
-            told, _ = recording.communicate(timeout=10)
+    with (
+        RunningDaemon(folder, *words) as daemon,
+        recorder(path, *words, environ=daemon.environ) as recording,
+    ):
+        wait_until(lambda: path.exists() and path.stat().st_size > 0)
+        environ = {**daemon.environ, "GPUMON_GPUS": "0", "GPUMON_RUN": "resnet"}
+        said = subprocess.run(
+            [sys.executable, "-c", TRAINING, str(spans)],
+            env=environ, capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        live = daemon.settled_report()
+        recording.send_signal(signal.SIGTERM)
+        told, _ = recording.communicate(timeout=10)
         assert recording.returncode == 0, told
     recorded = gpumon("replay", str(path), "--json", environ=daemon.environ)
     assert recorded.returncode == 0, recorded.stderr

@@ -14,6 +14,7 @@ from tests.daemon import RunningDaemon
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.patience import wait_until
+from tests.processes import ending
 
 ROUND_S, BUSY_RATIO = 1.0, 0.6
 TRAINED_S = 6.0
@@ -44,8 +45,10 @@ class Trained:
             fake.part_wave(0, part, period_s=ROUND_S, busy_ratio=BUSY_RATIO)
         environ = fake_env(folder / "gpus", library)
         # It is there before the daemon: whatever lists processes names it from the start.
-        training = self._start_training(environ)
-        with RunningDaemon(folder, "--period", "0.5", environ=environ) as daemon:
+        with (
+            ending(self._start_training(environ)) as training,
+            RunningDaemon(folder, "--period", "0.5", environ=environ) as daemon,
+        ):
             self.began_s = time.monotonic()
             assert training.wait(60) == 0
             self.ended_s = time.monotonic()

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -189,17 +190,14 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         missing("tensorflow is not installed")
     folder = tmp_path_factory.mktemp("unequal")
     source = f"follow:{folder / 'busy.jsonl'}"
-    with RunningDaemon(folder, "--source", source, "--period", "0.5") as daemon:
-        training = Training(daemon, "unequal", "--steps", "100000")
-        starved = Training(
-            daemon, "starved", "--steps", "60", "--latency-ms", "200", "--first-gpu", "2"
-        )
-        try:
-            with ThreadPoolExecutor() as readers:
-                yield watch(daemon, training, readers.submit(starved.result))
-        finally:
-            training.close()
-            starved.close()
+    late = ("--steps", "60", "--latency-ms", "200", "--first-gpu", "2")
+    with (
+        RunningDaemon(folder, "--source", source, "--period", "0.5") as daemon,
+        closing(Training(daemon, "unequal", "--steps", "100000")) as training,
+        closing(Training(daemon, "starved", *late)) as starved,
+        ThreadPoolExecutor() as readers,
+    ):
+        yield watch(daemon, training, readers.submit(starved.result))
 
 
 class TestTwoGpusThatAreUnequalAndGetTheSame:

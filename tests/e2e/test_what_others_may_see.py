@@ -18,6 +18,7 @@ from gpumon.sources.rings.runtime_dir import find_state_file
 from tests.daemon import RunningDaemon
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S, wait_until
+from tests.processes import ending
 from tests.trainings import ROOT, TRAINING, process
 
 SECRET = "hunter2-on-the-command-line"
@@ -65,18 +66,17 @@ class TestAnotherUserOfTheMachine:
             own.mkdir(mode=0o700)
             os.chown(own, NOBODY, NOBODY)
             loaded = "gpumon.cli.serve, gpumon.cli.open_source, pynvml, signal, runpy"
-            with subprocess.Popen(
+            serving = subprocess.Popen(
                 [sys.executable, "-c", become(imports=loaded) + SERVE_ONCE],
                 cwd=ROOT, env={**os.environ, "GPUMON_RUNTIME_DIR": str(own)},
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            ) as daemon:  # fmt: skip
-                try:
-                    assert daemon.stdout is not None
-                    assert daemon.stdout.readline() == f"{NOBODY} 0\n"
-                    wait_until((own / "state.json").exists)
-                finally:
-                    daemon.terminate()
-                    daemon.communicate(timeout=PATIENCE_S)
+            )  # fmt: skip
+            with ending(serving) as daemon:
+                assert daemon.stdout is not None
+                assert daemon.stdout.readline() == f"{NOBODY} 0\n"
+                wait_until((own / "state.json").exists)
+                daemon.terminate()
+                daemon.communicate(timeout=PATIENCE_S)
 
         assert daemon.returncode == 0
 

@@ -27,6 +27,7 @@ from tests.e2e.prometheus_server import free_port
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import DRIVER_GENERATIONS, MIDDLE_DRIVER, DriverGeneration
+from tests.processes import ending
 
 BIN = Path(sys.executable).parent
 MIB, GIB = 1 << 20, 1 << 30
@@ -63,23 +64,20 @@ def machine(
 ) -> Iterator[Machine]:
     driver: DriverGeneration = request.param
     control = tmp_path_factory.mktemp("tools") / "gpus.control"
-    worker = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        with FakeNvml(control, gpus=3, driver=driver) as fake:
-            fake.gpu(0).rates_percent, fake.gpu(1).rates_percent = 73, 4
-            fake.gpu(1).memory_used = 11 * GIB
-            fake.gpu(1).power_mw, fake.gpu(1).temperature_c = 71_000, 33
-            fake.gpu(1).ecc_uncorrected = 5
-            fake.gpu(0).nvlink_tx_bytes_per_s = 3 * GIB
-            fake.run(0, worker.pid, memory_bytes=7 * GIB, sm=64)
-            fake.run(1, worker.pid, memory_bytes=3 * GIB, sm=5)
-            parts = fake.cut(2, 2)
-            fake.part(2, 1).memory_used = 5 * GIB
-            fake.run(2, worker.pid, memory_bytes=2 * GIB, part=1)
-            environment = {**fake_env(fake.path, library_of(driver).parent), "COLUMNS": "100"}
-            yield Machine(fake, environment, worker.pid, parts)
-    finally:
-        worker.communicate(b"\n", timeout=10)
+    started = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with ending(started) as worker, FakeNvml(control, gpus=3, driver=driver) as fake:
+        fake.gpu(0).rates_percent, fake.gpu(1).rates_percent = 73, 4
+        fake.gpu(1).memory_used = 11 * GIB
+        fake.gpu(1).power_mw, fake.gpu(1).temperature_c = 71_000, 33
+        fake.gpu(1).ecc_uncorrected = 5
+        fake.gpu(0).nvlink_tx_bytes_per_s = 3 * GIB
+        fake.run(0, worker.pid, memory_bytes=7 * GIB, sm=64)
+        fake.run(1, worker.pid, memory_bytes=3 * GIB, sm=5)
+        parts = fake.cut(2, 2)
+        fake.part(2, 1).memory_used = 5 * GIB
+        fake.run(2, worker.pid, memory_bytes=2 * GIB, part=1)
+        environment = {**fake_env(fake.path, library_of(driver).parent), "COLUMNS": "100"}
+        yield Machine(fake, environment, worker.pid, parts)
 
 
 def used_bytes(fake: FakeNvml, slot: int) -> int:
@@ -109,13 +107,10 @@ def exporter(machine: Machine) -> Families:
     server = subprocess.Popen(
         command, env=machine.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    try:
+    with ending(server):
         text = scraped(
             f"http://127.0.0.1:{port}/metrics", until=(machine.parts[1], "process_gpu_memory_MiB{")
         )
-    finally:
-        server.terminate()
-        server.communicate(timeout=20)
     families: Families = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -18,6 +18,7 @@ from tests.fakenvml import layout
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.layout import FUNCTIONS
+from tests.processes import ending
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ def test_another_process_sees_the_same_gpus_and_what_changes(
     fake_library: Path, tmp_path: Path
 ) -> None:
     with FakeNvml(tmp_path / "control", gpus=3) as fake:
-        process = subprocess.Popen(
+        asker = subprocess.Popen(
             [
                 sys.executable,
                 "-uc",
@@ -208,14 +209,14 @@ def test_another_process_sees_the_same_gpus_and_what_changes(
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        answers = []
-        for milliwatts in (70_000, 700_000):
-            fake.gpu(2).power_mw = milliwatts
-            process.stdin.write("\n")
-            process.stdin.flush()
-            answers.append(process.stdout.readline().strip())
-        process.communicate(timeout=10)
+        with ending(asker) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            answers = []
+            for milliwatts in (70_000, 700_000):
+                fake.gpu(2).power_mw = milliwatts
+                process.stdin.write("\n")
+                process.stdin.flush()
+                answers.append(process.stdout.readline().strip())
 
     assert answers == ["70000", "700000"]

@@ -20,6 +20,7 @@ from tests.builders_driver import DriverStory
 from tests.fakenvml.control import UNKNOWN, FakeNvml
 from tests.faults.faulty_machine import Machine, gpu
 from tests.faults.two_busy_gpus import FIRST, SECOND
+from tests.processes import ending
 
 BROKEN = 5
 SW_POWER_CAP, HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE = 0x04, 0x08, 0x40, 0x80
@@ -56,22 +57,26 @@ class TestXid79OnGpu5OfEight:
     def test_is_what_a_report_begins_with_live_and_of_a_recording(self, eight: Machine) -> None:
         kept = str(eight.folder / "night.gpumon")
         with eight.serve() as daemon:
-            recorder = subprocess.Popen(
+            started = subprocess.Popen(
                 [sys.executable, "-m", "gpumon", "record", kept, "--period", "0.5"],
                 env={**daemon.environ}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
-            daemon.wait_for(lambda state: gpu(state, 7)["observed_ns"] > 4e9)
-            eight.fake.report_xid(BROKEN, 79)
-            daemon.wait_for(lambda state: gpu(state, BROKEN)["xid_errors"] == {"79": 1})
-            early = daemon.report()["gpus"][BROKEN]
-            eight.fake.lose(BROKEN)
-            daemon.wait_for(lambda state: not gpu(state, BROKEN)["present"])
-            texts = [eight.gpumon("report").stdout, eight.gpumon("report", "--since", "1h").stdout]
-            over_web = daemon.report()["gpus"][BROKEN]
-            state: dict[str, Any] = json.loads(daemon.get("/api/v1/state")[1])
-            looked = eight.gpumon("doctor").stdout
-            recorder.send_signal(signal.SIGTERM)
-            assert recorder.wait(10) == 0
+            with ending(started) as recorder:
+                daemon.wait_for(lambda state: gpu(state, 7)["observed_ns"] > 4e9)
+                eight.fake.report_xid(BROKEN, 79)
+                daemon.wait_for(lambda state: gpu(state, BROKEN)["xid_errors"] == {"79": 1})
+                early = daemon.report()["gpus"][BROKEN]
+                eight.fake.lose(BROKEN)
+                daemon.wait_for(lambda state: not gpu(state, BROKEN)["present"])
+                texts = [
+                    eight.gpumon("report").stdout,
+                    eight.gpumon("report", "--since", "1h").stdout,
+                ]
+                over_web = daemon.report()["gpus"][BROKEN]
+                state: dict[str, Any] = json.loads(daemon.get("/api/v1/state")[1])
+                looked = eight.gpumon("doctor").stdout
+                recorder.send_signal(signal.SIGTERM)
+                assert recorder.wait(10) == 0
         texts.append(eight.gpumon("replay", kept).stdout)
 
         assert "gpu 5 XID 79" in looked

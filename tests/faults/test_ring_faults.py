@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from tests.builders_hostile_ring import HOSTILE_RINGS
 from tests.daemon import RunningDaemon
 from tests.patience import wait_until
+from tests.processes import ending
 
 _STARVING = """
 import sys, time
@@ -44,13 +46,16 @@ class Trainings:
         self.spans = folder / "busy.jsonl"
         self.daemon = RunningDaemon(folder, "--source", f"follow:{self.spans}", "--period", "0.25")
 
-    def start(self, steps: int, then_wait_s: float = 0.0) -> subprocess.Popen[str]:
+    def start(
+        self, steps: int, then_wait_s: float = 0.0
+    ) -> AbstractContextManager[subprocess.Popen[str]]:
         """A training that works a quarter of the time and waits for input the rest."""
-        return subprocess.Popen(
+        training = subprocess.Popen(
             [sys.executable, "-c", _STARVING, str(self.spans), str(steps), str(then_wait_s)],
             env={**self.daemon.environ, "GPUMON_GPUS": "0", "GPUMON_RUN": "starving"},
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
+        return ending(training)
 
 
 @pytest.fixture
@@ -70,10 +75,8 @@ class TestFault15HostileRings:
         self, trainings: Trainings, make: Callable[[Path], None]
     ) -> None:
         make(trainings.daemon.runtime_dir / "phases")
-        training = trainings.start(steps=12)
-        try:
+        with trainings.start(steps=12) as training:
             state = trainings.daemon.wait_for(lambda state: starved_ns(state) > 300_000_000)
-        finally:
             training.communicate(timeout=20)
         # What may be a ring that is just being made is waited for first.
         errors = 'gpumon_collector_errors_total{collector="phase_rings"}'
@@ -86,12 +89,12 @@ class TestFault16ATrainerIsKilled:
     def test_with_nine_in_the_middle_of_a_wait_its_starvation_stops_and_stays_explained(
         self, trainings: Trainings
     ) -> None:
-        training = trainings.start(steps=10, then_wait_s=60)
-        assert training.stdout is not None
-        assert training.stdout.readline() == "waiting\n"
-        trainings.daemon.wait_for(lambda state: starved_ns(state) > 2_500_000_000)
-        training.send_signal(signal.SIGKILL)
-        training.wait(10)
+        with trainings.start(steps=10, then_wait_s=60) as training:
+            assert training.stdout is not None
+            assert training.stdout.readline() == "waiting\n"
+            trainings.daemon.wait_for(lambda state: starved_ns(state) > 2_500_000_000)
+            training.send_signal(signal.SIGKILL)
+            training.wait(10)
         ended = trainings.daemon.wait_for(lambda state: not state["runs"][0]["alive"])
         time.sleep(4.0)
         later = trainings.daemon.state()
@@ -128,12 +131,12 @@ class TestFault17NoDaemon:
     def test_a_daemon_that_comes_and_goes_and_comes_again_finds_the_training(
         self, tmp_path: Path
     ) -> None:
-        made = Trainings(tmp_path)
-        with made.daemon:
-            training = made.start(steps=80)
-            made.daemon.wait_for(lambda state: starved_ns(state) > 300_000_000)
-        again = Trainings(tmp_path)
-        with again.daemon:
+        made, again = Trainings(tmp_path), Trainings(tmp_path)
+        with ExitStack() as running:
+            with made.daemon:
+                training = running.enter_context(made.start(steps=80))
+                made.daemon.wait_for(lambda state: starved_ns(state) > 300_000_000)
+            running.enter_context(again.daemon)
             state = again.daemon.wait_for(lambda state: starved_ns(state) > 300_000_000)
             training.terminate()
             training.communicate(timeout=20)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.imported_later import ImportedLater
 from tests.patience import wait_until
+from tests.processes import ending
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 INTERRUPTIBLE = """
@@ -88,12 +89,10 @@ class TestTheExample:
             [sys.executable, "-c", INTERRUPTIBLE, "--spans", str(spans), "--steps", "1000"],
             cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        try:
+        with ending(training):
             wait_until(lambda: spans.is_file() and spans.stat().st_size > 500, 60)
             training.send_signal(signal.SIGINT)
             out, _ = training.communicate(timeout=60)
-        finally:
-            training.kill()
 
         told = json.loads(out.splitlines()[-1])
         assert training.returncode == 130

@@ -14,6 +14,7 @@ import pytest
 from gpumon.cli.main import main
 from tests.builders_logs import smi_log
 from tests.builders_time import rhythm
+from tests.processes import ending
 
 BURSTY = smi_log([round(100 * ratio) for ratio in rhythm(3, 2, 30)])
 
@@ -147,19 +148,19 @@ class TestMisuse:
 
 class TestAPipe:
     def test_that_closes_early_is_no_error(self, log: Path) -> None:
-        process = subprocess.Popen(
+        analysis = subprocess.Popen(
             [sys.executable, "-m", "gpumon", "analyze", *[str(log)] * 40],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.readline()
-        process.stdout.close()
+        with ending(analysis) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.readline()
+            process.stdout.close()
 
-        errors = process.stderr.read()
-        process.stderr.close()
-        assert process.wait(timeout=60) == 0
+            errors = process.stderr.read()
+            assert process.wait(timeout=60) == 0
         assert errors == b""
 
     def test_in_an_ascii_locale_gets_ascii(self, log: Path) -> None:

@@ -18,6 +18,7 @@ from gpumon.cli.main import main
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.log_text import LogText
 from tests.builders_logs import HEADER, rows, smi_log, smi_stamp
+from tests.processes import ending
 
 NO_OPTIONS = LogOptions()
 
@@ -138,19 +139,18 @@ class TestAPipe:
     def test_that_nobody_reads_any_more_ends_quietly(self, tmp_path: Path) -> None:
         path = tmp_path / "gpu.csv"
         path.write_text(smi_log([5, 90] * 400))
-        process = subprocess.Popen(
+        analysis = subprocess.Popen(
             [sys.executable, "-m", "gpumon", "analyze", *[str(path)] * 40],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
-        assert process.stdout is not None
-        assert process.stderr is not None
+        with ending(analysis) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.read(10)
+            process.stdout.close()
+            complaint = process.stderr.read()
 
-        process.stdout.read(10)
-        process.stdout.close()
-        complaint = process.stderr.read()
-        process.stderr.close()
-
-        assert process.wait(60) == 0
+            assert process.wait(60) == 0
         assert complaint == b""
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from gpumon.core.ring.format import PAGE_BYTES, decode_records, parse_header
+from tests.processes import code_of_fork
 from trainer_hooks import phase, step, timed
 from trainer_hooks.ring import process_ring
 from trainer_hooks.ring.ring_writer import RingWriter
@@ -108,13 +109,12 @@ class TestPhase:
         assert (present(writer), writer.steps) == ("start_up", 0)
 
     def test_in_a_forked_child_changes_nothing(self, writer: RingWriter) -> None:
-        child = os.fork()
-        if child == 0:
+        def train() -> bool:
             with phase("input_wait"):
                 step()
-            os._exit(0)
-        os.waitpid(child, 0)
+            return True
 
+        assert code_of_fork(train) == 0
         assert entered(writer) == ["start_up"]
 
     def test_around_a_fork_does_not_disturb_the_child(self, writer: RingWriter) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from gpumon.core.phase import PHASES, TrainingPhase
 from tests.builders_ring import WrittenRing
+from tests.processes import code_of_fork
 from tests.unit.trainer_hooks.ring.phase_numbers import CHECKPOINT, COMPILE, INPUT_WAIT, OTHER
 from tests.unit.trainer_hooks.ring.what_a_ring_holds import events, totals
 from trainer_hooks.ring import ring_writer
@@ -43,13 +43,11 @@ class TestTrouble:
 
 class TestAForkedChild:
     def test_writes_nothing(self, ring: WrittenRing) -> None:
-        child = os.fork()
-        if child == 0:
+        def write() -> bool:
             ring.writer.enter(INPUT_WAIT)
-            os._exit(0 if not ring.writer.enabled else 1)
-        _, status = os.waitpid(child, 0)
+            return not ring.writer.enabled
 
-        assert os.waitstatus_to_exitcode(status) == 0
+        assert code_of_fork(write) == 0
         assert len(events(ring)) == 1
         ring.writer.enter(INPUT_WAIT)
         assert len(events(ring)) == 2

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests.processes import code_of_fork
 from trainer_hooks.taps.tensorflow.fetches import Around, Fetch, FetchPatch
 
 PATIENCE_S = 10.0
@@ -204,13 +204,15 @@ class TestAForkedChild:
     def test_has_the_class_whole_and_no_lock_that_its_parent_held(self, kind: type[Any]) -> None:
         patch, whole = FetchPatch(kind), methods_of(kind)
         call = InAThread(patch, kind, noting([], "mine"))
-        with patch._lock:
-            child = os.fork()
-            if not child:
-                patch.forget()
-                os._exit(0 if methods_of(kind) == whole and not patch._lock.locked() else 1)
 
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        def forget() -> bool:
+            patch.forget()
+            return methods_of(kind) == whole and not patch._lock.locked()
+
+        with patch._lock:
+            code = code_of_fork(forget)
+
+        assert code == 0
         call.end()
 
 

@@ -1,0 +1,91 @@
+"""The tests hear nothing of the shell's, and leave no process behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.shell_environment import SWITCHES
+
+ROOT = Path(__file__).resolve().parent.parent
+OF_A_SHELL = {
+    "GPUMON_GPUS": "99",
+    "GPUMON_LISTEN": "nowhere",
+    "GPUMON_PERIOD": "nonsense",
+    "GPUMON_PERIODE": "5",
+    "GPUMON_RUN": "somebody",
+    "GPUMON_RUNTIME_DIR": "/proc/nowhere",
+    "GPUMON_SOURCE": "nonsense",
+    "GPUMON_STAND_IN_GPUS": "many",
+    "GPUMON_WEB_TOKEN_FILE": "/proc/nowhere",
+}
+SAMPLE = ("tests/e2e/test_serve.py::TestWrongWords", "tests/unit/cli/test_environment.py")
+"""In this process and in others: they fail where that is heard."""
+
+LEAVING = """
+import subprocess, sys
+PROGRAM = (sys.executable, "-c", "import time; time.sleep(600)")
+def test_that_leaves_a_child():
+    subprocess.Popen([*PROGRAM, "child"])
+def test_that_leaves_a_process_which_is_nobodys_child():
+    subprocess.run(["sh", "-c", '"$@" &', "sh", *PROGRAM, "orphan"])
+"""
+
+
+def run_of_pytest(*words: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """As somebody starts it from a shell, to its end."""
+    inherited = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
+        cwd=folder,
+        env={**inherited, "PYTHONPATH": str(ROOT), **environ},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+class TestAShell:
+    def test_that_says_anything_to_gpumon_changes_no_test(self) -> None:
+        done = run_of_pytest(*SAMPLE, folder=ROOT, **OF_A_SHELL)
+
+        assert done.returncode == 0, done.stdout
+        assert re.search(r"^\d{2,} passed", done.stdout, re.MULTILINE)
+
+    def test_is_heard_where_it_speaks_to_the_tests_themselves(self) -> None:
+        page = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+
+        listed = re.findall(r"^\| `(GPUMON_\w+)` \|", page, re.MULTILINE)
+
+        assert listed == sorted(SWITCHES)
+
+
+class TestAProcessThatOutlivesItsTest:
+    @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["", "of a worker"])
+    def test_is_named_and_ended_and_the_run_fails(
+        self, tmp_path: Path, workers: tuple[str, ...]
+    ) -> None:
+        (tmp_path / "test_leaving.py").write_text(LEAVING)
+        (tmp_path / "conftest.py").write_text("from tests.left_processes import *\n")
+
+        done = run_of_pytest(*workers, f"--rootdir={tmp_path}", folder=tmp_path)
+
+        assert done.returncode == 1, done.stdout
+        assert "2 passed" in done.stdout
+        for test, word in (("a_child", "child"), ("which_is_nobodys_child", "orphan")):
+            where = rf"^pid (\d+), started in test_leaving.py::\w+{test} .* {word}$"
+            (pid,) = re.findall(where, done.stdout, re.MULTILINE)
+            assert not is_alive(Path("/proc") / pid)
+
+
+def is_alive(process: Path) -> bool:
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
