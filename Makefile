@@ -17,11 +17,9 @@ FRAMEWORKS := jax tensorflow torch
 # ... and the oldest Keras that is supported, on the JAX of its time.
 ENVIRONMENTS := $(FRAMEWORKS) oldest-keras
 TORCH ?= $(CI)
-WANTED := $(if $(TORCH),$(ENVIRONMENTS),$(filter-out torch,$(ENVIRONMENTS)))
-# Where the tests are that need one: to collect the others takes longer than some of them.
-# Those that wait longest come first, and files in that order: the last ones are short.
-TRAINING_TESTS := tests/e2e tests/truth tests/loops tests/keras tests/test_docstring_examples.py
-SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder -n
+# Suites run beside each other, after `check` where both are asked for: it says where the time went.
+SUITES := tests/tools/run_suites.py
+CHECK_COMES_FIRST := $(and $(filter check,$(MAKECMDGOALS)),$(filter test,$(MAKECMDGOALS)))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -46,45 +44,24 @@ demo: .venv/.demo ## a starved training, then the same with prefetch, on a simul
 demo-keras: .venv-jax/.dev ## the same demo with Keras on JAX (downloads 700 MB once)
 	@$(JAX_BIN)/gpumon demo --keras $(ARGS)
 
-# The frameworks are fetched meanwhile: what fails is said where it is needed, and tried again.
 test: tools .venv/.dev ## all tests; fetches the tools they need
-	@nice -n 10 $(MAKE) -k $(WANTED:%=.venv-%/.dev) >/dev/null 2>&1 & \
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) 3 $(ARGS); passed=$$?; wait; exit $$passed
-	@$(BIN)/python -m pytest -m 'alone and not multi_gpu' tests/e2e tests/soak $(ARGS) || [ $$? = 5 ]  # 5: none was asked for
-	@for framework in $(ENVIRONMENTS); do \
-		if [ $$framework = torch ] && [ -z "$(TORCH)" ]; then \
-			echo "SKIPPED: the tests marked keras_torch; make test TORCH=1 downloads torch for them."; \
-		elif $(MAKE) --no-print-directory .venv-$$framework/.dev; then \
-			$(MAKE) --no-print-directory test-$$framework || exit 1; \
-		elif [ -n "$$CI" ]; then exit 1; \
-		else echo "SKIPPED: the tests marked keras_$$framework, for .venv-$$framework could not be made."; fi; \
-	done
+	@$(BIN)/python $(SUITES) $(if $(CHECK_COMES_FIRST),--check) $(if $(TORCH),,--without-torch) \
+		base multi-gpu $(ENVIRONMENTS) -- $(ARGS)
 
-$(FRAMEWORKS:%=test-%): test-%: .venv-%/.dev ## the tests that train with one framework
-	@KERAS_BACKEND=$* GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-$*/bin/python -m pytest \
-		$(SIDE_BY_SIDE) 2 -m keras_$* $(TRAINING_TESTS) $(ARGS)
-	@KERAS_BACKEND=$* GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-$*/bin/python -m pytest \
-		-m 'keras_$* and alone' tests/keras $(ARGS) || [ $$? = 5 ]
-
-# A process of its own, because TensorFlow's devices are settled once for each.
 test-tensorflow: test-multi-gpu
-test-multi-gpu: .venv-tensorflow/.dev
-	@KERAS_BACKEND=tensorflow GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-tensorflow/bin/python -m pytest \
-		$(SIDE_BY_SIDE) 3 -m multi_gpu tests/multi_gpu $(ARGS)
-	@KERAS_BACKEND=tensorflow GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-tensorflow/bin/python -m pytest \
-		-m 'multi_gpu and alone' tests/multi_gpu tests/e2e $(ARGS) || [ $$? = 5 ]
+$(ENVIRONMENTS:%=test-%): test-%: .venv-%/.dev ## the tests that train with one framework
+	@.venv-$*/bin/python $(SUITES) $* -- $(ARGS)
 
-test-oldest-keras: .venv-oldest-keras/.dev
-	@KERAS_BACKEND=jax GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-oldest-keras/bin/python -m pytest \
-		$(SIDE_BY_SIDE) 2 -m keras_jax tests/keras $(ARGS)
-	@KERAS_BACKEND=jax GPUMON_REQUIRE_KERAS=$${CI:+1} .venv-oldest-keras/bin/python -m pytest \
-		-m 'keras_jax and alone' tests/keras $(ARGS) || [ $$? = 5 ]
+test-multi-gpu: .venv-tensorflow/.dev
+	@.venv-tensorflow/bin/python $(SUITES) multi-gpu -- $(ARGS)
 
 check: .venv/.dev ## lint, format, types, import direction, layout
+ifeq ($(CHECK_COMES_FIRST),)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_*.py
+endif
 
 truth: .venv/.dev .venv-tensorflow/.dev ## accuracy against worlds whose truth is known
 	$(BIN)/python -m pytest -q -s tests/truth $(ARGS)

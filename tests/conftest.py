@@ -18,6 +18,32 @@ from tests.needs import missing
 from tests.shell_environment import forget_the_shell
 from tests.trainings import close_readers
 
+# In the order in which they take longest: the last ones of a run should be short.
+LONGEST_FILES = (
+    "test_alerts_on_prometheus",
+    "test_grafana_on_prometheus",
+    "test_alerts_at_any_interval",
+    "test_ring_faults",
+    "test_doctor_beside_neighbours",
+    "test_dstat",
+    "test_score",
+    "test_serve",
+    "test_page",
+    "test_one_run_at_a_time",
+    "test_runtime_folder",
+    "test_every_answer_of_the_driver",
+    "test_square_wave",
+    "test_packaging",
+    "test_run_gpu_tests",
+    "test_gpu_source",
+    "test_work_of_a_refusal",
+    "test_listening",
+    "test_phase_tagger_harmless_tensorflow",
+    "test_keras_under_serve",
+    "test_phases_of_keras",
+    "test_loops_under_serve",
+)
+
 # A busy machine is no reason for a test to fail: none is held to a time.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
@@ -33,8 +59,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Beside other tests, those that need the machine alone wait for a run of their own."""
+    """Beside other tests the longest files come first, and what needs the machine alone not at all.
+
+    That waits for a run of its own.
+    """
     if hasattr(config, "workerinput"):
+        rank = {name: number for number, name in enumerate(LONGEST_FILES)}
+        items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
         alone = [item for item in items if item.get_closest_marker("alone")]
         config.hook.pytest_deselected(items=alone)
         items[:] = [item for item in items if item not in alone]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST_FILES
 from tests.shell_environment import SWITCHES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -89,3 +90,9 @@ def is_alive(process: Path) -> bool:
         return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_the_longest_files_are_all_there() -> None:
+    names = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+
+    assert [name for name in LONGEST_FILES if name not in names] == []

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpumon import __version__
+from tests.tools.run_suites import TRAINING_ROOMS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -217,9 +218,8 @@ def test_the_help_of_each_command_ends_with_an_example(command: str) -> None:
 
 
 class TestATestThatNeedsAFramework:
-    def test_lies_where_make_looks_for_it(self) -> None:
-        (rooms,) = re.findall(r"^TRAINING_TESTS := (.*)$", (ROOT / "Makefile").read_text(), re.M)
-        looked_at = (*rooms.split(), "tests/multi_gpu", "tests/gpu", "tests/test_repository.py")
+    def test_lies_where_its_suite_looks_for_it(self) -> None:
+        looked_at = (*TRAINING_ROOMS, "tests/multi_gpu", "tests/gpu", "tests/test_repository.py")
 
         marked = [
             named(path)

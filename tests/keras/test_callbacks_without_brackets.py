@@ -60,6 +60,7 @@ class TestACallbackThatIsGivenAsItsClass:
         assert writer is not None
         assert writer.steps == 16
 
+    @pytest.mark.oldest_keras
     def test_may_stand_without_a_list(self) -> None:
         with pytest.warns(RuntimeWarning, match=r"write PhaseTagger\(\), with brackets"):
             assert len(fit(trainer_hooks.PhaseTagger)["loss"]) == 2

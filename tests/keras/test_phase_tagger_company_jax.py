@@ -45,6 +45,7 @@ class TestTwoTaggersInOneList:
 
 
 class TestACallbackThatRaises:
+    @pytest.mark.oldest_keras
     def test_leaves_neither_the_model_nor_a_thread_nor_its_phase_behind(self) -> None:
         models = []
         for _ in range(3):

@@ -118,6 +118,7 @@ class TestResultsDoNotChange:
     def test_with_the_hook(self, kind: str, compiled: dict[str, Any]) -> None:
         assert numbers_of([b.tagger()], kind, **compiled) == numbers_of([], kind, **compiled)
 
+    @pytest.mark.oldest_keras
     def test_with_the_hook_and_an_ordinary_callback(self) -> None:
         with_hook = numbers_of([b.an_ordinary_callback(), b.tagger()], "arrays")
 
@@ -125,6 +126,7 @@ class TestResultsDoNotChange:
 
 
 class TestTheTraining:
+    @pytest.mark.oldest_keras
     def test_stays_asynchronous(self) -> None:
         def period_s(*callbacks: Any) -> float:
             began = time.monotonic()

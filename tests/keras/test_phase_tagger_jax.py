@@ -23,6 +23,7 @@ class TestTheWaitForInput:
         told_ns, true_ns = b.phase_ns()["input_wait"], source.spent_ns(edges)
         assert told_ns == pytest.approx(true_ns, rel=0.10, abs=steps * MS)
 
+    @pytest.mark.oldest_keras
     @pytest.mark.parametrize("ordinary", [False, True], ids=["asynchronous", "synchronous"])
     def test_is_as_long_as_the_source_says(self, ordinary: bool) -> None:
         model, source, edges = (
@@ -135,6 +136,7 @@ class TestOtherPhases:
         assert told["callbacks"] >= 40 * MS
         assert (tmp_path / "model.keras").exists()
 
+    @pytest.mark.oldest_keras
     def test_validation_is_told_and_its_wait_for_input_within_it(self) -> None:
         model = b.small_model(b.SleepingCompute(0.005))
         source, edges = b.SlowBatches(0.02), b.Edges()
@@ -161,6 +163,7 @@ class TestOtherPhases:
         assert true_ns > 4 * 20 * MS
         assert b.phase_ns()["input_wait"] == pytest.approx(true_ns, rel=0.10, abs=16 * MS)
 
+    @pytest.mark.oldest_keras
     def test_compiling_is_told_where_jax_compiles_and_nowhere_else(self) -> None:
         import jax
 
@@ -220,6 +223,7 @@ class TestOtherPhases:
 
 
 class TestMarks:
+    @pytest.mark.oldest_keras
     def test_steps_samples_and_epochs_are_counted(self) -> None:
         b.fit(b.small_model(), b.SlowBatches(0.0), b.tagger(), steps=4, epochs=3)
 
@@ -253,6 +257,7 @@ class TestMarks:
             if step < 10:
                 assert at_ns < began[step - 1] + 200 * MS
 
+    @pytest.mark.oldest_keras
     def test_the_facts_say_what_trains_and_on_what(self) -> None:
         from trainer_hooks.ring.process_ring import process_ring
 

@@ -55,6 +55,7 @@ class EpochEdges:
 
 
 class TestTheWaitOfAnEpoch:
+    @pytest.mark.oldest_keras
     def test_is_a_ratio_of_it_as_true_as_the_source(self) -> None:
         model, source, edges = b.small_model(), b.SlowBatches(0.02), EpochEdges()
         b.fit(model, b.SlowBatches(0.0), steps=2, epochs=1)

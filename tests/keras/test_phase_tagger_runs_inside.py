@@ -240,6 +240,7 @@ class TestAListThatDoesNotPassEverythingOn:
 
         assert values_of(RingKind.STEP)[-1] == EPOCHS * STEPS
 
+    @pytest.mark.oldest_keras
     def test_has_them_counted_where_somebody_puts_another_list_there(self, backend: str) -> None:
         import keras
 

@@ -126,6 +126,7 @@ class TestKerasOnJax:
     def losses(self, data: Any, **said: Any) -> Any:
         return b.small_model().fit(data, epochs=2, verbose=0, **said).history["loss"]
 
+    @pytest.mark.oldest_keras
     def test_learns_the_same_from_a_generator(self) -> None:
         bare = self.losses(iter(b.SlowBatches(0.0)), steps_per_epoch=4)
 
@@ -133,6 +134,7 @@ class TestKerasOnJax:
 
         assert self.losses(ahead, steps_per_epoch=4) == bare
 
+    @pytest.mark.oldest_keras
     def test_takes_what_it_spreads_itself_from_the_host(self) -> None:
         import keras
 

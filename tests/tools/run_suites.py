@@ -1,0 +1,254 @@
+"""Runs the suites of tests beside each other, and says at the end where the time went.
+
+    python tests/tools/run_suites.py [--check] [--without-torch] SUITE... [-- WORDS FOR PYTEST]
+
+Suites are ``base`` and those of frameworks (``jax``, ``tensorflow``, ``multi-gpu``, ``torch``,
+``oldest-keras``), in environments of their own, which make fetches while other suites run. Two run
+at a time, for most tests wait; what is marked ``alone`` comes after all others. ``--check``: ``make
+check`` comes first, and only where it is content are there any tests.
+
+A suite whose environment cannot be had is skipped with a word, but fails where ``CI`` is set.
+
+Exit codes: 0, or 1 where a test failed, a suite could not run or nothing was tested; 130 after an
+interrupt. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # this is run by its path
+
+from tests.tools.side_by_side import Job, Lane, run_side_by_side  # noqa: E402
+
+TRAINING_ROOMS: Final = (
+    "tests/e2e",
+    "tests/truth",
+    "tests/loops",
+    "tests/keras",
+    "tests/test_docstring_examples.py",
+)
+"""Where the tests are that need a framework: to collect the others takes longer than some of them.
+
+Those that wait longest come first.
+"""
+CHECK: Final = "check"
+NOTHING_ASKED_FOR: Final = 5
+"""What pytest ends with where no test is left."""
+INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One run of pytest.
+
+    Attributes:
+        name: What people call it.
+        environment: Of ``.venv-jax`` it is ``jax``; empty: ``.venv``, which has no framework.
+        marked: Which tests, by their marks; empty: those that need no framework.
+        rooms: Where they are; empty: everywhere.
+        workers: How many tests run at a time; 0: one, and this process runs it.
+    """
+
+    name: str
+    environment: str = ""
+    marked: str = ""
+    rooms: tuple[str, ...] = ()
+    workers: int = 0
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether its tests need the machine for themselves."""
+        return self.name.endswith(" alone")
+
+    @property
+    def folder(self) -> str:
+        """Of its environment."""
+        return f".venv-{self.environment}" if self.environment else ".venv"
+
+
+def _on(framework: str) -> tuple[Part, Part]:
+    """The tests of a framework, and those of them that run alone."""
+    mark = f"keras_{framework}"
+    return (
+        Part(name=framework, environment=framework, marked=mark, rooms=TRAINING_ROOMS, workers=2),
+        Part(
+            name=f"{framework} alone",
+            environment=framework,
+            marked=f"{mark} and alone",
+            rooms=("tests/keras",),
+        ),
+    )
+
+
+SUITES: Final = {
+    "base": (
+        Part(name="base", workers=3),
+        Part(
+            name="base alone",
+            marked="alone and not multi_gpu",
+            rooms=("tests/e2e", "tests/soak"),
+        ),
+    ),
+    "tensorflow": _on("tensorflow"),
+    "multi-gpu": (
+        # Beside the other tests of TensorFlow: its devices are settled once for each process.
+        Part(
+            name="multi-gpu",
+            environment="tensorflow",
+            marked="multi_gpu",
+            rooms=("tests/multi_gpu",),
+            workers=3,
+        ),
+        Part(
+            name="multi-gpu alone",
+            environment="tensorflow",
+            marked="multi_gpu and alone",
+            rooms=("tests/multi_gpu", "tests/e2e"),
+        ),
+    ),
+    "jax": _on("jax"),
+    "torch": _on("torch"),
+    "oldest-keras": (
+        Part(
+            name="oldest-keras",
+            environment="oldest-keras",
+            marked="keras_jax and oldest_keras",
+            rooms=("tests/keras",),
+        ),
+    ),
+}
+"""In the order in which they are started: the longest first."""
+BACKENDS: Final = {"oldest-keras": "jax"}
+"""Of Keras, where it is not called as the environment."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run them; the exit code."""
+    parser = argparse.ArgumentParser(description="Runs the suites of tests beside each other.")
+    parser.add_argument("--check", action="store_true", help="make check comes first")
+    parser.add_argument("--without-torch", action="store_true", help="it is too large for a laptop")
+    parser.add_argument("suites", nargs="+", choices=SUITES, metavar="SUITE")
+    options, for_pytest = split_words(sys.argv[1:] if words is None else words)
+    args = parser.parse_args(options)
+
+    is_torch_left = args.without_torch and "torch" in args.suites
+    left_out = {"torch"} if is_torch_left else set()
+    wanted = [name for name in SUITES if name in {*args.suites} - left_out]
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="gpumon-tests-") as folder:
+        jobs = list(jobs_of(wanted, for_pytest, with_check=args.check))
+        try:
+            run_side_by_side(jobs, Path(folder))
+        except KeyboardInterrupt:
+            print("\nInterrupted.", file=sys.stderr)
+            return INTERRUPTED
+        print(f"\n=== where the time went ({(time.monotonic() - began_s) / 60:.1f} minutes in all)")
+        print("\n".join(table_of(jobs)))
+        if left_out:
+            print(
+                "SKIPPED: the tests marked keras_torch; make test TORCH=1 downloads torch for them."
+            )
+        return code_of(jobs, in_ci=bool(os.environ.get("CI")))
+
+
+def split_words(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """What is said to this program, and what to pytest."""
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1 :]
+
+
+def jobs_of(suites: Sequence[str], for_pytest: Sequence[str], *, with_check: bool) -> Iterator[Job]:
+    """The programs to run, in the order in which they are printed."""
+    make = shlex.split(os.environ.get("MAKE", "make"))
+    parts = [part for suite in suites for part in SUITES[suite]]
+    if with_check:
+        yield Job(name=CHECK, command=[*make, CHECK], lane=Lane.FIRST)
+    for folder in dict.fromkeys(part.folder for part in parts if part.environment):
+        command = [*make, "--no-print-directory", f"{folder}/.dev"]
+        yield Job(name=folder, command=command, lane=Lane.FETCHES, is_shown=False)
+    for part in sorted(parts, key=lambda part: part.is_alone):
+        # Lint and types leave a core to the demo, which mostly sleeps.
+        comes_first = with_check and part.name == "base alone"
+        lane = Lane.ALONE if part.is_alone else Lane.BESIDE
+        yield Job(
+            name=part.name,
+            command=_pytest(part, for_pytest),
+            lane=Lane.FIRST if comes_first else lane,
+            variables=_variables(part),
+            needs=(part.folder,) if comes_first else (part.folder, CHECK),
+        )
+
+
+def _pytest(part: Part, for_pytest: Sequence[str]) -> list[str]:
+    words = [f"{part.folder}/bin/python", "-m", "pytest"]
+    if sys.stdout.isatty():
+        words.append("--color=yes")
+    if part.workers:
+        words += ["--dist", "loadfile", "--no-loadscope-reorder", "-n", str(part.workers)]
+    if part.marked:
+        words += ["-m", part.marked]
+    names_some = any((ROOT / word.partition("::")[0]).exists() for word in for_pytest)
+    return [*words, *(() if names_some else part.rooms), *for_pytest]
+
+
+def _variables(part: Part) -> dict[str, str]:
+    if not part.environment:
+        return {}
+    must_be_there = {"GPUMON_REQUIRE_KERAS": "1"} if os.environ.get("CI") else {}
+    backend = BACKENDS.get(part.environment, part.environment)
+    return {"KERAS_BACKEND": backend, **must_be_there}
+
+
+def code_of(jobs: Sequence[Job], *, in_ci: bool) -> int:
+    """Whether all is well."""
+    has_failed = any(job.code not in (0, NOTHING_ASKED_FOR) for job in jobs if _counts(job, in_ci))
+    has_tested = any(job.code == 0 for job in jobs if "pytest" in job.command)
+    return int(has_failed or not has_tested)
+
+
+def _counts(job: Job, in_ci: bool) -> bool:
+    """Elsewhere than in CI an environment may be missing, and what needs it."""
+    return in_ci or (job.process is not None and job.lane is not Lane.FETCHES)
+
+
+def table_of(jobs: Sequence[Job]) -> Iterator[str]:
+    """A line for each: how many tests, how many minutes, when it began, and what went wrong."""
+    yield f"{'suite':<20}{'tests':>8}{'minutes':>9}{'from':>7}"
+    first_s = min((job.began_s for job in jobs if job.process), default=0.0)
+    lost = {job.name for job in jobs if job.is_over and job.code != 0}
+    for job in jobs:
+        if job.process is None:
+            why = ", ".join(sorted(lost.intersection(job.needs)))
+            yield f"{job.name:<44}  SKIPPED: {why} failed" if why else f"{job.name:<44}  SKIPPED"
+            continue
+        tests = count_of_tests(job.said) if job.lane is not Lane.FETCHES else None
+        failed = "" if job.code in (0, NOTHING_ASKED_FOR) else f"  FAILED ({job.code})"
+        yield (
+            f"{job.name:<20}{'' if tests is None else tests:>8}{job.took_s / 60:>9.1f}"
+            f"{(job.began_s - first_s) / 60:>7.1f}{failed}"
+        )
+
+
+def count_of_tests(said: str) -> int | None:
+    """How many tests pytest ran, by its last line; ``None`` where it says nothing of it."""
+    for line in reversed(said.splitlines()):
+        if re.search(r" in [\d.]+s", line):
+            found = re.findall(r"(\d+) (?:passed|failed|errors?|skipped|xfailed)\b", line)
+            return sum(map(int, found))
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""Which suites are run, with which words, and what is said of them at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.tools import run_suites
+from tests.tools.run_suites import (
+    NOTHING_ASKED_FOR,
+    SUITES,
+    code_of,
+    count_of_tests,
+    jobs_of,
+    split_words,
+    table_of,
+)
+from tests.tools.side_by_side import Job, Lane
+
+
+def jobs(*suites: str, words: Sequence[str] = (), with_check: bool = False) -> dict[str, Job]:
+    made = jobs_of(suites or list(SUITES), words, with_check=with_check)
+    return {job.name: job for job in made}
+
+
+def ended(job: Job, code: int | None, said: str = "", folder: Path | None = None) -> Job:
+    """As if it had run."""
+    if code is None:
+        job.is_dropped = True
+        return job
+    job.process = object()  # type: ignore[assignment]  # it was started
+    job.code = code
+    if folder is not None:
+        job.log = folder / job.name
+        job.log.write_text(said)
+    return job
+
+
+class TestTheSuites:
+    def test_wait_for_their_environments_and_these_for_nothing(self) -> None:
+        made = jobs()
+
+        assert made["base"].needs == (".venv", "check")  # nobody makes these two here
+        assert ".venv" not in made
+        for name in ("jax", "tensorflow", "torch", "oldest-keras"):
+            assert made[f".venv-{name}"].lane is Lane.FETCHES
+            assert made[name].needs == (f".venv-{name}", "check")
+        assert made["multi-gpu"].needs == (".venv-tensorflow", "check")
+
+    def test_run_what_is_marked_alone_after_all_others(self) -> None:
+        made = jobs()
+
+        assert made["tensorflow"].lane is Lane.BESIDE
+        assert [name for name, job in made.items() if job.lane is Lane.ALONE] == [
+            f"{name} alone" for name in ("base", "tensorflow", "multi-gpu", "jax", "torch")
+        ]
+
+    def test_come_after_a_check_that_is_content(self) -> None:
+        made = jobs("base", with_check=True)
+
+        assert made["check"].lane is made["base alone"].lane is Lane.FIRST
+        assert "check" in made["base"].needs
+        assert "check" not in made["base alone"].needs
+
+    def test_hand_words_on_to_pytest(self) -> None:
+        command = jobs("jax", words=["-k", "nan or guard", "-x"])["jax"].command
+
+        assert list(command[-3:]) == ["-k", "nan or guard", "-x"]
+        assert "tests/keras" in command
+
+    def test_look_nowhere_else_than_where_they_are_told_to(self) -> None:
+        command = jobs("jax", words=["tests/keras/conftest.py::test_it", "-x"])["jax"].command
+
+        assert list(command[-2:]) == ["tests/keras/conftest.py::test_it", "-x"]
+        assert "tests/loops" not in command
+
+    def test_must_have_their_framework_in_ci(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("CI", raising=False)
+        assert jobs()["oldest-keras"].variables == {"KERAS_BACKEND": "jax"}
+
+        monkeypatch.setenv("CI", "true")
+        variables = {"KERAS_BACKEND": "torch", "GPUMON_REQUIRE_KERAS": "1"}
+        assert jobs()["torch"].variables == variables
+
+
+class TestTheCode:
+    @pytest.mark.parametrize(
+        ("base", "alone", "code"),
+        [
+            (0, 0, 0),
+            (1, 0, 1),
+            (0, 2, 1),
+            (0, NOTHING_ASKED_FOR, 0),
+            (NOTHING_ASKED_FOR, 0, 0),
+            (NOTHING_ASKED_FOR, NOTHING_ASKED_FOR, 1),
+            (0, -9, 1),
+        ],
+    )
+    def test_is_that_of_all_suites(self, base: int, alone: int, code: int) -> None:
+        made = jobs("base")
+
+        all_of_them = [ended(made["base"], base), ended(made["base alone"], alone)]
+
+        assert code_of(all_of_them, in_ci=False) == code
+
+    @pytest.mark.parametrize(("in_ci", "code"), [(False, 0), (True, 1)])
+    def test_is_bad_without_an_environment_only_in_ci(self, in_ci: bool, code: int) -> None:
+        made = jobs("base", "jax")
+        for name, ends in {".venv-jax": 2, "base": 0, "base alone": 0}.items():
+            ended(made[name], ends)
+        for name in ("jax", "jax alone"):
+            ended(made[name], None)
+
+        assert code_of(list(made.values()), in_ci=in_ci) == code
+
+    @pytest.mark.parametrize("in_ci", [False, True])
+    def test_is_bad_where_the_check_is(self, in_ci: bool) -> None:
+        made = jobs("base", with_check=True)
+        ended(made["check"], 2)
+        ended(made["base alone"], 0)
+        ended(made["base"], None)
+
+        assert code_of(list(made.values()), in_ci=in_ci) == 1
+
+
+class TestTheTable:
+    def test_says_of_each_how_many_tests_it_had_and_how_it_ended(self, tmp_path: Path) -> None:
+        made = jobs("base", "jax")
+        ended(made["base"], 1, "= 1 failed, 96 passed, 1 skipped in 455.36s (0:07:35) =", tmp_path)
+        ended(made["base alone"], 0, "= 3 passed, 9 deselected in 60.09s (0:01:00) =", tmp_path)
+        ended(made[".venv-jax"], 2, "no network", tmp_path)
+        for name in ("jax", "jax alone"):
+            ended(made[name], None)
+
+        lines = [" ".join(line.split()) for line in table_of(list(made.values()))]
+
+        assert lines == [
+            "suite tests minutes from",
+            ".venv-jax 0.0 0.0 FAILED (2)",
+            "base 98 0.0 0.0 FAILED (1)",
+            "jax SKIPPED: .venv-jax failed",
+            "base alone 3 0.0 0.0",
+            "jax alone SKIPPED: .venv-jax failed",
+        ]
+
+    @pytest.mark.parametrize(
+        ("said", "tests"),
+        [
+            ("2 failed, 3 passed, 4 skipped, 5 deselected, 6 errors in 1.23s", 15),
+            ("1 passed in 0.01s\nprocesses that outlived the tests", 1),
+            ("no tests ran in 0.03s", 0),
+            ("ImportError: conftest", None),
+        ],
+    )
+    def test_counts_those_that_were_run(self, said: str, tests: int | None) -> None:
+        assert count_of_tests(said) == tests
+
+
+def test_words_for_pytest_stand_behind_two_dashes() -> None:
+    assert split_words(["--check", "base", "--", "-k", "x"]) == (["--check", "base"], ["-k", "x"])
+    assert split_words(["base"]) == (["base"], [])
+
+
+def test_an_unknown_suite_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run_suites.main(["sofa"])
+
+    assert "sofa" in capsys.readouterr().err
