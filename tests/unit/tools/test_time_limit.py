@@ -26,7 +26,8 @@ except KeyboardInterrupt:
 
 
 def code_of(program: str, folder: Path, limit_s: float | None) -> int:
-    return code_within(limit_s, [sys.executable, "-c", program], folder)
+    # Without what an environment has imported at the start: it takes its time on a busy machine.
+    return code_within(limit_s, [sys.executable, "-I", "-S", "-c", program], folder)
 
 
 @pytest.fixture(autouse=True)
