@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.bench_nvml_read import bare_pynvml, gpumon_source
 from benchmarks.cpu_spent import spaced_cpu_us
 from gpumon.core.ring.events import RingsReading
-from gpumon.core.sample import Tick
+from gpumon.core.sample import Moment, Tick
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.fakenvml.build import build_fake, fake_env
 from tests.fakenvml.control import FakeNvml
@@ -60,7 +60,7 @@ def tick_cycle() -> Cycle:
             at_ns=frame.taken_at_ns, late_ns=0, frames=(frame,), missed_count=0, error=None,
             duration_seconds=0.0,
         )  # fmt: skip
-        return monitor.advance(tick, rings, wall_time_s=0.0)
+        return monitor.take(Moment(tick, rings, 0.0))
 
     return cycle
 

@@ -13,7 +13,7 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
-from gpumon.core.sample import Tick
+from gpumon.core.sample import Moment, Tick
 from gpumon.core.state import MonitorState
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.metrics.prometheus import MetricsExporter
@@ -102,11 +102,13 @@ class Day:
     def _tick(self) -> None:
         frame, now_ns = self.source.read(), self._clock.monotonic_ns()
         tick = Tick(now_ns, 0, (frame,), 0, None, 0.0)
-        state = self.state = self._monitor.advance(
-            tick,
-            self._trainings.read(now_ns, self._period_ns),
-            wall_time_s=self._clock.wall_time_s(),
-            more_collectors=(self._file.collector_state(),),
+        state = self.state = self._monitor.take(
+            Moment(
+                tick,
+                self._trainings.read(now_ns, self._period_ns),
+                self._clock.wall_time_s(),
+            ),
+            (self._file.collector_state(),),
         )
         self._desk.follow(state)
         self._file.write(state)

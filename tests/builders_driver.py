@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring.events import RingsReading
-from gpumon.core.sample import Frame, GpuSample, Tick
+from gpumon.core.sample import Frame, GpuSample, Moment, Tick
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.errors import SourceUnavailableError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
@@ -169,7 +169,7 @@ class DriverStory:
             error=None if self.trouble is None else str(self.trouble),
             duration_seconds=0.0,
         )
-        return self._monitor.advance(tick, _NO_RINGS, wall_time_s=self.clock.wall_time_s())
+        return self._monitor.take(Moment(tick, _NO_RINGS, self.clock.wall_time_s()))
 
     # -- the laws ---------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.ring.events import RingsReading
-from gpumon.core.sample import Tick
+from gpumon.core.sample import Moment, Tick
 from gpumon.core.state import MonitorState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.sources.follow import FollowSource
@@ -46,4 +46,4 @@ def jittered_states(folder: Path, seconds: float, period_s: float) -> Iterator[M
                 written += 1
             lines.flush()
             tick = Tick(clock.now_ns, late_ns, (source.read(),), 0, None, 0.0)
-            yield monitor.advance(tick, RingsReading(), wall_time_s=clock.now_ns / S)
+            yield monitor.take(Moment(tick, RingsReading(), clock.now_ns / S))

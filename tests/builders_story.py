@@ -14,7 +14,7 @@ from gpumon.core.ring.events import (
     RingsReading,
     RunFacts,
 )
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample, Tick
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, ProcessSample, Tick
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.builders_time import s
@@ -160,7 +160,7 @@ class Story:
             duration_seconds=0.0,
         )  # fmt: skip
         rings = RingsReading(rings=tuple(self.rings.values()))
-        self.state = self._monitor.advance(tick, rings, wall_time_s=float(self.second))
+        self.state = self._monitor.take(Moment(tick, rings, float(self.second)))
         return self.state
 
     def _gpu(

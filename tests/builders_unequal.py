@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from gpumon.core.join.batch_shares import shares_of
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Tick
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, Tick
 from gpumon.core.state import MonitorState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.builders_time import s
@@ -130,7 +130,7 @@ class UnequalWorld:
             duration_seconds=0.0,
         )
         rings = RingsReading(rings=self._rings(now_ns))
-        return self._monitor.advance(tick, rings, wall_time_s=float(self._second))
+        return self._monitor.take(Moment(tick, rings, float(self._second)))
 
     def _sampled(self, at: int) -> GpuSample:
         length_s, samples = self.resolutions_s[at], []

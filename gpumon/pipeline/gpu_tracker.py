@@ -1,7 +1,4 @@
-"""One GPU from tick to tick: its ledger, its newest answer, and whether it still answers.
-
-What two GPUs differ by in the long run, though no two are read at the same instants.
-"""
+"""One GPU from tick to tick: its ledger, its newest answer, and whether it still answers."""
 
 from __future__ import annotations
 
@@ -35,8 +32,6 @@ class LastingExcess:
     [0, 0, 20, 0, 0, 10]
     """
 
-    __slots__ = ("_short_ns",)
-
     def __init__(self) -> None:
         self._short_ns: dict[str, int] = {}  # 0 or less
 
@@ -54,7 +49,6 @@ class LastingExcess:
 
 
 _RECENT_SAMPLES = 256
-_new = tuple.__new__
 _INPUT = "input"
 _NO_LEADS: dict[str, int] = {}
 _NOTHING_SHARED = SharedIdle({})
@@ -72,12 +66,6 @@ class GpuTracker:
         claims_refused: How many runs named it while only processes of others were on it.
     """
 
-    __slots__ = (
-        "_answered_at_ns", "_awaited", "_awaiting", "_excess", "_had_runs", "_has_peers", "_held",
-        "_open_from_ns", "_recent", "_settings", "_unplaced_ns", "claims_refused", "errors", "fill",
-        "ledger", "newest", "unlisted_since_ns",
-    )  # fmt: skip
-
     def __init__(self, first: GpuSample, settings: DetectorSettings) -> None:
         self._settings = settings
         self.ledger = GpuLedger(settings)
@@ -86,7 +74,6 @@ class GpuTracker:
         self.newest = first
         self.unlisted_since_ns: int | None = None
         self._answered_at_ns: int | None = None
-        self._had_runs = False
         self._has_peers = False  # only then is it worth remembering samples
         self._recent: deque[BusySample] = deque(maxlen=_RECENT_SAMPLES)
         self._excess = LastingExcess()
@@ -116,23 +103,6 @@ class GpuTracker:
             self.newest = self.newest._replace(busy=(), error=None)
             self._let_go()
             self.ledger.end_job()
-
-    def take(self, sample: GpuSample, at_ns: int) -> None:
-        """Note what the GPU said and settle it: there are no runs."""
-        ledger, processes = self.ledger, sample.processes
-        self.newest = sample
-        if sample.error is None:
-            self._answered_at_ns = at_ns
-        if self._had_runs:
-            self._had_runs = self._has_peers = False
-            self._let_go()
-            self._note_waiting(False)
-        self.fill.observe(sample)
-        self.errors.hear(sample, at_ns)
-        if sample.busy:
-            ledger.observe(sample.busy)
-        if not (processes and ledger.job_named_process):  # else it is known already
-            ledger.processes_seen(None if processes is None else bool(processes))
 
     def is_active_in(self, run: Run) -> bool:
         """Whether what the GPU said last has it at work while the run goes on."""
@@ -203,7 +173,8 @@ class GpuTracker:
         """Settle the samples of this tick, but none from the first on that is not decided.
 
         Args:
-            runs: Runs that may be on this GPU and were not refused, alive or ended a moment ago.
+            runs: Runs that may be on this GPU and were not refused, alive or ended a moment ago;
+                mostly none.
             peers: Other GPUs of the same jobs, which have heard theirs.
         """
         newest = self.newest
@@ -245,7 +216,7 @@ class GpuTracker:
         owners = frozenset([run.reading.owner_uid for run in waits_for])
         self._stop_awaiting(self._awaiting.owners - owners)
         self._note_waiting(bool(waits_for))
-        self._had_runs, self._has_peers = True, bool(peers)
+        self._has_peers = bool(peers)
         if runs:
             for sample in busy:
                 self._settle(sample, runs, peers)
@@ -276,24 +247,23 @@ class GpuTracker:
         if self._held:
             totals, last_ns = self._held.beside(totals), self._held.until_ns
         listed = self.unlisted_since_ns is None
-        return _new(  # not its own constructor: half the time
-            GpuState,
-            (
-                newest.device,
-                totals,
-                judge(totals, self._settings),
-                newest if newest.error is None else None,
-                listed and answered_ns is not None and now_ns - answered_ns <= silence_ns,
-                last_ns if last_ns >= 0 else None,
-                ledger.resolution_ns or None,
-                newest.error,
-                *self.fill.shown(now_ns),
-                listed,
-                newest.xid_errors,
-                self.errors.errors,
-                self.claims_refused,
-                bool(self._held),
-            ),
+        fill, under_filled_now = self.fill.shown(now_ns)
+        return GpuState(
+            device=newest.device,
+            totals=totals,
+            verdict=judge(totals, self._settings),
+            latest=newest if newest.error is None else None,
+            present=listed and answered_ns is not None and now_ns - answered_ns <= silence_ns,
+            last_sample_at_ns=last_ns if last_ns >= 0 else None,
+            resolution_ns=ledger.resolution_ns or None,
+            error=newest.error,
+            fill=fill,
+            under_filled_now=under_filled_now,
+            listed=listed,
+            xid_errors=newest.xid_errors,
+            errors=self.errors.errors,
+            claims_refused=self.claims_refused,
+            is_held=bool(self._held),
         )
 
     def _settle(

@@ -12,6 +12,7 @@ import pytest
 
 from gpumon.core.clock import NS_PER_S, nanoseconds
 from gpumon.core.ring.events import RingsReading
+from gpumon.core.sample import Moment
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.source_thread import Sampler, SourceThread
@@ -51,7 +52,7 @@ class Watch:
     def tick(self, count: int = 1) -> MonitorState:
         for _ in range(count):
             tick = self._sampler.tick()
-            self.state = self._monitor.advance(tick, RingsReading(), wall_time_s=0.0)
+            self.state = self._monitor.take(Moment(tick, RingsReading(), 0.0))
         return self.state
 
     def until_observed(self, slot: int, more_s: float) -> GpuState:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample, ProcessSample, Tick
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, ProcessSample, Tick
 from gpumon.core.state import MonitorState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from tests.truth.worlds.spans import covered_ms
@@ -81,7 +81,7 @@ def daemon_states(
         readings = RingsReading(
             rings=tuple(ring.until(at_ms) for ring in rings if ring.is_on(at_ms))
         )
-        yield at_ms, monitor.advance(tick, readings, wall_time_s=at_ms / 1000)
+        yield at_ms, monitor.take(Moment(tick, readings, at_ms / 1000))
 
 
 def _processes(gpu: GpuTruth, at_ms: int) -> tuple[ProcessSample, ...]:

@@ -191,7 +191,6 @@ VERDICT_RULES: Final = (
 """In the order of ``VerdictName``."""
 
 
-_new = tuple.__new__
 _IN_ORDER = tuple((VerdictName(rule.id), rule.holds) for rule in VERDICT_RULES)
 _NOT_USED, _HEALTHY = VerdictName.NOT_IN_USE, VerdictName.HEALTHY
 _SUSPECTED, _PARTLY_BUSY = VerdictName.STARVATION_SUSPECTED, VerdictName.PARTIAL
@@ -236,9 +235,14 @@ def judge(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> V
     lost_ratio = all_totals.lost_ns / in_use_ns
     starved_ratio = (totals.starved_ns + totals.suspected_ns) / in_use_ns
     coverage = coverage_ratio(all_totals)
-    return _new(  # in the order of its fields; its own constructor takes twice as long
-        Verdict,
-        (name, severity, pattern, main_cause, lost_ratio, starved_ratio, coverage, None, None),
+    return Verdict(
+        name=name,
+        severity=severity,
+        pattern=pattern,
+        main_cause=main_cause,
+        lost_ratio=lost_ratio,
+        starved_ratio=starved_ratio,
+        coverage_ratio=coverage,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.time.job_end import job_patience_ns
 
 MOST_CHANGES: Final = 6_000_000
 """Changes kept of all GPUs of a log: 8 bytes each, and no log of as many rows needs more."""
@@ -144,11 +145,7 @@ class StateChanges:
         return True
 
     def _is_over(self, active: BusySample) -> bool:
-        settings = self._settings
-        patience_ns = max(
-            settings.idle_job_ends_after_ns,
-            settings.idle_job_ends_after_samples * (active.end_ns - active.start_ns),
-        )
+        patience_ns = job_patience_ns(active.end_ns - active.start_ns, self._settings)
         return active.start_ns - self._active_until_ns > patience_ns
 
     def _leave_job(self) -> None:

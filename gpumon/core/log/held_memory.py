@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.time.job_end import job_patience_ns
 
 
 class HeldMemory(NamedTuple):
@@ -76,13 +77,8 @@ class HeldMemoryTracker:
 
     def _close(self) -> None:
         """The stretch is over; it counts if it was longer than a job's pauses can be."""
-        settings = self._settings
-        least_ns = max(
-            settings.idle_job_ends_after_ns,
-            settings.idle_job_ends_after_samples * self._sample_ns,
-        )
         length_ns = self._length_ns
-        if length_ns >= least_ns:
+        if length_ns >= job_patience_ns(self._sample_ns, self._settings):
             self._idle_ns += length_ns
             self._longest_ns = max(self._longest_ns, length_ns)
             self._peak_bytes = max(self._peak_bytes, self._peak)

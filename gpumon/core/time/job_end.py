@@ -1,4 +1,7 @@
-"""Where a job on a GPU ended, as the memory in use tells it."""
+"""When a job on a GPU is over, where no process list says: the one definition of it.
+
+Either nothing has been active for longer than a pause may last, or the memory was given back.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,23 @@ from collections.abc import Sequence
 
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
+
+
+def job_patience_ns(sample_ns: int, settings: DetectorSettings) -> int:
+    """The longest time without an active sample that is still a pause: after it, the job is over.
+
+    A minute, but never before 12 samples: of fewer it may be chance that all fall into pauses.
+
+    Args:
+        sample_ns: How long one sample is, in nanoseconds.
+        settings: Both thresholds.
+
+    >>> job_patience_ns(1_000_000_000, DetectorSettings()) // 1_000_000_000
+    60
+    >>> job_patience_ns(10_000_000_000, DetectorSettings()) // 1_000_000_000
+    120
+    """
+    return max(settings.idle_job_ends_after_ns, settings.idle_job_ends_after_samples * sample_ns)
 
 
 class MemoryRelease:
@@ -20,8 +40,6 @@ class MemoryRelease:
         settings: Says what is active, and how little is next to nothing.
     """
 
-    __slots__ = ("_held_bytes", "_settings")
-
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
         self._held_bytes = 0
@@ -35,20 +53,8 @@ class MemoryRelease:
             samples: Of one GPU, oldest first; each call goes on where the last one ended.
             used_bytes: Memory in use at the end of each; ``None``: not told.
         """
-        told = [used for used in used_bytes if used is not None]
-        if not told:
-            return []
-        share = self._settings.log.released_share
-        most = max(self._held_bytes, max(told))
-        if min(told) > share * most:  # as in nearly every batch
-            self._held_bytes = most
-            return []
-        return self._searched(samples, used_bytes, share)
-
-    def _searched(
-        self, samples: Sequence[BusySample], used_bytes: Sequence[int | None], share: float
-    ) -> list[int]:
-        active_above, least = self._settings.active_above, self._settings.log.held_from_bytes
+        active_above = self._settings.active_above
+        share, least = self._settings.log.released_share, self._settings.log.held_from_bytes
         found, held = [], self._held_bytes
         for at, (sample, used) in enumerate(zip(samples, used_bytes, strict=True)):
             if used is None:

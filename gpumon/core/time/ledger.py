@@ -6,20 +6,20 @@ whole nanoseconds; nothing that was settled ever moves. Memory is constant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from gpumon.core.join.idle_sharing import SharedIdle
 from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DetectorSettings
-from gpumon.core.time.pauses import PauseTracker
+from gpumon.core.time.job_end import job_patience_ns
+from gpumon.core.time.pauses import IdleSpan, PauseTracker
 from gpumon.core.time.starved_flag import StarvedFlag
 from gpumon.core.time.totals import GpuTotals
 
-_new = tuple.__new__
-_NO_REASONS: Mapping[str, int] = MappingProxyType({})
-_UNKNOWN, _NOT_IN_USE, _START_UP = IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP
+_UNKNOWN: Final = IdleCause.UNKNOWN
+_NOT_IN_USE: Final = IdleCause.NOT_IN_USE
 
 
 class GpuLedger:
@@ -38,20 +38,9 @@ class GpuLedger:
             job that is on: then it ends when the list is empty.
     """
 
-    __slots__ = (
-        "_bursts_are_plain", "_busy_ns", "_first_wait_ns", "_flag", "_hidden_ns", "_high_ns",
-        "_idle_ns", "_in_job", "_in_use_busy_ns", "_in_use_ns", "_inferred_ns", "_job_from_ns",
-        "_last_active_end_ns", "_low_ns", "_observed_ns", "_pause_totals", "_pauses",
-        "_pauses_shown", "_pending_ns", "_reason_ns", "_resolved_ns", "_run_waits", "_settings",
-        "_unsure_busy_ns", "_unsure_low_ns", "_unsure_ns", "_validation_wait_ns",
-        "job_named_process", "last_end_ns", "rejected", "resolution_ns",
-    )  # fmt: skip
-
     def __init__(self, settings: DetectorSettings | None = None) -> None:
         self._settings = settings or DetectorSettings()
-        self._bursts_are_plain = self._settings.low_below <= self._settings.burst_above
         self._pauses = PauseTracker(self._settings)
-        self._pauses_shown, self._pause_totals = 0, self._pauses.snapshot()
         self._flag = StarvedFlag(self._settings)
         self._observed_ns = self._busy_ns = self._pending_ns = 0
         self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
@@ -66,62 +55,17 @@ class GpuLedger:
         self._last_active_end_ns, self.last_end_ns = 0, -1
         self.resolution_ns = self.rejected = 0
 
-    def observe(  # noqa: C901 - calls would cost more than the work
-        self, samples: Sequence[BusySample]
-    ) -> None:
+    def observe(self, samples: Iterable[BusySample]) -> None:
         """Settle samples that no phase explains.
-
-        A GPU at work gives nothing but bursts. Those in a row are settled all
-        at once, as ``_settle`` does with each of them, but without its
-        questions: the sample before was active, and no pause is open.
 
         Args:
             samples: Disjoint, oldest first. What overlaps, spans no time or has a ratio
                 outside 0 to 1 is dropped and counted in ``rejected``: it is not idle time.
         """
-        pauses, settings, rest = self._pauses, self._settings, iter(samples)
-        burst_above, high_above = settings.burst_above, settings.high_above
-        odd, is_flag_due = None, False
-        while True:
-            end_ns = until_ns = self.last_end_ns
-            at_work = self._last_active_end_ns == end_ns and self._in_job and not pauses.is_open
-            if at_work and self._bursts_are_plain:
-                count = length_ns = busy_ns = busy_sum_ns = high_ns = 0
-                for sample in rest:
-                    start_ns, next_end_ns, busy_ratio = sample
-                    goes_on = start_ns == end_ns < next_end_ns
-                    if not goes_on or not burst_above < busy_ratio <= 1.0:
-                        odd = sample
-                        break
-                    end_ns, length_ns = next_end_ns, next_end_ns - start_ns
-                    busy_ns = round(length_ns * busy_ratio)
-                    busy_sum_ns += busy_ns
-                    count += 1
-                    if busy_ratio > high_above:
-                        high_ns += length_ns
-                else:
-                    odd = None
-            else:
-                odd = next(rest, None)
-            if end_ns != until_ns:
-                length_sum_ns, idle_ns = end_ns - until_ns, length_ns - busy_ns
-                pauses.take_bursts((end_ns - length_ns, end_ns, idle_ns, idle_ns, 0), count)
-                self.resolution_ns = length_ns
-                self.last_end_ns = self._last_active_end_ns = end_ns
-                self._observed_ns += length_sum_ns
-                self._busy_ns += busy_sum_ns
-                self._in_use_ns += length_sum_ns
-                self._in_use_busy_ns += busy_sum_ns
-                self._high_ns += high_ns
-                if length_sum_ns != busy_sum_ns:
-                    self._add_idle(_UNKNOWN, length_sum_ns - busy_sum_ns)
-            if odd is None:
-                break
-            if not self._is_taken(odd):
-                self._settle(odd, 0, 0)
-            is_flag_due = True
-        if is_flag_due or self._in_use_ns - self._first_wait_ns >= self._flag.due_ns:
-            self._update_flag()
+        for sample in samples:
+            if not self._is_taken(sample):
+                self._settle(sample, 0, 0)
+        self._update_flag()
 
     def observe_shared(
         self,
@@ -202,55 +146,49 @@ class GpuLedger:
     def snapshot(self) -> GpuTotals:
         """All totals, as of the newest sample."""
         pauses = self._pauses
-        if pauses.ended != self._pauses_shown:
-            self._pauses_shown, self._pause_totals = pauses.ended, pauses.snapshot()
-        gaps, starved_intervals, merged_intervals, *cycle_and_count = self._pause_totals
-        return _new(  # in the order of its fields; its own constructor takes three times as long
-            GpuTotals,
-            (
-                self._observed_ns,
-                self._busy_ns,
-                self._idle_ns.copy(),
-                self._pending_ns,
-                self._in_use_ns,
-                self._in_use_busy_ns,
-                pauses.suspected_ns,
-                self._resolved_ns,
-                self._inferred_ns,
-                self._reason_ns.copy() if self._reason_ns else _NO_REASONS,
-                self._hidden_ns,
-                self._low_ns,
-                self._high_ns,
-                gaps,
-                starved_intervals,
-                merged_intervals,
-                self._flag.episodes,
-                self._flag.raised,
-                pauses.irregular_ns,
-                *cycle_and_count,
-                self._first_wait_ns,
-                self._validation_wait_ns,
-            ),
+        return GpuTotals(
+            observed_ns=self._observed_ns,
+            busy_ns=self._busy_ns,
+            idle_ns=self._idle_ns.copy(),
+            pending_ns=self._pending_ns,
+            in_use_ns=self._in_use_ns,
+            in_use_busy_ns=self._in_use_busy_ns,
+            suspected_ns=pauses.suspected_ns,
+            resolved_ns=self._resolved_ns,
+            inferred_ns=self._inferred_ns,
+            input_wait_by_reason_ns=self._reason_ns.copy(),
+            hidden_input_wait_ns=self._hidden_ns,
+            low_ns=self._low_ns,
+            high_ns=self._high_ns,
+            gaps=pauses.gaps.snapshot(),
+            starved_intervals=pauses.starved_intervals.snapshot(),
+            merged_intervals=pauses.starved_intervals.merged,
+            episodes=self._flag.episodes,
+            starved_now=self._flag.raised,
+            irregular_ns=pauses.irregular_ns,
+            cycle_ns=pauses.cycle_ns,
+            pauses=pauses.counted.lengths.snapshot(),
+            first_input_wait_ns=self._first_wait_ns,
+            validation_input_wait_ns=self._validation_wait_ns,
         )
 
     def _settle(self, sample: BusySample, explained_ns: int, input_wait_ns: int) -> None:
-        # The hottest lines of the daemon: everything common is done here, in place.
         start_ns, end_ns, busy_ratio = sample
-        settings = self._settings
         length_ns = end_ns - start_ns
         busy_ns = round(length_ns * busy_ratio)
         untagged_ns = length_ns - busy_ns - explained_ns
         self.last_end_ns, self.resolution_ns = end_ns, length_ns
         self._observed_ns += length_ns
         self._busy_ns += busy_ns
-        active = busy_ratio > settings.active_above
+        active = busy_ratio > self._settings.active_above
         if self._in_job and not (self.job_named_process or self._run_waits):
-            self._end_job_if_over(start_ns if active else end_ns)
+            idle_ns = (start_ns if active else end_ns) - self._last_active_end_ns
+            if idle_ns > job_patience_ns(length_ns, self._settings):
+                self.end_job()
         if active:
             if not self._in_job:
                 self._begin_job()
-            elif self._unsure_ns or self._pending_ns:
-                self._confirm_unsure()
+            self._confirm_unsure()
             self._last_active_end_ns = end_ns
             if untagged_ns:
                 self._add_idle(_UNKNOWN, untagged_ns)
@@ -258,18 +196,24 @@ class GpuLedger:
         else:
             self._take_inactive(sample, busy_ns, untagged_ns, explained_ns)
         if self._in_job:
-            span = (start_ns, end_ns, length_ns - busy_ns, untagged_ns, input_wait_ns)
-            pauses = self._pauses
-            if busy_ratio <= settings.burst_above:
-                pauses.take_low(span)
-            elif pauses.is_open:
-                before_ns, low_before_ns, busy_before_ns = self._job_from_ns
-                in_use_ns = self._in_use_ns - before_ns  # not 0: this sample is of it
-                low_share = (self._low_ns - low_before_ns) / in_use_ns
-                busy_share = (self._in_use_busy_ns - busy_before_ns) / in_use_ns
-                pauses.end_pause(span, low_share, busy_share)
-            else:
-                pauses.take_bursts(span, 1)
+            idle_ns = length_ns - busy_ns
+            self._follow_pause(
+                IdleSpan(start_ns, end_ns, idle_ns, untagged_ns, input_wait_ns), busy_ratio
+            )
+
+    def _follow_pause(self, span: IdleSpan, busy_ratio: float) -> None:
+        """Take one sample of the job for the shape of its utilisation."""
+        pauses = self._pauses
+        if busy_ratio <= self._settings.burst_above:
+            pauses.take_low(span)
+        elif pauses.is_open:
+            before_ns, low_before_ns, busy_before_ns = self._job_from_ns
+            in_use_ns = self._in_use_ns - before_ns  # not 0: this sample is of it
+            low_share = (self._low_ns - low_before_ns) / in_use_ns
+            busy_share = (self._in_use_busy_ns - busy_before_ns) / in_use_ns
+            pauses.end_pause(span, low_share, busy_share)
+        else:
+            pauses.take_burst(span)
 
     def _is_taken(self, sample: BusySample) -> bool:
         """Whether the sample is for time already taken, or nonsense; it is counted then."""
@@ -301,19 +245,10 @@ class GpuLedger:
             self._add_idle(_NOT_IN_USE, untagged_ns)
 
     def _begin_job(self) -> None:
-        self._settle_pending(_START_UP)  # there is some only where a run was waiting
+        self._settle_pending(IdleCause.START_UP)  # there is some only where a run was waiting
         self._in_job = True
         self._job_from_ns = (self._in_use_ns, self._low_ns, self._in_use_busy_ns)
         self._pauses.begin_job()
-
-    def _end_job_if_over(self, now_ns: int) -> None:
-        settings = self._settings
-        patience_ns = max(
-            settings.idle_job_ends_after_ns,
-            settings.idle_job_ends_after_samples * self.resolution_ns,
-        )
-        if now_ns - self._last_active_end_ns > patience_ns:
-            self.end_job()
 
     def _confirm_unsure(self) -> None:
         self._settle_pending(_UNKNOWN)

@@ -1,17 +1,13 @@
-"""The shape of utilisation over time: bursts, pauses between them, and when that is a pattern.
-
-Whether work comes and goes in a rhythm, as a training's does.
-"""
+"""The shape of utilisation over time: bursts, pauses between them, and when that is a pattern."""
 
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
+from typing import NamedTuple
 
 from gpumon.core.settings.detector import MAX_INTERVALS, DetectorSettings
 from gpumon.core.time.histograms import GapHistogram
 from gpumon.core.time.intervals import Interval, IntervalList
-from gpumon.core.time.totals import GapTotals
 
 
 class Rhythm:
@@ -27,8 +23,6 @@ class Rhythm:
     nothing, for a person who thinks for minutes seems to begin a new job with
     each cell.
     """
-
-    __slots__ = ("_count", "_mean_ns", "_most", "_settings", "_variance")
 
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
@@ -74,9 +68,22 @@ class Rhythm:
         )
 
 
-IdleSpan: TypeAlias = tuple[int, int, int, int, int]
-"""One sample, as far as a pause is concerned, in nanoseconds: where it begins, where it ends, its
-idle time, what of that no phase explains, and what of it a tag proves to be a wait for input."""
+class IdleSpan(NamedTuple):
+    """One sample, as far as a pause is concerned; nanoseconds.
+
+    Attributes:
+        start_ns: Where it begins.
+        end_ns: Where it ends.
+        idle_ns: Its idle time.
+        untagged_ns: What of that no phase explains.
+        input_wait_ns: What of it a tag proves to be a wait for input.
+    """
+
+    start_ns: int
+    end_ns: int
+    idle_ns: int
+    untagged_ns: int
+    input_wait_ns: int
 
 
 class PauseCount:
@@ -92,11 +99,6 @@ class PauseCount:
         lengths: How long those of all jobs were.
     """
 
-    __slots__ = (
-        "_burst_samples", "_bursts", "_last_samples", "_long_bursts", "_settings", "in_job",
-        "lengths",
-    )  # fmt: skip
-
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
         self.lengths = GapHistogram()
@@ -107,9 +109,9 @@ class PauseCount:
         self.in_job = self._last_samples = 0
         self._burst_samples = self._bursts = self._long_bursts = 0
 
-    def add_bursts(self, samples: int) -> None:
-        """So many burst samples in a row have come; others may follow them."""
-        self._burst_samples += samples
+    def add_burst(self) -> None:
+        """A burst sample has come; others may follow it."""
+        self._burst_samples += 1
 
     def end_pause(self, idle_ns: int, samples: int) -> None:
         """A pause has ended: so much idle time, in so many samples that are no bursts."""
@@ -139,33 +141,27 @@ class PauseTracker:
 
     Attributes:
         gaps: Pauses that have ended, whatever their cause, each run of samples for itself.
+        counted: The same as verdicts count them.
         starved_intervals: The pauses that were starved or are suspected.
-        ended: How many pauses have ended.
         suspected_ns: Their untagged idle time, once they are a pattern.
         irregular_ns: The same of those that come without a rhythm.
         before: The newest burst sample; ``None`` before the job's first.
         is_open: Whether there were low samples since, which may be a pause.
     """
 
-    __slots__ = (
-        "_count", "_cycle_from_ns", "_held", "_held_ns", "_idle_ns", "_input_wait_ns",
-        "_low_samples", "_rhythm", "_settings", "_stretches", "_untagged_ns", "before", "ended",
-        "gaps", "irregular_ns", "is_open", "starved_intervals", "suspected_ns",
-    )  # fmt: skip
-
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
         self.gaps = GapHistogram()
-        self._count = PauseCount(settings)
+        self.counted = PauseCount(settings)
         self.starved_intervals = IntervalList(MAX_INTERVALS)
-        self.ended = self.suspected_ns = self.irregular_ns = 0
+        self.suspected_ns = self.irregular_ns = 0
         self._held = IntervalList(MAX_INTERVALS)
         self._rhythm = Rhythm(settings)
         self.begin_job()
 
     def begin_job(self) -> None:
         """Forget the job before: what it held back stays uncounted, its last pause was none."""
-        self._count.begin_job()
+        self.counted.begin_job()
         self._cycle_from_ns: int | None = None
         self._rhythm.begin_job()
         self._held_ns = 0
@@ -175,29 +171,25 @@ class PauseTracker:
         self._stretches: list[Interval] = []
         self.is_open = False
 
-    def snapshot(self) -> tuple[GapTotals, tuple[Interval, ...], int, int | None, GapTotals]:
-        """``gaps``, ``starved_intervals``, ``merged_intervals``, ``cycle_ns`` and ``pauses``."""
-        gaps, intervals, lengths = self.gaps, self.starved_intervals, self._count.lengths
-        cycle_ns = self._rhythm.steady_ns
-        return (
-            gaps.snapshot(), intervals.snapshot(), intervals.merged, cycle_ns, lengths.snapshot()
-        )  # fmt: skip
+    @property
+    def cycle_ns(self) -> int | None:
+        """From one pause to the next, where the last ones came like a clock; else ``None``."""
+        return self._rhythm.steady_ns
 
-    def take_bursts(self, last: IdleSpan, count: int) -> None:
-        """So many samples in a row above the burst threshold, while no pause is open."""
-        self.before = last
-        self._count.add_bursts(count)
+    def take_burst(self, span: IdleSpan) -> None:
+        """A sample above the burst threshold, while no pause is open."""
+        self.before = span
+        self.counted.add_burst()
 
     def take_low(self, span: IdleSpan) -> None:
         """A sample at or below the burst threshold."""
         if self.before is None:
             return  # no burst yet: this is not between two
-        start_ns, end_ns, idle_ns, untagged_ns, input_wait_ns = span
+        start_ns, end_ns, stretches = span.start_ns, span.end_ns, self._stretches
         self._low_samples += 1
-        self._idle_ns += idle_ns
-        self._untagged_ns += untagged_ns
-        self._input_wait_ns += input_wait_ns
-        stretches = self._stretches
+        self._idle_ns += span.idle_ns
+        self._untagged_ns += span.untagged_ns
+        self._input_wait_ns += span.input_wait_ns
         if not self.is_open:
             self.is_open = True
             stretches.append(Interval(start_ns, end_ns))
@@ -222,22 +214,21 @@ class PauseTracker:
         before = self.before
         if before is None:
             return
-        idle_ns = before[2] + self._idle_ns + after[2]
-        untagged_ns = before[3] + self._untagged_ns + after[3]
-        input_wait_ns = before[4] + self._input_wait_ns + after[4]
+        idle_ns = before.idle_ns + self._idle_ns + after.idle_ns
+        untagged_ns = before.untagged_ns + self._untagged_ns + after.untagged_ns
+        input_wait_ns = before.input_wait_ns + self._input_wait_ns + after.input_wait_ns
         stretches = self._with_edges(before, after)
-        self._count.end_pause(idle_ns, self._low_samples)
+        self.counted.end_pause(idle_ns, self._low_samples)
         # The idle part of the sample after it is spent.
-        self.take_bursts((after[0], after[1], 0, 0, 0), 1)
+        self.take_burst(IdleSpan(after.start_ns, after.end_ns, 0, 0, 0))
         self._stretches, self.is_open = [], False
         self._idle_ns = self._untagged_ns = self._input_wait_ns = self._low_samples = 0
         self._held_ns += untagged_ns
         self.gaps.add(idle_ns)
-        self.ended += 1
         if idle_ns >= self._settings.cycle_pause_from_ns:
             if self._cycle_from_ns is not None:
-                self._rhythm.add(after[0] - self._cycle_from_ns)
-            self._cycle_from_ns = after[0]
+                self._rhythm.add(after.start_ns - self._cycle_from_ns)
+            self._cycle_from_ns = after.start_ns
         is_pattern = is_untagged = False
         if self._rhythm.is_lacking(busy_share):
             self._pass_over()
@@ -253,15 +244,15 @@ class PauseTracker:
 
     def _with_edges(self, before: IdleSpan, after: IdleSpan) -> list[Interval]:
         stretches = self._stretches
-        if before[1] == stretches[0].start_ns:
-            stretches[0] = Interval(stretches[0].start_ns - before[2], stretches[0].end_ns)
-        if after[0] == stretches[-1].end_ns:
-            stretches[-1] = Interval(stretches[-1].start_ns, after[0] + after[2])
+        if before.end_ns == stretches[0].start_ns:
+            stretches[0] = Interval(stretches[0].start_ns - before.idle_ns, stretches[0].end_ns)
+        if after.start_ns == stretches[-1].end_ns:
+            stretches[-1] = Interval(stretches[-1].start_ns, after.start_ns + after.idle_ns)
         return stretches
 
     def _is_pattern(self, low_share: float) -> bool:
         settings = self._settings
-        return self._count.in_job >= settings.min_pauses and low_share > settings.min_low_share
+        return self.counted.in_job >= settings.min_pauses and low_share > settings.min_low_share
 
     def _pass_over(self) -> None:
         """What was held back came without a rhythm: it will not be suspected later either."""

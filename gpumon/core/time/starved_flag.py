@@ -16,28 +16,23 @@ class StarvedFlag:
     the night is in the morning what it was in the evening.
     """
 
-    __slots__ = (
-        "_marks", "_settings", "_spacing_ns", "_starved_ns", "due_ns", "episodes",
-        "raised",
-    )  # fmt: skip
-
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
         self._marks: deque[tuple[int, int]] = deque([(0, 0)])
         self._spacing_ns = settings.flag_window_ns // _MARKS
-        self.due_ns = self._spacing_ns
+        self._due_ns = self._spacing_ns
         self._starved_ns = 0
         self.raised = False
         self.episodes = 0
 
     def update(self, in_use_ns: int, starved_ns: int) -> None:
         """Take the newest cumulative in-use time and starved + suspected time."""
-        if in_use_ns < self.due_ns and starved_ns == self._starved_ns:
+        if in_use_ns < self._due_ns and starved_ns == self._starved_ns:
             return
         self._starved_ns = starved_ns
         marks = self._marks
-        if in_use_ns >= self.due_ns:
-            self.due_ns = in_use_ns + self._spacing_ns
+        if in_use_ns >= self._due_ns:
+            self._due_ns = in_use_ns + self._spacing_ns
             marks.append((in_use_ns, starved_ns))
         while len(marks) > 1 and in_use_ns - marks[1][0] >= self._settings.flag_window_ns:
             marks.popleft()

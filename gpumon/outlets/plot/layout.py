@@ -14,6 +14,7 @@ from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.time.job_end import job_patience_ns
 from gpumon.core.wording import counted, in_percent, in_seconds, label_text, plainly
 from gpumon.outlets.plot.drawing import (
     Anchor,
@@ -191,10 +192,7 @@ def _frame(report: Report, shown: Sequence[tuple[GpuReport, Lane]]) -> Frame:
         axis=axis_of(report, start_ns, end_ns),
         lane_height=52.0 if few else 34.0 if len(shown) <= 8 else 26.0,
         strip_height=(9.0 if few else 6.0) if has_lost else 0.0,
-        patience_ns=max(
-            DEFAULT_SETTINGS.idle_job_ends_after_ns,
-            DEFAULT_SETTINGS.idle_job_ends_after_samples * report.period_ns,
-        ),
+        patience_ns=job_patience_ns(report.period_ns, DEFAULT_SETTINGS),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.core.phase import IdleCause
 from gpumon.core.ring.events import RingsReading
-from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Tick
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, Tick
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.pipeline.monitor import KEEP_UNLISTED_NS, Monitor, MonitorFacts
@@ -54,7 +54,7 @@ class Machine:
 
     def _advance(self, frames: tuple[Frame, ...]) -> MonitorState:
         tick = Tick(self.now_ns, 0, frames, 0, None, 0.0)
-        return self._monitor.advance(tick, RingsReading(), wall_time_s=0.0)
+        return self._monitor.take(Moment(tick, RingsReading(), 0.0))
 
 
 def gpu(state: MonitorState, uuid: str) -> GpuState:

@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring.events import RingsReading
-from gpumon.core.sample import Device, Frame, GpuSample, Tick
+from gpumon.core.sample import Device, Frame, GpuSample, Moment, Tick
 from gpumon.core.state import CollectorState, MonitorState, refusal_note
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.reports import report_of
@@ -32,7 +32,7 @@ def second(
         at_ns=number * NS_PER_S, late_ns=0, frames=frames, missed_count=not frames, error=None,
         duration_seconds=0.0,
     )  # fmt: skip
-    return into.advance(tick, rings or RingsReading(), wall_time_s=float(number))
+    return into.take(Moment(tick, rings or RingsReading(), float(number)))
 
 
 def frame(*, trouble: str | None = None, rejected: int = 0) -> Frame:
@@ -125,6 +125,6 @@ class TestANote:
             at_ns=NS_PER_S, late_ns=0, frames=(), missed_count=1, error="no driver",
             duration_seconds=0.0,
         )  # fmt: skip
-        state = watching.advance(tick, RingsReading(), wall_time_s=1.0)
+        state = watching.take(Moment(tick, RingsReading(), 1.0))
 
         assert report_of(state).notes == ("follow: no driver",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gpumon.core.sample import Device, Frame, GpuSample, Tick
+from gpumon.core.sample import Device, Frame, GpuSample, Moment, Tick
 from gpumon.core.state import RunState
 from gpumon.sources.rings.phase_rings import PhaseRingReader
 from tests.builders_ring import (
@@ -32,7 +32,7 @@ class TestSharesThatATrainingTells:
                 at_ns=now(), late_ns=0, frames=(frame,), missed_count=0, error=None,
                 duration_seconds=0.0,
             )  # fmt: skip
-            (run,) = daemon.advance(tick, reader.read(now()), wall_time_s=0.0).runs
+            (run,) = daemon.take(Moment(tick, reader.read(now()), 0.0)).runs
             return run
 
         with held_by_a_process(ring.path):

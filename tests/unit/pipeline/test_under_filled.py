@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.core.report.report import UNDER_FILLED, Report
 from gpumon.core.ring.events import RingsReading
-from gpumon.core.sample import Device, Frame, GpuSample, Tick
+from gpumon.core.sample import Device, Frame, GpuSample, Moment, Tick
 from gpumon.core.state import MonitorState
 from gpumon.core.verdict import VerdictName
 from gpumon.outlets.text.report_text import render_report
@@ -39,7 +39,7 @@ def watched(*gpus: Iterable[GpuSample]) -> list[MonitorState]:
             at_ns=at_ns, late_ns=0, frames=(Frame(at_ns, samples),), missed_count=0, error=None,
             duration_seconds=0.0,
         )  # fmt: skip
-        states.append(monitor.advance(tick, RingsReading(rings=()), wall_time_s=float(second)))
+        states.append(monitor.take(Moment(tick, RingsReading(rings=()), float(second))))
     return states
 
 
