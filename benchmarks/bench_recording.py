@@ -30,8 +30,7 @@ from typing import Final, NamedTuple
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.documents.recording_codec import RecordingHeader
 from gpumon.core.phase import PHASES
-from gpumon.core.ring.events import RingKind, RingReading, RingsReading, RunFacts
-from gpumon.core.ring.records import RingRecords
+from gpumon.core.ring.events import RingKind, RingReading, RingRecords, RingsReading, RunFacts
 from gpumon.core.sample import BusySample, GpuSample, Moment, Tick
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.pipeline.replay import replayed_report
@@ -207,7 +206,7 @@ class Training:
         return RingsReading(rings=(RingReading(
             key="/run/gpumon/phases/4000.ring#1", facts=self._facts, alive=True, host_pid=4_000,
             owner_uid=1_000, read_at_ns=now_ns + 90_000, ended_ns=None,
-            events=RingRecords.of_columns(
+            events=RingRecords(
                 bytes(kinds), bytes(phases), list(stamps_ns), array("Q", values)
             ),
             lost_events=0, phase_ns=dict(self._phase_ns), steps=self._steps,

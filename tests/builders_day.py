@@ -12,7 +12,15 @@ from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
+from gpumon.core.ring.events import (
+    NO_RECORDS,
+    RingEvent,
+    RingKind,
+    RingReading,
+    RingRecords,
+    RingsReading,
+    RunFacts,
+)
 from gpumon.core.sample import Moment, Tick
 from gpumon.core.state import MonitorState
 from gpumon.outlets.http.live_state import LiveState
@@ -153,9 +161,11 @@ class Trainings:
         self._rings[key] = replace(
             ring,
             read_at_ns=now_ns,
-            events=(
-                _enter(since_ns + 1, TrainingPhase.INPUT_WAIT),
-                _enter(since_ns + period_ns // 2, TrainingPhase.TRAIN_STEP),
+            events=RingRecords.of(
+                (
+                    _enter(since_ns + 1, TrainingPhase.INPUT_WAIT),
+                    _enter(since_ns + period_ns // 2, TrainingPhase.TRAIN_STEP),
+                )
             ),
             steps=ring.steps + 1,
             samples=ring.samples + 32,
@@ -165,7 +175,7 @@ class Trainings:
     def _begin(self, now_ns: int) -> None:
         for key, ring in [*self._rings.items()]:
             ended_ns = ring.ended_ns or now_ns
-            self._rings[key] = replace(ring, alive=False, ended_ns=ended_ns, events=())
+            self._rings[key] = replace(ring, alive=False, ended_ns=ended_ns, events=NO_RECORDS)
             if now_ns - ended_ns > self._ring_stays_ns:
                 del self._rings[key]
         self._number += 1
@@ -177,7 +187,8 @@ class Trainings:
         )  # fmt: skip
         self._rings[key] = RingReading(
             key=key, facts=facts, alive=True, host_pid=facts.pid, owner_uid=0, read_at_ns=now_ns,
-            ended_ns=None, events=(), lost_events=0, phase_ns={}, steps=0, samples=0, epoch=0,
+            ended_ns=None, events=NO_RECORDS, lost_events=0, phase_ns={}, steps=0, samples=0,
+            epoch=0,
         )  # fmt: skip
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.documents.recording_codec import RecordingHeader
-from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
-from gpumon.core.ring.records import RingRecords
+from gpumon.core.phase import PHASES, TrainingPhase
+from gpumon.core.ring.events import (
+    RingEvent,
+    RingKind,
+    RingReading,
+    RingRecords,
+    RingsReading,
+    RunFacts,
+)
 from gpumon.core.sample import (
     ActivitySample,
     BusySample,
@@ -125,7 +130,7 @@ def training_moments(seed: int, seconds: int = 90) -> Iterator[Moment]:
     """Two GPUs and two trainings that wait, save, stop and go on, as a seed draws it.
 
     With ticks that bring nothing, samples that come late, records that come
-    as columns and singly, lost ones, a run that ends and a ring that goes.
+    lost ones, a run that ends and a ring that goes.
     """
     random = Random(seed)
     rings = [_Training(key, random) for key in ("/run/gpumon/one#1", "/run/gpumon/two#2")]
@@ -185,22 +190,14 @@ class _Training:
         reading = RingReading(
             key=self._key, facts=self._facts, alive=not ended, host_pid=self._facts.pid,
             owner_uid=1000, read_at_ns=BEGAN_NS + second * NS_PER_S + 999,
-            ended_ns=None if not ended else BEGAN_NS + second * NS_PER_S, events=self._kept(events),
+            ended_ns=None if not ended else BEGAN_NS + second * NS_PER_S,
+
+            events=RingRecords.of(events),
             lost_events=self._random.choice([0, 0, 0, 3]), phase_ns=dict(self._phase_ns),
             steps=self._steps, samples=self._samples, epoch=second // 30,
         )  # fmt: skip
         self._last = reading
         return reading
-
-    def _kept(self, events: list[RingEvent]) -> Sequence[RingEvent]:
-        if not events or self._random.random() < 0.2:
-            return tuple(events)
-        return RingRecords.of_columns(
-            bytes(event.kind for event in events),
-            bytes(PHASE_NUMBER[event.phase] for event in events),
-            [event.at_ns for event in events],
-            array("Q", [event.value for event in events]),
-        )
 
 
 def record(path: Path, moments: Sequence[Moment], *, why: str | None = "ended") -> Path:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -108,6 +108,6 @@ def only(reading: RingsReading) -> RingReading:
     return reading.rings[0]
 
 
-def kinds(events: Sequence[RingEvent]) -> list[str]:
+def kinds(events: Iterable[RingEvent]) -> list[str]:
     """Names of the kinds of these records."""
     return [event.kind.name for event in events]

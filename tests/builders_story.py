@@ -7,10 +7,12 @@ from dataclasses import replace
 
 from gpumon.core.phase import TrainingMode, TrainingPhase
 from gpumon.core.ring.events import (
+    NO_RECORDS,
     TRAINING_OVER,
     RingEvent,
     RingKind,
     RingReading,
+    RingRecords,
     RingsReading,
     RunFacts,
 )
@@ -63,7 +65,8 @@ class Story:
         )  # fmt: skip
         self.rings[key] = RingReading(
             key=key, facts=facts, alive=True, host_pid=pid, owner_uid=0, read_at_ns=self.now_ns,
-            ended_ns=None, events=(), lost_events=0, phase_ns={}, steps=0, samples=0, epoch=None,
+            ended_ns=None, events=NO_RECORDS, lost_events=0, phase_ns={}, steps=0, samples=0,
+            epoch=None,
         )  # fmt: skip
 
     def end_ring(self, key: str = "train") -> None:
@@ -106,7 +109,7 @@ class Story:
             )
         for name, ring in self.rings.items():
             self.rings[name] = replace(
-                ring, read_at_ns=self.now_ns, events=events if name == key else ()
+                ring, read_at_ns=self.now_ns, events=RingRecords.of(events if name == key else ())
             )
         return self._advance((frame,), missed=0)
 
@@ -121,7 +124,7 @@ class Story:
                 RingEvent(RingKind.ENTER, start_ns + s(at), phase, TrainingMode.TRAIN)
                 for at, phase in phases.get(name, ())
             )
-            self.rings[name] = replace(ring, read_at_ns=self.now_ns, events=events)
+            self.rings[name] = replace(ring, read_at_ns=self.now_ns, events=RingRecords.of(events))
         return self._advance((Frame(taken_at_ns=self.now_ns, gpus=gpus),), missed=0)
 
     def pass_seconds_at_once(self, *levels: float) -> MonitorState:
@@ -133,7 +136,7 @@ class Story:
             for at, level in enumerate(levels)
         )
         for name, ring in self.rings.items():
-            self.rings[name] = replace(ring, read_at_ns=self.now_ns, events=())
+            self.rings[name] = replace(ring, read_at_ns=self.now_ns, events=NO_RECORDS)
         frame = Frame(taken_at_ns=self.now_ns, gpus=(sample._replace(busy=busy),))
         return self._advance((frame,), missed=0)
 
@@ -144,7 +147,7 @@ class Story:
             self._gpu(index, level, start_ns, start_ns + s(1)) for index, level in enumerate(levels)
         )
         for name, ring in self.rings.items():
-            self.rings[name] = replace(ring, read_at_ns=self.now_ns, events=())
+            self.rings[name] = replace(ring, read_at_ns=self.now_ns, events=NO_RECORDS)
         return self._advance((Frame(taken_at_ns=self.now_ns, gpus=gpus),), missed=0)
 
     def miss(self, error: str = "the driver has not answered") -> MonitorState:

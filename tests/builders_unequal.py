@@ -7,7 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from gpumon.core.join.batch_shares import shares_of
 from gpumon.core.phase import TrainingMode, TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
+from gpumon.core.ring.events import (
+    RingEvent,
+    RingKind,
+    RingReading,
+    RingRecords,
+    RingsReading,
+    RunFacts,
+)
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, Tick
 from gpumon.core.state import MonitorState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
@@ -174,7 +181,7 @@ class UnequalWorld:
         return tuple(
             RingReading(
                 key=f"{one.pid}", facts=one, alive=True, host_pid=one.pid, owner_uid=0,
-                read_at_ns=now_ns, ended_ns=None, events=tuple(events), lost_events=0,
+                read_at_ns=now_ns, ended_ns=None, events=RingRecords.of(events), lost_events=0,
                 phase_ns={}, steps=0, samples=0, epoch=None,
             )
             for one in told

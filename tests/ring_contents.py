@@ -6,6 +6,7 @@ from gpumon.core.ring.events import RingEvent
 from gpumon.core.ring.format import (
     HEADER_BYTES,
     PAGE_BYTES,
+    RECORD_BYTES,
     RingTotals,
     decode_records,
     newest_totals,
@@ -15,9 +16,10 @@ from gpumon.core.ring.format import (
 
 def records_in(raw: bytes) -> list[RingEvent]:
     """Every record of a ring that has not come round yet."""
-    found = decode_records(raw[PAGE_BYTES:], 0)[: parse_header(raw[:HEADER_BYTES]).head]
-    assert None not in found
-    return [record for record in found if record is not None]
+    end = PAGE_BYTES + RECORD_BYTES * parse_header(raw[:HEADER_BYTES]).head
+    records, whole = decode_records(raw[PAGE_BYTES:end], 0)
+    assert all(whole)
+    return list(records)
 
 
 def totals_in(raw: bytes) -> RingTotals:

@@ -20,6 +20,7 @@ from gpumon.core.documents.recording_codec import (
     devices_of,
     pack_block,
 )
+from gpumon.core.ring.events import NO_RECORDS
 from gpumon.core.sample import Moment
 from gpumon.errors import GpumonError, UsageError
 
@@ -228,6 +229,7 @@ def _bounded(moment: Moment) -> Moment:
     if sum(len(ring.events) for ring in rings) <= _MOST_EVENTS:
         return moment
     without = tuple(
-        replace(ring, events=(), lost_events=ring.lost_events + len(ring.events)) for ring in rings
+        replace(ring, events=NO_RECORDS, lost_events=ring.lost_events + len(ring.events))
+        for ring in rings
     )
     return moment._replace(rings=replace(moment.rings, rings=without))

@@ -1,20 +1,20 @@
-"""Training runs, as their rings tell of them, and the GPUs that count for each.
-
-How busy each GPU of a run is in its training steps, since its ratios last changed.
-
-How long a run's steps take, from the records of its ring: a median of a few looks each time.
-"""
+"""Training runs, as their rings tell of them, and the GPUs that count for each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from gpumon.core.join.timeline import PhaseTimeline
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.report.report import JobKey
-from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingsReading
-from gpumon.core.ring.records import RingRecords
+from gpumon.core.ring.events import (
+    RingEvent,
+    RingKind,
+    RingReading,
+    RingRecords,
+    RingsReading,
+)
 from gpumon.core.sample import GpuSample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import RunState
@@ -26,9 +26,10 @@ _LEAST_STEP_NS = DEFAULT_SETTINGS.advice.min_step_ns
 
 
 class StepBalance:
-    """Of one run. Windows that began under other ratios are left out."""
+    """How busy each GPU of a run is in its training steps, since its ratios last changed.
 
-    __slots__ = ("_changed_at_ns", "_ratio_changes", "_shares", "_times_ns")
+    Windows that began under other ratios are left out.
+    """
 
     def __init__(self) -> None:
         self._times_ns: dict[str, tuple[int, int]] = {}  # in steps, and busy of it; by UUID
@@ -43,14 +44,13 @@ class StepBalance:
             return
         self._ratio_changes, self._shares = facts.ratio_changes, facts.shares
         self._times_ns = {}
-        self._changed_at_ns = next(
-            (
-                event.at_ns
-                for event in reversed(reading.events)
-                if event.kind is RingKind.EVENT and event.value == facts.ratio_changes
-            ),
-            reading.read_at_ns,
-        )
+        events = reading.events
+        told_ns = [
+            events.stamps_ns[at]
+            for at in events.positions(RingKind.EVENT)
+            if events.values[at] == facts.ratio_changes
+        ]
+        self._changed_at_ns = told_ns[-1] if told_ns else reading.read_at_ns
 
     def add(self, uuid: str, start_ns: int, step_ns: int, busy_ns: int) -> None:
         """Count one window of a GPU.
@@ -89,14 +89,12 @@ _STEADY_COUNT: Final = 50  # beyond so many steps, the median is taken anew when
 
 
 class StepPace:
-    """Looks at some steps of each reading, evenly spread over it.
+    """How long a run's steps take: the median of some in each reading, evenly spread over it.
 
     A step is the time from the record of its predecessor's end to its own.
     What lies between two epochs is none: validation, checkpoints and the
     loader's start are no part of a step.
     """
-
-    __slots__ = ("_due_at", "_last", "_lengths", "_looked", "_median_ns")
 
     def __init__(self) -> None:
         self._lengths = LengthHistogram()
@@ -105,12 +103,9 @@ class StepPace:
         self._median_ns: int | None = None
         self._last: RingEvent | None = None  # the newest step, if its epoch goes on
 
-    def take(self, events: Sequence[RingEvent]) -> None:
+    def take(self, events: RingRecords) -> None:
         """Take what is new in the ring, oldest first."""
-        if isinstance(events, RingRecords):
-            kinds = events.kinds
-        else:
-            kinds = bytes(event.kind for event in events)
+        kinds = events.kinds
         first, last = kinds.find(_STEP), kinds.rfind(_STEP)
         if first < 0:
             self._last = None if _EPOCH in kinds else self._last
@@ -242,11 +237,17 @@ class Run:
         self.timeline.extend(reading.events, until_ns)
         self._pace.take(reading.events)
         self.balance.take(reading)
-        for event in _since_newest_phase(reading.events):
-            if event.kind is RingKind.ENTER:
-                self._phase, self._phase_from_ns = event.phase, event.at_ns
-            elif event.kind is RingKind.AMOUNT:
-                self._phase_from_ns += event.value  # the ring's sums hold it already
+        self._follow_phase(reading.events)
+
+    def _follow_phase(self, events: RingRecords) -> None:
+        """See what is under way now, and since when."""
+        entered = events.newest(RingKind.ENTER)
+        if entered is not None:
+            self._phase, self._phase_from_ns = entered.phase, entered.at_ns
+        since = events.kinds.rfind(RingKind.ENTER)
+        for at in events.positions(RingKind.AMOUNT):
+            if at > since:
+                self._phase_from_ns += events.values[at]  # the ring's sums hold it already
 
     def state(self, label: str, began_ns: int = 0) -> RunState:
         """The run as outlets show it; observation began at ``began_ns``."""
@@ -410,13 +411,3 @@ def _age_and_label(labelled: tuple[int, str, Run]) -> tuple[int, str]:
 
 def _age(run: Run) -> int:
     return run.started_ns
-
-
-def _since_newest_phase(events: Sequence[RingEvent]) -> Iterable[RingEvent]:
-    """The part of the records that says what is under way now."""
-    if not isinstance(events, RingRecords):
-        return events
-    newest = max(events.kinds.rfind(RingKind.ENTER), 0)
-    if RingKind.AMOUNT in events.kinds[newest:]:
-        return events[newest:]
-    return (events.event_at(newest),)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpumon.core.join.timeline import PhaseTimeline
+from gpumon.core.ring.events import RingRecords
 
 FIRST_S = 0.6
 
@@ -69,7 +70,7 @@ class TestTheWaitForTheVeryFirstBatch:
         b.small_model().fit(data, steps_per_epoch=6, shuffle=False, verbose=0, callbacks=[tagger])
 
         timeline = PhaseTimeline()
-        timeline.extend(b.records(), time.monotonic_ns())
+        timeline.extend(RingRecords.of(b.records()), time.monotonic_ns())
         assert timeline.first_input_wait_ns is not None
         assert source.first_s >= FIRST_S
         assert timeline.first_input_wait_ns / 1e9 == pytest.approx(

@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.core.join.timeline import PhaseTimeline
 from gpumon.core.phase import IdleCause, TrainingPhase
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring.events import RingKind, RingRecords
 from tests.keras.later import b
 from tests.keras.later import on_tensorflow as t
 
@@ -62,7 +62,7 @@ def pause() -> Any:
 def told_of(spans_ns: list[tuple[int, int]]) -> list[WindowParts]:
     """What the daemon makes of the ring in each of those stretches."""
     timeline = PhaseTimeline()
-    timeline.extend(b.records(), time.monotonic_ns())
+    timeline.extend(RingRecords.of(b.records()), time.monotonic_ns())
     return [timeline.parts(*span) for span in spans_ns]
 
 

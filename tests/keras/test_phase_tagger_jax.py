@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.core.join.timeline import PhaseTimeline
 from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
-from gpumon.core.ring.events import RingKind
+from gpumon.core.ring.events import RingKind, RingRecords
 from tests.keras.later import b
 
 pytestmark = pytest.mark.keras_jax
@@ -71,7 +71,7 @@ class TestTheWaitForInput:
         b.fit(model, source, b.tagger(), edges, steps=16, epochs=1)
 
         timeline = PhaseTimeline()
-        timeline.extend(b.records(), time.monotonic_ns())
+        timeline.extend(RingRecords.of(b.records()), time.monotonic_ns())
         told = timeline.parts(edges.made_ns, edges.ended_ns)
         told_ns = told.gross_input_wait_ns + told.waits[IdleCause.INPUT_WAIT]
         assert told_ns == pytest.approx(source.spent_ns(edges), rel=0.10, abs=16 * MS)

@@ -18,8 +18,7 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.documents.recording_codec import RecordingHeader
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.ring.events import RingKind, RingReading, RingsReading, RunFacts
-from gpumon.core.ring.records import RingRecords
+from gpumon.core.ring.events import RingKind, RingReading, RingRecords, RingsReading, RunFacts
 from gpumon.core.sample import Moment, Tick
 from gpumon.outlets.recording import RecordingWriter
 from gpumon.sources.nvml.source import NvmlSource
@@ -81,7 +80,7 @@ def _ring(second: int, now_ns: int) -> RingReading:
     steps = (second + 1) // 2
     phases = [_STEP if second % 2 == 0 else _WAIT]
     kinds = bytes([RingKind.ENTER, RingKind.STEP][: 1 + second % 2])
-    events = RingRecords.of_columns(
+    events = RingRecords(
         kinds,
         bytes([*phases, 0][: len(kinds)]),
         [now_ns] * len(kinds),

@@ -8,7 +8,14 @@ from typing import Final
 
 import numpy as np
 
-from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
+from gpumon.core.ring.events import (
+    RingEvent,
+    RingKind,
+    RingReading,
+    RingRecords,
+    RingsReading,
+    RunFacts,
+)
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample, Moment, ProcessSample, Tick
 from gpumon.core.state import MonitorState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
@@ -134,6 +141,6 @@ class _Ring:
             key=self._facts.run, facts=self._facts, alive=alive, host_pid=self._facts.pid,
             owner_uid=0, read_at_ns=now_ns,
             ended_ns=None if alive else ZERO_NS + self._end_ms * NS_PER_MS,
-            events=self._events[first : self._next], lost_events=0, phase_ns={}, steps=0,
-            samples=0, epoch=None,
+            events=RingRecords.of(self._events[first : self._next]), lost_events=0, phase_ns={},
+            steps=0, samples=0, epoch=None,
         )  # fmt: skip

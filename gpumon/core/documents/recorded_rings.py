@@ -24,10 +24,17 @@ from gpumon.core.documents.flat_codec import (
     whole,
 )
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase, phase_named
-from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingsReading, RunFacts
+from gpumon.core.ring.events import (
+    NO_RECORDS,
+    RingEvent,
+    RingKind,
+    RingReading,
+    RingRecords,
+    RingsReading,
+    RunFacts,
+)
 from gpumon.core.ring.facts import encode_facts, parse_facts
 from gpumon.core.ring.fair_share import MOST_OWNERS_TOLD
-from gpumon.core.ring.records import RingRecords
 from gpumon.errors import RingError
 
 _SLACK_NS: Final = NS_PER_S
@@ -106,12 +113,7 @@ class RingsWriter:
         return {"ring": position, **document} if document else position
 
     def _follow(self, reading: RingReading) -> None:
-        events = reading.events
-        if isinstance(events, RingRecords):
-            at = events.kinds.rfind(RingKind.ENTER)
-            entered = events.event_at(at) if at >= 0 else None
-        else:
-            entered = next((e for e in reversed(events) if e.kind is RingKind.ENTER), None)
+        entered = reading.events.newest(RingKind.ENTER)
         if entered is not None:
             self._present[reading.key] = entered
 
@@ -171,7 +173,7 @@ class RingsReader:
         if is_new:
             changed = {"ended_ns": None, "epoch": None, **changed}
             if self._is_after_gap and "present" in fields:
-                changed["events"] = (_decode_present(fields["present"]), *events)
+                changed["events"] = RingRecords.of((_decode_present(fields["present"]), *events))
                 changed["lost_events"] += 1
             try:
                 reading = RingReading(**changed)
@@ -224,31 +226,25 @@ def _insist_on_possible(reading: RingReading) -> None:
         raise MalformedError("a ring that claims more time than has passed")
     if reading.ended_ns is not None and not earliest_ns <= reading.ended_ns <= latest_ns:
         raise MalformedError("a ring that ended before it began, or after it was read")
-    events = reading.events
-    if isinstance(events, RingRecords):
-        stamps_ns = events.stamps_ns
-    else:
-        stamps_ns = [event.at_ns for event in events]
+    stamps_ns = reading.events.stamps_ns
     if stamps_ns and not earliest_ns <= min(stamps_ns) <= max(stamps_ns) <= latest_ns:
         raise MalformedError("a ring with records from before its run, or after they were read")
 
 
-def _encode_events(events: Sequence[RingEvent]) -> dict[str, Any]:
+def _encode_events(events: RingRecords) -> dict[str, Any]:
     """Events as columns: stamps as what lies between, values as what they grew by in their kind."""
-    stamps_ns = [event.at_ns for event in events]
-    kinds, values = [int(event.kind) for event in events], [event.value for event in events]
-    columns = {
+    stamps_ns = events.stamps_ns
+    return {
         "after_ns": [at - before for at, before in zip(stamps_ns, [0, *stamps_ns], strict=False)],
-        "kind": kinds,
-        "phase": [PHASE_NUMBER[event.phase] for event in events],
-        "more": _grown(kinds, values),
+        "kind": list(events.kinds),
+        "phase": list(events.phases),
+        "more": _grown(events.kinds, events.values),
     }
-    return columns if isinstance(events, RingRecords) else {"singly": True, **columns}
 
 
-def _decode_events(document: object) -> Sequence[RingEvent]:
+def _decode_events(document: object) -> RingRecords:
     if document is None:
-        return ()
+        return NO_RECORDS
     fields = mapping(document)
     kinds = _column(fields, "kind", max(_KINDS) + 1)
     phases = _column(fields, "phase", len(PHASES))
@@ -260,10 +256,7 @@ def _decode_events(document: object) -> Sequence[RingEvent]:
     for gap_ns in gaps_ns:
         at_ns = _moved(at_ns, gap_ns)
         stamps_ns.append(at_ns)
-    if fields.get("singly") is True:
-        rows = zip(kinds, stamps_ns, phases, values, strict=True)
-        return tuple([RingEvent(RingKind(k), at, PHASES[p], value) for k, at, p, value in rows])
-    return RingRecords.of_columns(bytes(kinds), bytes(phases), stamps_ns, array("Q", values))
+    return RingRecords(bytes(kinds), bytes(phases), stamps_ns, array("Q", values))
 
 
 def _grown(kinds: Sequence[int], values: Sequence[int]) -> list[int]:

@@ -1,12 +1,8 @@
-"""What one training process did when: its ring's records, on the clock of the GPU samples.
-
-What a stretch of a training stands for, as one byte: its phase, and its mode above that.
-"""
+"""What one training process did when: its ring's records, on the clock of the GPU samples."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
 from itertools import compress, islice
 from typing import Final, NamedTuple
 
@@ -20,8 +16,7 @@ from gpumon.core.phase import (
     TrainingPhase,
     cause_of,
 )
-from gpumon.core.ring.events import TRAINING_OVER, RingEvent, RingKind
-from gpumon.core.ring.records import RingRecords
+from gpumon.core.ring.events import TRAINING_OVER, RingEvent, RingKind, RingRecords
 
 _MODE_SHIFT: Final = 4
 _SILENT: Final = frozenset({IdleCause.START_UP, IdleCause.UNKNOWN})
@@ -86,13 +81,6 @@ START_UP_CODE: Final = PHASE_NUMBER[TrainingPhase.START_UP]
 """What every run begins with."""
 
 
-def span_code(event: RingEvent) -> int:
-    """The code of the phase that an ENTER begins: as ``span_codes`` gives it."""
-    mode = event.value & 0xFF
-    mode = mode if mode < len(_MODES) else 0
-    return PHASE_NUMBER[event.phase] | mode << _MODE_SHIFT
-
-
 def span_codes(records: RingRecords) -> bytes:
     """The codes of the phases that the ENTERs among these begin.
 
@@ -112,8 +100,6 @@ def span_codes(records: RingRecords) -> bytes:
 _MAX_SPANS = 65_536
 _WITHOUT_STEPS: Final = frozenset({TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER})
 _FOREVER: Final = 1 << 63
-_MANY_SPANS: Final = 12
-"""From so many in a window on, adding them up in one go is quicker."""
 
 
 class PhaseTimeline:
@@ -141,17 +127,13 @@ class PhaseTimeline:
         self._idle_from_ns: int | None = None
         self._drained: list[tuple[int, int]] = []  # the device had no work, oldest first
 
-    def extend(self, events: Iterable[RingEvent], known_until_ns: int) -> None:
+    def extend(self, records: RingRecords, known_until_ns: int) -> None:
         """Take new records; up to ``known_until_ns`` nothing else will turn up.
 
         Records of several threads may be out of order by a little: they are
         put in order here.
         """
-        if isinstance(events, RingRecords) and self._is_continued_by(events):
-            self._extend_at_once(events)
-        else:
-            for event in sorted(events, key=_when):
-                self._take(event)
+        self._take(self._in_order(records))
         before_ns = self._known_until_ns
         self._known_until_ns = max(before_ns, known_until_ns)
         if self._first_step_over_ns == _FOREVER and self._starts_ns:
@@ -189,19 +171,12 @@ class PhaseTimeline:
         return parts
 
     def _parts(self, start_ns: int, end_ns: int) -> WindowParts:
-        if self._is_one_phase(start_ns, end_ns):
-            parts = WindowParts()
-            _add_length(parts, LABELS[self._labels[-1]], end_ns - start_ns)
-            return parts
         parts = WindowParts(uncovered_ns=end_ns - start_ns - self.covered_ns(start_ns, end_ns))
         end_ns = min(end_ns, self._known_until_ns)
         first = max(0, bisect_right(self._starts_ns, start_ns) - 1)
         after = bisect_left(self._starts_ns, end_ns, lo=first)
-        if after - first >= _MANY_SPANS:
-            self._add_many(parts, first, after, (start_ns, end_ns))
-        else:
-            for position in range(first, after):
-                self._add_span(parts, position, (start_ns, end_ns))
+        if first < after:
+            self._add_spans(parts, first, after, (start_ns, end_ns))
         return parts
 
     @property
@@ -234,35 +209,35 @@ class PhaseTimeline:
         until_ns = min(self._known_until_ns, self._first_step_over_ns)
         self.first_input_wait_ns += self._parts(from_ns, until_ns).input_wait_ns
 
-    def _is_one_phase(self, start_ns: int, end_ns: int) -> bool:
-        """Whether all of it lies in the newest phase: a run that waits, or computes for long."""
-        is_newest = self._starts_ns and self._starts_ns[-1] <= start_ns < end_ns
-        is_plain = not self._amounts and not self._has_marks
-        return bool(is_newest and is_plain and end_ns <= self._known_until_ns)
+    def _in_order(self, records: RingRecords) -> RingRecords:
+        """These records by their stamps, and no phase before one that is known."""
+        known_ns = self._starts_ns[-1] if self._starts_ns else 0
+        if records.is_in_order and (not records or records.stamps_ns[0] >= known_ns):
+            return records
+        rows = sorted(records, key=_when)
+        return RingRecords.of(
+            row._replace(at_ns=max(row.at_ns, known_ns)) if row.kind is RingKind.ENTER else row
+            for row in rows
+        )
 
-    def _is_continued_by(self, records: RingRecords) -> bool:
-        """Whether these follow what is known, in order: then they need not be sorted in."""
-        known = self._starts_ns
-        return records.is_in_order and (not known or records.stamps_ns[0] >= known[-1])
-
-    def _extend_at_once(self, records: RingRecords) -> None:
-        """What taking each record would do, in a tenth of the time."""
+    def _take(self, records: RingRecords) -> None:
         entered, codes = records.selected(RingKind.ENTER), span_codes(records)
         under_way_ns = self._starts_ns[-1] if self._starts_ns else None
         self._starts_ns += compress(records.stamps_ns, entered)
         self._labels += codes
-        if RingKind.AMOUNT in records.kinds:
-            for at in records.positions(RingKind.AMOUNT):
-                last = entered.rfind(1, 0, at)
-                start_ns = under_way_ns if last < 0 else records.stamps_ns[last]
-                if start_ns is not None:
-                    self._add_amount(start_ns, PHASES[records.phases[at]], records.values[at])
+        for at in records.positions(RingKind.AMOUNT):
+            last = entered.rfind(1, 0, at)
+            start_ns = under_way_ns if last < 0 else records.stamps_ns[last]
+            if start_ns is not None:
+                self._add_amount(start_ns, PHASES[records.phases[at]], records.values[at])
         self._note_end(records)
         has_marks = self._has_marks or RingKind.DEVICE_DONE in records.kinds
         if has_marks or self._has_first_step(records, codes):
+            begun = iter(codes)
             for at in records.positions(RingKind.ENTER, RingKind.STEP, RingKind.DEVICE_DONE):
-                self._follow_device(records[at])
+                self._follow_device(records[at], next(begun) if entered[at] else None)
             return
+        # Without marks nobody asks which steps the device has done, but for how many it was given.
         newest_step = records.kinds.rfind(RingKind.STEP)
         if newest_step >= 0:
             self._count_steps(records.values[newest_step], records.stamps_ns[newest_step])
@@ -284,25 +259,6 @@ class PhaseTimeline:
             return False
         return START_UP_CODE in codes or TRAIN_STEP_CODE in codes or RingKind.STEP in records.kinds
 
-    def _take(self, event: RingEvent) -> None:
-        if event.kind is RingKind.ENTER:
-            if self._starts_ns and event.at_ns < self._starts_ns[-1]:
-                event = event._replace(at_ns=self._starts_ns[-1])
-            self._enter(event)
-        elif event.kind is RingKind.AMOUNT and self._starts_ns:
-            self._add_amount(self._starts_ns[-1], event.phase, event.value)
-        elif event.kind is RingKind.EVENT and event.value == TRAINING_OVER:
-            self._is_marked_over = True
-        self._follow_device(event)
-
-    def _enter(self, event: RingEvent) -> None:
-        self._is_marked_over = False
-        if self._starts_ns and self._starts_ns[-1] == event.at_ns:
-            self._labels[-1] = span_code(event)
-        else:
-            self._starts_ns.append(event.at_ns)
-            self._labels.append(span_code(event))
-
     def _add_amount(self, start_ns: int, phase: TrainingPhase, amount_ns: int) -> None:
         amounts = self._amounts.setdefault(start_ns, {})
         cause = cause_of(phase)
@@ -312,17 +268,17 @@ class PhaseTimeline:
         self._steps_counted, self._last_step_ns = counted, at_ns
         self._steps_begun = max(self._steps_begun, counted)
 
-    def _follow_device(self, event: RingEvent) -> None:
+    def _follow_device(self, event: RingEvent, code: int | None) -> None:
         """Keep track of which steps the device was given, and which it has done."""
         if event.kind is RingKind.STEP:
             self._entered_step = False
             self._count_steps(event.value, event.at_ns)
         elif event.kind is RingKind.DEVICE_DONE:
             self._device_done(event)
-        elif event.kind is RingKind.ENTER and span_code(event) == TRAIN_STEP_CODE:
+        elif code == TRAIN_STEP_CODE:
             self._step_entered(event)
-        elif event.kind is RingKind.ENTER:
-            is_start = span_code(event) == START_UP_CODE and not self._steps_begun
+        else:
+            is_start = code == START_UP_CODE and not self._steps_begun
             if is_start and self._idle_from_ns is None:
                 self._idle_from_ns = event.at_ns  # the device was given nothing yet
             if self._entered_step and event.phase in _WITHOUT_STEPS:
@@ -349,7 +305,7 @@ class PhaseTimeline:
         if self._steps_done >= self._steps_begun and self._idle_from_ns is None:
             self._idle_from_ns = event.at_ns
 
-    def _add_many(
+    def _add_spans(
         self, parts: WindowParts, first: int, after: int, window: tuple[int, int]
     ) -> None:
         """Add spans ``first`` to ``after``, each phase's in one go where nothing is in the way."""

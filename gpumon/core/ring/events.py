@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import compress
 from typing import Final, NamedTuple
 
-from gpumon.core.phase import TrainingPhase
+from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+
+_LOWEST_BYTE: Final = 7 if sys.byteorder == "big" else 0
 
 
 class RingKind(IntEnum):
@@ -32,6 +37,8 @@ class RingKind(IntEnum):
 TRAINING_OVER: Final = 1 << 32
 """``value`` of an EVENT: the training is over, and its process may live on with other things."""
 
+_ONLY: Final = {kind: bytes(int(byte == kind) for byte in range(256)) for kind in RingKind}
+
 
 class RingEvent(NamedTuple):
     """One record. ``at_ns`` is CLOCK_MONOTONIC; ``value`` as its kind says."""
@@ -40,6 +47,82 @@ class RingEvent(NamedTuple):
     at_ns: int
     phase: TrainingPhase
     value: int
+
+
+@dataclass(frozen=True, slots=True)
+class RingRecords:
+    """Consecutive records as columns: thousands a tick, used without an object for each.
+
+    Attributes:
+        kinds: A byte a record: its ``RingKind``.
+        phases: A byte a record: its phase, in ring order.
+        stamps_ns: CLOCK_MONOTONIC of each.
+        values: What each is worth, as its kind says; 64 bits.
+    """
+
+    kinds: bytes
+    phases: bytes
+    stamps_ns: list[int]
+    values: array[int]
+
+    @classmethod
+    def of(cls, events: Iterable[RingEvent]) -> RingRecords:
+        """These records, in the order in which they come."""
+        rows = list(events)
+        return cls(
+            bytes(row.kind for row in rows),
+            bytes(PHASE_NUMBER[row.phase] for row in rows),
+            [row.at_ns for row in rows],
+            array("Q", [row.value for row in rows]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def __iter__(self) -> Iterator[RingEvent]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, at: int) -> RingEvent:
+        kind, phase = RingKind(self.kinds[at]), PHASES[self.phases[at]]
+        return RingEvent(kind, self.stamps_ns[at], phase, self.values[at])
+
+    @property
+    def modes(self) -> bytes:
+        """A byte a record: the lowest of its value, which is an ENTER's mode."""
+        return self.values.tobytes()[_LOWEST_BYTE::8]
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether no stamp is older than the one before it."""
+        return self.stamps_ns == sorted(self.stamps_ns)
+
+    def selected(self, kind: RingKind) -> bytes:
+        """A byte a record: 1 where it is of that kind, else 0. For ``itertools.compress``."""
+        return self.kinds.translate(_ONLY[kind])
+
+    def positions(self, *kinds: RingKind) -> list[int]:
+        """Where the records of these kinds are."""
+        if not any(kind in self.kinds for kind in kinds):  # as mostly of an AMOUNT
+            return []
+        return [at for at, kind in enumerate(self.kinds) if kind in kinds]
+
+    def newest(self, kind: RingKind) -> RingEvent | None:
+        """The newest record of that kind, if there is one."""
+        at = self.kinds.rfind(kind)
+        return self[at] if at >= 0 else None
+
+    def where(self, kept: Iterable[object]) -> RingRecords:
+        """Those of which ``kept`` says so, one after the other."""
+        mask = list(kept)
+        return RingRecords(
+            bytes(compress(self.kinds, mask)),
+            bytes(compress(self.phases, mask)),
+            list(compress(self.stamps_ns, mask)),
+            array("Q", compress(self.values, mask)),
+        )
+
+
+NO_RECORDS: Final = RingRecords.of(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +194,7 @@ class RingReading:
     owner_uid: int
     read_at_ns: int
     ended_ns: int | None
-    events: Sequence[RingEvent]
+    events: RingRecords
     lost_events: int
     phase_ns: dict[TrainingPhase, int]
     steps: int

@@ -11,13 +11,14 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import sys
 from array import array
 from functools import lru_cache, reduce
-from operator import xor
+from operator import and_, not_, xor
 from typing import Final, NamedTuple
 
 from gpumon.core.phase import PHASES, TrainingMode, TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind
+from gpumon.core.ring.events import RingKind, RingRecords
 from gpumon.errors import RingError
 
 MAGIC: Final = b"GPUMRING"
@@ -61,7 +62,10 @@ SEQUENCE_SHIFT: Final = 16
 WORD_MASK: Final = (1 << 64) - 1
 SEQUENCE_MASK: Final = (1 << 48) - 1
 
-_KINDS: Final = {int(kind): kind for kind in RingKind}
+_SEQUENCE_BITS: Final = SEQUENCE_MASK << SEQUENCE_SHIFT
+_KIND_BYTE, _PHASE_BYTE = (6, 7) if sys.byteorder == "big" else (1, 0)
+_KNOWN_KINDS: Final = bytes(int(byte in {*RingKind}) for byte in range(256))
+_KNOWN_PHASES: Final = bytes(int(byte < len(PHASES)) for byte in range(256))
 COUNT_LIMIT: Final = 1 << 53
 """More steps or samples than that are a lie, and no whole number in JSON."""
 _MAX_EPOCH: Final = 1 << 32
@@ -222,29 +226,48 @@ def record_words(
     return head, at_ns, value, head ^ at_ns ^ value
 
 
-def decode_records(raw: bytes, first_sequence: int) -> list[RingEvent | None]:
-    """Read consecutive records.
+def decode_records(raw: bytes, first_sequence: int) -> tuple[RingRecords, bytes]:
+    """Read consecutive records, all at once.
+
+    Each column is taken as one whole number, so that one ``^`` is as many checks as there are
+    records.
 
     Args:
-        raw: Records as they lie in the file.
-        first_sequence: The sequence number that the first one must have.
+        raw: Records as they lie in the file; a last one that is not all there is left out.
+        first_sequence: The sequence number that the first one must have; it wraps at 48 bits.
 
     Returns:
-        One entry a record: ``None`` where sequence, check word, kind or phase
-        do not fit, because it was overwritten, is being written, or is a lie.
+        The records, and a byte for each: 0 where sequence, check word, kind or phase do not
+        fit, because it was overwritten, is being written, or is a lie. Only where there is no
+        0 may the records be used as they are.
     """
+    count = len(raw) // RECORD_BYTES
+    raw = raw[: count * RECORD_BYTES]
     words = words_of(raw)
-    events: list[RingEvent | None] = []
-    sequence = first_sequence & SEQUENCE_MASK
-    for at in range(0, len(words) - RECORD_WORDS + 1, RECORD_WORDS):
-        head, at_ns, value, check = words[at : at + RECORD_WORDS]
-        kind = _KINDS.get(head >> KIND_SHIFT & 0xFF)
-        phase = head & 0xFF
-        fits = head >> SEQUENCE_SHIFT == sequence and check == head ^ at_ns ^ value
-        whole = fits and kind is not None and phase < len(PHASES)
-        events.append(RingEvent(kind, at_ns, PHASES[phase], value) if whole and kind else None)
-        sequence = sequence + 1 & SEQUENCE_MASK
-    return events
+    columns = [words[at::RECORD_WORDS] for at in range(RECORD_WORDS)]
+    heads, stamps, values, checks = map(_number, columns)
+    first_sequence &= SEQUENCE_MASK
+    until_wrap = min(count, SEQUENCE_MASK + 1 - first_sequence)
+    expected = array("Q", _heads(first_sequence, until_wrap))
+    expected.extend(_heads(0, count - until_wrap))
+    of_another_place = (heads ^ _number(expected)) & _number(array("Q", [_SEQUENCE_BITS]) * count)
+    wrong = heads ^ stamps ^ values ^ checks | of_another_place
+    kinds, phases = raw[_KIND_BYTE::RECORD_BYTES], raw[_PHASE_BYTE::RECORD_BYTES]
+    whole = bytes(map(and_, kinds.translate(_KNOWN_KINDS), phases.translate(_KNOWN_PHASES)))
+    if wrong:
+        fits = map(not_, words_of(wrong.to_bytes(8 * count, sys.byteorder)))
+        whole = bytes(map(and_, whole, fits))
+    return RingRecords(kinds, phases, columns[1].tolist(), columns[2]), whole
+
+
+def _number(words: array[int]) -> int:
+    return int.from_bytes(words.tobytes(), sys.byteorder)
+
+
+def _heads(first_sequence: int, count: int) -> range:
+    """The sequence numbers as they stand in the first words of records."""
+    after = first_sequence + count
+    return range(first_sequence << SEQUENCE_SHIFT, after << SEQUENCE_SHIFT, 1 << SEQUENCE_SHIFT)
 
 
 _FLOCK: Final = struct.Struct("hhqqi4x")

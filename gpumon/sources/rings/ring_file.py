@@ -7,14 +7,23 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.phase import PHASES
-from gpumon.core.ring.events import RingCounts, RingEvent, RingKind, RingReading, RunFacts
+from gpumon.core.ring.events import (
+    NO_RECORDS,
+    RingCounts,
+    RingEvent,
+    RingKind,
+    RingReading,
+    RingRecords,
+    RunFacts,
+)
 from gpumon.core.ring.facts import parse_facts
 from gpumon.core.ring.format import (
+    COUNT_LIMIT,
     FACTS_OFFSET,
     HEADER_BYTES,
     LOCK_QUESTION,
@@ -32,7 +41,6 @@ from gpumon.core.ring.format import (
     read_lock_answer,
     version_trouble,
 )
-from gpumon.core.ring.records import newest_value, whole_records
 from gpumon.errors import RingError
 
 MAX_RECORDS_PER_READ: Final = 16_384
@@ -121,12 +129,12 @@ class RingFile:
         totals = self._take_totals(raw, header, latest_ns)
         start, count = self._new_part(header, max_records)
         events, lost = self._read_part(start, count, latest_ns, held=lock.held)
-        if lost and all(event.kind is not RingKind.ENTER for event in events):
+        if lost and RingKind.ENTER not in events.kinds:
             # What is under way began in the lost part: only the totals still know it.
-            events = (_present(totals), *events)
+            events = RingRecords.of((_present(totals), *events))
         # Of a process that was killed, its last records know more than its totals.
-        self._steps = max(self._steps, totals.steps, newest_value(events, RingKind.STEP))
-        self._samples = max(self._samples, totals.samples, newest_value(events, RingKind.SAMPLES))
+        self._steps = max(self._steps, totals.steps, _newest_count(events, RingKind.STEP))
+        self._samples = max(self._samples, totals.samples, _newest_count(events, RingKind.SAMPLES))
         reading = RingReading(
             key=self.key,
             facts=self._facts,
@@ -169,18 +177,19 @@ class RingFile:
             return None
         # The totals lag by some milliseconds behind the last few records.
         count = min(_LAST_RECORDS, header.head)
-        records = decode_records(self._raw_records(header.head - count, count), header.head - count)
-        events = [event for event in records if event is not None]
-        steps = max(self._steps, totals.steps, newest_value(events, RingKind.STEP))
-        last_ns = max([totals.last_ns, *(event.at_ns for event in events)])
+        start = header.head - count
+        records, whole = decode_records(self._raw_records(start, count), start)
+        records = records.where(whole)
+        steps = max(self._steps, totals.steps, _newest_count(records, RingKind.STEP))
+        last_ns = max([totals.last_ns, *records.stamps_ns])
         wall_ns = max(0, min(last_ns, now_ns) - self._facts.started_ns)
-        samples = max(self._samples, totals.samples, newest_value(events, RingKind.SAMPLES))
+        samples = max(self._samples, totals.samples, _newest_count(records, RingKind.SAMPLES))
         counts = RingCounts(steps, wall_ns, samples)
         return self._host_pid or self._facts.pid, counts
 
-    def _last_sign_ns(self, totals: RingTotals, events: Sequence[RingEvent]) -> int:
+    def _last_sign_ns(self, totals: RingTotals, events: RingRecords) -> int:
         """When the process was last known to live; its totals lag by some milliseconds."""
-        written_ns = events[-1].at_ns if events else 0
+        written_ns = events.stamps_ns[-1] if events else 0
         return max(totals.last_ns, written_ns, self._last_held_ns or 0)
 
     def close(self) -> None:
@@ -231,35 +240,31 @@ class RingFile:
 
     def _read_part(
         self, start: int, count: int, latest_ns: int, *, held: bool
-    ) -> tuple[Sequence[RingEvent], int]:
+    ) -> tuple[RingRecords, int]:
         """The records that are whole and of a possible time, and how many are lost."""
         if not count:
-            return (), 0
-        raw = self._raw_records(start, count)
+            return NO_RECORDS, 0
+        records, whole = decode_records(self._raw_records(start, count), start)
+        end = self._settled(whole, start) if held else count
+        # From before the run, or from the future: somebody has written over them.
         earliest_ns = self._facts.started_ns - _SLACK_NS
-        events: Sequence[RingEvent]
-        whole = whole_records(raw, start)
-        if whole is not None and whole.lies_within(earliest_ns, latest_ns):
-            events, end = whole, start + count
-        else:
-            records = decode_records(raw, start)
-            if held:
-                records = records[: self._settled(records, start)]
-            events = tuple(
-                [e for e in records if e is not None and earliest_ns <= e.at_ns <= latest_ns]
+        stamps_ns = records.stamps_ns
+        if not (all(whole) and earliest_ns <= min(stamps_ns) <= max(stamps_ns) <= latest_ns):
+            records = records.where(
+                is_whole and at < end and earliest_ns <= at_ns <= latest_ns
+                for at, (is_whole, at_ns) in enumerate(zip(whole, stamps_ns, strict=True))
             )
-            end = start + len(records)
-        lost = end - self._position - len(events)
-        self._position = end
-        return events, lost
+        lost = start + end - self._position - len(records)
+        self._position = start + end
+        return records, lost
 
-    def _settled(self, records: list[RingEvent | None], start: int) -> int:
+    def _settled(self, whole: bytes, start: int) -> int:
         """How many of these are done with: a hole near the head is given one more tick."""
-        for at in range(max(0, len(records) - _SLACK_RECORDS), len(records)):
-            if records[at] is None and self._stuck_at != start + at:
-                self._stuck_at = start + at
-                return at
-        return len(records)
+        hole = whole.find(0, max(0, len(whole) - _SLACK_RECORDS))
+        if hole >= 0 and self._stuck_at != start + hole:
+            self._stuck_at = start + hole
+            return hole
+        return len(whole)
 
     def _raw_records(self, start: int, count: int) -> bytes:
         first = start % RECORD_COUNT
@@ -310,21 +315,7 @@ def _facts(page: bytes, header: RingHeader) -> RunFacts:
 
 def _again(reading: RingReading, now_ns: int) -> RingReading:
     """The same, with nothing new."""
-    return RingReading(  # not ``replace``, which takes four times as long
-        key=reading.key,
-        facts=reading.facts,
-        alive=reading.alive,
-        host_pid=reading.host_pid,
-        owner_uid=reading.owner_uid,
-        read_at_ns=now_ns,
-        ended_ns=reading.ended_ns,
-        events=(),
-        lost_events=0,
-        phase_ns=reading.phase_ns,
-        steps=reading.steps,
-        samples=reading.samples,
-        epoch=reading.epoch,
-    )
+    return replace(reading, read_at_ns=now_ns, events=NO_RECORDS, lost_events=0)
 
 
 def _falls(before: RingTotals, after: RingTotals) -> bool:
@@ -333,6 +324,12 @@ def _falls(before: RingTotals, after: RingTotals) -> bool:
         or after.samples < before.samples
         or any(new < old for old, new in zip(before.phase_ns, after.phase_ns, strict=True))
     )
+
+
+def _newest_count(records: RingRecords, kind: RingKind) -> int:
+    """What the newest record of that kind is worth, as far as it can be true; 0 where none is."""
+    newest = records.newest(kind)
+    return 0 if newest is None else min(newest.value, COUNT_LIMIT)
 
 
 def _present(totals: RingTotals) -> RingEvent:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.ring.events import RingReading, RunFacts
+from gpumon.core.ring.events import NO_RECORDS, RingReading, RunFacts
 from gpumon.core.sample import Device, GpuSample, ProcessSample
 from gpumon.pipeline.gpu_join import GpuJoin
 
@@ -28,7 +28,7 @@ def run(**facts: object) -> RingReading:
     said = RunFacts(run="a", job="a", pid=1, boot_id="", started_ns=0)
     return RingReading(
         key="k", facts=replace(said, **facts),  # type: ignore[arg-type]
-        alive=True, host_pid=PID, owner_uid=0, read_at_ns=0, ended_ns=None, events=(),
+        alive=True, host_pid=PID, owner_uid=0, read_at_ns=0, ended_ns=None, events=NO_RECORDS,
         lost_events=0, phase_ns={}, steps=0, samples=0, epoch=None,
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase
 from gpumon.core.ring.events import (
     RingEvent,
     RingKind,
+    RingRecords,
 )
 from gpumon.core.sample import BusySample, Device, Frame, GpuSample
 from tests.builders_story import SAVE, STEP, WAIT, Story, gpu
@@ -118,7 +119,7 @@ class TestTwoFramesInOneTick:
         )
         wait = RingEvent(RingKind.ENTER, start_ns, WAIT, TrainingMode.TRAIN)
         story.rings["train"] = replace(
-            story.rings["train"], read_at_ns=story.now_ns, events=(wait,)
+            story.rings["train"], read_at_ns=story.now_ns, events=RingRecords.of([wait])
         )
         state = story._advance(frames, missed=0)
 

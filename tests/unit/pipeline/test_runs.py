@@ -10,6 +10,7 @@ from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.ring.events import (
     RingEvent,
     RingKind,
+    RingRecords,
 )
 from gpumon.core.sample import ProcessSample
 from tests.builders_story import SAVE, STEP, WAIT, Story, gpu
@@ -171,7 +172,9 @@ class TestARunWithAnAmountInsideItsPhase:
         ring = story.rings["train"]
         story.rings["train"] = replace(ring, phase_ns={WAIT: s(0.4)})
         story.second += 1
-        reading = replace(story.rings["train"], read_at_ns=story.now_ns, events=(amount,))
+        reading = replace(
+            story.rings["train"], read_at_ns=story.now_ns, events=RingRecords.of([amount])
+        )
         story.rings["train"] = reading
         state = story.miss()
 
@@ -185,7 +188,10 @@ class TestARunWithAnAmountInsideItsPhase:
         ring = story.rings["train"]
         story.second += 1
         story.rings["train"] = replace(
-            ring, phase_ns={COMPILE: s(0.9)}, read_at_ns=story.now_ns, events=(amount,)
+            ring,
+            phase_ns={COMPILE: s(0.9)},
+            read_at_ns=story.now_ns,
+            events=RingRecords.of([amount]),
         )
         after = story.miss()
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpumon.core.phase import TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RunFacts
+from gpumon.core.ring.events import RingEvent, RingKind, RingReading, RingRecords, RunFacts
 from gpumon.pipeline.runs import StepBalance
 from tests.builders_time import s
 
@@ -21,8 +21,8 @@ def told(*, changes: int, at_s: float | None = None, mark: int | None = None) ->
     return RingReading(
         key="k", facts=replace(FACTS, shares={"0": 1.0}, ratio_changes=changes), alive=True,
         host_pid=1, owner_uid=0, read_at_ns=s(10), ended_ns=None,
-        events=() if at_s is None else (event,), lost_events=0, phase_ns={}, steps=0, samples=0,
-        epoch=None,
+        events=RingRecords.of([] if at_s is None else [event]), lost_events=0,
+        phase_ns={}, steps=0, samples=0, epoch=None,
     )  # fmt: skip
 
 

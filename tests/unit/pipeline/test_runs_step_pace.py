@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -13,10 +12,8 @@ from statistics import median
 
 import pytest
 
-from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
-from gpumon.core.ring.events import RingEvent, RingKind
-from gpumon.core.ring.format import record_words
-from gpumon.core.ring.records import RingRecords, whole_records
+from gpumon.core.phase import TrainingPhase
+from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
 from gpumon.core.time.histograms import WARM_UP_STEPS
 from gpumon.pipeline.runs import Run, StepPace
 from gpumon.sources.rings.phase_rings import PhaseRingReader
@@ -42,7 +39,7 @@ def _record(kind: RingKind, at_ms: float, value: int) -> RingEvent:
 def median_ms(*readings: Sequence[RingEvent]) -> float | None:
     pace = StepPace()
     for events in readings:
-        pace.take(events)
+        pace.take(RingRecords.of(events))
     return None if pace.median_ns is None else pace.median_ns / MS
 
 
@@ -112,19 +109,19 @@ class TestTheTimeOfAStep:
 class TestTheLooks:
     def test_are_few_however_many_records_there_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
         looked_at: list[int] = []
-        event_at = RingRecords.event_at
+        event_at = RingRecords.__getitem__
 
         def noted(records: RingRecords, at: int) -> RingEvent:
             looked_at.append(at)
             return event_at(records, at)
 
-        many = in_columns(ends(*[1.0] * 20_000, first=2711, start_ms=2710))
+        many = RingRecords.of(ends(*[1.0] * 20_000, first=2711, start_ms=2710))
         pace = StepPace()
-        pace.take(ends(*[1.0] * 10))
-        pace.take(in_columns(ends(*[1.0] * 900, first=11, start_ms=10)))
-        pace.take(in_columns(ends(*[1.0] * 900, first=911, start_ms=910)))
-        pace.take(in_columns(ends(*[1.0] * 900, first=1811, start_ms=1810)))
-        monkeypatch.setattr(RingRecords, "event_at", noted)
+        pace.take(RingRecords.of(ends(*[1.0] * 10)))
+        pace.take(RingRecords.of(ends(*[1.0] * 900, first=11, start_ms=10)))
+        pace.take(RingRecords.of(ends(*[1.0] * 900, first=911, start_ms=910)))
+        pace.take(RingRecords.of(ends(*[1.0] * 900, first=1811, start_ms=1810)))
+        monkeypatch.setattr(RingRecords, "__getitem__", noted)
 
         pace.take(many)
 
@@ -141,28 +138,16 @@ class TestTheLooks:
 
         assert median_ms(*readings, events[last_of_an_epoch:][:5_760]) == about(20)
 
-    @pytest.mark.parametrize("steps", [2, 5, 300])
-    def test_see_the_same_in_columns_as_one_by_one(self, steps: int) -> None:
-        events = ends(*[3.0, 20.0, 40.0] * steps)
-
-        assert median_ms(in_columns(events)) == median_ms(events)
-
-
-def in_columns(events: Sequence[RingEvent]) -> RingRecords:
-    """The same as a reader brings them."""
-    words = array("Q")
-    for number, (kind, at_ns, phase, value) in enumerate(events):
-        words.extend(record_words(number, kind, PHASE_NUMBER[phase], at_ns, value))
-    records = whole_records(words.tobytes(), 0)
-    assert records is not None
-    return records
-
 
 def test_a_run_is_shown_with_it() -> None:
     story = Story()
     story.ring()
-    run = Run(replace(story.rings["train"], events=ends(*[20.0] * 4)))
-    run.take(replace(story.rings["train"], events=ends(*[20.0] * 4, first=5, start_ms=80)))
+    run = Run(replace(story.rings["train"], events=RingRecords.of(ends(*[20.0] * 4))))
+    run.take(
+        replace(
+            story.rings["train"], events=RingRecords.of(ends(*[20.0] * 4, first=5, start_ms=80))
+        )
+    )
 
     assert run.state("train").step_ns == about(20 * MS)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
-from gpumon.core.ring.format import PAGE_BYTES, decode_records, parse_header
 from tests.processes import code_of_fork
+from tests.ring_contents import records_in
 from trainer_hooks import phase, step, timed
 from trainer_hooks.ring import process_ring
 from trainer_hooks.ring.ring_writer import RingWriter
@@ -41,9 +41,8 @@ def present(writer: RingWriter) -> str:
 
 
 def entered(writer: RingWriter) -> list[str]:
-    raw = writer._memory.path.read_bytes()
-    records = decode_records(raw[PAGE_BYTES:], 0)[: parse_header(raw).head]
-    return [record.phase.value for record in records if record and record.kind.name == "ENTER"]
+    records = records_in(writer._memory.path.read_bytes())
+    return [record.phase.value for record in records if record.kind.name == "ENTER"]
 
 
 class TestPhase:

@@ -19,8 +19,7 @@ from gpumon.core.documents.recording_codec import (
     RecordingHeader,
 )
 from gpumon.core.phase import PHASES
-from gpumon.core.ring.events import RingEvent, RingKind, RingsReading
-from gpumon.core.ring.records import RingRecords
+from gpumon.core.ring.events import RingEvent, RingKind, RingRecords, RingsReading
 from gpumon.core.sample import Frame, GpuSample, Moment
 from tests.builders_recording import (
     BEGAN_NS,
@@ -84,18 +83,10 @@ class TestWhatWasRead:
         assert missing == set()
         assert read_all(blocks_of(moments)) == moments
 
-    def test_keeps_records_in_the_form_in_which_a_ring_gave_them(self) -> None:
-        forms = [type(r.events) for one in read_all(blocks_of(TRAINING)) for r in one.rings.rings]
-
-        assert set(forms) == {tuple, RingRecords}
-        assert forms == [type(r.events) for one in TRAINING for r in one.rings.rings]
-
     def test_keeps_a_value_of_all_64_bits(self) -> None:
         ring = TRAINING[0].rings.rings[0]
         stamps_ns = [ring.facts.started_ns + 5, ring.facts.started_ns + 4]
-        events = RingRecords.of_columns(
-            b"\x07\x07", b"\x00\x01", stamps_ns, array("Q", [2**64 - 1, 0])
-        )
+        events = RingRecords(b"\x07\x07", b"\x00\x01", stamps_ns, array("Q", [2**64 - 1, 0]))
         told = [moment(1, rings=RingsReading(rings=(replace(ring, events=events),)))]
 
         (read,) = read_all(blocks_of(told))

@@ -9,7 +9,7 @@ import pytest
 from gpumon.core.join.idle_sharing import WindowParts, merge_parts
 from gpumon.core.join.timeline import PhaseTimeline
 from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase, cause_of
-from gpumon.core.ring.events import RingEvent, RingKind
+from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
 
 WAIT, STEP, SYNC, CALLBACKS, VALIDATION = (
     TrainingPhase.INPUT_WAIT,
@@ -34,7 +34,7 @@ def done(at_ns: int, step: int) -> RingEvent:
 
 def timeline(*events: RingEvent, until_ns: int) -> PhaseTimeline:
     made = PhaseTimeline()
-    made.extend(events, until_ns)
+    made.extend(RingRecords.of(events), until_ns)
     return made
 
 
@@ -192,7 +192,7 @@ class TestWhereTheDeviceSaysWhenAStepEnded:
         )  # fmt: skip
         run = PhaseTimeline()
         for read in [marks] if looks == "at once" else [(event,) for event in marks]:
-            run.extend(read, 500)
+            run.extend(RingRecords.of(read), 500)
 
         parts = run.parts(0, 500)
 

@@ -56,7 +56,7 @@ class TestALivingRun:
 
         assert kinds(first.events) == ["ENTER"]
         assert kinds(second.events) == ["ENTER", "STEP", "SAMPLES"]
-        assert third.events == ()
+        assert not third.events
 
     def test_has_cumulative_totals(self, ring: WrittenRing, reader: PhaseRingReader) -> None:
         ring.writer.epoch(2)

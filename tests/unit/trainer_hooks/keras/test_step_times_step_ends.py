@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.ring.events import RingKind
-from gpumon.core.ring.format import PAGE_BYTES, decode_records, parse_header
 from tests.builders_ring import WrittenRing
+from tests.ring_contents import records_in
 from trainer_hooks.keras.step_times import StepEnds, StepTimes
 
 MS = 1_000_000
@@ -20,9 +20,8 @@ def ring(tmp_path: Path) -> WrittenRing:
 
 
 def done(ring: WrittenRing) -> list[tuple[int, int]]:
-    raw = ring.path.read_bytes()
-    records = decode_records(raw[PAGE_BYTES:], 0)[: parse_header(raw).head]
-    return [(e.value, e.at_ns) for e in records if e and e.kind is RingKind.DEVICE_DONE]
+    records = records_in(ring.path.read_bytes())
+    return [(e.value, e.at_ns) for e in records if e.kind is RingKind.DEVICE_DONE]
 
 
 class TestResultsThatAreThere:

@@ -11,11 +11,9 @@ from gpumon.core.ring.events import RingKind, RunFacts
 from gpumon.core.ring.facts import parse_facts
 from gpumon.core.ring.format import (
     FACTS_OFFSET,
-    PAGE_BYTES,
-    RECORD_BYTES,
-    decode_records,
     parse_header,
 )
+from tests.ring_contents import records_in
 from trainer_hooks.ring import process_ring
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce
 from trainer_hooks.ring.ring_writer import RingWriter
@@ -40,10 +38,7 @@ def facts_told(writer: RingWriter) -> RunFacts:
 
 
 def marks(writer: RingWriter) -> list[int]:
-    raw = page(writer)
-    end = PAGE_BYTES + RECORD_BYTES * parse_header(raw).head
-    events = decode_records(raw[PAGE_BYTES:end], 0)
-    return [event.value for event in events if event and event.kind == RingKind.EVENT]
+    return [event.value for event in records_in(page(writer)) if event.kind == RingKind.EVENT]
 
 
 class TestSharesThatAreTold:

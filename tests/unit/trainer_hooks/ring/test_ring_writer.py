@@ -148,8 +148,8 @@ class TestRecords:
         last, first = raw[-RECORD_BYTES:], raw[PAGE_BYTES : PAGE_BYTES + 2 * RECORD_BYTES]
 
         assert head == RECORD_COUNT + 2
-        assert decode_records(last, RECORD_COUNT - 1) != [None]
-        assert None not in decode_records(first, RECORD_COUNT)
+        assert all(decode_records(last, RECORD_COUNT - 1)[1])
+        assert all(decode_records(first, RECORD_COUNT)[1])
 
     def test_of_two_threads_are_all_whole(self, ring: WrittenRing) -> None:
         def tell() -> None:
