@@ -129,7 +129,7 @@ HEADER: Final = RecordingHeader(
 def held_by_recorder() -> int:
     """Bytes that code of the recorder holds."""
     where = [tracemalloc.Filter(inclusive=True, filename_pattern=f"*{name}*")
-             for name in ("outlets/recording", "core/record", "core/flat_codec")]  # fmt: skip
+             for name in ("outlets/recording", "core/documents/")]  # fmt: skip
     snapshot = tracemalloc.take_snapshot().filter_traces(where)
     return sum(statistic.size for statistic in snapshot.statistics("filename"))
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final
 
 from gpumon.core.clock import seconds
-from gpumon.core.documents.flat_codec import MalformedError
+from gpumon.core.documents.field_codec import MalformedError
 from gpumon.core.documents.recording_codec import (
     HEAD_BYTES,
     MAGIC,

@@ -9,55 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from gpumon.core.documents.flat_codec import (
-    FlatCodec,
+from gpumon.core.documents.field_codec import (
+    KEPT,
+    FieldCodec,
     MalformedError,
+    bounded,
     items,
     mapping,
     number,
-    plain,
     text,
     whole,
 )
-from gpumon.core.sample import (
-    ActivitySample,
-    BusySample,
-    Device,
-    FieldFault,
-    Frame,
-    GpuDetails,
-    GpuSample,
-    ProcessSample,
-    checked_busy_sample,
-)
+from gpumon.core.sample import BusySample, Device, Frame, GpuSample, checked_busy_sample
 from gpumon.errors import InvalidSampleError
 
 _MOST_GPUS: Final = 1_024
 _MOST_BUSY: Final = 65_536
-_MOST_PROCESSES: Final = 65_536
 _MOST_CALLS: Final = 1_024
-_MOST_XIDS: Final = 4_096
-_MOST_FAULTS: Final = 256
 
-_DEVICE: Final = FlatCodec(Device)
-_DETAILS: Final = FlatCodec(GpuDetails)
-_ACTIVITY: Final = FlatCodec(ActivitySample)
-_PROCESS: Final = FlatCodec(ProcessSample)
-_FAULT: Final = FlatCodec(FieldFault)
-_NESTED: Final = ("device", "busy", "processes", "details", "activity", "xid_errors", "faults")
-_SAMPLE: Final = FlatCodec(GpuSample, without=_NESTED)
+DEVICE: Final = FieldCodec(Device, KEPT)
+_SAMPLE: Final = FieldCodec(GpuSample, KEPT, without=("device", "busy"))
 
 _Kept = TypeVar("_Kept")
-
-
-def encode_device(device: Device) -> dict[str, Any]:
-    """A board's identity."""
-    return _DEVICE.encode(device)
-
-
-def decode_device(document: object) -> Device:
-    """A board's identity, or ``MalformedError``."""
-    return _DEVICE.decode(document)
 
 
 class _Told(NamedTuple):
@@ -91,7 +64,7 @@ class FrameWriter:
         if frame.rejected:
             document["rejected"] = frame.rejected
         if frame.trouble is not None:
-            document["trouble"] = plain(frame.trouble)
+            document["trouble"] = bounded(frame.trouble)
         self._calls.write(document, frame.call_seconds)
         self._counts.write(document, frame.call_counts)
         if frame.call_errors != self._errors:
@@ -105,17 +78,13 @@ class FrameWriter:
         document: dict[str, Any] = {"gpu": len(self._gpus) if told is None else told.position}
         before = None if told is None else told.sample
         if before is None or before.device != sample.device:
-            document["device"] = _DEVICE.encode(sample.device)
+            document["device"] = DEVICE.encode(sample.device)
         until_ns = at_ns if told is None else told.busy_until_ns
         if sample.busy:
             document["busy"], until_ns = _encode_busy(sample.busy, until_ns)
-        for name in _SAMPLE.names:
-            value = getattr(sample, name)
-            if value != (None if before is None else getattr(before, name)):
-                document[name] = plain(value)
-        _write_nested(document, before, sample)
-        position = document["gpu"]
-        self._gpus[uuid] = _Told(position, sample, until_ns)
+        nothing = GpuSample(device=sample.device)
+        document |= _SAMPLE.encode(sample, since=nothing if before is None else before)
+        self._gpus[uuid] = _Told(document["gpu"], sample, until_ns)
         return document
 
 
@@ -156,17 +125,20 @@ class FrameReader:
             raise MalformedError("a GPU that nobody introduced")
         told = self._gpus[position] if position < len(self._gpus) else None
         if told is None:
-            device = _DEVICE.decode(fields.get("device"))
+            device = DEVICE.decode(fields.get("device"))
             known = self._known.get(device.uuid)
             before = GpuSample(device=_same(device, None if known is None else known.sample.device))
             until_ns = at_ns
         else:
             known, before, until_ns = self._known.get(told.sample.device.uuid), *told[1:]
             if "device" in fields:
-                before = before._replace(device=_DEVICE.decode(fields["device"]))
+                before = before._replace(device=DEVICE.decode(fields["device"]))
         busy, until_ns = _decode_busy(fields.get("busy", []), until_ns)
         changed = _SAMPLE.values(fields)
-        changed.update(_read_nested(fields, None if known is None else known.sample))
+        if known is not None:
+            changed = {
+                name: _same(new, getattr(known.sample, name)) for name, new in changed.items()
+            }
         sample = before._replace(busy=busy, **changed)
         self._gpus[position : position + 1] = [_Told(position, sample, until_ns)]
         if len(self._gpus) > _MOST_GPUS:
@@ -204,45 +176,6 @@ class _Sums:
         return tuple(self._known.items())
 
 
-def _write_nested(document: dict[str, Any], before: GpuSample | None, sample: GpuSample) -> None:
-    """What is itself a record or a list of some: only where it has become another."""
-    told = GpuSample(device=sample.device) if before is None else before
-    if sample.details != told.details:
-        document["details"] = None if sample.details is None else _DETAILS.encode(sample.details)
-    if sample.activity != told.activity:
-        document["activity"] = (
-            None if sample.activity is None else _ACTIVITY.encode(sample.activity)
-        )
-    if sample.processes != told.processes:
-        processes = sample.processes
-        document["processes"] = (
-            None if processes is None else [_PROCESS.encode(process) for process in processes]
-        )
-    if sample.xid_errors != told.xid_errors:
-        document["xid_errors"] = [[*pair] for pair in sample.xid_errors]
-    if sample.faults != told.faults:
-        document["faults"] = [_FAULT.encode(fault) for fault in sample.faults]
-
-
-def _read_nested(fields: Mapping[str, object], known: GpuSample | None) -> dict[str, Any]:
-    """The nested fields that a sample tells anew."""
-    changed: dict[str, Any] = {}
-    readers: tuple[tuple[str, Callable[[object], Any]], ...] = (
-        ("details", _DETAILS.decode),
-        ("activity", _ACTIVITY.decode),
-        ("processes", _decode_processes),
-        ("xid_errors", _decode_xids),
-        ("faults", _decode_faults),
-    )
-    for name, read in readers:
-        if name in fields:
-            value = None if fields[name] is None else read(fields[name])
-            changed[name] = _same(value, None if known is None else getattr(known, name))
-    if changed.get("xid_errors", ()) is None or changed.get("faults", ()) is None:
-        raise MalformedError("no list of errors")
-    return changed
-
-
 def _same(value: _Kept, known: _Kept | None) -> _Kept:
     """The object that is known already, where the new one is equal to it."""
     return known if known is not None and known == value else value
@@ -274,10 +207,6 @@ def _decode_busy(rows: object, until_ns: int) -> tuple[tuple[BusySample, ...], i
     return tuple(busy), until_ns
 
 
-def _decode_processes(value: object) -> tuple[ProcessSample, ...]:
-    return tuple(_PROCESS.decode(one) for one in items(value, _MOST_PROCESSES))
-
-
 def _decode_errors(value: object) -> tuple[tuple[str, int, int], ...]:
     errors = []
     for error in items(value, _MOST_CALLS):
@@ -285,19 +214,6 @@ def _decode_errors(value: object) -> tuple[tuple[str, int, int], ...]:
             raise MalformedError("an error of a call is its function, a code and a count")
         errors.append((text(values[0]), whole(values[1]), whole(values[2])))
     return tuple(errors)
-
-
-def _decode_faults(value: object) -> tuple[FieldFault, ...]:
-    return tuple(_FAULT.decode(one) for one in items(value, _MOST_FAULTS))
-
-
-def _decode_xids(value: object) -> tuple[tuple[int, int], ...]:
-    pairs = []
-    for pair in items(value, _MOST_XIDS):
-        if len(values := items(pair, 2)) != 2:
-            raise MalformedError("an error is its number and a count")
-        pairs.append((whole(values[0]), whole(values[1])))
-    return tuple(pairs)
 
 
 def _offset(value: object) -> int:

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.documents.flat_codec import (
-    FlatCodec,
+from gpumon.core.documents.field_codec import (
+    KEPT,
+    FieldCodec,
     MalformedError,
+    bounded,
     items,
     mapping,
-    plain,
     text,
     whole,
 )
@@ -46,7 +47,9 @@ _WORD: Final = 1 << 64
 _LeftOut = tuple[tuple[int | None, int], ...]
 _KINDS: Final = frozenset(int(kind) for kind in RingKind)
 _NESTED: Final = ("facts", "events", "phase_ns", "read_at_ns")
-_READING: Final = FlatCodec(RingReading, without=(*_NESTED, "lost_events"))
+_READING: Final = FieldCodec(
+    RingReading, KEPT._replace(tells_none=True), without=(*_NESTED, "lost_events")
+)
 
 
 @dataclass(slots=True)
@@ -87,7 +90,10 @@ class RingsWriter:
                 del self._present[gone]
         if (rings.rejected, rings.message) != self._refused:
             self._refused = (rings.rejected, rings.message)
-            document["rings_rejected"] = [rings.rejected, plain(rings.message)]
+            document["rings_rejected"] = [
+                rings.rejected,
+                None if rings.message is None else bounded(rings.message),
+            ]
         if (rings.left_out, rings.is_whole) != self._left_out:
             self._left_out = (rings.left_out, rings.is_whole)
             document["rings_left_out"] = [rings.is_whole, *map(list, rings.left_out)]
@@ -182,7 +188,6 @@ class RingsReader:
             self._rings.append(reading)
         else:
             reading = self._rings[position] = replace(self._rings[position], **changed)
-        _insist_on_whole(reading)
         _insist_on_possible(reading)
         return reading
 
@@ -197,11 +202,7 @@ class RingsReader:
 
 def _what_is_new(reading: RingReading, before: RingReading | None) -> dict[str, Any]:
     """The lasting fields that have changed; all of them where nothing was told before."""
-    document: dict[str, Any] = {}
-    for name in _READING.names:
-        value = getattr(reading, name)
-        if before is None or value != getattr(before, name):
-            document[name] = plain(value)
+    document = _READING.encode(reading, since=before)
     if before is None or before.facts != reading.facts:
         document["facts"] = json.loads(encode_facts(reading.facts))
     known_ns = {} if before is None else before.phase_ns
@@ -209,13 +210,6 @@ def _what_is_new(reading: RingReading, before: RingReading | None) -> dict[str, 
     if spent:
         document["phase_ns"] = spent
     return document
-
-
-def _insist_on_whole(reading: RingReading) -> None:
-    """A field that may not be missing was taken away."""
-    needed = (reading.key, reading.alive, reading.host_pid, reading.owner_uid)
-    if None in needed or reading.steps is None or reading.samples is None:
-        raise MalformedError("a ring that says too little of itself")
 
 
 def _insist_on_possible(reading: RingReading) -> None:

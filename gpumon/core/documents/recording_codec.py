@@ -23,23 +23,18 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.documents.flat_codec import (
-    FlatCodec,
+from gpumon.core.documents.field_codec import (
+    KEPT,
+    FieldCodec,
     MalformedError,
-    flag,
+    bounded,
     items,
     mapping,
     number,
-    plain,
     text,
     whole,
 )
-from gpumon.core.documents.recorded_frames import (
-    FrameReader,
-    FrameWriter,
-    decode_device,
-    encode_device,
-)
+from gpumon.core.documents.recorded_frames import FrameReader, FrameWriter
 from gpumon.core.documents.recorded_rings import RingsReader, RingsWriter
 from gpumon.core.documents.state_codec import encode_document
 from gpumon.core.ring.events import RingEvent
@@ -51,7 +46,6 @@ _FAMILY: Final = RECORDING_SCHEMA.rpartition("/")[0]
 _LATEST_S: Final = 32_503_680_000.0
 """The year 3000: no wall clock is beyond it."""
 _MOST_FRAMES: Final = 1_024
-_MOST_DEVICES: Final = 1_024
 _MOST_DIGITS: Final = 21
 _SHORTEST_PERIOD_NS: Final = NS_PER_S // 1_000
 _LONGEST_PERIOD_NS: Final = 86_400 * NS_PER_S
@@ -106,7 +100,7 @@ class RecordedBlock(NamedTuple):
     is_end: bool
 
 
-_HEADER: Final = FlatCodec(RecordingHeader, without=("devices",))
+_HEADER: Final = FieldCodec(RecordingHeader, KEPT)
 
 
 class BlockWriter:
@@ -122,8 +116,7 @@ class BlockWriter:
         """The first lines of the next block."""
         lines = []
         if self._header is not None:
-            devices = [encode_device(device) for device in self._header.devices]
-            told = {**_HEADER.encode(self._header), "devices": devices}
+            told = _HEADER.encode(self._header)
             lines.append(encode_document({"schema": RECORDING_SCHEMA, **told}))
             self._header = None
         lines.append(encode_document({"block": self._number}))
@@ -140,7 +133,7 @@ class BlockWriter:
         if tick.missed_count:
             document["missed"] = tick.missed_count
         if tick.error is not None:
-            document["error"] = plain(tick.error)
+            document["error"] = bounded(tick.error)
         document["took_s"] = tick.duration_seconds
         document["rings_took_s"] = moment.rings_seconds
         frames = [self._frames.encode(frame, tick.at_ns) for frame in tick.frames]
@@ -224,16 +217,10 @@ def _header(fields: dict[str, object]) -> RecordingHeader:
         if isinstance(schema, str) and schema.rpartition("/")[0] == _FAMILY:
             raise OtherSchemaError(schema[:64])
         raise MalformedError("a header of something else")
-    devices = items(fields.get("devices", []), _MOST_DEVICES)
-    values = {name: value for name, value in _HEADER.values(fields).items() if value is not None}
-    try:
-        header = RecordingHeader(**values, devices=tuple(decode_device(one) for one in devices))
-    except TypeError as error:
-        raise MalformedError("a header that says too little") from error
+    header = _HEADER.decode(fields)
     if not _SHORTEST_PERIOD_NS <= header.period_ns <= _LONGEST_PERIOD_NS:
         raise MalformedError("a period that is none")
     _wall_time(header.started_wall_time_s)
-    flag(header.simulated)
     return header
 
 

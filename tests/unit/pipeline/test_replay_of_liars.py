@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.documents.flat_codec import MalformedError
+from gpumon.core.documents.field_codec import MalformedError
 from gpumon.core.documents.recording_codec import BlockReader, BlockWriter, RecordedBlock
 from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.documents.state_codec import encode_document, state_document

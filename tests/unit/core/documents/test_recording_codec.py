@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.documents.flat_codec import FlatCodec, MalformedError
+from gpumon.core.documents.field_codec import KEPT, FieldCodec, MalformedError
 from gpumon.core.documents.recording_codec import (
     RECORDING_SCHEMA,
     BlockReader,
@@ -19,7 +19,7 @@ from gpumon.core.documents.recording_codec import (
     RecordingHeader,
 )
 from gpumon.core.phase import PHASES
-from gpumon.core.ring.events import RingEvent, RingKind, RingRecords, RingsReading
+from gpumon.core.ring.events import RingKind, RingRecords, RingsReading
 from gpumon.core.sample import Frame, GpuSample, Moment
 from tests.builders_recording import (
     BEGAN_NS,
@@ -351,10 +351,10 @@ class TestTheMostThatIsBelieved:
 
 def test_a_field_of_a_type_that_nobody_can_write_is_noticed_at_once() -> None:
     class Odd:
-        when: RingEvent
+        when: bytes
 
     with pytest.raises(TypeError, match="no way to write"):
-        FlatCodec(Odd)
+        FieldCodec(Odd, KEPT)
 
 
 def test_the_phases_of_the_builder_are_those_that_matter() -> None:

@@ -1,0 +1,363 @@
+"""Records as JSON and back, by what their fields are said to be.
+
+A field that is added to a record is written and read without a word here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import (
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from gpumon.core.clock import nanoseconds, seconds
+from gpumon.core.phase import TrainingPhase, phase_named
+from gpumon.core.wording import MAX_LABEL_LENGTH, label_text
+
+MAX_TEXT: Final = 4_096
+"""Characters of one text that gpumon keeps for itself."""
+MAX_WHOLE: Final = 1 << 62
+"""Beyond it no whole number is read: neither stamps nor bytes reach that far."""
+MAX_ITEMS: Final = 1 << 16
+"""Of one list."""
+
+Record = TypeVar("Record")
+_Way = Callable[[Any], Any]
+
+
+class MalformedError(ValueError):
+    """A document that is not what this version, or a newer one of the same schema, writes."""
+
+
+class MissingFieldError(MalformedError):
+    """A document without a field that every version writes; its text is the field's name."""
+
+
+def bounded(text: str) -> str:
+    """As much of a text as is ever read again."""
+    return text[:MAX_TEXT]
+
+
+class Style(NamedTuple):
+    """How a kind of document tells what its records hold.
+
+    Attributes:
+        in_seconds: Whether nanoseconds, in fields ``…_ns``, are told as ``…_seconds``.
+        tells_none: Whether *no answer* is told, as ``null``; else the field is left out.
+        text: How a text is written, and how it is read.
+    """
+
+    in_seconds: bool
+    tells_none: bool
+    text: tuple[_Way, _Way]
+
+
+class _Field(NamedTuple):
+    name: str
+    told_as: str
+    write: _Way
+    read: _Way
+    may_be_none: bool
+    is_needed: bool
+
+
+class FieldCodec(Generic[Record]):
+    """Writes and reads one type of record.
+
+    Args:
+        kind: A named tuple or a dataclass whose fields are numbers, texts, flags,
+            members of enumerations, such records, tuples or tables of these, or
+            any of these and ``None``.
+        style: How its documents tell them.
+        without: Fields that are somebody else's to write.
+        names: What fields are called in the document, where that is not their name.
+        later: Fields that documents of older versions have not; by default all
+            that have a default value or may be ``None``.
+
+    Raises:
+        TypeError: A field is of another type: it needs a codec of its own.
+    """
+
+    def __init__(
+        self,
+        kind: type[Record],
+        style: Style,
+        *,
+        without: Iterable[str] = (),
+        names: Mapping[str, str] = types.MappingProxyType({}),
+        later: Iterable[str] | None = None,
+    ) -> None:
+        left_out = frozenset(without)
+        self._kind, self._style = kind, style
+        bare = _without_default(kind)
+        self._fields = []
+        for name, hint in get_type_hints(kind).items():
+            if name in left_out:
+                continue
+            is_time = style.in_seconds and name.endswith("_ns")
+            usual = f"{name[:-3]}_seconds" if is_time else name
+            kinds = _kinds(hint)
+            may_be_none = type(None) in kinds
+            may_be_missing = may_be_none or name not in bare if later is None else name in later
+            ways = _ways_of(kinds, style, is_time=is_time)
+            told_as = names.get(name, usual)
+            self._fields.append(_Field(name, told_as, *ways, may_be_none, not may_be_missing))
+        self._by_told = {field.told_as: field for field in self._fields}
+        nullable = (field.name for field in self._fields if field.may_be_none)
+        self._unsaid = dict.fromkeys(name for name in nullable if name in bare)
+
+    def encode(self, record: Record, *, since: Record | None = None) -> dict[str, Any]:
+        """The fields as the document has them.
+
+        Args:
+            record: What to write.
+            since: The record that the document told before: then only what differs
+                is written, ``null`` where it has no answer any more.
+        """
+        document = {}
+        for name, told_as, write, *_ in self._fields:
+            value = getattr(record, name)
+            if since is not None:
+                if value == getattr(since, name):
+                    continue
+            elif value is None and not self._style.tells_none:
+                continue
+            document[told_as] = None if value is None else write(value)
+        return document
+
+    def decode(self, document: object, **others: object) -> Record:
+        """The record; fields that this version does not know are passed over.
+
+        Args:
+            document: What was read.
+            others: The fields that are somebody else's to read.
+
+        Raises:
+            MalformedError: A field is missing or of another type.
+        """
+        fields = mapping(document)
+        for field in self._fields:
+            if field.is_needed and field.told_as not in fields:
+                raise MissingFieldError(repr(field.told_as))
+        try:
+            return self._kind(**{**self._unsaid, **self.values(fields), **others})
+        except TypeError as error:
+            raise MalformedError(f"no whole {self._kind.__name__}") from error
+
+    def values(self, document: Mapping[str, object]) -> dict[str, Any]:
+        """The known fields of a document, checked, by their names in the record.
+
+        Raises:
+            MalformedError: One is of another type.
+        """
+        found = {}
+        for told_as, value in document.items():
+            field = self._by_told.get(told_as)
+            if field is None:
+                continue
+            if value is None and not field.may_be_none:
+                raise MalformedError(f"no {told_as}")
+            found[field.name] = None if value is None else field.read(value)
+        return found
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """An object, or ``MalformedError``."""
+    if not isinstance(value, dict):
+        raise MalformedError("something else where an object is due")
+    return cast("dict[str, object]", value)
+
+
+def items(value: object, most: int = MAX_ITEMS) -> list[object]:
+    """A list of at most so many, or ``MalformedError``."""
+    if not isinstance(value, list) or len(value) > most:
+        raise MalformedError("no list, or too long a one")
+    return value
+
+
+def whole(value: object) -> int:
+    """A whole number from 0 on, or ``MalformedError``."""
+    if type(value) is not int or not 0 <= value < MAX_WHOLE:
+        raise MalformedError("no whole number within bounds")
+    return value
+
+
+def number(value: object) -> float:
+    """A finite number, or ``MalformedError``."""
+    if type(value) is int and abs(value) < MAX_WHOLE:
+        return value
+    if type(value) is not float or not math.isfinite(value):
+        raise MalformedError("no number within bounds")
+    return value
+
+
+def text(value: object) -> str:
+    """A text of bounded length, or ``MalformedError``."""
+    if type(value) is not str or len(value) > MAX_TEXT:
+        raise MalformedError("no text, or too long a one")
+    return value
+
+
+def flag(value: object) -> bool:
+    """Yes or no, or ``MalformedError``."""
+    if type(value) is not bool:
+        raise MalformedError("neither true nor false")
+    return value
+
+
+def time_ns(value: object) -> int:
+    """A number of seconds in nanoseconds, or ``MalformedError``."""
+    try:
+        return nanoseconds(float(number(value)))
+    except OverflowError as error:
+        raise MalformedError("no time within bounds") from error
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no word for *not a number*: such an answer is none."""
+    return value if math.isfinite(value) else None
+
+
+def _as_it_is(value: object) -> object:
+    return value
+
+
+def shown(max_length: int) -> tuple[_Way, _Way]:
+    """How texts are written and read that are shown to people: both ways through the one gate."""
+    return (
+        lambda value: label_text(value, max_length),
+        lambda value: label_text(_any_text(value), max_length),
+    )
+
+
+def _any_text(value: object) -> str:
+    if type(value) is not str:
+        raise MalformedError("no text")
+    return value
+
+
+KEPT: Final = Style(in_seconds=False, tells_none=False, text=(bounded, text))
+"""For gpumon alone: nothing is lost, and what need not be said is not."""
+TOLD: Final = Style(in_seconds=True, tells_none=True, text=shown(MAX_LABEL_LENGTH))
+"""For whoever asks: in base units, with every field, and safe to show."""
+OURS: Final = TOLD._replace(text=(_as_it_is, _any_text))
+"""The same, of sentences that gpumon made."""
+
+_PLAIN: Final[Mapping[object, tuple[_Way, _Way]]] = {
+    int: (_as_it_is, whole),
+    float: (_finite, number),
+    bool: (_as_it_is, flag),
+}
+
+
+def _ways_of(kinds: Iterable[Any], style: Style, *, is_time: bool) -> tuple[_Way, _Way]:
+    """How values of these kinds are written, and how they are read."""
+    ways = {one: _way_of(one, style, is_time) for one in kinds if one is not type(None)}
+    if len(ways) == 1:
+        return next(iter(ways.values()))
+
+    def write(value: object) -> object:
+        return None if value is None else ways[type(value)][0](value)
+
+    def read(value: object) -> object:
+        if value is None:
+            return None
+        if type(value) not in ways:
+            raise MalformedError("neither text nor number")
+        return ways[type(value)][1](value)
+
+    return write, read
+
+
+def _way_of(kind: type[Any], style: Style, is_time: bool) -> tuple[_Way, _Way]:
+    if get_origin(kind) is not None:
+        inner = [
+            _ways_of(_kinds(each), style, is_time=is_time)
+            for each in get_args(kind)
+            if each is not Ellipsis
+        ]
+        if get_origin(kind) is not tuple:
+            return _ways_of_table(*inner)
+        return _ways_of_list(*inner[0]) if Ellipsis in get_args(kind) else _ways_of_row(inner)
+    if kind is str:
+        return style.text
+    if kind is int and is_time:
+        return seconds, time_ns
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if issubclass(kind, Enum):
+        return lambda member: member.value, _member_of(kind)
+    if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
+        codec: FieldCodec[Any] = FieldCodec(kind, style)
+        return codec.encode, codec.decode
+    raise TypeError(f"no way to write a field of type {kind!r}")
+
+
+def _ways_of_list(write: _Way, read: _Way) -> tuple[_Way, _Way]:
+    return (
+        lambda values: [write(value) for value in values],
+        lambda values: tuple([read(value) for value in items(values)]),
+    )
+
+
+def _ways_of_row(inner: Sequence[tuple[_Way, _Way]]) -> tuple[_Way, _Way]:
+    """Of a tuple whose values each mean something else."""
+
+    def read(values: object) -> object:
+        if len(listed := items(values, len(inner))) != len(inner):
+            raise MalformedError(f"fewer than {len(inner)} values of one thing")
+        return tuple([way[1](value) for way, value in zip(inner, listed, strict=True)])
+
+    return (
+        lambda values: [way[0](value) for way, value in zip(inner, values, strict=True)],
+        read,
+    )
+
+
+def _ways_of_table(key: tuple[_Way, _Way], value: tuple[_Way, _Way]) -> tuple[_Way, _Way]:
+    return (
+        lambda table: {key[0](name): value[0](one) for name, one in table.items()},
+        lambda table: {key[1](name): value[1](one) for name, one in mapping(table).items()},
+    )
+
+
+def _member_of(kind: type[Enum]) -> _Way:
+    def read(value: object) -> object:
+        if kind is TrainingPhase:
+            return phase_named(text(value))  # one that this version does not know is `other`
+        try:
+            return kind(value)
+        except ValueError as error:
+            raise MalformedError(str(error)) from error
+
+    return read
+
+
+def _without_default(kind: type) -> frozenset[str]:
+    """The fields that must be given when one is made."""
+    if dataclasses.is_dataclass(kind):
+        told = dataclasses.fields(kind)
+        missing = dataclasses.MISSING
+        return frozenset(
+            one.name for one in told if one.default is missing and one.default_factory is missing
+        )
+    names: Iterable[str] = getattr(kind, "_fields", ())
+    return frozenset(names) - frozenset(getattr(kind, "_field_defaults", ()))
+
+
+def _kinds(hint: object) -> tuple[Any, ...]:
+    """What a field may be."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
