@@ -7,8 +7,9 @@ import logging
 import os
 from pathlib import Path
 
-from gpumon.core.documents.state_codec import StateTexts
+from gpumon.core.documents.state_codec import encode_document, state_document
 from gpumon.core.state import CollectorState, MonitorState
+from gpumon.outlets.whole_file import replace_file
 
 _LOG = logging.getLogger(__name__)
 _MODE = 0o644
@@ -16,9 +17,6 @@ _MODE = 0o644
 
 class StateFile:
     """Replaces one file atomically in each tick; a full disk never stops the sampling.
-
-    The text is written to a second file in the same folder and renamed over
-    the first, so a reader sees the old state or the new one and nothing between.
 
     Attributes:
         path: Where the state is.
@@ -30,7 +28,6 @@ class StateFile:
         self._is_out = False
         self.errors_total = 0
         self._address = address
-        self._texts = StateTexts()
         self._newest = b""
         self._failing: str | None = None
         self._warned: set[int | None] = set()
@@ -39,11 +36,10 @@ class StateFile:
         """Replace the file with this state. Never raises for anything the disk does."""
         if self._is_out:
             return
-        body = self._texts.encode(state, pid=os.getpid(), address=self._address)
-        temporary = _beside(self.path)
+        document = state_document(state, pid=os.getpid(), address=self._address)
+        body = encode_document(document)
         try:
-            _write_whole(temporary, body)
-            temporary.replace(self.path)
+            replace_file(self.path, body, mode=_MODE)
         except OSError as error:
             self._count(error)
         else:
@@ -77,7 +73,6 @@ class StateFile:
     def close(self) -> None:
         """Remove the file, unless another daemon has put its own there. Safe to call twice."""
         with contextlib.suppress(OSError):
-            _beside(self.path).unlink(missing_ok=True)
             # Not by its inode: that goes to another file as soon as this one is replaced.
             if self._newest and _begins_with(self.path, len(self._newest) + 1) == self._newest:
                 self.path.unlink()
@@ -86,32 +81,12 @@ class StateFile:
     def _count(self, error: OSError) -> None:
         self.errors_total += 1
         self._failing = f"cannot write {self.path}: {error.strerror or error}"
-        # What was written of it would take up the last of the space.
-        with contextlib.suppress(OSError):
-            _beside(self.path).unlink(missing_ok=True)
         if error.errno not in self._warned:
             self._warned.add(error.errno)
             _LOG.warning("%s; sampling goes on, dstat and others see no new state", self._failing)
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def _begins_with(path: Path, most_bytes: int) -> bytes | None:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags), "rb") as file:
         return file.read(most_bytes)
-
-
-def _write_whole(path: Path, body: bytes) -> None:
-    """Write a file of mode 0644, whatever the umask."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, _MODE)
-    try:
-        os.fchmod(descriptor, _MODE)
-        left = memoryview(body)
-        while left:
-            left = left[os.write(descriptor, left) :]
-    finally:
-        os.close(descriptor)

@@ -10,7 +10,7 @@ from gpumon.errors import UnwritableFileError
 
 
 def write_whole(path: str, body: bytes) -> None:
-    """Write beside the file, then take its place: nobody ever sees a part of it.
+    """Write a file that a user named.
 
     What is no regular file, such as a pipe or ``/dev/null``, is written to as it is.
 
@@ -26,26 +26,40 @@ def write_whole(path: str, body: bytes) -> None:
         if target.exists() and not target.is_file() and not target.is_dir():
             target.write_bytes(body)
             return
-        _replace(target, body)
+        if target.is_dir():
+            raise IsADirectoryError(0, "is a directory")
+        mode = target.stat().st_mode & 0o7777 if target.exists() else None
+        replace_file(target, body, mode=mode, is_synced=True)
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a link to itself
         reason = getattr(error, "strerror", None) or str(error)
         raise UnwritableFileError(f"{path}: cannot be written: {reason}") from error
 
 
-def _replace(target: Path, body: bytes) -> None:
-    if target.is_dir():
-        raise IsADirectoryError(0, "is a directory")
+def replace_file(target: Path, body: bytes, *, mode: int | None, is_synced: bool = False) -> None:
+    """Write beside the file, then take its place: nobody ever sees a part of it.
+
+    Args:
+        target: Where to. A link is replaced, not followed.
+        body: All of it.
+        mode: The file's, whatever the umask; ``None``: as the umask has it.
+        is_synced: Whether it is to be on the disk before it takes the place.
+
+    Raises:
+        OSError: It cannot be written; what was there is untouched, and nothing lies beside it.
+    """
     beside = target.with_name(f".gpumon-{os.getpid()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(beside, flags, 0o666), "wb") as stream:
-            if target.exists():
-                os.fchmod(stream.fileno(), target.stat().st_mode & 0o7777)
+            if mode is not None:
+                os.fchmod(stream.fileno(), mode)
             stream.write(body)
             stream.flush()
-            os.fsync(stream.fileno())
+            if is_synced:
+                os.fsync(stream.fileno())
         beside.replace(target)
     except BaseException:
+        # What was written of it would take up the last of the space.
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
         raise

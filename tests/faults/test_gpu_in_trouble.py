@@ -17,9 +17,11 @@ from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.reports import report_of
 from tests.builders_driver import DriverStory
+from tests.daemon import RunningDaemon
 from tests.fakenvml.control import UNKNOWN, FakeNvml
 from tests.faults.faulty_machine import Machine, gpu
 from tests.faults.two_busy_gpus import FIRST, SECOND
+from tests.patience import wait_until
 from tests.processes import ending
 
 BROKEN = 5
@@ -53,6 +55,11 @@ def troubles(story: DriverStory) -> list[list[tuple[str, str]]]:
     return [[(one["kind"], one["severity"]) for one in gpu["troubles"]] for gpu in gpus]
 
 
+def over_api(daemon: RunningDaemon, index: int) -> dict[str, Any]:
+    """That GPU in ``/api/v1/state``, which has what its board says."""
+    return gpu(json.loads(daemon.get("/api/v1/state")[1]), index)
+
+
 class TestXid79OnGpu5OfEight:
     def test_is_what_a_report_begins_with_live_and_of_a_recording(self, eight: Machine) -> None:
         kept = str(eight.folder / "night.gpumon")
@@ -64,7 +71,7 @@ class TestXid79OnGpu5OfEight:
             with ending(started) as recorder:
                 daemon.wait_for(lambda state: gpu(state, 7)["observed_ns"] > 4e9)
                 eight.fake.report_xid(BROKEN, 79)
-                daemon.wait_for(lambda state: gpu(state, BROKEN)["xid_errors"] == {"79": 1})
+                wait_until(lambda: over_api(daemon, BROKEN)["xid_errors"] == {"79": 1})
                 early = daemon.report()["gpus"][BROKEN]
                 eight.fake.lose(BROKEN)
                 daemon.wait_for(lambda state: not gpu(state, BROKEN)["present"])
@@ -73,7 +80,7 @@ class TestXid79OnGpu5OfEight:
                     eight.gpumon("report", "--since", "1h").stdout,
                 ]
                 over_web = daemon.report()["gpus"][BROKEN]
-                state: dict[str, Any] = json.loads(daemon.get("/api/v1/state")[1])
+                of_api = over_api(daemon, BROKEN), over_api(daemon, 0)
                 looked = eight.gpumon("doctor").stdout
                 recorder.send_signal(signal.SIGTERM)
                 assert recorder.wait(10) == 0
@@ -94,10 +101,10 @@ class TestXid79OnGpu5OfEight:
             ("lost", None, None), ("xid", 79, 1),
         ]  # fmt: skip
         assert over_web["verdict"] in ("healthy", "too_short_to_judge")  # that word is on time
-        assert [one["text"] for one in state["gpus"][BROKEN]["troubles"]] == [
+        assert [one["text"] for one in of_api[0]["troubles"]] == [
             one["text"] for one in over_web["troubles"]
         ]
-        assert state["gpus"][0]["troubles"] == []
+        assert of_api[1]["troubles"] == []
 
 
 class TestALostGpu:

@@ -82,7 +82,8 @@ class FieldCodec(Generic[Record]):
             members of enumerations, such records, tuples or tables of these, or
             any of these and ``None``.
         style: How its documents tell them.
-        without: Fields that are somebody else's to write.
+        only: The fields to write, in this order; by default all.
+        without: Fields of these that are somebody else's to write.
         names: What fields are called in the document, where that is not their name.
         later: Fields that documents of older versions have not; by default all
             that have a default value or may be ``None``.
@@ -96,20 +97,21 @@ class FieldCodec(Generic[Record]):
         kind: type[Record],
         style: Style,
         *,
+        only: Iterable[str] | None = None,
         without: Iterable[str] = (),
         names: Mapping[str, str] = types.MappingProxyType({}),
         later: Iterable[str] | None = None,
     ) -> None:
-        left_out = frozenset(without)
+        left_out, hints = frozenset(without), get_type_hints(kind)
         self._kind, self._style = kind, style
         bare = _without_default(kind)
         self._fields = []
-        for name, hint in get_type_hints(kind).items():
+        for name in hints if only is None else only:
             if name in left_out:
                 continue
             is_time = style.in_seconds and name.endswith("_ns")
             usual = f"{name[:-3]}_seconds" if is_time else name
-            kinds = _kinds(hint)
+            kinds = _kinds(hints[name])
             may_be_none = type(None) in kinds
             may_be_missing = may_be_none or name not in bare if later is None else name in later
             ways = _ways_of(kinds, style, is_time=is_time)
@@ -118,6 +120,11 @@ class FieldCodec(Generic[Record]):
         self._by_told = {field.told_as: field for field in self._fields}
         nullable = (field.name for field in self._fields if field.may_be_none)
         self._unsaid = dict.fromkeys(name for name in nullable if name in bare)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its fields are called in the document, in order."""
+        return tuple(self._by_told)
 
     def encode(self, record: Record, *, since: Record | None = None) -> dict[str, Any]:
         """The fields as the document has them.
@@ -226,9 +233,9 @@ def time_ns(value: object) -> int:
         raise MalformedError("no time within bounds") from error
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float | None) -> float | None:
     """JSON has no word for *not a number*: such an answer is none."""
-    return value if math.isfinite(value) else None
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _as_it_is(value: object) -> object:
@@ -258,7 +265,7 @@ OURS: Final = TOLD._replace(text=(_as_it_is, _any_text))
 
 _PLAIN: Final[Mapping[object, tuple[_Way, _Way]]] = {
     int: (_as_it_is, whole),
-    float: (_finite, number),
+    float: (finite, number),
     bool: (_as_it_is, flag),
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpumon.core.clock import NS_PER_S, Clock
 from gpumon.core.documents.board_codec import encode_troubles
-from gpumon.core.documents.state_codec import encode_document, process_documents, state_document
+from gpumon.core.documents.state_codec import board_document, encode_document, state_document
 from gpumon.core.state import MonitorState, UnknownGpu, gpu_troubles, origin_of, unknown_gpu
 from gpumon.core.wording import label_text
 from gpumon.outlets.http.history import History
@@ -80,7 +80,7 @@ class LiveState:
         document = state_document(state, pid=os.getpid(), address=self.address)
         origin = origin_of(state)
         for told, gpu in zip(document["gpus"], state.gpus, strict=True):
-            told["processes"] = process_documents(gpu)
+            told |= board_document(gpu)
             told["troubles"] = encode_troubles(gpu_troubles(gpu, state), *origin)
         for told, run in zip(document["runs"], state.runs, strict=True):
             told["owner_uid"] = run.owner_uid

@@ -116,7 +116,7 @@ class TestAFileThatCannotBeWritten:
         precious = tmp_path / "precious"
         precious.write_text("mine")
         file = StateFile(tmp_path / "state.json")
-        (tmp_path / f".state.json.{os.getpid()}.tmp").symlink_to(precious)
+        (tmp_path / f".gpumon-{os.getpid()}.tmp").symlink_to(precious)
 
         file.write(monitor_state())
 

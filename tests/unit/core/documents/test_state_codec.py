@@ -11,7 +11,6 @@ import pytest
 from gpumon.core.documents.state_codec import encode_document, state_document
 from gpumon.core.ring.runtime_paths import STATE_SCHEMA
 from gpumon.core.state import MonitorState
-from tests.builders_fill import gpm_fill
 from tests.builders_state import S, device, healthy_gpu, monitor_state, run, starved_gpu
 
 
@@ -38,8 +37,7 @@ class TestTheSchema:
             "suspected_ns", "pending_ns", "idle_ns", "in_use_ns", "energy_joules",
             "utilization_ratio", "memory_used_bytes", "memory_capacity_bytes", "power_watts",
             "temperature_celsius", "starved_now", "last_sample_ns", "verdict", "error",
-            "label", "mig_enabled", "parent_uuid", "fill", "listed", "details", "activity",
-            "xid_errors",
+            "label", "mig_enabled", "parent_uuid", "listed",
         }  # fmt: skip
 
     def test_names_the_fields_of_a_run_and_of_a_collector(self) -> None:
@@ -106,18 +104,6 @@ class TestTheFigures:
 
         assert gpu["utilization_ratio"] is None
         assert gpu["last_sample_ns"] is None
-
-    def test_tell_how_full_a_busy_gpu_is(self) -> None:
-        full, silent = decoded(
-            monitor_state(gpus=(starved_gpu(fill=gpm_fill(0.24, held=0.1)), healthy_gpu()))
-        )["gpus"]
-
-        assert silent["fill"] is None
-        assert full["fill"] == {
-            "evidence": "gpm", "sm_active_ratio": 0.24, "power_watts": 180.0,
-            "power_limit_watts": 700.0, "held_ratio": 0.1,
-            "held_mostly_by": "hw_thermal_slowdown", "under_filled": True, "held_down": False,
-        }  # fmt: skip
 
     def test_tell_mig_instances_from_gpus(self) -> None:
         part = device(2, "MIG-a", parent_uuid="GPU-a", mig_index=1)
