@@ -1,13 +1,13 @@
-"""How full a GPU is, as an object of JSON, and back.
+"""What is said of a GPU's board as JSON, in the report and in the state alike, and back.
 
-A GPU's troubles as objects of JSON, in the report and in the state alike, and back.
+How full it is while it is busy, and its troubles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from gpumon.core.board.fill import (
     NO_FILL,
@@ -17,10 +17,28 @@ from gpumon.core.board.fill import (
     is_under_filled,
     known_ratio,
 )
-from gpumon.core.board.troubles import Trouble, TroubleKind
-from gpumon.core.clock import nanoseconds, seconds
-from gpumon.core.verdict import Severity
-from gpumon.core.wording import label_text
+from gpumon.core.board.troubles import Trouble
+from gpumon.core.clock import seconds
+from gpumon.core.documents.field_codec import (
+    TOLD,
+    FieldCodec,
+    in_order,
+    items,
+    mapping,
+    number,
+    shown,
+    text,
+    time_ns,
+)
+
+_TROUBLE: Final = FieldCodec(
+    Trouble,
+    TOLD._replace(text=shown(600)),
+    without=("last_ns",),
+    names={"times": "count", "duration_ns": "seconds"},
+    later=(),
+)
+_TROUBLE_ORDER: Final = ("kind", "severity", "code", "reason", "count", "seconds", "last_seen_at")
 
 
 def encode_fill(fill: GpuFill | None) -> dict[str, Any]:
@@ -53,65 +71,73 @@ def encode_fill(fill: GpuFill | None) -> dict[str, Any]:
 
 
 def brief_fill(fill: GpuFill) -> dict[str, Any]:
-    """As ``encode_fill``, with no more than who looks once a second needs: this runs each tick."""
-    evidence = fill.evidence
-    return {
-        "evidence": None if evidence is None else evidence.value,
-        "sm_active_ratio": fill.sm_active.ratio,
-        "power_watts": fill.power_watts,
-        "power_limit_watts": fill.power_limit_watts,
-        "held_ratio": fill.held_ratio,
-        "held_mostly_by": max(fill.held_by_ns, key=fill.held_by_ns.__getitem__, default=None),
-        "under_filled": is_under_filled(fill),
-        "held_down": is_held_down(fill),
-    }
+    """As ``encode_fill``, with no more than who looks once a second needs."""
+    told = encode_fill(fill)
+    told["held_mostly_by"] = max(fill.held_by_ns, key=fill.held_by_ns.__getitem__, default=None)
+    return {name: told[name] for name in _BRIEFLY}
 
 
-def decode_fill(document: Mapping[str, Any] | None) -> GpuFill | None:
+_BRIEFLY: Final = (
+    "evidence",
+    "sm_active_ratio",
+    "power_watts",
+    "power_limit_watts",
+    "held_ratio",
+    "held_mostly_by",
+    "under_filled",
+    "held_down",
+)
+
+
+def decode_fill(document: object) -> GpuFill | None:
     """The sums behind the ratios, as far as the document tells them.
 
     Every share of activity is taken to cover all of ``observed_seconds``.
 
     Raises:
-        TypeError: A value is no number.
-        ValueError: It is not a finite one.
+        KeyError: What it rests on is missing.
+        ValueError: A value is no finite number; or OverflowError, beyond all bounds.
     """
     if not document:
         return None
-    power_ns = _ns(document.get("power_seconds"))
-    held_known_ns = _ns(document.get("held_known_seconds"))
-    # What covers the clock's mean is not told: any time gives the same mean.
-    activity_ns = _ns(document.get("observed_seconds")) if document["evidence"] == "gpm" else 0
-    clock_ns = max(activity_ns, power_ns, held_known_ns)
+    told = mapping(document)
+    power_ns = _time_ns(told.get("power_seconds"))
+    held_known_ns = _time_ns(told.get("held_known_seconds"))
+    activity_ns = _time_ns(told.get("observed_seconds")) if told["evidence"] == "gpm" else 0
+
+    def mean(name: str, known_ns: int) -> Mean:
+        ratio = known_ratio(_number(told.get(name)))
+        return Mean() if ratio is None or not known_ns else Mean(known_ns, round(ratio * known_ns))
+
+    def milliwatts(name: str) -> int:
+        return round(1000 * (_number(told.get(name)) or 0.0))
+
     fill = GpuFill(
-        sm_active=_mean(document.get("sm_active_ratio"), activity_ns),
-        sm_occupancy=_mean(document.get("sm_occupancy_ratio"), activity_ns),
-        tensor_active=_mean(document.get("tensor_active_ratio"), activity_ns),
-        memory_bandwidth=_mean(document.get("memory_bandwidth_ratio"), activity_ns),
+        sm_active=mean("sm_active_ratio", activity_ns),
+        sm_occupancy=mean("sm_occupancy_ratio", activity_ns),
+        tensor_active=mean("tensor_active_ratio", activity_ns),
+        memory_bandwidth=mean("memory_bandwidth_ratio", activity_ns),
         power_ns=power_ns,
-        power_mw_ns=round(1000 * float(document.get("power_watts") or 0.0)) * power_ns,
-        power_limit_mw_ns=round(1000 * float(document.get("power_limit_watts") or 0.0)) * power_ns,
-        sm_clock=_mean(document.get("sm_clock_ratio"), clock_ns),
+        power_mw_ns=milliwatts("power_watts") * power_ns,
+        power_limit_mw_ns=milliwatts("power_limit_watts") * power_ns,
+        # What covers the clock's mean is not told: any time gives the same mean.
+        sm_clock=mean("sm_clock_ratio", max(activity_ns, power_ns, held_known_ns)),
         held_known_ns=held_known_ns,
-        held_ns=round(float(document.get("held_ratio") or 0.0) * held_known_ns),
+        held_ns=round((_number(told.get("held_ratio")) or 0.0) * held_known_ns),
         held_by_ns={
-            str(name): _ns(value)
-            for name, value in dict(document.get("held_seconds_by_reason") or {}).items()
+            name: _time_ns(value)
+            for name, value in mapping(told.get("held_seconds_by_reason") or {}).items()
         },
     )
     return None if fill._replace(held_by_ns=NO_FILL.held_by_ns) == NO_FILL else fill
 
 
-def _mean(raw: float | None, known_ns: int) -> Mean:
-    ratio = known_ratio(None if raw is None else float(raw))
-    return Mean() if ratio is None or not known_ns else Mean(known_ns, round(ratio * known_ns))
+def _number(value: object) -> float | None:
+    return None if value is None else number(value)
 
 
-def _ns(duration_s: float | None) -> int:
-    return nanoseconds(float(duration_s or 0.0))
-
-
-_MOST_TEXT = 600
+def _time_ns(value: object) -> int:
+    return 0 if value is None else time_ns(value)
 
 
 def encode_troubles(
@@ -124,60 +150,29 @@ def encode_troubles(
         origin: The wall clock's time at ``origin_ns``; ``None``: it is not known.
         origin_ns: An instant on the clock of their times.
     """
-    return [_encode(one, origin, origin_ns) for one in troubles]
+    documents = []
+    for trouble in troubles:
+        told, last_at = _TROUBLE.encode(trouble), None
+        if origin is not None and trouble.last_ns is not None:
+            last_at = origin + timedelta(seconds=seconds(trouble.last_ns - origin_ns))
+        told["last_seen_at"] = None if last_at is None else last_at.isoformat()
+        documents.append(in_order(told, _TROUBLE_ORDER))
+    return documents
 
 
-def _encode(trouble: Trouble, origin: datetime | None, origin_ns: int) -> dict[str, Any]:
-    last_at = None
-    if origin is not None and trouble.last_ns is not None:
-        last_at = origin + timedelta(seconds=seconds(trouble.last_ns - origin_ns))
-    return {
-        "kind": trouble.kind.value,
-        "severity": trouble.severity.value,
-        "code": trouble.code,
-        "reason": trouble.reason,
-        "count": trouble.times,
-        "seconds": None if trouble.duration_ns is None else seconds(trouble.duration_ns),
-        "last_seen_at": None if last_at is None else last_at.isoformat(),
-        "text": label_text(trouble.text, _MOST_TEXT),
-        "advice": label_text(trouble.advice, _MOST_TEXT),
-    }
-
-
-def decode_troubles(
-    documents: Sequence[Mapping[str, Any]], origin: datetime | None
-) -> tuple[Trouble, ...]:
+def decode_troubles(documents: object, origin: datetime | None) -> tuple[Trouble, ...]:
     """The troubles, with times that count from ``origin``.
 
     Raises:
         KeyError: A field is missing.
-        TypeError: A value is of another kind.
-        ValueError: It is out of range.
+        ValueError: A value is of another kind, or out of range.
     """
-    return tuple(_decode(one, origin) for one in documents)
+    return tuple(_decode(mapping(one), origin) for one in items(documents))
 
 
-def _decode(document: Mapping[str, Any], origin: datetime | None) -> Trouble:
-    duration_s, last_at = document["seconds"], document["last_seen_at"]
-    last_ns = None
+def _decode(document: Mapping[str, object], origin: datetime | None) -> Trouble:
+    last_at, last_ns = document["last_seen_at"], None
     if origin is not None and last_at is not None:
-        last_ns = (datetime.fromisoformat(last_at) - origin) // timedelta(microseconds=1) * 1_000
-    return Trouble(
-        kind=TroubleKind(document["kind"]),
-        severity=Severity(document["severity"]),
-        text=label_text(str(document["text"]), _MOST_TEXT),
-        advice=label_text(str(document["advice"]), _MOST_TEXT),
-        code=_whole(document["code"]),
-        reason=None if document["reason"] is None else label_text(str(document["reason"])),
-        times=_whole(document["count"]),
-        duration_ns=None if duration_s is None else nanoseconds(float(duration_s)),
-        last_ns=last_ns,
-    )
-
-
-def _whole(value: object) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{value!r} is no count")
-    return value
+        passed = datetime.fromisoformat(text(last_at)) - origin
+        last_ns = passed // timedelta(microseconds=1) * 1_000
+    return _TROUBLE.decode(document, last_ns=last_ns)

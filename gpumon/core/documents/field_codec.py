@@ -86,7 +86,7 @@ class FieldCodec(Generic[Record]):
         without: Fields of these that are somebody else's to write.
         names: What fields are called in the document, where that is not their name.
         later: Fields that documents of older versions have not; by default all
-            that have a default value or may be ``None``.
+            that have a default value, and those of which ``None`` is not told.
 
     Raises:
         TypeError: A field is of another type: it needs a codec of its own.
@@ -113,7 +113,8 @@ class FieldCodec(Generic[Record]):
             usual = f"{name[:-3]}_seconds" if is_time else name
             kinds = _kinds(hints[name])
             may_be_none = type(None) in kinds
-            may_be_missing = may_be_none or name not in bare if later is None else name in later
+            is_left_out = may_be_none and not style.tells_none
+            may_be_missing = is_left_out or name not in bare if later is None else name in later
             ways = _ways_of(kinds, style, is_time=is_time)
             told_as = names.get(name, usual)
             self._fields.append(_Field(name, told_as, *ways, may_be_none, not may_be_missing))
@@ -170,15 +171,26 @@ class FieldCodec(Generic[Record]):
         Raises:
             MalformedError: One is of another type.
         """
-        found = {}
+        found: dict[str, Any] = {}
         for told_as, value in document.items():
             field = self._by_told.get(told_as)
             if field is None:
                 continue
-            if value is None and not field.may_be_none:
-                raise MalformedError(f"no {told_as}")
-            found[field.name] = None if value is None else field.read(value)
+            if value is None and field.may_be_none:
+                found[field.name] = None
+                continue
+            try:
+                found[field.name] = field.read(value)
+            except MissingFieldError:
+                raise
+            except MalformedError as error:
+                raise MalformedError(f"{told_as}: {error}") from error
         return found
+
+
+def in_order(told: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The same document with these fields first, in this order, and all others after them."""
+    return {**{name: told[name] for name in names}, **told}
 
 
 def mapping(value: object) -> Mapping[str, object]:
@@ -280,7 +292,7 @@ def _ways_of(kinds: Iterable[Any], style: Style, *, is_time: bool) -> tuple[_Way
         return None if value is None else ways[type(value)][0](value)
 
     def read(value: object) -> object:
-        if value is None:
+        if value is None and type(None) in kinds:
             return None
         if type(value) not in ways:
             raise MalformedError("neither text nor number")
@@ -308,7 +320,8 @@ def _way_of(kind: type[Any], style: Style, is_time: bool) -> tuple[_Way, _Way]:
     if issubclass(kind, Enum):
         return lambda member: member.value, _member_of(kind)
     if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
-        codec: FieldCodec[Any] = FieldCodec(kind, style)
+        # Whole, or not there at all: where nothing is left out, nothing can be missing.
+        codec: FieldCodec[Any] = FieldCodec(kind, style, later=() if style.tells_none else None)
         return codec.encode, codec.decode
     raise TypeError(f"no way to write a field of type {kind!r}")
 

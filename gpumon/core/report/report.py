@@ -168,19 +168,19 @@ class RunReport:
     pid: int
     framework: str
     steps: int
+    samples: int | None = None
     gpu_uuids: tuple[str, ...]
     wall_ns: int
     phase_ns: dict[TrainingPhase, int]
     loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     callback_ns: dict[str, int] = field(default_factory=dict)
     step_ns: int | None = None
+    first_input_wait_ns: int | None = None
     shares: dict[str, float] = field(default_factory=dict)
     ratio_changes: int = 0
     step_busy_ratios: dict[str, float] = field(default_factory=dict)
     alive: bool | None = None
     ended_before: bool = False
-    first_input_wait_ns: int | None = None
-    samples: int | None = None
     owner_uid: int | None = None
     refused_uuids: tuple[str, ...] = ()
 
