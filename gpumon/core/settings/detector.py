@@ -1,4 +1,7 @@
-"""Every threshold that decides what is said to a user, in one type, each with its origin."""
+"""Every threshold that decides what is said to a user, in one type, each with its origin.
+
+Those of one thing that is said (an advice, how full a GPU is, a log, a trouble) are a group.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.settings.groups import AdviceSettings, FillSettings, LogSettings, TroubleSettings
-from gpumon.core.settings.threshold import Unit, check_thresholds, threshold
+from gpumon.core.settings.threshold import (
+    amount_bytes,
+    check_thresholds,
+    count,
+    share,
+    time_ns,
+    times,
+)
 from gpumon.errors import UsageError
-
-__all__ = [
-    "DEFAULT_FILL_SETTINGS", "DEFAULT_SETTINGS", "DEFAULT_TROUBLE_SETTINGS", "GAP_BUCKETS_SECONDS",
-    "MAX_INTERVALS",
-    "AdviceSettings", "DetectorSettings", "FillSettings", "TroubleSettings",
-]  # fmt: skip
 
 GAP_BUCKETS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of ``gpumon_gpu_idle_gap_seconds``, in seconds."""
@@ -23,6 +26,219 @@ MAX_INTERVALS: Final = 1_000
 """Starved intervals kept for one GPU; then neighbours merge."""
 
 _ON_WORLDS: Final = "ours: found on generated worlds whose truth is known"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceSettings:
+    """Thresholds of what is worth an advice, or a word in it. Shares 0 to 1, times in nanoseconds.
+
+    They choose among things that are true: none of them changes a verdict or a second.
+    """
+
+    min_share: float = share(
+        0.01,
+        "A cause that costs less of a GPU's time is not worth a change.",
+        origin="ours: what it could win at most is one part in a hundred",
+    )
+    min_start_up_share: float = share(
+        0.10,
+        "Start-up, or the wait for the very first batch, is worth an advice from this share of "
+        "its time and use on.",
+        origin="ours: start-up comes once, so it matters only where it is long beside the work",
+    )
+    min_callbacks_share: float = share(
+        0.01,
+        "Share of a run below which nobody need know which callbacks took it.",
+        origin="ours: the same as advice.min_share",
+    )
+    min_class_share: float = share(
+        0.05,
+        "Share of all callbacks' time below which a class is not named.",
+        origin="ours: a list of everything names nothing",
+    )
+    min_reason_share: float = share(
+        0.50,
+        "Share of the input wait that one reason must explain before the advice follows it.",
+        origin="ours: most of it",
+    )
+    mostly_low_share: float = share(
+        0.70,
+        "More of the time in use than that, nearly idle, and the GPU is not called busy in part.",
+        origin="ours: small kernels in a row read as a level, not as nothing most of the time",
+    )
+    promised_pause_ns: int = time_ns(
+        30 * NS_PER_S,
+        "No speed-up is promised for ending pauses that are longer in the median, where nothing "
+        "proves their cause.",
+        origin="ours: a loader is late by seconds; what lasts longer is as often a checkpoint, an "
+        "evaluation, or other machines",
+    )
+    level_within: float = share(
+        0.02,
+        "Skew between the GPUs of a job below which they count as level.",
+        origin="ours: a share cannot be set, nor busy time read, much finer",
+    )
+    min_step_ns: int = time_ns(
+        NS_PER_S,
+        "Less time in training steps says nothing of a GPU's share of the work.",
+        origin="ours: the driver's window is up to a second long",
+    )
+
+    def __post_init__(self) -> None:
+        check_thresholds(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FillSettings:
+    """Thresholds of "busy, but under-filled". Shares 0 to 1, times in nanoseconds.
+
+    All lean to silence: a GPU that is called under-filled wrongly costs its
+    user a day, one that is not called so costs nothing new.
+    """
+
+    busy_above: float = share(
+        0.90,
+        "A stretch above it counts as busy all through.",
+        origin="ours: the same as high_above; where the GPU also idled, the verdicts have their "
+        "say",
+    )
+    sm_active_below: float = share(
+        0.50,
+        "Fewer multiprocessors at work than that, on average, is little.",
+        origin="NVIDIA's guide to DCGM's profiling metrics: below 0.5 is a likely sign of "
+        "ineffective use, 0.8 is necessary for an effective one",
+    )
+    memory_bound_from: float = share(
+        0.50,
+        "From this share of the memory's bandwidth on, the memory is the limit, "
+        "and more multiprocessors would wait for it.",
+        origin="ours: copying alone reaches about 0.8 in practice, so half is more than small "
+        "kernels come to by chance",
+    )
+    power_below: float = share(
+        0.50,
+        "Less of the power limit than that, at full clock, suggests that little works.",
+        origin="ours: kernels that only move data draw half of the limit or more on boards for "
+        "training, a multiplication of matrices nearly all of it; not yet checked on hardware",
+    )
+    full_clock_from: float = share(
+        0.90,
+        "This share of the highest clock is a full clock; below it, the draw proves nothing.",
+        origin="ours: boards step down by a few percent as they grow warm, and further down the "
+        "draw falls faster than the speed, because the voltage falls too",
+    )
+    min_busy_ns: int = time_ns(
+        60 * NS_PER_S,
+        "Busy time that is looked at before anything is said.",
+        origin="ours: in doubt nothing is said",
+    )
+    held_share: float = share(
+        0.50,
+        "From this share of the busy time on, clocks held down by heat or power "
+        "are the finding, and nothing is said of filling.",
+        origin="ours: most of the time",
+    )
+    held_told_from: float = share(
+        0.01,
+        "Clocks held down for less of the busy time are not spoken of.",
+        origin="ours: a moment of it is not worth a word",
+    )
+    tensors_in_use_from: float = share(
+        0.10,
+        "From this share of the time on, the tensor cores work, and mixed "
+        "precision is not advised.",
+        origin="ours: where they work for a tenth of the time, mixed precision is there already",
+    )
+    min_cover: float = share(
+        0.50,
+        "Utilisation must be known for this share of a stretch to say how busy it was.",
+        origin="ours: most of it",
+    )
+
+    def __post_init__(self) -> None:
+        check_thresholds(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """Thresholds of sampling, of memory held, and of several GPUs together."""
+
+    hole_periods: float = times(
+        2.5,
+        "A silence of more of a log's usual periods is not observed, and a note says so.",
+        origin="ours: a single row may be lost or late, two in a row are missing, and nobody knows "
+        "what the GPU did",
+    )
+    period_told_from: float = share(
+        0.01,
+        "Share of the observed time from which on another period of a log is told.",
+        origin="ours: the same as advice.min_share",
+    )
+    coarse_from_ns: int = time_ns(
+        5 * NS_PER_S,
+        "From this time between two samples on, they are too few for the pauses of a training.",
+        origin="ours: a starved training pauses for a fraction of a second to a few seconds; the "
+        "driver looks back for at most a second, so from here on four fifths of the time or more "
+        "are seen by no sample",
+    )
+    held_from_bytes: int = amount_bytes(
+        2 << 30,
+        "Memory in use from which on a GPU is held for somebody.",
+        origin="ours: a bare CUDA context takes 0.2 to 0.6 GiB, a desktop up to 1.5 GiB; "
+        "gpu-usage-audit takes 100 MB, which any context exceeds",
+    )
+    released_share: float = share(
+        0.10,
+        "Memory in use that has fallen to this share of what a job held was given back: it ended.",
+        origin="ours: a framework keeps its memory in a pause, and a context alone is more",
+    )
+    held_told_from_ns: int = time_ns(
+        300 * NS_PER_S,
+        "Time held without work, in stretches that end a job, that is worth a word.",
+        origin="ours: nobody starts another job for less",
+    )
+    common_share: float = share(
+        0.50,
+        "Of what GPUs can pause in common beyond chance, the share from which they pause together.",
+        origin="ours: most of it",
+    )
+    beside_peer_share: float = share(
+        0.20,
+        "Share of a GPU's time, idle while another one works, that is worth a word.",
+        origin="ours: the same as high_share, for whoever starves beside a healthy peer has some",
+    )
+
+    def __post_init__(self) -> None:
+        check_thresholds(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TroubleSettings:
+    """Thresholds of what is told of a GPU in trouble. Shares 0 to 1, times in nanoseconds.
+
+    An error that the driver reports needs none: it is told.
+    """
+
+    recent_ns: int = time_ns(
+        24 * 3600 * NS_PER_S,
+        "An error that came last before that is told of the GPU, and not in the first line.",
+        origin="ours: who is on call hears of it for a day; a daemon lives for months",
+    )
+    throttled_share: float = share(
+        0.10,
+        "From this share of the busy time on, heat, the board's protection or the power supply "
+        "that hold its clocks down are a trouble.",
+        origin="ours: a warm board steps down for moments, one that is badly cooled for long",
+    )
+    min_busy_ns: int = time_ns(
+        10 * NS_PER_S,
+        "Busy time that is looked at before a GPU is called throttled.",
+        origin="ours: the same as min_in_use_ns; the board itself says so, and it is read every "
+        "5 s",
+    )
+
+    def __post_init__(self) -> None:
+        check_thresholds(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,173 +253,138 @@ class DetectorSettings:
         trouble: Those of a GPU in trouble.
     """
 
-    active_above: float = threshold(
-        0.05,
-        Unit.SHARE,
-        "A sample above it shows work: it is active.",
-        origin=_ON_WORLDS,
+    active_above: float = share(
+        0.05, "A sample above it shows work: it is active.", origin=_ON_WORLDS
     )
-    burst_above: float = threshold(
+    burst_above: float = share(
         0.35,
-        Unit.SHARE,
         "A sample above it is a burst; a run of samples at or below it, between "
         "two bursts, is a pause.",
         origin=_ON_WORLDS,
     )
-    low_below: float = threshold(
+    low_below: float = share(
         0.10,
-        Unit.SHARE,
         "A sample below it counts as idle in the pattern.",
         origin=_ON_WORLDS + "; SageMaker Debugger's rule of fluctuating use takes the same 10 %",
     )
-    high_above: float = threshold(
-        0.90,
-        Unit.SHARE,
-        "A sample above it counts as fully busy in the pattern.",
-        origin=_ON_WORLDS,
+    high_above: float = share(
+        0.90, "A sample above it counts as fully busy in the pattern.", origin=_ON_WORLDS
     )
-    mostly_high_share: float = threshold(
+    mostly_high_share: float = share(
         0.50,
-        Unit.SHARE,
         "More of the in-use time than that, fully busy, and a single loss is no pattern.",
         origin="ours: most of it",
     )
-    min_pauses: int = threshold(
+    min_pauses: int = count(
         3,
-        Unit.COUNT,
         "Pauses that make a pattern.",
         origin=_ON_WORLDS + "; one checkpoint, or a break between two jobs, is no pattern",
     )
-    enough_pauses: int = threshold(
+    enough_pauses: int = count(
         8,
-        Unit.COUNT,
         "Fewer pauses than that, of which nothing proves the cause, are never a high loss, and "
         "no speed-up is promised for ending them.",
         origin="ours: the same as min_cycles, for as many tell a rhythm; a few checkpoints, or "
         "rounds of other machines, come in the same form",
     )
-    blip_pause_samples: int = threshold(
+    blip_pause_samples: int = count(
         10,
-        Unit.COUNT,
         "A burst of one sample between two pauses of at least so many is a blip: it splits no "
         "pause, where pauses are counted for a verdict or a sentence.",
         origin="ours: beside pauses so long, one sample is a tenth and no work to speak of",
     )
-    blip_burst_samples: int = threshold(
+    blip_burst_samples: int = count(
         5,
-        Unit.COUNT,
         "... but only where the job's median burst has at least so many samples.",
         origin="ours: where bursts are shorter, one sample may be one of them",
     )
-    min_low_share: float = threshold(
+    min_low_share: float = share(
         0.05,
-        Unit.SHARE,
         "Share of in-use samples below low_below that a bursty pattern must exceed.",
         origin=_ON_WORLDS,
     )
-    min_cycles: int = threshold(
-        8,
-        Unit.COUNT,
-        "Bursts with their pauses that tell whether there is a rhythm.",
-        origin=_ON_WORLDS,
+    min_cycles: int = count(
+        8, "Bursts with their pauses that tell whether there is a rhythm.", origin=_ON_WORLDS
     )
-    rhythm_cycles: int = threshold(
+    rhythm_cycles: int = count(
         32,
-        Unit.COUNT,
         "About so many of them are remembered.",
         origin="ours: enough for a standard deviation within an eighth, and minutes of a loader",
     )
-    cycle_pause_from_ns: int = threshold(
+    cycle_pause_from_ns: int = time_ns(
         NS_PER_S,
-        Unit.NANOSECONDS,
         "Pauses that end a cycle; shorter ones are a part of its burst.",
         origin="ours: the longest of NVML's windows, so that the rhythm of a training is the same "
         "however finely it is seen",
     )
-    irregular_from: float = threshold(
+    irregular_from: float = times(
         0.90,
-        Unit.TIMES,
         "Standard deviation of their lengths, over the mean, above which there is none.",
         origin=_ON_WORLDS + "; requests that come at random have 1",
     )
-    steady_below: float = threshold(
+    steady_below: float = times(
         0.10,
-        Unit.TIMES,
         "Standard deviation of cycles, over their mean, below which they come like a clock.",
         origin="ours: a fixed number of steps varies by less, a loader by more",
     )
-    clockwork_from_ns: int = threshold(
+    clockwork_from_ns: int = time_ns(
         30 * NS_PER_S,
-        Unit.NANOSECONDS,
         "Only cycles at least so long are said to come like a clock.",
         origin="ours: what a training does every so many steps is seldom done more often, and a "
         "loader's waves are shorter",
     )
-    irregular_busy_below: float = threshold(
+    irregular_busy_below: float = share(
         0.50,
-        Unit.SHARE,
         "Only a job that is busy for less of its time in use is held to have no rhythm.",
         origin=_ON_WORLDS,
     )
-    lost_share: float = threshold(
+    lost_share: float = share(
         0.05,
-        Unit.SHARE,
         "Share of in-use time that is worth a verdict; also 'moderate'.",
         origin="XProf calls a program moderately input-bound from 5 % of the step on",
     )
-    high_share: float = threshold(
+    high_share: float = share(
         0.20,
-        Unit.SHARE,
         "Share of in-use time from which on the loss is 'high'.",
         origin="XProf calls a program highly input-bound from 20 % of the step on",
     )
-    min_in_use_ns: int = threshold(
-        10 * NS_PER_S,
-        Unit.NANOSECONDS,
-        "Less in-use time than this is too short for a verdict.",
-        origin=_ON_WORLDS,
+    min_in_use_ns: int = time_ns(
+        10 * NS_PER_S, "Less in-use time than this is too short for a verdict.", origin=_ON_WORLDS
     )
-    too_short_share: float = threshold(
+    too_short_share: float = share(
         0.10,
-        Unit.SHARE,
         "Such a short use is none at all where it is no more than this share of what was observed.",
         origin="ours: a GPU that idles nine tenths of the time is idle, whatever it did in between",
     )
-    min_coverage: float = threshold(
+    min_coverage: float = share(
         0.90,
-        Unit.SHARE,
         "Where less of the in-use time is busy or has a known cause, the verdict says how much "
         "is not explained, and how to tag it.",
         origin="ours: from a tenth on, what is not known may be the greater part of a loss",
     )
-    idle_job_ends_after_ns: int = threshold(
+    idle_job_ends_after_ns: int = time_ns(
         60 * NS_PER_S,
-        Unit.NANOSECONDS,
         "A job ends this long after its last active sample where no process list says better.",
         origin="ours: a pause of a minute may still be one, longer silence seldom is",
     )
-    idle_job_ends_after_samples: int = threshold(
+    idle_job_ends_after_samples: int = count(
         12,
-        Unit.COUNT,
         "... but never before this many samples.",
         origin="ours: as many as a minute has at 5 s a sample; where there are fewer, that all of "
         "them fall into pauses is no more than chance (" + _ON_WORLDS.removeprefix("ours: ") + ")",
     )
-    flag_window_ns: int = threshold(
+    flag_window_ns: int = time_ns(
         60 * NS_PER_S,
-        Unit.NANOSECONDS,
         "In-use time over which 'starved now' looks back.",
         origin="ours: a minute is soon enough to act, and long enough for a rhythm of seconds",
     )
-    flag_on_share: float = threshold(
+    flag_on_share: float = share(
         0.05,
-        Unit.SHARE,
         "Share of it, starved or suspected, at which 'starved now' rises.",
         origin="ours: the same as lost_share, and so XProf's",
     )
-    flag_off_share: float = threshold(
+    flag_off_share: float = share(
         0.03,
-        Unit.SHARE,
         "Share below which 'starved now' falls again.",
         origin="ours: far enough below flag_on_share that it does not flicker",
     )

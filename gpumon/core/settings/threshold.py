@@ -67,16 +67,39 @@ class Threshold:
         return f"{self.value:g} x" if self.unit is Unit.TIMES else f"{self.value:g}"
 
 
-def threshold(default: _Number, unit: Unit, what: str, *, origin: str) -> _Number:
-    """Declare a field of a settings type.
+def share(default: float, what: str, *, origin: str) -> float:
+    """Declare a threshold, as a field of a settings type, that is a part of a whole.
 
     Args:
         default: Its value where nobody says otherwise.
-        unit: What it counts; ``check_thresholds`` refuses what it cannot be.
         what: What it decides, in a sentence.
         origin: Where the number comes from: a system or guide that uses it,
             or ``ours:`` and why.
     """
+    return _threshold(default, Unit.SHARE, what, origin)
+
+
+def time_ns(default: int, what: str, *, origin: str) -> int:
+    """The same of a time; arguments as those of ``share``."""
+    return _threshold(default, Unit.NANOSECONDS, what, origin)
+
+
+def count(default: int, what: str, *, origin: str) -> int:
+    """The same of a number of things."""
+    return _threshold(default, Unit.COUNT, what, origin)
+
+
+def times(default: float, what: str, *, origin: str) -> float:
+    """The same of a multiple of something."""
+    return _threshold(default, Unit.TIMES, what, origin)
+
+
+def amount_bytes(default: int, what: str, *, origin: str) -> int:
+    """The same of an amount of memory."""
+    return _threshold(default, Unit.BYTES, what, origin)
+
+
+def _threshold(default: _Number, unit: Unit, what: str, origin: str) -> _Number:
     return field(default=default, metadata={_KEY: _Declared(unit, what, origin)})
 
 
