@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from gpumon.core.judge.rule import Rule, RuleKind
 from gpumon.core.judge.rules import ALL_RULES, BESIDE_RULES
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
+from gpumon.core.settings.rule import Rule, RuleKind
 from gpumon.core.settings.threshold import Threshold, thresholds_of
 from gpumon.outlets.text.style import WIDTH, TextStyle
 

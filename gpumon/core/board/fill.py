@@ -27,6 +27,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, FillSettings
+from gpumon.core.settings.rule import RuleKind, rule
 
 HOLDING_REASONS: Final = frozenset(
     {
@@ -137,6 +138,14 @@ class GpuFill(NamedTuple):
 NO_FILL: Final = GpuFill()
 
 
+@rule(
+    "held_down",
+    RuleKind.FINDING,
+    says="heat or power holds the GPU's clocks down",
+    evidence="The share of its busy time in which the driver named such a reason.",
+    thresholds=("fill.min_busy_ns", "fill.held_share"),
+    measured_with=("fill.busy_above",),
+)
 def is_held_down(fill: GpuFill, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> bool:
     """Whether heat or power held the clocks down for so long that this is the finding."""
     return (
@@ -151,6 +160,21 @@ def is_memory_bound(fill: GpuFill, settings: FillSettings = DEFAULT_FILL_SETTING
     return ratio is not None and ratio >= settings.memory_bound_from
 
 
+@rule(
+    "under_filled",
+    RuleKind.FINDING,
+    says="the GPU is busy, and little of it works",
+    evidence="The share of the multiprocessors that had work while it was busy; on boards "
+    "that do not tell, the power it drew of its limit at full clock.",
+    thresholds=(
+        "fill.min_busy_ns",
+        "fill.sm_active_below",
+        "fill.memory_bound_from",
+        "fill.power_below",
+        "fill.held_share",
+    ),
+    measured_with=("fill.busy_above", "fill.full_clock_from", "fill.min_cover"),
+)
 def is_under_filled(fill: GpuFill | None, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> bool:
     """Whether the GPU was busy and little of it worked; in doubt not.
 

@@ -16,6 +16,7 @@ from gpumon.core.board.throttling import SLOWDOWNS
 from gpumon.core.board.xid import CAN_WAIT, OF_PROGRAMS, xid_text
 from gpumon.core.sample import GpuDetails
 from gpumon.core.settings.detector import DEFAULT_TROUBLE_SETTINGS, TroubleSettings
+from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import in_percent
 
@@ -167,6 +168,15 @@ def troubles_since(before: Sequence[Trouble], after: Sequence[Trouble]) -> tuple
     return tuple(found)
 
 
+@rule(
+    "throttled",
+    RuleKind.FINDING,
+    says="heat, the board's protection or the power supply slows the GPU down: a trouble",
+    evidence="The share of its busy time in which the driver named one such reason; the "
+    "power limit is none.",
+    thresholds=("trouble.min_busy_ns", "trouble.throttled_share"),
+    measured_with=("fill.busy_above",),
+)
 def is_throttled(fill: GpuFill, settings: TroubleSettings = DEFAULT_TROUBLE_SETTINGS) -> bool:
     """Whether something that is no part of normal work held its clocks down for long."""
     held_ns = max((fill.held_by_ns.get(reason, 0) for reason in SLOWDOWNS), default=0)

@@ -24,6 +24,7 @@ from gpumon.core.judge.pause_texts import promises_speed
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import FIRST_INPUT_WAIT, Advice, GpuReport, RunReport, judged
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings
+from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import counted, in_percent, in_seconds, listed
@@ -117,6 +118,13 @@ def cost_ns(gpu: GpuReport, cause: IdleCause) -> int:
     return gpu.totals.starved_ns if is_input else gpu.totals.idle_ns.get(cause, 0)
 
 
+@rule(
+    "worth_a_change",
+    RuleKind.ADVICE,
+    says="a cause of idle time gets an advice of its own",
+    evidence="The time it cost a GPU that is neither healthy nor unused, of its time in use.",
+    thresholds=("advice.min_share", "advice.min_start_up_share"),
+)
 def is_worth_a_change(gpu: GpuReport, cause: IdleCause, settings: AdviceSettings = _LIMITS) -> bool:
     """Whether a cause cost a GPU enough for an advice of its own."""
     if not gpu.verdict.name.is_of_a_loss:
@@ -155,6 +163,13 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
     return " ".join(sentences)
 
 
+@rule(
+    "hidden_input_wait",
+    RuleKind.ADVICE,
+    says="a wait for input that costs nothing is told, so that nobody tunes it",
+    evidence="Time for which the training waited for input while its GPU was busy.",
+    thresholds=("advice.min_share",),
+)
 def hides_much(totals: GpuTotals, settings: AdviceSettings = _LIMITS) -> bool:
     """Whether a training's wait for input behind a busy GPU is long enough to be spoken of."""
     return totals.hidden_input_wait_ns > settings.min_share * totals.in_use_ns
@@ -174,6 +189,13 @@ def _share(cause: IdleCause, gpu: GpuReport) -> str:
     )
 
 
+@rule(
+    "late_first_batch",
+    RuleKind.ADVICE,
+    says="the wait for a training's very first batch gets an advice of its own",
+    evidence="Time for which its GPU idled until then, as its tags tell, of its time in use.",
+    thresholds=("advice.min_start_up_share",),
+)
 def is_first_batch_late(gpu: GpuReport, settings: AdviceSettings = _LIMITS) -> bool:
     """Whether a training waited for its very first batch for long beside its work."""
     totals = gpu.totals

@@ -1,27 +1,39 @@
-"""What a finished log tells beside its verdicts, in sentences: facts, and what to do about them.
-
-The rules of what a finished log tells beside its verdicts.
-"""
+"""What a finished log tells beside its verdicts: facts, in sentences, and what to do about them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
-from gpumon.core.judge.rule import Rule, RuleKind
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
 from gpumon.core.log.resolution import Sampling
 from gpumon.core.report.report import GpuReport, LogFinding, Report, judged
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
+from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.wording import in_gibibytes, in_percent, in_time, listed
 
 
+@rule(
+    "sampling_too_coarse",
+    RuleKind.FINDING,
+    says="a log has too few samples to show the pauses of a training",
+    evidence="The time between two samples of a GPU, as it was for most of the log.",
+    thresholds=("log.coarse_from_ns",),
+)
 def is_too_coarse(sampling: Sampling, settings: DetectorSettings) -> bool:
     """Whether samples are too far apart for the pauses of a training."""
     return sampling.period_ns >= settings.log.coarse_from_ns
 
 
+@rule(
+    "all_pause_together",
+    RuleKind.FINDING,
+    says="all GPUs of a log that are in use pause at the same time",
+    evidence="The time in which all of them paused, of the time in which two or more were in "
+    "use, beside what GPUs that know nothing of each other would pause at once.",
+    thresholds=("min_pauses", "lost_share", "log.common_share"),
+    measured_with=("active_above", "idle_job_ends_after_ns", "idle_job_ends_after_samples"),
+)
 def all_pause_together(joined: Together, settings: DetectorSettings) -> bool:
     """Whether all GPUs in use pause at once, again and again, and more than by chance."""
     return (
@@ -31,6 +43,15 @@ def all_pause_together(joined: Together, settings: DetectorSettings) -> bool:
     )
 
 
+@rule(
+    "idle_beside_peer",
+    RuleKind.FINDING,
+    says="a GPU of a log idles while another one works",
+    evidence="The time in which it was idle, in use or not, and another one was not, of the "
+    "time it was observed.",
+    thresholds=("min_in_use_ns", "log.beside_peer_share"),
+    measured_with=("active_above",),
+)
 def idles_beside_peer(idle_ns: int, observed_ns: int, settings: DetectorSettings) -> bool:
     """Whether a GPU idled for long while another one worked.
 
@@ -45,56 +66,23 @@ def idles_beside_peer(idle_ns: int, observed_ns: int, settings: DetectorSettings
     )
 
 
+@rule(
+    "memory_held",
+    RuleKind.FINDING,
+    says="a GPU of a log held memory and nothing ran for long",
+    evidence="The time in stretches without an active sample, each long enough to end a job, "
+    "in which that much memory was in use all the time.",
+    thresholds=("log.held_told_from_ns",),
+    measured_with=(
+        "log.held_from_bytes",
+        "active_above",
+        "idle_job_ends_after_ns",
+        "idle_job_ends_after_samples",
+    ),
+)
 def is_memory_held(held: HeldMemory, settings: DetectorSettings) -> bool:
     """Whether memory was held without work for so long that another job could have run."""
     return held.idle_ns >= settings.log.held_told_from_ns
-
-
-LOG_RULES: Final = (
-    Rule(
-        id="all_pause_together",
-        kind=RuleKind.FINDING,
-        says="all GPUs of a log that are in use pause at the same time",
-        evidence="The time in which all of them paused, of the time in which two or more were in "
-        "use, beside what GPUs that know nothing of each other would pause at once.",
-        thresholds=("min_pauses", "lost_share", "log.common_share"),
-        measured_with=("active_above", "idle_job_ends_after_ns", "idle_job_ends_after_samples"),
-        holds=all_pause_together,
-    ),
-    Rule(
-        id="idle_beside_peer",
-        kind=RuleKind.FINDING,
-        says="a GPU of a log idles while another one works",
-        evidence="The time in which it was idle, in use or not, and another one was not, of the "
-        "time it was observed.",
-        thresholds=("min_in_use_ns", "log.beside_peer_share"),
-        measured_with=("active_above",),
-        holds=idles_beside_peer,
-    ),
-    Rule(
-        id="memory_held",
-        kind=RuleKind.FINDING,
-        says="a GPU of a log held memory and nothing ran for long",
-        evidence="The time in stretches without an active sample, each long enough to end a job, "
-        "in which that much memory was in use all the time.",
-        thresholds=("log.held_told_from_ns",),
-        measured_with=(
-            "log.held_from_bytes",
-            "active_above",
-            "idle_job_ends_after_ns",
-            "idle_job_ends_after_samples",
-        ),
-        holds=is_memory_held,
-    ),
-    Rule(
-        id="sampling_too_coarse",
-        kind=RuleKind.FINDING,
-        says="a log has too few samples to show the pauses of a training",
-        evidence="The time between two samples of a GPU, as it was for most of the log.",
-        thresholds=("log.coarse_from_ns",),
-        holds=is_too_coarse,
-    ),
-)
 
 
 def log_findings(

@@ -8,6 +8,7 @@ from typing import Final
 from gpumon.core.judge.verdict_rules import has_rhythm, is_mostly_in_pauses
 from gpumon.core.report.report import GpuReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
+from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import counted, in_about, in_percent, in_seconds
@@ -52,6 +53,14 @@ def untagged_text(gpus: Sequence[GpuReport], how_to_tag: str) -> str:
     return f"Utilisation alone cannot tell short waits from small kernels. To know, {how_to_tag}."
 
 
+@rule(
+    "promised_speed",
+    RuleKind.ADVICE,
+    says="a speed-up is promised at most for ending pauses that nothing proves to be input's",
+    evidence="How many pauses are suspected, and how long half of them are at most.",
+    thresholds=("enough_pauses", "advice.promised_pause_ns"),
+    measured_with=("blip_pause_samples", "blip_burst_samples"),
+)
 def promises_speed(totals: GpuTotals, settings: DetectorSettings = DEFAULT_SETTINGS) -> bool:
     """Whether suspected pauses are so many and short that a speed-up is promised for ending them.
 

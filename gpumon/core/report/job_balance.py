@@ -14,6 +14,7 @@ from typing import Final
 from gpumon.core.join.batch_shares import levelled_ratios
 from gpumon.core.report.report import JobKey, RunReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings
+from gpumon.core.settings.rule import RuleKind, rule
 
 _EVEN_IN_ONE_PROCESS: Final = frozenset({"keras/tensorflow", "keras/jax"})
 """Frameworks whose own way to train on several GPUs in one process splits batches evenly."""
@@ -98,6 +99,14 @@ class JobBalance:
         return 0.0 if self.is_level else (most - levelled) / (most - least)
 
 
+@rule(
+    "unequal_gpus",
+    RuleKind.ADVICE,
+    says="other shares of each batch would level the GPUs of a job",
+    evidence="How busy each of them was in the training's steps.",
+    thresholds=("advice.level_within",),
+    measured_with=("advice.min_step_ns",),
+)
 def is_unequal(balance: JobBalance, settings: AdviceSettings = DEFAULT_SETTINGS.advice) -> bool:
     """Whether the GPUs of a job are busy so unequally that other shares would win time."""
     return (balance.skew_ratio or 0.0) >= settings.level_within

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from gpumon.core.settings.detector import DetectorSettings
+from gpumon.core.settings.rule import RuleKind, rule
 
 _MARKS = 60
 
@@ -45,6 +46,14 @@ class StarvedFlag:
             self.episodes += 1
 
 
+@rule(
+    "starved_now",
+    RuleKind.FINDING,
+    says="the GPU is starved at present (gpumon_gpu_starved is 1)",
+    evidence="Starved and suspected time of the last minute in use.",
+    thresholds=("flag_on_share", "flag_off_share"),
+    measured_with=("flag_window_ns", "min_in_use_ns"),
+)
 def is_starved_now(share: float, was: bool, settings: DetectorSettings) -> bool:
     """Whether a GPU is starved, by what it was and what it lost since.
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.judge.rule import Rule
 from gpumon.core.judge.rules import ALL_RULES
+from gpumon.core.settings.rule import Rule
 
 
 def truths() -> dict[str, list[str]]:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from gpumon.core.board.fill import NO_FILL
-from gpumon.core.judge.rule import Rule, RuleKind
 from gpumon.core.judge.rules import ALL_RULES, BESIDE_RULES
 from gpumon.core.judge.verdict_rules import VERDICT_RULES, judge
 from gpumon.core.log.common_pauses import Together
@@ -22,6 +21,7 @@ from gpumon.core.phase import IdleCause
 from gpumon.core.report.job_balance import JobBalance
 from gpumon.core.report.report import GpuReport
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
+from gpumon.core.settings.rule import Rule, RuleKind
 from gpumon.core.settings.threshold import thresholds_of
 from gpumon.core.time.totals import GapTotals, GpuTotals
 from gpumon.core.verdict import VerdictName

@@ -1,10 +1,14 @@
-"""What a rule is: one pure function, the thresholds it reads, and what it rests on."""
+"""What a rule is: one pure predicate, the thresholds it reads, and what it rests on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final, TypeVar
+
+_Predicate = TypeVar("_Predicate", bound=Callable[..., bool])
+_MARK: Final = "rule"
 
 
 class RuleKind(str, Enum):
@@ -40,3 +44,43 @@ class Rule:
     thresholds: tuple[str, ...]
     measured_with: tuple[str, ...] = ()
     holds: Callable[..., bool]
+
+
+def rule(
+    rule_id: str,
+    kind: RuleKind,
+    *,
+    says: str,
+    evidence: str,
+    thresholds: tuple[str, ...],
+    measured_with: tuple[str, ...] = (),
+) -> Callable[[_Predicate], _Predicate]:
+    """Say of a predicate, which stays as it is, what rule it decides; arguments as in ``Rule``.
+
+    People hear of it where ``judge.rules`` lists it.
+    """
+
+    def of(predicate: _Predicate) -> _Predicate:
+        decided = Rule(
+            id=rule_id,
+            kind=kind,
+            says=says,
+            evidence=evidence,
+            thresholds=thresholds,
+            measured_with=measured_with,
+            holds=predicate,
+        )
+        setattr(predicate, _MARK, decided)
+        return predicate
+
+    return of
+
+
+def rule_of(predicate: Callable[..., bool]) -> Rule:
+    """The rule that a predicate decides.
+
+    Raises:
+        AttributeError: It decides none.
+    """
+    found: Rule = getattr(predicate, _MARK)
+    return found
