@@ -8,7 +8,7 @@ from gpumon.core.report.report import Report
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
-from gpumon.sources.logs.stamps.stamps import NO_CLOCK
+from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
 from tests.builders_time import s
 
 

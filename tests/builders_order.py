@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
-from gpumon.sources.logs.stamps.in_order import LogInOrder
-from gpumon.sources.logs.stamps.stamps import LogClock
+from gpumon.sources.logs.stamps.log_clock import LogClock
+from gpumon.sources.logs.stamps.log_order import LogInOrder
 
 S = 1_000_000_000
 LOCAL = LogClock(is_wall=True)
@@ -37,8 +37,12 @@ def row(at_s: float, busy: float | None = 1.0, gpu: int = 0) -> LogSample:
 def in_order(
     samples: Sequence[LogSample], clock: LogClock = LOCAL
 ) -> tuple[list[LogSample], LogFacts]:
-    log = LogInOrder(_Rows(samples, clock), name="gpu.csv")
+    log = log_in_order(samples, clock)
     return list(log.samples()), log.facts()
+
+
+def log_in_order(samples: Sequence[LogSample], clock: LogClock = LOCAL) -> LogInOrder:
+    return LogInOrder(_Rows(samples, clock), name="gpu.csv")
 
 
 def seconds(samples: Sequence[LogSample]) -> list[float]:

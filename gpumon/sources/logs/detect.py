@@ -23,7 +23,7 @@ from gpumon.sources.logs.log_sample import (
     LogSample,
     line_like,
 )
-from gpumon.sources.logs.stamps.in_order import LogInOrder
+from gpumon.sources.logs.stamps.log_order import LogInOrder
 from gpumon.sources.logs.table.cells import SkippedLines
 from gpumon.sources.logs.table.column_names import column_named
 from gpumon.sources.logs.table.columns import looks_like_header, unknown_column
@@ -140,7 +140,7 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogRe
     reader: LogReader = known.reader(chain(head, lines), name=name, options=options)
     if prefixes:
         reader = _Unprefixed(reader, prefixes)
-    return _OfOneLog(LogInOrder(reader, name=name))
+    return LogInOrder(reader, name=name)
 
 
 def _refuse_unused(options: LogOptions, known: LogFormat, name: str) -> None:
@@ -155,20 +155,6 @@ def _refuse_unused(options: LogOptions, known: LogFormat, name: str) -> None:
                 + (f"where only {read} can be named" if read else "whose columns are known")
                 + "; leave it out"
             )
-
-
-class _OfOneLog:
-    """A reader in order, of rows that may turn out to be no log at their end."""
-
-    def __init__(self, reader: LogInOrder) -> None:
-        self._reader = reader
-
-    def samples(self) -> Iterator[LogSample]:
-        yield from self._reader.samples()
-        self._reader.refuse_disorder()
-
-    def facts(self) -> LogFacts:
-        return self._reader.facts()
 
 
 class _Unprefixed:

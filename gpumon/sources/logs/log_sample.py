@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from gpumon.sources.logs.stamps.stamps import LogClock
+from gpumon.sources.logs.stamps.log_clock import LogClock
 from gpumon.sources.logs.table.column_names import Column
 
 

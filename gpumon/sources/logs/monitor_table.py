@@ -13,7 +13,7 @@ from typing import Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu
-from gpumon.sources.logs.stamps.stamps import NO_CLOCK, LogClock, RowClock
+from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, LogClock, RowClock
 from gpumon.sources.logs.table.cells import Refusal, SkippedLines
 
 _DATE: Final = re.compile(r"(\d{4})([-/]?)(\d\d)\2(\d\d)", re.ASCII)

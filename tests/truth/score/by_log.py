@@ -10,7 +10,7 @@ from gpumon.core.report.report import Report
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogSample
-from gpumon.sources.logs.stamps.stamps import NO_CLOCK
+from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
 from tests.truth.score.finding import NS_PER_MS, STARVED, Finding, finding_of, first_true
 from tests.truth.worlds import GpuTruth, World, memory_used_mib
 from tests.truth.worlds.seeing import SeenLog

@@ -17,7 +17,7 @@ from gpumon.sources.logs.log_sample import (
     line_like,
 )
 from gpumon.sources.logs.log_text import numbered_lines
-from gpumon.sources.logs.stamps.stamps import NO_CLOCK, RowClock
+from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, RowClock
 from gpumon.sources.logs.table.cells import MemoryCells, Refusal, SkippedLines, UtilizationCells
 from gpumon.sources.logs.table.gpu_rows import GpuTable
 

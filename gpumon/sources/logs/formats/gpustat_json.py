@@ -15,7 +15,7 @@ from gpumon.sources.logs.log_sample import (
     LogSample,
     line_like,
 )
-from gpumon.sources.logs.stamps.stamps import DateStamps
+from gpumon.sources.logs.stamps.stamp_parsers import DateStamps
 from gpumon.sources.logs.table.cells import Refusal, SkippedLines
 from gpumon.sources.logs.table.gpu_rows import MAX_GPUS, GpuTable
 

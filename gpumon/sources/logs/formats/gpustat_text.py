@@ -16,8 +16,9 @@ from gpumon.sources.logs.log_sample import (
     line_like,
 )
 from gpumon.sources.logs.log_text import numbered_lines
-from gpumon.sources.logs.stamps.date_lines import CLOCK, find_ctime
-from gpumon.sources.logs.stamps.stamps import NO_CLOCK, DateStamps, RowClock
+from gpumon.sources.logs.stamps.date_lines import find_ctime
+from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK, RowClock
+from gpumon.sources.logs.stamps.stamp_parsers import DateStamps
 from gpumon.sources.logs.table.cells import Refusal, SkippedLines, UtilizationCells
 from gpumon.sources.logs.table.gpu_rows import MAX_GPUS, GpuTable
 
@@ -116,7 +117,7 @@ class GpustatTextLog:
         """What is known so far; complete once ``samples`` is exhausted."""
         counted = self._has_heads is False
         return LogFacts(
-            clock=NO_CLOCK if counted else CLOCK,
+            clock=NO_CLOCK if counted else LOCAL_CLOCK,
             gpus=tuple(self._table.gpus),
             skipped_lines=self._skipped.count,
             period_ns=self._row_clock.period_ns if counted else None,

@@ -9,8 +9,8 @@ from typing import Final
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogFacts, LogFormat, LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import MAX_PIECE
-from gpumon.sources.logs.stamps.shaped_stamps import note_of
-from gpumon.sources.logs.stamps.stamps import NO_CLOCK, RowClock, StampParser
+from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, RowClock
+from gpumon.sources.logs.stamps.stamp_parsers import StampParser
 from gpumon.sources.logs.table.cells import (
     GuessedUnit,
     MemoryCells,
@@ -91,8 +91,8 @@ class NvidiaSmiCsvLog:
         notes = list(self._notes)
         if self._stamps is None:
             notes.append(self._row_clock.note)
-        elif said := note_of(self._stamps):
-            notes.append(said)
+        elif self._stamps.note:
+            notes.append(self._stamps.note)
         if isinstance(self._rows, OrderedRows) and self._rows.note:
             notes.append(self._rows.note)
         return LogFacts(

@@ -18,7 +18,7 @@ from gpumon.sources.logs.log_sample import (
 )
 from gpumon.sources.logs.log_text import numbered_lines
 from gpumon.sources.logs.stamps.date_lines import date_in
-from gpumon.sources.logs.stamps.stamps import NO_CLOCK, LogClock
+from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, LogClock
 from gpumon.sources.logs.table.cells import MemoryCells, Refusal, SkippedLines, UtilizationCells
 from gpumon.sources.logs.table.gpu_rows import GpuTable
 

@@ -16,8 +16,8 @@ from gpumon.sources.logs.log_sample import (
     line_like,
 )
 from gpumon.sources.logs.log_text import numbered_lines
-from gpumon.sources.logs.stamps.date_lines import CLOCK, find_ctime
-from gpumon.sources.logs.stamps.stamps import NO_CLOCK, RowClock
+from gpumon.sources.logs.stamps.date_lines import find_ctime
+from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK, RowClock
 from gpumon.sources.logs.table.cells import Refusal, SkippedLines, UtilizationCells
 from gpumon.sources.logs.table.gpu_rows import GpuTable
 
@@ -83,7 +83,7 @@ class NvitopTableLog:
         """What is known so far; complete once ``samples`` is exhausted."""
         counted = not self._has_moments
         return LogFacts(
-            clock=NO_CLOCK if counted else CLOCK,
+            clock=NO_CLOCK if counted else LOCAL_CLOCK,
             gpus=tuple(self._table.gpus),
             skipped_lines=self._skipped.count,
             period_ns=self._row_clock.period_ns if counted else None,

@@ -24,12 +24,11 @@ from gpumon.sources.logs.prometheus_metrics import (
     stamp_of,
 )
 from gpumon.sources.logs.prometheus_scan import MatrixScan, SeriesPart
-from gpumon.sources.logs.stamps.stamps import LogClock
+from gpumon.sources.logs.stamps.log_clock import UTC_CLOCK
 from gpumon.sources.logs.table.cells import GuessedUnit, Refusal, SkippedLines
 from gpumon.sources.logs.table.column_names import Column, told_columns
 from gpumon.sources.logs.table.gpu_rows import GpuTable, told_apart
 
-_UTC: Final = LogClock(is_wall=True, utc_offset_s=0)
 _UNDECIDED_VALUES: Final = 65_536
 """Values of a metric without a name that are held back until percent or share is clear."""
 _MEMO_LIMIT: Final = 16_384
@@ -119,7 +118,7 @@ class PrometheusLog:
         if self._clipped:
             notes.append(f"{self._clipped} values just over 1, as rates may have, were read as 1.")
         return LogFacts(
-            clock=_UTC,
+            clock=UTC_CLOCK,
             gpus=gpus,
             skipped_lines=self._skipped.count,
             period_ns=None,

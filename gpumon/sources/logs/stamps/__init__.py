@@ -1,1 +1,4 @@
-"""Moments in logs, however they are written, and rows put into their order."""
+"""What the stamps of a log mean, how they are read, and rows put in their order.
+
+Which cell of a row is its stamp stands in ``table``.
+"""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
 from typing import Final
+
+from gpumon.core.clock import NS_PER_S
 
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun",
                  "jul", "aug", "sep", "oct", "nov", "dec")  # fmt: skip
@@ -23,6 +25,7 @@ _TIME: Final = (
 _ZONE: Final = r"(?:[ ]?(?P<zone>z|utc|gmt|[+-]\d\d:?\d\d)|[ ][a-z]{3,4})?"
 _DAY_ZERO: Final = date(1970, 1, 1).toordinal()
 _LEAP_YEAR: Final = 2000
+DAY_NS: Final = 86_400 * NS_PER_S
 
 
 class DateOrder(Enum):
@@ -71,51 +74,69 @@ class WrittenTime:
     zone_s: int | None
     has_year: bool
 
+    @property
+    def stamp_ns(self) -> int:
+        """Nanoseconds since 1970, in UTC where the zone is known."""
+        return self.day * DAY_NS + self.clock_ns - (self.zone_s or 0) * NS_PER_S
+
 
 def written_time(
     text: str, shape: re.Pattern[str], order: DateOrder = DateOrder.DAY_FIRST
 ) -> WrittenTime | None:
     """A date with its time in one of ``DATED_SHAPES``; ``None``: no such moment."""
     found = shape.fullmatch(text)
-    if found is None:
-        return None
-    parts = found.groupdict()
+    return None if found is None else time_of_parts(found.groupdict(), order)
+
+
+def time_of_parts(
+    parts: Mapping[str, str | None], order: DateOrder = DateOrder.DAY_FIRST
+) -> WrittenTime | None:
+    """The moment that the named parts of a date and a time are; ``None``: there is none.
+
+    Args:
+        parts: What stands under the names of the groups of ``DATED_SHAPES``.
+        order: What ``one`` and ``two`` are.
+    """
     clock_ns = clock_of(parts)
-    year = parts["year"]
     if clock_ns is None:
         return None
-    if parts.get("name"):
-        month = MONTHS.index(parts["name"][:3].lower()) + 1
-        day = parts["day"]
-    elif "one" in parts:
-        first, second = parts["one"], parts["two"]
+    year, day, month = parts["year"], parts.get("day"), parts.get("month")
+    name, one, two = parts.get("name"), parts.get("one"), parts.get("two")
+    if name:
+        month = f"{MONTHS.index(name[:3].lower()) + 1}"
+    elif one:
         day_first = order is DateOrder.DAY_FIRST or parts["mark"] == "."
-        day, month = (first, int(second)) if day_first else (second, int(first))
-        year = year if len(year) == 4 else f"20{year}"
-    else:
-        day, month = parts["day"], int(parts["month"])
+        day, month = (one, two) if day_first else (two, one)
+        year = year if year and len(year) == 4 else f"20{year}"
+    days = day_number(int(year or _LEAP_YEAR), int(month or 0), int(day or 0))
+    if days is None:
+        return None
+    return WrittenTime(days, clock_ns, zone_seconds(parts.get("zone")), bool(year))
+
+
+def day_number(year: int, month: int, day: int) -> int | None:
+    """Days since 1970-01-01; ``None``: no calendar has that day."""
     try:
-        days = date(int(year or _LEAP_YEAR), month, int(day)).toordinal() - _DAY_ZERO
+        return date(year, month, day).toordinal() - _DAY_ZERO
     except ValueError:
         return None
-    return WrittenTime(days, clock_ns, _zone_s(parts.get("zone")), bool(year))
 
 
-def clock_of(parts: dict[str, str]) -> int | None:
+def clock_of(parts: Mapping[str, str | None]) -> int | None:
     """Nanoseconds of ``hour``, ``minute``, ``second``, ``fraction`` and ``half``; ``None``: none.
 
     >>> clock_of({"hour": "12", "minute": "30", "second": None, "half": "a"})
     1800000000000
     """
-    hour, minute, second = int(parts["hour"]), int(parts["minute"]), int(parts["second"] or 0)
+    hour, minute, second = (int(parts[name] or 0) for name in ("hour", "minute", "second"))
     half = parts.get("half")
     if half:
         if not 1 <= hour <= 12:
             return None
-        hour = hour % 12 + (12 if half in "pP" else 0)
+        hour = hour % 12 + (12 if half[0] in "pP" else 0)
     if minute > 59 or second > 60 or (hour > 23 and "days" not in parts):
         return None
-    whole_ns = ((hour * 60 + minute) * 60 + second) * 1_000_000_000
+    whole_ns = ((hour * 60 + minute) * 60 + second) * NS_PER_S
     return whole_ns + int((parts.get("fraction") or "").ljust(9, "0"))
 
 
@@ -132,10 +153,15 @@ def order_of(texts: Iterable[str], shape: re.Pattern[str]) -> DateOrder | None:
     return None
 
 
-def _zone_s(zone: str | None) -> int | None:
-    if zone is None:
+def zone_seconds(zone: str | None) -> int | None:
+    """Seconds east of UTC; ``None``: no zone, or letters that do not tell it, such as CET.
+
+    >>> zone_seconds("Z"), zone_seconds("-03:30"), zone_seconds("CET")
+    (0, -12600, None)
+    """
+    if not zone:
         return None
     if zone[0] not in "+-":
-        return 0
+        return 0 if zone.upper() in ("UTC", "GMT", "Z") else None
     sign = -1 if zone[0] == "-" else 1
     return sign * (min(int(zone[1:3]), 23) * 60 + min(int(zone[-2:]), 59)) * 60

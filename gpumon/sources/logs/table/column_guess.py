@@ -10,8 +10,12 @@ from statistics import mean
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.stamps.shaped_stamps import WrittenStamps, shaped_parser_for
-from gpumon.sources.logs.stamps.stamps import StampParser, parser_for
+from gpumon.sources.logs.stamps.stamp_parsers import (
+    StampParser,
+    WrittenStamps,
+    parser_among,
+    parser_for,
+)
 from gpumon.sources.logs.table.column_names import Column, told_percent
 from gpumon.sources.logs.table.columns import ColumnLayout, chosen_columns
 from gpumon.sources.logs.table.memory_guess import memory_among
@@ -180,9 +184,7 @@ def _rises(body: Sequence[Sequence[str]], column: int) -> bool:
 
 
 def _parser_of(body: Sequence[Sequence[str]], column: int) -> StampParser | None:
-    texts = (row[column] for row in body)
-    parsers = (parser_for(text) or shaped_parser_for(text, (), is_elapsed=False) for text in texts)
-    return next(filter(None, parsers), None)
+    return parser_among([row[column] for row in body])
 
 
 def columns_that_count_gpus(body: Sequence[Sequence[str]], stamp_at: int | None) -> list[int]:
@@ -297,7 +299,7 @@ def _rows_over_100(body: Sequence[Sequence[str]], column: int) -> int:
 def _is_wall_stamp(cell: str) -> bool:
     if len(cell) > 40:
         return False
-    parser = parser_for(cell) or shaped_parser_for(cell, (), is_elapsed=False)
+    parser = parser_for(cell)
     return isinstance(parser, WrittenStamps) or (parser is not None and parser.clock.is_wall)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.stamps.shaped_stamps import shaped_parser_for
-from gpumon.sources.logs.stamps.stamps import StampParser, parser_for
+from gpumon.sources.logs.stamps.stamp_parsers import StampParser, parser_among
 from gpumon.sources.logs.table.column_names import Column
 from gpumon.sources.logs.table.columns import ColumnLayout
 
@@ -17,23 +16,6 @@ def stamp_text(cells: Sequence[str], layout: ColumnLayout) -> str:
     if Column.DATE in layout.positions:
         return f"{cells[layout.positions[Column.DATE]].strip()} {text}"
     return text
-
-
-def parser_among(texts: Sequence[str], unit_ns: int, *, is_elapsed: bool) -> StampParser | None:
-    """The parser for the first of some stamps that has a form; ``None``: none has.
-
-    Args:
-        texts: As written, without surrounding blanks.
-        unit_ns: What a bare number counts.
-        is_elapsed: Whether a bare time is surely no time of day.
-    """
-    for at, text in enumerate(texts):
-        shaped = shaped_parser_for(text, texts[at + 1 :], is_elapsed=is_elapsed)
-        usual = None if shaped and text.isdigit() else parser_for(text, unit_ns)
-        parser = usual or shaped
-        if parser is not None:
-            return parser
-    return None
 
 
 def stamp_parser_of(

@@ -10,12 +10,11 @@ from typing import Any, Final
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.json_pieces import bytes_of, ratio_of
 from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
-from gpumon.sources.logs.stamps.shaped_stamps import note_of
-from gpumon.sources.logs.stamps.stamps import NO_CLOCK, RowClock, StampParser
+from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, RowClock
+from gpumon.sources.logs.stamps.stamp_parsers import StampParser, parser_among
 from gpumon.sources.logs.table.cells import GuessedUnit, Refusal, SkippedLines, are_ratios
 from gpumon.sources.logs.table.column_names import Column, told_columns, told_percent
 from gpumon.sources.logs.table.columns import says_elapsed
-from gpumon.sources.logs.table.csv_stamps import parser_among
 from gpumon.sources.logs.table.gpu_rows import MAX_GPUS, GpuTable, told_apart
 from gpumon.sources.logs.table.wide_headings import (
     Dialect,
@@ -216,7 +215,7 @@ class WideRows:
         """What is known so far."""
         counted = self._stamp_at is None
         gpus, owner_notes = told_apart(self._table.gpus, self._owners)
-        stamp_note = note_of(self._stamps) if self._stamps else None
+        stamp_note = self._stamps.note if self._stamps else None
         return LogFacts(
             clock=self._stamps.clock if self._stamps else NO_CLOCK,
             gpus=gpus,

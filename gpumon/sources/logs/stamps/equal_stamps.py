@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import itemgetter
 from statistics import median_low
 from typing import Final
 
@@ -18,10 +19,11 @@ MOST_ROWS_A_STAMP: Final = 1_000
 """More rows than that at one moment: the clock stands still."""
 _CROWD: Final = 1.3
 """Rows a stamp, in the mean, from which on equal rows are no copies but a coarse clock."""
+_stamp_of: Final = itemgetter(1)
 
 
 @dataclass(slots=True)
-class SharedStamps:
+class EqualStamps:
     """How many rows of a log shared a stamp, and what was done with them.
 
     Attributes:
@@ -44,7 +46,7 @@ class SharedStamps:
         """Time between two of most rows that were spread; 0 where none was."""
         return max(self._spread_rows, key=self._spread_rows.__getitem__, default=0)
 
-    def told_apart(
+    def made_to_rise(
         self, rows: Sequence[LogSample], before_ns: int | None = None
     ) -> list[LogSample]:
         """The same rows with stamps that rise.
@@ -53,9 +55,9 @@ class SharedStamps:
             rows: Of one GPU, by stamp; all rows of any stamp that is in them.
             before_ns: Stamp of the GPU's row before them; ``None``: there is none.
         """
-        runs = [list(run) for _, run in groupby(rows, key=_stamp_of)]
-        if len(runs) == len(rows):
+        if len(set(map(_stamp_of, rows))) == len(rows):
             return list(rows)
+        runs = [list(run) for _, run in groupby(rows, key=_stamp_of)]
         resolution_ns = self._resolution_ns([run[0].stamp_ns for run in runs])
         counts = [len(run) for run in runs if len(run) <= MOST_ROWS_A_STAMP]
         if not resolution_ns or not counts or sum(counts) < _CROWD * len(counts):
@@ -130,10 +132,6 @@ class SharedStamps:
     def _first_of_standing(self, run: list[LogSample]) -> LogSample:
         self.standing += len(run) - 1
         return run[0]
-
-
-def _stamp_of(row: LogSample) -> int:
-    return row.stamp_ns
 
 
 def _resolution_ns(stamps_ns: Sequence[int]) -> int:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sources.logs.stamps.shaped_stamps import shaped_parser_for
+from gpumon.sources.logs.stamps.stamp_parsers import parser_for
 from tests.builders_logs import read_log, rows, seconds_of
 
 
@@ -74,7 +74,7 @@ class TestADate:
                  "13:00 PM", "00:61:00"]
     )  # fmt: skip
     def test_that_no_calendar_knows_is_refused(self, text: str) -> None:
-        assert shaped_parser_for(text, (), is_elapsed=False) is None
+        assert parser_for(text) is None
 
     @given(st.datetimes(datetime(2000, 1, 1), datetime(2099, 1, 1)))
     def test_agrees_with_the_standard_library(self, moment: datetime) -> None:
@@ -82,7 +82,7 @@ class TestADate:
         shapes = ("%d.%m.%Y %H:%M:%S", "%b %d, %Y %I:%M:%S %p", "%a %b %d %H:%M:%S %Y")
         for shape in shapes:
             text = moment.strftime(shape)
-            parser = shaped_parser_for(text, (), is_elapsed=False)
+            parser = parser_for(text)
             assert parser is not None
             stamp_ns = parser.parse(text)
             assert stamp_ns is not None

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sources.logs.stamps.stamps import LogClock, parser_for
+from gpumon.sources.logs.stamps.log_clock import LogClock
+from gpumon.sources.logs.stamps.stamp_parsers import parser_for
 
 
 def ns(text: str, unit_ns: int = 1_000_000_000) -> int | None:
-    parser = parser_for(text, unit_ns)
+    parser = parser_for(text, unit_ns=unit_ns)
     return None if parser is None else parser.parse(text)
 
 

@@ -1,0 +1,75 @@
+"""What the stamps of a log mean, and a clock for a log that has none: its rows, counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.wording import plainly
+
+
+@dataclass(frozen=True, slots=True)
+class LogClock:
+    """What the stamps of a log mean.
+
+    Attributes:
+        is_wall: Whether they count from 1970-01-01; else from nobody knows when.
+        utc_offset_s: Zone of the log, in seconds east of UTC; ``None``: local
+            time of a machine that did not write its zone.
+    """
+
+    is_wall: bool
+    utc_offset_s: int | None = None
+
+    def iso(self, stamp_ns: int) -> str | None:
+        """ISO 8601, without a zone where the log has none; ``None`` without a wall clock.
+
+        >>> LogClock(True).iso(86_400_500_000_000)
+        '1970-01-02T00:00:00.500'
+        """
+        if not self.is_wall:
+            return None
+        zone = None
+        if self.utc_offset_s is not None:
+            zone = timezone(timedelta(seconds=self.utc_offset_s))
+        local_us = stamp_ns // 1_000 + (self.utc_offset_s or 0) * 1_000_000
+        try:
+            moment = datetime(1970, 1, 1) + timedelta(microseconds=local_us)
+        except OverflowError:
+            return None
+        return moment.replace(tzinfo=zone).isoformat(timespec="milliseconds")
+
+
+NO_CLOCK: Final = LogClock(is_wall=False)
+LOCAL_CLOCK: Final = LogClock(is_wall=True)
+"""Of a machine that did not write its zone, or by letters that do not tell how far from UTC."""
+UTC_CLOCK: Final = LogClock(is_wall=True, utc_offset_s=0)
+
+
+class RowClock:
+    """Counts the rows of each GPU, and gives each the time that rows before it took.
+
+    Args:
+        period_ns: Time between two rows of one GPU, as the user said;
+            ``None``: a second is assumed.
+    """
+
+    def __init__(self, period_ns: int | None) -> None:
+        self.period_ns = period_ns or NS_PER_S
+        self._is_told = period_ns is not None
+        self._rows: list[int] = []
+
+    def next_ns(self, gpu: int) -> int:
+        """Stamp of the next row of a GPU, by its position."""
+        while gpu >= len(self._rows):
+            self._rows.append(0)
+        self._rows[gpu] += 1
+        return self._rows[gpu] * self.period_ns
+
+    @property
+    def note(self) -> str:
+        """What the report has to say of it."""
+        said = "--period" if self._is_told else "assumed; --period changes it"
+        return f"The log has no time stamps: {plainly(seconds(self.period_ns))} s a row ({said})."

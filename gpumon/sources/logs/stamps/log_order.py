@@ -1,0 +1,222 @@
+"""The rows of any log with stamps that rise, and what is said of it: notes, or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from operator import itemgetter
+from typing import Final
+
+from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.wording import plainly
+from gpumon.errors import UnreadableLogError
+from gpumon.sources.logs.log_sample import LogFacts, LogReader, LogSample
+from gpumon.sources.logs.stamps.equal_stamps import EqualStamps
+from gpumon.sources.logs.stamps.forward_clock import WINDOW_ROWS, ClockTurn
+from gpumon.sources.logs.stamps.gpu_order import GpuOrder
+
+_BLOCK_ROWS: Final = 1_024
+_MANY_TURNS: Final = 256
+"""A clock that ran back more often costs much to follow: it is refused before the log's end."""
+_MOST_SHARE: Final = 0.2
+"""Share of the rows that may be out of order: a column has its shape in the others, too."""
+_MOST_SET_BACK: Final = 0.5
+"""Share of the rows that may be of time which a clock tells again, set back more than once."""
+_FEWEST_ROWS: Final = 10
+"""Of fewer rows nothing is said: one late row would be a share of them."""
+_QUICKEST_NS: Final = NS_PER_S // 50
+"""Nobody logs a GPU more often: its driver looks back over a sixth of a second at least."""
+_WAY_OUT: Final = (
+    "give each log by itself, or say which column is meant: --column utilization.gpu=N"
+)
+_TURNED: Final = {
+    ClockTurn.SUMMER_BEGAN: (
+        "The clock was put forward by {span} (summer time) and the rows kept their pace: no time "
+        "is missing there."
+    ),
+    ClockTurn.SUMMER_ENDED: (
+        "The clock was put back by {span} (summer time) and the rows kept their pace: read on as "
+        "if it had not been."
+    ),
+    ClockTurn.SET_BACK: "The clock was set back by {span}: read on as if it had not been.",
+    ClockTurn.EARLIER_PART: (
+        "The log goes back by {span}, to a time before its first row: read on as if that had come "
+        "next."
+    ),
+}
+_stamp_of: Final = itemgetter(1)
+
+
+class LogInOrder:
+    """A reader whose rows rise in time, GPU by GPU, whatever the file's do.
+
+    Rows that come up to ``WINDOW_ROWS`` rows of their GPU late are put back,
+    rows that share a second are spread over it, copies are dropped, and
+    where the log's clock was put back or forward it is read on. What was
+    done is said in the notes, what was dropped is counted as skipped.
+
+    Args:
+        reader: The log as its format gives it.
+        name: What to call it in sentences.
+    """
+
+    def __init__(self, reader: LogReader, *, name: str) -> None:
+        self._reader = reader
+        self._name = name
+        self._gpus: dict[int, GpuOrder] = {}
+        self._has_summer_time = False
+        self._equal = EqualStamps()
+        self._taken = 0
+
+    def samples(self) -> Iterator[LogSample]:
+        """As the reader's, with stamps that rise for every GPU.
+
+        Raises:
+            UnreadableLogError: As the reader; where there is no row, where time stands still,
+                and where the rows turn out to be those of no log or of several.
+        """
+        rows = iter(self._reader.samples())
+        wanted = _BLOCK_ROWS
+        while block := list(islice(rows, wanted)):
+            if not self._gpus:
+                clock = self._reader.facts().clock
+                self._has_summer_time = clock.is_wall and clock.utc_offset_s is None
+            self._taken += len(block)
+            yield from self._put_in_order(block, is_end=False)
+            wanted = max(_BLOCK_ROWS, 2 * WINDOW_ROWS * len(self._gpus))
+            if any(gpu.clock.turned_back > _MANY_TURNS for gpu in self._gpus.values()):
+                self._refuse_disorder()
+        if not self._gpus:
+            raise self._rowless()
+        yield from self._put_in_order((), is_end=True)
+        self._refuse_standing_time()
+        self._refuse_disorder()
+
+    def facts(self) -> LogFacts:
+        """The reader's facts, with what was done to its rows."""
+        facts = self._reader.facts()
+        dropped, notes = _order_notes(self._gpus.values(), self._equal)
+        return replace(
+            facts,
+            skipped_lines=facts.skipped_lines + dropped,
+            notes=(*facts.notes, *notes),
+        )
+
+    def _put_in_order(self, block: Sequence[LogSample], *, is_end: bool) -> list[LogSample]:
+        """Rows that no later one can precede; those that one can are held back."""
+        for row in block:
+            gpu = self._gpus.get(row[0])
+            if gpu is None:
+                gpu = self._gpus[row[0]] = GpuOrder(has_summer_time=self._has_summer_time)
+            gpu.undecided.append(row)
+        ready: list[LogSample] = []
+        for gpu in self._gpus.values():
+            ready += gpu.put_in_order(self._equal, is_end=is_end)
+        ready.sort(key=_stamp_of)
+        return ready
+
+    def _refuse_disorder(self) -> None:
+        """Refuse rows whose stamps are not those of one log.
+
+        Where a header or the user says what the columns are, time that is told again counts once.
+        Where they were guessed by their shape, the stamps have to bear the guess out: those of one
+        log rise, but for a clock that is set, and few rows of a GPU have the same one.
+        """
+        rows, name, equal = self._taken, self._name, self._equal
+        if rows < _FEWEST_ROWS:
+            return
+        clocks = [gpu.clock for gpu in self._gpus.values()]
+        turned_back = sum(clock.turned_back for clock in clocks)
+        if turned_back > _MOST_SHARE * rows:
+            raise UnreadableLogError(
+                f"{name}: the rows run back in time {turned_back:,} times in {rows:,} rows: sort "
+                "them by their time, the oldest first"
+            )
+        again = sum(clock.walked_again for clock in clocks)
+        if again > _MOST_SET_BACK * rows:
+            raise UnreadableLogError(
+                f"{name}: the time runs back {turned_back:,} times, and {again:,} of {rows:,} "
+                "rows are of a time that other rows had told of: these are several logs; give each "
+                "by itself"
+            )
+        if not self._reader.facts().is_guessed:
+            return
+        again += sum(clock.told_twice for clock in clocks) + equal.contradictions
+        if again > _MOST_SHARE * (rows - equal.copies):
+            raise UnreadableLogError(
+                f"{name}: no header, and {again:,} of {rows:,} rows are of a time that other rows "
+                f"had told of: these are several logs, or it is no log of a GPU; {_WAY_OUT}"
+            )
+        if equal.spread > _MOST_SHARE * rows and equal.period_ns < _QUICKEST_NS:
+            raise UnreadableLogError(
+                f"{name}: no header, and {equal.spread:,} of {rows:,} rows share their time with "
+                f"more than {NS_PER_S // _QUICKEST_NS} others a second: these are several logs, or "
+                f"it is no log of a GPU; {_WAY_OUT}"
+            )
+
+    def _rowless(self) -> UnreadableLogError:
+        said = " ".join(("no line of it tells of a GPU at a moment.", *self._reader.facts().notes))
+        return UnreadableLogError(f"{self._name}: {said}")
+
+    def _refuse_standing_time(self) -> None:
+        rows = sum(gpu.rows for gpu in self._gpus.values())
+        stands = all(not gpu.moved for gpu in self._gpus.values())
+        if stands and rows > 2 * len(self._gpus):
+            raise UnreadableLogError(
+                f"{self._name}: time stands still: all {rows:,} rows are of the same moment; log "
+                "the time of each row, as `nvidia-smi --query-gpu=timestamp,index,utilization.gpu "
+                "--format=csv -l 1` does, or none at all: then say --period"
+            )
+
+
+def _order_notes(gpus: Collection[GpuOrder], equal: EqualStamps) -> tuple[int, tuple[str, ...]]:
+    """How many rows were dropped, and the sentences about them and about the clock."""
+    turns: dict[tuple[ClockTurn, str], int] = {}
+    for gpu in gpus:
+        for (turn, span_ns), count in gpu.clock.turns.items():
+            key = turn, _span(span_ns)
+            turns[key] = max(turns.get(key, 0), count)
+    notes = [
+        _TURNED[turn].format(span=span) + (f" ({count} times)" if count > 1 else "")
+        for (turn, span), count in turns.items()
+    ]
+    late = sum(gpu.clock.late for gpu in gpus)
+    too_late = sum(gpu.too_late for gpu in gpus)
+    if late > too_late:
+        notes.append(f"Put {_rows(late - too_late)} that came late back in order.")
+    if equal.spread:
+        notes.append(
+            f"{_rows(equal.spread)} share their time with others, which the log writes too "
+            f"coarsely: spread evenly, one every {plainly(seconds(equal.period_ns))} s."
+        )
+    told_twice = sum(gpu.clock.told_twice for gpu in gpus)
+    strays = sum(gpu.clock.strays for gpu in gpus)
+    dropped = (
+        (equal.copies, "there twice"),
+        (equal.contradictions, "of a moment that another row has"),
+        (equal.standing, "while the clock stood still"),
+        (too_late, f"that came more than {WINDOW_ROWS} rows late"),
+        (strays, "whose time is far from those of the rows around"),
+        (told_twice, "of a time that the log had told of before: it counts once"),
+    )
+    notes += [f"Dropped {_rows(count)} {why}." for count, why in dropped if count]
+    return sum(count for count, _ in dropped), tuple(notes)
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
+
+
+def _span(span_ns: int) -> str:
+    """A length of time in its largest whole unit.
+
+    >>> _span(3_600_000_000_000), _span(1_800_000_000_000), _span(2_500_000_000)
+    ('1 h', '30 min', '2.5 s')
+    """
+    span_s = seconds(span_ns)
+    if span_s >= 3600 and span_s % 3600 == 0:
+        return f"{span_s / 3600:g} h"
+    if span_s >= 60 and span_s % 60 == 0:
+        return f"{span_s / 60:g} min"
+    return f"{span_s:,.4g} s" if span_s < 10_000 else f"{span_s:,.0f} s"

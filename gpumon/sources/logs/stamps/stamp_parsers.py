@@ -1,0 +1,340 @@
+"""When a row was written: each way in which people stamp their rows, and which one a log has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from gpumon.core.clock import NS_PER_S
+from gpumon.sources.logs.stamps.date_shapes import (
+    DATED_SHAPES,
+    DAY_NS,
+    TIME_SHAPE,
+    DateOrder,
+    WrittenTime,
+    clock_of,
+    day_number,
+    order_of,
+    written_time,
+    zone_seconds,
+)
+from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, UTC_CLOCK, LogClock
+
+_MINUTE: Final = re.compile(r"(\d{4})([-/])(\d\d?)\2(\d\d?)[ T](\d\d?):(\d\d):")
+_SECOND: Final = re.compile(r"([0-5]\d)(?:[.,](\d{1,9})\d*)? ?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
+_NUMBER: Final = re.compile(r"(\d{1,20})(?:[.,](\d{0,12}))?(?: ?([A-Za-z]{1,3}))?", re.ASCII)
+_UNITS_NS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": NS_PER_S, "sec": NS_PER_S,
+                    "m": 60 * NS_PER_S, "min": 60 * NS_PER_S, "h": 3_600 * NS_PER_S}  # fmt: skip
+_MEMO_LIMIT: Final = 65_536
+_EPOCH_UNITS: Final = (
+    (10**17, 1),
+    (10**14, 1_000),
+    (10**11, 1_000_000),
+    (10**8, NS_PER_S),
+)
+"""Smallest number taken for an epoch stamp (1973) in ns, us, ms, s. Below: since the start."""
+_FIRST_EPOCH_NS: Final = 10**17 * 9  # 1998
+_LAST_EPOCH_NS: Final = 10**17 * 41  # 2099
+_HALF_YEAR_NS: Final = 183 * DAY_NS
+_LEAP_YEAR_NS: Final = 366 * DAY_NS
+
+
+class StampParser(Protocol):
+    """Reads the stamps of one log, which all look alike.
+
+    Attributes:
+        clock: What they mean.
+        note: What the report has to say of how they were read.
+    """
+
+    @property
+    def clock(self) -> LogClock: ...
+
+    @property
+    def note(self) -> str | None: ...
+
+    def parse(self, text: str) -> int | None:
+        """Nanoseconds on the log's clock; ``None``: not a stamp of this log."""
+        ...
+
+
+class NumberStamps:
+    """Seconds (or another unit) since the epoch or since the log began.
+
+    Args:
+        scale_ns: What they count.
+        clock: What they count from.
+        unit: The unit that every one of them names, if they do.
+    """
+
+    note: str | None = None
+
+    def __init__(self, scale_ns: int, clock: LogClock, unit: str | None = None) -> None:
+        self._scale_ns = scale_ns
+        self._clock = clock
+        self._unit = unit
+
+    @property
+    def clock(self) -> LogClock:
+        return self._clock
+
+    def parse(self, text: str) -> int | None:
+        found = _NUMBER.fullmatch(text)
+        if found is None or found[3] != self._unit:
+            return None
+        whole, fraction, _ = found.groups()
+        stamp_ns = int(whole) * self._scale_ns
+        if fraction:
+            # Whole-number arithmetic: a float cannot hold nanoseconds since 1970.
+            stamp_ns += int(fraction) * self._scale_ns // 10 ** len(fraction)
+        return stamp_ns
+
+
+class DateStamps:
+    """``2025/06/13 00:27:52.195`` as nvidia-smi writes it, or ISO 8601 with or without a zone.
+
+    Millions of rows share few minutes and few ways to write a second, so both
+    are remembered.
+    """
+
+    note: str | None = None
+
+    def __init__(self) -> None:
+        self._minute_text = "none yet"
+        self._minute_ns = 0
+        self._cut = 0
+        self._seconds_ns: dict[str, int] = {}
+        self._utc_offset_s: int | None = None
+
+    @property
+    def clock(self) -> LogClock:
+        return LogClock(is_wall=True, utc_offset_s=self._utc_offset_s)
+
+    def parse(self, text: str) -> int | None:
+        if not text.startswith(self._minute_text) and not self._enter_minute(text):
+            return None
+        rest = text[self._cut :]
+        after_minute_ns = self._seconds_ns.get(rest)
+        if after_minute_ns is None:
+            after_minute_ns = self._read_seconds(rest)
+            if after_minute_ns is None:
+                return None
+        return self._minute_ns + after_minute_ns
+
+    def _enter_minute(self, text: str) -> bool:
+        found = _MINUTE.match(text)
+        if found is None:
+            return False
+        year, _, month, day, hour, minute = found.groups()
+        days = day_number(int(year), int(month), int(day))
+        if days is None or int(hour) > 23 or int(minute) > 59:
+            return False
+        minutes = (days * 24 + int(hour)) * 60 + int(minute)
+        self._minute_ns = minutes * 60 * NS_PER_S
+        self._cut = found.end()
+        self._minute_text = text[: self._cut]
+        return True
+
+    def _read_seconds(self, rest: str) -> int | None:
+        found = _SECOND.fullmatch(rest)
+        if found is None:
+            return None
+        second, fraction, zone = found.groups()
+        after_minute_ns = int(second) * NS_PER_S + int((fraction or "").ljust(9, "0"))
+        if zone is not None:
+            offset_s = zone_seconds(zone) or 0
+            after_minute_ns -= offset_s * NS_PER_S
+            if self._utc_offset_s is None and not self._seconds_ns:
+                self._utc_offset_s = offset_s
+        if len(self._seconds_ns) < _MEMO_LIMIT:
+            self._seconds_ns[rest] = after_minute_ns
+        return after_minute_ns
+
+
+class WrittenStamps:
+    """Dates of one shape.
+
+    Args:
+        shape: One of ``DATED_SHAPES``.
+        order: Of day and month, where the first rows tell it.
+        first: The first stamp.
+    """
+
+    def __init__(self, shape: re.Pattern[str], order: DateOrder | None, first: str) -> None:
+        self._shape = shape
+        self._is_unsure = order is None and "(?P<one>" in shape.pattern
+        found = shape.fullmatch(first)
+        has_half = found is not None and bool(found.groupdict().get("half"))
+        self._order = order or (DateOrder.MONTH_FIRST if has_half else DateOrder.DAY_FIRST)
+        self._text, self._stamp_ns = "", 0
+        self._newest: WrittenTime | None = None
+        self._moved_ns = 0
+        known = written_time(first, shape, self._order)
+        self._has_year = known is not None and known.has_year
+        self._zone_s = known.zone_s if known else None
+
+    @property
+    def clock(self) -> LogClock:
+        return LogClock(is_wall=True, utc_offset_s=self._zone_s) if self._has_year else NO_CLOCK
+
+    @property
+    def note(self) -> str | None:
+        """What the report has to say of it."""
+        if self._is_unsure:
+            return (
+                f"The dates of the log could begin with day or month: read as {self._order.value}."
+            )
+        if not self._has_year:
+            return "The dates of the log name no year: when it began is not known."
+        return None
+
+    def parse(self, text: str) -> int | None:
+        """As ``StampParser`` has it."""
+        if text == self._text:
+            return self._stamp_ns
+        written = written_time(text, self._shape, self._order)
+        if written is None:
+            return None
+        if self._is_unsure and self._newest is not None and written.day != self._newest.day:
+            written = self._settled_order(text, written, self._newest)
+        stamp_ns = written.stamp_ns + self._moved_ns
+        if not self._has_year and stamp_ns < self._stamp_ns - _HALF_YEAR_NS:
+            self._moved_ns += _LEAP_YEAR_NS  # from December to January
+            stamp_ns += _LEAP_YEAR_NS
+        self._text, self._stamp_ns, self._newest = text, stamp_ns, written
+        return stamp_ns
+
+    def _settled_order(self, text: str, written: WrittenTime, before: WrittenTime) -> WrittenTime:
+        """The order by which the log's first new day is the nearer one."""
+        self._is_unsure = False
+        other_order = next(order for order in DateOrder if order is not self._order)
+        other = written_time(text, self._shape, other_order)
+        other_before = written_time(self._text, self._shape, other_order)
+        if other is None or other_before is None:
+            return written
+        if abs(other.day - other_before.day) >= abs(written.day - before.day):
+            return written
+        self._moved_ns = before.stamp_ns - other_before.stamp_ns
+        self._order = other_order
+        return other
+
+
+class ClockStamps:
+    """Times of day that begin anew at midnight, or lengths of time that do not.
+
+    Args:
+        is_elapsed: Whether they count from the log's beginning.
+    """
+
+    def __init__(self, *, is_elapsed: bool) -> None:
+        self._is_elapsed = is_elapsed
+        self._day_ns = 0
+        self._last_ns = 0
+
+    @property
+    def clock(self) -> LogClock:
+        return NO_CLOCK
+
+    @property
+    def note(self) -> str | None:
+        """What the report has to say of it."""
+        if self._is_elapsed:
+            return None
+        return "The log has times of day and no date: when it began is not known."
+
+    def parse(self, text: str) -> int | None:
+        """As ``StampParser`` has it."""
+        found = TIME_SHAPE.fullmatch(text)
+        if found is None:
+            return None
+        parts = found.groupdict()
+        clock_ns = clock_of(parts)
+        if clock_ns is None:
+            return None
+        if self._is_elapsed or parts["days"]:
+            return clock_ns + int(parts["days"] or 0) * DAY_NS
+        if clock_ns < self._last_ns - DAY_NS // 2:
+            self._day_ns += DAY_NS
+        elif self._day_ns and clock_ns > self._last_ns + DAY_NS // 2:
+            return self._day_ns - DAY_NS + clock_ns  # a late row of the day before
+        self._last_ns = clock_ns
+        return self._day_ns + clock_ns
+
+
+def parser_for(
+    text: str,
+    others: Sequence[str] = (),
+    *,
+    unit_ns: int = NS_PER_S,
+    is_elapsed: bool = False,
+) -> StampParser | None:
+    """The parser that understands a log's first stamp; ``None`` if nobody does.
+
+    Args:
+        text: The stamp as written, without surrounding blanks.
+        others: Further ones, which may tell days from months.
+        unit_ns: What a number counts; where that is seconds, a number too
+            large for them may be of another unit and since the epoch.
+        is_elapsed: Whether a bare time is known to be no time of day.
+    """
+    dates = DateStamps()
+    if dates.parse(text) is not None:
+        return dates
+    written = _written_parser(text, others, is_elapsed=is_elapsed)
+    if written is not None and text.isdigit():  # a date without any mark in it, and no number
+        return written
+    return _number_parser(text, unit_ns) or written
+
+
+def parser_among(
+    texts: Sequence[str], unit_ns: int = NS_PER_S, *, is_elapsed: bool = False
+) -> StampParser | None:
+    """The parser for the first of some stamps that has a form; ``None``: none has.
+
+    Args:
+        texts: As written, without surrounding blanks.
+        unit_ns: What a bare number counts.
+        is_elapsed: Whether a bare time is surely no time of day.
+    """
+    parsers = (
+        parser_for(text, texts[at + 1 :], unit_ns=unit_ns, is_elapsed=is_elapsed)
+        for at, text in enumerate(texts)
+    )
+    return next(filter(None, parsers), None)
+
+
+def _number_parser(text: str, unit_ns: int) -> NumberStamps | None:
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return None
+    if found[3]:
+        scale_ns = _UNITS_NS.get(found[3])
+        return NumberStamps(scale_ns, NO_CLOCK, found[3]) if scale_ns else None
+    number = int(found[1])
+    if unit_ns != NS_PER_S:
+        # A heading that names its unit is believed, also by times since the log began.
+        is_wall = _FIRST_EPOCH_NS <= number * unit_ns < _LAST_EPOCH_NS
+        return NumberStamps(unit_ns, UTC_CLOCK if is_wall else NO_CLOCK)
+    for smallest, scale_ns in _EPOCH_UNITS:
+        if number >= smallest:
+            return NumberStamps(scale_ns, UTC_CLOCK)
+    return NumberStamps(NS_PER_S, NO_CLOCK)
+
+
+def _written_parser(
+    first: str, others: Sequence[str], *, is_elapsed: bool
+) -> WrittenStamps | ClockStamps | None:
+    """The parser for a stamp in one of the less usual shapes; ``None``: in none."""
+    if len(first) > 60:
+        return None
+    for shape in DATED_SHAPES:
+        if shape.fullmatch(first) is not None:
+            parser = WrittenStamps(shape, order_of((first, *others), shape), first)
+            return parser if parser.parse(first) is not None else None
+    found = TIME_SHAPE.fullmatch(first)
+    if found is None or clock_of(found.groupdict()) is None:
+        return None
+    # No day has 24 hours and more, and a log that begins at 0:00:00 counts from there.
+    counts = is_elapsed or bool(found["days"]) or int(found["hour"]) > 23
+    return ClockStamps(is_elapsed=counts)
