@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from gpumon.cli.arguments import period_argument
+from gpumon.cli.command import complain
 from gpumon.cli.log_pictures import LogPictures, add_picture_arguments
-from gpumon.cli.main import complain
 from gpumon.cli.reading_progress import ReadingProgress
 from gpumon.core.clock import nanoseconds
 from gpumon.core.documents.report_codec import encode_report
@@ -30,7 +30,7 @@ from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.log_text import STANDARD_INPUT, LogText
 from gpumon.sources.recording import is_recording
 
-_LONGEST_PERIOD_S = 86_400.0
+_SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.001, 86_400
 
 
 class AnalyzeCommand:
@@ -45,8 +45,6 @@ class AnalyzeCommand:
     others go on, and the exit code is 1.
     """
 
-    name = "analyze"
-    summary = "the report from a GPU log you already have, of any tool"
     example = (
         "nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1 > gpu.csv\n"
         "  gpumon analyze gpu.csv\n"
@@ -74,7 +72,7 @@ class AnalyzeCommand:
         parser.add_argument(
             "--period",
             metavar="SECONDS",
-            type=log_period_argument,
+            type=period_argument(_SHORTEST_PERIOD_S, _LONGEST_PERIOD_S),
             help="time between two rows (default: as the time stamps say, else 1)",
         )
         add_picture_arguments(parser)
@@ -170,19 +168,6 @@ def column_argument(text: str) -> tuple[str, int | str]:
             "utilization.gpu=2"
         )
     return name, int(column) - 1 if column.isascii() and column.isdigit() else column
-
-
-def log_period_argument(text: str) -> float:
-    """A period as typed. ``argparse`` prints the sentence and exits with 2."""
-    try:
-        period_s = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
-    if not math.isfinite(period_s) or not 0.001 <= period_s <= _LONGEST_PERIOD_S:
-        raise argparse.ArgumentTypeError(
-            f"must be between 0.001 and {_LONGEST_PERIOD_S:g} seconds, got {text}"
-        )
-    return period_s
 
 
 class _Reports:

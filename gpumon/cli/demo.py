@@ -24,7 +24,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from gpumon.cli.arguments import count_argument
+from gpumon.cli.arguments import number_argument
 from gpumon.core.clock import seconds
 from gpumon.core.judge.since import report_since
 from gpumon.core.report.report import Report
@@ -166,8 +166,6 @@ class DemoCommand:
     minute, a little more where all cores are busy, and ends by itself.
     """
 
-    name = "demo"
-    summary = "see it work without a GPU: slow input, then prefetch"
     example = "gpumon demo --keep      # and leave the page up"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -180,7 +178,7 @@ class DemoCommand:
         )
         parser.add_argument(
             "--steps",
-            type=count_argument(20, 100_000),
+            type=number_argument(int, "a whole number", 20, 100_000),
             default=300,
             help="training steps of each run (default: 300)",
         )

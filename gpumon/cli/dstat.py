@@ -30,8 +30,6 @@ class DstatCommand:
     and how starved each GPU was in each second.
     """
 
-    name = "dstat"
-    summary = "bring `dstat --gpu` and `dool --gpu` to this machine"
     example = "gpumon dstat install && dstat -cdn --gpu 1"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

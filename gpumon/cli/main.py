@@ -1,71 +1,52 @@
-"""Finds the subcommand, runs it, and turns errors into sentences and exit codes.
-
-What every subcommand looks like to the command line.
-
-How a command says what went wrong: one sentence on standard error.
-
-What ends a command from outside: the same for every command that goes on until it is told.
-"""
+"""Finds the subcommand, runs it, and turns errors into sentences and exit codes."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from inspect import cleandoc
 from pathlib import Path
-from typing import Protocol
 
+from gpumon import __version__
+from gpumon.cli.command import Command, complain
 from gpumon.cli.environment import CommandParser
-from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError
 
-
-class Command(Protocol):
-    """One subcommand: its class docstring is its help text."""
-
-    name: str
-    summary: str
-    example: str
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare its options."""
-        ...
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Do the work and return the exit code.
-
-        Raises:
-            GpumonError: Its message is printed and its exit code returned.
-        """
-        ...
-
-
-_LONGEST = 4_000
-
-
-def complain(sentence: object) -> None:
-    """Print one line, whatever names of files and columns it repeats.
-
-    Args:
-        sentence: What went wrong; an error says it itself.
-    """
-    print(f"gpumon: {label_text(sentence, _LONGEST)}", file=sys.stderr)
-
-
 _COMMANDS = {
-    "serve": ("gpumon.cli.serve", "ServeCommand"),
-    "analyze": ("gpumon.cli.analyze", "AnalyzeCommand"),
-    "report": ("gpumon.cli.report", "ReportCommand"),
-    "demo": ("gpumon.cli.demo", "DemoCommand"),
-    "doctor": ("gpumon.cli.doctor.command", "DoctorCommand"),
-    "record": ("gpumon.cli.record", "RecordCommand"),
-    "replay": ("gpumon.cli.replay", "ReplayCommand"),
-    "dstat": ("gpumon.cli.dstat", "DstatCommand"),
+    "serve": (
+        "gpumon.cli.serve:ServeCommand",
+        "watch this machine: page, /metrics, dstat --gpu",
+    ),
+    "analyze": (
+        "gpumon.cli.analyze:AnalyzeCommand",
+        "the report from a GPU log you already have, of any tool",
+    ),
+    "report": (
+        "gpumon.cli.report:ReportCommand",
+        "where the time went: of the running daemon, a recording, or two of them",
+    ),
+    "demo": (
+        "gpumon.cli.demo:DemoCommand",
+        "see it work without a GPU: slow input, then prefetch",
+    ),
+    "doctor": (
+        "gpumon.cli.doctor.command:DoctorCommand",
+        "what this machine can report, and how to mend the rest",
+    ),
+    "record": (
+        "gpumon.cli.record:RecordCommand",
+        "keep what GPUs and trainings say in a file, for gpumon replay",
+    ),
+    "replay": ("gpumon.cli.replay:ReplayCommand", "the report of what gpumon record kept"),
+    "dstat": (
+        "gpumon.cli.dstat:DstatCommand",
+        "bring `dstat --gpu` and `dool --gpu` to this machine",
+    ),
 }
+"""Where each command is, and what the list of them says: it is shown without importing any."""
 
 _CONFIGURED = "serve"
 """The command whose options may also be variables: units and containers have no command line."""
@@ -86,48 +67,6 @@ GPU can be read, 4 no daemon, 5 a limit was given and no GPU could be judged.
 """
 
 
-def installed_version() -> str:
-    """The version of the installed distribution; ``"unknown"`` in a bare checkout."""
-    try:
-        return version("gpumon-starvation")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def load_command(name: str) -> Command:
-    """The command of that name. Imports only that one: ``serve`` needs no ``rich``."""
-    module, class_name = _COMMANDS[name]
-    command: Command = getattr(import_module(module), class_name)()
-    return command
-
-
-def build_parser(commands: Sequence[Command]) -> CommandParser:
-    """The parser for those commands; each one's docstring is its help."""
-    parser = CommandParser(
-        prog="gpumon",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_EPILOG,
-    )
-    parser.add_argument("--version", action="version", version=f"gpumon {installed_version()}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in commands:
-        subparser = subparsers.add_parser(
-            command.name,
-            help=command.summary,
-            description=_dedented(command.__doc__ or command.summary),
-            epilog=f"example:\n  {command.example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        subparser.example = command.example
-        command.add_arguments(subparser)
-        if command.name == _CONFIGURED:
-            subparser.tell_variables()
-        parser.commands[command.name] = subparser
-        subparser.set_defaults(run=command.run, fail=subparser.error, parser=subparser)
-    return parser
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
@@ -136,8 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     _open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
-    wanted = [words[0]] if words and words[0] in _COMMANDS else list(_COMMANDS)
-    parser = build_parser([load_command(name) for name in wanted])
+    parser = build_parser([name for name in words if name in _COMMANDS][:1])
     if not words:
         parser.print_help(sys.stderr)
         return 2
@@ -165,6 +103,46 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def build_parser(loaded: Collection[str]) -> CommandParser:
+    """The parser of the command line, which lists all commands.
+
+    Args:
+        loaded: Those whose options it knows, too. Only these are imported.
+    """
+    parser = CommandParser(
+        prog="gpumon",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EPILOG,
+    )
+    parser.add_argument("--version", action="version", version=f"gpumon {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (_, summary) in _COMMANDS.items():
+        subparser = subparsers.add_parser(
+            name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if name in loaded:
+            parser.commands[name] = subparser
+            _declare(subparser, _load_command(name))
+            if name == _CONFIGURED:
+                subparser.tell_variables()
+    return parser
+
+
+def _load_command(name: str) -> Command:
+    module, _, class_name = _COMMANDS[name][0].partition(":")
+    command: Command = getattr(import_module(module), class_name)()
+    return command
+
+
+def _declare(subparser: CommandParser, command: Command) -> None:
+    subparser.description = cleandoc(command.__doc__ or "")
+    subparser.epilog = f"example:\n  {command.example}"
+    subparser.example = command.example
+    command.add_arguments(subparser)
+    subparser.set_defaults(run=command.run, fail=subparser.error, parser=subparser)
+
+
 def _open_closed_streams() -> None:
     """Give streams that were closed at the start (`<&-`) an end; else the next file takes it."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -175,21 +153,3 @@ def _open_closed_streams() -> None:
 
 def _close_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _dedented(docstring: str) -> str:
-    first, _, rest = docstring.partition("\n")
-    lines = [line.removeprefix("    ") for line in rest.splitlines()]
-    return "\n".join([first, *lines]).strip()
-
-
-def end_on_signals(stop: Callable[[], object]) -> None:
-    """Call this on Ctrl-C, on SIGTERM, and when the terminal goes.
-
-    Args:
-        stop: Ends the command soon. Called in a signal handler.
-    """
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # Under nohup the terminal may go.
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda *_: stop())

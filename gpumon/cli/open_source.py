@@ -1,13 +1,11 @@
-"""The ``--source`` word, one everywhere.
-
-From the words of a command to what it watches.
-"""
+"""From the words of a command to what it watches: ``--source``, ``--nvml-off``, ``--nvml-on``."""
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +15,13 @@ from gpumon.pipeline.monitor import MonitorFacts
 from gpumon.pipeline.replay import ReplayWatch
 from gpumon.pipeline.watch import MachineWatch
 from gpumon.sources.gpu_source import GpuSource
-from gpumon.sources.nvml.details.fields import DEFAULT_OPTIONS, NvmlOptions
+from gpumon.sources.nvml.details.fields import (
+    ALWAYS_ON,
+    DEFAULT_OPTIONS,
+    NVML_FIELDS,
+    NvmlOptions,
+    nvml_options,
+)
 from gpumon.sources.recording import RecordingFile
 from gpumon.sources.rings.phase_rings import PhaseRingReader, Unlink
 from gpumon.sources.rings.ring_opening import unlink_if_ours
@@ -32,6 +36,7 @@ SOURCE_HELP = (
     f"{LIVE_SOURCE_HELP.replace(' or ', ', ')} or replay:FILE[,speed=N] (what `gpumon record` "
     "wrote, at its own period)"
 )
+_MADE_UP = frozenset({"simulated", "follow"})
 _SLOWEST, _FASTEST = 0.01, 10_000.0
 
 
@@ -119,13 +124,13 @@ def open_source(
         SourceUnavailableError: It cannot be read on this machine.
     """
     check_source_word(word)
-    kind, _, rest = word.partition(":")
-    if kind == "replay":
-        path = rest.partition(",speed=")[0]
+    replay = replay_of(word)
+    if replay is not None:
         raise UsageError(
-            f"{word} is a recording, which cannot be asked anything more: `gpumon replay {path}` "
-            "shows what it holds"
+            f"{word} is a recording, which cannot be asked anything more: "
+            f"`gpumon replay {replay.path}` shows what it holds"
         )
+    kind, _, rest = word.partition(":")
     if kind == "simulated":
         from gpumon.sources.simulated import SimulatedSource
 
@@ -137,11 +142,6 @@ def open_source(
     from gpumon.sources.nvml.source import NvmlSource
 
     return NvmlSource(clock, options=nvml, period_s=period_s)
-
-
-def is_simulated(word: str) -> bool:
-    """Whether the GPUs of that source are made up."""
-    return word.partition(":")[0] in {"simulated", "follow"}
 
 
 def watch_machine(
@@ -163,11 +163,11 @@ def watch_machine(
         folders: Where the rings of trainings lie, as shell patterns.
         unlink: Removes the ring of a run that ended long ago.
     """
-    boot_id = read_boot_id()
+    boot_id, kind = read_boot_id(), word.partition(":")[0]
     facts = MonitorFacts(
         source=word,
-        source_kind=word.partition(":")[0],
-        simulated=is_simulated(word),
+        source_kind=kind,
+        simulated=kind in _MADE_UP,
         period_ns=period_ns,
         boot_id=boot_id,
         started_wall_time_s=clock.wall_time_s(),
@@ -185,3 +185,55 @@ def watch_replay(replay: Replay, clock: Clock) -> ReplayWatch:
         UnreadableLogError: It is none, or cannot be read.
     """
     return ReplayWatch(RecordingFile(replay.path), clock, read_boot_id(), speed=replay.speed)
+
+
+def add_nvml_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the driver is asked; each may be said several times, with words or commas."""
+    by_default = ", ".join(
+        field.name for field in NVML_FIELDS if not field.opt_in and field.name != ALWAYS_ON
+    )
+    opt_in = ", ".join(field.name for field in NVML_FIELDS if field.opt_in)
+    parser.add_argument(
+        "--nvml-off",
+        metavar="FIELD",
+        type=lambda words: _checked(words, off=_names([words])),
+        nargs="+",
+        action="extend",
+        default=[],
+        help=f"do not ask the driver for: {by_default}",
+    )
+    parser.add_argument(
+        "--nvml-on",
+        metavar="FIELD",
+        type=lambda words: _checked(words, on=_names([words])),
+        nargs="+",
+        action="extend",
+        default=[],
+        help=f"ask it, too, for: {opt_in}",
+    )
+
+
+def nvml_options_of(args: argparse.Namespace) -> NvmlOptions:
+    """What the words of both options amount to; ``args.source`` is the source they are for.
+
+    Raises:
+        UsageError: A word names no field, or one that cannot be switched, or
+            the source is not NVML.
+    """
+    off, on = _names(args.nvml_off), _names(args.nvml_on)
+    if not off and not on:
+        return DEFAULT_OPTIONS
+    if args.source != "nvml":
+        option = "--nvml-off" if off else "--nvml-on"
+        raise UsageError(f"{option} is for --source nvml: {args.source} does not ask the driver")
+    return nvml_options(off=off, on=on)
+
+
+def _checked(words: str, *, off: Sequence[str] = (), on: Sequence[str] = ()) -> str:
+    """The same words, if they name fields that can be switched so."""
+    nvml_options(off=off, on=on)
+    return words
+
+
+def _names(words: list[str]) -> list[str]:
+    return [name for word in words for name in word.replace(",", " ").split()]

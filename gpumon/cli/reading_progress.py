@@ -6,20 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 _Item = TypeVar("_Item")
 _PATIENCE_S = 1.0
@@ -61,7 +51,7 @@ class ReadingProgress:
         self._stream = stream
         self._began_s = monotonic()
         self._progress: Progress | None = None
-        self._task = TaskID(0)
+        self._task: TaskID
 
     def __enter__(self) -> ReadingProgress:
         return self
@@ -89,35 +79,36 @@ class ReadingProgress:
         if self._progress is None:
             if monotonic() - self._began_s < _PATIENCE_S:
                 return
-            size_bytes = self._text.size_bytes
-            self._progress = Progress(
-                *(_stream_columns() if size_bytes is None else _file_columns()),
-                console=Console(file=self._stream),
-                transient=True,
-            )
-            self._task = self._progress.add_task(
-                escape(Path(self._text.name).name[-_NAME_LENGTH:]), total=size_bytes, rows=0
-            )
-            self._progress.start()
+            self._progress, self._task = _bar(self._text, self._stream)
         completed = self._text.position_bytes() or 0
         self._progress.update(self._task, completed=completed, rows=rows)
 
 
-def _file_columns() -> tuple[ProgressColumn, ...]:
-    """How far it is, and how long it will take; of a packed file by its packed size."""
-    return (
-        TextColumn("reading {task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeRemainingColumn(),
-    )
+def _bar(text: Readable, stream: TextIO) -> tuple[Progress, TaskID]:
+    """How far it is, and how long it will take; of a packed file by its packed size.
 
+    Of a pipe, nobody knows how much is to come: how much it was so far.
+    """
+    from rich import progress  # brought by whoever sees it: most reading is over before
+    from rich.console import Console
+    from rich.markup import escape
 
-def _stream_columns() -> tuple[ProgressColumn, ...]:
-    """How much it was so far: of a pipe nobody knows how much is to come."""
-    return (
-        SpinnerColumn(),
-        TextColumn("reading {task.description}"),
-        TextColumn("{task.fields[rows]:,} rows"),
-        TimeElapsedColumn(),
+    title, size_bytes = progress.TextColumn("reading {task.description}"), text.size_bytes
+    columns: tuple[progress.ProgressColumn, ...] = (
+        title,
+        progress.BarColumn(),
+        progress.TextColumn("{task.percentage:>3.0f} %"),
+        progress.TimeRemainingColumn(),
     )
+    if size_bytes is None:
+        columns = (
+            progress.SpinnerColumn(),
+            title,
+            progress.TextColumn("{task.fields[rows]:,} rows"),
+            progress.TimeElapsedColumn(),
+        )
+    bar = progress.Progress(*columns, console=Console(file=stream), transient=True)
+    name = escape(Path(text.name).name[-_NAME_LENGTH:])
+    task = bar.add_task(name, total=size_bytes, rows=0)
+    bar.start()
+    return bar, task

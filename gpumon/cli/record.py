@@ -17,14 +17,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from gpumon.cli.arguments import (
+from gpumon import __version__
+from gpumon.cli.arguments import add_period_argument, time_argument
+from gpumon.cli.command import end_on_signals
+from gpumon.cli.open_source import (
+    LIVE_SOURCE_HELP,
     add_nvml_arguments,
-    add_period_argument,
+    check_source_word,
     nvml_options_of,
-    time_argument,
+    replay_of,
+    watch_machine,
 )
-from gpumon.cli.main import end_on_signals, installed_version
-from gpumon.cli.open_source import LIVE_SOURCE_HELP, check_source_word, replay_of, watch_machine
 from gpumon.core.clock import NS_PER_S, nanoseconds
 from gpumon.core.documents.recording_codec import RecordingHeader
 from gpumon.core.ring.runtime_paths import reader_patterns
@@ -116,8 +119,6 @@ class RecordCommand:
     names of processes and trainings: only its owner may read it.
     """
 
-    name = "record"
-    summary = "keep what GPUs and trainings say in a file, for gpumon replay"
     example = (
         "gpumon record night.gpumon --for 8h\n"
         "  gpumon replay night.gpumon\n"
@@ -180,7 +181,7 @@ class Recorder:
         self._stopped = False
         facts = watch.facts
         self._header = RecordingHeader(
-            version=installed_version(),
+            version=__version__,
             source=facts.source,
             simulated=facts.simulated,
             boot_id=facts.boot_id,

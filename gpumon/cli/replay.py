@@ -28,8 +28,6 @@ class ReplayCommand:
     on the page, in /metrics and in dstat, let a daemon play it.
     """
 
-    name = "replay"
-    summary = "the report of what gpumon record kept"
     example = (
         "gpumon replay night.gpumon\n"
         "  gpumon report night.gpumon --since 1h              # only its last hour\n"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 from pathlib import Path
 
-from gpumon.cli.arguments import time_argument
-from gpumon.cli.main import complain
-from gpumon.cli.replay import report_of_recording
+from gpumon.cli.arguments import number_argument, time_argument
+from gpumon.cli.command import complain
 from gpumon.core.documents.report_codec import decode_report, encode_report
 from gpumon.core.judge.gate import Limits, judgement
 from gpumon.core.judge.run_pace import encode_pair, pairs_of
@@ -23,12 +21,12 @@ from gpumon.outlets.text.comparison import side_by_side, speedup
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import style_for
 from gpumon.sources.daemon import END_OR_WAIT, fetch_report, find_silent_daemon, read_state
-from gpumon.sources.recording import is_recording
 from gpumon.sources.rings.runtime_dir import find_state_file
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _READABLE = "a recording of `gpumon record`, or a report saved with `gpumon report --json`"
 _COMPARISON_SCHEMA = "gpumon.comparison/1"
+_PERCENT = number_argument(lambda text: float(text.removesuffix("%")), "a percentage", 0, 100)
 
 
 class ReportCommand:
@@ -46,8 +44,6 @@ class ReportCommand:
     daemon, 5 no GPU could be judged.
     """
 
-    name = "report"
-    summary = "where the time went: of the running daemon, a recording, or two of them"
     example = "gpumon report --fail-if-starved-above 5 --fail-if-lost-above 20"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -74,13 +70,13 @@ class ReportCommand:
         parser.add_argument(
             "--fail-if-starved-above",
             metavar="PERCENT",
-            type=percent_argument,
+            type=_PERCENT,
             help="exit 1 if a GPU starves, or is suspected to, for more of its time in use",
         )
         parser.add_argument(
             "--fail-if-lost-above",
             metavar="PERCENT",
-            type=percent_argument,
+            type=_PERCENT,
             help="exit 1 if a GPU idles, whatever for, for more of its time in use",
         )
         parser.add_argument(
@@ -152,6 +148,10 @@ def read_saved(path: str, *, since_s: float | None = None, run: str | None = Non
         UnreadableLogError: No such file, or neither of the two; says what would do.
         UsageError: A part of a saved report was asked for, or a run that is none.
     """
+    # What replays a recording need not be there for the report of the daemon.
+    from gpumon.cli.replay import report_of_recording
+    from gpumon.sources.recording import is_recording
+
     if is_recording(path):
         return report_of_recording(path, since_s=since_s, run=run)
     report = _decoded(path)
@@ -207,17 +207,6 @@ def comparison(before: Report, after: Report) -> dict[str, object]:
         "before": encode_report(before),
         "after": encode_report(after),
     }
-
-
-def percent_argument(text: str) -> float:
-    """A percentage as typed. ``argparse`` prints the sentence and exits with 2."""
-    try:
-        percent = float(text.removesuffix("%"))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage") from None
-    if not math.isfinite(percent) or not 0.0 <= percent <= 100.0:
-        raise argparse.ArgumentTypeError(f"must be between 0 and 100, got {text}")
-    return percent
 
 
 def _limits(args: argparse.Namespace) -> Limits:

@@ -9,13 +9,16 @@ import os
 import sys
 from collections.abc import Sequence
 
-from gpumon.cli.arguments import add_nvml_arguments, add_period_argument, nvml_options_of
+from gpumon import __version__
+from gpumon.cli.arguments import add_period_argument
+from gpumon.cli.command import end_on_signals
 from gpumon.cli.daemon_log import CollectorLog, FieldLog, XidLog
 from gpumon.cli.environment import misspelt_variables
-from gpumon.cli.main import end_on_signals, installed_version
 from gpumon.cli.open_source import (
     SOURCE_HELP,
+    add_nvml_arguments,
     check_source_word,
+    nvml_options_of,
     replay_of,
     watch_machine,
     watch_replay,
@@ -50,8 +53,6 @@ class ServeCommand:
     named in brackets; the command line wins.
     """
 
-    name = "serve"
-    summary = "watch this machine: page, /metrics, dstat --gpu"
     example = "gpumon serve --source simulated:input-bound    # then open the page it names"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -128,7 +129,7 @@ class Daemon:
         replay = replay_of(source)
         player = None if replay is None else watch_replay(replay, self._clock)
         clock = self._clock if player is None else player.clock
-        exporter = MetricsExporter(clock=clock, version=installed_version())
+        exporter = MetricsExporter(clock=clock, version=__version__)
         self._http = HttpServer(
             *listen,
             exporter=exporter,

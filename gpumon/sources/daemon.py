@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -26,6 +23,7 @@ END_OR_WAIT: Final = "end it by its pid, or wait"
 _MAX_STATE_BYTES: Final = 4 << 20
 _MAX_REPORT_BYTES: Final = 16 << 20
 _MAX_SENTENCE_BYTES: Final = 2_000
+_OK: Final = 200
 _ASKED_WRONGLY: Final = (400, 404)  # such as a run that is none
 _NOT_FOR_US: Final = (401, 403)
 _PATIENCE_S: Final = 5.0
@@ -137,50 +135,64 @@ def fetch_report(
     elif since_s is not None:
         url += f"?since={since_s:g}"
     try:
-        document = json.loads(_body(url))
-    except urllib.error.HTTPError as error:
-        asked_for_some = run is not None or since_s is not None
-        raise _refusal(error, url, asked_for_some=asked_for_some) from error
-    except (OSError, HTTPException, ValueError) as error:
-        raise NoDaemonError(
-            f"the gpumon daemon does not answer at {url} ({_reason(error)})"
-        ) from error
+        status, body = answer_of(url, patience_s=_PATIENCE_S, most_bytes=_MAX_REPORT_BYTES)
+        document = json.loads(body) if status == _OK else None
+    except (OSError, ValueError) as error:
+        reason = str(error) or type(error).__name__
+        raise NoDaemonError(f"the gpumon daemon does not answer at {url} ({reason})") from error
+    if status != _OK:
+        if status in _ASKED_WRONGLY and (run is not None or since_s is not None):
+            raise UsageError(_sentence(body))
+        raise NoDaemonError(_refusal(status, url))
     try:
         return decode_report(document)
     except UsageError as error:
         raise NoDaemonError(f"what answers at {url} is no gpumon daemon: {error}") from error
 
 
-def _body(url: str) -> bytes:
+def answer_of(url: str, *, patience_s: float, most_bytes: int) -> tuple[int, bytes]:
+    """The status and the body of what answers there, on this machine.
+
+    Args:
+        url: An http address.
+        patience_s: How long each step may take.
+        most_bytes: What is beyond is not read.
+
+    Raises:
+        OSError: Nobody answers, or not in HTTP.
+        ValueError: It is no http address.
+    """
     if not url.startswith(("http://", "https://")):
         raise ValueError("not an http address")
-    # No proxy: the daemon is on this machine, whatever $http_proxy says.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=_PATIENCE_S) as answer:
-        body: bytes = answer.read(_MAX_REPORT_BYTES)
-    return body
+    # Brings much along, and most of the time there is nobody to be asked.
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+    from urllib.request import ProxyHandler, build_opener
+
+    try:
+        # No proxy: it is on this machine, whatever $http_proxy says.
+        with build_opener(ProxyHandler({})).open(url, timeout=patience_s) as answer:
+            return answer.status, answer.read(most_bytes)
+    except HTTPError as error:
+        with error:  # it holds the connection
+            return error.code, error.read(most_bytes)
+    except URLError as error:
+        raise (
+            error.reason if isinstance(error.reason, OSError) else OSError(error.reason)
+        ) from error
+    except HTTPException as error:
+        raise OSError(str(error) or type(error).__name__) from error
 
 
-def _refusal(
-    error: urllib.error.HTTPError, url: str, *, asked_for_some: bool
-) -> UsageError | NoDaemonError:
-    with error:  # it holds the connection
-        if asked_for_some and error.code in _ASKED_WRONGLY:
-            return UsageError(_sentence(error))
-    if error.code in _NOT_FOR_US:
-        return NoDaemonError(
+def _refusal(status: int, url: str) -> str:
+    if status in _NOT_FOR_US:
+        return (
             f"the gpumon daemon gives no report at {url}, which is not loopback: start it with "
             "--listen 127.0.0.1:19835 as well"
         )
-    return NoDaemonError(f"the gpumon daemon does not answer at {url} (status {error.code})")
+    return f"the gpumon daemon does not answer at {url} (status {status})"
 
 
-def _sentence(error: urllib.error.HTTPError) -> str:
-    text = error.read(_MAX_SENTENCE_BYTES).decode("utf-8", "replace")
+def _sentence(body: bytes) -> str:
+    text = body[:_MAX_SENTENCE_BYTES].decode("utf-8", "replace")
     return label_text(text.strip(), _MAX_SENTENCE_BYTES)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, urllib.error.URLError):
-        return str(error.reason)
-    return str(error) or type(error).__name__

@@ -18,15 +18,20 @@ from typing import Any, Final, Generic, TypeVar
 from rich.console import Console
 from rich.status import Status
 
-from gpumon.cli.arguments import add_nvml_arguments, nvml_options_of
+from gpumon import __version__
 from gpumon.cli.doctor.driver import driver_findings
 from gpumon.cli.doctor.finding import DRIVER, OFF, OK, Finding
 from gpumon.cli.doctor.gpus import gpu_findings, source_broken
 from gpumon.cli.doctor.machine import machine_findings
 from gpumon.cli.doctor.rules import render_rules, rules_document
 from gpumon.cli.doctor.text import render_findings
-from gpumon.cli.main import installed_version
-from gpumon.cli.open_source import LIVE_SOURCE_HELP, check_source_word, open_source
+from gpumon.cli.open_source import (
+    LIVE_SOURCE_HELP,
+    add_nvml_arguments,
+    check_source_word,
+    nvml_options_of,
+    open_source,
+)
 from gpumon.core.sample import Frame
 from gpumon.errors import GpumonError, SourceUnavailableError, UsageError
 from gpumon.outlets.text.style import style_for
@@ -130,8 +135,6 @@ class DoctorCommand:
     the rules behind each verdict, finding and advice, and why their numbers are these.
     """
 
-    name = "doctor"
-    summary = "what this machine can report, and how to mend the rest"
     example = "gpumon doctor --json"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -223,7 +226,7 @@ def _no_driver(word: str) -> Finding:
 def _document(findings: list[Finding], probed: ProbedDriver | None) -> dict[str, Any]:
     return {
         "schema": "gpumon.doctor/1",
-        "version": installed_version(),
+        "version": __version__,
         "python": sys.version.split()[0],
         "findings": [asdict(finding) for finding in findings],
         "driver": None if probed is None else _driver(probed),

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +25,13 @@ from gpumon.core.verdict import Severity
 from gpumon.core.wording import in_seconds, label_text, listed
 from gpumon.errors import GpumonError
 from gpumon.outlets.http.server import DEFAULT_LISTEN, by_whom, parse_listen
-from gpumon.sources.daemon import END_OR_WAIT, fetch_report, find_silent_daemon, read_state
+from gpumon.sources.daemon import (
+    END_OR_WAIT,
+    answer_of,
+    fetch_report,
+    find_silent_daemon,
+    read_state,
+)
 from gpumon.sources.installed import container_words, strangers_called_gpumon
 from gpumon.sources.rings.phase_rings import matching_paths
 from gpumon.sources.rings.ring_look import RingsSeen, look_at_rings
@@ -172,10 +175,12 @@ def port_finding(listen: str = DEFAULT_LISTEN) -> Finding:
     host, port = parse_listen(listen)
     name = f"port {port}"
     try:
-        body = _metrics_of(host, port)
+        _, body = answer_of(
+            f"http://{host}:{port}/metrics", patience_s=_PATIENCE_S, most_bytes=_MOST_BYTES
+        )
     except ConnectionRefusedError:
         return _found(name, "free")
-    except (OSError, HTTPException, ValueError):
+    except (OSError, ValueError):
         body = b""
     if b"gpumon_build_info" in body:
         return _found(name, f"gpumon serves there{by_whom(port)}")
@@ -185,19 +190,6 @@ def port_finding(listen: str = DEFAULT_LISTEN) -> Finding:
         status=MISSING,
         fix="gpumon serve --listen 127.0.0.1:0 takes a free port, and says which",
     )
-
-
-def _metrics_of(host: str, port: int) -> bytes:
-    # No proxy: it is on this machine, whatever $http_proxy says.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"http://{host}:{port}/metrics", timeout=_PATIENCE_S) as answer:
-            body: bytes = answer.read(_MOST_BYTES)
-    except urllib.error.URLError as error:
-        if isinstance(error.reason, OSError):
-            raise error.reason from error
-        raise
-    return body
 
 
 # -- rings ------------------------------------------------------------------------

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.environment import OTHER_VARIABLES, CommandParser, misspelt_variables, variable_of
-from gpumon.cli.main import build_parser, load_command, main
+from gpumon.cli.main import build_parser, main
 from gpumon.errors import UsageError
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 
 
 def serve_parser() -> CommandParser:
-    return build_parser([load_command("serve")]).commands["serve"]
+    return build_parser(["serve"]).commands["serve"]
 
 
 def parsed(words: list[str], **environ: str) -> argparse.Namespace:

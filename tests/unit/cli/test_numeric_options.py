@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.analyze import column_argument
-from gpumon.cli.main import build_parser, load_command
+from gpumon.cli.main import build_parser
 from gpumon.cli.open_source import check_source_word
 from gpumon.outlets.http.web_token import read_token
 from trainer_hooks.examples.command_line import example_parser, writable
@@ -40,7 +40,7 @@ EXPECTED = {
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """Every parser there is by what it is of: those of subcommands are within."""
     return {
-        "gpumon": build_parser([load_command(name) for name in COMMANDS]),
+        "gpumon": build_parser(COMMANDS),
         "trainer-bench": trainer_bench._parser(),
         "example": example_parser(None, workers="threads"),
     }

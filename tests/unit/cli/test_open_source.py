@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import serve
-from gpumon.cli.arguments import nvml_options_of
-from gpumon.cli.main import build_parser, load_command, main
-from gpumon.cli.open_source import open_source
+from gpumon.cli.main import build_parser, main
+from gpumon.cli.open_source import nvml_options_of, open_source
 from gpumon.sources.nvml.details.fields import (
     DEFAULT_OPTIONS,
     NVML_FIELDS,
@@ -23,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def options_of(*words: str) -> NvmlOptions:
-    parser = build_parser([load_command("serve")])
+    parser = build_parser(["serve"])
     return nvml_options_of(parser.parse_args(["serve", *words]))
 
 

@@ -1,0 +1,52 @@
+"""What every command has in common: its shape, how it complains, what ends it from outside."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable
+from typing import Protocol
+
+from gpumon.core.wording import label_text
+
+_LONGEST_SENTENCE = 4_000
+
+
+class Command(Protocol):
+    """One subcommand: its class docstring is its help text."""
+
+    example: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare its options."""
+        ...
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do the work and return the exit code.
+
+        Raises:
+            GpumonError: Its message is printed and its exit code returned.
+        """
+        ...
+
+
+def complain(sentence: object) -> None:
+    """Print one line on standard error, whatever names of files and columns it repeats.
+
+    Args:
+        sentence: What went wrong; an error says it itself.
+    """
+    print(f"gpumon: {label_text(sentence, _LONGEST_SENTENCE)}", file=sys.stderr)
+
+
+def end_on_signals(stop: Callable[[], object]) -> None:
+    """Call this on Ctrl-C, on SIGTERM, and when the terminal goes.
+
+    Args:
+        stop: Ends the command soon. Called in a signal handler.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # Under nohup the terminal may go.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda *_: stop())
