@@ -15,8 +15,7 @@ from gpumon.outlets.http.live_state import SaidReader
 from gpumon.outlets.http.routes import ReportReader, ReportScope
 from gpumon.outlets.http.server import HttpServer
 from gpumon.outlets.http.web_token import WebToken
-from gpumon.outlets.metrics.metric_values import READERS
-from gpumon.outlets.metrics.metric_view import Reader
+from gpumon.outlets.metrics.metric_values import READERS, Reader
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock
 from tests.needs import missing

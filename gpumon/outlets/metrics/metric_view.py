@@ -1,16 +1,12 @@
-"""What one scrape looks at, and what a reader of it gives back.
-
-Which GPUs and runs get series: each label set once, and no more than Prometheus can bear.
-"""
+"""What one scrape looks at: each label set once, and no more than Prometheus can bear."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.sample import GpuSample
 from gpumon.core.state import CollectorState, GpuState, MonitorState, RunState
 from gpumon.core.wording import label_text
 
@@ -24,33 +20,68 @@ MAX_XIDS: Final = 64
 """XID errors of a GPU with series of their own, the lowest first; NVIDIA lists fewer than 200."""
 
 _XIDS: Final = "gpumon_gpu_xid_errors_total"
-
 _ERRORS: Final = "gpumon_nvml_errors_total"
+_SHORTEST_STALE_NS: Final = 2 * NS_PER_S
 
 _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """One tick's state, cut down to what may become series.
+class MetricView:
+    """One tick's state, cut down to what may become series; empty before the first tick.
 
     Attributes:
-        state: The whole state.
+        state: The whole state; ``None`` before the first tick.
         gpus: GPUs with distinct UUIDs.
         runs: Runs with distinct labels, living ones first.
         collectors: Collectors with distinct names.
         call_seconds: Driver functions with distinct names.
+        call_counts: The same functions, so that one cap is for both.
         call_errors: Distinct pairs of driver function and error.
         dropped: ``(family, label sets left out since the start)``.
+        now_ns: CLOCK_MONOTONIC of the scrape.
+        version: Of gpumon.
     """
 
-    state: MonitorState
-    gpus: tuple[GpuState, ...]
-    runs: tuple[RunState, ...]
-    collectors: tuple[CollectorState, ...]
-    call_seconds: tuple[tuple[str, float], ...]
-    call_errors: tuple[tuple[str, int, int], ...]
-    dropped: tuple[tuple[str, int], ...]
+    state: MonitorState | None = None
+    gpus: tuple[GpuState, ...] = ()
+    runs: tuple[RunState, ...] = ()
+    collectors: tuple[CollectorState, ...] = ()
+    call_seconds: tuple[tuple[str, float], ...] = ()
+    call_counts: tuple[tuple[str, int], ...] = ()
+    call_errors: tuple[tuple[str, int, int], ...] = ()
+    dropped: tuple[tuple[str, int], ...] = ()
+    now_ns: int = 0
+    version: str = ""
+
+    @property
+    def stale(self) -> bool:
+        """Whether the newest tick is more than two periods old: then nothing is known of *now*."""
+        if self.state is None:
+            return True
+        age_ns = self.now_ns - self.state.taken_at_ns
+        return age_ns > max(2 * self.state.period_ns, _SHORTEST_STALE_NS)
+
+    def gpus_counted(self) -> Iterator[GpuState]:
+        """GPUs whose counters hold: all but those that are lost, or not in the machine any more.
+
+        A GPU that nobody could ask (the driver hangs) keeps its counters:
+        they remain true, and dashboards look back over them. One that is cut
+        by MIG has no time to count, but what it had before.
+        """
+        for gpu in self.gpus:
+            is_cut = gpu.device.mig_enabled and not gpu.totals.observed_ns
+            if gpu.listed and not is_cut and (gpu.present or gpu.error is None):
+                yield gpu
+
+    def gpus_present(self) -> Iterator[GpuState]:
+        """GPUs that answered within the last two periods."""
+        if not self.stale:
+            yield from (gpu for gpu in self.gpus if gpu.present)
+
+    def runs_now(self) -> tuple[RunState, ...]:
+        """The runs, while it is known what they are doing."""
+        return () if self.stale else self.runs
 
 
 class LabelBudget:
@@ -64,18 +95,21 @@ class LabelBudget:
         self._dropped = {"gpumon_gpu": 0, "gpumon_training": 0, "gpumon_collector": 0,
                          "gpumon_nvml_call": 0, _XIDS: 0, _ERRORS: 0}  # fmt: skip
 
-    def select(self, state: MonitorState) -> Selection:
+    def select(self, state: MonitorState) -> MetricView:
         """What of this state may become series."""
         runs = sorted(state.runs, key=lambda run: not run.alive)
         for gpu in state.gpus:
             if len(gpu.xid_errors) > MAX_XIDS:
                 self._dropped[_XIDS] += len(gpu.xid_errors) - MAX_XIDS
-        return Selection(
+        call_seconds = self._keep("gpumon_nvml_call", state.call_seconds, lambda one: one[0])
+        called = dict(call_seconds)
+        return MetricView(
             state=state,
             gpus=self._keep("gpumon_gpu", state.gpus, lambda gpu: gpu.device.uuid),
             runs=self._keep("gpumon_training", runs, lambda run: run.run, MAX_RUNS),
             collectors=self._keep("gpumon_collector", state.collectors, lambda one: one.name),
-            call_seconds=self._keep("gpumon_nvml_call", state.call_seconds, lambda one: one[0]),
+            call_seconds=call_seconds,
+            call_counts=tuple(one for one in state.call_counts if one[0] in called),
             call_errors=self._keep(_ERRORS, state.call_errors, lambda one: f"{one[0]} {one[1]}"),
             dropped=tuple(self._dropped.items()),
         )
@@ -96,81 +130,3 @@ class LabelBudget:
             else:
                 kept[name] = item
         return tuple(kept.values())
-
-
-_SHORTEST_STALE_NS: Final = 2 * NS_PER_S
-
-
-class HistogramValue(NamedTuple):
-    """Cumulative counts below each bound, how many in all, and their sum in the metric's unit."""
-
-    bucket_counts: tuple[int, ...]
-    gap_count: int
-    total: float
-
-
-Row: TypeAlias = tuple[tuple[object, ...], "float | HistogramValue | None"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricView:
-    """What one scrape looks at.
-
-    Attributes:
-        selection: The newest tick; ``None`` before the first.
-        now_ns: CLOCK_MONOTONIC of the scrape.
-        version: Of gpumon.
-    """
-
-    selection: Selection | None
-    now_ns: int
-    version: str
-
-    @property
-    def stale(self) -> bool:
-        """Whether the newest tick is more than two periods old: then nothing is known of *now*."""
-        if self.selection is None:
-            return True
-        state = self.selection.state
-        age_ns = self.now_ns - state.taken_at_ns
-        return age_ns > max(2 * state.period_ns, _SHORTEST_STALE_NS)
-
-    def gpus_counted(self) -> Iterator[GpuState]:
-        """GPUs whose counters hold: all but those that are lost, or not in the machine any more.
-
-        A GPU that nobody could ask (the driver hangs) keeps its counters:
-        they remain true, and dashboards look back over them. One that is cut
-        by MIG has no time to count, but what it had before.
-        """
-        if self.selection is not None:
-            for gpu in self.selection.gpus:
-                is_cut = gpu.device.mig_enabled and not gpu.totals.observed_ns
-                if gpu.listed and not is_cut and (gpu.present or gpu.error is None):
-                    yield gpu
-
-    def gpus_present(self) -> Iterator[GpuState]:
-        """GPUs that answered within the last two periods."""
-        if self.selection is not None and not self.stale:
-            yield from (gpu for gpu in self.selection.gpus if gpu.present)
-
-    def runs(self) -> Iterator[RunState]:
-        """Runs with series."""
-        if self.selection is not None:
-            yield from self.selection.runs
-
-    def runs_now(self) -> Iterator[RunState]:
-        """The same, while it is known what they are doing."""
-        if not self.stale:
-            yield from self.runs()
-
-
-Reader: TypeAlias = Callable[[MetricView], Iterable[Row]]
-
-
-def latest(read: Callable[[GpuSample], float | None]) -> Reader:
-    """A reader of one number of each GPU's newest sample."""
-    return lambda view: (
-        ((gpu.device.uuid,), read(gpu.latest))
-        for gpu in view.gpus_present()
-        if gpu.latest is not None
-    )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -30,15 +31,8 @@ from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
 from gpumon.core.state import MonitorState
 from gpumon.core.wording import label_text
 from gpumon.outlets.metrics.metric_table import METRICS, MetricKind, MetricSpec
-from gpumon.outlets.metrics.metric_values import READERS
-from gpumon.outlets.metrics.metric_view import (
-    HistogramValue,
-    LabelBudget,
-    MetricView,
-    Reader,
-    Row,
-    Selection,
-)
+from gpumon.outlets.metrics.metric_values import READERS, HistogramValue, Reader, Row
+from gpumon.outlets.metrics.metric_view import LabelBudget, MetricView
 
 _LOG = logging.getLogger(__name__)
 _PLAIN_TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -69,12 +63,12 @@ class MetricsExporter:
         self._version = version
         self._readers = readers
         self._budget = LabelBudget()
-        self._selection: Selection | None = None
+        self._newest = MetricView()
         self._warned: set[str] = set()
 
     def publish(self, state: MonitorState) -> None:
         """Take over a new tick. Called by one thread only."""
-        self._selection = self._budget.select(state)
+        self._newest = self._budget.select(state)
 
     def render(self, accept: str | None = None) -> tuple[bytes, str]:
         """All metrics as text.
@@ -86,11 +80,8 @@ class MetricsExporter:
         Returns:
             The body and its content type.
         """
-        view = MetricView(
-            selection=self._selection,
-            now_ns=self._clock.monotonic_ns(),
-            version=self._version,
-        )
+        now_ns = self._clock.monotonic_ns()
+        view = replace(self._newest, now_ns=now_ns, version=self._version)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Scrape(view, self._readers, self._warn_once))
         encode, content_type = _encoder(accept or "")
@@ -164,8 +155,7 @@ class _Scrape(Collector):
         return series
 
     def _dropped(self) -> dict[str, int]:
-        selection = self._view.selection
-        counted = dict(selection.dropped) if selection is not None else {}
+        counted = dict(self._view.dropped)
         for family, refused in self._refused.items():
             counted[family] = counted.get(family, 0) + refused
         return counted

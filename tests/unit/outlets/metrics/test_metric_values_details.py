@@ -9,7 +9,7 @@ import pytest
 from gpumon.core.board.throttling import THROTTLE_REASONS
 from gpumon.core.sample import ActivitySample, GpuDetails
 from gpumon.core.state import GpuState, MonitorState
-from gpumon.outlets.metrics.metric_values import DETAIL_READERS
+from gpumon.outlets.metrics.metric_table import METRICS
 from gpumon.outlets.metrics.metric_view import MAX_XIDS
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import (
@@ -20,6 +20,9 @@ from tests.builders_state import (
     healthy_gpu,
     monitor_state,
 )
+
+DETAILS = {spec.name for spec in METRICS if spec.group == "gpu_details"}
+"""Families of what a board says of itself."""
 
 
 def scraped(state: MonitorState, *, ticks: int = 1, later_s: int = 0) -> list[str]:
@@ -99,9 +102,9 @@ class TestDetails:
         for gpu in (silent, healthy_gpu()):
             lines = scraped(monitor_state(gpus=(gpu,)))
 
-            assert [name for name in DETAIL_READERS if of(name, lines)] == []
+            assert [name for name in DETAILS if of(name, lines)] == []
 
-    @pytest.mark.parametrize("name", sorted(set(DETAIL_READERS) - {TestXidErrors.NAME}))
+    @pytest.mark.parametrize("name", sorted(DETAILS - {TestXidErrors.NAME}))
     def test_go_with_the_gpu(self, name: str) -> None:
         well = monitor_state(gpus=(detailed_gpu(),))
         lost = monitor_state(gpus=(detailed_gpu(present=False, error="GPU is lost"),))

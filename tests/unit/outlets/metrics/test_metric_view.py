@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpumon.outlets.metrics.metric_view import MAX_RUNS, LabelBudget, Selection
+from gpumon.outlets.metrics.metric_view import MAX_RUNS, LabelBudget, MetricView
 from tests.builders_state import monitor_state, run, starved_gpu
 
 
-def dropped(selection: Selection) -> dict[str, int]:
+def dropped(selection: MetricView) -> dict[str, int]:
     return {family: count for family, count in selection.dropped if count}
 
 
