@@ -1,9 +1,4 @@
-"""A picture as a list of boxes, steps, lines and texts, in points, before anything paints it.
-
-How wide a text is at most, in whichever font it is shown, and how to make it fit.
-
-The colours of a picture, on light paper and on dark; told apart by colour-blind eyes too.
-"""
+"""A picture in points, before anything paints it: its marks, its inks, how wide its texts are."""
 
 from __future__ import annotations
 
@@ -109,6 +104,37 @@ class Drawing:
     marks: tuple[Mark, ...]
 
 
+LIGHT: Final[Mapping[Ink, str]] = MappingProxyType(
+    {
+        Ink.PAPER: "#ffffff",
+        Ink.TEXT: "#17202b",
+        Ink.QUIET: "#566273",
+        Ink.RULE: "#c3cbd5",
+        Ink.BUSY: "#5b9bc8",
+        Ink.IN_USE: "#ffffff",
+        Ink.NOT_IN_USE: "#e6e9ee",
+        Ink.UNOBSERVED: "#98a2ae",
+        Ink.LOST: "#b93600",
+        Ink.LOST_GROUND: "#ffd8bd",
+    }
+)
+"""Blue and a dark vermilion: they differ in hue for every eye, and in lightness without hue."""
+
+DARK: Final[Mapping[Ink, str]] = MappingProxyType(
+    {
+        Ink.PAPER: "#18202a",
+        Ink.TEXT: "#e8edf3",
+        Ink.QUIET: "#9aa7b6",
+        Ink.RULE: "#445264",
+        Ink.BUSY: "#3f80b2",
+        Ink.IN_USE: "#10161d",
+        Ink.NOT_IN_USE: "#2a3542",
+        Ink.UNOBSERVED: "#66748a",
+        Ink.LOST: "#ff9a63",
+        Ink.LOST_GROUND: "#5b2b12",
+    }
+)
+
 # Of each character, in shares of the font's size, the width in the widest of the usual
 # sans-serif fonts (DejaVu Sans; Verdana, Arial and Helvetica are no wider).
 _WIDTHS: Final = {
@@ -171,35 +197,3 @@ def _width_of(character: str) -> float:
     if unicodedata.east_asian_width(character) in "WF":
         return _WIDE_WIDTH
     return _OTHER_WIDTH
-
-
-LIGHT: Final[Mapping[Ink, str]] = MappingProxyType(
-    {
-        Ink.PAPER: "#ffffff",
-        Ink.TEXT: "#17202b",
-        Ink.QUIET: "#566273",
-        Ink.RULE: "#c3cbd5",
-        Ink.BUSY: "#5b9bc8",
-        Ink.IN_USE: "#ffffff",
-        Ink.NOT_IN_USE: "#e6e9ee",
-        Ink.UNOBSERVED: "#98a2ae",
-        Ink.LOST: "#b93600",
-        Ink.LOST_GROUND: "#ffd8bd",
-    }
-)
-"""Blue and a dark vermilion: they differ in hue for every eye, and in lightness without hue."""
-
-DARK: Final[Mapping[Ink, str]] = MappingProxyType(
-    {
-        Ink.PAPER: "#18202a",
-        Ink.TEXT: "#e8edf3",
-        Ink.QUIET: "#9aa7b6",
-        Ink.RULE: "#445264",
-        Ink.BUSY: "#3f80b2",
-        Ink.IN_USE: "#10161d",
-        Ink.NOT_IN_USE: "#2a3542",
-        Ink.UNOBSERVED: "#66748a",
-        Ink.LOST: "#ff9a63",
-        Ink.LOST_GROUND: "#5b2b12",
-    }
-)

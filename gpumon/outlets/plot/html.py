@@ -1,7 +1,4 @@
-"""Writes a report and its picture as one page that needs nothing from anywhere.
-
-The table of a page: where the seconds of each GPU went.
-"""
+"""Writes a report and its picture as one page that needs nothing from anywhere."""
 
 from __future__ import annotations
 
@@ -29,45 +26,7 @@ from gpumon.outlets.text.report_lines import (
     observed_sentence,
     other_advice,
 )
-
-
-def seconds_table(gpus: Sequence[GpuReport]) -> tuple[list[str], list[list[str]]]:
-    """The columns' heads, and a row for each GPU: busy and idle add up to observed.
-
-    Causes that no GPU has are left out.
-    """
-    causes = [cause for cause in CAUSES if any(gpu.totals.idle_ns.get(cause) for gpu in gpus)]
-    has_pending = any(gpu.totals.pending_ns for gpu in gpus)
-    heads = ["GPU", "verdict", "observed", "busy", *(_cause_head(cause) for cause in causes)]
-    heads += ["not decided yet"] if has_pending else []
-    heads += ["starved or suspected", "pauses", "the longest"]
-    return heads, [_row(gpu, causes, has_pending=has_pending) for gpu in gpus]
-
-
-def _cause_head(cause: IdleCause) -> str:
-    return f"idle, {WORD_OF_CAUSE[cause]}"
-
-
-def _row(gpu: GpuReport, causes: Sequence[IdleCause], *, has_pending: bool) -> list[str]:
-    totals, whole_ns = gpu.totals, gpu.totals.observed_ns
-    name = f"{gpu.label}, {label_text(gpu.name, 64)}" if gpu.name else gpu.label
-    parts = [totals.busy_ns, *(totals.idle_ns.get(cause, 0) for cause in causes)]
-    parts += [totals.pending_ns] if has_pending else []
-    return [
-        name,
-        verdict_word(gpu),
-        in_seconds(whole_ns),
-        *(_part(part_ns, whole_ns) for part_ns in parts),
-        _part(totals.starved_ns + totals.suspected_ns, whole_ns),
-        f"{totals.pauses.count:,}",
-        in_seconds(totals.pauses.longest_ns) if totals.pauses.count else "-",
-    ]
-
-
-def _part(part_ns: int, whole_ns: int) -> str:
-    if not part_ns or not whole_ns:
-        return in_seconds(part_ns)
-    return f"{in_seconds(part_ns)} ({in_percent(part_ns / whole_ns)})"
+from gpumon.outlets.text.style import capital
 
 
 def _variables(palette: Mapping[Ink, str]) -> str:
@@ -124,7 +83,7 @@ def html_text(report: Report, lanes: Sequence[Lane]) -> str:
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="referrer" content="no-referrer">',
-            f"<title>{_quoted(name)}: GPU time</title>",
+            f"<title>{escape(name)}: GPU time</title>",
             f"<style>{_STYLE}</style>",
             "</head>",
             "<body>",
@@ -133,7 +92,7 @@ def html_text(report: Report, lanes: Sequence[Lane]) -> str:
             *_besides(report),
             *_table(report),
             *_notes(report),
-            f"<footer>Made by gpumon {_quoted(__version__)} (gpumon analyze --html).</footer>",
+            f"<footer>Made by gpumon {escape(__version__)} (gpumon analyze --html).</footer>",
             "</body>",
             "</html>",
             "",
@@ -143,36 +102,36 @@ def html_text(report: Report, lanes: Sequence[Lane]) -> str:
 
 def _headline(report: Report) -> list[str]:
     return [
-        f"<h1>{_quoted(_capital(verdict_line(report)))}</h1>",
-        f"<p><b>Why:</b> {_quoted(_capital(why_line(report)))}</p>",
-        f"<p><b>Next:</b> {_quoted(_capital(next_line(report)))}</p>",
-        f'<p class="quiet">{_quoted(observed_sentence(report))}</p>',
+        f"<h1>{escape(capital(verdict_line(report)))}</h1>",
+        f"<p><b>Why:</b> {escape(capital(why_line(report)))}</p>",
+        f"<p><b>Next:</b> {escape(capital(next_line(report)))}</p>",
+        f'<p class="quiet">{escape(observed_sentence(report))}</p>',
     ]
 
 
 def _besides(report: Report) -> list[str]:
     """What else to do, and what the log shows beside the verdict."""
     together = " ".join(machine_line(report).split())
-    lines = [f"<p>{_quoted(together)}</p>"] if together else []
+    lines = [f"<p>{escape(together)}</p>"] if together else []
     findings = findings_beside(report, told=next_line(report))
     return [*lines, *_list("After that", other_advice(report)), *_list("Besides", findings)]
 
 
 def _list(title: str, texts: Sequence[str]) -> list[str]:
     """Paragraphs under a title; nothing where there is none."""
-    items = [f"<li>{_quoted(text)}</li>" for text in texts]
+    items = [f"<li>{escape(text)}</li>" for text in texts]
     return [f"<h2>{title}</h2>", "<ul>", *items, "</ul>"] if items else []
 
 
 def _table(report: Report) -> list[str]:
-    heads, rows = seconds_table(report.gpus)
+    heads, rows = _seconds_table(report.gpus)
     return [
         "<h2>Where the seconds went</h2>",
         '<div class="wide"><table>',
-        f"<thead><tr>{''.join(f'<th>{_quoted(head)}</th>' for head in heads)}</tr></thead>",
+        f"<thead><tr>{''.join(f'<th>{escape(head)}</th>' for head in heads)}</tr></thead>",
         "<tbody>",
         *(
-            f"<tr><th>{_quoted(first)}</th>{''.join(f'<td>{_quoted(cell)}</td>' for cell in more)}"
+            f"<tr><th>{escape(first)}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in more)}"
             "</tr>"
             for first, *more in rows
         ),
@@ -182,16 +141,49 @@ def _table(report: Report) -> list[str]:
     ]
 
 
+def _seconds_table(gpus: Sequence[GpuReport]) -> tuple[list[str], list[list[str]]]:
+    """The columns' heads, and a row for each GPU: busy and idle add up to observed.
+
+    Causes that no GPU has are left out.
+    """
+    causes = [cause for cause in CAUSES if any(gpu.totals.idle_ns.get(cause) for gpu in gpus)]
+    has_pending = any(gpu.totals.pending_ns for gpu in gpus)
+    heads = [
+        "GPU",
+        "verdict",
+        "observed",
+        "busy",
+        *(f"idle, {WORD_OF_CAUSE[cause]}" for cause in causes),
+    ]
+    heads += ["not decided yet"] if has_pending else []
+    heads += ["starved or suspected", "pauses", "the longest"]
+    return heads, [_cells(gpu, causes, has_pending=has_pending) for gpu in gpus]
+
+
+def _cells(gpu: GpuReport, causes: Sequence[IdleCause], *, has_pending: bool) -> list[str]:
+    totals, whole_ns = gpu.totals, gpu.totals.observed_ns
+    name = f"{gpu.label}, {label_text(gpu.name, 64)}" if gpu.name else gpu.label
+    parts = [totals.busy_ns, *(totals.idle_ns.get(cause, 0) for cause in causes)]
+    parts += [totals.pending_ns] if has_pending else []
+    return [
+        name,
+        verdict_word(gpu),
+        in_seconds(whole_ns),
+        *(_part(part_ns, whole_ns) for part_ns in parts),
+        _part(totals.starved_ns + totals.suspected_ns, whole_ns),
+        f"{totals.pauses.count:,}",
+        in_seconds(totals.pauses.longest_ns) if totals.pauses.count else "-",
+    ]
+
+
+def _part(part_ns: int, whole_ns: int) -> str:
+    if not part_ns or not whole_ns:
+        return in_seconds(part_ns)
+    return f"{in_seconds(part_ns)} ({in_percent(part_ns / whole_ns)})"
+
+
 def _notes(report: Report) -> list[str]:
     notes = [label_text(note, 2_000) for note in report.notes]
     if report.skipped_lines:
         notes.insert(0, f"{counted(report.skipped_lines, 'line was', 'lines were')} not used.")
     return _list("Notes", notes)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _quoted(text: str) -> str:
-    return escape(text, quote=True)

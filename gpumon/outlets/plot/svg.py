@@ -22,8 +22,8 @@ def svg_text(drawing: Drawing) -> str:
     width, height = _number(drawing.width), _number(drawing.height)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" aria-label="{_quoted(drawing.description)}" '
-        f'font-family="{_quoted(FONTS)}">',
+        f'height="{height}" role="img" aria-label="{escape(drawing.description)}" '
+        f'font-family="{escape(FONTS)}">',
         f'<defs><pattern id="{_HATCH}" width="5" height="5" patternUnits="userSpaceOnUse">'
         f'<path d="M-1 1 1 -1M0 5 5 0M4 6 6 4" stroke="{LIGHT[Ink.UNOBSERVED]}" fill="none" '
         'class="line-unobserved"/></pattern></defs>',
@@ -53,7 +53,7 @@ def _box(box: Box) -> Iterator[str]:
     sides = ("x", box.left), ("y", box.top), ("width", box.width), ("height", box.height)
     places = " ".join(f'{name}="{_number(place)}"' for name, place in sides)
     if box.title:
-        yield f"<rect {places} {_fill(box.ink)}><title>{_quoted(box.title)}</title></rect>"
+        yield f"<rect {places} {_fill(box.ink)}><title>{escape(box.title)}</title></rect>"
     else:
         yield f"<rect {places} {_fill(box.ink)}/>"
 
@@ -64,7 +64,7 @@ def _text(text: Text) -> str:
     return (
         f'<text x="{_number(text.left)}" y="{_number(text.baseline)}" '
         f'font-size="{_number(text.size)}"{anchor}{weight} {_fill(text.ink)}>'
-        f"{_quoted(text.words)}</text>"
+        f"{escape(text.words)}</text>"
     )
 
 
@@ -98,7 +98,3 @@ def _outline(steps: Steps) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
-
-
-def _quoted(text: str) -> str:
-    return escape(text, quote=True)

@@ -24,7 +24,7 @@ _STEPS_S: Final = (
 _EPOCH: Final = datetime(1970, 1, 1)
 
 
-class Tick(NamedTuple):
+class AxisTick(NamedTuple):
     """One mark: where, and what stands under it, in one line or two."""
 
     at_ns: int
@@ -51,7 +51,7 @@ class TimeAxis:
     origin: datetime | None = None
     zone: str = ""
 
-    def ticks(self, room: float) -> tuple[Tick, ...]:
+    def ticks(self, room: float) -> tuple[AxisTick, ...]:
         """Round ticks whose labels have room beside each other.
 
         Args:
@@ -85,7 +85,7 @@ class TimeAxis:
     def _moment(self, at_ns: int) -> datetime:
         return (self.origin or _EPOCH) + timedelta(microseconds=(at_ns - self.origin_ns) // 1000)
 
-    def _ticks_of(self, step_s: float, room: float) -> tuple[Tick, ...] | None:
+    def _ticks_of(self, step_s: float, room: float) -> tuple[AxisTick, ...] | None:
         """Ticks a step apart; ``None`` where their labels would touch."""
         step_ns = round(step_s * NS_PER_S)
         apart = room * step_ns / (self.end_ns - self.start_ns)
@@ -94,7 +94,7 @@ class TimeAxis:
         zero_ns = self._zero_ns()
         first = -(-(self.start_ns - zero_ns) // step_ns)
         last = (self.end_ns - zero_ns) // step_ns
-        ticks: list[Tick] = []
+        ticks: list[AxisTick] = []
         date = ""
         for number in range(first, last + 1):
             at_ns = zero_ns + number * step_ns
@@ -115,19 +115,19 @@ class TimeAxis:
         since_ns = (since.days * _DAY + since.seconds) * NS_PER_S + since.microseconds * 1000
         return self.origin_ns - since_ns
 
-    def _tick(self, at_ns: int, step_s: float) -> Tick:
+    def _tick(self, at_ns: int, step_s: float) -> AxisTick:
         if self.origin is None:
-            return Tick(at_ns, _relative(at_ns - self.origin_ns, step_s))
+            return AxisTick(at_ns, _relative(at_ns - self.origin_ns, step_s))
         moment = self._moment(at_ns)
         if step_s >= _DAY:
-            return Tick(at_ns, f"{moment:%Y-%m-%d}")
+            return AxisTick(at_ns, f"{moment:%Y-%m-%d}")
         spans_days = self._moment(self.start_ns).date() != self._moment(self.end_ns).date()
         date = f"{moment:%Y-%m-%d}" if spans_days else ""
         if step_s >= _MINUTE:
-            return Tick(at_ns, f"{moment:%H:%M}", date)
+            return AxisTick(at_ns, f"{moment:%H:%M}", date)
         if step_s >= 1:
-            return Tick(at_ns, f"{moment:%H:%M:%S}", date)
-        return Tick(at_ns, f"{moment:%H:%M:%S.%f}".rstrip("0").rstrip("."), date)
+            return AxisTick(at_ns, f"{moment:%H:%M:%S}", date)
+        return AxisTick(at_ns, f"{moment:%H:%M:%S.%f}".rstrip("0").rstrip("."), date)
 
 
 def axis_of(report: Report, start_ns: int, end_ns: int) -> TimeAxis:

@@ -20,7 +20,7 @@ from gpumon.core.wording import (
 )
 from gpumon.outlets.text.headline import verdict_line
 from gpumon.outlets.text.report_lines import main_advice
-from gpumon.outlets.text.style import TextStyle, wrapped
+from gpumon.outlets.text.style import TextStyle, capital, wrapped
 
 _WAVERS = 1.02
 _MOST_RUNS: Final = 8
@@ -52,7 +52,7 @@ def side_by_side(
     """
     marked = _main_cause(before)
     lines = [f"{'':<30}{titles[0]:>24.24}{titles[1]:>24.24}"]
-    lines.append(_row("in use", _cell_ns(before.in_use_ns), _cell_ns(after.in_use_ns)))
+    lines.append(_row("in use", in_seconds(before.in_use_ns), in_seconds(after.in_use_ns)))
     lines.append(_shares("busy", before, after, [_busy_ns(before), _busy_ns(after)]))
     lines.append(_shares("lost", before, after, [_lost_ns(before), _lost_ns(after)]))
     wholes = before.in_use_ns, after.in_use_ns
@@ -163,8 +163,7 @@ def _what_became_of(bound: float, measured: float) -> str:
 def _verdicts(before: Report, after: Report, titles: tuple[str, str]) -> list[str]:
     lines: list[str] = []
     for title, report in zip(titles, (before, after), strict=True):
-        sentence = verdict_line(report)
-        lines += wrapped(sentence[:1].upper() + sentence[1:], first=f"{title[:24] + ':':<9} ")
+        lines += wrapped(capital(verdict_line(report)), first=f"{title[:24] + ':':<9} ")
     return lines
 
 
@@ -181,14 +180,10 @@ def _row(title: str, *cells: str) -> str:
 def _shares(title: str, before: Report, after: Report, amounts_ns: Sequence[int]) -> str:
     wholes = (before.in_use_ns, after.in_use_ns)
     cells = [
-        f"{_cell_ns(amount_ns)}{100 * amount_ns / whole_ns if whole_ns else 0.0:>7.1f} %"
+        f"{in_seconds(amount_ns)}{100 * amount_ns / whole_ns if whole_ns else 0.0:>7.1f} %"
         for amount_ns, whole_ns in zip(amounts_ns, wholes, strict=True)
     ]
     return _row(title, *cells)
-
-
-def _cell_ns(amount_ns: int) -> str:
-    return in_seconds(amount_ns)
 
 
 def _pace_rows(pairs: RunPairs) -> list[str]:

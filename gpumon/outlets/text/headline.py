@@ -18,6 +18,7 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import counted, in_percent, in_seconds, in_time, label_text, listed
+from gpumon.outlets.text.style import capital
 from gpumon.outlets.text.troubles import (
     has_trouble,
     trouble_evidence,
@@ -72,7 +73,7 @@ def verdict_line(report: Report) -> str:
         # A machine with a broken GPU is not "healthy": no word on time stands first.
         grave, lesser = f"{grave} {lesser}".strip(), ""
         time = time if gpu is None else _time_claim(gpu, report)
-    first = f"{trouble_title(report)}: {grave} {_capital(time)}" if grave else time
+    first = f"{trouble_title(report)}: {grave} {capital(time)}" if grave else time
     return f"{first} {lesser}".rstrip()
 
 
@@ -106,12 +107,8 @@ def why_line(report: Report) -> str:
             return "none that is watched was seen at work for it."
         return "the source named none."
     broken, why = trouble_evidence(report), _why(gpu, report)
-    said = f"{broken} {_capital(why)}" if broken else why
+    said = f"{broken} {capital(why)}" if broken else why
     return f"{said} {coarse_sentence(report)}".rstrip()
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _why(gpu: GpuReport, report: Report) -> str:

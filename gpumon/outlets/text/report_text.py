@@ -42,7 +42,7 @@ from gpumon.outlets.text.report_lines import (
     next_line,
     observed_sentence,
 )
-from gpumon.outlets.text.style import WIDTH, TextStyle, wrapped
+from gpumon.outlets.text.style import WIDTH, TextStyle, capital, wrapped
 from gpumon.outlets.text.troubles import trouble_words, troubles_block
 
 _BAR: Final = 21
@@ -79,13 +79,13 @@ def _headline(report: Report, style: TextStyle) -> str:
     broken = worst([trouble for one in report.gpus for trouble in one.troubles])
     lost = gpu.verdict.severity if gpu is not None else Severity.NONE
     severity = max(broken, lost, key=[*_COLOUR].index)
-    verdict, *more = _labelled("Verdict:", _capital(verdict_line(report)))
+    verdict, *more = _labelled("Verdict:", capital(verdict_line(report)))
     colour = _COLOUR[severity]
     return "\n".join(
         [
             *(style.painted(line, colour) for line in (verdict, *more)),
-            *_labelled("Why:", _capital(why_line(report))),
-            *_labelled("Next:", _capital(next_line(report))),
+            *_labelled("Why:", capital(why_line(report))),
+            *_labelled("Next:", capital(next_line(report))),
         ]
     )
 
@@ -321,10 +321,6 @@ def _notes(report: Report) -> str:
 
 def _labelled(label: str, text: str) -> list[str]:
     return wrapped(text, first=f"{label:<9}")
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _loss(ratio: float | None) -> str:
