@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
+from gpumon.cli import analyze
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.pipeline.log_analysis import LogAnalysis
@@ -49,6 +50,17 @@ def analysed(text: str, options: LogOptions = NO_OPTIONS) -> Report:
     analysis = LogAnalysis(DetectorSettings(), options.period_ns)
     analysis.take(reader.samples())
     return analysis.report("gpu.csv", reader.facts())
+
+
+def read_file(path: str, options: LogOptions) -> analyze.ReadLog:
+    """What `gpumon analyze` makes of one file."""
+    with analyze.open_log(path) as text:
+        return analyze.read_log(text, options)
+
+
+def analyse_file(path: str, options: LogOptions) -> Report:
+    """The report of one file."""
+    return read_file(path, options).report
 
 
 def only_gpu(report: Report) -> GpuReport:

@@ -6,13 +6,14 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from gpumon.cli.arguments import period_argument
 from gpumon.cli.command import complain
-from gpumon.cli.log_pictures import LogPictures, add_picture_arguments
 from gpumon.cli.reading_progress import ReadingProgress
 from gpumon.core.clock import nanoseconds
 from gpumon.core.documents.report_codec import encode_report
@@ -21,8 +22,13 @@ from gpumon.core.report.report import Report
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError, UnreadableLogError, UnwritableFileError, UsageError
+from gpumon.outlets.plot.html import html_text
+from gpumon.outlets.plot.layout import picture
+from gpumon.outlets.plot.png import png_bytes, require_pillow
+from gpumon.outlets.plot.svg import svg_text
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import style_for
+from gpumon.outlets.whole_file import write_whole
 from gpumon.pipeline.log_analysis import LogAnalysis
 from gpumon.sources.logs.archives import LogArchive
 from gpumon.sources.logs.detect import reader_for
@@ -75,13 +81,22 @@ class AnalyzeCommand:
             type=period_argument(_SHORTEST_PERIOD_S, _LONGEST_PERIOD_S),
             help="time between two rows (default: as the time stamps say, else 1)",
         )
-        add_picture_arguments(parser)
+        parser.add_argument(
+            "--plot",
+            metavar="PICTURE",
+            help="also draw the log, as PICTURE.png (needs Pillow) or PICTURE.svg; of one log only",
+        )
+        parser.add_argument(
+            "--html",
+            metavar="PAGE",
+            help="also write report and picture as one page that needs no network; of one log only",
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         """Analyse every file; 1 if one of them could not be read, or a picture not written."""
         if args.files.count(STANDARD_INPUT) > 1:
             raise UsageError("the standard input can be read only once")
-        pictures = LogPictures.asked_for(args)
+        pictures = _pictures_asked_for(args)
         options = LogOptions(
             columns=dict(args.column),
             period_ns=None if args.period is None else nanoseconds(args.period),
@@ -109,25 +124,12 @@ class ReadLog(NamedTuple):
     damage: UnreadableLogError | None = None
 
 
-def analyse_file(path: str, options: LogOptions) -> Report:
-    """The report of one log; errors as of ``read_log``."""
-    return read_log(path, options).report
-
-
-def read_log(path: str, options: LogOptions) -> ReadLog:
-    """One log, read from front to end.
+def open_log(path: str) -> LogText:
+    """The text of a log, whatever packed it.
 
     Raises:
-        UnreadableLogError: It cannot be understood; says why and where.
-        UsageError: ``options`` name a column the log does not have.
+        UnreadableLogError: It cannot be opened, or is a recording.
     """
-    with _opened(path) as text:
-        if text.archive is not None:
-            raise UnreadableLogError(f"{text.name}: is an archive, not a log")
-        return _read(text, options)
-
-
-def _opened(path: str) -> LogText:
     if path != STANDARD_INPUT and is_recording(path):
         raise UnreadableLogError(
             f"{path}: is a recording of `gpumon record`, not a log: `gpumon replay {path}`"
@@ -135,7 +137,13 @@ def _opened(path: str) -> LogText:
     return LogText(path)
 
 
-def _read(text: LogText, options: LogOptions) -> ReadLog:
+def read_log(text: LogText, options: LogOptions) -> ReadLog:
+    """One log, read from front to end.
+
+    Raises:
+        UnreadableLogError: It cannot be understood; says why and where.
+        UsageError: ``options`` name a column the log does not have.
+    """
     analysis = LogAnalysis(DetectorSettings(), options.period_ns)
     try:
         reader = reader_for(text.lines_there_are(), name=text.name, options=options)
@@ -178,7 +186,9 @@ class _Reports:
         archived: How many files in archives were met, readable or not.
     """
 
-    def __init__(self, paths: list[str], options: LogOptions, pictures: LogPictures) -> None:
+    def __init__(
+        self, paths: list[str], options: LogOptions, pictures: Mapping[str, Picture]
+    ) -> None:
         self._paths = paths
         self._options = options
         self._pictures = pictures
@@ -189,7 +199,7 @@ class _Reports:
         """Each report; once it is used, its pictures are written."""
         for path in self._paths:
             try:
-                with _opened(path) as text:
+                with open_log(path) as text:
                     if text.archive is None:
                         yield from self._of(text)
                     else:
@@ -198,7 +208,7 @@ class _Reports:
                 self._fail(error)
 
     def _of_archive(self, archive: LogArchive) -> Iterator[Report]:
-        if self._pictures.writers:
+        if self._pictures:
             raise UsageError("--plot and --html draw one log, and no archive: name one FILE")
         for open_log in archive.logs():
             self.archived += 1
@@ -209,14 +219,18 @@ class _Reports:
 
     def _of(self, text: LogText) -> Iterator[Report]:
         try:
-            report, lanes, damage = _read(text, self._options)
+            report, lanes, damage = read_log(text, self._options)
             yield report
-            if self._pictures.writers:
-                self._pictures.write(report, lanes())
+            if self._pictures:
+                self._draw(report, lanes())
             if damage is not None:
                 raise damage
         except (UnreadableLogError, UnwritableFileError) as error:
             self._fail(error)
+
+    def _draw(self, report: Report, lanes: Sequence[Lane]) -> None:
+        for path, draw in self._pictures.items():
+            write_whole(path, draw(report, lanes))
 
     def _fail(self, error: GpumonError) -> None:
         self.failures.append(error)
@@ -238,3 +252,58 @@ def _print_json(documents: list[dict[str, Any]], *, many: bool) -> None:
         print(json.dumps(documents, indent=2))
     elif documents:
         print(json.dumps(documents[0], indent=2))
+
+
+# -- pictures -------------------------------------------------------------------
+
+Picture = Callable[[Report, Sequence[Lane]], bytes]
+
+
+def _png(report: Report, lanes: Sequence[Lane]) -> bytes:
+    return png_bytes(picture(report, lanes))
+
+
+def _svg(report: Report, lanes: Sequence[Lane]) -> bytes:
+    return svg_text(picture(report, lanes)).encode()
+
+
+def _html(report: Report, lanes: Sequence[Lane]) -> bytes:
+    return html_text(report, lanes).encode()
+
+
+_BY_ENDING: Final[Mapping[str, Picture]] = {".png": _png, ".svg": _svg}
+
+
+def _pictures_asked_for(args: argparse.Namespace) -> dict[str, Picture]:
+    """What is to be drawn of the one log, by its path as typed, before anything is read.
+
+    Raises:
+        UsageError: An ending that is none of a picture, several logs, a
+            picture that would replace its log, or a PNG without Pillow:
+            said at once, and not after minutes of reading.
+    """
+    asked: dict[str, Picture] = {}
+    if args.plot is not None:
+        drawn = _BY_ENDING.get(Path(args.plot).suffix.lower())
+        if drawn is None:
+            raise UsageError(f"{args.plot}: a plot is a .png or a .svg; name it so (or use --html)")
+        asked[args.plot] = drawn
+    if args.html is not None:
+        if args.html in asked:
+            raise UsageError(f"{args.html}: --plot and --html need a file each")
+        asked[args.html] = _html
+    for path in asked:
+        _check_place(path, args.files)
+    if _png in asked.values():
+        require_pillow()
+    return asked
+
+
+def _check_place(path: str, logs: Sequence[str]) -> None:
+    if len(logs) > 1:
+        raise UsageError("--plot and --html draw one log: name one FILE")
+    if path in ("", "-"):
+        raise UsageError("--plot and --html write a file, not the standard output: name it")
+    with suppress(OSError, ValueError):  # one of them is not there
+        if Path(path).samefile(logs[0]):
+            raise UsageError(f"{path}: is the log itself; name another file for the picture")

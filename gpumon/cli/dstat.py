@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpumon.cli.dstat_hosts import Flavour, Host, find_hosts, home_copies
+from gpumon.cli.dstat_hosts import DstatHost, Flavour, find_hosts, home_copies
 from gpumon.cli.dstat_plugin_file import CopyState, examine, put_copy, remove_copy
 from gpumon.errors import GpumonError
 
@@ -86,7 +86,7 @@ def _attempt(act: Callable[[Path], str], path: Path) -> str | None:
     return None
 
 
-def _print_hosts(hosts: tuple[Host, ...], *, with_paths: bool = False) -> None:
+def _print_hosts(hosts: tuple[DstatHost, ...], *, with_paths: bool = False) -> None:
     for host in hosts:
         print(f"{host.command.name:<9}{_described(host)}")
         if with_paths:
@@ -98,7 +98,7 @@ def _print_hosts(hosts: tuple[Host, ...], *, with_paths: bool = False) -> None:
         )
 
 
-def _described(host: Host) -> str:
+def _described(host: DstatHost) -> str:
     """What the command is and what can be done with it, in one line."""
     links = "" if host.target == host.command else f" -> {host.target}"
     version = ".".join(map(str, host.python_version or ()))
@@ -109,7 +109,7 @@ def _described(host: Host) -> str:
     return f"{host.command}{links} {what}: {outlook}"
 
 
-def _print_paths(host: Host) -> None:
+def _print_paths(host: DstatHost) -> None:
     states = [(path, examine(path)) for path in host.plugin_paths]
     loaded = next((path for path, state in states if state.is_loadable), None)
     for path, state in states:
@@ -119,7 +119,7 @@ def _print_paths(host: Host) -> None:
         print("         so it has no --gpu yet: `gpumon dstat install`")
 
 
-def _as_json(host: Host) -> dict[str, Any]:
+def _as_json(host: DstatHost) -> dict[str, Any]:
     states = [(path, examine(path)) for path in host.plugin_paths]
     return {
         "command": str(host.command),

@@ -25,7 +25,7 @@ class Flavour(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class DstatHost:
     """A command that may load the plugin.
 
     Attributes:
@@ -65,9 +65,9 @@ def home_copies(environ: Mapping[str, str]) -> tuple[Path, Path]:
     return home / ".dstat" / "dstat_gpu.py", home / ".dool" / "dool_gpu.py"
 
 
-def find_hosts(environ: Mapping[str, str]) -> tuple[Host, ...]:
+def find_hosts(environ: Mapping[str, str]) -> tuple[DstatHost, ...]:
     """The commands ``dstat``, ``dool`` and ``pcp-dstat`` on PATH, each program once."""
-    found: dict[Path, Host] = {}
+    found: dict[Path, DstatHost] = {}
     for name in ("dstat", "dool", "pcp-dstat"):
         command = shutil.which(name, path=environ.get("PATH", ""))
         if command is not None:
@@ -76,13 +76,13 @@ def find_hosts(environ: Mapping[str, str]) -> tuple[Host, ...]:
     return tuple(found.values())
 
 
-def identify(command: Path, environ: Mapping[str, str]) -> Host:
+def identify(command: Path, environ: Mapping[str, str]) -> DstatHost:
     """Tell what ``command`` is from its name, its links and its first lines."""
     target = command.resolve()
     head = _head(target)
     flavour = _flavour(command, target, head)
     python = _interpreter(head, environ)
-    return Host(
+    return DstatHost(
         command=command,
         target=target,
         flavour=flavour,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cli.analyze import analyse_file
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogOptions
+from tests.builders_logs import analyse_file
 from tests.logs.test_samples import FOLDER
 from tests.patience import no_hang
 

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cli.analyze import analyse_file
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import VerdictName
 from gpumon.sources.logs.detect import LOOKED_AT_LINES, reader_for
 from gpumon.sources.logs.formats import formats
 from gpumon.sources.logs.log_sample import LogFormat, LogOptions
 from gpumon.sources.logs.log_text import LogText
+from tests.builders_logs import analyse_file
 
 FOLDER = Path(__file__).parent / "samples"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cli.analyze import analyse_file
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import VerdictName
 from gpumon.sources.logs.log_sample import LogOptions
+from tests.builders_logs import analyse_file
 
 HERE = Path(__file__).parent
 

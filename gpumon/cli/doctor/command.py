@@ -21,10 +21,10 @@ from rich.status import Status
 from gpumon import __version__
 from gpumon.cli.doctor.driver import driver_findings
 from gpumon.cli.doctor.finding import DRIVER, OFF, OK, Finding
+from gpumon.cli.doctor.finding_lines import render_findings
 from gpumon.cli.doctor.gpus import gpu_findings, source_broken
 from gpumon.cli.doctor.machine import machine_findings
-from gpumon.cli.doctor.rules import render_rules, rules_document
-from gpumon.cli.doctor.text import render_findings
+from gpumon.cli.doctor.rule_table import render_rules, rules_document
 from gpumon.cli.open_source import (
     LIVE_SOURCE_HELP,
     add_nvml_arguments,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, OFF, OK, Finding
-from gpumon.cli.dstat_hosts import Host, find_hosts
+from gpumon.cli.dstat_hosts import DstatHost, find_hosts
 from gpumon.cli.dstat_plugin_file import CopyState, examine
 from gpumon.core.board.troubles import TroubleKind
 from gpumon.core.ring.events import RingReading
@@ -289,7 +289,7 @@ def _dstats(environ: Mapping[str, str]) -> Iterator[Finding]:
     )
 
 
-def _of_host(host: Host) -> Finding:
+def _of_host(host: DstatHost) -> Finding:
     what = f"{host.command} is {host.flavour.value}"
     if host.obstacle is not None:
         why, _, instead = host.obstacle.partition("; ")

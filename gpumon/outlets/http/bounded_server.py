@@ -73,7 +73,7 @@ Stream: TypeAlias = Callable[[socket.socket], None]
 """An answer without an end: writes to the connection, on the thread that made it."""
 
 
-class Place(Enum):
+class PoolKind(Enum):
     """Whose threads are meant."""
 
     KEPT = auto()  # scrapes and health: whatever else is full, there is one
@@ -85,11 +85,11 @@ class Job(NamedTuple):
     """A whole request that needs a thread.
 
     Attributes:
-        place: Of which kind it is.
+        pool: Of which kind it is.
         run: Makes the answer.
     """
 
-    place: Place
+    pool: PoolKind
     run: Callable[[], bytes | Stream]
 
 
@@ -149,9 +149,9 @@ class BoundedServer:
         self._receive, self._limits = receive, limits
         self._too_long, self._busy = too_long, busy
         self._pools = {
-            Place.KEPT: _Pool("gpumon-http-kept", limits.max_kept, limits.max_queued),
-            Place.REST: _Pool("gpumon-http-rest", limits.max_rest, limits.max_queued),
-            Place.STREAM: _Pool("gpumon-http-stream", limits.max_streams, 0),
+            PoolKind.KEPT: _Pool("gpumon-http-kept", limits.max_kept, limits.max_queued),
+            PoolKind.REST: _Pool("gpumon-http-rest", limits.max_rest, limits.max_queued),
+            PoolKind.STREAM: _Pool("gpumon-http-stream", limits.max_streams, 0),
         }
         self._inside: dict[socket.socket, _Connection] = {}  # the oldest first
         self._answered: deque[tuple[_Connection, Job]] = deque()
@@ -276,7 +276,7 @@ class BoundedServer:
 
     def _begin(self, connection: _Connection, job: Job) -> None:
         """A thread for it now, or later, or never."""
-        pool = self._pools[job.place]
+        pool = self._pools[job.pool]
         if pool.running >= pool.threads:
             if len(pool.waiting) < pool.most_waiting:
                 pool.waiting.append((connection, job))
@@ -294,7 +294,7 @@ class BoundedServer:
 
     def _take_back(self, connection: _Connection, job: Job) -> None:
         """What a thread has answered is sent; only then comes the next of its kind."""
-        pool = self._pools[job.place]
+        pool = self._pools[job.pool]
         pool.running -= 1
         self._answer(connection, connection.unsent)
         if pool.waiting:

@@ -10,7 +10,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final
 
-from gpumon.outlets.http.bounded_server import Job, Place, ServerLimits
+from gpumon.outlets.http.bounded_server import Job, PoolKind, ServerLimits
 from gpumon.outlets.http.callers import Caller
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.http.request import Refused, Request, read_head
@@ -58,9 +58,9 @@ class HttpHandler:
         if request.path == STREAM_PATH:
             is_asked_for = request.method == "GET"
             head = _head(200, _EVENTS)
-            return Job(Place.STREAM, lambda: self._stream) if is_asked_for else head
-        place = Place.KEPT if request.path in PUBLIC_PATHS else Place.REST
-        return Job(place, partial(self._answer, request, caller))
+            return Job(PoolKind.STREAM, lambda: self._stream) if is_asked_for else head
+        pool = PoolKind.KEPT if request.path in PUBLIC_PATHS else PoolKind.REST
+        return Job(pool, partial(self._answer, request, caller))
 
     def _answer(self, request: Request, caller: Caller) -> bytes:
         try:

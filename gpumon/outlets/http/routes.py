@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -22,7 +25,6 @@ from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http.callers import Caller, host_name, is_loopback
 from gpumon.outlets.http.live_state import LiveState
-from gpumon.outlets.http.page_assets import page_asset
 from gpumon.outlets.http.request import Request
 from gpumon.outlets.http.web_token import WebToken
 from gpumon.outlets.metrics.prometheus import MetricsExporter
@@ -37,6 +39,33 @@ SECURITY_HEADERS: Final = (
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Cache-Control", "no-store"),
 )
+
+_WEB: Final = Path(__file__).parent.with_name("web")
+_PAGE_TYPES: Final = MappingProxyType(
+    {
+        ".html": "text/html; charset=utf-8",
+        ".css": "text/css; charset=utf-8",
+        ".js": "text/javascript; charset=utf-8",
+        ".svg": "image/svg+xml",
+    }
+)
+_PAGE_FILES: Final = MappingProxyType(
+    {
+        "/": "index.html",
+        "/page.css": "page.css",
+        "/page.js": "page.js",
+        "/figures.js": "figures.js",
+        "/gpus.js": "gpus.js",
+        "/lanes.js": "lanes.js",
+        "/order.js": "order.js",
+        "/tables.js": "tables.js",
+        "/troubles.js": "troubles.js",
+        "/words.js": "words.js",
+        "/favicon.svg": "favicon.svg",
+        "/favicon.ico": "favicon.svg",
+    }
+)
+"""Closed list of the live page's files: no part of a request is ever used as a path."""
 
 _TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json"
@@ -137,9 +166,8 @@ class Routes:
         route = self._routes.get(path)
         if route is not None:
             return route()
-        asset = page_asset(path)
-        if asset is not None:
-            return Response(200, asset.content_type, asset.body)
+        if path in _PAGE_FILES:
+            return _page_file(_PAGE_FILES[path])
         return sentence(404, "Nothing here: try /, /metrics, /api/v1/state or /api/v1/report.")
 
     def _ready(self, caller: Caller) -> Response:
@@ -165,6 +193,12 @@ class Routes:
         if document is None:
             return sentence(503, "nothing to tell yet: no GPU has been read")
         return Response(200, _JSON, encode_document(dict(document)))
+
+
+@cache
+def _page_file(name: str) -> Response:
+    file = _WEB / name
+    return Response(200, _PAGE_TYPES[file.suffix], file.read_bytes())
 
 
 def report_scope(query: str) -> ReportScope | str:

@@ -19,7 +19,7 @@ from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import counted, in_percent, in_seconds, in_time, label_text, listed
 from gpumon.outlets.text.style import capital
-from gpumon.outlets.text.troubles import (
+from gpumon.outlets.text.trouble_lines import (
     has_trouble,
     trouble_evidence,
     trouble_sentences,

@@ -23,7 +23,7 @@ from gpumon.core.verdict import Severity, VerdictName
 from gpumon.core.wording import counted, in_gpu_time, in_percent, in_seconds, label_text, plainly
 from gpumon.outlets.text.headline import greatest_proved, main_gpu
 from gpumon.outlets.text.style import wrapped
-from gpumon.outlets.text.troubles import first_remedy
+from gpumon.outlets.text.trouble_lines import first_remedy
 
 TOLD_IN_WHY: Final = "sampling_too_coarse"
 """The rule whose finding is a part of the line Why."""

@@ -43,7 +43,7 @@ from gpumon.outlets.text.report_lines import (
     observed_sentence,
 )
 from gpumon.outlets.text.style import WIDTH, TextStyle, capital, wrapped
-from gpumon.outlets.text.troubles import trouble_words, troubles_block
+from gpumon.outlets.text.trouble_lines import trouble_words, troubles_block
 
 _BAR: Final = 21
 _WHOLE_TABLES: Final = 4

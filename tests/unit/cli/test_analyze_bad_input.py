@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cli.analyze import analyse_file
 from gpumon.cli.main import main
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.log_text import LogText
-from tests.builders_logs import HEADER, rows, smi_log, smi_stamp
+from tests.builders_logs import HEADER, analyse_file, rows, smi_log, smi_stamp
 from tests.processes import ending
 
 NO_OPTIONS = LogOptions()

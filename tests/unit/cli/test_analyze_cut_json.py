@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpumon.cli.analyze import read_log as analyse
 from gpumon.cli.main import main
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.log_text import LogText
+from tests.builders_logs import read_file as analyse
 from tests.builders_logs import read_log
 
 

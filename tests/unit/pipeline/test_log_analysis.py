@@ -8,14 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpumon.cli.analyze import analyse_file
 from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import Pattern, Severity, VerdictName
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogOptions
-from tests.builders_logs import HEADER, analysed, only_gpu, rows, smi_log, smi_stamp
+from tests.builders_logs import HEADER, analyse_file, analysed, only_gpu, rows, smi_log, smi_stamp
 from tests.builders_time import rhythm, s
 
 

@@ -17,7 +17,7 @@ from gpumon.cli.doctor import command as doctor
 from gpumon.cli.doctor import command as look
 from gpumon.cli.doctor.driver import driver_findings
 from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, Finding
-from gpumon.cli.doctor.text import render_findings
+from gpumon.cli.doctor.finding_lines import render_findings
 from gpumon.cli.main import main
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.text.style import TextStyle, style_for

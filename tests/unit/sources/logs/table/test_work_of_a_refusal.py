@@ -13,11 +13,11 @@ from types import FrameType
 
 import pytest
 
-from gpumon.cli.analyze import analyse_file
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.table import column_names
 from gpumon.sources.logs.table.column_names import column_named
+from tests.builders_logs import analyse_file
 
 MEGABYTE = 1_000_000
 MOST_CALLS = 10_000_000
