@@ -1,15 +1,13 @@
-"""What a daemon logs of its collectors: each trouble once, and its end once.
+"""What a daemon logs: each trouble once when it begins, and its end once.
 
-A GPU's errors in the log: each XID once, and that it vanished, with what to do.
-
-The fields of GPUs that fail, in the log: each once when it begins, and once when it ends.
+A trouble that comes and goes is one trouble: a log is no place to count it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from gpumon.core.board.troubles import vanished
 from gpumon.core.board.xid import xid_sentence
@@ -17,11 +15,10 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import Device, FieldFault, fault_sentence, mended_sentence
 from gpumon.core.state import CollectorState, GpuState, refusal_note
 
-"""A trouble that comes and goes is one trouble: a log is no place to count it."""
-
-_MOST_SENTENCES = 16
-
-_QUIET_NS = 600 * NS_PER_S
+_MOST_SENTENCES: Final = 16
+_WELL_FOR_NS: Final = 10 * NS_PER_S
+"""Only what has been well for so long is over."""
+_QUIET_NS: Final = 600 * NS_PER_S
 """After so long without a new one, sentences of what other people wrote are said again."""
 
 
@@ -124,16 +121,8 @@ class XidLog:
             )
 
 
-_WELL_FOR_NS: Final = 10 * NS_PER_S
-"""A fault that comes and goes is one fault: a log is no place to count it."""
-
-
-class _Open:
-    """A fault that was logged; ``well_since_ns``: it is not there just now."""
-
-    def __init__(self, device: Device, fault: FieldFault) -> None:
-        self.device, self.fault = device, fault
-        self.well_since_ns: int | None = None
+_FieldKey: TypeAlias = tuple[str, str]
+"""The UUID of a GPU, and one of its fields."""
 
 
 class FieldLog:
@@ -145,7 +134,8 @@ class FieldLog:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._open: dict[tuple[str, str], _Open] = {}
+        self._faults: dict[_FieldKey, tuple[Device, FieldFault]] = {}
+        self._well_since_ns: dict[_FieldKey, int] = {}
         self.sentences: frozenset[str] = frozenset()
 
     def follow(self, gpus: Iterable[GpuState], now_ns: int) -> None:
@@ -155,30 +145,25 @@ class FieldLog:
             gpus: Each of them.
             now_ns: CLOCK_MONOTONIC.
         """
-        answering = [gpu for gpu in gpus if gpu.present and gpu.latest is not None]
-        failing = {
-            (gpu.device.uuid, fault.field): (gpu.device, fault)
-            for gpu in answering
-            for fault in (gpu.latest.faults if gpu.latest else ())
-        }
-        if not failing and not self._open:
-            return
+        failing: dict[_FieldKey, tuple[Device, FieldFault]] = {}
+        answering = set()
+        for gpu in gpus:
+            if gpu.present and gpu.latest is not None:
+                answering.add(gpu.device.uuid)
+                for fault in gpu.latest.faults:
+                    failing[gpu.device.uuid, fault.field] = gpu.device, fault
         for key, (device, fault) in failing.items():
-            told = self._open.get(key)
-            if told is None:
-                self._open[key] = _Open(device, fault)
+            self._well_since_ns.pop(key, None)
+            if key not in self._faults:
+                self._faults[key] = device, fault
                 self._log.warning("%s", fault_sentence(device, fault))
-            else:
-                told.well_since_ns = None
-        uuids = {gpu.device.uuid for gpu in answering}
-        for key, told in list(self._open.items()):
-            if key not in failing and key[0] in uuids:
-                self._mend(key, told, now_ns)
+        for key in [*self._faults]:
+            if key not in failing and key[0] in answering:
+                self._is_well(key, now_ns)
         self.sentences = frozenset(fault_sentence(*one) for one in failing.values())
 
-    def _mend(self, key: tuple[str, str], told: _Open, now_ns: int) -> None:
-        if told.well_since_ns is None:
-            told.well_since_ns = now_ns
-        if now_ns - told.well_since_ns >= _WELL_FOR_NS:
-            del self._open[key]
-            self._log.info("%s", mended_sentence(told.device, told.fault, told.well_since_ns))
+    def _is_well(self, key: _FieldKey, now_ns: int) -> None:
+        since_ns = self._well_since_ns.setdefault(key, now_ns)
+        if now_ns - since_ns >= _WELL_FOR_NS:
+            del self._well_since_ns[key]
+            self._log.info("%s", mended_sentence(*self._faults.pop(key), since_ns))

@@ -1,7 +1,4 @@
-"""``gpumon doctor``: what this machine can report, and what to do about the rest.
-
-Looks at the GPUs from a thread of its own, so that a driver that hangs can be told of.
-"""
+"""``gpumon doctor``: what this machine can report, and what to do about the rest."""
 
 from __future__ import annotations
 
@@ -11,9 +8,11 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from time import monotonic
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from rich.console import Console
 from rich.status import Status
@@ -48,31 +47,10 @@ _PATIENCE_S = 30.0
 Beat = Callable[[str], None]
 
 
-class _Work(Generic[_Found]):
-    """What the thread does, and how far it is."""
-
-    def __init__(self, look: Callable[[Beat], _Found]) -> None:
-        self._look = look
-        self.now = "the driver"
-        self.beat_at_s = monotonic()
-        self.found: _Found | None = None
-        self.error: BaseException | None = None
-        self.done = threading.Event()
-
-    def beat(self, what: str) -> None:
-        self.now, self.beat_at_s = what, monotonic()
-
-    def run(self) -> None:
-        try:
-            self.found = self._look(self.beat)
-        except BaseException as error:  # noqa: BLE001 (handed to the thread that waits)
-            self.error = error
-        finally:
-            self.done.set()
-
-
 def patiently(look: Callable[[Beat], _Found], *, patience_s: float = _PATIENCE_S) -> _Found:
     """What ``look`` gives; a terminal sees on standard error what it asks meanwhile.
+
+    It looks on a thread of its own, so that a driver that hangs can be told of.
 
     Args:
         look: Is handed a function that it calls with whatever it asks next.
@@ -81,43 +59,39 @@ def patiently(look: Callable[[Beat], _Found], *, patience_s: float = _PATIENCE_S
     Raises:
         SourceUnavailableError: A question has not been answered for that long.
     """
-    work = _Work(look)
-    threading.Thread(target=work.run, daemon=True).start()
-    with _Screen() as screen:
-        while not work.done.wait(_LOOK_EVERY_S):
-            screen.show(work.now)
-            if monotonic() - work.beat_at_s > patience_s:
+    found: Future[_Found] = Future()
+    asked, asked_at_s = "the driver", monotonic()
+
+    def beat(what: str) -> None:
+        nonlocal asked, asked_at_s
+        asked, asked_at_s = what, monotonic()
+
+    def work() -> None:
+        try:
+            found.set_result(look(beat))
+        except BaseException as error:  # noqa: BLE001 (handed to the thread that waits)
+            found.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    with _screen() as show:
+        while not wait([found], _LOOK_EVERY_S).done:
+            show(f"asking {asked}")
+            if monotonic() - asked_at_s > patience_s:
                 raise SourceUnavailableError(
-                    f"the driver has not answered for {patience_s:.0f} s ({work.now}): read "
+                    f"the driver has not answered for {patience_s:.0f} s ({asked}): read "
                     "`dmesg`, and reboot if processes that use the GPU cannot be ended"
                 )
-    if work.error is not None:
-        raise work.error
-    assert work.found is not None
-    return work.found
+    return found.result()
 
 
-class _Screen:
-    """One line that is renewed, on a terminal only."""
-
-    def __init__(self) -> None:
-        self._status: Status | None = None
-        if sys.stderr.isatty():
-            self._status = Status("looking", console=Console(stderr=True))
-
-    def __enter__(self) -> _Screen:
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def show(self, what: str) -> None:
-        """Say what is asked now."""
-        if self._status is not None:
-            self._status.update(f"asking {what}")
+@contextmanager
+def _screen() -> Iterator[Callable[[str], None]]:
+    """Renews one line, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with Status("looking", console=Console(stderr=True)) as status:
+        yield status.update
 
 
 _LOOKS: Final = 6
@@ -191,27 +165,21 @@ def _look(word: str, options: NvmlOptions) -> tuple[list[Finding], ProbedDriver 
 def _frames(word: str, beat: Beat) -> list[Frame]:
     clock = SystemClock()
     beat("the source")
-    source = open_source(word, clock)
     frames = []
-    try:
+    with closing(open_source(word, clock)) as source:
         for number in range(_LOOKS):
             if number:
                 clock.sleep_until_ns(clock.monotonic_ns() + _BETWEEN_LOOKS_NS)
             beat(f"for frame {number + 1} of {_LOOKS}")
             frames.append(source.read())
-    finally:
-        source.close()
     return frames
 
 
 def _probe(options: NvmlOptions, beat: Beat) -> ProbedDriver:
     from gpumon.sources.nvml.probe.probe import NvmlProbe
 
-    probe = NvmlProbe(SystemClock(), options=options, beat=beat)
-    try:
+    with closing(NvmlProbe(SystemClock(), options=options, beat=beat)) as probe:
         return probe.ask_all()
-    finally:
-        probe.close()
 
 
 def _no_driver(word: str) -> Finding:
