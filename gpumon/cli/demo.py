@@ -1,7 +1,4 @@
-"""``gpumon demo``: a real training with a slow input pipeline, then the same with prefetch.
-
-What ``gpumon demo`` shows while it runs: a bar and a line that is renewed.
-"""
+"""``gpumon demo``: a real training with a slow input pipeline, then the same with prefetch."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -36,7 +32,11 @@ from gpumon.outlets.text.style import style_for
 from gpumon.pipeline.past_reports import later
 from gpumon.sources.daemon import fetch_report
 
+_LOOK_EVERY_S = 0.5
 _LINE_EVERY_S = 5.0
+_DAEMON_PATIENCE_S = 15.0
+_SETTLE_PATIENCE_S = 6.0
+_NO_SAMPLES = "GPU: waiting for samples"
 _WITH_BARS = 125
 """Columns from which a terminal has room for the whole title, the bar and the clock, too."""
 
@@ -58,6 +58,7 @@ class DemoScreen:
         self._task = TaskID(0)
         self._title, self._steps = "", 0
         self._before: dict[str, Any] | None = None
+        self._rates_told = _NO_SAMPLES
         self._said_at_s = 0.0
 
     def __enter__(self) -> DemoScreen:
@@ -70,12 +71,7 @@ class DemoScreen:
             self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -96,8 +92,8 @@ class DemoScreen:
             return
         if not document["gpus"]:
             return
-        steps = next((one["steps"] for one in document["runs"] if one["run"] == run), 0)
-        phase = next((one["phase"] for one in document["runs"] if one["run"] == run), None)
+        told: dict[str, Any] = next((one for one in document["runs"] if one["run"] == run), {})
+        steps, phase = told.get("steps", 0), told.get("phase")
         now = self._rates(document["gpus"][0])
         if phase is not None:
             now += f"  now: {phase}"
@@ -120,18 +116,11 @@ class DemoScreen:
         before, self._before = self._before or gpu, gpu
         observed_ns = gpu["observed_ns"] - before["observed_ns"]
         if observed_ns <= 0:
-            return "GPU: waiting for samples" if before is gpu else self._last
+            return _NO_SAMPLES if before is gpu else self._rates_told
         busy = 100 * (gpu["busy_ns"] - before["busy_ns"]) / observed_ns
         lost_ns = sum(gpu[name] - before[name] for name in ("starved_ns", "suspected_ns"))
-        self._last = f"GPU busy {busy:3.0f} %, starved {100 * lost_ns / observed_ns:3.0f} %"
-        return self._last
-
-    _last = "GPU: waiting for samples"
-
-
-_LOOK_EVERY_S = 0.5
-_DAEMON_PATIENCE_S = 15.0
-_SETTLE_PATIENCE_S = 6.0
+        self._rates_told = f"GPU busy {busy:3.0f} %, starved {100 * lost_ns / observed_ns:3.0f} %"
+        return self._rates_told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

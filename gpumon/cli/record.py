@@ -1,7 +1,4 @@
-"""``gpumon record``: what the GPUs and the trainings say, kept in a file.
-
-One line that says how a recording is getting on.
-"""
+"""``gpumon record``: what the GPUs and the trainings say, kept in a file."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import TextIO
 
 from gpumon import __version__
@@ -62,12 +58,7 @@ class RecordProgress:
     def __enter__(self) -> RecordProgress:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._told_ns is not None:
             print("\r\x1b[K", end="", file=self._stream, flush=True)
 
@@ -204,13 +195,11 @@ class Recorder:
             SourceUnavailableError: The source cannot be read.
             GpumonError: The disk takes no more.
         """
-        timer = None
-        if length_s is not None:
-            timer = threading.Timer(min(length_s, threading.TIMEOUT_MAX), self.stop)
+        timer = threading.Timer(min(length_s or 0.0, threading.TIMEOUT_MAX), self.stop)
+        timer.daemon = True
         try:
             self._watch.insist()
-            if timer is not None:
-                timer.daemon = True
+            if length_s is not None:
                 timer.start()
             with RecordProgress(sys.stderr, self._writer) as progress:
                 while not self._stopped:
@@ -220,8 +209,7 @@ class Recorder:
                     self._writer.keep(moment, self._header)
                     progress.tell(moment)
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
             self._watch.close()
 
 

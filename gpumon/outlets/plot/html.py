@@ -14,7 +14,7 @@ from gpumon.core.judge.advice import WORD_OF_CAUSE
 from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report.report import GpuReport, Report
-from gpumon.core.wording import counted, in_percent, in_seconds, label_text
+from gpumon.core.wording import in_percent, in_seconds, label_text
 from gpumon.outlets.plot.drawing import DARK, LIGHT, Ink
 from gpumon.outlets.plot.layout import lanes_picture
 from gpumon.outlets.plot.svg import FONTS, svg_text
@@ -23,6 +23,7 @@ from gpumon.outlets.text.report_lines import (
     findings_beside,
     machine_line,
     next_line,
+    notes_beside,
     observed_sentence,
     other_advice,
 )
@@ -91,7 +92,7 @@ def html_text(report: Report, lanes: Sequence[Lane]) -> str:
             f'<div class="wide">{svg_text(lanes_picture(report, lanes))}</div>',
             *_besides(report),
             *_table(report),
-            *_notes(report),
+            *_list("Notes", notes_beside(report)),
             f"<footer>Made by gpumon {escape(__version__)} (gpumon analyze --html).</footer>",
             "</body>",
             "</html>",
@@ -111,7 +112,7 @@ def _headline(report: Report) -> list[str]:
 
 def _besides(report: Report) -> list[str]:
     """What else to do, and what the log shows beside the verdict."""
-    together = " ".join(machine_line(report).split())
+    together = machine_line(report)
     lines = [f"<p>{escape(together)}</p>"] if together else []
     findings = findings_beside(report, told=next_line(report))
     return [*lines, *_list("After that", other_advice(report)), *_list("Besides", findings)]
@@ -180,10 +181,3 @@ def _part(part_ns: int, whole_ns: int) -> str:
     if not part_ns or not whole_ns:
         return in_seconds(part_ns)
     return f"{in_seconds(part_ns)} ({in_percent(part_ns / whole_ns)})"
-
-
-def _notes(report: Report) -> list[str]:
-    notes = [label_text(note, 2_000) for note in report.notes]
-    if report.skipped_lines:
-        notes.insert(0, f"{counted(report.skipped_lines, 'line was', 'lines were')} not used.")
-    return _list("Notes", notes)

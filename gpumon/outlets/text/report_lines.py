@@ -1,21 +1,15 @@
-"""What a report says of all GPUs together, and of a log beside its verdicts.
-
-The third line of a report: Next, what to do first. Written to be read aloud.
-
-What a report says after its first advice: what else is to be done.
-
-What a report is of: how much was observed, how finely, and from when.
-"""
+"""The lines of a report, each in words: what it is of, what to do, and what there is beside."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 
 from gpumon.core.clock import seconds
 from gpumon.core.judge.log_findings import log_findings
 from gpumon.core.log.resolution import Sampling
-from gpumon.core.report.gpus_together import MachineTime, machine_time
+from gpumon.core.report.gpus_together import machine_time
 from gpumon.core.report.report import BESIDE_CAUSES, Advice, GpuReport, LogFinding, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.totals import GapTotals
@@ -25,39 +19,130 @@ from gpumon.outlets.text.headline import greatest_proved, main_gpu
 from gpumon.outlets.text.style import wrapped
 from gpumon.outlets.text.trouble_lines import first_remedy
 
-TOLD_IN_WHY: Final = "sampling_too_coarse"
+_TOLD_IN_WHY: Final = "sampling_too_coarse"
 """The rule whose finding is a part of the line Why."""
 
 
-def machine_line(report: Report) -> str:
-    """Where the GPU-time of several GPUs went; empty of fewer than two.
+def observed_sentence(report: Report) -> str:
+    """Source, time observed, period and start, in one sentence."""
+    facts = [f"{label_text(report.source, 400)}: {in_seconds(report.observed_ns)} observed"]
+    facts.append(f"one sample every {plainly(seconds(report.period_ns), 3)} s")
+    if report.started_at is not None:
+        facts.append(f"from {_moment(report.started_at)}")
+    return f"{', '.join(facts)}."
 
-    Returns:
-        Lines of at most 80 columns.
-    """
+
+def _moment(started_at: str) -> str:
+    """An ISO 8601 time as people write it; whatever else it is, as it is."""
+    try:
+        moment = datetime.fromisoformat(started_at)
+    except ValueError:
+        return label_text(started_at)
+    zone = f" {moment.strftime('%z')}" if moment.utcoffset() else " UTC"
+    return f"{moment:%Y-%m-%d %H:%M:%S}{zone if moment.tzinfo is not None else ''}"
+
+
+def machine_line(report: Report) -> str:
+    """Where the GPU-time of several GPUs went; empty of fewer than two."""
     machine = machine_time(report.gpus)
     if machine.gpus < 2 or not machine.observed_ns:
         return ""
-    return "\n".join(wrapped(_shares(machine)))
+    parts = [
+        (machine.busy_ns, "busy"),
+        (machine.lost_ns, "lost in use"),
+        (machine.out_of_use_ns, "not in use"),
+        (machine.pending_ns, "not decided yet"),
+    ]
+    said = ", ".join(
+        f"{in_percent(machine.share(part_ns))} {word}" for part_ns, word in parts if part_ns
+    )
+    return f"{machine.gpus:,} GPUs, {in_gpu_time(machine.observed_ns)} observed: {said}."
 
 
-def findings_block(report: Report, told: str) -> str:
-    """What the log shows beside the verdicts, each with what to do.
+# -- what to do -----------------------------------------------------------------
+
+
+def next_line(report: Report) -> str:
+    """What to do first: about a GPU in trouble, then about the time that is lost."""
+    return first_remedy(report, Severity.HIGH) or _about_time(report)
+
+
+def _about_time(report: Report) -> str:
+    """What to do first about the time that is lost."""
+    advice = main_advice(report)
+    gpu = main_gpu(report.gpus)
+    if gpu is None and report.runs:
+        return (
+            "say which GPU it trains on, with GPUMON_GPUS=0 in its environment or "
+            "PhaseTagger(gpus=[0]); if that is said, it names none that is watched, or "
+            "did next to nothing there."
+        )
+    if advice is None and gpu is None:
+        return "run `gpumon doctor`: it says what can be read."
+    if advice is None:
+        return first_remedy(report, Severity.MODERATE) or _of_the_log(report)
+    if advice.lost_seconds <= 0.0:
+        return advice.text
+    return f"{advice.text} {_gain(advice)}".strip()
+
+
+def _gain(advice: Advice) -> str:
+    """The most an advice can gain, as a sentence; empty where that is little, or nobody knows."""
+    bound = advice.speedup_upper_bound
+    if bound is None or bound < 1.005:
+        return ""
+    return f"At most {bound:.{2 if bound < 10 else 0}f} times as fast."
+
+
+def _of_the_log(report: Report) -> str:
+    """What to do about what a log shows beside verdicts that ask for nothing."""
+    finding = next(iter(log_findings(report)), None)
+    if finding is None:
+        return "nothing needs to change."
+    about = "" if finding.rule == _TOLD_IN_WHY else f"{finding.text} "
+    return f"{about}{finding.remedy}"
+
+
+def main_advice(report: Report) -> Advice | None:
+    """The advice on the main cause; else the first there is."""
+    gpu = main_gpu(report.gpus)
+    if gpu is None:
+        return None
+    if gpu.verdict.name is VerdictName.HEALTHY:
+        # Nothing was lost: it stays healthy, and there may be something to gain all the same.
+        return next((one for one in report.advice if one.cause in BESIDE_CAUSES), None)
+    cause = gpu.verdict.main_cause
+    if gpu.verdict.name in (VerdictName.STARVED, VerdictName.STALLED):
+        cause = greatest_proved(gpu)  # even where more is unknown: that can be changed today
+    fitting = [advice for advice in report.advice if cause and advice.cause == cause.value]
+    return next(iter(fitting or report.advice), None)
+
+
+def other_advice(report: Report) -> list[str]:
+    """The other advice, a paragraph each.
+
+    Args:
+        report: What to say. Where its headline is on a GPU in trouble, none was given yet.
+    """
+    first = main_advice(report)
+    if first is None:
+        return []
+    told = None if first_remedy(report, Severity.HIGH) else first
+    # The main one comes first, as in the headline.
+    more = [advice for advice in (first, *report.advice) if advice is not told]
+    return [f"{advice.evidence} {advice.text}" for advice in dict.fromkeys(more)]
+
+
+# -- what there is beside -------------------------------------------------------
+
+
+def findings_beside(report: Report, told: str) -> list[str]:
+    """What a log shows beside the verdicts, each with what to do, a paragraph each.
 
     Args:
         report: What to say.
         told: The line Next: what it says is not told again.
-
-    Returns:
-        Lines of at most 80 columns; empty where there is nothing.
     """
-    said = findings_beside(report, told)
-    lines = [line for text in said for line in wrapped(text, first="  - ")]
-    return "\n".join(["Besides:", *lines]) if lines else ""
-
-
-def findings_beside(report: Report, told: str) -> list[str]:
-    """The paragraphs of that block."""
     return [
         _sentences(finding, report)
         for finding in log_findings(report)
@@ -66,7 +151,7 @@ def findings_beside(report: Report, told: str) -> list[str]:
 
 
 def _sentences(finding: LogFinding, report: Report) -> str:
-    if finding.rule == TOLD_IN_WHY:
+    if finding.rule == _TOLD_IN_WHY:
         return finding.remedy
     used = [gpu.label for gpu in report.gpus if gpu.totals.in_use_ns]
     if report.advice and not any(label in used for label in finding.gpus):
@@ -74,9 +159,12 @@ def _sentences(finding: LogFinding, report: Report) -> str:
     return f"{finding.text} {finding.remedy}"
 
 
-def first_finding(report: Report) -> LogFinding | None:
-    """What to act on where no verdict asks for anything; ``None``: nothing."""
-    return next(iter(log_findings(report)), None)
+def notes_beside(report: Report, told: Collection[str] = ()) -> list[str]:
+    """What else is to be known of the report, but for notes that are told elsewhere."""
+    notes = [label_text(note, 2_000) for note in report.notes if note not in told]
+    if report.skipped_lines:
+        notes.insert(0, f"{counted(report.skipped_lines, 'line was', 'lines were')} not used.")
+    return notes
 
 
 def levels_lines(gpu: GpuReport, sampling: Sampling | None) -> list[str]:
@@ -116,116 +204,3 @@ def _pauses(gaps: GapTotals, sampling: Sampling) -> str:
     if gaps.p50_ns < least_ns:
         return f"{count}, half of them too short to measure, {longest}"
     return f"{count}, half of them up to {in_seconds(gaps.p50_ns)}, {longest}"
-
-
-def _shares(machine: MachineTime) -> str:
-    parts = [
-        (machine.busy_ns, "busy"),
-        (machine.lost_ns, "lost in use"),
-        (machine.out_of_use_ns, "not in use"),
-        (machine.pending_ns, "not decided yet"),
-    ]
-    said = ", ".join(
-        f"{in_percent(machine.share(part_ns))} {word}" for part_ns, word in parts if part_ns
-    )
-    return f"{machine.gpus:,} GPUs, {in_gpu_time(machine.observed_ns)} observed: {said}."
-
-
-def next_line(report: Report) -> str:
-    """What to do first: about a GPU in trouble, then about the time that is lost."""
-    return first_remedy(report, Severity.HIGH) or time_line(report)
-
-
-def time_line(report: Report) -> str:
-    """What to do first about the time that is lost."""
-    advice = main_advice(report)
-    gpu = main_gpu(report.gpus)
-    if gpu is None and report.runs:
-        return (
-            "say which GPU it trains on, with GPUMON_GPUS=0 in its environment or "
-            "PhaseTagger(gpus=[0]); if that is said, it names none that is watched, or "
-            "did next to nothing there."
-        )
-    if advice is None and gpu is None:
-        return "run `gpumon doctor`: it says what can be read."
-    if advice is None:
-        return first_remedy(report, Severity.MODERATE) or _of_the_log(report)
-    if advice.lost_seconds <= 0.0:
-        return advice.text
-    return f"{advice.text} {gain_sentence(advice)}".strip()
-
-
-def gain_sentence(advice: Advice) -> str:
-    """The most an advice can gain, as a sentence; empty where that is little, or nobody knows."""
-    bound = advice.speedup_upper_bound
-    if bound is None or bound < 1.005:
-        return ""
-    return f"At most {bound:.{2 if bound < 10 else 0}f} times as fast."
-
-
-def main_advice(report: Report) -> Advice | None:
-    """The advice on the main cause; else the first there is."""
-    gpu = main_gpu(report.gpus)
-    if gpu is None:
-        return None
-    if gpu.verdict.name is VerdictName.HEALTHY:
-        # Nothing was lost: it stays healthy, and there may be something to gain all the same.
-        return next((one for one in report.advice if one.cause in BESIDE_CAUSES), None)
-    cause = gpu.verdict.main_cause
-    if gpu.verdict.name in (VerdictName.STARVED, VerdictName.STALLED):
-        cause = greatest_proved(gpu)  # even where more is unknown: that can be changed today
-    fitting = [advice for advice in report.advice if cause and advice.cause == cause.value]
-    return next(iter(fitting or report.advice), None)
-
-
-def _of_the_log(report: Report) -> str:
-    """What to do about what a log shows beside verdicts that ask for nothing."""
-    finding = first_finding(report)
-    if finding is None:
-        return "nothing needs to change."
-    about = "" if finding.rule == TOLD_IN_WHY else f"{finding.text} "
-    return f"{about}{finding.remedy}"
-
-
-def after_that(report: Report) -> str:
-    """The other advice as a block.
-
-    Returns:
-        Lines of at most 80 columns; empty where there is nothing more.
-    """
-    lines = [line for text in other_advice(report) for line in wrapped(text, first="  - ")]
-    return "\n".join(["After that:", *lines]) if lines else ""
-
-
-def other_advice(report: Report) -> list[str]:
-    """The other advice, a paragraph each.
-
-    Args:
-        report: What to say. Where its headline is on a GPU in trouble, none was given yet.
-    """
-    first = main_advice(report)
-    if first is None:
-        return []
-    told = None if first_remedy(report, Severity.HIGH) else first
-    # The main one comes first, as in the headline.
-    more = [advice for advice in (first, *report.advice) if advice is not told]
-    return [f"{advice.evidence} {advice.text}" for advice in dict.fromkeys(more)]
-
-
-def observed_sentence(report: Report) -> str:
-    """Source, time observed, period and start, in one sentence."""
-    facts = [f"{label_text(report.source, 400)}: {in_seconds(report.observed_ns)} observed"]
-    facts.append(f"one sample every {plainly(seconds(report.period_ns), 3)} s")
-    if report.started_at is not None:
-        facts.append(f"from {_moment(report.started_at)}")
-    return f"{', '.join(facts)}."
-
-
-def _moment(started_at: str) -> str:
-    """An ISO 8601 time as people write it; whatever else it is, as it is."""
-    try:
-        moment = datetime.fromisoformat(started_at)
-    except ValueError:
-        return label_text(started_at)
-    zone = f" {moment.strftime('%z')}" if moment.utcoffset() else " UTC"
-    return f"{moment:%Y-%m-%d %H:%M:%S}{zone if moment.tzinfo is not None else ''}"

@@ -35,14 +35,15 @@ from gpumon.outlets.text.headline import (
     why_line,
 )
 from gpumon.outlets.text.report_lines import (
-    after_that,
-    findings_block,
+    findings_beside,
     levels_lines,
     machine_line,
     next_line,
+    notes_beside,
     observed_sentence,
+    other_advice,
 )
-from gpumon.outlets.text.style import WIDTH, TextStyle, capital, wrapped
+from gpumon.outlets.text.style import WIDTH, TextStyle, bullets, capital, wrapped
 from gpumon.outlets.text.trouble_lines import trouble_words, troubles_block
 
 _BAR: Final = 21
@@ -62,15 +63,17 @@ def render_report(report: Report, style: TextStyle) -> str:
     """
     report = replace(report, runs=report.observed_runs)
     blocks = [_headline(report, style), _observed(report)]
-    blocks += filter(None, [machine_line(report), troubles_block(report)])
+    machine = "\n".join(wrapped(machine_line(report)))
+    blocks += filter(None, [machine, troubles_block(report)])
     shown = report.gpus
     if len(judged(report.gpus)) > _WHOLE_TABLES:
         blocks.append(_overview(report))
         main = main_gpu(report.gpus)
         shown = (main,) if main is not None else ()
     blocks += [_gpu_block(gpu, report, style) for gpu in shown]
-    found = findings_block(report, told=next_line(report))
-    blocks += filter(None, (_runs(report), after_that(report), found, _notes(report)))
+    advice = bullets("After that:", other_advice(report))
+    found = bullets("Besides:", findings_beside(report, told=next_line(report)))
+    blocks += filter(None, (_runs(report), advice, found, _notes(report)))
     return style.plain("\n\n".join(blocks)) + "\n"
 
 
@@ -310,13 +313,8 @@ def _pace(run: RunReport) -> str:
 
 def _notes(report: Report) -> str:
     told = {f"GPU {gpu.label}: {gpu.error}" for gpu in report.gpus}  # among those in trouble
-    notes = [note for note in report.notes if note not in told]
-    if report.skipped_lines:
-        skipped = counted(report.skipped_lines, "line was", "lines were")
-        notes.insert(0, f"{skipped} not used.")
-    return "\n".join(
-        line for note in notes for line in wrapped(label_text(note, 2_000), first="Note: ")
-    )
+    notes = notes_beside(report, told)
+    return "\n".join(line for note in notes for line in wrapped(note, first="Note: "))
 
 
 def _labelled(label: str, text: str) -> list[str]:

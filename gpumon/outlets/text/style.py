@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TextIO
 
@@ -93,3 +93,9 @@ def wrapped(text: str, *, first: str = "") -> list[str]:
         subsequent_indent=" " * len(first),
     )
     return [line.replace(_NO_BREAK, " ") for line in lines]
+
+
+def bullets(title: str, texts: Iterable[str]) -> str:
+    """Paragraphs under a title, in lines of at most 80 columns; empty where there is none."""
+    lines = [line for text in texts for line in wrapped(text, first="  - ")]
+    return "\n".join([title, *lines]) if lines else ""

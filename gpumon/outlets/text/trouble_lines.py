@@ -11,7 +11,7 @@ from gpumon.core.clock import seconds
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.verdict import Severity
 from gpumon.core.wording import counted, in_seconds, label_text, listed
-from gpumon.outlets.text.style import wrapped
+from gpumon.outlets.text.style import bullets
 
 _MOST_SENTENCES: Final = 3
 """So many GPUs, or groups of them in the same trouble, are spoken of in the first lines."""
@@ -83,8 +83,7 @@ def troubles_block(report: Report) -> str:
     said = [_paragraph(one, report) for one in in_order]
     if len(said) > _MOST_PARAGRAPHS:
         said[_MOST_PARAGRAPHS:] = [f"{len(said) - _MOST_PARAGRAPHS} more: --json has all of them."]
-    lines = [line for text in said for line in wrapped(text, first="  - ")]
-    return "\n".join(["In trouble:", *lines]) if lines else ""
+    return bullets("In trouble:", said)
 
 
 def _told(report: Report, severity: Severity) -> list[_Told]:
