@@ -14,7 +14,7 @@ from tests.imported_later import ImportedLater
 from tests.multi_gpu.later import b, keras, multi_gpu, tf
 
 ran: Any = ImportedLater("tests.multi_gpu.operations_run")
-bench_model: Any = ImportedLater("trainer_hooks.trainer_bench.keras_engine")
+bench: Any = ImportedLater("trainer_hooks.trainer_bench.keras_engine")
 
 pytestmark = pytest.mark.gpu_multi
 CLOSE = 1e-5
@@ -101,8 +101,8 @@ class TestTheEngine:
     ) -> None:
         """The article's model, with equal parts, each strategy in turns."""
         with tf.distribute.MirroredStrategy(list(pair)).scope():
-            plain = compiled(bench_model.get_model())
-        ours = compiled(b.parallel(bench_model.get_model(), pair, None))
+            plain = compiled(bench.maxing_net(bench.FULL))
+        ours = compiled(b.parallel(bench.maxing_net(bench.FULL), pair, None))
         for model in (plain, ours):
             fit_seconds(model, 2)  # is traced
         rounds = [(step_seconds(plain), step_seconds(ours)) for _ in range(ROUNDS)]
@@ -121,7 +121,7 @@ class TestTheBalancer:
     def test_leads_from_a_poor_split_to_one_at_least_as_fast_as_equal_parts(
         self, pair: tuple[str, ...], measured: MEASURED
     ) -> None:
-        model = compiled(b.parallel(bench_model.get_model(), pair, (3, 1)))
+        model = compiled(b.parallel(bench.maxing_net(bench.FULL), pair, (3, 1)))
         balancer = multi_gpu.RatioBalancer(every=STEPS, verbose=0)
         fit_seconds(model, 2)  # is traced
         poor_s = step_seconds(model)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 
 import keras
@@ -14,6 +13,7 @@ from gpumon.core.phase import PHASES, TrainingPhase
 from gpumon.core.ring.events import RingEvent
 from tests.ring_contents import records_in, totals_in
 from trainer_hooks import PhaseTagger
+from trainer_hooks.examples.measured_model import MeasuredModel
 from trainer_hooks.ring.process_ring import process_ring
 
 FEATURES = 8
@@ -122,10 +122,9 @@ class Notes:
 
 def measured_model(notes: Notes, *layers: Any) -> Any:
     """The small model, whose steps note from inside when they ran."""
-    measured = import_module(f"trainer_hooks.examples.measured_{keras.backend.backend()}")
     keras.utils.set_random_seed(1)
     parts = [keras.Input((FEATURES,)), *layers, keras.layers.Dense(4), keras.layers.Dense(1)]
-    model = measured.MeasuredModel(parts, notes)
+    model = MeasuredModel(parts, notes)
     model.compile("adam", "mse")
     return model
 

@@ -17,7 +17,7 @@ from tests.multi_gpu.later import b, keras, tf
 from trainer_hooks.examples.busy_spans import unoccupied_seconds
 from trainer_hooks.ring.process_ring import process_ring
 
-simulated: Any = ImportedLater("trainer_hooks.examples.measured_replicas")
+sleeping: Any = ImportedLater("trainer_hooks.examples.sleeping_gpus")
 
 pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
 
@@ -58,8 +58,8 @@ class Notes:
 
 
 def slow_on_both(notes: Notes) -> Any:
-    gpus = {device: simulated.SimulatedGpu(SPEED, notes) for device in DEVICES}
-    return simulated.SimulatedCompute(gpus)
+    gpus = {device: sleeping.SleepingGpu(SPEED, notes) for device in DEVICES}
+    return sleeping.SleepingCompute(gpus)
 
 
 def facts() -> Any:

@@ -13,7 +13,7 @@ from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 _Result = TypeVar("_Result")
 
@@ -143,3 +143,26 @@ class BusySpans:
         self.spans_ns.append((start_ns, end_ns))
         line = {"gpu": self._gpu, "start_ns": start_ns, "end_ns": end_ns}
         self._file.write(json.dumps(line) + "\n")
+
+
+def note_compute(model: Any, optimizer: Any, spans: SpanNotes) -> None:
+    """Note each stretch from a torch model's forward pass to the optimizer's step.
+
+    The notes come from hooks of torch itself, below any training loop. In
+    evaluation, where no optimizer follows, it is the forward pass alone.
+    """
+    began_ns = [0]
+
+    def forward_begins(*_: object) -> None:
+        began_ns[0] = time.monotonic_ns()
+
+    def forward_ends(module: Any, *_: object) -> None:
+        if not module.training:
+            spans.note(began_ns[0], time.monotonic_ns())
+
+    def step_ends(*_: object) -> None:
+        spans.note(began_ns[0], time.monotonic_ns())
+
+    model.register_forward_pre_hook(forward_begins)
+    model.register_forward_hook(forward_ends)
+    optimizer.register_step_post_hook(step_ends)

@@ -1,26 +1,32 @@
-"""The words that all examples take, and what they refuse."""
+"""What all examples share: the words they take, and the line of JSON that each ends with."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from trainer_hooks.examples.busy_spans import BusySpans
 
 _MOST: Final = 1_000_000_000
 _MOST_GPUS: Final = 64
 """As many as a ``follow:`` source has."""
 
 
-def example_parser(description: str | None, *, workers: str) -> argparse.ArgumentParser:
-    """A parser of ``--spans``, ``--gpu``, ``--steps``, ``--workers`` and ``--latency-ms``.
+def spans_parser(description: str | None) -> argparse.ArgumentParser:
+    """A parser of ``--spans``.
 
     A value that makes no sense ends the program with one sentence and exit
     code 2, before anything is trained.
 
     Args:
         description: What the example does.
-        workers: What ``--workers`` are.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -28,6 +34,17 @@ def example_parser(description: str | None, *, workers: str) -> argparse.Argumen
     parser.add_argument(
         "--spans", type=writable, required=True, help="file to which the true busy spans go"
     )
+    return parser
+
+
+def example_parser(description: str | None, *, workers: str) -> argparse.ArgumentParser:
+    """... and of ``--gpu``, ``--steps``, ``--workers`` and ``--latency-ms``.
+
+    Args:
+        description: What the example does.
+        workers: What ``--workers`` are.
+    """
+    parser = spans_parser(description)
     parser.add_argument(
         "--gpu", type=_gpu, default=0, help="index of the simulated GPU they belong to"
     )
@@ -37,6 +54,41 @@ def example_parser(description: str | None, *, workers: str) -> argparse.Argumen
         "--latency-ms", type=duration, default=12.0, help="of each of the 4 files of a batch"
     )
     return parser
+
+
+class Training:
+    """One training of an example, while it runs.
+
+    Attributes:
+        folder: For its files; gone at the end.
+        spans: Told when it computes.
+    """
+
+    def __init__(self, folder: Path, spans: BusySpans) -> None:
+        self.folder, self.spans = folder, spans
+        self._started_ns = time.monotonic_ns()
+
+    def starts(self) -> None:
+        """All that is to be timed follows."""
+        self._started_ns = time.monotonic_ns()
+
+    def tell(self, **figures: Any) -> None:
+        """Print the line: these figures, and how long it took and computed since it started."""
+        wall_ns = time.monotonic_ns() - self._started_ns
+        seconds = {"wall_seconds": wall_ns / 1e9, "busy_seconds": self.spans.busy_ns / 1e9}
+        tell({**figures, **seconds})
+
+
+@contextmanager
+def training_of(args: argparse.Namespace) -> Iterator[Training]:
+    """A training that was started with the words of ``example_parser``."""
+    with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
+        yield Training(Path(name), spans)
+
+
+def tell(result: dict[str, Any]) -> None:
+    """Print one line of JSON."""
+    print(json.dumps(result), flush=True)
 
 
 def natural(text: str) -> int:

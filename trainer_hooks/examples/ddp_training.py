@@ -10,8 +10,6 @@ after each epoch, from how long each rank computed.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import time
 from collections.abc import Sequence
@@ -26,7 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from trainer_hooks import phase, step, timed
 from trainer_hooks.ddp import RatioSampler, global_mean
 from trainer_hooks.examples.busy_spans import BusySpans
-from trainer_hooks.examples.command_line import duration, positive, writable
+from trainer_hooks.examples.command_line import duration, positive, spans_parser, tell
 
 FEATURES, CLASSES, SAMPLES = 16, 4, 480
 
@@ -82,12 +80,7 @@ def train(sampler: RatioSampler, loader: Any, gpu: SlowGpu, spans: BusySpans, ar
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train once; rank 0 prints one JSON line about it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--spans", type=writable, required=True, help="file for the true busy spans"
-    )
+    parser = spans_parser(__doc__)
     parser.add_argument(
         "--sample-ms", type=duration, nargs="+", default=[1.0, 2.0], help="of each rank's GPU"
     )
@@ -114,8 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         gpu = SlowGpu(args.sample_ms[rank % len(args.sample_ms)], spans)
         losses, ratios = train(sampler, loader, gpu, spans, args)
     if rank == 0:
-        result = {"steps": sampler.steps * args.epochs, "losses": losses, "ratios": ratios}
-        print(json.dumps(result), flush=True)
+        tell({"steps": sampler.steps * args.epochs, "losses": losses, "ratios": ratios})
     return 0
 
 

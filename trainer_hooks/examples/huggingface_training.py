@@ -8,20 +8,15 @@ store holds. Nothing is downloaded.
 
 from __future__ import annotations
 
-import json
-import tempfile
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-from trainer_hooks.examples.busy_spans import BusySpans
-from trainer_hooks.examples.command_line import example_parser, positive
-from trainer_hooks.examples.slow_store import CLASSES, Batch, make_store
-from trainer_hooks.examples.torch_store import SlowStore, note_compute
+from trainer_hooks.examples.busy_spans import note_compute
+from trainer_hooks.examples.command_line import example_parser, positive, training_of
+from trainer_hooks.examples.slow_store import CLASSES, Batch, SlowStore, make_store
 from trainer_hooks.huggingface import PhaseTagger
 
 _EPOCHS = 3
@@ -41,9 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = example_parser(__doc__, workers="of the DataLoader")
     parser.add_argument("--width", type=positive, default=32, help="of the two layers of BERT")
     args = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
-        folder = Path(name)
-        make_store(folder)
+    with training_of(args) as training:
+        make_store(training.folder)
         model = BertForSequenceClassification(
             BertConfig(
                 vocab_size=_WORDS,
@@ -55,13 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         )
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        note_compute(model, optimizer, spans)
+        note_compute(model, optimizer, training.spans)
         per_epoch = max(1, args.steps // _EPOCHS)
-        store = SlowStore(folder, batches=per_epoch, latency_s=args.latency_ms / 1000)
+        store = SlowStore(training.folder, batches=per_epoch, latency_s=args.latency_ms / 1000)
         trainer = Trainer(
             model,
             TrainingArguments(
-                output_dir=str(folder / "saved"),
+                output_dir=str(training.folder / "saved"),
                 num_train_epochs=_EPOCHS,
                 per_device_train_batch_size=1,  # of batches as the store holds them
                 dataloader_num_workers=args.workers,
@@ -75,17 +69,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             optimizers=(optimizer, None),
             callbacks=[PhaseTagger()],
         )
-        started_ns = time.monotonic_ns()
+        training.starts()
         trained = trainer.train()
-        wall_ns = time.monotonic_ns() - started_ns
-    result = {
-        "steps": trained.global_step,
-        "loss": trained.training_loss,
-        "wall_seconds": wall_ns / 1e9,
-        "busy_seconds": spans.busy_ns / 1e9,
-        "reading_seconds": store.reading_ns / 1e9,
-    }
-    print(json.dumps(result), flush=True)
+        training.tell(
+            steps=trained.global_step,
+            loss=trained.training_loss,
+            reading_seconds=store.reading_ns / 1e9,
+        )
     return 0
 
 

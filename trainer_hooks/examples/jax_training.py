@@ -10,29 +10,19 @@ joins these phases with what it measures on the device.
 
 from __future__ import annotations
 
-import json
-import tempfile
-import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.busy_spans import BusySpans
-from trainer_hooks.examples.command_line import example_parser, positive
-from trainer_hooks.examples.slow_store import (
-    CLASSES,
-    FEATURES,
-    Batch,
-    make_store,
-    prefetch_batches,
-    read_batches,
-)
+from trainer_hooks.examples.command_line import example_parser, positive, training_of
+from trainer_hooks.examples.read_ahead import read_ahead
+from trainer_hooks.examples.slow_store import CLASSES, FEATURES, Batch, SlowStore, make_store
+from trainer_hooks.examples.step_noter import StepNoter, noted_in_jax
 
 Weights = list[Any]
 TrainStep = Callable[[Weights, Any, Any], tuple[Weights, Any]]
@@ -63,23 +53,12 @@ def measured_step(spans: BusySpans) -> TrainStep:
     The notes are host callbacks within the compiled program: the first needs
     the batch, the last needs every updated weight.
     """
-    began_ns = [0]
-
-    def begins(rows: Any) -> Any:
-        began_ns[0] = time.monotonic_ns()
-        return np.asarray(rows)
-
-    def ends(loss: Any, *_: Any) -> Any:
-        spans.note(began_ns[0], time.monotonic_ns())
-        return np.asarray(loss, dtype=np.float32)
+    begin, end = noted_in_jax(StepNoter(spans))
 
     def train_step(weights: Weights, rows: Any, labels: Any) -> tuple[Weights, Any]:
-        rows = jax.pure_callback(begins, jax.ShapeDtypeStruct(rows.shape, rows.dtype), rows)
-        loss, gradients = jax.value_and_grad(loss_of)(weights, rows, labels)
+        loss, gradients = jax.value_and_grad(loss_of)(weights, begin(rows), labels)
         weights = [old - 0.05 * slope for old, slope in zip(weights, gradients, strict=True)]
-        touched = [layer[0, 0] for layer in weights]
-        scalar = jax.ShapeDtypeStruct((), jnp.float32)
-        return weights, jax.pure_callback(ends, scalar, loss, *touched)
+        return weights, end(loss, weights)
 
     compiled: TrainStep = jax.jit(train_step)
     return compiled
@@ -103,25 +82,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = example_parser(__doc__, workers="threads that read ahead")
     parser.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
     args = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
-        folder, latency_s = Path(name), args.latency_ms / 1000
-        make_store(folder)
-        if args.workers:
-            batches = prefetch_batches(
-                folder, batches=args.steps, latency_s=latency_s, workers=args.workers
-            )
-        else:
-            batches = read_batches(folder, batches=args.steps, latency_s=latency_s)
-        started_ns = time.monotonic_ns()
-        steps, loss = train(batches, args.width, spans)
-        wall_ns = time.monotonic_ns() - started_ns
-    result = {
-        "steps": steps,
-        "loss": loss,
-        "wall_seconds": wall_ns / 1e9,
-        "busy_seconds": spans.busy_ns / 1e9,
-    }
-    print(json.dumps(result), flush=True)
+    with training_of(args) as training:
+        make_store(training.folder)
+        store = SlowStore(training.folder, batches=args.steps, latency_s=args.latency_ms / 1000)
+        batches = read_ahead(store.__getitem__, batches=args.steps, workers=args.workers)
+        training.starts()
+        steps, loss = train(batches, args.width, training.spans)
+        training.tell(steps=steps, loss=loss)
     return 0
 
 

@@ -11,12 +11,10 @@ input holds it up, for a time that is known.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,16 @@ import numpy as np
 
 from trainer_hooks import PhaseTagger
 from trainer_hooks.examples import slow_causes as slow
-from trainer_hooks.examples.busy_spans import BusySpans, SpanNotes, unoccupied_seconds
-from trainer_hooks.examples.command_line import duration, example_parser, natural
-from trainer_hooks.examples.slow_store import CLASSES, FEATURES, make_store, read_batches
+from trainer_hooks.examples.busy_spans import SpanNotes, unoccupied_seconds
+from trainer_hooks.examples.command_line import (
+    Training,
+    duration,
+    example_parser,
+    natural,
+    training_of,
+)
+from trainer_hooks.examples.measured_model import MeasuredModel
+from trainer_hooks.examples.slow_store import CLASSES, FEATURES, SlowStore, make_store
 
 _EPOCHS = 3
 _STEP_SECONDS = 0.045
@@ -55,8 +60,6 @@ def make_model(
         more: Layers to come before the last.
         steps_per_execution: As Keras has it.
     """
-    backend = keras.backend.backend()
-    measured = import_module(f"trainer_hooks.examples.measured_{backend}")
     layers = [
         keras.Input((FEATURES,)),
         keras.layers.Dense(width, activation="relu"),
@@ -64,7 +67,7 @@ def make_model(
         *more,
         keras.layers.Dense(CLASSES, activation="softmax"),
     ]
-    model = measured.MeasuredModel(layers, spans)
+    model = MeasuredModel(layers, spans)
     model.compile("sgd", "sparse_categorical_crossentropy", steps_per_execution=steps_per_execution)
     return model
 
@@ -96,16 +99,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.slow == slow.COMPILE and keras.backend.backend() == "torch":
         parser.error("--slow compile: torch runs each step as it is and compiles nothing")
-    with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
-        _train(args, Path(name), spans)
+    with training_of(args) as training:
+        _train(args, training)
     return 0
 
 
-def _train(args: argparse.Namespace, folder: Path, spans: BusySpans) -> None:
+def _train(args: argparse.Namespace, training: Training) -> None:
+    folder, spans, sleeps = training.folder, training.spans, slow.Sleeps()
     make_store(folder)
     width = args.passes or width_for(_STEP_SECONDS)
     steps = max(1, args.steps // _EPOCHS)
-    sleeps = slow.Sleeps()
     trace = slow.SlowToTrace(sleeps)
     compiles = args.slow == slow.COMPILE
     model = make_model(
@@ -114,12 +117,11 @@ def _train(args: argparse.Namespace, folder: Path, spans: BusySpans) -> None:
         *([trace] if compiles else []),
         steps_per_execution=args.steps_per_execution,
     )
-    store = slow.SlowStore(
+    store = SlowStore(
         folder,
         batches=steps,
         latency_s=args.latency_ms / 1000 if args.slow == slow.INPUT else 0.0,
-        workers=args.workers,
-        sleeps=sleeps,
+        sleep=partial(sleeps.sleep, slow.INPUT),
     )
     each_s = args.slow_seconds / _times(args.slow, steps)
     callbacks = [PhaseTagger(), *slow.slow_callbacks(args.slow, each_s, sleeps, folder)]
@@ -129,31 +131,26 @@ def _train(args: argparse.Namespace, folder: Path, spans: BusySpans) -> None:
     if args.slow == slow.VALIDATION:
         options["validation_data"] = _validation_rows(folder)
         options["validation_batch_size"] = _ROWS_A_BATCH
-    started_ns = time.monotonic_ns()
 
-    def result() -> dict[str, Any]:
-        return {
-            "steps": steps * _EPOCHS,
-            "loss": model.history.history["loss"][-1],
-            "wall_seconds": (time.monotonic_ns() - started_ns) / 1e9,
-            "busy_seconds": spans.busy_ns / 1e9,
-            "passes": width,
-            "slow": args.slow,
-            "slept_seconds": sleeps.seconds(),
-            "idle_seconds": {
+    def tell(logs: object) -> None:
+        training.tell(
+            steps=steps * _EPOCHS,
+            loss=model.history.history["loss"][-1],
+            passes=width,
+            slow=args.slow,
+            slept_seconds=sleeps.seconds(),
+            idle_seconds={
                 cause: unoccupied_seconds(slept, spans.spans_ns)
                 for cause, slept in sleeps.spans_ns.items()
             },
-        }
+        )
 
     # At the end of the training, and not of ``fit``: TensorFlow may take seconds more to let go
     # of a loader that is at work on batches which nobody will want.
-    callbacks.append(_at_the_end(lambda: print(json.dumps(result()), flush=True)))
-    model.fit(store, epochs=_EPOCHS, verbose=0, callbacks=callbacks, **options)
-
-
-def _at_the_end(say: Callable[[], None]) -> keras.callbacks.Callback:
-    return keras.callbacks.LambdaCallback(on_train_end=lambda logs: say())
+    callbacks.append(keras.callbacks.LambdaCallback(on_train_end=tell))
+    data = slow.SlowBatches(store.__getitem__, steps, workers=args.workers)
+    training.starts()
+    model.fit(data, epochs=_EPOCHS, verbose=0, callbacks=callbacks, **options)
 
 
 def _times(cause: str, steps: int) -> int:
@@ -167,8 +164,8 @@ def _times(cause: str, steps: int) -> int:
 
 def _validation_rows(folder: Path) -> tuple[Any, Any]:
     """Rows and labels that are in memory: validation waits for no input."""
-    batches = list(read_batches(folder, batches=_VALIDATION_BATCHES, latency_s=0.0))
-    rows, labels = zip(*batches, strict=True)
+    store = SlowStore(folder, batches=_VALIDATION_BATCHES, latency_s=0.0)
+    rows, labels = zip(*(store[number] for number in range(len(store))), strict=True)
     return np.concatenate(rows), np.concatenate(labels)
 
 

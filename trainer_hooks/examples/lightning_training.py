@@ -8,20 +8,16 @@ epoch, and saves the model.
 
 from __future__ import annotations
 
-import json
-import tempfile
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as lightning
 import torch
 
-from trainer_hooks.examples.busy_spans import BusySpans
-from trainer_hooks.examples.command_line import example_parser, positive
-from trainer_hooks.examples.slow_store import CLASSES, FEATURES, make_store
-from trainer_hooks.examples.torch_store import SlowStore, note_compute
+from trainer_hooks.examples.busy_spans import BusySpans, note_compute
+from trainer_hooks.examples.command_line import example_parser, positive, training_of
+from trainer_hooks.examples.slow_store import SlowStore, make_store
+from trainer_hooks.examples.torch_training import loader_of, two_hidden_layers
 from trainer_hooks.lightning import PhaseTagger
 
 _EPOCHS = 3
@@ -33,13 +29,7 @@ class Classifier(lightning.LightningModule):  # type: ignore[misc]
 
     def __init__(self, width: int, spans: BusySpans) -> None:
         super().__init__()
-        self.layers = torch.nn.Sequential(
-            torch.nn.Linear(FEATURES, width),
-            torch.nn.ReLU(),
-            torch.nn.Linear(width, width),
-            torch.nn.ReLU(),
-            torch.nn.Linear(width, CLASSES),
-        )
+        self.layers = two_hidden_layers(width)
         self._spans = spans
 
     def training_step(self, batch: Any, number: int) -> Any:
@@ -62,21 +52,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = example_parser(__doc__, workers="of the DataLoader")
     parser.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
     args = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
-        folder = Path(name)
-        make_store(folder)
-
+    with training_of(args) as training:
+        make_store(training.folder)
         stores = [
-            SlowStore(folder, batches=batches, latency_s=args.latency_ms / 1000)
+            SlowStore(training.folder, batches=batches, latency_s=args.latency_ms / 1000)
             for batches in (max(1, args.steps // _EPOCHS), _VALIDATED)
-        ]
-        loaders = [
-            torch.utils.data.DataLoader(store, batch_size=None, num_workers=args.workers)
-            for store in stores
         ]
         trainer = lightning.Trainer(
             max_epochs=_EPOCHS,
-            default_root_dir=folder,
+            default_root_dir=training.folder,
             accelerator="cpu",
             logger=False,
             enable_progress_bar=False,
@@ -86,17 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
                 lightning.callbacks.ModelCheckpoint(monitor="accuracy", mode="max"),
             ],
         )
-        started_ns = time.monotonic_ns()
-        trainer.fit(Classifier(args.width, spans), *loaders)
-        wall_ns = time.monotonic_ns() - started_ns
-    result = {
-        "steps": trainer.global_step,
-        "accuracy": float(trainer.callback_metrics["accuracy"]),
-        "wall_seconds": wall_ns / 1e9,
-        "busy_seconds": spans.busy_ns / 1e9,
-        "reading_seconds": sum(store.reading_ns for store in stores) / 1e9,
-    }
-    print(json.dumps(result), flush=True)
+        loaders = [loader_of(store, args.workers) for store in stores]
+        training.starts()
+        trainer.fit(Classifier(args.width, training.spans), *loaders)
+        training.tell(
+            steps=trainer.global_step,
+            accuracy=float(trainer.callback_metrics["accuracy"]),
+            reading_seconds=sum(store.reading_ns for store in stores) / 1e9,
+        )
     return 0
 
 

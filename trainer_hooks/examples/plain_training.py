@@ -10,11 +10,8 @@ and wait for the store and unpack without it.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import random
-import tempfile
 import time
 import zlib
 from array import array
@@ -24,8 +21,7 @@ from operator import mul
 from pathlib import Path
 
 from trainer_hooks import phase, step, timed
-from trainer_hooks.examples.busy_spans import BusySpans
-from trainer_hooks.examples.command_line import example_parser, natural
+from trainer_hooks.examples.command_line import Training, example_parser, natural, training_of
 from trainer_hooks.examples.read_ahead import read_ahead
 
 _FEATURES = 48
@@ -142,39 +138,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = example_parser(__doc__, workers="threads that read ahead")
     parser.add_argument("--passes", type=natural, default=0, help="compute a step; 0: about 40 ms")
     args = parser.parse_args(argv)
-    with phase("start_up"), tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        make_store(folder)
-        passes = args.passes or passes_for(_STEP_S, read_batch(folder, 0.0, 0))
-        batches = _batches(folder, args)
-        with phase("other"), BusySpans(args.spans, args.gpu) as spans:
-            result = _train(batches, passes, spans)
-    print(json.dumps({**result, "passes": passes}), flush=True)
+    with phase("start_up"), training_of(args) as training:
+        make_store(training.folder)
+        passes = args.passes or passes_for(_STEP_S, read_batch(training.folder, 0.0, 0))
+        read = partial(read_batch, training.folder, args.latency_ms / 1000)
+        with phase("other"):
+            _train(read_ahead(read, batches=args.steps, workers=args.workers), passes, training)
     return 0
 
 
-def _batches(folder: Path, args: argparse.Namespace) -> Iterator[Batch]:
-    read = partial(read_batch, folder, args.latency_ms / 1000)
-    if args.workers:
-        return read_ahead(read, batches=args.steps, workers=args.workers)
-    return map(read, range(args.steps))
-
-
-def _train(batches: Iterator[Batch], passes: int, spans: BusySpans) -> dict[str, float]:
+def _train(batches: Iterator[Batch], passes: int, training: Training) -> None:
     net, losses = PlainNet(), []
-    started_ns = time.monotonic_ns()
+    training.starts()
     for batch in timed(batches):
         with phase("train_step"):
-            losses.append(spans.measure(partial(net.train, batch, passes=passes)))
+            losses.append(training.spans.measure(partial(net.train, batch, passes=passes)))
         step(samples=len(batch))
-    wall_ns = time.monotonic_ns() - started_ns
-    return {
-        "steps": len(losses),
-        "first_loss": losses[0],
-        "loss": losses[-1],
-        "wall_seconds": wall_ns / 1e9,
-        "busy_seconds": spans.busy_ns / 1e9,
-    }
+    training.tell(steps=len(losses), first_loss=losses[0], loss=losses[-1], passes=passes)
 
 
 if __name__ == "__main__":

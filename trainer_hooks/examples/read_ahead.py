@@ -16,8 +16,12 @@ def read_ahead(read: Callable[[int], T], *, batches: int, workers: int) -> Itera
     Args:
         read: Reads the batch of that number; called on any of the threads.
         batches: How many to read.
-        workers: How many threads read, each at most two batches more than were asked for.
+        workers: How many threads read, each at most two batches more than were asked for;
+            0: each batch is read when it is asked for.
     """
+    if not workers:
+        yield from map(read, range(batches))
+        return
     ahead: list[queue.Queue[T]] = [queue.Queue(maxsize=2) for _ in range(workers)]
 
     def read_every_nth(worker: int) -> None:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
-
-from trainer_hooks.examples.slow_store import Batch, read_batch
-
-FILES_A_BATCH = 4
 
 INPUT, CHECKPOINT, VALIDATION = "input", "checkpoint", "validation"
 CALLBACK, COMPILE, NONE = "callback", "compile", "none"
@@ -51,27 +47,24 @@ class Sleeps:
             }
 
 
-class SlowStore(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
-    """The batches of a slow store, in the order Keras asks for them."""
+class SlowBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
+    """Batches by number, in the order in which Keras asks for them.
 
-    def __init__(
-        self, folder: Path, *, batches: int, latency_s: float, workers: int, sleeps: Sleeps
-    ) -> None:
+    Args:
+        read: Gives the batch of a number, in its time.
+        batches: How many there are in an epoch.
+        workers: Threads of Keras' own that ask.
+    """
+
+    def __init__(self, read: Callable[[int], Any], batches: int, *, workers: int = 1) -> None:
         super().__init__(workers=max(1, workers), max_queue_size=8)
-        self._paths = sorted(folder.glob("part-*.z"))
-        self._batches = batches
-        self._latency_s = latency_s
-        self._sleeps = sleeps
+        self._read, self._batches = read, batches
 
     def __len__(self) -> int:
         return self._batches
 
-    def __getitem__(self, index: int) -> Batch:
-        first = index * FILES_A_BATCH
-        wanted = [self._paths[(first + k) % len(self._paths)] for k in range(FILES_A_BATCH)]
-        for _ in wanted:
-            self._sleeps.sleep(INPUT, self._latency_s)
-        return read_batch(wanted, 0.0)
+    def __getitem__(self, index: int) -> Any:
+        return self._read(index)
 
 
 class SlowCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
@@ -87,25 +80,22 @@ class SlowCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
         super().on_epoch_end(epoch, logs)
 
 
-class SlowCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Does something slow after each batch."""
-
+class _Sleeper(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, seconds: float, sleeps: Sleeps) -> None:
         super().__init__()
         self._seconds = seconds
         self._sleeps = sleeps
+
+
+class SlowCallback(_Sleeper):
+    """Does something slow after each batch."""
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         self._sleeps.sleep(CALLBACK, self._seconds)
 
 
-class SlowScore(keras.callbacks.Callback):  # type: ignore[misc]
+class SlowScore(_Sleeper):
     """Works out a score of each validation batch on the host."""
-
-    def __init__(self, seconds: float, sleeps: Sleeps) -> None:
-        super().__init__()
-        self._seconds = seconds
-        self._sleeps = sleeps
 
     def on_test_batch_end(self, batch: int, logs: object = None) -> None:
         self._sleeps.sleep(VALIDATION, self._seconds)

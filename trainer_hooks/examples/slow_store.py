@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-
-from trainer_hooks.examples.read_ahead import read_ahead
 
 FEATURES = 512
 CLASSES = 10
@@ -31,45 +29,47 @@ def make_store(folder: Path, files: int = 32, seed: int = 0) -> None:
         (folder / f"part-{number:03d}.z").write_bytes(zlib.compress(block.tobytes(), 1))
 
 
-def read_batches(folder: Path, *, batches: int, latency_s: float) -> Iterator[Batch]:
-    """Read one batch after the other, as a loop without prefetch does.
+class SlowStore:
+    """The batches of a slow store by number: 128 rows each, from four files that take their time.
+
+    It is as much of a data set as torch's ``DataLoader`` asks for.
 
     Args:
-        folder: A store made by ``make_store``.
-        batches: How many batches to read, going round the files.
+        folder: Where ``make_store`` put the files; batches go round them.
+        batches: How many there are.
         latency_s: How long the store lets each file wait, as a network file
             system or an object store does.
+        sleep: Waits for so many seconds.
+
+    Attributes:
+        reading_ns: How long this process spent here; workers count on their own.
     """
-    paths = sorted(folder.glob("part-*.z"))
-    for batch in range(batches):
-        first = batch * _FILES_A_BATCH
-        yield read_batch(
-            [paths[(first + k) % len(paths)] for k in range(_FILES_A_BATCH)], latency_s
-        )
 
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        batches: int,
+        latency_s: float,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._paths = sorted(folder.glob("part-*.z"))
+        self._batches, self._latency_s, self._sleep = batches, latency_s, sleep
+        self.reading_ns = 0
 
-def read_batch(paths: list[Path], latency_s: float) -> Batch:
-    """Read and unpack the files of one batch."""
-    blocks = []
-    for path in paths:
-        time.sleep(latency_s)
-        raw = np.frombuffer(zlib.decompress(path.read_bytes()), dtype=np.float32)
-        blocks.append(raw.reshape(-1, FEATURES + 1))
-    block = np.concatenate(blocks)
-    features = block[:, :FEATURES]
-    return (features - features.mean(axis=0)), block[:, FEATURES].astype(np.int64)
+    def __len__(self) -> int:
+        return self._batches
 
-
-def prefetch_batches(
-    folder: Path, *, batches: int, latency_s: float, workers: int
-) -> Iterator[Batch]:
-    """The same batches in the same order, read ahead by threads."""
-    paths = sorted(folder.glob("part-*.z"))
-
-    def read(batch: int) -> Batch:
-        first = batch * _FILES_A_BATCH
-        return read_batch(
-            [paths[(first + k) % len(paths)] for k in range(_FILES_A_BATCH)], latency_s
-        )
-
-    return read_ahead(read, batches=batches, workers=workers)
+    def __getitem__(self, index: int) -> Batch:
+        began_ns = time.monotonic_ns()
+        blocks = []
+        for number in range(index * _FILES_A_BATCH, (index + 1) * _FILES_A_BATCH):
+            self._sleep(self._latency_s)
+            packed = self._paths[number % len(self._paths)].read_bytes()
+            raw = np.frombuffer(zlib.decompress(packed), dtype=np.float32)
+            blocks.append(raw.reshape(-1, FEATURES + 1))
+        block = np.concatenate(blocks)
+        features = block[:, :FEATURES]
+        batch = (features - features.mean(axis=0)), block[:, FEATURES].astype(np.int64)
+        self.reading_ns += time.monotonic_ns() - began_ns
+        return batch

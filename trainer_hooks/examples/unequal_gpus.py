@@ -11,7 +11,6 @@ The model is that of any script; ``multi_gpu_model`` and ``PhaseTagger`` are all
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import select
 import time
@@ -26,38 +25,26 @@ import tensorflow as tf
 from gpumon.core.join.batch_shares import checked_ratios
 from trainer_hooks import PhaseTagger, multi_gpu
 from trainer_hooks.examples.busy_spans import BusySpans, imbalance_seconds, input_seconds
-from trainer_hooks.examples.command_line import duration, natural, positive, writable
-from trainer_hooks.examples.measured_replicas import SimulatedCompute, SimulatedGpu
-from trainer_hooks.examples.slow_causes import INPUT, Sleeps
+from trainer_hooks.examples.command_line import duration, natural, positive, spans_parser, tell
+from trainer_hooks.examples.sleeping_gpus import SleepingCompute, SleepingGpu
+from trainer_hooks.examples.slow_causes import INPUT, Sleeps, SlowBatches
 
 _FEATURES: Final = 8
 _CLASSES: Final = 3
 _STDIN: Final = 0
 
 
-class SlowRows(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
-    """Batches that each take a while to come.
+def slow_rows(args: argparse.Namespace, sleeps: Sleeps) -> SlowBatches:
+    """The same batch again and again, each of which takes a while to come."""
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(args.batch, _FEATURES)).astype(np.float32)
+    labels = random.integers(0, _CLASSES, args.batch)
 
-    Args:
-        batch: Samples in each.
-        steps: Batches in an epoch.
-        latency_s: How long each takes, in seconds.
-        sleeps: Sleeps for that long, and notes when.
-    """
+    def read(number: int) -> tuple[Any, Any]:
+        sleeps.sleep(INPUT, args.latency_ms / 1000)
+        return rows, labels
 
-    def __init__(self, batch: int, steps: int, latency_s: float, sleeps: Sleeps) -> None:
-        super().__init__()
-        random = np.random.default_rng(0)
-        self._rows = random.normal(size=(batch, _FEATURES)).astype(np.float32)
-        self._labels = random.integers(0, _CLASSES, batch)
-        self._steps, self._latency_s, self._sleeps = steps, latency_s, sleeps
-
-    def __len__(self) -> int:
-        return self._steps
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        self._sleeps.sleep(INPUT, self._latency_s)
-        return self._rows, self._labels
+    return SlowBatches(read, args.steps)
 
 
 class TypedRatios(keras.callbacks.Callback):  # type: ignore[misc]
@@ -133,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _train(args: argparse.Namespace, ratios: Sequence[float], spans: Sequence[BusySpans]) -> None:
     # CPU:0 stays the host; the next ones stand for the GPUs.
     stand_ins = {
-        f"CPU:{number}": SimulatedGpu(speed, of_gpu)
+        f"CPU:{number}": SleepingGpu(speed, of_gpu)
         for number, (speed, of_gpu) in enumerate(zip(args.speeds, spans, strict=True), start=1)
     }
     multi_gpu_model = multi_gpu.multi_gpu_model  # before TensorFlow starts: it makes the stand-ins
@@ -141,7 +128,7 @@ def _train(args: argparse.Namespace, ratios: Sequence[float], spans: Sequence[Bu
         [
             keras.Input((_FEATURES,)),
             keras.layers.Dense(16, activation="relu"),
-            SimulatedCompute(stand_ins),
+            SleepingCompute(stand_ins),
             keras.layers.Dense(_CLASSES, activation="softmax"),
         ]
     )
@@ -149,18 +136,19 @@ def _train(args: argparse.Namespace, ratios: Sequence[float], spans: Sequence[Bu
     model = multi_gpu_model(template, gpus=gpus, ratios=ratios)
     model.compile("sgd", "sparse_categorical_crossentropy")
     sleeps = Sleeps()
-    data = SlowRows(args.batch, args.steps, args.latency_ms / 1000, sleeps)
+    data = slow_rows(args, sleeps)
     tagger = PhaseTagger(run=args.run, gpus=[args.first_gpu + gpu for gpu in gpus])
     began_s = time.monotonic()
 
     def say(_: object = None) -> None:
-        result = {
-            "steps": int(model.optimizer.iterations.numpy()),
-            "ratios": model.ratios,
-            "wall_seconds": time.monotonic() - began_s,
-            **_truth([of_gpu.spans_ns for of_gpu in spans], sleeps.spans_ns.get(INPUT, [])),
-        }
-        print(json.dumps(result), flush=True)
+        tell(
+            {
+                "steps": int(model.optimizer.iterations.numpy()),
+                "ratios": model.ratios,
+                "wall_seconds": time.monotonic() - began_s,
+                **_truth([of_gpu.spans_ns for of_gpu in spans], sleeps.spans_ns.get(INPUT, [])),
+            }
+        )
 
     # Not after ``fit``: TensorFlow may take seconds more to let go of batches that nobody wants.
     at_the_end = keras.callbacks.LambdaCallback(on_train_end=say)
@@ -197,12 +185,7 @@ def _what_to_do(spans: Path, speeds: Sequence[float], ratios: Sequence[float]) -
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--spans", type=writable, required=True, help="file to which the true busy spans go"
-    )
+    parser = spans_parser(__doc__)
     parser.add_argument(
         "--speeds", type=positive, nargs="+", default=[480, 320], help="of the GPUs, in samples/s"
     )

@@ -15,15 +15,18 @@ from trainer_hooks.trainer_bench.engine import BatchTooLargeError, BenchStep
 if TYPE_CHECKING:
     import keras
 
-_SIDE: Final = 28
-_CLASSES: Final = 10
+SIDE: Final = 28
+CLASSES: Final = 10
+
+Widths = tuple[tuple[int, ...], ...]
+"""Filters of the first convolutions, of the later ones, and of the dense layers."""
+
+FULL: Final[Widths] = ((32, 64, 128, 256), (512,) * 4, (*(2048,) * 5, 1024))
+"""The article's: 37 million weights."""
+
+_WIDTHS: Final = {"full": FULL, "small": ((4, 8), (8,), (32,))}
 _NAME: Final = re.compile(r"(GPU|CPU):(\d+)")
 _OUT_OF_MEMORY: Final = ("resource_exhausted", "out of memory", "oom when allocating")
-_WIDTHS: Final = {
-    # Filters of the first convolutions, of the later ones, and of the dense layers.
-    "full": ((32, 64, 128, 256), (512, 512, 512, 512), (2048, 2048, 2048, 2048, 2048, 1024)),
-    "small": ((4, 8), (8,), (32,)),
-}
 
 
 class KerasEngine:
@@ -83,7 +86,7 @@ class KerasEngine:
         model = None
         try:
             model = self._model(gpus, batches)
-            images, labels = _noise(total)
+            images, labels = made_up_digits(total)
             self._train_once(model, images, labels)
             while True:
                 began = time.perf_counter()
@@ -105,11 +108,12 @@ class KerasEngine:
     def _model(self, gpus: Sequence[str], batches: Sequence[int]) -> keras.Model:
         from trainer_hooks.multi_gpu import multi_gpu_model
 
+        widths = _WIDTHS[self._size]
         if len(gpus) > 1:
-            model = multi_gpu_model(get_model(self._size), gpus=list(gpus), ratios=list(batches))
+            model = multi_gpu_model(maxing_net(widths), gpus=list(gpus), ratios=list(batches))
         else:
             with self._tf.device(gpus[0] if gpus else self.gpus()[0]):
-                model = get_model(self._size)
+                model = maxing_net(widths)
         model.compile(optimizer="adam", loss="categorical_crossentropy")
         return model
 
@@ -124,35 +128,34 @@ class KerasEngine:
             self._tf.config.set_logical_device_configuration(host, parts)
 
 
-def get_model(size: str = "full") -> keras.Model:
-    """The net that the article maxes its GPUs with, of Keras 3, or a small one of its kind.
-
-    Args:
-        size: ``"full"`` or ``"small"``.
-    """
+def maxing_net(widths: Widths, **named: Any) -> keras.Model:  # noqa: ANN401 (Keras' own words)
+    """A net for digits of 28 by 28 points, of Keras 3, as the article maxes its GPUs with."""
     import keras
 
-    early, late, dense = _WIDTHS[size]
-    layers: list[object] = [keras.Input((_SIDE, _SIDE, 1))]
-    for widths in (early, late):
+    *convolutions, dense = widths
+    layers: list[object] = [keras.Input((SIDE, SIDE, 1))]
+    for filters in convolutions:
         layers += [
-            keras.layers.Conv2D(width, 3, padding="same", activation="relu") for width in widths
+            keras.layers.Conv2D(width, 3, padding="same", activation="relu") for width in filters
         ]
         layers.append(keras.layers.MaxPooling2D())
     layers.append(keras.layers.Flatten())
     layers += [keras.layers.Dense(width, activation="relu") for width in dense]
-    layers.append(keras.layers.Dense(_CLASSES, activation="softmax"))
-    return keras.Sequential(layers)
+    layers.append(keras.layers.Dense(CLASSES, activation="softmax"))
+    return keras.Sequential(layers, **named)
 
 
-def _noise(samples: int) -> tuple[Any, Any]:
-    """Images and labels: a batch of them, the same at every step."""
+def made_up_digits(samples: int) -> tuple[Any, Any]:
+    """Pictures as large as MNIST's, the same at every call; nothing is downloaded.
+
+    Returns:
+        ``x``, float32 (samples, 28, 28, 1), and ``y``, float32 (samples, 10), one-hot.
+    """
     import numpy as np
 
     random = np.random.default_rng(0)
-    images = random.random((samples, _SIDE, _SIDE, 1), dtype=np.float32)
-    labels = np.eye(_CLASSES, dtype=np.float32)[random.integers(0, _CLASSES, samples)]
-    return images, labels
+    x = random.random((samples, SIDE, SIDE, 1), dtype=np.float32)
+    return x, np.eye(CLASSES, dtype=np.float32)[random.integers(0, CLASSES, samples)]
 
 
 def _tensorflow() -> Any:  # noqa: ANN401 (TensorFlow has no types)

@@ -13,7 +13,7 @@ from tests.multi_gpu.later import b, keras
 from trainer_hooks.examples.busy_spans import unoccupied_seconds
 
 ran: Any = ImportedLater("tests.multi_gpu.operations_run")
-simulated: Any = ImportedLater("trainer_hooks.examples.measured_replicas")
+sleeping: Any = ImportedLater("trainer_hooks.examples.sleeping_gpus")
 
 pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
 
@@ -37,7 +37,7 @@ class Board:
             def note(self, start_ns: int, end_ns: int) -> None:
                 spans_ns.append((start_ns, end_ns))
 
-        class Counting(simulated.SimulatedGpu):  # type: ignore[misc]
+        class Counting(sleeping.SleepingGpu):  # type: ignore[misc]
             def compute(self, rows: Any, part: float) -> Any:
                 computed.append(len(rows))
                 return super().compute(rows, part)
@@ -48,7 +48,7 @@ class Board:
         layers = [
             keras.Input((b.FEATURES,)),
             keras.layers.Dense(4),
-            simulated.SimulatedCompute(self._gpus),
+            sleeping.SleepingCompute(self._gpus),
             keras.layers.Dense(b.CLASSES, activation="softmax"),
         ]
         model = b.parallel(keras.Sequential(layers), devices=self.devices, ratios=ratios)

@@ -15,7 +15,7 @@ _FORWARD: Final = 1 / 3
 _BACKWARD: Final = 2 / 3
 
 
-class SimulatedGpu:
+class SleepingGpu:
     """Takes a time in proportion to the samples that it is given, and notes when that was.
 
     Args:
@@ -42,7 +42,7 @@ class SimulatedGpu:
         return rows
 
 
-class SimulatedCompute(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
+class SleepingCompute(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
     """Changes nothing, but keeps the GPU busy that computes it, forward and backward.
 
     No hook takes part: the sleeps are operations in the graph, on the device of the replica
@@ -54,7 +54,7 @@ class SimulatedCompute(keras.layers.Layer):  # type: ignore[misc]  # Keras has n
             On any other device the layer takes no time.
     """
 
-    def __init__(self, gpus: Mapping[str, SimulatedGpu], **named: Any) -> None:
+    def __init__(self, gpus: Mapping[str, SleepingGpu], **named: Any) -> None:
         super().__init__(**named)
         self._gpus = gpus
 
