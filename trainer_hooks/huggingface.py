@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from trainer_hooks.ring.frames import local_in
+from trainer_hooks.ring.frames import caller_named
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.trainers.loader_facts import loader_facts
 from trainer_hooks.trainers.tagger import Tagger
@@ -28,7 +28,6 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from None
 
-_FRAMES_UP: Final = 12
 _FRAMES_TO_THE_METHOD: Final = 4
 """From ``_begin_alone`` up to the trainer's method that starts to watch its memory."""
 
@@ -95,16 +94,12 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
 
     def _trainer(self) -> Any | None:  # noqa: ANN401
         """The ``Trainer`` among the callers: callbacks are handed everything but that."""
-        frame = sys._getframe(1).f_back
-        for _ in range(_FRAMES_UP):
-            if frame is None:
-                return None
-            found: Any = local_in(frame, "self")
+
+        def calls_us(found: Any) -> bool:  # noqa: ANN401
             handler = getattr(found, "callback_handler", None)
-            if any(callback is self for callback in getattr(handler, "callbacks", ())):
-                return found
-            frame = frame.f_back
-        return None
+            return any(callback is self for callback in getattr(handler, "callbacks", ()))
+
+        return caller_named("self", calls_us)
 
     def _listen_for_evaluations(self, trainer: Any) -> None:  # noqa: ANN401
         """Outside ``train``: the ``Trainer`` starts to watch its memory before anything else."""

@@ -5,7 +5,6 @@ The wait at an epoch's end, for callbacks on other threads and so for the device
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
@@ -19,7 +18,6 @@ from trainer_hooks.keras.phase_machine import (
     Pen,
     PhaseMachine,
 )
-from trainer_hooks.ring.frames import local_in
 
 _NAME = "_flush_futures"
 
@@ -66,7 +64,6 @@ _ALIAS: Final = {_BATCH_BEGIN: "on_batch_begin", _BATCH_END: "on_batch_end"}
 """Old names: Keras calls them from the new ones."""
 _MARKED: Final = ("on_epoch_begin", "on_epoch_end", "on_train_end", "on_test_begin", "on_test_end")
 _MODES: Final = {"test": 1, "predict": 2}
-_FRAMES_UP: Final = 12
 _OURS: Final = ("trainer_hooks.keras.phase_tagger", "trainer_hooks.keras.brackets")
 
 
@@ -297,31 +294,3 @@ def _overrides(callback: object, name: str) -> bool:
         or getattr(type(callback), alias, None) is not getattr(keras.callbacks.Callback, alias)
         for alias in (name, _ALIAS.get(name, name))
     )
-
-
-def is_calling(callback_list: Any | None) -> bool:  # noqa: ANN401
-    """Whether a method of that ``CallbackList`` is among the caller's callers, however far up."""
-    frame = sys._getframe(1).f_back
-    while frame is not None and callback_list is not None:
-        is_method = hasattr(type(callback_list), frame.f_code.co_name)
-        if is_method and local_in(frame, "self") is callback_list:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def caller_named(name: str, fits: Callable[[Any], bool]) -> Any | None:  # noqa: ANN401
-    """The local variable ``name`` of the nearest caller in which it fits.
-
-    Keras hands a callback its model, but neither the list it is in nor the
-    iterator that feeds ``fit``.
-    """
-    frame = sys._getframe(1)
-    for _ in range(_FRAMES_UP):
-        if frame.f_back is None:
-            return None
-        frame = frame.f_back
-        found = local_in(frame, name)
-        if found is not None and fits(found):
-            return found
-    return None

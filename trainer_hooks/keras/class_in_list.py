@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable
 from functools import wraps
 from types import MethodType
 from typing import Any, Final
 
-from trainer_hooks.ring.frames import local_in
+from trainer_hooks.ring.frames import caller_named
 from trainer_hooks.ring.quiet_warning import warn_quietly
 
-_FRAMES_UP: Final = 4
 _OWNERS: Final = ("self", "trainer")
 """What whoever goes through its callbacks is called there: Keras' ``CallbackList``, Lightning."""
 
@@ -71,13 +69,13 @@ def _made_of(kind: type) -> object:
 
 
 def _callbacks_with(kind: type) -> list[Any] | None:
-    frame = sys._getframe(1)
-    for _ in range(_FRAMES_UP):
-        if frame.f_back is None:
-            return None
-        frame = frame.f_back
-        for name in _OWNERS:
-            callbacks = getattr(local_in(frame, name), "callbacks", None)
-            if isinstance(callbacks, list) and any(callback is kind for callback in callbacks):
-                return callbacks
+    def holds_it(owner: Any) -> bool:  # noqa: ANN401
+        callbacks = getattr(owner, "callbacks", None)
+        return isinstance(callbacks, list) and any(callback is kind for callback in callbacks)
+
+    for name in _OWNERS:
+        owner = caller_named(name, holds_it)
+        if owner is not None:
+            callbacks: list[Any] = owner.callbacks
+            return callbacks
     return None

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from trainer_hooks.keras.brackets import caller_named, is_calling
+from trainer_hooks.ring.frames import caller_named, is_calling
 from trainer_hooks.ring.quiet_warning import warn_quietly
 
 

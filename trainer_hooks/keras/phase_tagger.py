@@ -8,11 +8,12 @@ from typing import Any, Final
 import keras
 
 from trainer_hooks.keras.adapter_facts import adapter_facts
-from trainer_hooks.keras.brackets import caller_named, is_bracketed
+from trainer_hooks.keras.brackets import is_bracketed
 from trainer_hooks.keras.class_in_list import AlsoOnTheClass
 from trainer_hooks.keras.first_fetch import FirstFetches
 from trainer_hooks.keras.nvtx_ranges import Ranges, find_ranges
 from trainer_hooks.keras.tagging import Tagging, Wishes
+from trainer_hooks.ring.frames import caller_named
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.trainers.tagger import Tagger

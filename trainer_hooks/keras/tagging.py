@@ -11,7 +11,7 @@ from threading import get_ident
 from time import monotonic_ns
 from typing import Any, NamedTuple
 
-from trainer_hooks.keras.brackets import Brackets, bracket_flush, is_calling, unbracket_flush
+from trainer_hooks.keras.brackets import Brackets, bracket_flush, unbracket_flush
 from trainer_hooks.keras.callback_times import CallbackTimes
 from trainer_hooks.keras.fit_figures import Figures
 from trainer_hooks.keras.nvtx_ranges import NvtxPen, Ranges
@@ -26,6 +26,7 @@ from trainer_hooks.keras.phase_machine import (
 )
 from trainer_hooks.keras.probed_tap import ProbedTap
 from trainer_hooks.keras.step_times import StepEnds
+from trainer_hooks.ring.frames import is_calling
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 

@@ -13,7 +13,6 @@ import keras
 
 from gpumon.core.join.batch_shares import split_counts
 from trainer_hooks.keras.adapter_facts import adapter_facts
-from trainer_hooks.keras.brackets import caller_named
 from trainer_hooks.keras.class_in_list import AlsoOnTheClass
 from trainer_hooks.keras.fit_figures import say
 from trainer_hooks.keras.own_fit import OwnFit
@@ -27,6 +26,7 @@ from trainer_hooks.multi_gpu.busy_counters import BusyCounters
 from trainer_hooks.multi_gpu.parallel_model import ParallelModel
 from trainer_hooks.multi_gpu.replica_times import TimedStep
 from trainer_hooks.multi_gpu.step_intervals import Interval, SpeedBreaks, StepIntervals, Verdict
+from trainer_hooks.ring.frames import caller_named
 from trainer_hooks.ring.quiet_warning import warn_quietly
 
 Limits = Mapping[str, int | None] | Sequence[int | None]

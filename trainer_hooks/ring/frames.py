@@ -1,8 +1,48 @@
-"""What a caller's frame holds, asked in a way that leaves no trace in it."""
+"""Whose code a frame is, and what it holds: asked in a way that leaves no trace in it."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
 from types import FrameType
+from typing import Any, Final
+
+_HOOKS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+_EXAMPLES: Final = os.path.join(_HOOKS, "examples", "")  # noqa: PTH118
+"""A folder that stands for a user's own."""
+_OURS: Final = tuple(
+    os.path.join(folder, "")  # noqa: PTH118
+    for folder in (_HOOKS, os.path.join(os.path.dirname(_HOOKS), "gpumon"))  # noqa: PTH118, PTH120
+)
+_LIBRARIES: Final = (os.path.join(os.path.dirname(os.__file__), ""), "<frozen ")  # noqa: PTH118, PTH120
+_PACKAGES: Final = ("/site-packages/", "/dist-packages/")
+_FRAMES_UP: Final = 12
+
+
+def users_frame(start: FrameType) -> FrameType:
+    """The nearest caller in the user's own code; else in anybody's but ours."""
+    foreign: FrameType | None = None
+    frame: FrameType | None = start
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_EXAMPLES) or not file.startswith(_OURS):
+            if not _is_a_library(file):
+                return frame
+            foreign = foreign or frame
+        frame = frame.f_back
+    return foreign or start
+
+
+def is_in_our_code(thread: int) -> bool:
+    """Whether that thread may be about to write: it is somewhere in the hooks, and not ended."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_HOOKS) and not file.startswith(_EXAMPLES):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def local_in(frame: FrameType, name: str) -> object | None:
@@ -16,3 +56,34 @@ def local_in(frame: FrameType, name: str) -> object | None:
         found: object | None = frame.f_locals.get(name)
         return found
     return None
+
+
+def caller_named(name: str, fits: Callable[[Any], bool]) -> Any | None:  # noqa: ANN401
+    """The local variable ``name`` of the nearest caller in which it fits.
+
+    Trainers hand a callback much, but neither the list it is in nor what feeds the training.
+    """
+    frame = sys._getframe(1)
+    for _ in range(_FRAMES_UP):
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+        found = local_in(frame, name)
+        if found is not None and fits(found):
+            return found
+    return None
+
+
+def is_calling(owner: object | None) -> bool:
+    """Whether a method of that very object is among the caller's callers, however far up."""
+    frame = sys._getframe(1).f_back
+    while frame is not None and owner is not None:
+        is_method = hasattr(type(owner), frame.f_code.co_name)
+        if is_method and local_in(frame, "self") is owner:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_a_library(file: str) -> bool:
+    return file.startswith(_LIBRARIES) or any(folder in file for folder in _PACKAGES)

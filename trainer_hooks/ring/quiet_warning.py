@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import warnings
 from itertools import count
 from types import FrameType
-from typing import Final
 
-HOOKS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
-EXAMPLES: Final = os.path.join(HOOKS, "examples", "")  # noqa: PTH118
-"""A folder that stands for a user's own."""
-_OURS: Final = tuple(
-    os.path.join(folder, "")  # noqa: PTH118
-    for folder in (HOOKS, os.path.join(os.path.dirname(HOOKS), "gpumon"))  # noqa: PTH118, PTH120
-)
-_LIBRARIES: Final = (os.path.join(os.path.dirname(os.__file__), ""), "<frozen ")  # noqa: PTH118, PTH120
-_PACKAGES: Final = ("/site-packages/", "/dist-packages/")
+from trainer_hooks.ring.frames import users_frame
 
 
 def warn_quietly(text: str, *, callers_up: int = 2) -> None:
@@ -29,7 +19,7 @@ def warn_quietly(text: str, *, callers_up: int = 2) -> None:
         callers_up: Look for that line from here on: 1 is the caller.
     """
     with contextlib.suppress(Exception):  # a warning as an error, or nowhere to write it
-        frame = _users_frame(_up(sys._getframe(), callers_up))
+        frame = users_frame(_up(sys._getframe(), callers_up))
         warnings.warn_explicit(
             text,
             RuntimeWarning,
@@ -75,21 +65,3 @@ def _up(frame: FrameType, callers: int) -> FrameType:
     for _ in range(callers):
         frame = frame.f_back or frame
     return frame
-
-
-def _users_frame(start: FrameType) -> FrameType:
-    """The nearest caller in the user's own code; else in anybody's but ours."""
-    foreign: FrameType | None = None
-    frame: FrameType | None = start
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if file.startswith(EXAMPLES) or not file.startswith(_OURS):
-            if not _is_a_library(file):
-                return frame
-            foreign = foreign or frame
-        frame = frame.f_back
-    return foreign or start
-
-
-def _is_a_library(file: str) -> bool:
-    return file.startswith(_LIBRARIES) or any(folder in file for folder in _PACKAGES)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from threading import get_ident
 from typing import Final, Protocol
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
-from trainer_hooks.ring.quiet_warning import EXAMPLES, HOOKS
 
 Place = tuple[int, int]
 """Number of a phase, and of its mode."""
@@ -78,14 +76,3 @@ class Turn:
                 if not turn._is_on_its_thread:
                     return OTHER
             turn, outer = outer, outer.outer
-
-
-def is_in_our_code(thread: int) -> bool:
-    """Whether that thread may be about to write: it is somewhere in the hooks, and not ended."""
-    frame = sys._current_frames().get(thread)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if file.startswith(HOOKS) and not file.startswith(EXAMPLES):
-            return True
-        frame = frame.f_back
-    return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from threading import get_ident
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from trainer_hooks.keras.phase_machine import TRAIN, PhaseMachine
 from trainer_hooks.taps import StepListener
 from trainer_hooks.taps.gross_wait import say_that_the_wait_is_gross
+from trainer_hooks.taps.jax_compiling import JAX_COMPILING
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.step_functions import StepFunctions
 
@@ -24,9 +24,8 @@ class JaxTap(StepFunctions):
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
         super().__init__(model, lambda function, mode: _timed(function, mode, listener))
         self._has_gross_wait = getattr(model, "steps_per_execution", 1) != 1
-        self._tell = listener.compiled
-        with contextlib.suppress(Exception):  # another JAX may have no such monitoring
-            _compile_listener().listen(self._tell)
+        self._compiled = listener.compiled
+        JAX_COMPILING.listen(self._compiled)
 
     def place(self, mode: int) -> None:
         """Go around the step of this mode, unless it is done already."""
@@ -37,8 +36,7 @@ class JaxTap(StepFunctions):
     def remove(self) -> None:
         """Leave the model as it was, and let go of it: JAX keeps what listens for good."""
         super().remove()
-        if _Listeners.compile is not None and _Listeners.compile.tell is self._tell:
-            _Listeners.compile.tell = None
+        JAX_COMPILING.leave(self._compiled)
 
 
 _NO_BATCHES: Iterator[Any] = iter(())
@@ -150,17 +148,3 @@ def _borrowed(function: StepFunction, mode: int, listener: StepListener) -> Step
             machine.give_back(before)
 
     return borrowed
-
-
-class _Listeners:
-    """JAX keeps a listener for good, so there is one a process."""
-
-    compile: Any = None
-
-
-def _compile_listener() -> Any:  # noqa: ANN401
-    if _Listeners.compile is None:
-        from trainer_hooks.taps.compile_time import CompileListener
-
-        _Listeners.compile = CompileListener()
-    return _Listeners.compile

@@ -1,28 +1,115 @@
-"""Where Keras computes on torch: in its step functions, which are handed batches that are there.
-
-Where Keras waits on torch: in the loaders that its data adapters make.
-
-How long torch traced and compiled, from the callbacks that dynamo has for it.
-"""
+"""Keras on torch: it waits in loaders that its adapters make, and computes in step functions."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import weakref
 from collections.abc import Callable, Iterator
 from threading import get_ident
-from time import monotonic_ns
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from trainer_hooks.keras.brackets import caller_named
 from trainer_hooks.keras.phase_machine import TRAIN
+from trainer_hooks.ring.frames import caller_named
 from trainer_hooks.taps import StepListener
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.taps.step_functions import StepFunctions
+from trainer_hooks.taps.torch_compiling import CompileClock
 
+StepFunction = Callable[[Any], Any]
+
+_STEPS_TO_FIND_A_DEVICE: Final = 3
+"""A model may first touch its GPU in its first step."""
 _MAKES_LOADERS: Final = "get_torch_dataloader"
+
+
+class TorchTap(StepFunctions):
+    """Goes around the step functions and the loaders, hears of compiling, and asks CUDA.
+
+    CUDA is asked only if the training uses it: nothing is initialised here.
+    """
+
+    fetches_first = True
+
+    def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
+        super().__init__(model, self._timed)
+        self._listener = listener
+        self._loaders = TimedLoaders(listener)
+        self._clock = CompileClock(listener)
+        self._device: CudaEvents | None = None
+        self._steps_to_find_a_device = _STEPS_TO_FIND_A_DEVICE
+
+    def place(self, mode: int) -> None:
+        self._loaders.place(mode)
+        super().place(mode)
+        self._clock.listen()
+
+    def remove(self) -> None:
+        super().remove()
+        self._loaders.remove()
+        self._clock.leave()
+        if self._device is not None:
+            self._device.stop()
+            self._device = None
+        self._steps_to_find_a_device = 0
+
+    def _timed(self, function: StepFunction, mode: int) -> StepFunction:
+        return self._timed_train(function) if mode == TRAIN else self._borrowed(function, mode)
+
+    def _timed_train(self, function: StepFunction) -> StepFunction:
+        listener, clock = self._listener, self._clock
+
+        def train(data: Any) -> Any:  # noqa: ANN401
+            machine = listener.machine
+            # As ``machine_here``, in place: this is asked in every step.
+            is_here = get_ident() == listener.ring.thread and listener.is_active
+            if not is_here or (machine.is_calling_back and listener.is_calling_back()):
+                return function(data)
+            device = self._device
+            if device is None and self._steps_to_find_a_device:
+                device = self._find_device()
+            if device is not None:
+                device.step_begins()
+            machine.fetch_end()
+            clock.is_in_step = True
+            try:
+                logs = function(data)
+            except BaseException:
+                listener.failed()
+                raise
+            clock.is_in_step = False
+            if clock.elsewhere_ns:
+                clock.end_step()
+            # ``data`` is the list of this execution's batches.
+            samples = rows_of(data[0]) if len(data) == 1 else sum(map(rows_of, data))
+            machine.dispatched(len(data), samples)
+            if device is not None:
+                device.step_ended(listener.steps)
+            return logs
+
+        return train
+
+    def _borrowed(self, function: StepFunction, mode: int) -> StepFunction:
+        listener = self._listener
+
+        def borrowed(data: Any) -> Any:  # noqa: ANN401
+            machine = listener.machine_here
+            if machine is None:
+                return function(data)
+            if machine.mode == mode:
+                machine.fetch_end()
+                return function(data)
+            before = machine.borrow(mode)
+            try:
+                return function(data)
+            finally:
+                machine.give_back(before)
+
+        return borrowed
+
+    def _find_device(self) -> CudaEvents | None:
+        self._steps_to_find_a_device -= 1
+        self._device = events_of_this_device(self._listener.device_done)
+        return self._device
 
 
 class TimedLoaders:
@@ -136,195 +223,3 @@ class TimedBatches:
 
 def _makes_loaders(candidate: Any) -> bool:  # noqa: ANN401
     return hasattr(getattr(candidate, "data_adapter", None), _MAKES_LOADERS)
-
-
-_DYNAMO_CALLBACKS: Final = "torch._dynamo.callback"
-
-
-class StepPhases(Protocol):
-    """Tells compiling from the step that it happens in."""
-
-    def compile_begin(self) -> None:
-        """The step under way is compiled first."""
-        ...
-
-    def fetch_end(self) -> None:
-        """It goes on."""
-        ...
-
-
-class CompileListener(Protocol):
-    """Who is told of compilations."""
-
-    @property
-    def machine_here(self) -> StepPhases | None:
-        """What tells the phases, if the calling thread is the one that trains."""
-        ...
-
-    def compiled(self, duration_ns: int) -> None:
-        """So much of the phase under way was compiling."""
-        ...
-
-
-class CompileClock:
-    """Tells of compilations inside steps, from ``listen`` until ``leave``.
-
-    One on the thread that trains is told as it begins. Those on other threads,
-    where torch runs the way back on a GPU, are added up until the step ends. A
-    torch without such callbacks has nothing to tell.
-
-    Attributes:
-        is_in_step: Whether a training step is under way; others set it.
-        elsewhere_ns: What other threads compiled since the last step's end, nanoseconds.
-    """
-
-    def __init__(self, listener: CompileListener) -> None:
-        self.is_in_step = False
-        self._listener = listener
-        self._told = False
-        self._began_ns = self.elsewhere_ns = 0
-        self._handler: Any = None
-
-    def listen(self) -> None:
-        """Tell from now on. Safe to call twice."""
-        if self._handler is not None:
-            return
-        with contextlib.suppress(Exception):  # another torch may call it otherwise
-            handler = sys.modules[_DYNAMO_CALLBACKS].callback_handler
-            handler.register_start_callback(self._begin)
-            self._handler = handler
-            handler.register_end_callback(self._end)
-
-    def leave(self) -> None:
-        """Tell no more. Safe to call twice."""
-        handler, self._handler = self._handler, None
-        if handler is None:
-            return
-        # ``torch._dynamo.reset()`` forgets its callbacks by itself.
-        with contextlib.suppress(Exception):
-            handler.remove_start_callback(self._begin)
-        with contextlib.suppress(Exception):
-            handler.remove_end_callback(self._end)
-
-    def end_step(self) -> None:
-        """A training step was handed over: tell what other threads compiled for it."""
-        self.is_in_step = False
-        if self.elsewhere_ns:
-            self._listener.compiled(self.elsewhere_ns)
-            self.elsewhere_ns = 0
-
-    def _begin(self, *_: object) -> None:
-        if not self.is_in_step:
-            return
-        machine = self._listener.machine_here
-        if machine is None:
-            self._began_ns = monotonic_ns()
-        else:
-            machine.compile_begin()
-            self._told = True
-
-    def _end(self, *_: object) -> None:
-        machine = self._listener.machine_here
-        if machine is None:
-            if self._began_ns:
-                self.elsewhere_ns += monotonic_ns() - self._began_ns
-                self._began_ns = 0
-        elif self._told:
-            self._told = False
-            machine.fetch_end()  # back to the step
-
-
-StepFunction = Callable[[Any], Any]
-
-_STEPS_TO_FIND_A_DEVICE: Final = 3
-"""A model may first touch its GPU in its first step."""
-
-
-class TorchTap(StepFunctions):
-    """Goes around the step functions and the loaders, hears of compiling, and asks CUDA.
-
-    CUDA is asked only if the training uses it: nothing is initialised here.
-    """
-
-    fetches_first = True
-
-    def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
-        super().__init__(model, self._timed)
-        self._listener = listener
-        self._loaders = TimedLoaders(listener)
-        self._clock = CompileClock(listener)
-        self._device: CudaEvents | None = None
-        self._steps_to_find_a_device = _STEPS_TO_FIND_A_DEVICE
-
-    def place(self, mode: int) -> None:
-        self._loaders.place(mode)
-        super().place(mode)
-        self._clock.listen()
-
-    def remove(self) -> None:
-        super().remove()
-        self._loaders.remove()
-        self._clock.leave()
-        if self._device is not None:
-            self._device.stop()
-            self._device = None
-        self._steps_to_find_a_device = 0
-
-    def _timed(self, function: StepFunction, mode: int) -> StepFunction:
-        return self._timed_train(function) if mode == TRAIN else self._borrowed(function, mode)
-
-    def _timed_train(self, function: StepFunction) -> StepFunction:
-        listener, clock = self._listener, self._clock
-
-        def train(data: Any) -> Any:  # noqa: ANN401
-            machine = listener.machine
-            # As ``machine_here``, in place: this is asked in every step.
-            is_here = get_ident() == listener.ring.thread and listener.is_active
-            if not is_here or (machine.is_calling_back and listener.is_calling_back()):
-                return function(data)
-            device = self._device
-            if device is None and self._steps_to_find_a_device:
-                device = self._find_device()
-            if device is not None:
-                device.step_begins()
-            machine.fetch_end()
-            clock.is_in_step = True
-            try:
-                logs = function(data)
-            except BaseException:
-                listener.failed()
-                raise
-            clock.is_in_step = False
-            if clock.elsewhere_ns:
-                clock.end_step()
-            # ``data`` is the list of this execution's batches.
-            samples = rows_of(data[0]) if len(data) == 1 else sum(map(rows_of, data))
-            machine.dispatched(len(data), samples)
-            if device is not None:
-                device.step_ended(listener.steps)
-            return logs
-
-        return train
-
-    def _borrowed(self, function: StepFunction, mode: int) -> StepFunction:
-        listener = self._listener
-
-        def borrowed(data: Any) -> Any:  # noqa: ANN401
-            machine = listener.machine_here
-            if machine is None:
-                return function(data)
-            if machine.mode == mode:
-                machine.fetch_end()
-                return function(data)
-            before = machine.borrow(mode)
-            try:
-                return function(data)
-            finally:
-                machine.give_back(before)
-
-        return borrowed
-
-    def _find_device(self) -> CudaEvents | None:
-        self._steps_to_find_a_device -= 1
-        self._device = events_of_this_device(self._listener.device_done)
-        return self._device

@@ -5,19 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from sys import modules
 from threading import get_ident
-from typing import TYPE_CHECKING, Final
 
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.ring.run_nesting import Turn
+from trainer_hooks.taps.torch_compiling import DYNAMO, CompileClock
 from trainer_hooks.trainers import phase_numbers as at
 from trainer_hooks.trainers.timed_callbacks import CallbackClasses
-
-if TYPE_CHECKING:
-    from trainer_hooks.taps.torch import CompileClock
-
-_DYNAMO: Final = "torch._dynamo.callback"
 
 
 class TaggedRun(ABC):
@@ -78,9 +73,10 @@ class TaggedRun(ABC):
         """A training step follows: what torch compiles in it is ``compile``."""
         if self._clock is not None:
             self._clock.is_in_step = True
-        elif self._can_hear_of_compiling and _DYNAMO in modules:
+        elif self._can_hear_of_compiling and DYNAMO in modules:
             self._can_hear_of_compiling = False
-            self._clock = self._listening_clock()
+            self._clock = CompileClock(_Compiling(self, self._pen))
+            self._clock.listen()
             self._clock.is_in_step = True
 
     def step_ends(self) -> None:
@@ -99,13 +95,6 @@ class TaggedRun(ABC):
     def _go(self, place: at.Place) -> None:
         if self._pen.present != place:
             self._pen.enter(*place)
-
-    def _listening_clock(self) -> CompileClock:
-        from trainer_hooks.taps.torch import CompileClock
-
-        clock = CompileClock(_Compiling(self, self._pen))
-        clock.listen()
-        return clock
 
 
 class _Compiling:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gpumon.core.phase import TrainingMode
-from trainer_hooks.keras.brackets import caller_named
+from trainer_hooks.ring.frames import caller_named
 from trainer_hooks.taps import StepListener
 
 _DATASET: Final = "_distributed_dataset"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import Final
@@ -44,28 +45,37 @@ class CoveredTime:
         return max(0, end_ns - start_ns - known_ns)
 
 
-class CompileListener:
-    """Tells one listener at a time; JAX keeps what is registered for good, so that is done once.
+class JaxCompiling:
+    """Tells one listener at a time; JAX keeps what is registered for good, so there is one of it.
 
-    Attributes:
-        tell: Called with nanoseconds, on the thread that compiled; ``None``: nobody.
+    The listener is called with nanoseconds, on the thread that compiled.
     """
 
     def __init__(self) -> None:
-        self.tell: Callable[[int], None] | None = None
+        self._tell: Callable[[int], None] | None = None
         self._covered = CoveredTime()
         self._is_registered = False
 
     def listen(self, tell: Callable[[int], None]) -> None:
-        """Tell ``tell`` from now on."""
-        self.tell = tell
+        """Tell ``tell`` from now on, where this JAX has such monitoring."""
+        self._tell = tell
         if not self._is_registered:
             self._is_registered = True
-            jax.monitoring.register_event_duration_secs_listener(self._take)
+            with contextlib.suppress(Exception):
+                jax.monitoring.register_event_duration_secs_listener(self._take)
+
+    def leave(self, tell: Callable[[int], None]) -> None:
+        """Tell ``tell`` no more, and let go of it; another that has come since is told on."""
+        if self._tell == tell:
+            self._tell = None
 
     def _take(self, event: str, duration_s: float, **_: object) -> None:
-        tell = self.tell
+        tell = self._tell
         if tell is None or event not in _EVENTS:
             return
         now_ns = monotonic_ns()
         tell(self._covered.add(now_ns - round(duration_s * 1e9), now_ns))
+
+
+JAX_COMPILING: Final = JaxCompiling()
+"""The one of this process."""

@@ -1,0 +1,107 @@
+"""How long torch traced and compiled, from the callbacks that dynamo has for it.
+
+Neither torch nor Keras is imported for it: other trainers compile, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from time import monotonic_ns
+from typing import Any, Final, Protocol
+
+DYNAMO: Final = "torch._dynamo.callback"
+"""The module of torch that tells; nothing is compiled before somebody has imported it."""
+
+
+class StepPhases(Protocol):
+    """Tells compiling from the step that it happens in."""
+
+    def compile_begin(self) -> None:
+        """The step under way is compiled first."""
+        ...
+
+    def fetch_end(self) -> None:
+        """It goes on."""
+        ...
+
+
+class CompilesInSteps(Protocol):
+    """Who is told of compilations."""
+
+    @property
+    def machine_here(self) -> StepPhases | None:
+        """What tells the phases, if the calling thread is the one that trains."""
+        ...
+
+    def compiled(self, duration_ns: int) -> None:
+        """So much of the phase under way was compiling."""
+        ...
+
+
+class CompileClock:
+    """Tells of compilations inside steps, from ``listen`` until ``leave``.
+
+    One on the thread that trains is told as it begins. Those on other threads,
+    where torch runs the way back on a GPU, are added up until the step ends. A
+    torch without such callbacks has nothing to tell.
+
+    Attributes:
+        is_in_step: Whether a training step is under way; others set it.
+        elsewhere_ns: What other threads compiled since the last step's end, nanoseconds.
+    """
+
+    def __init__(self, listener: CompilesInSteps) -> None:
+        self.is_in_step = False
+        self._listener = listener
+        self._told = False
+        self._began_ns = self.elsewhere_ns = 0
+        self._handler: Any = None
+
+    def listen(self) -> None:
+        """Tell from now on. Safe to call twice."""
+        if self._handler is not None:
+            return
+        with contextlib.suppress(Exception):  # another torch may call it otherwise
+            handler = sys.modules[DYNAMO].callback_handler
+            handler.register_start_callback(self._begin)
+            self._handler = handler
+            handler.register_end_callback(self._end)
+
+    def leave(self) -> None:
+        """Tell no more. Safe to call twice."""
+        handler, self._handler = self._handler, None
+        if handler is None:
+            return
+        # ``torch._dynamo.reset()`` forgets its callbacks by itself.
+        with contextlib.suppress(Exception):
+            handler.remove_start_callback(self._begin)
+        with contextlib.suppress(Exception):
+            handler.remove_end_callback(self._end)
+
+    def end_step(self) -> None:
+        """A training step was handed over: tell what other threads compiled for it."""
+        self.is_in_step = False
+        if self.elsewhere_ns:
+            self._listener.compiled(self.elsewhere_ns)
+            self.elsewhere_ns = 0
+
+    def _begin(self, *_: object) -> None:
+        if not self.is_in_step:
+            return
+        machine = self._listener.machine_here
+        if machine is None:
+            self._began_ns = monotonic_ns()
+        else:
+            machine.compile_begin()
+            self._told = True
+
+    def _end(self, *_: object) -> None:
+        machine = self._listener.machine_here
+        if machine is None:
+            if self._began_ns:
+                self.elsewhere_ns += monotonic_ns() - self._began_ns
+                self._began_ns = 0
+        elif self._told:
+            self._told = False
+            machine.fetch_end()  # back to the step
