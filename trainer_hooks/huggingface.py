@@ -10,7 +10,7 @@ from trainer_hooks.ring.frames import caller_named
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.trainers.loader_facts import loader_facts
 from trainer_hooks.trainers.tagger import Tagger
-from trainer_hooks.trainers.timed_callbacks import HeardEvents
+from trainer_hooks.trainers.timed_callbacks import EventCallbacks
 from trainer_hooks.trainers.trainer_tagging import (
     MODE_OF,
     LoneEvaluation,
@@ -86,7 +86,7 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
             return
         self._describe_run()
         self._listen_for_evaluations(trainer)
-        heard = HeardEvents(TrainerCallback, (DefaultFlowCallback,))
+        heard = EventCallbacks(TrainerCallback, (DefaultFlowCallback,))
         self._tagging = TrainerTagging(ring, ring.writer, trainer, heard)
         describe_run(loader=loader_facts(loader))
         if not self._tagging.sees_fetches:

@@ -81,7 +81,7 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
         if writer is not None and self._before:
             number, mode, _ = self._before.pop()
             ring.depth -= 1
-            if ring.turn is not None:
+            if ring.innermost is not None:
                 number, mode = ring.region_closes(number, mode)
             elif ring.depth == 0:
                 # Not what it began in: that may be over by now, as another task's region is.
@@ -91,7 +91,7 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
             # A run has begun on another thread since, whose phases count now.
             number, mode, _ = self._before.pop()
             ring.depth -= 1
-            if ring.turn is not None:
+            if ring.innermost is not None:
                 ring.region_closes(number, mode)
 
 
@@ -185,7 +185,7 @@ def step(samples: int | None = None) -> None:
         is_count = False
     if is_count:
         writer.step(1, count)
-        if writer.span == START_UP and ring.depth == 0 and ring.turn is None:
+        if writer.span == START_UP and ring.depth == 0 and ring.innermost is None:
             writer.enter(*OTHER)
     else:
         _warn_of_samples(

@@ -1,9 +1,4 @@
-"""A batch sampler for ranks on unequal GPUs: each gets its share of every batch.
-
-Sums and means over all ranks, for metrics: a mean of means is wrong where shares differ.
-
-Tells gpumon which part of each batch this rank's GPU is given, where it tags its phases.
-"""
+"""A batch sampler for ranks on unequal GPUs: each gets its share of every batch."""
 
 from __future__ import annotations
 
@@ -11,92 +6,18 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
-from typing import TYPE_CHECKING, SupportsFloat, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from gpumon.core.join.batch_shares import checked_ratios, levelled_ratios, shares_of
+from trainer_hooks.ddp.all_ranks import GroupRank, agreed_by_all, asked_of_all, rank_in_group
 from trainer_hooks.ddp.batch_share import BatchShare
-from trainer_hooks.ddp.epoch_plan import (
-    EpochPlan,
-    EpochShape,
-    Place,
-    Ratios,
-    agreed_by_all,
-    asked_of_all,
-    find_place,
-)
+from trainer_hooks.ddp.epoch_plan import EpochPlan, EpochShape, Ratios
 from trainer_hooks.ring.gpu_shares import gpu_names
 from trainer_hooks.ring.process_ring import ring_so_far
 
 if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
-if TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup
-
-
-def global_sum(value: SupportsFloat, *, group: ProcessGroup | None = None) -> float:
-    """The sum over the ranks of what each has; every rank must call this.
-
-    Args:
-        value: A number, or a tensor with one; it is not differentiated through.
-        group: Of the ranks; all of them by default. Without any process group, ``value``.
-    """
-    return _sums((float(value),), group)[0]
-
-
-def global_mean(
-    total: SupportsFloat, count: SupportsFloat, *, group: ProcessGroup | None = None
-) -> float | None:
-    """The mean over the samples of all ranks; every rank must call this, once an epoch is enough.
-
-    Args:
-        total: Sum over this rank's samples: of a loss, or of 1 for each right answer.
-        count: How many samples those were (``share.samples``, 0 where it had none).
-        group: Of the ranks; all of them by default. Without any process group, this rank's.
-
-    Returns:
-        ``None`` where no rank has a sample.
-
-    >>> global_mean(3.0, 4)
-    0.75
-    """
-    sum_of_all, count_of_all = _sums((float(total), float(count)), group)
-    return sum_of_all / count_of_all if count_of_all else None
-
-
-def _sums(values: tuple[float, ...], group: ProcessGroup | None) -> tuple[float, ...]:
-    try:
-        import torch
-    except ModuleNotFoundError:
-        return values
-    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        return values
-    is_nccl = torch.distributed.get_backend(group) == "nccl"  # it knows no other memory
-    device = torch.device("cuda", torch.cuda.current_device()) if is_nccl else torch.device("cpu")
-    together = torch.tensor(values, dtype=torch.float64, device=device)
-    torch.distributed.all_reduce(together, group=group)
-    return tuple(together.tolist())
-
-
-def tell_rank_share(share: float) -> None:
-    """Write the share to this process' ring; nothing happens where it has none. Never raises.
-
-    The GPU is the one that the user said the rank trains on, else CUDA's present one.
-
-    Args:
-        share: Of every batch of the job, 0 to 1.
-    """
-    ring = ring_so_far()
-    if ring is None or ring.writer is None:
-        return
-    torch = sys.modules.get("torch")
-    is_on_gpu = torch is not None and torch.cuda.is_initialized()
-    device = f"GPU:{torch.cuda.current_device()}" if torch is not None and is_on_gpu else "no GPU"
-    names = gpu_names([device], ring.writer.facts.gpus)
-    if names is not None:
-        ring.tell_shares({names[0]: share})
-
 
 Batch = TypeVar("Batch")
 
@@ -160,15 +81,15 @@ class RatioSampler:
         world_size: int | None = None,
         group: ProcessGroup | None = None,
     ) -> None:
-        self._place = place = find_place(rank, world_size, group)
+        self._own = own = rank_in_group(rank, world_size, group)
         settings: dict[str, object] = {}
         reason: Exception | None = None
         try:
-            self._ratios = _checked(ratios, place)
+            self._ratios = _checked(ratios, own)
             self._shape = EpochShape(
                 samples=_length(data),
                 batch_size=batch_size,
-                world_size=place.world_size,
+                world_size=own.world_size,
                 micro_batches=micro_batches,
                 drop_last=drop_last,
             )
@@ -176,7 +97,7 @@ class RatioSampler:
             settings |= asdict(self._shape)
         except (TypeError, ValueError) as error:
             reason = error
-        agreed_by_all(place, reason or settings)
+        agreed_by_all(own, reason or settings)
         self._seed = seed if shuffle else None
         self._epoch = 0
         self._start_step = 0
@@ -242,13 +163,13 @@ class RatioSampler:
         """
         said: dict[str, object] = {"epoch": self._epoch, "step": self._step_now}
         try:
-            wanted = _checked(ratios, self._place)
+            wanted = _checked(ratios, self._own)
             self._check_alone(from_step)
         except (TypeError, ValueError) as error:
-            agreed_by_all(self._place, error)
+            agreed_by_all(self._own, error)
             raise
         said |= {"ratios": wanted, "from_step": from_step}
-        undrawn = agreed_by_all(self._place, said, self._undrawn_step())
+        undrawn = agreed_by_all(self._own, said, self._undrawn_step())
         step = max(*undrawn, from_step or 0, 0)
         self._put_in_force(wanted, step)
         return step
@@ -268,9 +189,9 @@ class RatioSampler:
         Raises:
             ValueError: ``rank`` was given to the constructor: the others cannot be asked.
         """
-        if not self._place.can_ask:
+        if not self._own.can_ask:
             raise ValueError("level asks all ranks, and with rank= given there is nobody to ask")
-        said = asked_of_all(self._place, (busy_seconds, self._undrawn_step()))
+        said = asked_of_all(self._own, (busy_seconds, self._undrawn_step()))
         busy = [seconds for seconds, _ in said]
         wanted = levelled_ratios(self._ratios, busy) if all(map(math.isfinite, busy)) else None
         if wanted is None:
@@ -291,7 +212,7 @@ class RatioSampler:
             IndexError: The epoch has no such batch.
         """
         plan = self._plan or self._new_plan()
-        return plan.share(plan.first_batch + batch, self._place.rank)
+        return plan.share(plan.first_batch + batch, self._own.rank)
 
     def shares(self, loader: Iterable[Batch]) -> Iterator[tuple[Batch, BatchShare]]:
         """Each batch of a loader with this rank's share of it.
@@ -314,18 +235,18 @@ class RatioSampler:
         told: Ratios | None = None
         for number, batch in enumerate(batches):
             plan = plan or self._plan or self._new_plan()
-            share = plan.share(plan.first_batch + number, self._place.rank)
+            share = plan.share(plan.first_batch + number, self._own.rank)
             self._step_now = share.step
             ratios = plan.ratios_in(share.step)
             if ratios != told:
                 told = ratios
-                tell_rank_share(shares_of(ratios)[self._place.rank])
+                tell_rank_share(shares_of(ratios)[self._own.rank])
             yield batch, share
 
     def _draw(self, plan: EpochPlan, order: torch.Tensor | None) -> Iterator[list[int]]:
         for batch in range(plan.first_batch, self._shape.batch_count):
             plan.next_batch = batch + 1
-            positions = list(plan.positions(batch, self._place.rank))
+            positions = list(plan.positions(batch, self._own.rank))
             yield positions if order is None else order[positions].tolist()
 
     def _order(self) -> torch.Tensor | None:
@@ -346,7 +267,7 @@ class RatioSampler:
 
     def _check_alone(self, from_step: int | None) -> None:
         drawn = self._undrawn_step()
-        if self._place.can_ask or self._place.world_size == 1 or drawn == 0:
+        if self._own.can_ask or self._own.world_size == 1 or drawn == 0:
             return
         if from_step is None or from_step < drawn:
             raise ValueError(
@@ -361,8 +282,8 @@ class RatioSampler:
             self._plan.change(step, ratios)
 
 
-def _checked(ratios: Sequence[float] | None, place: Place) -> Ratios:
-    return checked_ratios((1,) * place.world_size if ratios is None else ratios, place.world_size)
+def _checked(ratios: Sequence[float] | None, own: GroupRank) -> Ratios:
+    return checked_ratios((1,) * own.world_size if ratios is None else ratios, own.world_size)
 
 
 def _length(data: Sized) -> int:
@@ -373,3 +294,22 @@ def _length(data: Sized) -> int:
             f"a {type(data).__name__} has no length, and without one it cannot be split into "
             "batches: a RatioSampler needs a dataset with len()"
         ) from None
+
+
+def tell_rank_share(share: float) -> None:
+    """Write the share to this process' ring; nothing happens where it has none. Never raises.
+
+    The GPU is the one that the user said the rank trains on, else CUDA's present one.
+
+    Args:
+        share: Of every batch of the job, 0 to 1.
+    """
+    ring = ring_so_far()
+    if ring is None or ring.writer is None:
+        return
+    torch = sys.modules.get("torch")
+    is_on_gpu = torch is not None and torch.cuda.is_initialized()
+    device = f"GPU:{torch.cuda.current_device()}" if torch is not None and is_on_gpu else "no GPU"
+    names = gpu_names([device], ring.writer.facts.gpus)
+    if names is not None:
+        ring.tell_shares({names[0]: share})

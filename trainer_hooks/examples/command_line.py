@@ -56,7 +56,7 @@ def example_parser(description: str | None, *, workers: str) -> argparse.Argumen
     return parser
 
 
-class Training:
+class ExampleRun:
     """One training of an example, while it runs.
 
     Attributes:
@@ -80,10 +80,10 @@ class Training:
 
 
 @contextmanager
-def training_of(args: argparse.Namespace) -> Iterator[Training]:
+def run_of(args: argparse.Namespace) -> Iterator[ExampleRun]:
     """A training that was started with the words of ``example_parser``."""
     with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
-        yield Training(Path(name), spans)
+        yield ExampleRun(Path(name), spans)
 
 
 def tell(result: dict[str, Any]) -> None:

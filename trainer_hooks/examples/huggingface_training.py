@@ -15,7 +15,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 from trainer_hooks.examples.busy_spans import note_compute
-from trainer_hooks.examples.command_line import example_parser, positive, training_of
+from trainer_hooks.examples.command_line import example_parser, positive, run_of
 from trainer_hooks.examples.slow_store import CLASSES, Batch, SlowStore, make_store
 from trainer_hooks.huggingface import PhaseTagger
 
@@ -36,8 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = example_parser(__doc__, workers="of the DataLoader")
     parser.add_argument("--width", type=positive, default=32, help="of the two layers of BERT")
     args = parser.parse_args(argv)
-    with training_of(args) as training:
-        make_store(training.folder)
+    with run_of(args) as run:
+        make_store(run.folder)
         model = BertForSequenceClassification(
             BertConfig(
                 vocab_size=_WORDS,
@@ -49,13 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         )
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        note_compute(model, optimizer, training.spans)
+        note_compute(model, optimizer, run.spans)
         per_epoch = max(1, args.steps // _EPOCHS)
-        store = SlowStore(training.folder, batches=per_epoch, latency_s=args.latency_ms / 1000)
+        store = SlowStore(run.folder, batches=per_epoch, latency_s=args.latency_ms / 1000)
         trainer = Trainer(
             model,
             TrainingArguments(
-                output_dir=str(training.folder / "saved"),
+                output_dir=str(run.folder / "saved"),
                 num_train_epochs=_EPOCHS,
                 per_device_train_batch_size=1,  # of batches as the store holds them
                 dataloader_num_workers=args.workers,
@@ -69,9 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             optimizers=(optimizer, None),
             callbacks=[PhaseTagger()],
         )
-        training.starts()
+        run.starts()
         trained = trainer.train()
-        training.tell(
+        run.tell(
             steps=trained.global_step,
             loss=trained.training_loss,
             reading_seconds=store.reading_ns / 1e9,

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.busy_spans import BusySpans
-from trainer_hooks.examples.command_line import example_parser, positive, training_of
+from trainer_hooks.examples.command_line import example_parser, positive, run_of
 from trainer_hooks.examples.read_ahead import read_ahead
 from trainer_hooks.examples.slow_store import CLASSES, FEATURES, Batch, SlowStore, make_store
 from trainer_hooks.examples.step_noter import StepNoter, noted_in_jax
@@ -82,13 +82,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = example_parser(__doc__, workers="threads that read ahead")
     parser.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
     args = parser.parse_args(argv)
-    with training_of(args) as training:
-        make_store(training.folder)
-        store = SlowStore(training.folder, batches=args.steps, latency_s=args.latency_ms / 1000)
+    with run_of(args) as run:
+        make_store(run.folder)
+        store = SlowStore(run.folder, batches=args.steps, latency_s=args.latency_ms / 1000)
         batches = read_ahead(store.__getitem__, batches=args.steps, workers=args.workers)
-        training.starts()
-        steps, loss = train(batches, args.width, training.spans)
-        training.tell(steps=steps, loss=loss)
+        run.starts()
+        steps, loss = train(batches, args.width, run.spans)
+        run.tell(steps=steps, loss=loss)
     return 0
 
 

@@ -25,11 +25,11 @@ from trainer_hooks import PhaseTagger
 from trainer_hooks.examples import slow_causes as slow
 from trainer_hooks.examples.busy_spans import SpanNotes, unoccupied_seconds
 from trainer_hooks.examples.command_line import (
-    Training,
+    ExampleRun,
     duration,
     example_parser,
     natural,
-    training_of,
+    run_of,
 )
 from trainer_hooks.examples.measured_model import MeasuredModel
 from trainer_hooks.examples.slow_store import CLASSES, FEATURES, SlowStore, make_store
@@ -99,13 +99,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.slow == slow.COMPILE and keras.backend.backend() == "torch":
         parser.error("--slow compile: torch runs each step as it is and compiles nothing")
-    with training_of(args) as training:
-        _train(args, training)
+    with run_of(args) as run:
+        _train(args, run)
     return 0
 
 
-def _train(args: argparse.Namespace, training: Training) -> None:
-    folder, spans, sleeps = training.folder, training.spans, slow.Sleeps()
+def _train(args: argparse.Namespace, run: ExampleRun) -> None:
+    folder, spans, sleeps = run.folder, run.spans, slow.Sleeps()
     make_store(folder)
     width = args.passes or width_for(_STEP_SECONDS)
     steps = max(1, args.steps // _EPOCHS)
@@ -133,7 +133,7 @@ def _train(args: argparse.Namespace, training: Training) -> None:
         options["validation_batch_size"] = _ROWS_A_BATCH
 
     def tell(logs: object) -> None:
-        training.tell(
+        run.tell(
             steps=steps * _EPOCHS,
             loss=model.history.history["loss"][-1],
             passes=width,
@@ -149,7 +149,7 @@ def _train(args: argparse.Namespace, training: Training) -> None:
     # of a loader that is at work on batches which nobody will want.
     callbacks.append(keras.callbacks.LambdaCallback(on_train_end=tell))
     data = slow.SlowBatches(store.__getitem__, steps, workers=args.workers)
-    training.starts()
+    run.starts()
     model.fit(data, epochs=_EPOCHS, verbose=0, callbacks=callbacks, **options)
 
 

@@ -15,7 +15,7 @@ import lightning.pytorch as lightning
 import torch
 
 from trainer_hooks.examples.busy_spans import BusySpans, note_compute
-from trainer_hooks.examples.command_line import example_parser, positive, training_of
+from trainer_hooks.examples.command_line import example_parser, positive, run_of
 from trainer_hooks.examples.slow_store import SlowStore, make_store
 from trainer_hooks.examples.torch_training import loader_of, two_hidden_layers
 from trainer_hooks.lightning import PhaseTagger
@@ -52,15 +52,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = example_parser(__doc__, workers="of the DataLoader")
     parser.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
     args = parser.parse_args(argv)
-    with training_of(args) as training:
-        make_store(training.folder)
+    with run_of(args) as run:
+        make_store(run.folder)
         stores = [
-            SlowStore(training.folder, batches=batches, latency_s=args.latency_ms / 1000)
+            SlowStore(run.folder, batches=batches, latency_s=args.latency_ms / 1000)
             for batches in (max(1, args.steps // _EPOCHS), _VALIDATED)
         ]
         trainer = lightning.Trainer(
             max_epochs=_EPOCHS,
-            default_root_dir=training.folder,
+            default_root_dir=run.folder,
             accelerator="cpu",
             logger=False,
             enable_progress_bar=False,
@@ -71,9 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             ],
         )
         loaders = [loader_of(store, args.workers) for store in stores]
-        training.starts()
-        trainer.fit(Classifier(args.width, training.spans), *loaders)
-        training.tell(
+        run.starts()
+        trainer.fit(Classifier(args.width, run.spans), *loaders)
+        run.tell(
             steps=trainer.global_step,
             accuracy=float(trainer.callback_metrics["accuracy"]),
             reading_seconds=sum(store.reading_ns for store in stores) / 1e9,

@@ -21,7 +21,7 @@ from operator import mul
 from pathlib import Path
 
 from trainer_hooks import phase, step, timed
-from trainer_hooks.examples.command_line import Training, example_parser, natural, training_of
+from trainer_hooks.examples.command_line import ExampleRun, example_parser, natural, run_of
 from trainer_hooks.examples.read_ahead import read_ahead
 
 _FEATURES = 48
@@ -138,23 +138,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = example_parser(__doc__, workers="threads that read ahead")
     parser.add_argument("--passes", type=natural, default=0, help="compute a step; 0: about 40 ms")
     args = parser.parse_args(argv)
-    with phase("start_up"), training_of(args) as training:
-        make_store(training.folder)
-        passes = args.passes or passes_for(_STEP_S, read_batch(training.folder, 0.0, 0))
-        read = partial(read_batch, training.folder, args.latency_ms / 1000)
+    with phase("start_up"), run_of(args) as run:
+        make_store(run.folder)
+        passes = args.passes or passes_for(_STEP_S, read_batch(run.folder, 0.0, 0))
+        read = partial(read_batch, run.folder, args.latency_ms / 1000)
         with phase("other"):
-            _train(read_ahead(read, batches=args.steps, workers=args.workers), passes, training)
+            _train(read_ahead(read, batches=args.steps, workers=args.workers), passes, run)
     return 0
 
 
-def _train(batches: Iterator[Batch], passes: int, training: Training) -> None:
+def _train(batches: Iterator[Batch], passes: int, run: ExampleRun) -> None:
     net, losses = PlainNet(), []
-    training.starts()
+    run.starts()
     for batch in timed(batches):
         with phase("train_step"):
-            losses.append(training.spans.measure(partial(net.train, batch, passes=passes)))
+            losses.append(run.spans.measure(partial(net.train, batch, passes=passes)))
         step(samples=len(batch))
-    training.tell(steps=len(losses), first_loss=losses[0], loss=losses[-1], passes=passes)
+    run.tell(steps=len(losses), first_loss=losses[0], loss=losses[-1], passes=passes)
 
 
 if __name__ == "__main__":

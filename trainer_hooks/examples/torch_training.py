@@ -15,7 +15,7 @@ import torch
 
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.busy_spans import note_compute
-from trainer_hooks.examples.command_line import Training, example_parser, positive, training_of
+from trainer_hooks.examples.command_line import ExampleRun, example_parser, positive, run_of
 from trainer_hooks.examples.slow_store import CLASSES, FEATURES, SlowStore, make_store
 
 _EPOCHS = 3
@@ -37,12 +37,12 @@ def loader_of(store: SlowStore, workers: int) -> Any:
     return torch.utils.data.DataLoader(store, batch_size=None, num_workers=workers)
 
 
-def train(loader: Any, width: int, training: Training) -> tuple[int, float]:
+def train(loader: Any, width: int, run: ExampleRun) -> tuple[int, float]:
     """Train for some epochs; how many steps that were, and the last loss."""
     model = two_hidden_layers(width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.9)
-    note_compute(model, optimizer, training.spans)
+    note_compute(model, optimizer, run.spans)
     steps, loss = 0, torch.tensor(0.0)
     for _ in range(_EPOCHS):
         for rows, labels in timed(loader):
@@ -55,7 +55,7 @@ def train(loader: Any, width: int, training: Training) -> tuple[int, float]:
             steps += 1
         scheduler.step()
         with phase("checkpoint"):
-            torch.save(model.state_dict(), training.folder / "model.pt")
+            torch.save(model.state_dict(), run.folder / "model.pt")
     return steps, loss.item()
 
 
@@ -64,14 +64,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = example_parser(__doc__, workers="of the DataLoader")
     parser.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
     args = parser.parse_args(argv)
-    with training_of(args) as training:
-        make_store(training.folder)
+    with run_of(args) as run:
+        make_store(run.folder)
         per_epoch = max(1, args.steps // _EPOCHS)
-        store = SlowStore(training.folder, batches=per_epoch, latency_s=args.latency_ms / 1000)
+        store = SlowStore(run.folder, batches=per_epoch, latency_s=args.latency_ms / 1000)
         loader = loader_of(store, args.workers)
-        training.starts()
-        steps, loss = train(loader, args.width, training)
-        training.tell(steps=steps, loss=loss, reading_seconds=store.reading_ns / 1e9)
+        run.starts()
+        steps, loss = train(loader, args.width, run)
+        run.tell(steps=steps, loss=loss, reading_seconds=store.reading_ns / 1e9)
     return 0
 
 

@@ -25,7 +25,7 @@ class Ranges(NamedTuple):
     pop: Callable[[], object]
 
 
-class NvtxPen:
+class NvtxWriter:
     """Writes what another pen writes, and keeps one NVTX range open: the phase under way."""
 
     def __init__(self, pen: Pen, ranges: Ranges) -> None:

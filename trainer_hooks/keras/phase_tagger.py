@@ -12,7 +12,7 @@ from trainer_hooks.keras.brackets import is_bracketed
 from trainer_hooks.keras.class_in_list import AlsoOnTheClass
 from trainer_hooks.keras.first_fetch import FirstFetches
 from trainer_hooks.keras.nvtx_ranges import Ranges, find_ranges
-from trainer_hooks.keras.tagging import Tagging, Wishes
+from trainer_hooks.keras.tagging import Tagging, TaggingOptions
 from trainer_hooks.ring.frames import caller_named
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.ring.quiet_warning import warn_quietly
@@ -101,12 +101,12 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         self._set_up(run, gpus, framework=f"keras/{keras.backend.backend()}")
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_model": None, "_wishes": None}
+        return super().__getstate__() | {"_model": None, "_options": None}
 
     def _start_afresh(self) -> None:
         super()._start_afresh()
         ranges = self._ranges() if self._nvtx else None
-        self._wishes = Wishes(logs=self._logs, ranges=ranges, warn=self._warn)
+        self._options = TaggingOptions(logs=self._logs, ranges=ranges, warn=self._warn)
         if keras.backend.backend() in _TOLD:
             FirstFetches.place()
 
@@ -173,7 +173,7 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
         if found is not None and is_bracketed(found):
             return None  # another tagger of the same list sees to it
         self._describe_run()
-        tagging = Tagging(ring, model, found, backend=backend, wishes=self._wishes)
+        tagging = Tagging(ring, model, found, backend=backend, options=self._options)
         self._tagging = tagging
         feeder = caller_named("epoch_iterator", _has_adapter)
         if feeder is not None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from trainer_hooks.keras.brackets import Brackets, bracket_flush, unbracket_flush
 from trainer_hooks.keras.callback_times import CallbackTimes
 from trainer_hooks.keras.fit_figures import Figures
-from trainer_hooks.keras.nvtx_ranges import NvtxPen, Ranges
+from trainer_hooks.keras.nvtx_ranges import NvtxWriter, Ranges
 from trainer_hooks.keras.phase_machine import (
     COMPILE,
     INPUT_WAIT,
@@ -31,7 +31,7 @@ from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 
 
-class Wishes(NamedTuple):
+class TaggingOptions(NamedTuple):
     """What the user wants of a tagged training.
 
     Attributes:
@@ -64,7 +64,7 @@ class Tagging:
         callback_list: Any | None,  # noqa: ANN401
         *,
         backend: str,
-        wishes: Wishes,
+        options: TaggingOptions,
     ) -> None:
         """Put everything in place.
 
@@ -73,13 +73,13 @@ class Tagging:
             model: The Keras model.
             callback_list: The ``CallbackList`` that called; ``None`` if not found.
             backend: Keras' backend.
-            wishes: What the user wants.
+            options: What the user wants.
         """
         assert ring.writer is not None
         self.ring, self._thread = ring, get_ident()
-        self._wishes = wishes
+        self._options = options
         self._writer: RingWriter = ring.writer
-        self._nvtx = None if wishes.ranges is None else NvtxPen(ring.writer, wishes.ranges)
+        self._nvtx = None if options.ranges is None else NvtxWriter(ring.writer, options.ranges)
         self._pen: Pen = self._nvtx or ring.writer
         self._callback_list = callback_list
         self._waits_each_step = not getattr(callback_list, "_async_train", False)
@@ -90,8 +90,8 @@ class Tagging:
         self._times = CallbackTimes(self._writer.facts.callback_ns)
         self._end: weakref.finalize[[], Any] | None = None
         self._ends = StepEnds(self._writer, self._steps_per_execution)
-        self._figures = Figures(self._ends, wishes.warn)
-        self._tap = ProbedTap(wishes.warn)
+        self._figures = Figures(self._ends, options.warn)
+        self._tap = ProbedTap(options.warn)
         self._tap.make(backend, model, self)
         self.machine = self._tap.machine = PhaseMachine(
             self._pen,
@@ -106,7 +106,7 @@ class Tagging:
             bracket_flush(callback_list, self._pen, lambda: self.machine_here)
         self._may_spare_batches = backend in ("jax", "torch")
         self._is_asynchronous = self._may_spare_batches and not self._waits_each_step
-        self._turn = ring.begin_turn(self)
+        self._nested = ring.begin_run(self)
 
     @property
     def has_brackets(self) -> bool:
@@ -168,18 +168,20 @@ class Tagging:
         if machine is not None:
             machine.train_end()
         if get_ident() == self._thread:
-            if self.ring.turn is self._turn:  # else what another tells of its callbacks is newer
+            if (
+                self.ring.innermost is self._nested
+            ):  # else what another tells of its callbacks is newer
                 self._times.restate(self._writer)
             if self._nvtx is not None:
                 self._nvtx.close()  # each thread has ranges of its own
-        self.ring.end_turn(self._turn)
+        self.ring.end_run(self._nested)
 
     # What the tagger and the brackets say.
 
     def train_begins(self, epoch_steps: int | None, *, verbose: bool) -> None:
         self._is_whole_fit, self._is_verbose = True, verbose
         self._tap.place(TRAIN)
-        self._figures.begin(self._writer, self.machine, wants_logs=self._wishes.logs)
+        self._figures.begin(self._writer, self.machine, wants_logs=self._options.logs)
         self.machine.train_begin(epoch_steps)
         if self._brackets is None:
             # Nobody will say when the callbacks are over.

@@ -25,7 +25,12 @@ from trainer_hooks.multi_gpu.batch_split import Setting
 from trainer_hooks.multi_gpu.busy_counters import BusyCounters
 from trainer_hooks.multi_gpu.parallel_model import ParallelModel
 from trainer_hooks.multi_gpu.replica_times import TimedStep
-from trainer_hooks.multi_gpu.step_intervals import Interval, SpeedBreaks, StepIntervals, Verdict
+from trainer_hooks.multi_gpu.step_intervals import (
+    SpeedBreaks,
+    SpeedVerdict,
+    SplitTimes,
+    StepIntervals,
+)
 from trainer_hooks.ring.frames import caller_named
 from trainer_hooks.ring.quiet_warning import warn_quietly
 
@@ -33,7 +38,7 @@ Limits = Mapping[str, int | None] | Sequence[int | None]
 """By the device's name, or one for each device in order; ``None`` where it is not known."""
 
 
-class BatchTooLargeError(ValueError):
+class LimitsTooLowError(ValueError):
     """The GPUs' memory limits together do not hold a batch."""
 
 
@@ -81,12 +86,12 @@ def check_room(limits: Sequence[int | None], devices: Sequence[str], batch: int)
     """Refuse limits that together do not hold a batch.
 
     Raises:
-        BatchTooLargeError: They do not.
+        LimitsTooLowError: They do not.
     """
     known = [limit for limit in limits if limit is not None]
     if len(known) == len(limits) and sum(known) < batch:
         each = ", ".join(f"{name} {most}" for name, most in zip(devices, known, strict=True))
-        raise BatchTooLargeError(
+        raise LimitsTooLowError(
             f"a batch of {batch} samples does not fit: max_samples allows {sum(known)} ({each}); "
             "make the batch smaller"
         )
@@ -272,7 +277,7 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
             act()
-        except BatchTooLargeError:
+        except LimitsTooLowError:
             raise
         except Exception as error:  # noqa: BLE001 (the training goes on as it is split)
             self._is_watching = False
@@ -336,7 +341,7 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
             counts, limits=self._limits, names=self._model.devices, settings=self._settings
         )
 
-    def _interval(self) -> Interval | None:
+    def _interval(self) -> SplitTimes | None:
         total = None if self._controller is None else sum(self._controller.counts)
         told = self._steps.interval(total)
         if self._counters is not None:
@@ -346,18 +351,18 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
                 # The times of one source are not compared with the other's.
                 self._controller, self._breaks = None, SpeedBreaks()
             if self._is_by_counters:
-                told = None if counts is None or busy is None else Interval(counts, busy)
+                told = None if counts is None or busy is None else SplitTimes(counts, busy)
         if told is not None:
             self._steps.forget()
         return told
 
-    def _advance(self, interval: Interval) -> SplitChange | None:
+    def _advance(self, interval: SplitTimes) -> SplitChange | None:
         if min(interval.busy_seconds) <= 0:
             return None
         verdict = self._breaks.judge(interval)
-        if verdict is Verdict.ODD:
+        if verdict is SpeedVerdict.ODD:
             return None
-        if self._controller is None or verdict is Verdict.BROKEN:
+        if self._controller is None or verdict is SpeedVerdict.BROKEN:
             self._controller = self._controller_of(interval.counts)
         return self._controller.advance(interval.counts, interval.busy_seconds)
 

@@ -23,7 +23,7 @@ FEWEST: Final = 3
 _KEPT: Final = 256
 
 
-class Interval(NamedTuple):
+class SplitTimes(NamedTuple):
     """How long each GPU was busy in a step while the batch was split in one way.
 
     Attributes:
@@ -64,7 +64,7 @@ class StepIntervals:
         times = Counter(sum(step.samples) for step in self._steps if min(step.samples))
         return split_of[times.most_common(1)[0][0]] if times else None
 
-    def interval(self, total: int | None = None) -> Interval | None:
+    def interval(self, total: int | None = None) -> SplitTimes | None:
         """The means over the steps that were split so; ``None`` where there are too few.
 
         Of each GPU's times the longer half is left out: what disturbs a step, such as a host that
@@ -78,7 +78,7 @@ class StepIntervals:
         ]
         if counts is None or len(rows) < FEWEST:
             return None
-        return Interval(
+        return SplitTimes(
             counts, tuple(_undisturbed_mean(seconds) for seconds in zip(*rows, strict=True))
         )
 
@@ -92,7 +92,7 @@ _CLEAR: Final = 1.3
 """How many times longer, or shorter, than can be explained by the samples."""
 
 
-class Verdict(Enum):
+class SpeedVerdict(Enum):
     """What an interval says of those before it."""
 
     FITS = "fits"
@@ -106,24 +106,24 @@ class SpeedBreaks:
     """Compares each interval with the last one that fitted."""
 
     def __init__(self) -> None:
-        self._before: Interval | None = None
+        self._before: SplitTimes | None = None
         self._was_odd = False
 
-    def judge(self, now: Interval) -> Verdict:
+    def judge(self, now: SplitTimes) -> SpeedVerdict:
         """Whether the times of ``now`` can be those of the GPUs of before."""
         before = self._before
         has_moved = before is not None and before.counts != now.counts
         if before is None or not has_moved or not _is_break(before, now):
             self._before, self._was_odd = now, False
-            return Verdict.FITS
+            return SpeedVerdict.FITS
         if not self._was_odd:
             self._was_odd = True
-            return Verdict.ODD
+            return SpeedVerdict.ODD
         self._before, self._was_odd = now, False
-        return Verdict.BROKEN
+        return SpeedVerdict.BROKEN
 
 
-def _is_break(before: Interval, now: Interval) -> bool:
+def _is_break(before: SplitTimes, now: SplitTimes) -> bool:
     """Whether any GPU is clearly slower, or quicker, than its samples explain.
 
     Fewer samples never take longer, more never less; and nothing grows faster than in proportion

@@ -1,7 +1,4 @@
-"""The one ring of this process, made when it is first needed.
-
-Says in the ring which part of each batch each GPU is given.
-"""
+"""The one ring of this process: made when it is first needed, and told what the run is."""
 
 from __future__ import annotations
 
@@ -27,44 +24,15 @@ from trainer_hooks.ring.ring_folder import find_ring_folder
 from trainer_hooks.ring.ring_memory import RingMemory, make_ring
 from trainer_hooks.ring.ring_writer import START_UP, RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
-from trainer_hooks.ring.run_nesting import OTHER, Place, Run, Turn
-
-_warn_of_shares = QuietWarningOnce()
-
-
-def tell_shares(writer: RingWriter, shares: Mapping[str, float]) -> None:
-    """Restate the facts with these shares; a mark in the ring where they are others than before.
-
-    The first shares of a process are no change, nor is to forget them. Never raises.
-
-    Args:
-        writer: Of the ring; called by the thread that trains, or before it does.
-        shares: Which see, of ``RunFacts``. Empty: the training splits no batch any more.
-    """
-    if not writer.enabled:
-        return
-    try:
-        facts, told = writer.facts, {str(gpu): float(share) for gpu, share in shares.items()}
-        if told == facts.shares:
-            return
-        if not are_shares(told):
-            _warn_of_shares(
-                f"gpumon is not told how batches are split: {told} are no parts of one batch"
-            )
-            return
-        changes = facts.ratio_changes + bool(told and facts.shares)
-        writer.restate(replace(facts, shares=told, ratio_changes=changes))
-        if changes > facts.ratio_changes:
-            writer.event(changes)
-    except Exception as error:  # noqa: BLE001 (odd shares must not end a training)
-        _warn_of_shares(f"gpumon is not told how batches are split: {error}")
-
+from trainer_hooks.ring.run_nesting import OTHER, NestedRun, PhaseAndMode, UnderWay
 
 _ANOTHER_FOLDER = (
     f". To have them, set {RUNTIME_VARIABLE}, for this training and for the daemon, "
     "to a folder of yours that has room for 2 MiB"
 )
+_SHARES_UNTOLD = "gpumon is not told how batches are split"
 _warn_of_gpus = QuietWarningOnce()
+_warn_of_shares = QuietWarningOnce()
 _warn_of_name = QuietWarningOnce()
 
 
@@ -75,7 +43,7 @@ class ProcessRing:
         writer: ``None``: nothing is recorded in this process.
         thread: Identity of the thread that may change phases.
         depth: How many ``phase()`` regions that thread is in.
-        turn: Of the tagged run that says the phases; ``None``: nobody but the user does.
+        innermost: The tagged run that says the phases; ``None``: nobody but the user does.
     """
 
     def __init__(self, writer: RingWriter | None, path: Path | None = None) -> None:
@@ -88,7 +56,7 @@ class ProcessRing:
         self.writer = writer
         self.thread = threading.get_ident()
         self.depth = 0
-        self.turn: Turn | None = None
+        self.innermost: NestedRun | None = None
         self._path = path
         self._doubts = GpuDoubts()
 
@@ -97,23 +65,23 @@ class ProcessRing:
         """The writer, if the calling thread may change phases."""
         return self.writer if threading.get_ident() == self.thread else None
 
-    def begin_turn(self, run: Run) -> Turn:
+    def begin_run(self, run: UnderWay) -> NestedRun:
         """A run begins: the calling thread is the one whose phases count, until it ends."""
         self.look_for_gpus()
         before = OTHER if self.writer is None else self.writer.present
-        turn = Turn(run, self.turn, before, depth=self.depth, thread_before=self.thread)
-        self.turn, self.thread = turn, threading.get_ident()
-        return turn
+        nested = NestedRun(run, self.innermost, before, depth=self.depth, thread_before=self.thread)
+        self.innermost, self.thread = nested, threading.get_ident()
+        return nested
 
-    def end_turn(self, turn: Turn) -> None:
+    def end_run(self, run: NestedRun) -> None:
         """A run is over: go back to what was under way before it. From any thread.
 
         Where its thread has gone on to something else, that is left alone: what
         then follows it is no phase of the run any more.
         """
-        turn.is_over = True
+        run.is_over = True
         self._miss_gpus()
-        if self.turn is not turn or self.depth > turn.depth:
+        if self.innermost is not run or self.depth > run.depth:
             return
         here, thread = threading.get_ident(), self.thread
         if thread != here:
@@ -123,7 +91,7 @@ class ProcessRing:
             if is_in_our_code(thread):
                 self.thread = thread
                 return
-        place = turn.place_afterwards()
+        place = run.phase_afterwards()
         if self.writer is not None and self.writer.present != place:
             self.writer.enter(*place)
         if self._pass_on() is None and self.writer is not None and place == OTHER:
@@ -152,34 +120,56 @@ class ProcessRing:
         if self.writer is not None and self.writer.enabled:
             self._doubts.at_the_end(self.writer.facts, self.writer.steps)
 
-    def region_closes(self, number: int, mode: int) -> Place:
-        """A ``phase()`` region in a turn is over, or around one: what is under way after it.
+    def region_closes(self, number: int, mode: int) -> PhaseAndMode:
+        """X, or around one: what is under way after it.
 
         Args:
             number: Of the phase that was under way as the region began.
             mode: Its mode.
         """
-        depth, turn, place = self.depth, self.turn, (number, mode)
-        if number == START_UP and depth == 0 and turn is not None and turn.depth > 0:
+        depth, run, place = self.depth, self.innermost, (number, mode)
+        if number == START_UP and depth == 0 and run is not None and run.depth > 0:
             place = OTHER  # whoever has had a region has started
-        while turn is not None and depth < turn.depth:  # it was around that run: which has raised
-            turn.depth, turn.before = depth, place
-            turn = turn.outer
-        turn = self.turn
-        if turn is not None and turn.is_over and depth <= turn.depth:
-            place = turn.place_afterwards()
+        while run is not None and depth < run.depth:  # it was around that run: which has raised
+            run.depth, run.before = depth, place
+            run = run.outer
+        run = self.innermost
+        if run is not None and run.is_over and depth <= run.depth:
+            place = run.phase_afterwards()
             self._pass_on()
         return place
 
     def tell_shares(self, shares: Mapping[str, float]) -> None:
-        """Which part of each batch each GPU is given from now on; see ``RunFacts.shares``."""
-        if self.writer is not None:
-            tell_shares(self.writer, shares)
+        """Which part of each batch each GPU is given from now on; see ``RunFacts.shares``.
+
+        A mark in the ring says where they are others than before: the first of a process are no
+        change, nor is to forget them. Called by the thread that trains, or before it does. Never
+        raises.
+
+        Args:
+            shares: Empty: the training splits no batch any more.
+        """
+        writer = self.writer
+        if writer is None or not writer.enabled:
+            return
+        try:
+            facts, told = writer.facts, {str(gpu): float(share) for gpu, share in shares.items()}
+            if told == facts.shares:
+                return
+            if not are_shares(told):
+                _warn_of_shares(f"{_SHARES_UNTOLD}: {told} are no parts of one batch")
+                return
+            changes = facts.ratio_changes + bool(told and facts.shares)
+            writer.restate(replace(facts, shares=told, ratio_changes=changes))
+            if changes > facts.ratio_changes:
+                writer.event(changes)
+        except Exception as error:  # noqa: BLE001 (odd shares must not end a training)
+            _warn_of_shares(f"{_SHARES_UNTOLD}: {error}")
 
     def is_told_nothing(self) -> bool:
         """Whether nobody has said more than that the process starts up."""
         writer = self.writer
-        if writer is None or self.turn is not None or self.depth:
+        if writer is None or self.innermost is not None or self.depth:
             return False
         if writer.facts.loader or writer.facts.shares:
             return False
@@ -194,13 +184,13 @@ class ProcessRing:
             with contextlib.suppress(OSError):
                 self._path.unlink()
 
-    def _pass_on(self) -> Turn | None:
+    def _pass_on(self) -> NestedRun | None:
         """Those that are over give back what they took; who goes on, if anybody."""
-        turn = self.turn
-        while turn is not None and turn.is_over and self.depth <= turn.depth:
-            self.thread, turn = turn.thread_before, turn.outer
-        self.turn = turn
-        return turn
+        run = self.innermost
+        while run is not None and run.is_over and self.depth <= run.depth:
+            self.thread, run = run.thread_before, run.outer
+        self.innermost = run
+        return run
 
 
 class _Slot:

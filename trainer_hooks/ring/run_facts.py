@@ -31,7 +31,7 @@ _MAX_RANK: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class JobRank:
     """Where a process stands in its job.
 
     Attributes:
@@ -45,7 +45,7 @@ class Place:
     world_size: int
 
 
-def place_in_job(environ: Mapping[str, str]) -> Place:
+def place_in_job(environ: Mapping[str, str]) -> JobRank:
     """Rank and job from what torchrun, Slurm or an MPI left in the environment.
 
     Rank and world are one launcher's. A Slurm batch script that starts its
@@ -53,15 +53,15 @@ def place_in_job(environ: Mapping[str, str]) -> Place:
 
     >>> place_in_job({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1",
     ...               "SLURM_NTASKS": "2"})
-    Place(job='7.0', rank=1, world_size=2)
+    JobRank(job='7.0', rank=1, world_size=2)
     """
     for rank_name, world_names in _LAUNCHERS:
         rank = _first_number(environ, (rank_name,))
         if rank is None or (rank_name == _SLURM_RANK and not _is_slurm_step(environ)):
             continue
         world_size = max(_first_number(environ, world_names) or 1, rank + 1)
-        return Place(job=_job(environ), rank=rank, world_size=world_size)
-    return Place(job=_job(environ), rank=0, world_size=1)
+        return JobRank(job=_job(environ), rank=rank, world_size=world_size)
+    return JobRank(job=_job(environ), rank=0, world_size=1)
 
 
 def read_run_facts(
@@ -99,7 +99,7 @@ def read_run_facts(
     )
 
 
-def _first_of_job(place: Place) -> int:
+def _first_of_job(place: JobRank) -> int:
     """A pid that the ranks of a job on this machine share: their launcher's, which is none of them.
 
     An MPI that names no job is known by that; a single process by its own pid.

@@ -1,4 +1,4 @@
-"""Whose turn it is to say what a process does: runs inside runs, and inside a user's regions."""
+"""Which run says what a process does: runs inside runs, and inside a user's regions."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Final, Protocol
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
 
-Place = tuple[int, int]
+PhaseAndMode = tuple[int, int]
 """Number of a phase, and of its mode."""
 
-OTHER: Final[Place] = (PHASE_NUMBER[TrainingPhase.OTHER], int(TrainingMode.TRAIN))
+OTHER: Final[PhaseAndMode] = (PHASE_NUMBER[TrainingPhase.OTHER], int(TrainingMode.TRAIN))
 
 
-class Run(Protocol):
-    """A tagged run, while it has a turn."""
+class UnderWay(Protocol):
+    """A tagged run."""
 
     def goes_on(self) -> bool:
         """Whether it is still under way: of one that raised, nobody may have told."""
         ...
 
 
-class Turn:
-    """One tagged run's, until it is over and all regions that were opened in it are closed.
+class NestedRun:
+    """One tagged run, until it is over and all regions that were opened in it are closed.
 
     Attributes:
-        outer: The turn it interrupts; ``None``: that of the user's own loop.
+        outer: The run it interrupts; ``None``: the user's own loop.
         before: What was under way as it began, or as the region around it closed.
         depth: Regions of the user's own that are open around it.
         thread_before: The thread whose phases counted until then.
@@ -39,13 +39,19 @@ class Turn:
     )  # fmt: skip
 
     def __init__(
-        self, run: Run, outer: Turn | None, before: Place, *, depth: int, thread_before: int
+        self,
+        run: UnderWay,
+        outer: NestedRun | None,
+        before: PhaseAndMode,
+        *,
+        depth: int,
+        thread_before: int,
     ) -> None:
         """It begins, on the calling thread.
 
         Args:
             run: Is not kept alive.
-            outer: The turn it interrupts.
+            outer: The run it interrupts.
             before: What is under way.
             depth: Regions that are open.
             thread_before: The thread whose phases counted until now.
@@ -62,17 +68,17 @@ class Turn:
         run = self._run()
         return run is not None and run.goes_on()
 
-    def place_afterwards(self) -> Place:
+    def phase_afterwards(self) -> PhaseAndMode:
         """What is under way when it is over: what was before, if that is."""
-        turn, outer = self, self.outer  # no recursion: errors may keep any number of runs
+        nested, outer = self, self.outer  # no recursion: errors may keep any number of runs
         while True:
-            if turn._is_on_its_thread and turn.depth > (0 if outer is None else outer.depth):
-                return turn.before
+            if nested._is_on_its_thread and nested.depth > (0 if outer is None else outer.depth):
+                return nested.before
             if outer is None:
                 return OTHER
             if not outer.is_over:
-                if turn._is_in_a_run:
-                    return turn.before
-                if not turn._is_on_its_thread:
+                if nested._is_in_a_run:
+                    return nested.before
+                if not nested._is_on_its_thread:
                     return OTHER
-            turn, outer = outer, outer.outer
+            nested, outer = outer, outer.outer

@@ -42,7 +42,7 @@ class JaxTap(StepFunctions):
 _NO_BATCHES: Iterator[Any] = iter(())
 
 
-class TimedBatches:
+class JaxBatches:
     """An iterator over batches whose every ``next()`` is a wait for input.
 
     Attributes:
@@ -58,7 +58,7 @@ class TimedBatches:
         self._machine = machine
         self.fetched = self.samples = 0
 
-    def __iter__(self) -> TimedBatches:
+    def __iter__(self) -> JaxBatches:
         return self
 
     def __next__(self) -> Any:  # noqa: ANN401
@@ -75,7 +75,7 @@ class TimedBatches:
         return batch
 
 
-class TimedTrainingBatches(TimedBatches):
+class JaxTrainingBatches(JaxBatches):
     """... and in an execution of several steps, the waits after the first are gross.
 
     The device has a step by then, and nobody says whether it is still at work
@@ -102,7 +102,7 @@ def _timed(function: StepFunction, mode: int, listener: StepListener) -> StepFun
 
 
 def _train(function: StepFunction, listener: StepListener) -> StepFunction:
-    batches: TimedTrainingBatches | None = None
+    batches: JaxTrainingBatches | None = None
 
     def train(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
         nonlocal batches
@@ -114,7 +114,7 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
             # An older Keras hands over what it fetched: a wait that was not seen is not told.
             return function(state, iterator)
         if batches is None:
-            batches = TimedTrainingBatches(iterator, machine)
+            batches = JaxTrainingBatches(iterator, machine)
         batches.source = iterator
         batches.fetched = batches.samples = 0
         try:
@@ -140,10 +140,10 @@ def _borrowed(function: StepFunction, mode: int, listener: StepListener) -> Step
         if machine is None or not hasattr(iterator, "__next__"):
             return function(state, iterator)
         if machine.mode == mode:
-            return function(state, TimedBatches(iterator, machine))
+            return function(state, JaxBatches(iterator, machine))
         before = machine.borrow(mode)
         try:
-            return function(state, TimedBatches(iterator, machine))
+            return function(state, JaxBatches(iterator, machine))
         finally:
             machine.give_back(before)
 

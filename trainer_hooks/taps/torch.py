@@ -33,7 +33,7 @@ class TorchTap(StepFunctions):
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
         super().__init__(model, self._timed)
         self._listener = listener
-        self._loaders = TimedLoaders(listener)
+        self._loaders = TorchLoaders(listener)
         self._clock = CompileClock(listener)
         self._device: CudaEvents | None = None
         self._steps_to_find_a_device = _STEPS_TO_FIND_A_DEVICE
@@ -112,7 +112,7 @@ class TorchTap(StepFunctions):
         return self._device
 
 
-class TimedLoaders:
+class TorchLoaders:
     """Puts timed loaders in the place of a run's own, until ``remove``.
 
     A data adapter belongs to one ``fit``, ``evaluate`` or ``predict``, not to
@@ -143,7 +143,7 @@ class TimedLoaders:
         if _MAKES_LOADERS in vars(adapter):
             return
         bare, listener = getattr(adapter, _MAKES_LOADERS), self._listener
-        setattr(adapter, _MAKES_LOADERS, lambda: TimedLoader(bare(), mode, listener))
+        setattr(adapter, _MAKES_LOADERS, lambda: TorchLoader(bare(), mode, listener))
         self._adapters.append(adapter)
 
     def remove(self) -> None:
@@ -158,7 +158,7 @@ class TimedLoaders:
             self._listener.failed()
 
 
-class TimedLoader:
+class TorchLoader:
     """A loader whose iterators are timed; else it is the loader it was made of."""
 
     def __init__(self, loader: Any, mode: int, listener: StepListener) -> None:  # noqa: ANN401
@@ -183,10 +183,10 @@ class TimedLoader:
                 listener.failed()
             raise
         machine.fetch_exhausted()
-        return TimedBatches(batches, self._mode, listener)
+        return TorchBatches(batches, self._mode, listener)
 
 
-class TimedBatches:
+class TorchBatches:
     """An iterator over batches whose every ``next()`` is a wait for input.
 
     The wait is over when the step begins, or the callbacks before it.
@@ -199,7 +199,7 @@ class TimedBatches:
         self._mode = mode
         self._listener = listener
 
-    def __iter__(self) -> TimedBatches:
+    def __iter__(self) -> TorchBatches:
         return self
 
     def __next__(self) -> Any:  # noqa: ANN401

@@ -22,7 +22,7 @@ class BenchStep:
     busy_seconds: tuple[float, ...] | None = None
 
 
-class BatchTooLargeError(Exception):
+class GpuOutOfMemoryError(Exception):
     """A GPU's memory does not hold its part of the batch; the engine can go on with a smaller.
 
     Attributes:
@@ -53,5 +53,5 @@ class Engine(Protocol):
             batches: Samples of each step for each of ``gpus``, or one for the default.
 
         Raises:
-            BatchTooLargeError: At any step.
+            GpuOutOfMemoryError: At any step.
         """

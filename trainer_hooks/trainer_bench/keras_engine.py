@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gpumon.errors import SourceUnavailableError, UsageError
-from trainer_hooks.trainer_bench.engine import BatchTooLargeError, BenchStep
+from trainer_hooks.trainer_bench.engine import BenchStep, GpuOutOfMemoryError
 
 if TYPE_CHECKING:
     import keras
@@ -95,7 +95,7 @@ class KerasEngine:
         except Exception as error:
             if not _is_out_of_memory(error):
                 raise
-            raise BatchTooLargeError(None) from None  # its traceback would hold the tensors
+            raise GpuOutOfMemoryError(None) from None  # its traceback would hold the tensors
         finally:
             del model
             keras.backend.clear_session()

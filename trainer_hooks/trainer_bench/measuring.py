@@ -75,7 +75,7 @@ def runs_of(
     """Train in runs of some seconds each, and tell after each what came of all so far.
 
     Raises:
-        BatchTooLargeError: A GPU does not hold its part.
+        GpuOutOfMemoryError: A GPU does not hold its part.
     """
     measured = Measured(tuple(gpus), tuple(batches))
     training = engine.train(gpus, batches)
@@ -105,7 +105,7 @@ def measure(
     """One run.
 
     Raises:
-        BatchTooLargeError: A GPU does not hold its part.
+        GpuOutOfMemoryError: A GPU does not hold its part.
     """
     (measured,) = runs_of(engine, gpus, batches, runs=1, seconds=seconds, progress=progress)
     return measured

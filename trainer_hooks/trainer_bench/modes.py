@@ -8,7 +8,7 @@ from gpumon.core.join.batch_shares import simple_ratios
 from gpumon.errors import GpumonError, UsageError
 from trainer_hooks.trainer_bench.above_alone import speed_of, why_above_alone
 from trainer_hooks.trainer_bench.batch_search import LARGEST, Try, find_batch
-from trainer_hooks.trainer_bench.engine import BatchTooLargeError
+from trainer_hooks.trainer_bench.engine import GpuOutOfMemoryError
 from trainer_hooks.trainer_bench.measuring import DEFAULT_GPU, Measured, runs_of
 from trainer_hooks.trainer_bench.ratio_search import RatioFound, RatioSearch
 from trainer_hooks.trainer_bench.session import Json, Outcome, Session, fields_of, out_of_memory
@@ -42,7 +42,7 @@ def training_runs(session: Session, runs: int) -> Outcome:
         ):  # fmt: skip
             told.append(measured)
             _say_run(session, measured)
-    except BatchTooLargeError as error:
+    except GpuOutOfMemoryError as error:
         raise out_of_memory(error, session.gpus, session.batches) from error
     session.notice_of(sum(session.batches))
     names = session.gpus or (DEFAULT_GPU,)
@@ -86,7 +86,7 @@ def best_ratio(session: Session) -> Outcome:
     def trained(names: Sequence[str], batches: Sequence[int]) -> Measured:
         try:
             measured = session.measure(names, batches)
-        except BatchTooLargeError:
+        except GpuOutOfMemoryError:
             session.say(f"{_split(names, batches)}: out of memory")
             raise
         session.say(f"{_split(names, batches)}: {measured.samples_a_second:.0f}sps")
@@ -161,7 +161,7 @@ def largest_batches(session: Session, margin: float) -> Outcome:
         def trained(batch: int, gpu: str = gpu) -> float | None:
             try:
                 speed = session.measure([gpu], [batch]).samples_a_second
-            except BatchTooLargeError:
+            except GpuOutOfMemoryError:
                 session.say(f"{gpu}[{batch}]: out of memory")
                 return None
             session.say(f"{gpu}[{batch}]: {speed:.0f}sps")
@@ -209,7 +209,7 @@ def scaling(session: Session, counts: tuple[int, ...]) -> Outcome:
     def trained(names: Sequence[str]) -> Measured:
         try:
             return session.measure(names, (batch,) * len(names))
-        except BatchTooLargeError as error:
+        except GpuOutOfMemoryError as error:
             raise out_of_memory(error, names, (batch,) * len(names)) from error
 
     session.say("\nEach GPU alone; efficiency is of the sum of these")

@@ -10,7 +10,7 @@ from gpumon.errors import GpumonError
 from trainer_hooks.multi_gpu.balance.solver import Room, best_split
 from trainer_hooks.multi_gpu.balance.speed_curve import SpeedCurve
 from trainer_hooks.trainer_bench.above_alone import speed_of
-from trainer_hooks.trainer_bench.engine import BatchTooLargeError
+from trainer_hooks.trainer_bench.engine import GpuOutOfMemoryError
 from trainer_hooks.trainer_bench.measuring import Measured
 
 Trainer = Callable[[Sequence[str], Sequence[int]], Measured]
@@ -129,7 +129,7 @@ class RatioSearch:
         self.found.runs += 1
         try:
             return self._train(gpus, counts)
-        except BatchTooLargeError as error:
+        except GpuOutOfMemoryError as error:
             blamed = range(len(counts)) if error.gpu is None else [error.gpu]
             for at in blamed:
                 known = self._limits[places[at]]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpumon.errors import GpumonError
-from trainer_hooks.trainer_bench.engine import BatchTooLargeError, Engine
+from trainer_hooks.trainer_bench.engine import Engine, GpuOutOfMemoryError
 from trainer_hooks.trainer_bench.measuring import DEFAULT_GPU, Measured, measure
 from trainer_hooks.trainer_bench.progress import Progress
 from trainer_hooks.trainer_bench.svg_plot import Plot
@@ -43,7 +43,7 @@ class Session:
         """One run.
 
         Raises:
-            BatchTooLargeError: A GPU does not hold its part.
+            GpuOutOfMemoryError: A GPU does not hold its part.
         """
         return measure(self.engine, gpus, batches, seconds=self.seconds, progress=self.progress)
 
@@ -94,7 +94,7 @@ def fields_of(measured: Measured) -> Json:
 
 
 def out_of_memory(
-    error: BatchTooLargeError, gpus: Sequence[str], batches: Sequence[int]
+    error: GpuOutOfMemoryError, gpus: Sequence[str], batches: Sequence[int]
 ) -> GpumonError:
     """The sentence for it."""
     if error.gpu is None:

@@ -10,7 +10,7 @@ from trainer_hooks.multi_gpu.balance.simulated_gpus import (
     SimulatedOutOfMemoryError,
     article_machine,
 )
-from trainer_hooks.trainer_bench.engine import BatchTooLargeError, BenchStep
+from trainer_hooks.trainer_bench.engine import BenchStep, GpuOutOfMemoryError
 
 _NOISE: Final = 0.01
 _WHO: Final = {
@@ -72,5 +72,5 @@ class SimulatedEngine:
         try:
             step = self._machine.train(batches, numbers)
         except SimulatedOutOfMemoryError as error:
-            raise BatchTooLargeError(error.gpu) from error
+            raise GpuOutOfMemoryError(error.gpu) from error
         return BenchStep(sum(batches), step.seconds, step.busy_seconds)

@@ -45,7 +45,7 @@ _WHOLE: Final = {
     "run_training_batch": Action.STEP,
     "save_checkpoint": Action.CHECKPOINT,
 }
-_Targets = dict[Action, at.Place]
+_Targets = dict[Action, at.PhaseAndMode]
 
 _STARTING: Final[_Targets] = {
     Action.CHECKPOINT: at.CHECKPOINT,
@@ -121,11 +121,11 @@ def _hook_named(
     return None if action is Action.CALLBACK and hook[2] in _AMONG_CALLBACKS else action
 
 
-class PhasePen(Protocol):
+class PhaseWriter(Protocol):
     """What phases are written with: a ``RingWriter``, or a list in a test."""
 
     @property
-    def present(self) -> at.Place:
+    def present(self) -> at.PhaseAndMode:
         """Number of the phase under way, and of its mode."""
         ...
 
@@ -142,7 +142,7 @@ class LightningPhases:
     checkpoint are told apart.
     """
 
-    def __init__(self, pen: PhasePen, *, moves_batches: bool = True) -> None:
+    def __init__(self, pen: PhaseWriter, *, moves_batches: bool = True) -> None:
         """Set-up begins: until the first epoch, all but evaluations is ``start_up``.
 
         Args:
@@ -154,7 +154,7 @@ class LightningPhases:
         self._place_before_evaluation = at.START_UP
         after_fetch = at.HOST_TO_DEVICE if moves_batches else at.CALLBACKS
         self._afterwards = {**_AFTERWARDS, Action.FETCH: after_fetch}
-        self._open: list[tuple[Action, at.Place, _Targets]] = []
+        self._open: list[tuple[Action, at.PhaseAndMode, _Targets]] = []
         self._go(at.START_UP)
 
     @property
@@ -205,6 +205,6 @@ class LightningPhases:
             self._go(place)
         return self._targets
 
-    def _go(self, place: at.Place) -> None:
+    def _go(self, place: at.PhaseAndMode) -> None:
         if self._pen.present != place:
             self._pen.enter(*place)

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from trainer_hooks.trainers.patching import StandIn
+from trainer_hooks.trainers.patching import TransparentProxy
 
 _PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
 _MOST_REGIONS: Final = 1024
@@ -33,7 +33,7 @@ Listener = Callable[[str], "Heard | None"]
 """Says who is to be told of the action of a name; ``None``: nobody. May not raise."""
 
 
-class ListeningProfiler(StandIn):
+class ListeningProfiler(TransparentProxy):
     """Goes between Lightning and the profiler of the user, who sees nothing of it.
 
     Where that is Lightning's own that does nothing, it is

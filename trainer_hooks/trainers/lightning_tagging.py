@@ -45,7 +45,7 @@ class LightningTagging(TaggedRun):
         self._steps_before = trainer.global_step
         self._original = without_listener(trainer.profiler)
         self._placed = ListeningProfiler(self._original, self.heard)
-        self._take_turn()
+        self._begin_run()
         self.phases = LightningPhases(pen, moves_batches=not is_on_cpu)
         trainer.profiler = self._placed
 

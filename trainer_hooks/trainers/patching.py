@@ -11,7 +11,7 @@ from typing import Any
 Method = Callable[..., Any]
 
 
-class Shadows:
+class PatchedMethods:
     """Attributes put on instances in front of what their classes say, until ``remove``."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Shadows:
                 del own[name]
 
 
-class PassesOn:
+class Proxy:
     """Whatever it does not do itself is answered by the original.
 
     A subclass sets ``_original`` before anything else.
@@ -61,7 +61,7 @@ class PassesOn:
         return getattr(self._original, name)
 
 
-class StandIn(PassesOn):
+class TransparentProxy(Proxy):
     """It also seems to be of the original's class."""
 
     @property  # type: ignore[misc]

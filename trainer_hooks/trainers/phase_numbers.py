@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.core.phase import PHASE_NUMBER, TrainingMode, TrainingPhase
-from trainer_hooks.ring.run_nesting import Place as Place
+from trainer_hooks.ring.run_nesting import PhaseAndMode as PhaseAndMode
 
 TRAINS: Final = int(TrainingMode.TRAIN)
 VALIDATES: Final = int(TrainingMode.VALIDATION)
 PREDICTS: Final = int(TrainingMode.PREDICT)
 
 
-def _place(phase: TrainingPhase, mode: int = TRAINS) -> Place:
+def _place(phase: TrainingPhase, mode: int = TRAINS) -> PhaseAndMode:
     return PHASE_NUMBER[phase], mode
 
 

@@ -9,7 +9,7 @@ from threading import get_ident
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.quiet_warning import warn_quietly
 from trainer_hooks.ring.ring_writer import RingWriter
-from trainer_hooks.ring.run_nesting import Turn
+from trainer_hooks.ring.run_nesting import NestedRun
 from trainer_hooks.taps.torch_compiling import DYNAMO, CompileClock
 from trainer_hooks.trainers import phase_numbers as at
 from trainer_hooks.trainers.timed_callbacks import CallbackClasses
@@ -23,14 +23,14 @@ class TaggedRun(ABC):
     """
 
     def __init__(self, ring: ProcessRing, pen: RingWriter) -> None:
-        """Say nothing yet, until ``_take_turn``.
+        """Say nothing yet, until ``_begin_run``.
 
         Args:
             ring: Of this process.
             pen: Its writer.
         """
         self._ring, self._pen = ring, pen
-        self._turn: Turn | None = None
+        self._nested: NestedRun | None = None
         self._is_active = True
         self._clock: CompileClock | None = None
         self._can_hear_of_compiling = True
@@ -61,8 +61,8 @@ class TaggedRun(ABC):
             self._clock.leave()
         if is_here:
             self.callbacks.restate()
-        if self._turn is not None:
-            self._ring.end_turn(self._turn)
+        if self._nested is not None:
+            self._ring.end_run(self._nested)
 
     def fail(self, error: Exception) -> None:
         """A mistake of our own: tag no more."""
@@ -88,11 +88,11 @@ class TaggedRun(ABC):
     def _leave(self) -> None:
         """Take away what was put on the trainer."""
 
-    def _take_turn(self) -> None:
+    def _begin_run(self) -> None:
         """The run begins: from now on its phases are those of the calling thread."""
-        self._turn = self._ring.begin_turn(self)
+        self._nested = self._ring.begin_run(self)
 
-    def _go(self, place: at.Place) -> None:
+    def _go(self, place: at.PhaseAndMode) -> None:
         if self._pen.present != place:
             self._pen.enter(*place)
 

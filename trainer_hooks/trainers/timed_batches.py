@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from trainer_hooks.taps.samples import rows_of
-from trainer_hooks.trainers.patching import PassesOn, StandIn
+from trainer_hooks.trainers.patching import Proxy, TransparentProxy
 
 
 class FetchListener(Protocol):
@@ -21,7 +21,7 @@ class FetchListener(Protocol):
         ...
 
 
-class TimedBatches(PassesOn):
+class TimedBatches(Proxy):
     """An iterator over the batches of one step."""
 
     __slots__ = ("_asked", "_listener", "_original", "_wanted")
@@ -41,7 +41,7 @@ class TimedBatches(PassesOn):
         return batch
 
 
-class TimedLoader(StandIn):
+class TimedLoader(TransparentProxy):
     """The loader of an evaluation: the same, its class included, but for the clock."""
 
     def __init__(self, loader: Any, listener: FetchListener) -> None:  # noqa: ANN401

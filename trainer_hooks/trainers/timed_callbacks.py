@@ -69,7 +69,7 @@ TELL_PHASES: Final = frozenset(
 """In the loop of a training, and inside of no other method of its trainer."""
 
 
-class HeardEvents:
+class EventCallbacks:
     """The classes to be timed at an event, and whether it is to be told of at all."""
 
     def __init__(self, empty: type, untimed: Sequence[type]) -> None:

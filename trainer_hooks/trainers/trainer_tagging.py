@@ -13,13 +13,13 @@ from typing import Any, Final
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.trainers import phase_numbers as at
-from trainer_hooks.trainers.patching import Method, Shadows
+from trainer_hooks.trainers.patching import Method, PatchedMethods
 from trainer_hooks.trainers.tagged_run import TaggedRun
 from trainer_hooks.trainers.timed_batches import TimedBatches, TimedLoader, rows_in
 from trainer_hooks.trainers.timed_callbacks import (
     NOBODY,
     TELL_PHASES,
-    HeardEvents,
+    EventCallbacks,
     Slots,
     TimedCallbacks,
 )
@@ -48,7 +48,7 @@ class StartOfEvaluation:
 
 
 class LoneEvaluation(TaggedRun):
-    """Shadows the loop of one evaluation, until that returns or raises."""
+    """PatchedMethods the loop of one evaluation, until that returns or raises."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class LoneEvaluation(TaggedRun):
         """
         super().__init__(ring, pen)
         self._mode = mode
-        self._shadows = Shadows()
-        self._shadows.place(trainer, "evaluation_loop", self._around_loop)
+        self._patched = PatchedMethods()
+        self._patched.place(trainer, "evaluation_loop", self._around_loop)
 
     def goes_on(self) -> bool:
         """Whether the loop was reached: the trainer may have found nothing to evaluate."""
-        return super().goes_on() and self._turn is not None
+        return super().goes_on() and self._nested is not None
 
     def fetch_begins(self) -> None:
         """The next batch is asked for."""
@@ -88,7 +88,7 @@ class LoneEvaluation(TaggedRun):
         def timed(dataloader: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
             if not self.is_here:
                 return method(dataloader, *args, **named)
-            self._take_turn()
+            self._begin_run()
             self._go(at.EVALUATION[self._mode])
             try:
                 return method(TimedLoader(dataloader, self), *args, **named)
@@ -98,7 +98,7 @@ class LoneEvaluation(TaggedRun):
         return timed
 
     def _leave(self) -> None:
-        self._shadows.remove()
+        self._patched.remove()
 
 
 _SAVES: Final = ("_save_checkpoint", "save_model")
@@ -139,7 +139,7 @@ class _Outermost:
 
 
 class TrainerTagging(TaggedRun):
-    """Shadows the methods of one trainer that say where its time goes.
+    """PatchedMethods the methods of one trainer that say where its time goes.
 
     The phases nest and exclude each other: after a method, the phase is again
     what it was before. What is trained inside of one, with the same trainer or
@@ -152,7 +152,7 @@ class TrainerTagging(TaggedRun):
         ring: ProcessRing,
         pen: RingWriter,
         trainer: Any,  # noqa: ANN401
-        heard: HeardEvents,
+        heard: EventCallbacks,
     ) -> None:
         """Put everything in place.
 
@@ -170,21 +170,21 @@ class TrainerTagging(TaggedRun):
         self._outermost = _Outermost(self)
         self._is_in_epoch = False
         self._epoch: weakref.ref[Any] | None = None
-        self._shadows = Shadows()
+        self._patched = PatchedMethods()
         for name, mode in MODE_OF.items():
-            self._shadows.place(trainer, name, self._around_evaluation(mode))
+            self._patched.place(trainer, name, self._around_evaluation(mode))
         for name in _SAVES:
-            self._shadows.place(trainer, name, self._around_saving)
+            self._patched.place(trainer, name, self._around_saving)
         for name in _MAY_CATCH:
-            self._shadows.place(trainer, name, self._around_inner_calls)
-        self._shadows.place(trainer, "training_step", self._around_training_step)
-        self._shadows.place(trainer, "evaluation_loop", self._around_evaluation_loop)
+            self._patched.place(trainer, name, self._around_inner_calls)
+        self._patched.place(trainer, "training_step", self._around_training_step)
+        self._patched.place(trainer, "evaluation_loop", self._around_evaluation_loop)
         self._handler = handler = trainer.callback_handler
-        self._shadows.place(handler, "call_event", self._around_events)
-        self.sees_fetches = self._shadows.place(
+        self._patched.place(handler, "call_event", self._around_events)
+        self.sees_fetches = self._patched.place(
             trainer, "get_batch_samples", self._around_get_batch_samples
         )
-        self._take_turn()
+        self._begin_run()
         self._go(at.START_UP)
 
     def goes_on(self) -> bool:
@@ -192,7 +192,7 @@ class TrainerTagging(TaggedRun):
         return super().goes_on() and self._outermost.is_entered
 
     def _leave(self) -> None:
-        self._shadows.remove()
+        self._patched.remove()
 
     def _around_evaluation(self, mode: int) -> Callable[[Method], Method]:
         def around(method: Method) -> Method:
@@ -224,7 +224,7 @@ class TrainerTagging(TaggedRun):
 
     def _watched(
         self,
-        before: at.Place,
+        before: at.PhaseAndMode,
         mode: int,
         method: Method,
         args: tuple[Any, ...],
@@ -328,7 +328,7 @@ class TrainerTagging(TaggedRun):
         self._slots_of[asked] = slots
         return slots
 
-    def _event_begins(self, event: str, args: tuple[Any, ...]) -> at.Place:
+    def _event_begins(self, event: str, args: tuple[Any, ...]) -> at.PhaseAndMode:
         before = self._pen.present
         try:
             self._count(event, args)
@@ -349,7 +349,7 @@ class TrainerTagging(TaggedRun):
         elif event == "on_epoch_end":
             self._is_in_epoch = False
 
-    def _event_ends(self, event: str, before: at.Place) -> None:
+    def _event_ends(self, event: str, before: at.PhaseAndMode) -> None:
         if event == "on_train_end":
             self.stop()
         elif self.is_here:

@@ -16,14 +16,14 @@ from tests.builders_ring import (
     run_facts,
 )
 from tests.builders_unequal import monitor
-from trainer_hooks.ring.process_ring import tell_shares
+from trainer_hooks.ring.process_ring import ProcessRing
 
 
 class TestSharesThatATrainingTells:
     def test_are_shown_by_uuid_and_follow_each_change(self, tmp_path: Path) -> None:
         ring = WrittenRing(tmp_path, replace(run_facts(), gpus=("0", "1")))
         reader = PhaseRingReader([tmp_path], boot_id=BOOT_ID)
-        daemon = monitor()
+        daemon, training = monitor(), ProcessRing(ring.writer)
 
         def run_now() -> RunState:
             gpus = tuple(GpuSample(device=Device(uuid=f"GPU-{at}", index=at)) for at in (0, 1))
@@ -37,8 +37,8 @@ class TestSharesThatATrainingTells:
 
         with held_by_a_process(ring.path):
             assert (run_now().shares, run_now().ratio_changes) == ({}, 0)
-            tell_shares(ring.writer, {"0": 0.5, "1": 0.5})
+            training.tell_shares({"0": 0.5, "1": 0.5})
             assert (run_now().shares, run_now().ratio_changes) == ({"GPU-0": 0.5, "GPU-1": 0.5}, 0)
-            tell_shares(ring.writer, {"0": 0.6, "GPU-1": 0.4})
+            training.tell_shares({"0": 0.6, "GPU-1": 0.4})
             assert (run_now().shares, run_now().ratio_changes) == ({"GPU-0": 0.6, "GPU-1": 0.4}, 1)
         reader.close()

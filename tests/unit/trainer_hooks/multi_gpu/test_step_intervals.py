@@ -6,7 +6,12 @@ from typing import NamedTuple
 
 import pytest
 
-from trainer_hooks.multi_gpu.step_intervals import Interval, SpeedBreaks, StepIntervals, Verdict
+from trainer_hooks.multi_gpu.step_intervals import (
+    SpeedBreaks,
+    SpeedVerdict,
+    SplitTimes,
+    StepIntervals,
+)
 
 
 class Step(NamedTuple):
@@ -30,7 +35,7 @@ class TestAnInterval:
     def test_is_the_mean_of_the_shorter_half_for_each_gpu(self) -> None:
         gathered = intervals(step(1.0, 9.0), step(3.0, 2.0), step(8.0, 4.0), step(9.0, 7.0))
 
-        assert gathered.interval() == Interval((60, 40), (2.0, 3.0))
+        assert gathered.interval() == SplitTimes((60, 40), (2.0, 3.0))
 
     def test_needs_three_steps(self) -> None:
         assert intervals(step(1.0, 1.0), step(1.0, 1.0)).interval() is None
@@ -39,8 +44,8 @@ class TestAnInterval:
     def test_leaves_out_batches_of_another_size(self) -> None:
         odd = [step(0.1, 0.1, (6, 4))] * 3
 
-        assert intervals(*odd, *[step(2.0, 3.0)] * 4).interval() == Interval((60, 40), (2.0, 3.0))
-        assert intervals(*odd, *[step(2.0, 3.0)] * 3).interval(total=10) == Interval(
+        assert intervals(*odd, *[step(2.0, 3.0)] * 4).interval() == SplitTimes((60, 40), (2.0, 3.0))
+        assert intervals(*odd, *[step(2.0, 3.0)] * 3).interval(total=10) == SplitTimes(
             (6, 4), (0.1, 0.1)
         )
 
@@ -48,7 +53,7 @@ class TestAnInterval:
         before = [step(1.0, 1.0, (50, 50))] * 9
 
         assert intervals(*before, *[step(2.0, 3.0)] * 2).interval() is None
-        assert intervals(*before, *[step(2.0, 3.0)] * 3).interval() == Interval(
+        assert intervals(*before, *[step(2.0, 3.0)] * 3).interval() == SplitTimes(
             (60, 40), (2.0, 3.0)
         )
 
@@ -59,7 +64,7 @@ class TestAnInterval:
         broken = [step(0.0, 1.0), step(float("nan"), 1.0), step(-1.0, 1.0)]
 
         assert intervals(*broken, *[step(2.0, 2.0)] * 2).interval() is None
-        assert intervals(*broken, *[step(2.0, 2.0)] * 3).interval() == Interval(
+        assert intervals(*broken, *[step(2.0, 2.0)] * 3).interval() == SplitTimes(
             (60, 40), (2.0, 2.0)
         )
 
@@ -71,38 +76,38 @@ class TestAnInterval:
 
 
 class TestASpeedThatChangesWithTheSplit:
-    BEFORE = Interval((300, 300), (0.020, 0.030))
+    BEFORE = SplitTimes((300, 300), (0.020, 0.030))
 
     @pytest.mark.parametrize(
         "now",
         [
-            Interval((360, 240), (0.024, 0.024)),
-            Interval((360, 240), (0.030, 0.019)),
-            Interval((600, 20), (0.036, 0.026)),
-            Interval((300, 300), (0.080, 0.030)),
+            SplitTimes((360, 240), (0.024, 0.024)),
+            SplitTimes((360, 240), (0.030, 0.019)),
+            SplitTimes((600, 20), (0.036, 0.026)),
+            SplitTimes((300, 300), (0.080, 0.030)),
         ],
         ids=["as told", "within a wave", "with what each step costs anyway", "the same split"],
     )
-    def test_is_not_seen_in_what_the_samples_explain(self, now: Interval) -> None:
+    def test_is_not_seen_in_what_the_samples_explain(self, now: SplitTimes) -> None:
         breaks = SpeedBreaks()
         breaks.judge(self.BEFORE)
 
-        assert breaks.judge(now) is Verdict.FITS
+        assert breaks.judge(now) is SpeedVerdict.FITS
 
     @pytest.mark.parametrize(
-        "now", [Interval((303, 297), (0.040, 0.030)), Interval((240, 360), (0.020, 0.020))]
+        "now", [SplitTimes((303, 297), (0.040, 0.030)), SplitTimes((240, 360), (0.020, 0.020))]
     )
-    def test_is_believed_when_it_is_seen_twice(self, now: Interval) -> None:
+    def test_is_believed_when_it_is_seen_twice(self, now: SplitTimes) -> None:
         breaks = SpeedBreaks()
 
-        assert breaks.judge(self.BEFORE) is Verdict.FITS
-        assert breaks.judge(now) is Verdict.ODD
-        assert breaks.judge(now) is Verdict.BROKEN
-        assert breaks.judge(now) is Verdict.FITS
+        assert breaks.judge(self.BEFORE) is SpeedVerdict.FITS
+        assert breaks.judge(now) is SpeedVerdict.ODD
+        assert breaks.judge(now) is SpeedVerdict.BROKEN
+        assert breaks.judge(now) is SpeedVerdict.FITS
 
     def test_is_not_believed_when_it_is_gone_the_next_time(self) -> None:
-        breaks, now = SpeedBreaks(), Interval((303, 297), (0.0202, 0.030))
+        breaks, now = SpeedBreaks(), SplitTimes((303, 297), (0.0202, 0.030))
 
-        assert breaks.judge(self.BEFORE) is Verdict.FITS
-        assert breaks.judge(now._replace(busy_seconds=(0.040, 0.030))) is Verdict.ODD
-        assert breaks.judge(now) is Verdict.FITS
+        assert breaks.judge(self.BEFORE) is SpeedVerdict.FITS
+        assert breaks.judge(now._replace(busy_seconds=(0.040, 0.030))) is SpeedVerdict.ODD
+        assert breaks.judge(now) is SpeedVerdict.FITS

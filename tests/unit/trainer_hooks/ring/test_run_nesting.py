@@ -14,7 +14,7 @@ from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
 from trainer_hooks import phase, timed
 from trainer_hooks.ring import process_ring
 from trainer_hooks.ring.process_ring import ProcessRing
-from trainer_hooks.ring.run_nesting import Turn
+from trainer_hooks.ring.run_nesting import NestedRun
 
 TRAIN_STEP = PHASE_NUMBER[TrainingPhase.TRAIN_STEP]
 CALLBACKS = PHASE_NUMBER[TrainingPhase.CALLBACKS]
@@ -41,9 +41,9 @@ def present(ring: ProcessRing) -> str:
     return PHASES[ring.writer.present[0]].value
 
 
-def begun(ring: ProcessRing, run: Run, number: int = TRAIN_STEP) -> Turn:
+def begun(ring: ProcessRing, run: Run, number: int = TRAIN_STEP) -> NestedRun:
     """The turn of a run that is in a phase."""
-    turn = ring.begin_turn(run)
+    turn = ring.begin_run(run)
     assert ring.writer is not None
     ring.writer.enter(number)
     return turn
@@ -58,14 +58,14 @@ def elsewhere(does: Callable[[], object]) -> None:
 class TestAfterATurn:
     def test_comes_other_where_nobody_else_says_anything(self, ring: ProcessRing) -> None:
         run = Run()
-        ring.end_turn(begun(ring, run))
+        ring.end_run(begun(ring, run))
 
         assert present(ring) == "other"
 
     def test_comes_the_region_around_it(self, ring: ProcessRing) -> None:
         run = Run()
         with phase("checkpoint"):
-            ring.end_turn(begun(ring, run))
+            ring.end_run(begun(ring, run))
             assert present(ring) == "checkpoint"
 
         assert present(ring) == "other"
@@ -73,20 +73,20 @@ class TestAfterATurn:
     def test_comes_the_run_that_it_interrupted(self, ring: ProcessRing) -> None:
         outer, inner = Run(), Run()
         outer_turn = begun(ring, outer, CALLBACKS)
-        ring.end_turn(begun(ring, inner))
+        ring.end_run(begun(ring, inner))
 
         assert present(ring) == "callbacks"
-        ring.end_turn(outer_turn)
+        ring.end_run(outer_turn)
         assert present(ring) == "other"
 
     def test_comes_no_run_that_raised_and_did_not_say_so(self, ring: ProcessRing) -> None:
         outer, inner = Run(), Run()
         outer_turn = begun(ring, outer)
         outer.is_under_way = False
-        ring.end_turn(begun(ring, inner))
+        ring.end_run(begun(ring, inner))
 
         assert present(ring) == "other"
-        ring.end_turn(outer_turn)
+        ring.end_run(outer_turn)
         assert present(ring) == "other"
 
     def test_comes_no_run_that_ended_meanwhile(self, ring: ProcessRing) -> None:
@@ -94,9 +94,9 @@ class TestAfterATurn:
         with phase("validation"):
             outer_turn = begun(ring, outer, CALLBACKS)
             inner_turn = begun(ring, inner)
-            ring.end_turn(outer_turn)
+            ring.end_run(outer_turn)
             assert present(ring) == "train_step"
-            ring.end_turn(inner_turn)
+            ring.end_run(inner_turn)
 
             assert present(ring) == "validation"
 
@@ -105,10 +105,10 @@ class TestAfterATurn:
     ) -> None:
         raised = [Run() for _ in range(2_000)]
         for run in raised:
-            ring.begin_turn(run)
+            ring.begin_run(run)
             run.is_under_way = False
         last = Run()
-        ring.end_turn(begun(ring, last))
+        ring.end_run(begun(ring, last))
 
         assert present(ring) == "other"
 
@@ -116,7 +116,7 @@ class TestAfterATurn:
         run = Run()
         turn = begun(ring, run)
         with phase("checkpoint"):
-            ring.end_turn(turn)
+            ring.end_run(turn)
             assert present(ring) == "checkpoint"
 
         assert present(ring) == "other"
@@ -129,7 +129,7 @@ class TestAfterATurn:
             with phase("checkpoint"):
                 turn = begun(ring, run)
             assert present(ring) == "validation"
-            ring.end_turn(turn)
+            ring.end_run(turn)
             assert present(ring) == "validation"
 
         assert present(ring) == "other"
@@ -141,24 +141,24 @@ class TestAfterATurn:
         with phase("validation"):
             outer_turn = begun(ring, outer, CALLBACKS)
             inner_turn = begun(ring, inner)
-        ring.end_turn(inner_turn)
-        ring.end_turn(outer_turn)
+        ring.end_run(inner_turn)
+        ring.end_run(outer_turn)
 
         assert present(ring) == "other"
 
     def test_the_same_thread_counts_as_before(self, ring: ProcessRing) -> None:
         run = Run()
-        elsewhere(lambda: ring.end_turn(begun(ring, run)))
+        elsewhere(lambda: ring.end_run(begun(ring, run)))
 
         assert ring.thread == threading.get_ident()
-        assert ring.turn is None
+        assert ring.innermost is None
 
 
 class TestATurnThatEndsOnAnotherThread:
     def test_ends_all_the_same_while_its_own_does_nothing_of_ours(self, ring: ProcessRing) -> None:
         run = Run()
         turn = begun(ring, run)
-        elsewhere(lambda: ring.end_turn(turn))
+        elsewhere(lambda: ring.end_run(turn))
 
         assert present(ring) == "other"
         assert ring.thread == threading.get_ident()
@@ -170,7 +170,7 @@ class TestATurnThatEndsOnAnotherThread:
         class Asked(list[int]):
             @property
             def length(self) -> str:  # asked through a line of ours
-                elsewhere(lambda: ring.end_turn(turn))
+                elsewhere(lambda: ring.end_run(turn))
                 return present(ring)
 
         assert timed(Asked()).length == "train_step"
@@ -187,7 +187,7 @@ class TestATurnThatEndsOnAnotherThread:
         class Asked(list[int]):
             @property
             def length(self) -> int:
-                elsewhere(lambda: ring.end_turn(turn))
+                elsewhere(lambda: ring.end_run(turn))
                 return 0
 
         with phase("validation"):
@@ -195,12 +195,12 @@ class TestATurnThatEndsOnAnotherThread:
             assert timed(Asked()).length == 0
 
         assert present(ring) == "other"
-        assert ring.turn is None
+        assert ring.innermost is None
 
     def test_of_a_run_that_nobody_keeps_is_over(self, ring: ProcessRing) -> None:
         begun(ring, Run(), CALLBACKS)  # gone at once
         run = Run()
-        ring.end_turn(begun(ring, run))
+        ring.end_run(begun(ring, run))
 
         assert present(ring) == "other"
 
@@ -218,8 +218,8 @@ class TestARegionThatItsThreadLeavesDuringARunOnAnother:
             turn = begun(ring, mine)
             on_the_other(lambda: saved.__exit__(None, None, None))
             assert present(ring) == "train_step"
-            ring.end_turn(turn)
-            on_the_other(lambda: ring.end_turn(others_turn))
+            ring.end_run(turn)
+            on_the_other(lambda: ring.end_run(others_turn))
 
         with phase("validation"):
             assert present(ring) == "validation"

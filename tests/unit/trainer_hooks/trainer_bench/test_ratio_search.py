@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.errors import GpumonError
 from trainer_hooks.multi_gpu.balance.simulated_gpus import article_machine
-from trainer_hooks.trainer_bench.engine import BatchTooLargeError, BenchStep, Engine
+from trainer_hooks.trainer_bench.engine import BenchStep, Engine, GpuOutOfMemoryError
 from trainer_hooks.trainer_bench.measuring import Measured, measure
 from trainer_hooks.trainer_bench.modes import RUNS_OF_THE_AUTHOR
 from trainer_hooks.trainer_bench.progress import NoProgress
@@ -92,8 +92,8 @@ class Secretive(SimulatedEngine):
     def _step(self, numbers: Sequence[int], batches: Sequence[int]) -> BenchStep:
         try:
             step = super()._step(numbers, batches)
-        except BatchTooLargeError:
-            raise BatchTooLargeError(None) from None
+        except GpuOutOfMemoryError:
+            raise GpuOutOfMemoryError(None) from None
         return BenchStep(step.samples, step.seconds)
 
 

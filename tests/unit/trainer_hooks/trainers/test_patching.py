@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainer_hooks.trainers.patching import Shadows
+from trainer_hooks.trainers.patching import PatchedMethods
 
 
 class Trainer:
@@ -20,11 +20,11 @@ class TestAShadow:
     def test_is_in_front_of_the_method_of_its_object_alone(self) -> None:
         one, other = Trainer(), Trainer()
 
-        assert Shadows().place(one, "train", louder)
+        assert PatchedMethods().place(one, "train", louder)
         assert (one.train(), other.train()) == ("TRAINED", "trained")
 
     def test_is_gone_after_remove(self) -> None:
-        trainer, shadows = Trainer(), Shadows()
+        trainer, shadows = Trainer(), PatchedMethods()
         shadows.place(trainer, "train", louder)
         shadows.remove()
 
@@ -32,7 +32,7 @@ class TestAShadow:
         assert vars(trainer) == {}
 
     def test_gives_back_what_the_object_had_of_its_own(self) -> None:
-        trainer, shadows = Trainer(), Shadows()
+        trainer, shadows = Trainer(), PatchedMethods()
         trainer.train = own = lambda: "own"  # type: ignore[method-assign]
         shadows.place(trainer, "train", louder)
         assert trainer.train() == "OWN"
@@ -41,7 +41,7 @@ class TestAShadow:
         assert trainer.train is own
 
     def test_leaves_alone_what_somebody_put_in_front_of_it(self) -> None:
-        trainer, shadows = Trainer(), Shadows()
+        trainer, shadows = Trainer(), PatchedMethods()
         shadows.place(trainer, "train", louder)
         trainer.train = newer = lambda: "newer"  # type: ignore[method-assign]
         shadows.remove()
@@ -49,4 +49,4 @@ class TestAShadow:
         assert trainer.train is newer
 
     def test_of_what_is_not_there_is_none(self) -> None:
-        assert not Shadows().place(Trainer(), "evaluate", louder)
+        assert not PatchedMethods().place(Trainer(), "evaluate", louder)

@@ -20,7 +20,7 @@ from trainer_hooks.trainers.tagged_run import TaggedRun
 from trainer_hooks.trainers.timed_callbacks import (
     NOBODY,
     CallbackClasses,
-    HeardEvents,
+    EventCallbacks,
     TimedCallbacks,
 )
 
@@ -142,7 +142,7 @@ class TestWhoHearsOfAnEvent:
         return 7
 
     def test_are_those_that_do_something_there(self) -> None:
-        heard = HeardEvents(Empty, ())
+        heard = EventCallbacks(Empty, ())
 
         assert heard.of("on_step_end", [Unheard(), Upload()], self.slot_of) == {Upload: 7}
         assert heard.of("on_log", [Unheard(), Upload()], self.slot_of) is None
@@ -151,10 +151,10 @@ class TestWhoHearsOfAnEvent:
         own = Unheard()
         own.on_step_end = lambda: None  # type: ignore[method-assign]
 
-        assert HeardEvents(Empty, ()).of("on_step_end", [own], self.slot_of) == {Unheard: 7}
+        assert EventCallbacks(Empty, ()).of("on_step_end", [own], self.slot_of) == {Unheard: 7}
 
     def test_are_not_timed_where_they_are_the_trainers_own(self) -> None:
-        assert HeardEvents(Empty, (Upload,)).of("on_step_end", [Upload()], self.slot_of) == {}
+        assert EventCallbacks(Empty, (Upload,)).of("on_step_end", [Upload()], self.slot_of) == {}
 
 
 class Run(TaggedRun):
@@ -162,7 +162,7 @@ class Run(TaggedRun):
 
     def __init__(self, ring: ProcessRing, pen: NotedWriter) -> None:
         super().__init__(ring, pen)
-        self._take_turn()
+        self._begin_run()
 
     def _leave(self) -> None: ...
 
