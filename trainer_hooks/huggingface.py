@@ -86,8 +86,8 @@ class PhaseTagger(Tagger, TrainerCallback):  # type: ignore[misc]  # not typed w
             return
         self._describe_run()
         self._listen_for_evaluations(trainer)
-        heard = EventCallbacks(TrainerCallback, (DefaultFlowCallback,))
-        self._tagging = TrainerTagging(ring, ring.writer, trainer, heard)
+        events = EventCallbacks(TrainerCallback, (DefaultFlowCallback,))
+        self._tagging = TrainerTagging(ring, ring.writer, trainer, events)
         describe_run(loader=loader_facts(loader))
         if not self._tagging.sees_fetches:
             self._warn("gpumon sees no wait for input with this version of transformers")

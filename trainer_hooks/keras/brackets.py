@@ -1,7 +1,4 @@
-"""Callbacks of our own around everybody else's: when they run, and which of them take how long.
-
-The wait at an epoch's end, for callbacks on other threads and so for the device, as a phase.
-"""
+"""Callbacks of our own around everybody else's: when they run, and which of them take how long."""
 
 from __future__ import annotations
 
@@ -10,59 +7,14 @@ from typing import Any, Final, Protocol
 
 import keras
 
-from trainer_hooks.keras.phase_machine import (
-    BETWEEN_EPOCHS,
-    DEVICE_SYNC,
-    TRAIN,
-    TRAIN_STEP,
-    Pen,
-    PhaseMachine,
-)
-
-_NAME = "_flush_futures"
-
-
-def bracket_flush(callback_list: Any, pen: Pen, machine_here: Callable[[], Any]) -> None:  # noqa: ANN401
-    """Time the flush of a Keras ``CallbackList``, where it has one.
-
-    Args:
-        callback_list: The list; ``None`` is left alone.
-        pen: Writes the phase.
-        machine_here: The ``PhaseMachine``, where the calling thread is the one
-            that trains, else ``None``.
-    """
-    flush = getattr(callback_list, _NAME, None)
-    if flush is None:
-        return
-
-    def timed_flush() -> None:
-        machine: PhaseMachine | None = machine_here()
-        if machine is None or machine.mode != TRAIN:
-            flush()
-            return
-        phase, mode = pen.present
-        pen.enter(DEVICE_SYNC, TRAIN)
-        try:
-            flush()
-        finally:
-            # To enter ``train_step`` again would say that one more step began.
-            pen.enter(BETWEEN_EPOCHS if phase == TRAIN_STEP else phase, mode)
-
-    vars(callback_list)[_NAME] = timed_flush
-
-
-def unbracket_flush(callback_list: Any) -> None:  # noqa: ANN401
-    """Leave the list as it was."""
-    if callback_list is not None:
-        vars(callback_list).pop(_NAME, None)
-
-
 _CHECKPOINTS: Final = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
 _BATCH_BEGIN: Final = "on_train_batch_begin"
 _BATCH_END: Final = "on_train_batch_end"
 _ALIAS: Final = {_BATCH_BEGIN: "on_batch_begin", _BATCH_END: "on_batch_end"}
 """Old names: Keras calls them from the new ones."""
 _MARKED: Final = ("on_epoch_begin", "on_epoch_end", "on_train_end", "on_test_begin", "on_test_end")
+_FLUSH: Final = "_flush_futures"
+"""Of a list that has callbacks on other threads: it waits for them at an epoch's end."""
 _MODES: Final = {"test": 1, "predict": 2}
 _OURS: Final = ("trainer_hooks.keras.phase_tagger", "trainer_hooks.keras.brackets")
 
@@ -84,6 +36,7 @@ class Watcher(Protocol):
     def after_last(self, slot: int) -> Callable[..., None]: ...
     def checkpoint_begin(self, *_: object, **__: object) -> None: ...
     def after_checkpoint(self, slot: int) -> Callable[..., None]: ...
+    def flushes(self, flush: Callable[[], None]) -> None: ...
     def run_begins(self, mode: int) -> None: ...
     def run_ends(self) -> None: ...
     def train_ends(self) -> None: ...
@@ -209,6 +162,9 @@ class Brackets:
         self._middle += self._with_last_mark(self._original[-1])
         self._placed = callback_list.callbacks
         self._place(_FirstInEachBatch(watcher), _LastInEachBatch(watcher, self._hear_batch_end))
+        flush = getattr(callback_list, _FLUSH, None)
+        if flush is not None and not ends_here:
+            vars(callback_list)[_FLUSH] = lambda: watcher.flushes(flush)
 
     def hear_no_batches_begin(self) -> None:
         """Save each step some microseconds, if nobody else has callbacks before a batch."""
@@ -224,6 +180,7 @@ class Brackets:
 
     def remove(self) -> None:
         """Leave the list as it was found."""
+        vars(self.callback_list).pop(_FLUSH, None)
         if self.callback_list.callbacks is self._placed:
             self.callback_list.callbacks = self._original
 

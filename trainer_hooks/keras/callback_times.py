@@ -6,25 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from threading import get_ident
 from time import monotonic_ns
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from gpumon.core.ring.facts import MAX_CALLBACK_CLASSES, MAX_CLASS_NAME
 from gpumon.core.wording import label_text
-from trainer_hooks.keras.phase_machine import PhaseMachine
-from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
+
+if TYPE_CHECKING:
+    from trainer_hooks.taps import StepListener
 
 _RESTATE_NS: Final = 1_000_000_000
 OTHERS: Final = "others"
 """What the classes beyond the sixteenth are called together."""
-
-
-class Run(Protocol):
-    """A training under way, and the ring that knows its thread."""
-
-    ring: ProcessRing
-    machine: PhaseMachine
-    is_active: bool
 
 
 class CallbackTimes:
@@ -94,7 +87,7 @@ class CallbackTimes:
         if spent_ns != facts.callback_ns:
             writer.restate(replace(facts, callback_ns=spent_ns))
 
-    def hearer(self, slot: int, run: Run) -> Callable[..., None]:
+    def hearer(self, slot: int, run: StepListener) -> Callable[..., None]:
         """What is called after each method of a callback: as ``returned``, on the run's thread."""
         spent_ns = self._spent_ns
 
@@ -106,7 +99,7 @@ class CallbackTimes:
 
         return returned
 
-    def last_hearer(self, slot: int, run: Run) -> Callable[..., None]:
+    def last_hearer(self, slot: int, run: StepListener) -> Callable[..., None]:
         """As ``hearer``, where the callbacks at a batch's end are over with this one.
 
         Written out once more: a call of the other would cost each step as much as this does.

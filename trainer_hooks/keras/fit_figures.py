@@ -1,7 +1,4 @@
-"""What a training learns of itself: keys in the ``logs`` of its epochs, and a line at its end.
-
-Where Keras prints its progress.
-"""
+"""What a training is told of itself: keys in the ``logs`` of its epochs, a line at its end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``NaNGuard``: a Keras 3 callback that names the layer that became NaN, and the batch.
-
-Which variables of a model are finite, found out by its device while it goes on training.
-"""
+"""``NaNGuard``: a Keras 3 callback that names the layer that became NaN, and the batch."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import keras
 
@@ -20,22 +17,20 @@ from trainer_hooks.ring.quiet_warning import warn_quietly
 _DEEPEST: Final = 64
 
 
-class Answer(Protocol):
-    """Whether each variable is finite, as soon as the device has found out."""
-
-    def is_there(self) -> bool: ...
-    def read(self) -> list[bool]: ...
-
-
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """An answer in the words of a framework."""
+class Answer:
+    """Whether each variable is finite, as soon as the device has found out.
+
+    Attributes:
+        is_there: Whether it has.
+        read: One answer for each variable; waits where there is none yet.
+    """
 
     is_there: Callable[[], bool]
     read: Callable[[], list[bool]]
 
 
-def watched(model: Any) -> tuple[Any, ...]:  # noqa: ANN401
+def _watched(model: Any) -> tuple[Any, ...]:  # noqa: ANN401
     """Weights and moving statistics of all layers at any depth, if they can be NaN."""
     return tuple(
         variable
@@ -44,7 +39,7 @@ def watched(model: Any) -> tuple[Any, ...]:  # noqa: ANN401
     )
 
 
-def layer_of(model: Any, variable: Any) -> str:  # noqa: ANN401
+def _layer_of(model: Any, variable: Any) -> str:  # noqa: ANN401
     """The name of its layer after those of the models and layers around that, by slashes.
 
     A parallel model has the name of the one in it: that counts once.
@@ -79,7 +74,7 @@ def _look_on_jax(model: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]
 
     def asked() -> Answer:
         flags = look(values())
-        return _Asked(flags.is_ready, flags.tolist)
+        return Answer(flags.is_ready, flags.tolist)
 
     return asked
 
@@ -104,7 +99,7 @@ def _look_on_tensorflow(_: Any, variables: tuple[Any, ...]) -> Callable[[], Answ
     def asked() -> Answer:
         flags = look()
         # Keras has waited for the step by now, for the numbers of its logs.
-        return _Asked(lambda: True, lambda: flags.numpy().tolist())
+        return Answer(lambda: True, lambda: flags.numpy().tolist())
 
     return asked
 
@@ -117,22 +112,20 @@ def _look_on_torch(_: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]: 
             each = [torch.isfinite(variable.value).all() for variable in variables]
             flags = torch.stack([one.to(each[0].device) for one in each])
         if not flags.is_cuda:
-            return _Asked(lambda: True, flags.tolist)
+            return Answer(lambda: True, flags.tolist)
         done = torch.cuda.Event()
         done.record(torch.cuda.current_stream(flags.device))
-        return _Asked(done.query, flags.tolist)
+        return Answer(done.query, flags.tolist)
 
     return look
 
 
-LOOKS: Final = {
+_LOOKS: Final = {
     "jax": _look_on_jax,
     "tensorflow": _look_on_tensorflow,
     "torch": _look_on_torch,
 }
-
-
-ON_FOUND: Final = ("stop", "raise", "warn")
+_ON_FOUND: Final = ("stop", "raise", "warn")
 _MOST_UNREAD: Final = 4
 _MOST_ODD_LOSSES: Final = 64
 
@@ -235,8 +228,8 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         super().__init__()
         if not hasattr(every, "__index__") or isinstance(every, bool) or every < 1:
             raise ValueError(f"every must be a whole number of batches, 1 or more, not {every!r}")
-        if on_found not in ON_FOUND:
-            raise ValueError(f"on_found must be one of {', '.join(ON_FOUND)}, not {on_found!r}")
+        if on_found not in _ON_FOUND:
+            raise ValueError(f"on_found must be one of {', '.join(_ON_FOUND)}, not {on_found!r}")
         self.found: NonFinite | None = None
         self._every = every
         self._on_found = on_found
@@ -336,10 +329,10 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
             backend = keras.backend.backend()
             # On JAX the property would put all of the training's state into the variables.
             model = self._model if backend == "jax" else self.model
-            self._variables = watched(model)
+            self._variables = _watched(model)
             if not self._variables:
                 return
-            self._look = LOOKS[backend](model, self._variables)
+            self._look = _LOOKS[backend](model, self._variables)
         epoch, first = (0, 0) if before_all else (self._epoch, self._checked + 1)
         self._unread.append(_Unread(self._look(), epoch, first, batch))
         self._checked = batch
@@ -361,7 +354,7 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self._is_watching = False
         self._unread.clear()
         self.found = NonFinite(
-            layer=layer_of(self._model, odd[0]),
+            layer=_layer_of(self._model, odd[0]),
             variable=odd[0].name,
             others=len(odd) - 1,
             epoch=asked.epoch,

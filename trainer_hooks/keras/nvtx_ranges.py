@@ -1,4 +1,4 @@
-"""Phases as NVTX ranges, for Nsight Systems and nvprof: a pen around the ring's."""
+"""Phases as NVTX ranges, for Nsight Systems and nvprof, written beside the ring."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gpumon.core.phase import PHASES
-from trainer_hooks.keras.phase_machine import Pen
+from trainer_hooks.keras.phase_machine import StepWriter
 
 DOMAIN: Final = "gpumon"
 _MODES: Final = ("", " (validation)", " (predict)")
@@ -26,11 +26,11 @@ class Ranges(NamedTuple):
 
 
 class NvtxWriter:
-    """Writes what another pen writes, and keeps one NVTX range open: the phase under way."""
+    """Writes what the ring's writer writes, and keeps one NVTX range open: the phase under way."""
 
-    def __init__(self, pen: Pen, ranges: Ranges) -> None:
+    def __init__(self, writer: StepWriter, ranges: Ranges) -> None:
         """Open nothing yet."""
-        self._pen = pen
+        self._writer = writer
         self._ranges = ranges
         self._is_open = False
         self._names = [[phase.value + mode for phase in PHASES] for mode in _MODES]
@@ -38,31 +38,31 @@ class NvtxWriter:
     @property
     def present(self) -> tuple[int, int]:
         """Number of the phase under way, and of its mode."""
-        return self._pen.present
+        return self._writer.present
 
     @property
     def span(self) -> int:
         """The same in one number, ``phase | mode << MODE_SHIFT``."""
-        return self._pen.span
+        return self._writer.span
 
     def enter(self, phase: int, mode: int = 0, *, is_done: bool = False) -> None:
         """A phase begins and the one before it ends; ``is_done``: and the device its steps."""
-        self._pen.enter(phase, mode, is_done=is_done)
+        self._writer.enter(phase, mode, is_done=is_done)
         self.close()
         self._ranges.push(self._names[mode][phase])
         self._is_open = True
 
     def count(self, steps: int, samples: int) -> None:
         """More steps were handed to the device; a phase is entered soon."""
-        self._pen.count(steps, samples)
+        self._writer.count(steps, samples)
 
     def epoch(self, epoch: int) -> None:
         """An epoch begins."""
-        self._pen.epoch(epoch)
+        self._writer.epoch(epoch)
 
     def spent_ns(self, phase: int) -> int:
         """Nanoseconds in a phase so far, those of the one under way included."""
-        return self._pen.spent_ns(phase)
+        return self._writer.spent_ns(phase)
 
     def close(self) -> None:
         """Leave no range open."""

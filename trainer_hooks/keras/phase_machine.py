@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 from typing import Final, Protocol
 
@@ -30,7 +32,7 @@ _WORK: Final = {
 }
 
 
-class Pen(Protocol):
+class StepWriter(Protocol):
     """What the machine writes with: a ``RingWriter``, or a list in a test."""
 
     @property
@@ -79,7 +81,7 @@ class PhaseMachine:
 
     def __init__(
         self,
-        pen: Pen,
+        writer: StepWriter,
         *,
         sees_steps: bool,
         fetches_first: bool = False,
@@ -88,7 +90,7 @@ class PhaseMachine:
         """Write nothing yet.
 
         Args:
-            pen: Where the phases go.
+            writer: Where the phases go.
             sees_steps: Whether fetching and computing can be told apart on
                 this backend; where not, both are ``other``.
             fetches_first: Whether a batch is fetched before the callbacks
@@ -96,7 +98,7 @@ class PhaseMachine:
             waits_each_step: Whether Keras waits for the results of each step,
                 for callbacks at its end.
         """
-        self._pen = pen
+        self._writer = writer
         self.sees_steps = sees_steps
         self._fetches_first = sees_steps and fetches_first
         self._waits_each_step = waits_each_step
@@ -112,7 +114,7 @@ class PhaseMachine:
     @property
     def training_wait_ns(self) -> int:
         """Nanoseconds of ``input_wait`` so far, without those of validation and prediction."""
-        return self._pen.spent_ns(INPUT_WAIT) - self._waited_elsewhere_ns
+        return self._writer.spent_ns(INPUT_WAIT) - self._waited_elsewhere_ns
 
     def see_no_steps(self) -> None:
         """Steps pass by unseen: from now on the wait for input and the step are ``other``."""
@@ -126,38 +128,38 @@ class PhaseMachine:
         self._rest = START_UP
         self._epoch_steps = inf if epoch_steps is None else epoch_steps
         self.is_calling_back = True
-        self._pen.enter(CALLBACKS, TRAIN)
+        self._writer.enter(CALLBACKS, TRAIN)
 
     def train_end(self) -> None:
         """``fit`` is over, by its end or by an exception."""
         self._switch_to(TRAIN)
         self._is_training = self.is_calling_back = self.awaits_batch = False
-        self._pen.enter(OTHER, TRAIN)
+        self._writer.enter(OTHER, TRAIN)
 
     def epoch_begin(self, epoch: int) -> None:
         """Epoch ``epoch`` begins, with the callbacks for it, whatever became of a validation."""
         self._switch_to(TRAIN)
         self._epoch_steps_done = 0
-        self._pen.epoch(epoch)
+        self._writer.epoch(epoch)
         self.callbacks_begin()
 
     def callbacks_begin(self) -> None:
         """Somebody's callbacks are called."""
         self.is_calling_back = True
         if self.mode == TRAIN:
-            self._pen.enter(CALLBACKS, TRAIN)
+            self._writer.enter(CALLBACKS, TRAIN)
 
     def batch_announced(self) -> None:
         """Those before a batch are called, maybe right after those at the end of the last."""
         self.is_calling_back = True
-        if self._pen.span != _CALLBACKS_SPAN:
+        if self._writer.span != _CALLBACKS_SPAN:
             self.callbacks_begin()
 
     def callbacks_end(self) -> None:
         """They returned, between two epochs."""
         self.is_calling_back = False
         if self.mode == TRAIN:
-            self._pen.enter(self._rest, TRAIN)
+            self._writer.enter(self._rest, TRAIN)
 
     def batch_callbacks_end(self) -> None:
         """They returned, and what comes next is a batch, or the end of the epoch.
@@ -170,9 +172,9 @@ class PhaseMachine:
         if self.mode != TRAIN:
             return
         if not self.sees_steps:
-            self._pen.enter(OTHER, TRAIN)
+            self._writer.enter(OTHER, TRAIN)
         elif self._epoch_steps_done >= self._epoch_steps:
-            self._pen.enter(BETWEEN_EPOCHS, TRAIN)
+            self._writer.enter(BETWEEN_EPOCHS, TRAIN)
 
     def batch_begins(self) -> None:
         """The callbacks before a batch returned."""
@@ -180,12 +182,12 @@ class PhaseMachine:
         if self.mode == TRAIN:
             if self._after_announcing != START_UP:
                 self._rest = BETWEEN_EPOCHS
-            self._pen.enter(self._after_announcing, TRAIN)
+            self._writer.enter(self._after_announcing, TRAIN)
 
     def checkpoint_begin(self) -> None:
         """A callback that writes checkpoints is called."""
         if self.mode == TRAIN:
-            self._pen.enter(CHECKPOINT, TRAIN)
+            self._writer.enter(CHECKPOINT, TRAIN)
 
     def checkpoint_end(self) -> None:
         """It returned; other callbacks follow."""
@@ -194,27 +196,27 @@ class PhaseMachine:
     def fetch_begin(self) -> None:
         """The next batch is asked for."""
         self._rest = BETWEEN_EPOCHS
-        if self._pen.span != self._waiting_span:
-            self._pen.enter(INPUT_WAIT, self.mode)
+        if self._writer.span != self._waiting_span:
+            self._writer.enter(INPUT_WAIT, self.mode)
 
     def fetch_beside_begin(self) -> None:
         """A further batch of the same execution: the device may be at work on the one before."""
-        self._pen.enter(INPUT_WAIT, _BESIDE_STEP)
+        self._writer.enter(INPUT_WAIT, _BESIDE_STEP)
 
     def fetch_end(self) -> None:
         """It is there: the step follows at once."""
-        if self._pen.span != self._working_span:  # twice would say: one more step
-            self._pen.enter(self._work, self.mode)
+        if self._writer.span != self._working_span:  # twice would say: one more step
+            self._writer.enter(self._work, self.mode)
 
     def compile_begin(self) -> None:
         """The step that follows is traced and compiled first: it counts as that."""
         if self.mode == TRAIN:
-            self._pen.enter(COMPILE, TRAIN)
+            self._writer.enter(COMPILE, TRAIN)
 
     def fetch_exhausted(self) -> None:
         """There is no next batch."""
         rest = BETWEEN_EPOCHS if self.mode == TRAIN else self._work
-        self._pen.enter(rest, self.mode)
+        self._writer.enter(rest, self.mode)
 
     def dispatched(self, steps: int, samples: int) -> None:
         """The device has its work.
@@ -227,44 +229,63 @@ class PhaseMachine:
         self.awaits_batch = self.sees_steps and self._epoch_steps_done < self._epoch_steps
         if not self.has_seen_steps and steps:
             self._see_first_steps()
-        self._pen.count(steps, samples)
+        self._writer.count(steps, samples)
         if self._waits_each_step:
-            self._pen.enter(DEVICE_SYNC, TRAIN)
+            self._writer.enter(DEVICE_SYNC, TRAIN)
         elif self._epoch_steps_done >= self._epoch_steps:
-            self._pen.enter(BETWEEN_EPOCHS, TRAIN)
+            self._writer.enter(BETWEEN_EPOCHS, TRAIN)
 
     def step_returned(self) -> None:
         """Keras waited for a step's results; the callbacks for its end are called."""
         self.is_calling_back = True
         if self.mode == TRAIN:
-            self._pen.enter(CALLBACKS, TRAIN, is_done=self.sees_steps)
+            self._writer.enter(CALLBACKS, TRAIN, is_done=self.sees_steps)
 
     def run_begin(self, mode: int) -> None:
         """``evaluate`` or ``predict`` begins, inside ``fit`` or alone."""
         self._switch_to(mode)
-        self._pen.enter(_WORK[mode], mode)
+        self._writer.enter(_WORK[mode], mode)
 
     def run_end(self) -> None:
         """It is over."""
         self._switch_to(TRAIN)
-        self._pen.enter(BETWEEN_EPOCHS if self._is_training else OTHER, TRAIN)
+        self._writer.enter(BETWEEN_EPOCHS if self._is_training else OTHER, TRAIN)
 
-    def borrow(self, mode: int) -> tuple[int, int, int]:
-        """A step of another mode than the one announced, as when a callback evaluates.
+    @contextmanager
+    def borrowed(self, mode: int) -> Iterator[None]:
+        """A step of that mode, which may be another than what runs, as when a callback evaluates.
+
+        What was under way goes on after it.
+        """
+        if self.mode == mode:
+            yield
+            return
+        (phase, phase_mode), before = self._writer.present, self.mode
+        self._switch_to(mode)
+        self._writer.enter(_WORK[mode], mode)
+        try:
+            yield
+        finally:
+            self._switch_to(before)
+            self._writer.enter(phase, phase_mode)
+
+    def flush_begin(self) -> tuple[int, int] | None:
+        """Keras waits for its other threads, and so for the device.
 
         Returns:
-            What ``give_back`` needs.
+            What ``flush_end`` needs; ``None``: it is no part of the training.
         """
-        before = (*self._pen.present, self.mode)
-        self._switch_to(mode)
-        self._pen.enter(_WORK[mode], mode)
+        if self.mode != TRAIN:
+            return None
+        before = self._writer.present
+        self._writer.enter(DEVICE_SYNC, TRAIN)
         return before
 
-    def give_back(self, before: tuple[int, int, int]) -> None:
-        """That step is over."""
-        phase, phase_mode, mode = before
-        self._switch_to(mode)
-        self._pen.enter(phase, phase_mode)
+    def flush_end(self, before: tuple[int, int]) -> None:
+        """They are done."""
+        phase, mode = before
+        # To enter ``train_step`` again would say that one more step began.
+        self._writer.enter(BETWEEN_EPOCHS if phase == TRAIN_STEP else phase, mode)
 
     def _see_first_steps(self) -> None:
         self.has_seen_steps = True
@@ -275,9 +296,9 @@ class PhaseMachine:
     def _switch_to(self, mode: int) -> None:
         """Keep what other modes wait for input out of what the training waits."""
         if self.mode == TRAIN and mode != TRAIN:
-            self._left_training_at_ns = self._pen.spent_ns(INPUT_WAIT)
+            self._left_training_at_ns = self._writer.spent_ns(INPUT_WAIT)
         elif self.mode != TRAIN and mode == TRAIN:
-            waited_ns = self._pen.spent_ns(INPUT_WAIT) - self._left_training_at_ns
+            waited_ns = self._writer.spent_ns(INPUT_WAIT) - self._left_training_at_ns
             self._waited_elsewhere_ns += waited_ns
         self._take_mode(mode)
 

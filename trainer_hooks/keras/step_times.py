@@ -1,7 +1,4 @@
-"""How long a training's steps take: a median that costs a store a step, and never grows.
-
-When each training step is done: by what the device tells, or by what Keras waits for.
-"""
+"""When each step of a training is done, and how long they take: a median that never grows."""
 
 from __future__ import annotations
 

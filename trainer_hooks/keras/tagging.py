@@ -1,7 +1,4 @@
-"""One tagged ``fit``, ``evaluate`` or ``predict``: what is put in place for it, and taken away.
-
-What the user of a ``PhaseTagger`` wants of it.
-"""
+"""One tagged ``fit``, ``evaluate`` or ``predict``: what is put in place for it, and taken away."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from threading import get_ident
 from time import monotonic_ns
 from typing import Any, NamedTuple
 
-from trainer_hooks.keras.brackets import Brackets, bracket_flush, unbracket_flush
+from trainer_hooks.keras.brackets import Brackets
 from trainer_hooks.keras.callback_times import CallbackTimes
 from trainer_hooks.keras.fit_figures import Figures
 from trainer_hooks.keras.nvtx_ranges import NvtxWriter, Ranges
@@ -21,8 +18,8 @@ from trainer_hooks.keras.phase_machine import (
     OTHER,
     TRAIN,
     TRAIN_STEP,
-    Pen,
     PhaseMachine,
+    StepWriter,
 )
 from trainer_hooks.keras.probed_tap import ProbedTap
 from trainer_hooks.keras.step_times import StepEnds
@@ -80,7 +77,7 @@ class Tagging:
         self._options = options
         self._writer: RingWriter = ring.writer
         self._nvtx = None if options.ranges is None else NvtxWriter(ring.writer, options.ranges)
-        self._pen: Pen = self._nvtx or ring.writer
+        self._phases: StepWriter = self._nvtx or ring.writer
         self._callback_list = callback_list
         self._waits_each_step = not getattr(callback_list, "_async_train", False)
         steps = getattr(model, "steps_per_execution", 1)
@@ -94,7 +91,7 @@ class Tagging:
         self._tap = ProbedTap(options.warn)
         self._tap.make(backend, model, self)
         self.machine = self._tap.machine = PhaseMachine(
-            self._pen,
+            self._phases,
             sees_steps=self._tap.is_there,
             fetches_first=self._tap.fetches_first,
             waits_each_step=self._waits_each_step,
@@ -102,8 +99,6 @@ class Tagging:
         self._brackets: Brackets | None = None
         if callback_list is not None:
             self._brackets = Brackets(callback_list, self, ends_here=self._waits_each_step)
-        if not self._waits_each_step:
-            bracket_flush(callback_list, self._pen, lambda: self.machine_here)
         self._may_spare_batches = backend in ("jax", "torch")
         self._is_asynchronous = self._may_spare_batches and not self._waits_each_step
         self._nested = ring.begin_run(self)
@@ -164,7 +159,6 @@ class Tagging:
         self._tap.remove()
         if self._brackets is not None:
             self._brackets.remove()
-        unbracket_flush(self._callback_list)
         if machine is not None:
             machine.train_end()
         if get_ident() == self._thread:
@@ -186,7 +180,16 @@ class Tagging:
         if self._brackets is None:
             # Nobody will say when the callbacks are over.
             self.machine.is_calling_back = False
-            self._pen.enter(OTHER, TRAIN)
+            self._phases.enter(OTHER, TRAIN)
+
+    def flushes(self, flush: Callable[[], None]) -> None:
+        machine = self.machine_here
+        before = None if machine is None else machine.flush_begin()
+        try:
+            flush()
+        finally:
+            if machine is not None and before is not None:
+                machine.flush_end(before)
 
     def train_ends(self) -> None:
         if self.machine_here is not None and self._is_verbose:
@@ -245,7 +248,7 @@ class Tagging:
         if not self._tap.has_passed:
             unseen = self._tap.announced()
             if unseen:
-                self._pen.count(unseen * self._steps_per_execution, 0)
+                self._phases.count(unseen * self._steps_per_execution, 0)
         elif self._may_spare_batches and self._tap.is_trusted and self._brackets is not None:
             self._may_spare_batches = False
             self._brackets.hear_no_batches_begin()
@@ -256,7 +259,7 @@ class Tagging:
         if get_ident() == self.ring.thread and self.is_active:
             machine = self.machine
             if not machine.sees_steps:
-                self._pen.count(self._steps_per_execution, 0)
+                self._phases.count(self._steps_per_execution, 0)
             machine.batch_begins()
 
     def step_returned(self, batch: int, logs: object = None) -> None:
@@ -318,5 +321,5 @@ class Tagging:
 
     def compiled(self, duration_ns: int) -> None:
         machine = self.machine_here
-        if machine is not None and self._pen.present == (TRAIN_STEP, TRAIN):
+        if machine is not None and self._phases.present == (TRAIN_STEP, TRAIN):
             self._writer.amount(COMPILE, duration_ns)

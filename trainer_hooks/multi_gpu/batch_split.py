@@ -2,8 +2,6 @@
 
 The ratios lie in one variable, so that a new ratio needs no new graph. The sums are those of
 ``gpumon.core.join.batch_shares.split_counts``, in TensorFlow's operations.
-
-Words for what has no types: Keras and TensorFlow carry none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which devices the ``gpus`` of ``multi_gpu_model`` are, as TensorFlow names them.
-
-One ``MirroredStrategy`` for each set of devices, none of which disturbs another.
-"""
+"""The devices that the ``gpus`` of ``multi_gpu_model`` are: their names, and what runs on them."""
 
 from __future__ import annotations
 

@@ -1,12 +1,9 @@
-"""``RatioBalancer``: a Keras callback that levels unequal GPUs while they train.
-
-How many samples each GPU's memory holds, as the user says it.
-"""
+"""``RatioBalancer``: a Keras callback that levels unequal GPUs, within what their memory holds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import keras
@@ -17,7 +14,6 @@ from trainer_hooks.keras.class_in_list import AlsoOnTheClass
 from trainer_hooks.keras.fit_figures import say
 from trainer_hooks.keras.own_fit import OwnFit
 from trainer_hooks.multi_gpu.balance.controller import (
-    ControllerSettings,
     RatioController,
     SplitChange,
 )
@@ -215,7 +211,7 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
         self.changes = ()
         self._every, self._warm_up, self._verbose = every, warm_up, verbose
         self._source, self._max_samples = source, max_samples
-        self._settings = ControllerSettings(dead_band=dead_band)
+        self._dead_band = dead_band
         self._controller: RatioController | None = None
         self._own_fit = OwnFit("RatioBalancer")
         self._is_watching = False
@@ -338,7 +334,7 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
 
     def _controller_of(self, counts: tuple[int, ...]) -> RatioController:
         return RatioController(
-            counts, limits=self._limits, names=self._model.devices, settings=self._settings
+            counts, limits=self._limits, names=self._model.devices, dead_band=self._dead_band
         )
 
     def _interval(self) -> SplitTimes | None:
@@ -373,13 +369,7 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
         self._steps.forget()
         if self._counters is not None:
             self._counters.forget()
-        done = RatioChange(
-            step=self._step,
-            old=change.old,
-            new=change.new,
-            reason=change.reason,
-            expected_gain=change.expected_gain,
-        )
+        done = RatioChange(step=self._step, **asdict(change))
         self.changes += (done,)
         if self._verbose:
             after_the_bar = "\n" if (self.params or {}).get("verbose") else ""

@@ -1,10 +1,4 @@
-"""What the replicas' own times say of a stretch of training: one mean for each GPU.
-
-Notices that a GPU's speed changed at the moment at which its samples did.
-
-A controller that compares times of the same number of samples cannot see that: it would take the
-jump for a step in the curve of a GPU that works in waves, and look for the way round it.
-"""
+"""What the replicas' own times say of a stretch of training: a mean for each GPU, or a break."""
 
 from __future__ import annotations
 
@@ -103,7 +97,11 @@ class SpeedVerdict(Enum):
 
 
 class SpeedBreaks:
-    """Compares each interval with the last one that fitted."""
+    """Notices that a GPU's speed changed at the moment at which its samples did.
+
+    A controller that compares times of the same number of samples cannot see that: it would take
+    the jump for a step in the curve of a GPU that works in waves, and look for the way round it.
+    """
 
     def __init__(self) -> None:
         self._before: SplitTimes | None = None

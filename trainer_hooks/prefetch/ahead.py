@@ -1,15 +1,21 @@
-"""What stands in the place of data that is read ahead, and what a framework adds to that."""
+"""What stands in the place of data that is read ahead, and what a framework adds to that.
+
+Of itself it leaves batches on the host: Keras on TensorFlow brings them to the device itself.
+"""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Final
 
 from trainer_hooks.prefetch.reader import NoMoreBatchesError, Reader
 
 Begin = Callable[[Iterator[Any]], Iterator[Any]]
+
+HOST_NAMES: Final = (None, "CPU:0", "/CPU:0")
+"""Where such data are in any case; what it is called for data that go elsewhere is fine, too."""
 
 
 class Host:
@@ -91,3 +97,17 @@ def ahead(data: Iterable[Any], depth: int, host: Host) -> Any:  # noqa: ANN401
     if isinstance(data, (types.GeneratorType, Iterator)):
         return read_ahead(iter(data), depth, host)
     return (SizedAhead if hasattr(data, "__len__") else Ahead)(data, depth, host)
+
+
+def prefetched(data: Iterable[Any], depth: int, device: object) -> Any:  # noqa: ANN401
+    """Read ahead in a thread.
+
+    Raises:
+        ValueError: A device other than the host was asked for.
+    """
+    if device not in HOST_NAMES:
+        raise ValueError(
+            f"only a tf.data.Dataset can be brought to {device!r} on TensorFlow: make one of "
+            "this data, with tf.data.Dataset.from_generator, or leave the device out"
+        )
+    return ahead(data, depth, Host())

@@ -1,7 +1,4 @@
-"""Which framework some data is for, as far as can be told without importing one.
-
-What is said, once, where there is no device to bring batches to.
-"""
+"""Which framework some data is for, as far as can be told without importing one."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ class Kind(Enum):
     JAX = "on_jax"
     TORCH = "on_torch"
     PY_DATASET = "on_keras"
-    HOST = "on_host"
+    HOST = "ahead"
 
     def backend(self) -> Any:  # noqa: ANN401 (a module, with ``prefetched``)
         """The module, which imports its framework."""

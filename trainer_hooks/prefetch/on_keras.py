@@ -10,9 +10,8 @@ from typing import Any
 
 import keras
 
-from trainer_hooks.prefetch.ahead import Host, read_ahead
+from trainer_hooks.prefetch.ahead import HOST_NAMES, Host, read_ahead
 from trainer_hooks.prefetch.kinds import Kind, keras_backend
-from trainer_hooks.prefetch.on_host import HOST_NAMES
 
 _BACKENDS = {"jax": Kind.JAX, "torch": Kind.TORCH}
 _SHUFFLED_OR_NOT = "_finite_generator"

@@ -1,7 +1,4 @@
-"""Writes one training process' phases into its ring: a clock read and a few stores, never I/O.
-
-How the words of a ring are stored: several by one call, each a single store.
-"""
+"""Writes one training process' phases into its ring: a clock read and a few stores, never I/O."""
 
 from __future__ import annotations
 
@@ -35,15 +32,15 @@ from gpumon.core.ring.format import (
 )
 from trainer_hooks.ring.ring_memory import RingMemory, publish
 
-# In the machine's own byte order, each word is one store.
-put_record: Final = Struct(f"@{RECORD_WORDS}Q").pack_into
-put_two_records: Final = Struct(f"@{2 * RECORD_WORDS}Q").pack_into
-put_totals: Final = Struct(f"@{TOTALS_WORDS}Q").pack_into
-TOTALS_AT_BYTES: Final = tuple(8 * at for at in TOTALS_AT_WORDS)
-NO_WORDS: Final = (0,) * (T_XOR - T_PHASES - len(PHASES))
+# Several words by one call; in the machine's own byte order, each is a single store.
+_put_record: Final = Struct(f"@{RECORD_WORDS}Q").pack_into
+_put_two_records: Final = Struct(f"@{2 * RECORD_WORDS}Q").pack_into
+_put_totals: Final = Struct(f"@{TOTALS_WORDS}Q").pack_into
+_TOTALS_AT_BYTES: Final = tuple(8 * at for at in TOTALS_AT_WORDS)
+_NO_WORDS: Final = (0,) * (T_XOR - T_PHASES - len(PHASES))
 """Of the totals, those that no phase needs yet."""
 
-LASTS: Final = tuple(
+_LASTS: Final = tuple(
     phase
     not in (
         TrainingPhase.INPUT_WAIT,
@@ -162,7 +159,7 @@ class RingWriter:
                 entry = following << SEQUENCE_SHIFT | _ENTER | phase
                 slot = sequence & _SLOT_MASK
                 if following == sequence + 1 and slot != _SLOT_MASK:
-                    put_two_records(
+                    _put_two_records(
                         data, PAGE_BYTES + RECORD_BYTES * slot,
                         first, now_ns, steps, first ^ now_ns ^ steps,
                         entry, now_ns, mode, entry ^ now_ns ^ mode,
@@ -174,7 +171,7 @@ class RingWriter:
             else:
                 first = sequence << SEQUENCE_SHIFT | _ENTER | phase
                 at = PAGE_BYTES + RECORD_BYTES * (sequence & _SLOT_MASK)
-                put_record(data, at, first, now_ns, mode, first ^ now_ns ^ mode)
+                _put_record(data, at, first, now_ns, mode, first ^ now_ns ^ mode)
             self._words[WORD_HEAD] = sequence + 1
             spent_ns = now_ns - self.since_ns
             # Not where a signal's handler has tagged something since the clock was read.
@@ -182,7 +179,7 @@ class RingWriter:
                 self.since_ns = now_ns
                 self._spent_ns[old] += spent_ns
             self.span = phase | mode << MODE_SHIFT
-            if now_ns >= self._due_ns or (LASTS[phase] and not is_brief):
+            if now_ns >= self._due_ns or (_LASTS[phase] and not is_brief):
                 self._publish(now_ns)
         except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
             self._give_up(error)
@@ -301,12 +298,12 @@ class RingWriter:
         sequence = next(self._sequences)
         first = sequence << SEQUENCE_SHIFT | kind_and_phase
         at = PAGE_BYTES + RECORD_BYTES * (sequence & _SLOT_MASK)
-        put_record(self._data, at, first, at_ns, value, first ^ at_ns ^ value)
+        _put_record(self._data, at, first, at_ns, value, first ^ at_ns ^ value)
         self._words[WORD_HEAD] = sequence + 1
 
     def _put_at(self, sequence: int, first: int, at_ns: int, value: int) -> None:
         at = PAGE_BYTES + RECORD_BYTES * (sequence & _SLOT_MASK)
-        put_record(self._data, at, first, at_ns, value, first ^ at_ns ^ value)
+        _put_record(self._data, at, first, at_ns, value, first ^ at_ns ^ value)
 
     def _publish(self, now_ns: int) -> None:
         """Write the copy of the totals that readers do not look at, then have them look at it."""
@@ -318,9 +315,9 @@ class RingWriter:
         generation = self._generation + 1
         words = (
             generation, self.span, self.since_ns, self.steps, samples, self._epoch_plus_1,
-            now_ns, 0, *self._spent_ns, *NO_WORDS,
+            now_ns, 0, *self._spent_ns, *_NO_WORDS,
         )  # fmt: skip
-        put_totals(self._data, TOTALS_AT_BYTES[generation & 1], *words, reduce(xor, words))
+        _put_totals(self._data, _TOTALS_AT_BYTES[generation & 1], *words, reduce(xor, words))
         self._words[WORD_TOTALS_GENERATION] = generation
         self._generation = generation
 

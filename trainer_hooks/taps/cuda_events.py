@@ -1,7 +1,4 @@
-"""When the GPU finished each step, asked of events in its queue and never waited for.
-
-At which instants of the host the device's events happened: bounds only, no clock of its own.
-"""
+"""When the GPU finished each step, asked of events in its queue and never waited for."""
 
 from __future__ import annotations
 

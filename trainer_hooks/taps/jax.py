@@ -139,12 +139,7 @@ def _borrowed(function: StepFunction, mode: int, listener: StepListener) -> Step
         machine = listener.machine_here
         if machine is None or not hasattr(iterator, "__next__"):
             return function(state, iterator)
-        if machine.mode == mode:
+        with machine.borrowed(mode):
             return function(state, JaxBatches(iterator, machine))
-        before = machine.borrow(mode)
-        try:
-            return function(state, JaxBatches(iterator, machine))
-        finally:
-            machine.give_back(before)
 
     return borrowed

@@ -95,14 +95,9 @@ class TorchTap(StepFunctions):
             machine = listener.machine_here
             if machine is None:
                 return function(data)
-            if machine.mode == mode:
+            with machine.borrowed(mode):
                 machine.fetch_end()
                 return function(data)
-            before = machine.borrow(mode)
-            try:
-                return function(data)
-            finally:
-                machine.give_back(before)
 
         return borrowed
 

@@ -142,14 +142,14 @@ class LightningPhases:
     checkpoint are told apart.
     """
 
-    def __init__(self, pen: PhaseWriter, *, moves_batches: bool = True) -> None:
+    def __init__(self, writer: PhaseWriter, *, moves_batches: bool = True) -> None:
         """Set-up begins: until the first epoch, all but evaluations is ``start_up``.
 
         Args:
-            pen: Where the phases go.
+            writer: Where the phases go.
             moves_batches: Whether batches are brought to another device.
         """
-        self._pen = pen
+        self._writer = writer
         self._targets = self._before_evaluation = _STARTING
         self._place_before_evaluation = at.START_UP
         after_fetch = at.HOST_TO_DEVICE if moves_batches else at.CALLBACKS
@@ -164,12 +164,12 @@ class LightningPhases:
 
     def begin(self, action: Action) -> None:
         """An action begins, perhaps inside another."""
-        present = self._pen.present
+        present = self._writer.present
         afterwards = self._turn(action) if action in _TURNS else self._targets
         self._open.append((action, present, afterwards))
         target = self._targets.get(action)
         if target is not None and target != present:
-            self._pen.enter(*target)
+            self._writer.enter(*target)
 
     def end(self, action: Action) -> None:
         """It is over, and so is whatever began inside it and did not say that it ended."""
@@ -199,12 +199,12 @@ class LightningPhases:
             self._targets = _TRAINING
         elif action in _EVALUATIONS and self._targets in (_STARTING, _TRAINING):
             self._before_evaluation = self._targets
-            self._place_before_evaluation = self._pen.present
+            self._place_before_evaluation = self._writer.present
             place = _EVALUATIONS[action]
             self._targets = _EVALUATING[place[1]]
             self._go(place)
         return self._targets
 
     def _go(self, place: at.PhaseAndMode) -> None:
-        if self._pen.present != place:
-            self._pen.enter(*place)
+        if self._writer.present != place:
+            self._writer.enter(*place)

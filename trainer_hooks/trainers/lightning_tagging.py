@@ -28,16 +28,16 @@ class LightningTagging(TaggedRun):
         phases: The rules.
     """
 
-    def __init__(self, ring: ProcessRing, pen: RingWriter, trainer: Any, tagger: object) -> None:  # noqa: ANN401
+    def __init__(self, ring: ProcessRing, writer: RingWriter, trainer: Any, tagger: object) -> None:  # noqa: ANN401
         """Put the listener in.
 
         Args:
             ring: Of this process.
-            pen: Its writer.
+            writer: Its writer.
             trainer: Lightning's trainer.
             tagger: The callback whose own methods are not told of.
         """
-        super().__init__(ring, pen)
+        super().__init__(ring, writer)
         self._samples = 0  # since the last step of the optimizer
         self.trainer, self._tagger = trainer, tagger
         device = getattr(trainer.strategy, "root_device", None)
@@ -46,7 +46,7 @@ class LightningTagging(TaggedRun):
         self._original = without_listener(trainer.profiler)
         self._placed = ListeningProfiler(self._original, self.heard)
         self._begin_run()
-        self.phases = LightningPhases(pen, moves_batches=not is_on_cpu)
+        self.phases = LightningPhases(writer, moves_batches=not is_on_cpu)
         trainer.profiler = self._placed
 
     def goes_on(self) -> bool:
@@ -97,7 +97,7 @@ class LightningTagging(TaggedRun):
             is_whole = error is None and not self.trainer.lightning_module.automatic_optimization
             if is_step or is_whole:
                 self._steps_before = steps
-                self._pen.count(1, self._samples)
+                self._writer.count(1, self._samples)
                 self._samples = 0
         except Exception as own_error:  # noqa: BLE001
             self.fail(own_error)
@@ -105,7 +105,7 @@ class LightningTagging(TaggedRun):
     def epoch_begins(self, epoch: int) -> None:
         """Epoch ``epoch``, counted from 0, begins."""
         if self.is_here:
-            self._pen.epoch(epoch)
+            self._writer.epoch(epoch)
 
     def validation_begins(self) -> None:
         """Also where Lightning reports no action for it."""

@@ -1,7 +1,4 @@
-"""Methods of single objects, replaced for a while and given back.
-
-Objects in the place of others, which they mostly leave the word to.
-"""
+"""What is put in the place of a trainer's own: methods of single objects, and whole objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every tagged run of a trainer has: a thread, a pen, and clocks for its callbacks."""
+"""What every tagged run of a trainer has: a thread, a writer, and clocks for its callbacks."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class TaggedRun(ABC):
         callbacks: Times the callbacks of the run by class.
     """
 
-    def __init__(self, ring: ProcessRing, pen: RingWriter) -> None:
+    def __init__(self, ring: ProcessRing, writer: RingWriter) -> None:
         """Say nothing yet, until ``_begin_run``.
 
         Args:
             ring: Of this process.
-            pen: Its writer.
+            writer: Its writer.
         """
-        self._ring, self._pen = ring, pen
+        self._ring, self._writer = ring, writer
         self._nested: NestedRun | None = None
         self._is_active = True
         self._clock: CompileClock | None = None
         self._can_hear_of_compiling = True
-        self.callbacks = CallbackClasses(pen)
+        self.callbacks = CallbackClasses(writer)
 
     @property
     def is_here(self) -> bool:
@@ -75,7 +75,7 @@ class TaggedRun(ABC):
             self._clock.is_in_step = True
         elif self._can_hear_of_compiling and DYNAMO in modules:
             self._can_hear_of_compiling = False
-            self._clock = CompileClock(_Compiling(self, self._pen))
+            self._clock = CompileClock(_Compiling(self, self._writer))
             self._clock.listen()
             self._clock.is_in_step = True
 
@@ -93,28 +93,28 @@ class TaggedRun(ABC):
         self._nested = self._ring.begin_run(self)
 
     def _go(self, place: at.PhaseAndMode) -> None:
-        if self._pen.present != place:
-            self._pen.enter(*place)
+        if self._writer.present != place:
+            self._writer.enter(*place)
 
 
 class _Compiling:
     """Puts what a ``CompileClock`` tells in the place of the step that it happens in."""
 
-    def __init__(self, run: TaggedRun, pen: RingWriter) -> None:
-        self._run, self._pen = run, pen
+    def __init__(self, run: TaggedRun, writer: RingWriter) -> None:
+        self._run, self._writer = run, writer
 
     @property
     def machine_here(self) -> _Compiling | None:
         return self if self._run.is_here else None
 
     def compile_begin(self) -> None:
-        if self._pen.present == at.TRAIN_STEP:
-            self._pen.enter(*at.COMPILE)
+        if self._writer.present == at.TRAIN_STEP:
+            self._writer.enter(*at.COMPILE)
 
     def fetch_end(self) -> None:
-        if self._pen.present == at.COMPILE:
-            self._pen.enter(*at.TRAIN_STEP)
+        if self._writer.present == at.COMPILE:
+            self._writer.enter(*at.TRAIN_STEP)
 
     def compiled(self, duration_ns: int) -> None:
-        if self._run.is_here and self._pen.present == at.TRAIN_STEP:
-            self._pen.amount(at.COMPILE[0], duration_ns)
+        if self._run.is_here and self._writer.present == at.TRAIN_STEP:
+            self._writer.amount(at.COMPILE[0], duration_ns)

@@ -1,7 +1,4 @@
-"""What the taggers of all trainers have in common: the run they are of, and one warning.
-
-A tagger that was given to a trainer it is not for: what the error says.
-"""
+"""What the taggers of all trainers have in common: the run they are of, and what they warn of."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ def missing_attribute(tagger: object, name: str) -> AttributeError:
 _OF_ONE_TRAINING: Final = frozenset({"_tagging", "_warned"})
 
 
-class Tagging(Protocol):
+class Stoppable(Protocol):
     """A run that is tagged now."""
 
     def stop(self) -> None:
@@ -67,7 +64,7 @@ class Tagger:
     """
 
     # Here too, for a subclass may not call our ``__init__``, which must not end a training.
-    _tagging: Tagging | None = None
+    _tagging: Stoppable | None = None
     _warned = False
     _run: str | None = None
     _gpus: Sequence[int | str] | None = None

@@ -1,7 +1,4 @@
-"""Who hears of which event of a Hugging Face ``Trainer``, and how long each takes over it.
-
-How long each class of callback takes in a trainer that says when it calls which.
-"""
+"""How long each class of callback takes in a trainer, and over which event of Hugging Face's."""
 
 from __future__ import annotations
 
@@ -23,10 +20,10 @@ class CallbackClasses:
     Callbacks may be called inside others: each is then told of its own time.
     """
 
-    def __init__(self, pen: RingWriter) -> None:
+    def __init__(self, writer: RingWriter) -> None:
         """Go on from what an earlier training of this process took."""
-        self._pen = pen
-        self._times = CallbackTimes(pen.facts.callback_ns)
+        self._writer = writer
+        self._times = CallbackTimes(writer.facts.callback_ns)
         self._open: list[int] = []
 
     def slot_of(self, callback: object) -> int:
@@ -48,11 +45,11 @@ class CallbackClasses:
             return
         now_ns = monotonic_ns()
         self._credit(self._open.pop(), now_ns)
-        self._times.restate_now_and_then(self._pen)
+        self._times.restate_now_and_then(self._writer)
 
     def restate(self) -> None:
         """Say in the ring what was added up so far."""
-        self._times.restate(self._pen)
+        self._times.restate(self._writer)
 
     def _credit(self, slot: int, now_ns: int) -> None:
         if slot == NOBODY:

@@ -1,7 +1,4 @@
-"""One tagged ``train()`` of a Hugging Face ``Trainer``: in place until ``stop``.
-
-An ``evaluate`` or ``predict`` of a Hugging Face ``Trainer`` that is not training.
-"""
+"""One tagged ``train()`` of a Hugging Face ``Trainer``, or ``evaluate`` outside of one."""
 
 from __future__ import annotations
 
@@ -26,81 +23,6 @@ from trainer_hooks.trainers.timed_callbacks import (
 
 MODE_OF: Final = {"evaluate": at.VALIDATES, "predict": at.PREDICTS}
 """The methods that evaluate, and the mode of each."""
-
-
-class StartOfEvaluation:
-    """In front of the method that a ``Trainer`` calls first, whatever it is asked for.
-
-    It stands on the trainer's clock of memory and knows no trainer, so that
-    one whose last reference goes is freed at once, as without it.
-    """
-
-    def __init__(self, start: Method, tell: Callable[[], None]) -> None:
-        self._start, self._tell = start, tell
-
-    def __call__(self) -> Any:  # noqa: ANN401
-        self._tell()
-        return self._start()
-
-    def __reduce__(self) -> tuple[Any, tuple[Any, str]]:
-        """A copy goes without."""
-        return getattr, (getattr(self._start, "__self__", None), "start")
-
-
-class LoneEvaluation(TaggedRun):
-    """PatchedMethods the loop of one evaluation, until that returns or raises."""
-
-    def __init__(
-        self,
-        ring: ProcessRing,
-        pen: RingWriter,
-        trainer: Any,  # noqa: ANN401
-        mode: int,
-    ) -> None:
-        """Put it in place; the phase begins with the loop.
-
-        Args:
-            ring: Of this process.
-            pen: Its writer.
-            trainer: The ``Trainer``.
-            mode: Validation or prediction.
-        """
-        super().__init__(ring, pen)
-        self._mode = mode
-        self._patched = PatchedMethods()
-        self._patched.place(trainer, "evaluation_loop", self._around_loop)
-
-    def goes_on(self) -> bool:
-        """Whether the loop was reached: the trainer may have found nothing to evaluate."""
-        return super().goes_on() and self._nested is not None
-
-    def fetch_begins(self) -> None:
-        """The next batch is asked for."""
-        if self.is_here:
-            self._go(at.INPUT_WAIT[self._mode])
-
-    def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
-        """It is there, and evaluated now."""
-        if self.is_here:
-            self._go(at.EVALUATION[self._mode])
-
-    def _around_loop(self, method: Method) -> Method:
-        def timed(dataloader: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
-            if not self.is_here:
-                return method(dataloader, *args, **named)
-            self._begin_run()
-            self._go(at.EVALUATION[self._mode])
-            try:
-                return method(TimedLoader(dataloader, self), *args, **named)
-            finally:
-                self.stop()
-
-        return timed
-
-    def _leave(self) -> None:
-        self._patched.remove()
-
-
 _SAVES: Final = ("_save_checkpoint", "save_model")
 _MAY_CATCH: Final = ("_maybe_log_save_evaluate", "_evaluate")
 """Called from the loop itself: in a user's own, what it calls may raise and be caught."""
@@ -111,7 +33,6 @@ _AFTER_EVENT: Final = {
     "on_step_end": at.CALLBACKS,  # logging follows, or the next batch is asked for
     "on_epoch_end": at.BETWEEN_EPOCHS,
 }
-_WAITS: Final = at.INPUT_WAIT[at.TRAINS]
 _EPSILON: Final = 1e-6
 """``state.epoch`` counts in fractions of an epoch, and is rounded."""
 
@@ -150,20 +71,20 @@ class TrainerTagging(TaggedRun):
     def __init__(
         self,
         ring: ProcessRing,
-        pen: RingWriter,
+        writer: RingWriter,
         trainer: Any,  # noqa: ANN401
-        heard: EventCallbacks,
+        events: EventCallbacks,
     ) -> None:
         """Put everything in place.
 
         Args:
             ring: Of this process.
-            pen: Its writer.
+            writer: Its writer.
             trainer: The ``Trainer``.
-            heard: Who hears of which event.
+            events: Who hears of which event.
         """
-        super().__init__(ring, pen)
-        self._heard = heard
+        super().__init__(ring, writer)
+        self._events = events
         self._slots_of: dict[tuple[str, int], Slots | None] = {}
         self._mode = at.TRAINS
         self._samples = 0
@@ -199,7 +120,7 @@ class TrainerTagging(TaggedRun):
             def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
                 if self._mode != at.TRAINS or not self.is_here:
                     return method(*args, **named)
-                before = self._pen.present
+                before = self._writer.present
                 self._mode = mode
                 self._go(at.EVALUATION[mode])
                 self.callbacks.begin(NOBODY)  # for a callback may have asked for it
@@ -216,7 +137,7 @@ class TrainerTagging(TaggedRun):
         def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
             if not self.is_here:
                 return method(*args, **named)
-            before = self._pen.present
+            before = self._writer.present
             self._go(at.CHECKPOINT)
             return self._watched(before, self._mode, method, args, named)
 
@@ -321,7 +242,7 @@ class TrainerTagging(TaggedRun):
 
     def _slots_at(self, asked: tuple[str, int]) -> Slots | None:
         try:
-            slots = self._heard.of(asked[0], self._handler.callbacks, self.callbacks.slot_of)
+            slots = self._events.of(asked[0], self._handler.callbacks, self.callbacks.slot_of)
         except Exception as error:  # noqa: BLE001
             self.fail(error)
             slots = None
@@ -329,23 +250,23 @@ class TrainerTagging(TaggedRun):
         return slots
 
     def _event_begins(self, event: str, args: tuple[Any, ...]) -> at.PhaseAndMode:
-        before = self._pen.present
+        before = self._writer.present
         try:
             self._count(event, args)
         except Exception as error:  # noqa: BLE001
             self.fail(error)
             return before
         if before != at.CALLBACKS:
-            self._pen.enter(*at.CALLBACKS)
+            self._writer.enter(*at.CALLBACKS)
         return before
 
     def _count(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "on_step_end":
             self.step_ends()
-            self._pen.count(1, self._samples)
+            self._writer.count(1, self._samples)
             self._samples = 0
         elif event == "on_epoch_begin":
-            self._pen.epoch(int((args[1].epoch or 0) + _EPSILON))
+            self._writer.epoch(int((args[1].epoch or 0) + _EPSILON))
         elif event == "on_epoch_end":
             self._is_in_epoch = False
 
@@ -371,8 +292,8 @@ class TrainerTagging(TaggedRun):
         # As ``is_here`` and ``_go``: this and the next are in every step.
         if self._is_active and get_ident() == self._ring.thread:
             place = at.INPUT_WAIT[self._mode]
-            if self._pen.present != place:
-                self._pen.enter(*place)
+            if self._writer.present != place:
+                self._writer.enter(*place)
 
     def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
         """It is there; the last before a step, or before it is evaluated."""
@@ -384,4 +305,77 @@ class TrainerTagging(TaggedRun):
         self._samples += rows_in(batch)
         if is_last:
             self.step_begins()
-            self._pen.enter(*at.TRAIN_STEP)
+            self._writer.enter(*at.TRAIN_STEP)
+
+
+class StartOfEvaluation:
+    """In front of the method that a ``Trainer`` calls first, whatever it is asked for.
+
+    It stands on the trainer's clock of memory and knows no trainer, so that
+    one whose last reference goes is freed at once, as without it.
+    """
+
+    def __init__(self, start: Method, tell: Callable[[], None]) -> None:
+        self._start, self._tell = start, tell
+
+    def __call__(self) -> Any:  # noqa: ANN401
+        self._tell()
+        return self._start()
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, str]]:
+        """A copy goes without."""
+        return getattr, (getattr(self._start, "__self__", None), "start")
+
+
+class LoneEvaluation(TaggedRun):
+    """PatchedMethods the loop of one evaluation, until that returns or raises."""
+
+    def __init__(
+        self,
+        ring: ProcessRing,
+        writer: RingWriter,
+        trainer: Any,  # noqa: ANN401
+        mode: int,
+    ) -> None:
+        """Put it in place; the phase begins with the loop.
+
+        Args:
+            ring: Of this process.
+            writer: Its writer.
+            trainer: The ``Trainer``.
+            mode: Validation or prediction.
+        """
+        super().__init__(ring, writer)
+        self._mode = mode
+        self._patched = PatchedMethods()
+        self._patched.place(trainer, "evaluation_loop", self._around_loop)
+
+    def goes_on(self) -> bool:
+        """Whether the loop was reached: the trainer may have found nothing to evaluate."""
+        return super().goes_on() and self._nested is not None
+
+    def fetch_begins(self) -> None:
+        """The next batch is asked for."""
+        if self.is_here:
+            self._go(at.INPUT_WAIT[self._mode])
+
+    def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
+        """It is there, and evaluated now."""
+        if self.is_here:
+            self._go(at.EVALUATION[self._mode])
+
+    def _around_loop(self, method: Method) -> Method:
+        def timed(dataloader: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
+            if not self.is_here:
+                return method(dataloader, *args, **named)
+            self._begin_run()
+            self._go(at.EVALUATION[self._mode])
+            try:
+                return method(TimedLoader(dataloader, self), *args, **named)
+            finally:
+                self.stop()
+
+        return timed
+
+    def _leave(self) -> None:
+        self._patched.remove()

@@ -8,7 +8,7 @@ every GPU that could take samples off the slowest is known not to be faster
 with them. Then nothing changes any more, until a GPU's speed does.
 
 * A move is *damped*: no GPU's count more than doubles or halves at once.
-* It is made where the curves promise ``least_gain`` and more than the noise
+* It is made where the curves promise half a percent and more than the noise
   that the controller has seen, and never to a split that was tried since the
   last change of speed, unless it proved to be the best.
 * Where lines through the points promise nothing and yet nothing proves that
@@ -16,9 +16,7 @@ with them. Then nothing changes any more, until a GPU's speed does.
   waves: first half-way, then wholly.
 * A single odd interval is not believed: a change of speed is one that was
   seen twice.
-* ``most_moves`` splits are tried; then the best of them stays.
-
-What a controller may be set to, and what it says when it changes a split.
+* Nine splits are tried; then the best of them stays.
 """
 
 from __future__ import annotations
@@ -32,24 +30,17 @@ from trainer_hooks.multi_gpu.balance.known_speeds import KnownSpeeds
 from trainer_hooks.multi_gpu.balance.solver import Room, SecondsOf, best_split, slowest_seconds
 from trainer_hooks.multi_gpu.balance.speed_curve import SpeedCurve
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerSettings:
-    """How eager a controller is.
-
-    Attributes:
-        dead_band: A split whose step is known to be within this part of the best is left alone.
-        least_gain: A move that promises less speed, as a part, is not made.
-        most_moves: Splits that are tried before the best of them stays.
-        clear_change: A GPU's time has changed when it is off by this part twice.
-        most_growth: How many times a GPU's samples may be multiplied or divided by in one move.
-    """
-
-    dead_band: float = 0.0125
-    least_gain: float = 0.005
-    most_moves: int = 9
-    clear_change: float = 0.03
-    most_growth: float = 2.0
+_LEAST_GAIN: Final = 0.005
+"""A move that promises less speed, as a part, is not made."""
+_MOST_MOVES: Final = 9
+"""Splits that are tried before the best of them stays."""
+_CLEAR_CHANGE: Final = 0.03
+"""A GPU's time has changed when it is off by this part twice."""
+_MOST_GROWTH: Final = 2
+"""How many times a GPU's samples may be multiplied or divided by in one move."""
+_DOUBT_SPREADS: Final = 1.5
+_SURE: Final = 0.3
+_HOPES: Final = (0.0, 0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +61,6 @@ class SplitChange:
     expected_gain: float | None
 
 
-_DOUBT_SPREADS: Final = 1.5
-_SURE: Final = 0.3
-_HOPES: Final = (0.0, 0.5, 1.0)
-
-
 class RatioController:
     """Levels the GPUs of one training; not thread-safe.
 
@@ -92,7 +78,7 @@ class RatioController:
         *,
         limits: Sequence[int | None] | None = None,
         names: Sequence[str] | None = None,
-        settings: ControllerSettings | None = None,
+        dead_band: float = 0.0125,
     ) -> None:
         """Begin with a split; ``self.counts`` is it, or the nearest that memory allows.
 
@@ -100,22 +86,20 @@ class RatioController:
             counts: Samples for each GPU, all 1 or more.
             limits: The most that each GPU's memory holds; ``None`` where it is not known.
             names: What reasons call the GPUs; ``GPU 0`` and so on if not given.
-            settings: How eager to be.
+            dead_band: A split whose step is known to be within this part of the best is left alone.
 
         Raises:
             ValueError: No GPU, one without a sample, or limits too small for the batch.
         """
         self.counts = tuple(counts)
-        self.settings = settings or ControllerSettings()
+        self._dead_band = dead_band
         if not self.counts or min(self.counts) < 1:
             raise ValueError("every GPU needs a sample of each batch to be levelled")
         self.names = tuple(names or (f"GPU {at}" for at in range(len(self.counts))))
         self.limits: tuple[int | None, ...] = tuple(limits or (None,) * len(self.counts))
         if not len(self.limits) == len(self.names) == len(self.counts):
             raise ValueError(f"{len(self.counts)} GPUs need as many memory limits and names")
-        self.speeds = KnownSpeeds(
-            tuple(SpeedCurve() for _ in self.counts), self.settings.clear_change
-        )
+        self.speeds = KnownSpeeds(tuple(SpeedCurve() for _ in self.counts), _CLEAR_CHANGE)
         self._tried: list[tuple[int, ...]] = []
         self._settled: tuple[float, ...] | None = None
         self._gave_up = False
@@ -162,29 +146,6 @@ class RatioController:
         self._note_what_came_of_the_move()
         return self._next_change()
 
-    def hold_out(self, gpu: int, samples: int) -> SplitChange | None:
-        """A GPU did not hold so many samples: never give it as many again.
-
-        Returns:
-            The change, as of ``advance``; ``None`` where the present split needs none.
-
-        Raises:
-            ValueError: The GPUs together no longer hold the batch; nothing is changed.
-        """
-        before, known = self.limits, self.limits[gpu]
-        limit = samples - 1 if known is None else min(samples - 1, known)
-        self.limits = (*before[:gpu], limit, *before[gpu + 1 :])
-        try:
-            self._check_room(sum(self.counts))
-        except ValueError:
-            self.limits = before
-            raise
-        self._start_anew()
-        if not self._is_over_a_limit():
-            return None
-        reason = f"{self.names[gpu]} does not hold {self.counts[gpu]} samples"
-        return self._change_to(self._nearest_that_fits(), reason)
-
     def _is_over_a_limit(self) -> bool:
         return any(
             limit is not None and count > limit
@@ -218,11 +179,11 @@ class RatioController:
             return None
         noise = self.speeds.noise_at(self.counts)
         promised = 0.0
-        for hope in _HOPES if len(self._tried) <= self.settings.most_moves else ():
+        for hope in _HOPES if len(self._tried) <= _MOST_MOVES else ():
             promised, new = self._proposed(self.speeds.seconds_of(hope=hope))
-            if promised >= max(self.settings.least_gain, noise) and new not in self._tried:
+            if promised >= max(_LEAST_GAIN, noise) and new not in self._tried:
                 return self._change_to(new, self._why())
-        if promised >= self.settings.least_gain and self.speeds.may_learn_at(self.counts):
+        if promised >= _LEAST_GAIN and self.speeds.may_learn_at(self.counts):
             return None
         return self._settle_on_the_best()
 
@@ -231,7 +192,7 @@ class RatioController:
         now_s = self.speeds.slowest_at(self.counts)
         total = sum(self.counts)
         unbeatable_s = self.speeds.unbeatable_seconds(total, self._rooms(total, damped=False))
-        band, noise = self.settings.dead_band, self.speeds.noise_at(self.counts)
+        band, noise = self._dead_band, self.speeds.noise_at(self.counts)
         may_learn = self.speeds.may_learn_at(self.counts)
         if now_s * (1 - band) <= unbeatable_s:
             if self._settled is None and (noise <= band * _SURE or not may_learn):
@@ -239,7 +200,7 @@ class RatioController:
             return True
         band += _DOUBT_SPREADS * noise
         if self.is_settled:
-            band += self.settings.dead_band
+            band += self._dead_band
         return (self.is_settled or may_learn) and now_s * (1 - band) <= unbeatable_s
 
     def _proposed(self, seconds_of: Sequence[SecondsOf]) -> tuple[float, tuple[int, ...]]:
@@ -265,7 +226,7 @@ class RatioController:
         if self._moved_from_s is None:
             return
         came_of_it = abs(self.speeds.slowest_at(self.counts) / self._moved_from_s - 1.0)
-        level = max(self.settings.least_gain, self.speeds.noise_at(self.counts))
+        level = max(_LEAST_GAIN, self.speeds.noise_at(self.counts))
         self._fruitless = self._fruitless + 1 if came_of_it < level else 0
         self._moved_from_s = None
 
@@ -273,7 +234,7 @@ class RatioController:
         best = min(self._tried, key=self.speeds.slowest_at)
         gain = self.speeds.slowest_at(self.counts) / self.speeds.slowest_at(best) - 1.0
         change = None
-        if gain >= self.settings.least_gain / 2:
+        if gain >= _LEAST_GAIN / 2:
             change = self._change_to(best, "the best of the splits that were tried")
         self._gave_up = True
         self._settled = self.speeds.at(self.counts)
@@ -300,9 +261,8 @@ class RatioController:
         most = [free if limit is None else min(limit, free) for limit in self.limits]
         if not damped or self._is_over_a_limit():
             return [Room(1, many) for many in most]
-        growth = self.settings.most_growth
         return [
-            Room(max(1, int(count / growth)), min(many, int(count * growth) + 1))
+            Room(max(1, count // _MOST_GROWTH), min(many, count * _MOST_GROWTH + 1))
             for count, many in zip(self.counts, most, strict=True)
         ]
 

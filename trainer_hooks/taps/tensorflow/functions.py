@@ -1,7 +1,4 @@
-"""What can be seen of a step function that Keras made on TensorFlow, without calling it.
-
-What goes around a step function of TensorFlow's, and which calls of it are somebody else's.
-"""
+"""Step functions of Keras on TensorFlow: how one is made, and what stands for it in a training."""
 
 from __future__ import annotations
 
@@ -125,13 +122,8 @@ class StepAround(abc.ABC):
             if machine.is_calling_back and self._listener.is_calling_back():
                 return self._function(iterator)
             return self._train(machine, iterator)
-        if machine.mode == self._mode:
+        with machine.borrowed(self._mode):
             return self._evaluate(machine, iterator)
-        before = machine.borrow(self._mode)
-        try:
-            return self._evaluate(machine, iterator)
-        finally:
-            machine.give_back(before)
 
     @abc.abstractmethod
     def _train(self, machine: PhaseMachine, iterator: Any) -> Any: ...  # noqa: ANN401

@@ -1,7 +1,4 @@
-"""Several steps an execution on TensorFlow: the step fetches inside its own graph.
-
-Timers inside the compiled step, traced into it around the operation that fetches a batch.
-"""
+"""Several steps an execution on TensorFlow: timers in the graph, around what fetches a batch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One step an execution on TensorFlow: fetch outside the compiled step, then compute inside it.
-
-``next`` of a TensorFlow iterator, by the one operation that it comes down to.
-"""
+"""One step an execution on TensorFlow: fetch outside the compiled step, then compute inside it."""
 
 from __future__ import annotations
 

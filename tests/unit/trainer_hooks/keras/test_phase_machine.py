@@ -147,12 +147,9 @@ class TestTheWaitOfATraining:
     def test_is_not_that_of_a_prediction_within_somebodys_callback(self) -> None:
         machine, _ = machine_and_notes()
         machine.train_begin(None)
-        before = machine.borrow(1)
-        inner = machine.borrow(2)
-        machine.fetch_begin()
-        machine.fetch_end()
-        machine.give_back(inner)
-        machine.give_back(before)
+        with machine.borrowed(1), machine.borrowed(2):
+            machine.fetch_begin()
+            machine.fetch_end()
 
         assert machine.training_wait_ns == 0
 
@@ -258,10 +255,9 @@ class TestValidation:
     def test_by_somebodys_callback_comes_back_to_it(self) -> None:
         machine, notes = machine_and_notes()
         machine.train_begin(None)
-        before = machine.borrow(1)
-        machine.fetch_begin()
-        machine.fetch_end()
-        machine.give_back(before)
+        with machine.borrowed(1):
+            machine.fetch_begin()
+            machine.fetch_end()
 
         assert notes.lines[-1] == "callbacks"
         assert machine.mode == 0

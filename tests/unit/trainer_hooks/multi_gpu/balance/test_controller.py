@@ -268,31 +268,9 @@ class TestMemory:
     def test_is_respected_from_the_first_split_on(self) -> None:
         assert RatioController((694, 694), limits=(None, 640)).counts == (748, 640)
 
-    def test_that_ran_out_is_never_filled_as_far_again(self) -> None:
-        machine = affine(3.0, 1.0)
-        controller = RatioController((100, 100))
-        level(machine, controller, intervals=10)
-
-        change = controller.hold_out(1, controller.counts[1])
-        limit = controller.limits[1]
-        later = level(machine, controller)
-
-        assert change is not None
-        assert "does not hold" in change.reason
-        assert limit is not None
-        assert max(change.new[1], *(c.new[1] for c in later.changes), controller.counts[1]) <= limit
-
     def test_too_small_for_the_batch_is_refused(self) -> None:
         with pytest.raises(ValueError, match="cannot be split over GPUs that hold 180 together"):
             RatioController((100, 100), limits=(90, 90))
-
-    def test_that_would_be_too_small_leaves_the_limits_as_they_were(self) -> None:
-        controller = RatioController((100, 100), limits=(120, 120))
-
-        with pytest.raises(ValueError, match="cannot be split"):
-            controller.hold_out(0, 50)
-
-        assert controller.limits == (120, 120)
 
 
 @pytest.mark.parametrize("counts", [(), (0, 1), (-1, 3)])
