@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from operator import index
 from threading import get_ident
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, overload
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
@@ -70,16 +70,11 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
             ring.depth += 1
             writer.enter(self._number, _MODE_OF.get(self._number, mode))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         ring = process_ring()
         writer = ring.writer_here
         if writer is not None and self._before:
-            number, mode, _ = self._before.pop()
+            number, mode, _thread = self._before.pop()
             ring.depth -= 1
             if ring.innermost is not None:
                 number, mode = ring.region_closes(number, mode)
@@ -89,7 +84,7 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
             writer.enter(number, mode, is_brief=True)
         elif ring.writer is not None and self._before and self._before[-1][2] == get_ident():
             # A run has begun on another thread since, whose phases count now.
-            number, mode, _ = self._before.pop()
+            number, mode, _thread = self._before.pop()
             ring.depth -= 1
             if ring.innermost is not None:
                 ring.region_closes(number, mode)

@@ -12,7 +12,6 @@ import time
 from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 _Result = TypeVar("_Result")
@@ -118,12 +117,7 @@ class BusySpans:
     def __enter__(self) -> BusySpans:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     @property

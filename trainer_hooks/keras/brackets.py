@@ -33,7 +33,6 @@ class Watcher(Protocol):
     def batch_callbacks_end(self, batch: int, logs: object = None) -> None: ...
     def slot_of(self, callback: object) -> int: ...
     def after(self, slot: int) -> Callable[..., None]: ...
-    def after_last(self, slot: int) -> Callable[..., None]: ...
     def checkpoint_begin(self, *_: object, **__: object) -> None: ...
     def after_checkpoint(self, slot: int) -> Callable[..., None]: ...
     def flushes(self, flush: Callable[[], None]) -> None: ...
@@ -52,7 +51,14 @@ class _Bracket(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
 
 
 class _First(_Bracket):
-    """Comes before every other callback."""
+    """Comes before every other callback, and hears of the end of every batch."""
+
+    def __init__(self, watcher: Watcher, *, hears_begins: bool) -> None:
+        # The watcher's own methods, for a call in between would cost each step as much again.
+        self.on_train_batch_end = watcher.step_returned
+        if hears_begins:
+            self.on_train_batch_begin = watcher.batch_announced
+        super().__init__(watcher)
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
         self._watcher.epoch_begins(epoch)
@@ -76,6 +82,13 @@ class _First(_Bracket):
 class _Last(_Bracket):
     """Comes after every other callback."""
 
+    def __init__(self, watcher: Watcher, *, hears_begins: bool, hears_ends: bool) -> None:
+        if hears_ends:
+            self.on_train_batch_end = watcher.batch_callbacks_end
+        if hears_begins:
+            self.on_train_batch_begin = watcher.batch_begins
+        super().__init__(watcher)
+
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
         self._watcher.epoch_begun()
 
@@ -90,37 +103,6 @@ class _Last(_Bracket):
 
     def on_predict_end(self, logs: object = None) -> None:
         self._watcher.run_ends()
-
-
-class _FirstAfterEachBatch(_First):
-    """... and hears of the end of every batch."""
-
-    def __init__(self, watcher: Watcher) -> None:
-        # The watcher's own method, for a call in between would cost each step as much again.
-        self.on_train_batch_end = watcher.step_returned
-        super().__init__(watcher)
-
-
-class _LastAfterEachBatch(_Last):
-    """... and hears of the end of every batch."""
-
-    def __init__(self, watcher: Watcher, hear_batch_end: Callable[..., None]) -> None:
-        self.on_train_batch_end = hear_batch_end
-        super().__init__(watcher)
-
-
-class _FirstInEachBatch(_FirstAfterEachBatch):
-    """... and of its announcement."""
-
-    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        self._watcher.batch_announced(batch)
-
-
-class _LastInEachBatch(_LastAfterEachBatch):
-    """... and of its announcement."""
-
-    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        self._watcher.batch_begins(batch)
 
 
 class _Mark(keras.callbacks.Callback):  # type: ignore[misc]
@@ -157,11 +139,9 @@ class Brackets:
         self._watcher = watcher
         self._ends_here = ends_here
         self._original = callback_list.callbacks
-        self._hear_batch_end: Callable[..., None] = watcher.batch_callbacks_end
-        self._middle = [placed for one in self._original[:-1] for placed in self._with_marks(one)]
-        self._middle += self._with_last_mark(self._original[-1])
+        self._middle = [placed for one in self._original for placed in self._with_marks(one)]
         self._placed = callback_list.callbacks
-        self._place(_FirstInEachBatch(watcher), _LastInEachBatch(watcher, self._hear_batch_end))
+        self._place(hears_begins=True, hears_ends=True)
         flush = getattr(callback_list, _FLUSH, None)
         if flush is not None and not ends_here:
             vars(callback_list)[_FLUSH] = lambda: watcher.flushes(flush)
@@ -169,14 +149,8 @@ class Brackets:
     def hear_no_batches_begin(self) -> None:
         """Save each step some microseconds, if nobody else has callbacks before a batch."""
         if not any(_BATCH_BEGIN in self._methods_of(one) for one in self._original):
-            watcher = self._watcher
             # On Keras' own threads, only the results are waited for: nothing comes after them.
-            last = (
-                _LastAfterEachBatch(watcher, self._hear_batch_end)
-                if self._ends_here
-                else _Last(watcher)
-            )
-            self._place(_FirstAfterEachBatch(watcher), last)
+            self._place(hears_begins=False, hears_ends=self._ends_here)
 
     def remove(self) -> None:
         """Leave the list as it was found."""
@@ -184,9 +158,11 @@ class Brackets:
         if self.callback_list.callbacks is self._placed:
             self.callback_list.callbacks = self._original
 
-    def _place(self, first: _First, last: _Last) -> None:
+    def _place(self, *, hears_begins: bool, hears_ends: bool) -> None:
         if self.callback_list.callbacks is not self._placed:
             return  # somebody else has put a list of his own there
+        first = _First(self._watcher, hears_begins=hears_begins)
+        last = _Last(self._watcher, hears_begins=hears_begins, hears_ends=hears_ends)
         self._placed = [first, *self._middle, last]
         self.callback_list.callbacks = self._placed
 
@@ -201,16 +177,6 @@ class Brackets:
             return [callback, _Mark(methods, watcher.after(slot))]
         before = _Mark(methods, watcher.checkpoint_begin)
         return [before, callback, _Mark(methods, watcher.after_checkpoint(slot))]
-
-    def _with_last_mark(self, callback: Any) -> list[Any]:  # noqa: ANN401
-        """The last of all, often Keras' progress bar: one call for its mark and our last."""
-        methods, watcher = self._methods_of(callback), self._watcher
-        if _BATCH_END not in methods or isinstance(callback, _CHECKPOINTS):
-            return self._with_marks(callback)
-        methods.remove(_BATCH_END)
-        slot = watcher.slot_of(callback)
-        self._hear_batch_end = watcher.after_last(slot)
-        return [callback, _Mark(methods, watcher.after(slot))]
 
     def _methods_of(self, callback: Any) -> list[str]:  # noqa: ANN401
         """What a callback does anything in, on the thread that trains."""

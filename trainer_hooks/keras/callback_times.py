@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from threading import get_ident
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
@@ -89,31 +88,9 @@ class CallbackTimes:
 
     def hearer(self, slot: int, run: StepListener) -> Callable[..., None]:
         """What is called after each method of a callback: as ``returned``, on the run's thread."""
-        spent_ns = self._spent_ns
 
         def returned(_: object = None, logs: object = None) -> None:
-            if get_ident() == run.ring.thread and run.is_active:
-                now_ns = monotonic_ns()
-                spent_ns[slot] += now_ns - self.since_ns
-                self.since_ns = now_ns
-
-        return returned
-
-    def last_hearer(self, slot: int, run: StepListener) -> Callable[..., None]:
-        """As ``hearer``, where the callbacks at a batch's end are over with this one.
-
-        Written out once more: a call of the other would cost each step as much as this does.
-        """
-        spent_ns = self._spent_ns
-
-        def returned(_: object = None, logs: object = None) -> None:
-            if get_ident() == run.ring.thread and run.is_active:
-                now_ns = monotonic_ns()
-                spent_ns[slot] += now_ns - self.since_ns
-                self.since_ns = now_ns
-                machine = run.machine
-                machine.is_calling_back = False
-                if not machine.awaits_batch:
-                    machine.batch_callbacks_end()
+            if run.machine_here is not None:
+                self.returned(slot)
 
         return returned

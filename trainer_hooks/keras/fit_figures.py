@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
 from collections.abc import Callable
 from math import nan
 from time import monotonic_ns
-from typing import Any, Final
+from typing import Any, Concatenate, Final, ParamSpec
 
 import keras
 
@@ -34,16 +35,39 @@ def say(line: str) -> None:
 
 
 INPUT_WAIT_RATIO: Final = "input_wait_ratio"
+P = ParamSpec("P")
 
 
-class Fit:
-    """One ``fit``, from its begin to its end.
+def _attempted(what: Callable[Concatenate[Figures, P], None]) -> Callable[..., None]:
+    """Where it fails there are no figures from then on, and a warning says so."""
 
-    Attributes:
-        step_times: Told when each step is done.
-    """
+    @functools.wraps(what)
+    def attempted(self: Figures, *args: P.args, **named: P.kwargs) -> None:
+        if self._are_given:
+            try:
+                what(self, *args, **named)
+            except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
+                self._are_given, self._ends.times = False, None
+                self._warn(f"gpumon's PhaseTagger gives no figures of this training: {error!r}")
 
-    def __init__(self, writer: RingWriter, machine: PhaseMachine, *, wants_logs: bool) -> None:
+    return attempted
+
+
+class Figures:
+    """Of one ``fit``, from its begin to its end."""
+
+    def __init__(self, ends: StepEnds, warn: Callable[[str], None]) -> None:
+        """Of none yet.
+
+        Args:
+            ends: Tells when each step is done.
+            warn: Told of trouble, as a sentence.
+        """
+        self._ends, self._warn = ends, warn
+        self._are_given = True
+
+    @_attempted
+    def begin(self, writer: RingWriter, machine: PhaseMachine, *, wants_logs: bool) -> None:
         """``fit`` begins now.
 
         Args:
@@ -60,16 +84,18 @@ class Fit:
         self._waited_before_ns = 0
         self._keys: tuple[str, ...] | None = None
         self._gpus = GpuRatios(state_folders(os.environ, os.geteuid()), writer.facts.boot_id)
-        self.step_times = StepTimes(writer.steps)
+        self._times = self._ends.times = StepTimes(writer.steps)
 
+    @_attempted
     def epoch_begins(self) -> None:
         """An epoch begins."""
         self._epoch_began_ns = monotonic_ns()
         self._waited_before_ns = self._machine.training_wait_ns
-        self.step_times.begin_epoch(self._writer.steps, self._epoch_began_ns)
+        self._times.begin_epoch(self._writer.steps, self._epoch_began_ns)
         if self._wants_logs:
             self._gpus.begin()
 
+    @_attempted
     def epoch_ends(self, logs: Any, *, sees_input: bool) -> None:  # noqa: ANN401
         """It ends: ``logs`` gain what is known, under the keys of the first epoch.
 
@@ -89,88 +115,36 @@ class Fit:
         # The same keys in every epoch: tables of them have one length for all.
         logs.update({key: told.get(key, nan) for key in self._keys})
 
-    def line(self, *, is_asynchronous: bool) -> str | None:
-        """The line for its end; ``None`` where no step was done.
+    @_attempted
+    def say_line(self, *, is_asynchronous: bool) -> None:
+        """``fit`` has ended: the line for its end, where a step was done.
 
         Args:
             is_asynchronous: Whether the device may have worked while the host waited.
         """
         steps = self._writer.steps - self._steps_before
         if steps <= 0 or not self._writer.enabled:
-            return None
+            return
         phase_ns = [
             self._writer.spent_ns(number) - before
             for number, before in enumerate(self._phases_before)
         ]
-        return closing_line(
-            FitFigures(
-                steps=steps,
-                wall_ns=monotonic_ns() - self._began_ns,
-                median_ns=self.step_times.median_ns,
-                left_out=self.step_times.left_out,
-                samples_per_second=self._samples_per_second(steps),
-                phase_ns=tuple(phase_ns),
-                is_asynchronous=is_asynchronous or is_gross(self._writer),
-                has_daemon=self._gpus.is_there(),
-                run=self._writer.facts.run,
-            )
+        figures = FitFigures(
+            steps=steps,
+            wall_ns=monotonic_ns() - self._began_ns,
+            median_ns=self._times.median_ns,
+            left_out=self._times.left_out,
+            samples_per_second=self._samples_per_second(steps),
+            phase_ns=tuple(phase_ns),
+            is_asynchronous=is_asynchronous or is_gross(self._writer),
+            has_daemon=self._gpus.is_there(),
+            run=self._writer.facts.run,
         )
+        say(closing_line(figures))
 
     def _samples_per_second(self, steps: int) -> float | None:
         samples = self._writer.samples - self._samples_before
-        times = self.step_times
+        times = self._times
         if samples <= 0 or times.counted_ns <= 0:
             return None
         return samples / steps * times.counted * 1e9 / times.counted_ns
-
-
-class Figures:
-    """Of a ``fit``, once it has begun: where they fail there are none, and a warning says so."""
-
-    def __init__(self, ends: StepEnds, warn: Callable[[str], None]) -> None:
-        """Of none yet.
-
-        Args:
-            ends: Tells when each step is done.
-            warn: Told of trouble, as a sentence.
-        """
-        self._ends, self._warn = ends, warn
-        self._fit: Fit | None = None
-
-    def begin(self, writer: RingWriter, machine: PhaseMachine, *, wants_logs: bool) -> None:
-        """``fit`` begins now; for each see ``Fit``."""
-
-        def begin() -> None:
-            self._fit = Fit(writer, machine, wants_logs=wants_logs)
-            self._ends.times = self._fit.step_times
-
-        self._attempt(begin)
-
-    def epoch_begins(self) -> None:
-        """An epoch begins."""
-        if self._fit is not None:
-            self._attempt(self._fit.epoch_begins)
-
-    def epoch_ends(self, logs: Any, *, sees_input: bool) -> None:  # noqa: ANN401
-        """It ends; for each see ``Fit``."""
-        fit = self._fit
-        if fit is not None:
-            self._attempt(lambda: fit.epoch_ends(logs, sees_input=sees_input))
-
-    def say_line(self, *, is_asynchronous: bool) -> None:
-        """``fit`` has ended."""
-        fit = self._fit
-        if fit is not None:
-            self._attempt(lambda: _say(fit.line(is_asynchronous=is_asynchronous)))
-
-    def _attempt(self, what: Callable[[], object]) -> None:
-        try:
-            what()
-        except Exception as error:  # noqa: BLE001 (the training goes on, whatever happens here)
-            self._fit = self._ends.times = None
-            self._warn(f"gpumon's PhaseTagger gives no figures of this training: {error!r}")
-
-
-def _say(line: str | None) -> None:
-    if line is not None:
-        say(line)

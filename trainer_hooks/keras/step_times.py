@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
-from itertools import pairwise
-from typing import Final
 
 from gpumon.core.time.histograms import WARM_UP_STEPS, LengthHistogram
 from trainer_hooks.ring.ring_writer import RingWriter
-
-_KEPT_MASK: Final = 1023
-"""So many ends of steps are kept as they are: to sort them in at once is cheaper."""
 
 
 class StepTimes:
@@ -23,20 +17,21 @@ class StepTimes:
     ...     times.done(step, step * 1_000_000)
     >>> round(times.median_ns / 1e6, 1), times.left_out
     (1.0, 3)
+
+    Attributes:
+        left_out: Steps of the warm-up.
+        counted_ns: What the steps after it took, nanoseconds.
     """
 
     def __init__(self, first_step: int = 0) -> None:
         """Take nothing yet; ``first_step`` steps were done before these."""
         self._lengths = LengthHistogram()
         self._first_step = first_step
-        self._next_step = 0  # the one that follows those kept; 0: every one is sorted in
-        self._kept_ns: list[int] = []
         self._last = (first_step, 0)
-        self._left_out = self._counted_ns = 0
+        self.left_out = self.counted_ns = 0
 
     def begin_epoch(self, step: int, at_ns: int) -> None:
         """An epoch begins after ``step`` steps: what was since the last of them is no step."""
-        self._sort_in()
         self._last = (step, at_ns)
 
     def done(self, step: int, at_ns: int) -> None:
@@ -46,59 +41,26 @@ class StepTimes:
             step: Counted from 1, those of steps before this training included.
             at_ns: CLOCK_MONOTONIC, nanoseconds.
         """
-        if step == self._next_step and step & _KEPT_MASK:
-            self._kept_ns.append(at_ns)
-            self._next_step = step + 1
-            return
-        self._sort_in()
         last_step, last_ns = self._last
         steps, spent_ns = step - last_step, at_ns - last_ns
         if steps <= 0 or spent_ns <= 0:
             return
         self._last = (step, at_ns)
         if last_step - self._first_step < WARM_UP_STEPS:
-            self._left_out += steps
+            self.left_out += steps
             return
-        self._next_step = step + 1
-        self._count(steps, spent_ns, (spent_ns // steps,))
-
-    @property
-    def left_out(self) -> int:
-        """Steps of the warm-up."""
-        return self._left_out
+        self._lengths.add((spent_ns // steps,), each=steps)
+        self.counted_ns += spent_ns
 
     @property
     def counted(self) -> int:
         """Steps after it."""
-        self._sort_in()
         return self._lengths.count
-
-    @property
-    def counted_ns(self) -> int:
-        """What those took, nanoseconds."""
-        self._sort_in()
-        return self._counted_ns
 
     @property
     def median_ns(self) -> float | None:
         """The median step, in nanoseconds; ``None`` where no step was counted."""
-        self._sort_in()
         return self._lengths.median_ns
-
-    def _sort_in(self) -> None:
-        kept_ns, self._kept_ns = self._kept_ns, []
-        self._next_step = 0
-        if not kept_ns:
-            return
-        step, since_ns = self._last
-        ends = pairwise([since_ns, *kept_ns])
-        self._count(1, kept_ns[-1] - since_ns, (end - begin for begin, end in ends))
-        self._last = (step + len(kept_ns), kept_ns[-1])
-
-    def _count(self, steps: int, spent_ns: int, step_ns: Iterable[int]) -> None:
-        """Each of ``step_ns`` stands for ``steps`` steps; ``spent_ns`` is what all took."""
-        self._lengths.add(step_ns, each=steps)
-        self._counted_ns += spent_ns
 
 
 class StepEnds:

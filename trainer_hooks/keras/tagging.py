@@ -285,9 +285,6 @@ class Tagging:
     def after(self, slot: int) -> Callable[..., None]:
         return self._times.hearer(slot, self)
 
-    def after_last(self, slot: int) -> Callable[..., None]:
-        return self._times.last_hearer(slot, self)
-
     def checkpoint_begin(self, *_: object, **__: object) -> None:
         machine = self.machine_here
         if machine is not None:

@@ -5,24 +5,13 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from trainer_hooks.keras.phase_machine import PhaseMachine
-from trainer_hooks.ring.process_ring import ProcessRing
 
 FUNCTION_OF_MODE = ("train_function", "test_function", "predict_function")
 """The attribute of a model that holds the step of a mode, by the number of the mode."""
 
 
 class StepListener(Protocol):
-    """Who is told of steps.
-
-    Attributes:
-        ring: Knows the thread that trains.
-        machine: The rules, for that thread alone.
-        is_active: Whether the run is still tagged.
-    """
-
-    ring: ProcessRing
-    machine: PhaseMachine
-    is_active: bool
+    """Who is told of steps."""
 
     @property
     def machine_here(self) -> PhaseMachine | None:

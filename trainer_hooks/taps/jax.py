@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from threading import get_ident
 from typing import Any
 
 from trainer_hooks.keras.phase_machine import TRAIN, PhaseMachine
@@ -106,11 +105,9 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
 
     def train(state: Any, iterator: Any) -> tuple[Any, Any]:  # noqa: ANN401
         nonlocal batches
-        machine = listener.machine
-        # As ``machine_here``, in place: this is asked in every step.
-        is_here = get_ident() == listener.ring.thread and listener.is_active
-        is_own = is_here and machine.is_calling_back and listener.is_calling_back()
-        if not is_here or is_own or not hasattr(iterator, "__next__"):
+        machine = listener.machine_here
+        is_own = machine is not None and machine.is_calling_back and listener.is_calling_back()
+        if machine is None or is_own or not hasattr(iterator, "__next__"):
             # An older Keras hands over what it fetched: a wait that was not seen is not told.
             return function(state, iterator)
         if batches is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from threading import get_ident
 from typing import Any, Final
 
 from trainer_hooks.keras.phase_machine import TRAIN
@@ -59,10 +58,8 @@ class TorchTap(StepFunctions):
         listener, clock = self._listener, self._clock
 
         def train(data: Any) -> Any:  # noqa: ANN401
-            machine = listener.machine
-            # As ``machine_here``, in place: this is asked in every step.
-            is_here = get_ident() == listener.ring.thread and listener.is_active
-            if not is_here or (machine.is_calling_back and listener.is_calling_back()):
+            machine = listener.machine_here
+            if machine is None or (machine.is_calling_back and listener.is_calling_back()):
                 return function(data)
             device = self._device
             if device is None and self._steps_to_find_a_device:
@@ -199,9 +196,9 @@ class TorchBatches:
 
     def __next__(self) -> Any:  # noqa: ANN401
         listener = self._listener
-        if get_ident() != listener.ring.thread or not listener.is_active:
+        machine = listener.machine_here
+        if machine is None:
             return next(self._source)
-        machine = listener.machine
         if machine.mode != self._mode == TRAIN:
             machine.run_end()  # a validation that raised, and somebody caught it
         machine.fetch_begin()

@@ -6,10 +6,15 @@ from collections.abc import Sequence
 
 from gpumon.core.join.batch_shares import simple_ratios
 from gpumon.errors import GpumonError, UsageError
-from trainer_hooks.trainer_bench.above_alone import speed_of, why_above_alone
 from trainer_hooks.trainer_bench.batch_search import LARGEST, Try, find_batch
 from trainer_hooks.trainer_bench.engine import GpuOutOfMemoryError
-from trainer_hooks.trainer_bench.measuring import DEFAULT_GPU, Measured, runs_of
+from trainer_hooks.trainer_bench.measuring import (
+    DEFAULT_GPU,
+    Measured,
+    runs_of,
+    speed_of,
+    why_above_alone,
+)
 from trainer_hooks.trainer_bench.ratio_search import RatioFound, RatioSearch
 from trainer_hooks.trainer_bench.session import Json, Outcome, Session, fields_of, out_of_memory
 from trainer_hooks.trainer_bench.svg_plot import Plot, Series

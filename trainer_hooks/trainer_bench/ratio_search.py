@@ -9,9 +9,8 @@ from gpumon.core.join.batch_shares import simple_ratios, split_counts
 from gpumon.errors import GpumonError
 from trainer_hooks.multi_gpu.balance.solver import Room, best_split
 from trainer_hooks.multi_gpu.balance.speed_curve import SpeedCurve
-from trainer_hooks.trainer_bench.above_alone import speed_of
 from trainer_hooks.trainer_bench.engine import GpuOutOfMemoryError
-from trainer_hooks.trainer_bench.measuring import Measured
+from trainer_hooks.trainer_bench.measuring import Measured, speed_of
 
 Trainer = Callable[[Sequence[str], Sequence[int]], Measured]
 

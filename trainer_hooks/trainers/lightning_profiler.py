@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from types import TracebackType
@@ -108,7 +108,9 @@ def _regions_alone(_: object, heard_of: Listener) -> Profile:
         except KeyError:
             pass
         heard = heard_of(action_name)
-        region = _Nothing(action_name) if heard is None else _Alone(action_name, heard)
+        region: AbstractContextManager[Any] = (
+            nullcontext(action_name) if heard is None else _Alone(action_name, heard)
+        )
         if len(regions) < _MOST_REGIONS:
             regions[action_name] = region
         return region
@@ -140,29 +142,13 @@ class _Around:
             self._heard.end(error)
 
 
-class _Nothing:
-    """A block that nobody looks at."""
-
-    __slots__ = ("_name",)
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> str:
-        return self._name
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        return None
-
-
-class _Alone(_Nothing):
+class _Alone:
     """A block that only we look at."""
 
-    __slots__ = ("_begin", "_end")
+    __slots__ = ("_begin", "_end", "_name")
 
     def __init__(self, name: str, heard: Heard) -> None:
-        super().__init__(name)
-        self._begin, self._end = heard.begin, heard.end
+        self._name, self._begin, self._end = name, heard.begin, heard.end
 
     def __enter__(self) -> str:
         self._begin()

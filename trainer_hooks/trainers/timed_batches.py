@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.trainers.patching import Proxy, TransparentProxy
 
 
@@ -57,15 +56,3 @@ class TimedLoader(TransparentProxy):
 
     def __len__(self) -> int:
         return len(self._original)
-
-
-def rows_in(batch: Any) -> int:  # noqa: ANN401
-    """Samples in a batch, as ``rows_of`` says; quickly for the mappings that collators make."""
-    try:
-        named = batch if type(batch) is dict else batch.data
-        if type(named) is dict:
-            for first in named.values():
-                return int(first.shape[0])
-    except Exception:  # noqa: BLE001 (it is no such mapping)
-        pass
-    return rows_of(batch)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from threading import get_ident
 from typing import Any, Final
 
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
+from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.trainers import phase_numbers as at
 from trainer_hooks.trainers.patching import Method, PatchedMethods
 from trainer_hooks.trainers.tagged_run import TaggedRun
-from trainer_hooks.trainers.timed_batches import TimedBatches, TimedLoader, rows_in
+from trainer_hooks.trainers.timed_batches import TimedBatches, TimedLoader
 from trainer_hooks.trainers.timed_callbacks import (
     NOBODY,
     TELL_PHASES,
@@ -289,20 +289,17 @@ class TrainerTagging(TaggedRun):
 
     def fetch_begins(self) -> None:
         """The next batch is asked for."""
-        # As ``is_here`` and ``_go``: this and the next are in every step.
-        if self._is_active and get_ident() == self._ring.thread:
-            place = at.INPUT_WAIT[self._mode]
-            if self._writer.present != place:
-                self._writer.enter(*place)
+        if self.is_here:
+            self._go(at.INPUT_WAIT[self._mode])
 
     def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
         """It is there; the last before a step, or before it is evaluated."""
-        if not self._is_active or get_ident() != self._ring.thread:
+        if not self.is_here:
             return
         if self._mode != at.TRAINS:
             self._go(at.EVALUATION[self._mode])
             return
-        self._samples += rows_in(batch)
+        self._samples += rows_of(batch)
         if is_last:
             self.step_begins()
             self._writer.enter(*at.TRAIN_STEP)

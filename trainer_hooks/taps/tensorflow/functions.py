@@ -46,17 +46,6 @@ def form_of(function: Any) -> StepForm:  # noqa: ANN401
     )
 
 
-def trace_counter(function: Any | None) -> Callable[[], int | None]:  # noqa: ANN401
-    """What says how often a ``tf.function`` was traced so far, in a third of ``traces_of``'s time.
-
-    That it can be asked is found out here, once, and not in every step.
-    """
-    if traces_of(function) is None:
-        return lambda: None
-    counter: Callable[[], int] = function.experimental_get_tracing_count  # type: ignore[union-attr]
-    return counter
-
-
 def traces_of(function: Any | None) -> int | None:  # noqa: ANN401
     """How often a ``tf.function`` was traced so far; ``None`` where it is none."""
     if function is None:

@@ -17,7 +17,6 @@ from trainer_hooks.taps.tensorflow.functions import (
     ENDS_OF_DATA,
     StepAround,
     form_of,
-    trace_counter,
     traces_of,
 )
 
@@ -92,7 +91,6 @@ class SplitStep(StepAround):
     def __init__(self, function: Any, mode: int, listener: StepListener) -> None:  # noqa: ANN401
         super().__init__(function, mode, listener)
         self._form = form_of(function)
-        self._traces = trace_counter(self._form.one_step)
         self._next = QuickNext()
         self._is_first = True
 
@@ -125,14 +123,14 @@ class SplitStep(StepAround):
         return self._function(iter((batch,)))
 
     def _compute(self, machine: PhaseMachine, iterator: Any, batch: Any) -> Any:  # noqa: ANN401
-        traces = self._traces()
+        traces = traces_of(self._form.one_step)
         if traces == 0:
             machine.compile_begin()
         began_ns = monotonic_ns()
         if self._is_first:
             self._trace_as_keras_would(iterator)
         logs = self._function(iter((batch,)))
-        if traces and self._traces() != traces:
+        if traces and traces_of(self._form.one_step) != traces:
             self._listener.compiled(monotonic_ns() - began_ns)
         return logs
 

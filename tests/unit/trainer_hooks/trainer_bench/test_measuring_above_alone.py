@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trainer_hooks.trainer_bench.above_alone import why_above_alone
-from trainer_hooks.trainer_bench.measuring import Measured
+from trainer_hooks.trainer_bench.measuring import Measured, why_above_alone
 
 
 def run(*batches: int, speed: float, busy_part: float | None = None) -> Measured:
