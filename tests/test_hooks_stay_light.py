@@ -53,6 +53,11 @@ class TestImportingTheHooks:
     def test_does_not_load(self, loaded: list[str], package: str) -> None:
         assert [name for name in loaded if name.split(".")[0] == package] == []
 
+    def test_hears_of_torchs_compiling_beside_neither_torch_nor_keras(self) -> None:
+        names = loaded_by("import trainer_hooks.trainers.tagged_run")
+
+        assert [name for name in names if name.split(".")[0] in ("keras", "torch")] == []
+
     def test_loads_no_floor_above_the_ground(self, loaded: list[str]) -> None:
         assert [name for name in loaded if name.startswith(UPSTAIRS)] == []
 

@@ -15,116 +15,6 @@ from trainer_hooks.keras.own_fit import OwnFit
 from trainer_hooks.ring.quiet_warning import warn_quietly
 
 _DEEPEST: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Whether each variable is finite, as soon as the device has found out.
-
-    Attributes:
-        is_there: Whether it has.
-        read: One answer for each variable; waits where there is none yet.
-    """
-
-    is_there: Callable[[], bool]
-    read: Callable[[], list[bool]]
-
-
-def _watched(model: Any) -> tuple[Any, ...]:  # noqa: ANN401
-    """Weights and moving statistics of all layers at any depth, if they can be NaN."""
-    return tuple(
-        variable
-        for variable in model.weights
-        if str(variable.dtype).startswith(("float16", "float32", "float64", "bfloat16"))
-    )
-
-
-def _layer_of(model: Any, variable: Any) -> str:  # noqa: ANN401
-    """The name of its layer after those of the models and layers around that, by slashes.
-
-    A parallel model has the name of the one in it: that counts once.
-    """
-    around, here = [str(model.name)], model
-    for _ in range(_DEEPEST):
-        inside = here._flatten_layers(include_self=False, recursive=False)
-        here = next((one for one in inside if any(variable is own for own in one.weights)), None)
-        if here is None:
-            break
-        if here.name != around[-1]:
-            around.append(here.name)
-    return "/".join(around)
-
-
-def _look_on_jax(model: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]:  # noqa: ANN401
-    import jax
-
-    def finite(values: list[Any]) -> Any:  # noqa: ANN401
-        return jax.numpy.stack([jax.numpy.isfinite(value).all() for value in values])
-
-    look, places = jax.jit(finite), _places_in_state(model)
-
-    def values() -> list[Any]:
-        """While it trains, Keras has them beside the variables; to put them back costs much."""
-        state = getattr(model, "_jax_state", None)
-        if isinstance(state, dict) and not getattr(model, "_jax_state_synced", True):
-            places_here = [places[id(variable)] for variable in variables]
-            return [state[kind][at] for kind, at in places_here]
-        model.jax_state_sync()
-        return [variable.value for variable in variables]
-
-    def asked() -> Answer:
-        flags = look(values())
-        return Answer(flags.is_ready, flags.tolist)
-
-    return asked
-
-
-def _places_in_state(model: Any) -> dict[int, tuple[str, int]]:  # noqa: ANN401
-    return {
-        id(variable): (kind, at)
-        for kind in ("trainable_variables", "non_trainable_variables")
-        for at, variable in enumerate(getattr(model, kind))
-    }
-
-
-def _look_on_tensorflow(_: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]:  # noqa: ANN401
-    import tensorflow as tf
-
-    def finite() -> Any:  # noqa: ANN401
-        values = [tf.convert_to_tensor(variable.value) for variable in variables]
-        return tf.stack([tf.reduce_all(tf.math.is_finite(value)) for value in values])
-
-    look = tf.function(finite, autograph=False)
-
-    def asked() -> Answer:
-        flags = look()
-        # Keras has waited for the step by now, for the numbers of its logs.
-        return Answer(lambda: True, lambda: flags.numpy().tolist())
-
-    return asked
-
-
-def _look_on_torch(_: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]:  # noqa: ANN401
-    import torch
-
-    def look() -> Answer:
-        with torch.no_grad():
-            each = [torch.isfinite(variable.value).all() for variable in variables]
-            flags = torch.stack([one.to(each[0].device) for one in each])
-        if not flags.is_cuda:
-            return Answer(lambda: True, flags.tolist)
-        done = torch.cuda.Event()
-        done.record(torch.cuda.current_stream(flags.device))
-        return Answer(done.query, flags.tolist)
-
-    return look
-
-
-_LOOKS: Final = {
-    "jax": _look_on_jax,
-    "tensorflow": _look_on_tensorflow,
-    "torch": _look_on_torch,
-}
 _ON_FOUND: Final = ("stop", "raise", "warn")
 _MOST_UNREAD: Final = 4
 _MOST_ODD_LOSSES: Final = 64
@@ -376,3 +266,113 @@ class _Unread:
     epoch: int
     first_batch: int
     last_batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether each variable is finite, as soon as the device has found out.
+
+    Attributes:
+        is_there: Whether it has.
+        read: One answer for each variable; waits where there is none yet.
+    """
+
+    is_there: Callable[[], bool]
+    read: Callable[[], list[bool]]
+
+
+def _watched(model: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    """Weights and moving statistics of all layers at any depth, if they can be NaN."""
+    return tuple(
+        variable
+        for variable in model.weights
+        if str(variable.dtype).startswith(("float16", "float32", "float64", "bfloat16"))
+    )
+
+
+def _layer_of(model: Any, variable: Any) -> str:  # noqa: ANN401
+    """The name of its layer after those of the models and layers around that, by slashes.
+
+    A parallel model has the name of the one in it: that counts once.
+    """
+    around, here = [str(model.name)], model
+    for _ in range(_DEEPEST):
+        inside = here._flatten_layers(include_self=False, recursive=False)
+        here = next((one for one in inside if any(variable is own for own in one.weights)), None)
+        if here is None:
+            break
+        if here.name != around[-1]:
+            around.append(here.name)
+    return "/".join(around)
+
+
+def _look_on_jax(model: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]:  # noqa: ANN401
+    import jax
+
+    def finite(values: list[Any]) -> Any:  # noqa: ANN401
+        return jax.numpy.stack([jax.numpy.isfinite(value).all() for value in values])
+
+    look, places = jax.jit(finite), _places_in_state(model)
+
+    def values() -> list[Any]:
+        """While it trains, Keras has them beside the variables; to put them back costs much."""
+        state = getattr(model, "_jax_state", None)
+        if isinstance(state, dict) and not getattr(model, "_jax_state_synced", True):
+            places_here = [places[id(variable)] for variable in variables]
+            return [state[kind][at] for kind, at in places_here]
+        model.jax_state_sync()
+        return [variable.value for variable in variables]
+
+    def asked() -> Answer:
+        flags = look(values())
+        return Answer(flags.is_ready, flags.tolist)
+
+    return asked
+
+
+def _places_in_state(model: Any) -> dict[int, tuple[str, int]]:  # noqa: ANN401
+    return {
+        id(variable): (kind, at)
+        for kind in ("trainable_variables", "non_trainable_variables")
+        for at, variable in enumerate(getattr(model, kind))
+    }
+
+
+def _look_on_tensorflow(_: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]:  # noqa: ANN401
+    import tensorflow as tf
+
+    def finite() -> Any:  # noqa: ANN401
+        values = [tf.convert_to_tensor(variable.value) for variable in variables]
+        return tf.stack([tf.reduce_all(tf.math.is_finite(value)) for value in values])
+
+    look = tf.function(finite, autograph=False)
+
+    def asked() -> Answer:
+        flags = look()
+        # Keras has waited for the step by now, for the numbers of its logs.
+        return Answer(lambda: True, lambda: flags.numpy().tolist())
+
+    return asked
+
+
+def _look_on_torch(_: Any, variables: tuple[Any, ...]) -> Callable[[], Answer]:  # noqa: ANN401
+    import torch
+
+    def look() -> Answer:
+        with torch.no_grad():
+            each = [torch.isfinite(variable.value).all() for variable in variables]
+            flags = torch.stack([one.to(each[0].device) for one in each])
+        if not flags.is_cuda:
+            return Answer(lambda: True, flags.tolist)
+        done = torch.cuda.Event()
+        done.record(torch.cuda.current_stream(flags.device))
+        return Answer(done.query, flags.tolist)
+
+    return look
+
+
+_LOOKS: Final = {
+    "jax": _look_on_jax,
+    "tensorflow": _look_on_tensorflow,
+    "torch": _look_on_torch,
+}
