@@ -2,22 +2,20 @@
 
 An entry is a stamp and a percentage: the share of the time *before* the
 stamp in which a kernel ran. How much time before it, NVML does not say, so it
-is taken from the stamps themselves, never from a constant.
-
-What the GPUs of one tick have in common. Pure logic.
-
-Whether a source is read as regularly as before. Pure logic.
+is taken from the stamps themselves, never from a constant. Where the ring is
+silent, a reading of the present speaks for the time since, unless the source
+was not read meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample
-from gpumon.sources.nvml.clock import NEAR_NS, US, Entry, StampClock
+from gpumon.sources.nvml.clock import US, Entry, StampClock
 
 _SHORTEST_NS: Final = 10_000_000
 _USUAL_NS: Final = 166_666_667
@@ -26,11 +24,6 @@ _USUAL_NS: Final = 166_666_667
 _LONGEST_DOCUMENTED_NS: Final = 3 * NS_PER_S // 2
 _IDLE_PERCENT: Final = 5
 _AHEAD_NS: Final = NS_PER_S
-_RATIO_OF: Final[dict[float, float]] = {percent: percent / 100 for percent in range(101)}
-"""Whole percent as ratios: looked up, the number is checked and nothing is made."""
-
-_new: Final = tuple.__new__
-"""Makes a ``BusySample`` in half the time that its own constructor takes."""
 
 
 class Cadence:
@@ -44,8 +37,6 @@ class Cadence:
     Attributes:
         step_ns: The usual distance of two stamps.
         reach_ns: The longest distance at which two stamps still touch.
-        usual_from_ns: Up from here ...
-        usual_to_ns: ... to here a distance is as usual: nothing is learnt from it.
     """
 
     def __init__(self) -> None:
@@ -55,10 +46,6 @@ class Cadence:
     def _set(self, step_ns: int) -> None:
         self.step_ns = max(step_ns, _SHORTEST_NS)
         self.reach_ns = self.step_ns * 5 // 2
-        slack_ns = self.step_ns // 64
-        # Below the shortest step nothing can be learnt, however short the distance.
-        self.usual_from_ns = 0 if self.step_ns == _SHORTEST_NS else self.step_ns - slack_ns
-        self.usual_to_ns = self.step_ns + slack_ns
 
     def learn_history(self, stamps_us: list[int]) -> None:
         """Take the step from a whole ring: a low quantile, so that gaps do not count."""
@@ -69,7 +56,8 @@ class Cadence:
 
     def learn_step(self, gap_ns: int, gap_before_ns: int) -> None:
         """A gap within reach: follow it slowly; one much shorter must come twice."""
-        if self.usual_from_ns <= gap_ns <= self.usual_to_ns:
+        slack_ns = self.step_ns // 64
+        if abs(gap_ns - self.step_ns) <= slack_ns:
             return
         if gap_ns * 5 >= self.step_ns * 2:
             self._set(self.step_ns + (gap_ns - self.step_ns) // 8)
@@ -103,11 +91,6 @@ class BusyTrack:
         started: Whether a first look has set the position.
     """
 
-    __slots__ = (
-        "_cadence", "_covered_until_ns", "_gap_us", "_previous_ns", "_reach_us", "_usual_from_us",
-        "_usual_to_us", "percent", "percent_at_ns", "position_us", "rejected", "started",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self.position_us = 0
         self.percent: float | None = None
@@ -115,16 +98,9 @@ class BusyTrack:
         self.rejected = 0
         self.started = False
         self._cadence = Cadence()
-        self._follow_cadence()
         self._previous_ns = 0
         self._covered_until_ns = 0
-        self._gap_us = 0
-
-    def _follow_cadence(self) -> None:
-        cadence = self._cadence
-        self._reach_us = cadence.reach_ns // US
-        self._usual_from_us = cadence.usual_from_ns // US + 1
-        self._usual_to_us = cadence.usual_to_ns // US
+        self._gap_ns = 0
 
     @property
     def step_ns(self) -> int:
@@ -140,9 +116,8 @@ class BusyTrack:
         if known and offset_ns is not None:
             self._previous_ns = min(now_ns, self.position_us * US - offset_ns)
         self._covered_until_ns = max(self._covered_until_ns, now_ns)
-        self._gap_us = 0
+        self._gap_ns = 0
         self._cadence.learn_history([stamp_us for stamp_us, _ in known])
-        self._follow_cadence()
         if known and 0 <= known[-1][1] <= 100:
             self.percent, self.percent_at_ns = known[-1][1], self._previous_ns or now_ns
 
@@ -157,52 +132,7 @@ class BusyTrack:
         if self.position_us:
             self.position_us = max(0, self.position_us + by_ns // US)
 
-    def take_regular(
-        self, entries: Iterable[Entry], offset_ns: int, now_ns: int
-    ) -> list[BusySample] | None:
-        """As ``take_with_care``, but only where each entry follows the one before.
-
-        Almost every drain is like that, and this loop is most of a tick.
-
-        Returns:
-            ``None``, and nothing is changed, where care is needed or nothing is new.
-        """
-        start_ns, position_us, reach_us = self._previous_ns, self.position_us, self._reach_us
-        if start_ns < self._covered_until_ns:
-            return None
-        samples: list[BusySample] = []
-        gap_us, percent = 0, 0.0
-        try:
-            for stamp_us, percent in entries:
-                gap_us = stamp_us - position_us
-                if not 0 < gap_us <= reach_us:
-                    return None
-                end_ns = stamp_us * US - offset_ns
-                samples.append(_new(BusySample, (start_ns, end_ns, _RATIO_OF[percent])))
-                start_ns, position_us = end_ns, stamp_us
-        except KeyError:
-            return None
-        if not samples or samples[0][0] >= samples[0][1]:
-            return None
-        if not -_AHEAD_NS <= now_ns - start_ns <= NEAR_NS:
-            return None
-        self.position_us, self.percent = position_us, percent
-        self._previous_ns = self._covered_until_ns = self.percent_at_ns = start_ns
-        if not self._usual_from_us <= gap_us <= self._usual_to_us:
-            self._learn_gap(gap_us, samples)
-        self._gap_us = gap_us
-        return samples
-
-    def _learn_gap(self, gap_us: int, samples: Sequence[BusySample]) -> None:
-        before_us = self._gap_us
-        if len(samples) > 1:
-            before_us = (samples[-2].end_ns - samples[-2].start_ns) // US
-        self._cadence.learn_step(gap_us * US, before_us * US)
-        self._follow_cadence()
-
-    def take_with_care(
-        self, entries: Iterable[Entry], offset_ns: int, now_ns: int
-    ) -> list[BusySample]:
+    def take(self, entries: Iterable[Entry], offset_ns: int, now_ns: int) -> list[BusySample]:
         """Turn new entries of the ring into samples, oldest first.
 
         Entries seen before are skipped. A stamp that runs back or lies in the
@@ -218,7 +148,7 @@ class BusyTrack:
         seen_us = position_us = self.position_us
         previous_ns, latest_ns = self._previous_ns, now_ns + _AHEAD_NS
         cadence = self._cadence
-        gap_ns = gap_before_ns = self._gap_us * US
+        gap_ns = gap_before_ns = self._gap_ns
         for stamp_us, percent in entries:
             end_ns = stamp_us * US - offset_ns
             if stamp_us <= position_us or end_ns > latest_ns:
@@ -236,11 +166,9 @@ class BusyTrack:
             else:
                 self.rejected += 1
         if position_us != seen_us:
-            self.position_us, self._previous_ns = position_us, previous_ns
-            self._gap_us = gap_ns // US
+            self.position_us, self._previous_ns, self._gap_ns = position_us, previous_ns, gap_ns
             if gap_ns <= cadence.reach_ns:
                 cadence.learn_step(gap_ns, gap_before_ns)
-            self._follow_cadence()
         return samples
 
     def _uncovered(self, start_ns: int, end_ns: int, percent: float) -> list[BusySample]:
@@ -271,11 +199,7 @@ class BusyTrack:
         return self._uncovered(since_ns, now_ns, percent)
 
 
-EntriesOf = Callable[[], Iterable[Entry]]
-"""Gives what is new in a GPU's ring, oldest first."""
-
-
-class Moment(NamedTuple):
+class DrainInstant(NamedTuple):
     """When a tick's rings were drained, and how their stamps are to be read.
 
     Attributes:
@@ -288,7 +212,7 @@ class Moment(NamedTuple):
     steady_since_ns: int
     now_ns: int
 
-    def take(self, track: BusyTrack, entries: Iterable[Entry]) -> Sequence[BusySample]:
+    def take(self, track: BusyTrack, entries: Sequence[Entry]) -> Sequence[BusySample]:
         """What new entries of a GPU's ring say, as far as their stamps can be placed in time."""
         stamps = self.stamps
         if stamps.offset_ns is None:
@@ -296,7 +220,7 @@ class Moment(NamedTuple):
             return ()
         if stamps.was_set:
             entries = stamps.straightened(entries, self.now_ns)
-        return track.take_with_care(entries, stamps.offset_ns, self.now_ns)
+        return track.take(entries, stamps.offset_ns, self.now_ns)
 
 
 _NO_STOP_NS: Final = 3 * NS_PER_S // 2
@@ -310,24 +234,19 @@ class Pace:
 
     Attributes:
         steady_since_ns: Since when the reads have come regularly; CLOCK_MONOTONIC.
-        usual_from_ns: A distance of two reads from here ...
-        usual_to_ns: ... to here is as usual: there is nothing to learn from it.
     """
 
     def __init__(self) -> None:
         self._usual_ns = 0
         self.steady_since_ns = 0
-        self.usual_from_ns = self.usual_to_ns = -1
 
     def step(self, gap_ns: int, now_ns: int) -> None:
-        """Take a distance of two reads that is not as usual; 0 is the first read's."""
+        """Take the distance of two reads; 0 is the first read's."""
         if gap_ns == 0:
             self.steady_since_ns = now_ns
-            return
-        if gap_ns <= max(_NO_STOP_NS, self._usual_ns * 5 // 2):
+        elif gap_ns <= max(_NO_STOP_NS, self._usual_ns * 5 // 2):
             self._usual_ns += (gap_ns - self._usual_ns) // 4
         else:
             # A longer period is learnt too, but one stop is not a period.
             self._usual_ns = min(gap_ns, 2 * max(self._usual_ns, _NO_STOP_NS))
             self.steady_since_ns = now_ns
-        self.usual_from_ns, self.usual_to_ns = self._usual_ns * 7 // 8, self._usual_ns * 9 // 8

@@ -9,8 +9,7 @@ do with each of them in each call.
 from __future__ import annotations
 
 import ctypes
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from struct import Struct
 from time import perf_counter_ns
@@ -43,29 +42,29 @@ _LARGEST_CAPACITY: Final = 1 << 16
 
 
 class PowerSweep:
-    """Board power of several GPUs: what is called, with what, and where the answers lie.
-
-    ``list(map(call, *columns))`` asks them all; whoever runs a tick does that
-    in place, for a function more costs it more than the call of a GPU.
+    """Board power of several GPUs, one call each.
 
     Attributes:
-        call: The driver's function.
-        columns: Its arguments, a column each.
-        milliwatts: What each GPU answered; it means something where its code is 0.
-        codes: The codes of the last calls.
-        accounts: Where errors are counted.
-        stopwatch: The two numbers in which the time of all calls, in nanoseconds, and
-            their number add up.
+        codes: What each GPU answered last.
     """
 
     def __init__(self, library: NvmlLibrary, handles: Sequence[int]) -> None:
-        milliwatts = (ctypes.c_uint * len(handles))()
-        self.call = library.function(POWER_USAGE)
-        self.columns = (_pointers(handles), _places_in(milliwatts, ctypes.sizeof(ctypes.c_uint)))
-        self.milliwatts = memoryview(milliwatts).cast("B").cast("I")
+        self._milliwatts = (ctypes.c_uint * len(handles))()
+        places = _places_in(self._milliwatts, ctypes.sizeof(ctypes.c_uint))
+        self._columns = _pointers(handles), places
+        self._call = library.function(POWER_USAGE)
+        self._accounts = library.accounts
+        self._stopwatch = library.stopwatch(POWER_USAGE)
         self.codes = [SUCCESS] * len(handles)
-        self.accounts = library.accounts
-        self.stopwatch = library.stopwatch(POWER_USAGE)
+
+    def ask(self) -> list[int]:
+        """Milliwatts of each; they mean something where its code is 0."""
+        started_ns = perf_counter_ns()
+        self.codes = list(map(self._call, *self._columns))
+        self._stopwatch[0] += perf_counter_ns() - started_ns
+        self._stopwatch[1] += len(self.codes)
+        self._accounts.failed_of(POWER_USAGE, self.codes)
+        return list(self._milliwatts)
 
 
 class RingSweep:
@@ -73,7 +72,6 @@ class RingSweep:
 
     Attributes:
         codes: What each GPU answered last. 6 NOT_FOUND (nothing new) is normal.
-        counts: How many entries each brought.
     """
 
     def __init__(
@@ -83,97 +81,74 @@ class RingSweep:
         self._handles = _pointers(handles)
         self._kind = repeat(ctypes.c_int.from_param(kind))
         self._kinds_in_c = (ctypes.c_int * number)()
-        self._kinds = memoryview(self._kinds_in_c).cast("B").cast("i")
-        self._known_kinds: list[int] = []
-        self._unpackers: list[Callable[[memoryview], Iterator[Entry]]] = []
-        self._rooms_in_c = (ctypes.c_uint * number)()
-        self._rooms = memoryview(self._rooms_in_c).cast("B").cast("I")
+        self._counts_in_c = (ctypes.c_uint * number)()
         self._positions = [ctypes.c_ulonglong() for _ in handles]
         self._accounts = library.accounts
         self._stopwatch = library.stopwatch(SAMPLES)
         self._call = library.function(SAMPLES)
         self.codes = [SUCCESS] * number
-        self.counts = [0] * number
         self._make_room(_FIRST_CAPACITY)
 
     def _make_room(self, capacity: int) -> None:
         number = len(self._handles)
         self._capacity = capacity
         self._stride = capacity * _ENTRY_BYTES
-        self._full = memoryview(array("I", [capacity] * number))
         self._buffer = (ctypes.c_char * (self._stride * number))()
         self._bytes = memoryview(self._buffer).cast("B")
-        self._words = self._bytes.cast("Q")
         self._columns = (
             self._handles,
             self._kind,
             self._positions,
             _places_in(self._kinds_in_c, ctypes.sizeof(ctypes.c_int)),
-            _places_in(self._rooms_in_c, ctypes.sizeof(ctypes.c_uint)),
+            _places_in(self._counts_in_c, ctypes.sizeof(ctypes.c_uint)),
             _places_in(self._buffer, self._stride),
         )
 
-    def drain(self, last_seen_us: Sequence[int]) -> list[Iterator[Entry]]:
+    @property
+    def value_kinds(self) -> list[int]:
+        """In which of NVML's types each GPU's values came, by number."""
+        return list(self._kinds_in_c)
+
+    def drain(self, last_seen_us: Sequence[int]) -> list[list[Entry]]:
         """Fetch what is newer than each GPU's stamp of ``last_seen_us``.
 
         Returns:
-            What each brought, oldest first, to be read once and before the next drain.
+            What each brought, oldest first.
         """
         started_ns = perf_counter_ns()
-        self._rooms[:] = self._full
+        capacity = self._capacity
+        self._counts_in_c[:] = [capacity] * len(last_seen_us)
         for position, seen_us in zip(self._positions, last_seen_us, strict=True):
             position.value = seen_us
-        self.codes = list(map(self._call, *self._columns))
-        counts = self.counts = self._rooms.tolist()
+        codes = self.codes = list(map(self._call, *self._columns))
+        counts = [min(count, capacity) for count in self._counts_in_c]
         self._stopwatch[0] += perf_counter_ns() - started_ns
         self._stopwatch[1] += len(counts)
-        if any(self.codes):
-            counts = self._discount_failures()
+        if any(codes):
             self._accounts.failed_of(SAMPLES, self._failures())
-        if self._capacity in counts and self._capacity < _LARGEST_CAPACITY:
+            counts = [
+                count if code == SUCCESS else capacity * (code == INSUFFICIENT_SIZE)
+                for code, count in zip(codes, counts, strict=True)
+            ]
+        if capacity in counts and capacity < _LARGEST_CAPACITY:
             # A buffer that came back full may have left something out: ask again, with room.
-            self._make_room(2 * self._capacity)
+            self._make_room(2 * capacity)
             return self.drain(last_seen_us)
-        if self._kinds.tolist() != self._known_kinds:
-            self._choose_formats()
-        held, start, rows = self._bytes, 0, []
-        for unpack, count in zip(self._unpackers, counts, strict=True):
-            rows.append(unpack(held[start : start + _ENTRY_BYTES * count]))
-            start += self._stride
-        return rows
+        return [
+            self._entries(place, count if code == SUCCESS else 0)
+            for place, (code, count) in enumerate(zip(codes, counts, strict=True))
+        ]
 
-    def _choose_formats(self) -> None:
+    def _entries(self, place: int, count: int) -> list[Entry]:
         """Values come in the type that the driver names with each answer."""
-        self._known_kinds = self._kinds.tolist()
-        formats = [_ENTRY_FORMATS.get(kind, _UNKNOWN_FORMAT) for kind in self._known_kinds]
-        self._unpackers = [format_.iter_unpack for format_ in formats]
+        unpacker = _ENTRY_FORMATS.get(self._kinds_in_c[place], _UNKNOWN_FORMAT)
+        start = place * self._stride
+        return list(unpacker.iter_unpack(self._bytes[start : start + _ENTRY_BYTES * count]))
 
     def _failures(self) -> list[int]:
         """Codes that no larger buffer mends."""
         mends = self._capacity < _LARGEST_CAPACITY
         return [code for code in self.codes if not (mends and code == INSUFFICIENT_SIZE)]
-
-    def _discount_failures(self) -> list[int]:
-        short = self._capacity if self._capacity < _LARGEST_CAPACITY else 0
-        counts_of_failures = {
-            code: short if code == INSUFFICIENT_SIZE else 0 for code in self.codes
-        }
-        self.counts = [
-            count if code == SUCCESS else counts_of_failures[code]
-            for code, count in zip(self.codes, self.counts, strict=True)
-        ]
-        return self.counts
-
-    def newest_us(self, place: int) -> int:
-        """The stamp of that GPU's last entry; only where its count is not 0."""
-        return self._words[(place * self._stride >> 3) + 2 * self.counts[place] - 2]
-
-    def entries(self, place: int) -> Iterator[Entry]:
-        """What that GPU's last drain brought, once more."""
-        start = place * self._stride
-        return self._unpackers[place](
-            self._bytes[start : start + _ENTRY_BYTES * self.counts[place]]
-        )
 
 
 def _pointers(addresses: Iterable[int]) -> list[Any]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from time import perf_counter_ns
+from collections.abc import Callable, Sequence
 
-from gpumon.core.sample import BusySample, GpuSample
+from gpumon.core.sample import GpuSample
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.busy import EntriesOf, Moment
+from gpumon.sources.nvml.busy import DrainInstant
 from gpumon.sources.nvml.clock import Entry, StampClock
 from gpumon.sources.nvml.codes import GPU_IS_LOST, NO_ERROR, NOTHING_NEW, PERMANENT, SUCCESS
 from gpumon.sources.nvml.details.power import MOST_MILLIWATTS
@@ -23,7 +21,7 @@ from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.mig import MigInstance
 
 
-class FastRound:
+class TickReader:
     """Asks each GPU what it can be asked at every tick; made anew when that changes.
 
     Attributes:
@@ -31,7 +29,6 @@ class FastRound:
         has_codes: Whether a call answered with anything but success in this tick.
         failed: Whether a GPU could not be read in this tick.
         failed_late: Whether that was found out only while its sample was made.
-        took_care: Whether a ring did not just continue in this tick.
     """
 
     def __init__(self, library: NvmlLibrary, devices: Sequence[NvmlGpu | MigInstance]) -> None:
@@ -59,12 +56,10 @@ class FastRound:
         self._places = [
             (one, ring_of.get(id(one), -1), power_of.get(id(one), -1)) for one in devices
         ]
-        self._tracks = [gpu.track for gpu in self._with_ring]
-        self._powers = [gpu.power for gpu in self._with_power_ring]
-        self._fresh: list[Iterable[Entry]] = []
+        self._fresh: list[list[Entry]] = []
         self._milliwatts: list[float | None] = []
         self._asked_at_ns = 0
-        self.has_codes = self.failed = self.failed_late = self.took_care = False
+        self.has_codes = self.failed = self.failed_late = False
         self._forget_failures()
 
     def _forget_failures(self) -> None:
@@ -85,37 +80,27 @@ class FastRound:
         if self.failed:
             self.failed = False
             self._forget_failures()
-        positions_us = []
-        for track in self._tracks:  # a comprehension would be a function of its own
-            positions_us.append(track.position_us)  # noqa: PERF401
-        if back_us:
-            positions_us = [max(0, position_us - back_us) for position_us in positions_us]
-        rings, power_rings = self._rings, self._power_rings
-        self._fresh = [*rings.drain(positions_us), ()]
+        positions_us = [max(0, gpu.track.position_us - back_us) for gpu in self._with_ring]
+        self._fresh = [*self._rings.drain(positions_us), []]
         self._asked_at_ns = now_ns = monotonic_ns()
-        powers = self._powers
-        rows = power_rings.drain([power.position_us for power in powers])
+        powers = [gpu.power for gpu in self._with_power_ring]
+        rows = self._power_rings.drain([power.position_us for power in powers])
         drawn = [power.take(row, now_ns) for power, row in zip(powers, rows, strict=True)]
         self._milliwatts = [*drawn, *(self._asked_power() if self._with_power else ()), None]
         # A GPU without a handle counts: where there is no other, nothing else tells of it.
-        codes = power_rings.codes, self._power.codes
-        self.has_codes = self.failed or any(rings.codes) or any(codes[0]) or any(codes[1])
+        codes = (*self._rings.codes, *self._power_rings.codes, *self._power.codes)
+        self.has_codes = self.failed or any(codes)
         return now_ns
 
     def _asked_power(self) -> list[float | None]:
         """The draw of those GPUs of which the driver keeps no power samples."""
-        power = self._power
-        started_ns = perf_counter_ns()
-        codes = power.codes = list(map(power.call, *power.columns))
-        power.stopwatch[0] += perf_counter_ns() - started_ns
-        power.stopwatch[1] += len(codes)
-        if any(codes):
-            power.accounts.failed_of(POWER_USAGE, codes)
-        milliwatts: list[float | None] = [*power.milliwatts]
-        for place, drawn in enumerate(power.milliwatts):
-            if drawn > MOST_MILLIWATTS:  # what no board can draw counts where it was an answer
-                milliwatts[place] = None
-                self._with_power[place].power.rejected += codes[place] == SUCCESS
+        milliwatts: list[float | None] = []
+        asked = zip(self._with_power, self._power.ask(), self._power.codes, strict=True)
+        for gpu, drawn, code in asked:
+            is_possible = drawn <= MOST_MILLIWATTS
+            # What no board can draw counts where it was an answer.
+            gpu.power.rejected += code == SUCCESS and not is_possible
+            milliwatts.append(drawn if is_possible else None)
         return milliwatts
 
     def sort_failures(self) -> bool:
@@ -177,52 +162,33 @@ class FastRound:
     def samples(
         self, stamps: StampClock, steady_since_ns: int, now_ns: int
     ) -> tuple[GpuSample, ...]:
-        """What every GPU says, in index order. The arguments are those of a ``Moment``."""
-        learned = not stamps.is_certain
-        if learned:
-            self._learn_stamps(stamps, now_ns)
-        offset_ns, fresh = stamps.offset_ns, self._fresh
-        if offset_ns is None or stamps.was_set:
-            fresh, offset_ns = [()] * len(fresh), 0
+        """What every GPU says, in index order. The arguments are those of a ``DrainInstant``."""
+        self._learn_stamps(stamps, now_ns)
+        instant = DrainInstant(stamps, steady_since_ns, now_ns)
         samples = []
-        self.took_care = self.failed_late = False
+        self.failed_late = False
         for gpu, ring, power in self._places:
-            busy: Sequence[BusySample] | None = gpu.track.take_regular(
-                fresh[ring], offset_ns, now_ns
-            )
-            if busy is None:
-                self.took_care = True
-                failed: int = gpu.failure
-                if failed:
-                    samples.append(gpu.failed_sample(now_ns))
-                    continue
-                if not learned:
-                    self._learn_stamps(stamps, now_ns)
-                    learned = True
-                moment = Moment(stamps, steady_since_ns, now_ns)
-                busy = gpu.busy_with_care(moment, self._entries_of(ring))
-                if gpu.failure:
-                    self.failed = self.failed_late = True
-                    samples.append(gpu.failed_sample(now_ns))
-                    continue
-            samples.append(gpu.sample(busy, self._milliwatts[power], now_ns))
+            entries = self._fresh[ring]
+            failed_before = gpu.failure
+            # What its ring brought is known, whatever another call says.
+            busy = gpu.busy(instant, entries) if entries or not failed_before else ()
+            if entries or not gpu.failure:
+                samples.append(gpu.sample(busy, self._milliwatts[power], now_ns))
+                continue
+            self.failed = True
+            self.failed_late |= not failed_before
+            samples.append(gpu.failed_sample(now_ns))
         return tuple(samples)
-
-    def _entries_of(self, ring: int) -> EntriesOf | None:
-        if ring < 0 or not self._rings.counts[ring]:
-            return None
-        return partial(self._rings.entries, ring)
 
     def _learn_stamps(self, stamps: StampClock, now_ns: int) -> None:
         """Let the clock see the newest stamps that this drain brought."""
         fresh_us = []
-        for place, count in enumerate(self._rings.counts):
-            if not count:
+        for gpu, entries in zip(self._with_ring, self._fresh, strict=False):
+            if not entries:
                 continue
-            stamp_us = self._rings.newest_us(place)
+            newest = entries[-1]
             if stamps.was_set:
-                ((stamp_us, _),) = stamps.straightened(((stamp_us, 0),), now_ns)
-            if stamp_us > self._with_ring[place].track.position_us:
-                fresh_us.append(stamp_us)
-        if fresh_us:
-            stamps.learn(fresh_us, now_ns)
+                (newest,) = stamps.straightened((newest,), now_ns)
+            if newest[0] > gpu.track.position_us:
+                fresh_us.append(newest[0])
+        stamps.learn(fresh_us, now_ns)

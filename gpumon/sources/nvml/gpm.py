@@ -47,8 +47,6 @@ _POINTER: Final = (ctypes.c_void_p,)
 _POINTERS: Final = (ctypes.c_void_p, ctypes.c_void_p)
 _OF_A_PART: Final = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p)
 
-_new: Final = tuple.__new__
-
 
 class _Metric(ctypes.Structure):
     _fields_ = (
@@ -272,4 +270,4 @@ class GpmTrack:
             ratios.append(None if percent is None else percent / 100.0)
         if ratios.count(None) == len(ratios):
             return None
-        return _new(ActivitySample, (start_ns, end_ns, *ratios))
+        return ActivitySample(start_ns, end_ns, *ratios)

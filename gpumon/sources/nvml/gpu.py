@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from gpumon.core.board.latest_values import holds_for_ns
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample, Device, GpuDetails, GpuSample
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.busy import BusyTrack, EntriesOf, Moment
+from gpumon.sources.nvml.busy import BusyTrack, DrainInstant
+from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import (
     GPU_IS_GONE,
     NO_ERROR,
@@ -28,9 +29,8 @@ from gpumon.sources.nvml.gpm import GpmTrack
 
 _LOOK_AGAIN_NS: Final = 10 * NS_PER_S
 _ASK_AGAIN_NS: Final = 60 * NS_PER_S
+_REPEATED: Final = frozenset(GpuSample._fields)
 _RATES: Final = "nvmlDeviceGetUtilizationRates"
-
-_new: Final = tuple.__new__
 
 
 class NvmlGpu:
@@ -56,6 +56,7 @@ class NvmlGpu:
     """
 
     gpm: GpmTrack | None = None
+    _repeated: dict[str, Any]
     _details: GpuDetails | None = None
     xid_errors: tuple[tuple[int, int], ...] = ()
 
@@ -125,7 +126,7 @@ class NvmlGpu:
     # -- each tick -----------------------------------------------------------
 
     def sample(
-        self, busy: Iterable[BusySample], milliwatts: float | None, now_ns: int
+        self, busy: Sequence[BusySample], milliwatts: float | None, now_ns: int
     ) -> GpuSample:
         """What this GPU says in this tick."""
         track, latest = self.track, self.slow.turns.latest
@@ -138,16 +139,12 @@ class NvmlGpu:
             self._mend(bool(busy), milliwatts is not None)
         if latest.has_news or now_ns >= latest.holds_until_ns:
             self._put_together(now_ns)
-        return _new(  # in the order of its fields; its own constructor takes twice as long
-            GpuSample,
-            (
-                self.device,
-                tuple(busy),
-                None if percent is None else percent / 100,
-                self._memory_used_bytes,
-                None if milliwatts is None else milliwatts / 1000,
-                *self._repeated,
-            ),
+        return GpuSample(
+            device=self.device,
+            busy=tuple(busy),
+            utilization_ratio=None if percent is None else percent / 100,
+            power_watts=None if milliwatts is None else milliwatts / 1000,
+            **self._repeated,
         )
 
     def _mend(self, is_observed: bool, draws_power: bool) -> None:
@@ -161,22 +158,13 @@ class NvmlGpu:
         """Keep as a whole what each sample repeats until something of it changes."""
         turns = self.slow.turns
         values = turns.latest.at(now_ns)
-        self._memory_used_bytes = values.get("memory_used_bytes")
         details = details_in(values)
         if details != self._details:  # the same object comes until something of it is new
             self._details = details
-        self._repeated = (
-            values.get("temperature_celsius"),
-            values.get("sm_clock_hertz"),
-            values.get("energy_joules"),
-            values.get("processes"),
-            None,
-            self._details,
-            values.get("activity"),
-            self.xid_errors,
-            (*self.faults.failing, *turns.faults.failing),
-            values.get("processes_at_ns"),
-        )
+        self._repeated = {name: value for name, value in values.items() if name in _REPEATED}
+        self._repeated["details"] = self._details
+        self._repeated["xid_errors"] = self.xid_errors
+        self._repeated["faults"] = (*self.faults.failing, *turns.faults.failing)
 
     def failed_sample(self, now_ns: int) -> GpuSample:
         """What is said of it in a tick in which it could not be read."""
@@ -186,27 +174,27 @@ class NvmlGpu:
             device=self.device, error=gpu_trouble(self.failure), xid_errors=self.xid_errors
         )
 
-    def busy_with_care(self, moment: Moment, entries: EntriesOf | None) -> Sequence[BusySample]:
-        """Its utilisation, where the ring's entries do not just continue.
+    def busy(self, instant: DrainInstant, entries: Sequence[Entry]) -> Sequence[BusySample]:
+        """Its utilisation since the tick before.
 
         Args:
-            moment: What the GPUs of the tick have in common.
+            instant: What the GPUs of the tick have in common.
             entries: What is new in its ring, if anything.
         """
         if self.in_parts:
             return ()
-        if entries is not None and self.track.started:
-            return moment.take(self.track, entries())
-        return self._look_around(moment, entries)
+        if entries and self.track.started:
+            return instant.take(self.track, entries)
+        return self._look_around(instant, entries)
 
-    def _look_around(self, moment: Moment, entries: EntriesOf | None) -> Sequence[BusySample]:
+    def _look_around(self, instant: DrainInstant, entries: Sequence[Entry]) -> Sequence[BusySample]:
         """The ring brought nothing, or there is none, or this is the first look at it."""
         track = self.track
         if not track.started:
-            track.start(entries() if entries else (), moment.stamps.offset_ns, moment.now_ns)
-        if not track.is_dry(moment.now_ns):
+            track.start(entries, instant.stamps.offset_ns, instant.now_ns)
+        if not track.is_dry(instant.now_ns):
             return ()
-        self._find_restarted_stamps(moment.now_ns)
+        self._find_restarted_stamps(instant.now_ns)
         percent = self._rates.read()
         if percent is None:
             track.percent = None
@@ -214,10 +202,10 @@ class NvmlGpu:
             if not (self.has_ring or code in PERMANENT or code in NOTHING_NEW):
                 self.failure = code  # it is this call then that notices a GPU that is gone
             elif code not in NO_ERROR and code not in PERMANENT:
-                self.faults.note("utilization", _RATES, code, moment.now_ns)
+                self.faults.note("utilization", _RATES, code, instant.now_ns)
             return ()
-        since_ns = max(moment.steady_since_ns, self._failed_at_ns)
-        return track.cover(percent, since_ns, moment.now_ns)
+        since_ns = max(instant.steady_since_ns, self._failed_at_ns)
+        return track.cover(percent, since_ns, instant.now_ns)
 
     def _find_restarted_stamps(self, now_ns: int) -> None:
         """A reset can set the stamps back: then nothing would ever be newer than the position."""
@@ -226,9 +214,9 @@ class NvmlGpu:
             return
         self._look_again_at_ns = now_ns + _LOOK_AGAIN_NS
         ring = RingSweep(self.library, [self.handle])
-        ring.drain([0])
-        if ring.counts[0] and ring.newest_us(0) < track.position_us:
-            track.start(ring.entries(0), None, now_ns)
+        (entries,) = ring.drain([0])
+        if entries and entries[-1][0] < track.position_us:
+            track.start(entries, None, now_ns)
 
     # -- now and then ----------------------------------------------------------
 

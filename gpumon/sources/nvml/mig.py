@@ -23,7 +23,8 @@ from typing import Final, NamedTuple
 from gpumon.core.board.latest_values import holds_for_ns
 from gpumon.core.sample import ActivitySample, BusySample, Device, GpuSample, ProcessSample
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
-from gpumon.sources.nvml.busy import BusyTrack, EntriesOf, Moment
+from gpumon.sources.nvml.busy import BusyTrack, DrainInstant
+from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import NO_PART_THERE, PERMANENT, SUCCESS
 from gpumon.sources.nvml.details.fields import MemoryField
 from gpumon.sources.nvml.details.processes import process_field
@@ -217,16 +218,16 @@ class MigInstance:
 
     # -- each tick -----------------------------------------------------------
 
-    def busy_with_care(self, moment: Moment, _entries: EntriesOf | None) -> Sequence[BusySample]:
+    def busy(self, instant: DrainInstant, _entries: Sequence[Entry]) -> Sequence[BusySample]:
         """Its utilisation since the tick before, where GPM tells it.
 
         Args:
-            moment: What the GPUs of the tick have in common.
+            instant: What the GPUs of the tick have in common.
         """
         gpm = self._gpm
         if gpm is None:
             return ()
-        activity = gpm.read(max(moment.steady_since_ns, self._failed_at_ns))
+        activity = gpm.read(max(instant.steady_since_ns, self._failed_at_ns))
         if gpm.code != SUCCESS:
             self._activity = self._utilization_ratio = None
             self.is_doubtful |= self._answers

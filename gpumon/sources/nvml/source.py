@@ -17,14 +17,12 @@ from gpumon.sources.nvml.codes import no_gpu, unavailable
 from gpumon.sources.nvml.details.fields import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
 from gpumon.sources.nvml.details.rounds import SLOW_PATIENCE_S, Beside, SlowRounds
 from gpumon.sources.nvml.details.turns import Surroundings
-from gpumon.sources.nvml.each_tick import FastRound
+from gpumon.sources.nvml.each_tick import TickReader
 from gpumon.sources.nvml.events import NvmlEvents
 from gpumon.sources.nvml.gpm import Gpm
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.inventory import NvmlInventory
 from gpumon.sources.nvml.reopening import Reopening
-
-_new: Final = tuple.__new__
 
 _HELD_UP_NS: Final = NS_PER_S // 10
 
@@ -103,7 +101,7 @@ class NvmlSource:
         self._rejected = 0
         self._inventory_at_ns = 0
         self._refresh_at_ns = 0
-        self._fast_is_old = False
+        self._tick_is_old = False
         self._trouble: str | None = None
         self._reopening = Reopening(clock.monotonic_ns)
         self._open()
@@ -143,44 +141,45 @@ class NvmlSource:
             SourceUnavailableError: NVML as a whole cannot be read.
         """
         library = self._library or self._open_again()
-        stamps, fast = self._stamps, self._fast
+        stamps, tick = self._stamps, self._tick
         jump_ns = stamps.tick()
         if jump_ns:
             self._shift(jump_ns)
-        pace = self._pace
-        if not pace.usual_from_ns <= stamps.silence_ns <= pace.usual_to_ns:
-            pace.step(stamps.silence_ns, stamps.ticked_at_ns)
-        now_ns = fast.ask(max(0, jump_ns // US), self._monotonic_ns)
-        if fast.has_codes:
-            self._fast_is_old |= fast.sort_failures()
-            if fast.failed:
-                self._give_up_if_all_failed(fast, now_ns)
+        self._pace.step(stamps.silence_ns, stamps.ticked_at_ns)
+        now_ns = tick.ask(max(0, jump_ns // US), self._monotonic_ns)
+        if tick.has_codes:
+            self._tick_is_old |= tick.sort_failures()
+            if tick.failed:
+                self._give_up_if_all_failed(tick, now_ns)
         inventory = self._inventory
-        is_due = now_ns >= self._refresh_at_ns or self._events.news or inventory.is_doubtful
-        if is_due:
+        if now_ns >= self._refresh_at_ns or self._events.news or inventory.is_doubtful:
             self._refresh(library, now_ns)
-            now_ns = self._ask_again_if_held_up(fast, now_ns, max(0, jump_ns // US))
-        samples = fast.samples(stamps, pace.steady_since_ns, now_ns)
-        if fast.failed_late:
-            self._give_up_if_all_failed(fast, now_ns)
-        if self._fast_is_old:
+            now_ns = self._ask_again_if_held_up(tick, now_ns, max(0, jump_ns // US))
+        samples = tick.samples(stamps, self._pace.steady_since_ns, now_ns)
+        if tick.failed_late:
+            self._give_up_if_all_failed(tick, now_ns)
+        if self._tick_is_old:
             self._arrange(library)
             # What has just turned out not to be there any more is not told of in this tick, either.
             listed = {one.device.uuid for one in self._devices}
             samples = tuple(sample for sample in samples if sample.device.uuid in listed)
-        rejected = self._newly_rejected() if fast.took_care or is_due else 0
-        # In the order of its fields; its own constructor would be one function more.
-        spent, calls, errors = self._call_seconds, self._call_counts, self._call_errors
-        taken_ns, trouble = self._monotonic_ns(), self._trouble
-        return _new(Frame, (taken_ns, samples, rejected, spent, trouble, calls, errors))
+        return Frame(
+            taken_at_ns=self._monotonic_ns(),
+            gpus=samples,
+            rejected=self._newly_rejected(),
+            call_seconds=self._call_seconds,
+            trouble=self._trouble,
+            call_counts=self._call_counts,
+            call_errors=self._call_errors,
+        )
 
-    def _ask_again_if_held_up(self, fast: FastRound, now_ns: int, back_us: int) -> int:
+    def _ask_again_if_held_up(self, tick: TickReader, now_ns: int, back_us: int) -> int:
         """Where the looking around took its time, what the rings brought is old by now."""
         if self._monotonic_ns() - now_ns < _HELD_UP_NS:
             return now_ns
-        now_ns = fast.ask(back_us, self._monotonic_ns)
-        if fast.has_codes:
-            self._fast_is_old |= fast.sort_failures()
+        now_ns = tick.ask(back_us, self._monotonic_ns)
+        if tick.has_codes:
+            self._tick_is_old |= tick.sort_failures()
         return now_ns
 
     def _shift(self, jump_ns: int) -> None:
@@ -192,8 +191,8 @@ class NvmlSource:
 
     def _arrange(self, library: NvmlLibrary) -> None:
         self._devices = self._inventory.devices
-        self._fast = FastRound(library, self._devices)
-        self._fast_is_old = False
+        self._tick = TickReader(library, self._devices)
+        self._tick_is_old = False
         self._note_xids()
 
     def _note_xids(self) -> None:
@@ -251,10 +250,10 @@ class NvmlSource:
         assert self._library is not None
         return self._library
 
-    def _give_up_if_all_failed(self, fast: FastRound, now_ns: int) -> None:
+    def _give_up_if_all_failed(self, tick: TickReader, now_ns: int) -> None:
         """A driver that is gone shows as a failure of every GPU."""
         failures = [gpu.failure for gpu in self._inventory.gpus if gpu.failure]
-        code = self._reopening.code_to_give_up_for(failures, fast.asked, now_ns)
+        code = self._reopening.code_to_give_up_for(failures, tick.asked, now_ns)
         if code is not None:
             self._let_go()
             raise self._reopening.failed(unavailable(code))
@@ -264,7 +263,7 @@ class NvmlSource:
     def _take_inventory(self, library: NvmlLibrary) -> None:
         self._inventory.take(library, self._gpm)
         self._refresh_at_ns = 0
-        self._fast_is_old = True
+        self._tick_is_old = True
 
     def _look_again(self, library: NvmlLibrary) -> None:
         with suppress(SourceUnavailableError):  # whether GPUs can be read, a tick tells
@@ -280,14 +279,14 @@ class NvmlSource:
         due = self._rounds.read_due(self._devices, now_ns)
         for one in due:
             if isinstance(one, NvmlGpu):
-                self._fast_is_old |= one.ask_again(now_ns)
+                self._tick_is_old |= one.ask_again(now_ns)
                 changed |= self._has_changed(library, one)
         if now_ns >= self._inventory_at_ns:
             self._inventory_at_ns = now_ns + self._slow_ns
             changed |= inventory.is_outdated(library)
         if changed or inventory.is_doubtful:
             self._look_again(library)
-        if not self._fast.failed:
+        if not self._tick.failed:
             self._reopening.was_read()
         self._trouble = next(inventory.troubles(library), None)
         self._take_accounts()

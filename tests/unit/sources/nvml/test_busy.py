@@ -36,8 +36,7 @@ def started(*, step_us: int = STEP_US, entries: int = 20) -> BusyTrack:
 def take(track: BusyTrack, entries: list[Entry], offset_ns: int = 0) -> list[BusySample]:
     """What the source does with a drain that ended just after the newest entry."""
     now_ns = max([stamp_us for stamp_us, _ in entries], default=START_US) * 1000 - offset_ns + MS
-    regular = track.take_regular(entries, offset_ns, now_ns)
-    return track.take_with_care(entries, offset_ns, now_ns) if regular is None else regular
+    return track.take(entries, offset_ns, now_ns)
 
 
 def total_ns(samples: list[BusySample]) -> int:
@@ -139,7 +138,7 @@ class TestAStamp:
     def test_from_the_future_is_counted_and_does_not_move_the_position(self) -> None:
         track = started()
 
-        samples = track.take_with_care([(START_US + 3_600_000_000, 100)], 0, NOW_NS)
+        samples = track.take([(START_US + 3_600_000_000, 100)], 0, NOW_NS)
 
         assert samples == []
         assert track.rejected == 1
@@ -319,31 +318,11 @@ class TestLaws:
             if isinstance(part, float):
                 samples += track.cover(part, 0, now_ns)
             else:
-                regular = track.take_regular(part, 0, now_ns)
-                samples += track.take_with_care(part, 0, now_ns) if regular is None else regular
+                samples += track.take(part, 0, now_ns)
 
         assert all(early.end_ns <= late.start_ns for early, late in pairwise(samples))
         assert all(sample.start_ns < sample.end_ns for sample in samples)
         assert all(0.0 <= sample.busy_ratio <= 1.0 for sample in samples)
-
-    @given(
-        st.lists(st.tuples(st.integers(1, 500_000), st.integers(0, 100)), min_size=1, max_size=20)
-    )
-    def test_the_quick_way_says_what_the_careful_way_says(
-        self, steps: list[tuple[int, int]]
-    ) -> None:
-        entries, stamp_us = [], START_US
-        for gap_us, percent in steps:
-            stamp_us += gap_us
-            entries.append((stamp_us, percent))
-        quick, careful = started(), started()
-
-        found = quick.take_regular(entries, 0, stamp_us * 1000)
-
-        if found is not None:
-            assert found == careful.take_with_care(entries, 0, stamp_us * 1000)
-            assert quick.position_us == careful.position_us
-            assert quick.step_ns == careful.step_ns
 
     @given(st.lists(st.integers(0, 100), min_size=1, max_size=60), st.integers(1, 7))
     def test_it_does_not_matter_how_often_the_ring_is_drained(
