@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.bench_serve import free_port
-from gpumon.sources.nvml.details.fields import NVML_FIELDS
+from gpumon.sources.nvml.fields.table import NVML_FIELDS
 from tests.fakenvml.build import build_fake, fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.layout import FUNCTIONS

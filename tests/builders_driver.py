@@ -17,7 +17,7 @@ from gpumon.core.sample import Frame, GpuSample, Moment, Tick
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.errors import SourceUnavailableError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.sources.nvml.details.fields import NVML_FIELDS, NvmlOptions, nvml_options
+from gpumon.sources.nvml.fields.table import NVML_FIELDS, NvmlOptions, nvml_options
 from gpumon.sources.nvml.source import NvmlSource
 from tests.fakenvml.control import FakeNvml
 from tests.patience import PATIENCE_S

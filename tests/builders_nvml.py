@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from gpumon.core.sample import BusySample, Frame
-from gpumon.sources.nvml.details.fields import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
+from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.control import FakeNvml

@@ -15,7 +15,7 @@ from gpumon.pipeline.monitor import MonitorFacts
 from gpumon.pipeline.replay import ReplayWatch
 from gpumon.pipeline.watch import MachineWatch
 from gpumon.sources.gpu_source import GpuSource
-from gpumon.sources.nvml.details.fields import (
+from gpumon.sources.nvml.fields.table import (
     ALWAYS_ON,
     DEFAULT_OPTIONS,
     NVML_FIELDS,

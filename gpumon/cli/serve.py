@@ -36,7 +36,7 @@ from gpumon.outlets.state_file import StateFile
 from gpumon.pipeline.monitor import Monitor
 from gpumon.pipeline.past_reports import ReportDesk
 from gpumon.pipeline.watch import Watch
-from gpumon.sources.nvml.details.fields import NvmlOptions
+from gpumon.sources.nvml.fields.table import NvmlOptions
 from gpumon.sources.rings.runtime_dir import HeldFolder, ring_folders
 from gpumon.sources.system_clock import SystemClock
 

@@ -25,7 +25,7 @@ from gpumon.core.documents.report_codec import decode_report, encode_report
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.reports import report_of
-from gpumon.sources.nvml.details.fields import NvmlOptions
+from gpumon.sources.nvml.fields.table import NvmlOptions
 from tests.builders_driver import EVERY_FIELD, DriverStory
 from tests.fakenvml.generations import DriverGeneration
 from tests.fakenvml.in_process import shown_to_this_process

@@ -16,7 +16,7 @@ import pynvml
 import pytest
 
 from gpumon.core.sample import GpuSample
-from gpumon.sources.nvml.details.fields import NvmlOptions
+from gpumon.sources.nvml.fields.table import NvmlOptions
 from tests.builders_driver import EVERY_FIELD, DriverStory
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import OLD_DRIVER, PRESENT_DRIVER, DriverGeneration

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 import pytest
 
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml.probe.answers import ProbedGpu
 from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
+from gpumon.sources.nvml.probe.probed import ProbedGpu
 from gpumon.sources.system_clock import SystemClock
 from tests.tools.board_capture.__main__ import chosen_gpu
 from tests.tools.board_capture.accuracy import WaveWatcher

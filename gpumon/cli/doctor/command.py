@@ -35,8 +35,8 @@ from gpumon.core.sample import Frame
 from gpumon.errors import GpumonError, SourceUnavailableError, UsageError
 from gpumon.outlets.text.style import style_for
 from gpumon.sources.installed import read_driver_files
-from gpumon.sources.nvml.details.fields import NvmlOptions
-from gpumon.sources.nvml.probe.answers import ProbedDriver
+from gpumon.sources.nvml.fields.table import NvmlOptions
+from gpumon.sources.nvml.probe.probed import ProbedDriver
 from gpumon.sources.system_clock import SystemClock
 
 _Found = TypeVar("_Found")

@@ -9,8 +9,8 @@ from gpumon.cli.doctor.finding import BROKEN, DRIVER, MISSING, OK, Finding
 from gpumon.core.sample import Frame
 from gpumon.core.wording import counted, listed, plainly
 from gpumon.sources.installed import DriverFiles
-from gpumon.sources.nvml.details.fields import NvmlField
-from gpumon.sources.nvml.probe.answers import ProbedDriver
+from gpumon.sources.nvml.fields.table import NvmlField
+from gpumon.sources.nvml.probe.probed import ProbedDriver
 
 _SINCE_BOOT: Final = "time since boot (CLOCK_MONOTONIC, or CLOCK_BOOTTIME, which counts sleep)"
 _CLOCK_WORDS: Final = {

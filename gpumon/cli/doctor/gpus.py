@@ -13,18 +13,10 @@ from gpumon.core.clock import seconds
 from gpumon.core.sample import Frame, GpuSample
 from gpumon.core.wording import counted, listed
 from gpumon.errors import GpumonError
-from gpumon.sources.nvml.probe.answers import (
-    QUOTED_US,
-    ProbedCall,
-    ProbedDriver,
-    ProbedField,
-    ProbedGpu,
-)
+from gpumon.sources.nvml.fields.table import field_called
+from gpumon.sources.nvml.probe.probed import ProbedCall, ProbedDriver, ProbedField, ProbedGpu
 
 _LOOK: Final = "see nvidia-smi and dmesg"
-_WORDS: Final = {"utilization": "utilisation", "clocks": "sm clock"}
-"""Names that were here before the catalogue; what scripts look for stays."""
-
 _NOT_SUPPORTED: Final = 3
 _NO_PERMISSION: Final = 4
 _FIXES: Final = {
@@ -40,6 +32,7 @@ _PERSISTENCE: Final = (
     "sudo nvidia-smi -pm 1, or run nvidia-persistenced: else the driver is loaded anew, which "
     "takes seconds, whenever nobody uses the GPU, and its counters begin again"
 )
+_UTILISATION: Final = field_called("utilization").title
 _OF_THE_BOARD: Final = frozenset({"power", "temperature", "sm clock", "energy"})
 """What a MIG instance shares with the rest of its GPU."""
 
@@ -177,8 +170,7 @@ def _in_trouble(heard: list[GpuSample]) -> Iterator[Finding]:
 
 
 def _utilisation(heard: list[GpuSample], asked: ProbedGpu | None) -> Finding:
-    what = "utilisation"
-    field = None if asked is None else asked.field("utilization")
+    what, field = _UTILISATION, None if asked is None else asked.field("utilization")
     prices = _prices(field) if field else {"period_seconds": 0.0}
     windows = [sample for one in heard for sample in one.busy]
     if windows:
@@ -248,7 +240,7 @@ def _prices(field: ProbedField) -> dict[str, Any]:
 
 
 def _field(field: ProbedField, gpu: ProbedGpu) -> Finding:
-    what = _WORDS.get(field.field.name, field.field.name.replace("_", " "))
+    what = field.field.title
     prices = _prices(field)
     if not field.wanted:
         said = _opt_in(field) if field.field.opt_in else "switched off: --nvml-off names it"
@@ -283,12 +275,11 @@ def _fix(call: ProbedCall, field: str) -> str | None:
 
 
 def _opt_in(field: ProbedField) -> str:
-    name = field.field.name
-    quoted_us = QUOTED_US.get(name)
-    price = "its price is not known" if quoted_us is None else f"{_time(quoted_us)} are quoted"
-    if name == "pcie":
-        price += " where the driver does not count bytes"
-    return f"opt-in (--nvml-on {name}): {price}"
+    asked = field.field
+    price = "its price is not known"
+    if asked.quoted_us is not None:
+        price = f"{_time(asked.quoted_us)} are quoted{asked.quoted_where}"
+    return f"opt-in (--nvml-on {asked.name}): {price}"
 
 
 def _time(us: float) -> str:

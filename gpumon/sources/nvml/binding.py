@@ -6,12 +6,10 @@ normal for a device ("not supported", "nothing new") are return codes here,
 never exceptions; a library that cannot be opened is a
 ``SourceUnavailableError`` that says what to do.
 
-What NVML's functions cost, and how they failed. Pure sums, which two threads may add to.
-
-What newer versions of nvidia-ml-py declare and the oldest that is supported (12.535) does not.
-
-The structures and numbers are the driver's; that an older binding does not
-know them says nothing of the driver it finds.
+What the functions cost, and how they failed, is added up here. At the end of
+the file stands what newer versions of nvidia-ml-py declare and the oldest that
+is supported (12.535) does not: structures and numbers are the driver's, and
+that an older binding does not know them says nothing of the driver it finds.
 """
 
 from __future__ import annotations
@@ -99,7 +97,7 @@ _TEXT: Final = (ctypes.c_char_p, ctypes.c_uint)
 _OF_OTHERS: Final = NO_ERROR | {NO_PERMISSION}
 """How a container is kept from the GPUs of others."""
 
-NvmlCall = Callable[..., int]
+CFunction = Callable[..., int]
 
 
 class NvmlLibrary:
@@ -122,7 +120,7 @@ class NvmlLibrary:
             accounts: Those of the library as it was open before, to go on from.
         """
         self.accounts = CallAccounts() if accounts is None else accounts
-        self._calls: dict[str, NvmlCall] = {}
+        self._calls: dict[str, CFunction] = {}
         self.refused: dict[int, int] = {}
         try:
             pynvml.nvmlInit()
@@ -142,7 +140,7 @@ class NvmlLibrary:
             with suppress(pynvml.NVMLError):  # gone already: that was wanted
                 pynvml.nvmlShutdown()
 
-    def function(self, name: str, *types: object) -> NvmlCall:
+    def function(self, name: str, *types: object) -> CFunction:
         """The C function of that name; one that the driver lacks answers 13."""
         call = self._calls.get(name)
         if call is None:
@@ -352,10 +350,6 @@ def _printable(raw: bytes) -> str:
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
     )
 
-
-PCIE_COUNT_TX_BYTES: Final = 197
-PCIE_COUNT_RX_BYTES: Final = 198
-"""Fields of ``nvmlDeviceGetFieldValues``: bytes from the GPU, and to it."""
 
 TEMPERATURE_V1: Final = 0x0100_000C
 PROCESSES_UTILIZATION_V1: Final = 0x0100_0018

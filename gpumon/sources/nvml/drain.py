@@ -18,14 +18,14 @@ from typing import Any, Final
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import INSUFFICIENT_SIZE, SUCCESS
-
-SAMPLES: Final = "nvmlDeviceGetSamples"
-POWER_USAGE: Final = "nvmlDeviceGetPowerUsage"
+from gpumon.sources.nvml.fields.table import POWER_USAGE, SAMPLES
 
 POWER_SAMPLES: Final = 0
 UTILIZATION_SAMPLES: Final = 1
 """Kinds of samples, as ``nvmlSamplingType_t`` numbers them."""
 
+_POWER: Final = POWER_USAGE.function
+_SAMPLES: Final = SAMPLES.function
 _ENTRY_BYTES: Final = 16
 _ENTRY_FORMATS: Final = {
     0: Struct("<Qd"),
@@ -52,9 +52,9 @@ class PowerSweep:
         self._milliwatts = (ctypes.c_uint * len(handles))()
         places = _places_in(self._milliwatts, ctypes.sizeof(ctypes.c_uint))
         self._columns = _pointers(handles), places
-        self._call = library.function(POWER_USAGE)
+        self._call = library.function(_POWER)
         self._accounts = library.accounts
-        self._stopwatch = library.stopwatch(POWER_USAGE)
+        self._stopwatch = library.stopwatch(_POWER)
         self.codes = [SUCCESS] * len(handles)
 
     def ask(self) -> list[int]:
@@ -63,7 +63,7 @@ class PowerSweep:
         self.codes = list(map(self._call, *self._columns))
         self._stopwatch[0] += perf_counter_ns() - started_ns
         self._stopwatch[1] += len(self.codes)
-        self._accounts.failed_of(POWER_USAGE, self.codes)
+        self._accounts.failed_of(_POWER, self.codes)
         return list(self._milliwatts)
 
 
@@ -84,8 +84,8 @@ class RingSweep:
         self._counts_in_c = (ctypes.c_uint * number)()
         self._positions = [ctypes.c_ulonglong() for _ in handles]
         self._accounts = library.accounts
-        self._stopwatch = library.stopwatch(SAMPLES)
-        self._call = library.function(SAMPLES)
+        self._stopwatch = library.stopwatch(_SAMPLES)
+        self._call = library.function(_SAMPLES)
         self.codes = [SUCCESS] * number
         self._make_room(_FIRST_CAPACITY)
 
@@ -125,7 +125,7 @@ class RingSweep:
         self._stopwatch[0] += perf_counter_ns() - started_ns
         self._stopwatch[1] += len(counts)
         if any(codes):
-            self._accounts.failed_of(SAMPLES, self._failures())
+            self._accounts.failed_of(_SAMPLES, self._failures())
             counts = [
                 count if code == SUCCESS else capacity * (code == INSUFFICIENT_SIZE)
                 for code, count in zip(codes, counts, strict=True)

@@ -9,14 +9,8 @@ from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.busy import DrainInstant
 from gpumon.sources.nvml.clock import Entry, StampClock
 from gpumon.sources.nvml.codes import GPU_IS_LOST, NO_ERROR, NOTHING_NEW, PERMANENT, SUCCESS
-from gpumon.sources.nvml.details.power import MOST_MILLIWATTS
-from gpumon.sources.nvml.drain import (
-    POWER_SAMPLES,
-    POWER_USAGE,
-    SAMPLES,
-    PowerSweep,
-    RingSweep,
-)
+from gpumon.sources.nvml.drain import POWER_SAMPLES, PowerSweep, RingSweep
+from gpumon.sources.nvml.fields.table import MOST_MILLIWATTS, POWER_USAGE, SAMPLES, NvmlCall
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.mig import MigInstance
 
@@ -140,12 +134,12 @@ class TickReader:
                 self._note_power_failure(gpu, SAMPLES, code)
         return changed
 
-    def _note_power_failure(self, gpu: NvmlGpu, function: str, code: int) -> None:
+    def _note_power_failure(self, gpu: NvmlGpu, call: NvmlCall, code: int) -> None:
         if not gpu.failure and (code == GPU_IS_LOST or gpu.in_parts or gpu.is_dark):
             # Where no utilisation is asked, it is this call that notices a GPU that is gone.
             gpu.failure, self.failed = code, True
         if not gpu.failure and code not in NO_ERROR:
-            gpu.faults.note("power", function, code, self._asked_at_ns)
+            gpu.faults.note("power", call.function, code, self._asked_at_ns)
 
     def _sort_power_failures(self) -> bool:
         changed, first = False, len(self._with_power_ring)

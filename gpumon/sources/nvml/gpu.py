@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from gpumon.core.board.latest_values import holds_for_ns
@@ -20,17 +20,20 @@ from gpumon.sources.nvml.codes import (
     SUCCESS,
     gpu_trouble,
 )
-from gpumon.sources.nvml.details.answers import SlowFields
-from gpumon.sources.nvml.details.fields import NumberField, PairField
-from gpumon.sources.nvml.details.power import PowerTrack
-from gpumon.sources.nvml.details.turns import FieldFaults, Surroundings, details_in
-from gpumon.sources.nvml.drain import POWER_USAGE, RingSweep
+from gpumon.sources.nvml.drain import RingSweep
+from gpumon.sources.nvml.fields.calls import NumberCall
+from gpumon.sources.nvml.fields.power import PowerTrack
+from gpumon.sources.nvml.fields.reader import FieldReader
+from gpumon.sources.nvml.fields.schedule import FieldFaults, Surroundings
+from gpumon.sources.nvml.fields.table import POWER_USAGE, RATES, Answer, NvmlCall
 from gpumon.sources.nvml.gpm import GpmTrack
 
 _LOOK_AGAIN_NS: Final = 10 * NS_PER_S
 _ASK_AGAIN_NS: Final = 60 * NS_PER_S
 _REPEATED: Final = frozenset(GpuSample._fields)
-_RATES: Final = "nvmlDeviceGetUtilizationRates"
+_DETAILS: Final = frozenset(GpuDetails._fields)
+_INDEX: Final = NvmlCall("nvmlDeviceGetIndex")
+MIG_MODE: Final = NvmlCall("nvmlDeviceGetMigMode", answer=Answer.TWO_NUMBERS)
 
 
 class NvmlGpu:
@@ -70,7 +73,7 @@ class NvmlGpu:
         self.options, self._around = around.options, around
         self.track = BusyTrack()
         self._holds_ns = holds_for_ns(around.period_ns)
-        self.slow = SlowFields(library, handle, around)
+        self.slow = FieldReader(library, handle, around)
         self._failed_at_ns = 0
         self.attach(library, handle, device)
 
@@ -81,9 +84,9 @@ class NvmlGpu:
         self.in_parts = False
         self.release()
         self.gpm = self.slow.gpm = None
-        self._rates = PairField(library, _RATES, handle, apart=False)
-        self._mig = PairField(library, "nvmlDeviceGetMigMode", handle, apart=True)
-        self._index = NumberField(library, "nvmlDeviceGetIndex", handle)
+        self._rates = NumberCall(library, handle, RATES)
+        self._mig = NumberCall(library, handle, MIG_MODE)
+        self._index = NumberCall(library, handle, _INDEX)
         self.power = PowerTrack(library, handle)
         self.failure = self.gone = SUCCESS
         self.has_ring, self.has_power = True, "power" in self.options.fields
@@ -114,7 +117,7 @@ class NvmlGpu:
 
     def _begin_anew(self) -> None:
         """Ask for what is slow as if for the first time."""
-        self.slow = SlowFields(self.library, self.handle, self._around, self.slow)
+        self.slow = FieldReader(self.library, self.handle, self._around, self.slow)
         self.slow.gpm = None if self.in_parts else self.gpm
         self._details = None
 
@@ -129,12 +132,12 @@ class NvmlGpu:
         self, busy: Sequence[BusySample], milliwatts: float | None, now_ns: int
     ) -> GpuSample:
         """What this GPU says in this tick."""
-        track, latest = self.track, self.slow.turns.latest
+        track, latest = self.track, self.slow.schedule.latest
         percent = track.percent
         if percent is not None and now_ns - track.percent_at_ns >= self._holds_ns:
             percent = None
         if milliwatts is None and self.power.fails:
-            self.faults.note("power", POWER_USAGE, self.power.code, now_ns)
+            self.faults.note("power", POWER_USAGE.function, self.power.code, now_ns)
         if self.faults.failing:
             self._mend(bool(busy), milliwatts is not None)
         if latest.has_news or now_ns >= latest.holds_until_ns:
@@ -152,19 +155,19 @@ class NvmlGpu:
             self.faults.end("utilization")
         if draws_power:
             self.faults.end("power")
-        self.slow.turns.latest.has_news = True
+        self.slow.schedule.latest.has_news = True
 
     def _put_together(self, now_ns: int) -> None:
         """Keep as a whole what each sample repeats until something of it changes."""
-        turns = self.slow.turns
-        values = turns.latest.at(now_ns)
-        details = details_in(values)
+        schedule = self.slow.schedule
+        values = schedule.latest.at(now_ns)
+        details = _details_in(values)
         if details != self._details:  # the same object comes until something of it is new
             self._details = details
         self._repeated = {name: value for name, value in values.items() if name in _REPEATED}
         self._repeated["details"] = self._details
         self._repeated["xid_errors"] = self.xid_errors
-        self._repeated["faults"] = (*self.faults.failing, *turns.faults.failing)
+        self._repeated["faults"] = (*self.faults.failing, *schedule.faults.failing)
 
     def failed_sample(self, now_ns: int) -> GpuSample:
         """What is said of it in a tick in which it could not be read."""
@@ -202,7 +205,7 @@ class NvmlGpu:
             if not (self.has_ring or code in PERMANENT or code in NOTHING_NEW):
                 self.failure = code  # it is this call then that notices a GPU that is gone
             elif code not in NO_ERROR and code not in PERMANENT:
-                self.faults.note("utilization", _RATES, code, instant.now_ns)
+                self.faults.note("utilization", RATES.function, code, instant.now_ns)
             return ()
         since_ns = max(instant.steady_since_ns, self._failed_at_ns)
         return track.cover(percent, since_ns, instant.now_ns)
@@ -223,17 +226,17 @@ class NvmlGpu:
     @property
     def reading(self) -> Callable[[], None]:
         """Reads what changes slowly: some of these calls take milliseconds on real boards."""
-        return self.slow.read
+        return self.slow.schedule.read_due
 
     def note_xids(self, counts: tuple[tuple[int, int], ...]) -> None:
         """Take how many errors of each XID it had since the source was opened."""
         self.xid_errors = counts
-        self.slow.turns.latest.has_news = True
+        self.slow.schedule.latest.has_news = True
 
     def note_hanging(self, now_ns: int) -> None:
         """Tell of the field whose call has not come back for seconds, if there is one."""
-        self.faults.hang(self.slow.turns.hanging(now_ns), now_ns)
-        self.slow.turns.latest.has_news = True
+        self.faults.hang(self.slow.schedule.hanging(now_ns), now_ns)
+        self.slow.schedule.latest.has_news = True
 
     @property
     def is_dark(self) -> bool:
@@ -304,3 +307,10 @@ class NvmlGpu:
         """The index NVML gives it now."""
         index = self._index.read()
         return self.device.index if index is None else index
+
+
+def _details_in(values: Mapping[str, Any]) -> GpuDetails | None:
+    """What is among these values, by name, of a board's details; ``None``: nothing was read."""
+    if "read_at_ns" not in values:
+        return None
+    return GpuDetails(**{name: value for name, value in values.items() if name in _DETAILS})

@@ -10,8 +10,9 @@ from gpumon.core.sample import Device
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.codes import GPU_IS_LOST, NO_PERMISSION, gpu_trouble
-from gpumon.sources.nvml.details.fields import MemoryField, NvmlOptions
-from gpumon.sources.nvml.details.turns import Surroundings
+from gpumon.sources.nvml.fields.calls import BoardNumber
+from gpumon.sources.nvml.fields.schedule import Surroundings
+from gpumon.sources.nvml.fields.table import MEMORY, NvmlOptions
 from gpumon.sources.nvml.gpm import Gpm
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.mig import MigInstance, MigPlace, places_in
@@ -193,7 +194,8 @@ def _describe(library: NvmlLibrary, handle: int, index: int, options: NvmlOption
     uuid = library.text("nvmlDeviceGetUUID", handle)
     if uuid is None:
         return None
-    memory = MemoryField(library, handle).read() if "memory" in options.fields else None
+    is_wanted = "memory" in options.fields
+    memory = BoardNumber(MEMORY, library, handle).numbers() if is_wanted else None
     return Device(
         uuid=uuid,
         index=index,

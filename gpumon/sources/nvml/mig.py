@@ -26,9 +26,11 @@ from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.busy import BusyTrack, DrainInstant
 from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import NO_PART_THERE, PERMANENT, SUCCESS
-from gpumon.sources.nvml.details.fields import MemoryField
-from gpumon.sources.nvml.details.processes import process_field
-from gpumon.sources.nvml.details.turns import FieldFaults, Surroundings, Turn, Turns
+from gpumon.sources.nvml.fields.calls import BoardNumber
+from gpumon.sources.nvml.fields.processes import process_field
+from gpumon.sources.nvml.fields.reader import read_numbers, read_processes
+from gpumon.sources.nvml.fields.schedule import FieldFaults, FieldSchedule, Surroundings
+from gpumon.sources.nvml.fields.table import MEMORY, field_called
 from gpumon.sources.nvml.gpm import Gpm, GpmTrack
 from gpumon.sources.nvml.gpu import NvmlGpu
 
@@ -137,7 +139,7 @@ class MigInstance:
         self.library, self.place, self.parent = library, place, parent
         self.track = BusyTrack()
         self._faults = FieldFaults()
-        self.turns = self._ask_anew()
+        self.schedule = self._ask_anew()
         self.device = self._describe(library)
         self._gpm: GpmTrack | None = None
         if gpm is not None and place.is_alone and place.gpu_instance is not None:
@@ -149,39 +151,28 @@ class MigInstance:
         self._answers = True
         self.is_doubtful = False
 
-    def _ask_anew(self) -> Turns:
+    def _ask_anew(self) -> FieldSchedule:
         """Its memory and its processes, as if for the first time."""
-        around, handle, library = self._around, self.place.handle, self.library
-        turns = Turns(around.monotonic_ns)
-        period_ns = max(around.slow_period_ns, around.period_ns)
-        if "memory" in around.options.fields:
+        library, wanted = self.library, self._around.options.fields
+        schedule = FieldSchedule(self._around)
+        if "memory" in wanted:
             calls = FieldCalls(library)
-            memory = MemoryField(calls, handle)
-            turns.add(Turn("memory", lambda _at_ns: self._used(memory), calls, period_ns))
-        if "processes" in around.options.fields:
+            memory = field_called("memory")
+            read = read_numbers(memory, calls, self.place.handle, self._refuse)
+            schedule.add("memory", calls, read)
+        if "processes" in wanted:
             calls = FieldCalls(library)
             processes = _Processes(library, self, calls)
-            read = processes.read
-            turns.add(
-                Turn(
-                    "processes",
-                    lambda at_ns: {"processes": read(at_ns), "processes_at_ns": at_ns},
-                    calls,
-                    period_ns,
-                )
-            )
-        return turns
+            schedule.add("processes", calls, read_processes(processes.read))
+        return schedule
 
-    def _used(self, memory: MemoryField) -> dict[str, int | None]:
-        told = memory.read()
-        if told is not None and told[0] > told[1]:
-            self.track.rejected, told = self.track.rejected + 1, None
-        return {"memory_used_bytes": told[0] if told else None}
+    def _refuse(self) -> None:
+        self.track.rejected += 1
 
     def _describe(self, library: NvmlLibrary) -> Device:
         place, board = self.place, self.parent.device
         is_wanted = "memory" in self._around.options.fields
-        memory = MemoryField(library, place.handle).read() if is_wanted else None
+        memory = BoardNumber(MEMORY, library, place.handle).numbers() if is_wanted else None
         return Device(
             uuid=place.uuid,
             index=board.index,
@@ -209,7 +200,7 @@ class MigInstance:
         """Free what it holds in the driver, and forget what it said, while it cannot be read."""
         if self._gpm is not None:
             self._gpm.close()
-        self.turns = self._ask_anew()
+        self.schedule = self._ask_anew()
 
     def end(self) -> None:
         """It is there no more: whoever still reads it in this tick borrows nothing for it."""
@@ -248,7 +239,7 @@ class MigInstance:
         activity = self._activity
         if activity is not None and now_ns - activity.end_ns >= self._holds_ns:
             activity = self._activity = self._utilization_ratio = None
-        values = self.turns.latest.at(now_ns)
+        values = self.schedule.latest.at(now_ns)
         return GpuSample(
             device=self.device,
             busy=tuple(busy),
@@ -256,7 +247,7 @@ class MigInstance:
             memory_used_bytes=values.get("memory_used_bytes"),
             processes=values.get("processes"),
             activity=activity,
-            faults=(*self._faults.failing, *self.turns.faults.failing),
+            faults=(*self._faults.failing, *self.schedule.faults.failing),
             processes_at_ns=values.get("processes_at_ns"),
         )
 
@@ -271,11 +262,11 @@ class MigInstance:
     @property
     def reading(self) -> Callable[[], None]:
         """Reads its memory and its processes."""
-        return self.turns.take
+        return self.schedule.read_due
 
     def note_hanging(self, now_ns: int) -> None:
         """Tell of the field whose call has not come back for seconds, if there is one."""
-        self._faults.hang(self.turns.hanging(now_ns), now_ns)
+        self._faults.hang(self.schedule.hanging(now_ns), now_ns)
 
 
 class _Processes:
@@ -301,8 +292,6 @@ class _Processes:
 
     def read(self, now_ns: int) -> tuple[ProcessSample, ...] | None:
         """The processes; ``None`` where no list is to be had."""
-        if self._own is None:
-            return None
         found = self._own.read(now_ns)
         if found is None and self._own.code in PERMANENT and self._of_gpu is not None:
             return self._of_gpu.read(now_ns)

@@ -14,11 +14,11 @@ from gpumon.sources.nvml.binding import CallAccounts, NvmlLibrary
 from gpumon.sources.nvml.busy import Pace
 from gpumon.sources.nvml.clock import US, StampClock
 from gpumon.sources.nvml.codes import no_gpu, unavailable
-from gpumon.sources.nvml.details.fields import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
-from gpumon.sources.nvml.details.rounds import SLOW_PATIENCE_S, Beside, SlowRounds
-from gpumon.sources.nvml.details.turns import Surroundings
 from gpumon.sources.nvml.each_tick import TickReader
 from gpumon.sources.nvml.events import NvmlEvents
+from gpumon.sources.nvml.fields.schedule import Surroundings
+from gpumon.sources.nvml.fields.slow_reading import SLOW_PATIENCE_S, SlowReader, SlowThread
+from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
 from gpumon.sources.nvml.gpm import Gpm
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.inventory import NvmlInventory
@@ -79,17 +79,17 @@ class NvmlSource:
         self._stamps = StampClock(clock, read_clock_ns)
         self._pace = Pace()
         self._slow_ns = nanoseconds(slow_period_s)
-        self._beside = Beside()
+        self._slow_thread = SlowThread()
         self._around = Surroundings(
             options=options,
             monotonic_ns=clock.monotonic_ns,
             period_ns=nanoseconds(period_s),
             slow_period_ns=self._slow_ns,
-            after_reading=self._beside.afterwards,
+            after_reading=self._slow_thread.afterwards,
         )
         if slow_patience_s is None:
             slow_patience_s = min(SLOW_PATIENCE_S, period_s / 4)
-        self._rounds = SlowRounds(self._beside, self._around, slow_patience_s)
+        self._slow_reader = SlowReader(self._slow_thread, self._around, slow_patience_s)
         self._inventory = NvmlInventory(self._around)
         self._library: NvmlLibrary | None = None
         self._gpm: Gpm | None = None
@@ -112,9 +112,9 @@ class NvmlSource:
         Where a slow reading is under way, the driver is let go of when that
         is over, and nobody waits long for it.
         """
-        self._beside.wait(_LAST_PATIENCE_S)
+        self._slow_thread.wait(_LAST_PATIENCE_S)
         self._let_go()
-        self._beside.close()
+        self._slow_thread.close()
 
     def _let_go(self) -> None:
         library, gpm = self._library, self._gpm
@@ -127,7 +127,7 @@ class NvmlSource:
                 gpm.close()
             self._events.release(library)
 
-        self._beside.afterwards(let_go)
+        self._slow_thread.afterwards(let_go)
 
     def read(self) -> Frame:
         """All that is new since the last call.
@@ -244,7 +244,7 @@ class NvmlSource:
     def _open_again(self) -> NvmlLibrary:
         """Open NVML again, but not at every tick: init takes long on real drivers."""
         self._reopening.check()
-        if not self._beside.is_free:  # it cannot be closed before, and so not be opened anew
+        if not self._slow_thread.is_free:  # it cannot be closed before, and so not be opened anew
             raise SourceUnavailableError(_HANGS)
         self._open()
         assert self._library is not None
@@ -276,7 +276,7 @@ class NvmlSource:
         """Read the slow values of the GPUs whose turn it is, and look for changes."""
         inventory, changed = self._inventory, False
         self._listen(library, now_ns)
-        due = self._rounds.read_due(self._devices, now_ns)
+        due = self._slow_reader.read_due(self._devices, now_ns)
         for one in due:
             if isinstance(one, NvmlGpu):
                 self._tick_is_old |= one.ask_again(now_ns)
@@ -293,7 +293,7 @@ class NvmlSource:
         due_ns = [gpu.refresh_at_ns for gpu in inventory.gpus]
         due_ns += [instance.refresh_at_ns for instance in inventory.instances]
         self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + _LOOK_NS)
-        if self._rounds.unread:
+        if self._slow_reader.unread:
             self._refresh_at_ns = now_ns
 
     def _take_accounts(self) -> None:

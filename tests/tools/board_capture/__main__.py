@@ -25,8 +25,8 @@ from typing import Any, Final
 from gpumon.core.clock import Clock
 from gpumon.core.join.visible_devices import Board, visible_choices
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml.probe.answers import ProbedDriver, ProbedGpu
 from gpumon.sources.nvml.probe.probe import NvmlProbe
+from gpumon.sources.nvml.probe.probed import ProbedDriver, ProbedGpu
 from gpumon.sources.system_clock import SystemClock
 from tests.tools.board_capture.capture import (
     EVERYTHING,

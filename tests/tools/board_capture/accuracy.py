@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gpumon.core.clock import Clock
 from gpumon.core.sample import BusySample
-from gpumon.sources.nvml.details.fields import nvml_options
+from gpumon.sources.nvml.fields.table import nvml_options
 from gpumon.sources.nvml.source import NvmlSource
 from tests.tools.board_capture.load import Load
 from tests.tools.board_capture.results import WaveAccuracy

@@ -8,9 +8,9 @@ from typing import Final
 
 from gpumon.core.clock import Clock
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml.details.fields import NVML_FIELDS, nvml_options
-from gpumon.sources.nvml.probe.answers import ProbedGpu
+from gpumon.sources.nvml.fields.table import NVML_FIELDS, nvml_options
 from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
+from gpumon.sources.nvml.probe.probed import ProbedGpu
 from tests.tools.board_capture.accuracy import WaveWatcher
 from tests.tools.board_capture.activity import ActivityWatcher
 from tests.tools.board_capture.load import Load, LoadError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpumon.sources.nvml.probe.answers import ProbedGpu
+from gpumon.sources.nvml.probe.probed import ProbedGpu
 from tests.tools.board_capture.results import (
     ActivityRow,
     Results,

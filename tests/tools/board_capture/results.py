@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gpumon.sources.nvml.probe.answers import ProbedDriver, ProbedGpu
+from gpumon.sources.nvml.probe.probed import ProbedDriver, ProbedGpu
 
 Span = tuple[int, int]
 """A stretch of time, in CLOCK_MONOTONIC nanoseconds."""

@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.cli.serve import Daemon
 from gpumon.errors import GpumonError
-from gpumon.sources.nvml.details.fields import NvmlOptions
+from gpumon.sources.nvml.fields.table import NvmlOptions
 
 
 def test_a_daemon_without_a_folder_gives_its_port_back(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.details.fields import NvmlOptions, nvml_options
+from gpumon.sources.nvml.fields.table import NvmlOptions, nvml_options
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.rings.phase_rings import PhaseRingReader
 from tests.builders_driver import DriverStory

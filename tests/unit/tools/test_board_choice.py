@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.nvml.probe.answers import ProbedGpu
 from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
+from gpumon.sources.nvml.probe.probed import ProbedGpu
 from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.control import FakeNvml
 from tests.tools.board_capture.__main__ import chosen_gpu, main

@@ -22,7 +22,7 @@ from gpumon.cli.main import main
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.text.style import TextStyle, style_for
 from gpumon.sources.installed import DriverFiles
-from gpumon.sources.nvml.probe.answers import ProbedDriver
+from gpumon.sources.nvml.probe.probed import ProbedDriver
 from tests.fakenvml.control import NO_PERMISSION, NOT_SUPPORTED, FakeNvml
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden"
@@ -41,7 +41,7 @@ NO_DAEMON = Finding(
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_LOOKS", 2)
-    monkeypatch.setattr("gpumon.sources.nvml.probe.parts.GPM_APART_S", 0.101)
+    monkeypatch.setattr("gpumon.sources.nvml.probe.probe.GPM_APART_S", 0.101)
     monkeypatch.setattr(doctor, "_BETWEEN_LOOKS_NS", 180_000_000)
     monkeypatch.setattr(doctor, "read_driver_files", lambda: FILES)
     monkeypatch.setattr(doctor, "machine_findings", lambda **_: [NO_DAEMON])

@@ -11,8 +11,8 @@ import pytest
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import Frame
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.details.fields import nvml_options
 from gpumon.sources.nvml.events import MOST_XIDS, NvmlEvents, XidCounts
+from gpumon.sources.nvml.fields.table import nvml_options
 from gpumon.sources.nvml.source import NvmlSource
 from tests.builders_nvml import Clock, Open
 from tests.fakenvml.control import (

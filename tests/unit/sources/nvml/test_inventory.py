@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.sources.nvml.details.fields import SLOW_PERIOD_S, nvml_options
+from gpumon.sources.nvml.fields.table import SLOW_PERIOD_S, nvml_options
 from tests.builders_mig import TICK_S, Tell, busy_of, labels, seconds, uuids
 from tests.fakenvml.control import (
     GPU_IS_LOST,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.sample import ProcessSample
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.details.fields import nvml_options
-from gpumon.sources.nvml.details.processes import ProcessField
+from gpumon.sources.nvml.fields.processes import NewestRecords
+from gpumon.sources.nvml.fields.table import nvml_options
 from gpumon.sources.nvml.gpm import SHORTEST_NS
 from gpumon.sources.nvml.mig import places_in
 from tests.builders_mig import TICK_S, Tell, busy_of, labels, seconds, true_busy_ns, uuids
@@ -159,15 +159,15 @@ class TestAnInstance:
     ) -> None:
         first, second = fake_nvml.cut(0, 2)
         fake_nvml.run(0, 4000, part=1)
-        read = ProcessField.read
+        read = NewestRecords.read
 
-        def refused_of_parts(field: ProcessField, now_ns: int) -> tuple[ProcessSample, ...] | None:
-            if field._handle in part_handles(fake_nvml):
-                field.code = NOT_SUPPORTED
+        def refused_of_parts(records: NewestRecords, seen_us: int = 0) -> list[Any] | None:
+            if records._handle in part_handles(fake_nvml):
+                records.code = NOT_SUPPORTED
                 return None
-            return read(field, now_ns)
+            return read(records, seen_us)
 
-        monkeypatch.setattr(ProcessField, "read", refused_of_parts)
+        monkeypatch.setattr(NewestRecords, "read", refused_of_parts)
         story = tell(period_s=TICK_S)
 
         seconds(story, 12)

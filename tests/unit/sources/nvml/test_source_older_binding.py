@@ -10,6 +10,7 @@ import pynvml
 import pytest
 
 from gpumon.sources.nvml import binding
+from gpumon.sources.nvml.fields.table import NVML_FIELDS
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 
@@ -27,7 +28,7 @@ import pynvml
 for name in {NOT_YET_DECLARED}:
     delattr(pynvml, name)
 from gpumon.sources.nvml.source import NvmlSource
-from gpumon.sources.nvml.details.fields import NVML_FIELDS, nvml_options
+from gpumon.sources.nvml.fields.table import NVML_FIELDS, nvml_options
 from gpumon.sources.nvml.probe.probe import NvmlProbe
 from gpumon.sources.system_clock import SystemClock
 
@@ -72,7 +73,12 @@ class TestAnOlderBinding:
         assert places(getattr(binding, ours)) == places(getattr(pynvml, theirs))
 
     def test_is_helped_with_the_same_numbers(self) -> None:
-        assert binding.PCIE_COUNT_TX_BYTES == pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES
-        assert binding.PCIE_COUNT_RX_BYTES == pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES
+        numbers = {one.told_as: one.field_id for field in NVML_FIELDS for one in field.counters}
+        assert numbers == {
+            "pcie_transmitted_bytes_per_second": pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
+            "pcie_received_bytes_per_second": pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES,
+            "nvlink_transmitted_bytes_per_second": pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
+            "nvlink_received_bytes_per_second": pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
+        }
         assert pynvml.nvmlTemperature_v1 == binding.TEMPERATURE_V1
         assert pynvml.ProcessesUtilizationInfo_v1 == binding.PROCESSES_UTILIZATION_V1

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from gpumon.sources.nvml.details.fields import (
+from gpumon.sources.nvml.fields.table import (
     DEFAULT_OPTIONS,
     NVML_FIELDS,
     NvmlOptions,
     nvml_options,
 )
-from gpumon.sources.nvml.probe.answers import ProbedCall, ProbedDriver, ProbedField, ProbedGpu
-from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits, question
+from gpumon.sources.nvml.probe.probe import NvmlProbe, ProbeLimits
+from gpumon.sources.nvml.probe.probed import ProbedCall, ProbedDriver, ProbedField, ProbedGpu
 from gpumon.sources.system_clock import SystemClock
 from tests.builders_nvml import open_at_a_standstill
 from tests.fakenvml.control import (
@@ -85,23 +85,17 @@ class TestEveryField:
                 field.name for field in NVML_FIELDS
             }
 
-    def test_has_a_way_to_ask_each_of_its_functions(self, fake_nvml: FakeNvml) -> None:
-        several_calls = {
-            "nvmlDeviceGetSamples", "nvmlGpmSampleGet", "nvmlGpmMetricsGet",
-            "nvmlEventSetWait_v2", "nvmlDeviceRegisterEvents",
-        }  # fmt: skip
-        with opened() as probe:
-            handle = probe.library.handle_by_index(0)
-            assert handle is not None
-            unknown = [
-                function
-                for field in NVML_FIELDS
-                for function in field.functions
-                if function not in several_calls
-                and question(probe.library, handle, function) is None
-            ]
+    def test_is_asked_by_each_of_its_functions(self, fake_nvml: FakeNvml) -> None:
+        limits = ProbeLimits(times=1, dear_too=True)
+        probe = NvmlProbe(SystemClock(), options=EVERYTHING, limits=limits)
+        gpu = probe.ask_gpu(0)
+        probe.close()
 
-        assert unknown == []
+        calls = [call for field in gpu.fields for call in field.calls]
+        assert [call.function for call in calls if not call.durations_us] == []
+        assert {call.function for call in calls} == {
+            function for field in NVML_FIELDS for function in field.functions
+        }
 
     @pytest.mark.parametrize(
         ("field", "said"),

@@ -1,4 +1,4 @@
-"""What a device is asked every few seconds, field by field, each for itself.
+"""When each field of a device is asked, and which of them fail.
 
 A field that is slow is asked less often; one that nobody could read for three
 of its periods has no answer any more; and one whose calls fail is told as
@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from gpumon.core.board.latest_values import LatestValues, holds_for_ns
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.sample import FieldFault, GpuDetails
+from gpumon.core.sample import FieldFault
 from gpumon.sources.nvml.binding import FieldCalls
 from gpumon.sources.nvml.codes import code_name
-from gpumon.sources.nvml.details.fields import NvmlOptions
+from gpumon.sources.nvml.fields.table import NvmlOptions
+
+Read: TypeAlias = Callable[[int], Mapping[str, Any]]
+"""Asks the driver, at an instant of CLOCK_MONOTONIC; gives the values by name."""
 
 _RESTED_TIMES: Final = 50
 """A field that took that long rests for so many times as long: it gets 2 % of the time at most."""
 
 _LONGEST_REST_NS: Final = 60 * NS_PER_S
-
-_DETAILS: Final = frozenset(GpuDetails._fields)
 
 _HANGS_AFTER_NS: Final = 3 * NS_PER_S
 """A call that takes so long is told of: what is behind it waits."""
@@ -48,13 +49,6 @@ class Surroundings:
     period_ns: int
     slow_period_ns: int
     after_reading: Callable[[Callable[[], None]], None]
-
-
-def details_in(values: Mapping[str, Any]) -> GpuDetails | None:
-    """What is among these values, by name, of a board's details; ``None``: nothing was read."""
-    if "read_at_ns" not in values:
-        return None
-    return GpuDetails(**{name: value for name, value in values.items() if name in _DETAILS})
 
 
 class FieldFaults:
@@ -93,81 +87,80 @@ class FieldFaults:
             self.failing = tuple([fault for fault in self.failing if fault.field != field])
 
 
-class Turn:
+@dataclass(slots=True)
+class _Scheduled:
     """One field's reading.
 
     Attributes:
         field: What users call it.
-        read: Asks the driver, at an instant of CLOCK_MONOTONIC; gives the values by name.
         calls: What it asks through.
-        period_ns: How often it is asked.
+        read: Asks the driver, at an instant of CLOCK_MONOTONIC; gives the values by name.
+        rests_until_ns: Not before, for it took long.
     """
 
-    def __init__(
-        self,
-        field: str,
-        read: Callable[[int], Mapping[str, Any]],
-        calls: FieldCalls,
-        period_ns: int,
-    ) -> None:
-        self.field, self.read, self.calls, self.period_ns = field, read, calls, period_ns
-        self.rests_until_ns = 0
+    field: str
+    calls: FieldCalls
+    read: Read
+    rests_until_ns: int = 0
 
 
-class Turns:
+class FieldSchedule:
     """The fields of one device that are read every few seconds, in their order.
 
-    One thread takes the turns; another may look at what they brought, and at
-    what is under way.
+    One thread reads; another may look at what that brought, and at what is
+    under way.
 
     Attributes:
         latest: What they said.
         faults: Which of them fail.
+        period_ns: How often each is asked.
     """
 
-    def __init__(self, monotonic_ns: Callable[[], int]) -> None:
+    def __init__(self, around: Surroundings) -> None:
         self.latest = LatestValues()
         self.faults = FieldFaults()
-        self._monotonic_ns = monotonic_ns
-        self._turns: list[Turn] = []
+        self.period_ns = max(around.slow_period_ns, around.period_ns)
+        self._monotonic_ns = around.monotonic_ns
+        self._scheduled: list[_Scheduled] = []
         self._under_way: tuple[str, int] | None = None
 
-    def add(self, turn: Turn) -> None:
-        """One more field."""
-        self._turns.append(turn)
+    def add(self, field: str, calls: FieldCalls, read: Read) -> None:
+        """One more field: what users call it, what it asks through, and how it is read."""
+        self._scheduled.append(_Scheduled(field, calls, read))
 
-    def take(self) -> None:
+    def read_due(self) -> None:
         """Ask for everything that is due."""
-        for turn in self._turns:
+        for one in self._scheduled:
             now_ns = self._monotonic_ns()
-            if now_ns < turn.rests_until_ns:
+            if now_ns < one.rests_until_ns:
                 continue
             started_ns = perf_counter_ns()
-            values = self._ask(turn, now_ns)
+            values = self._ask(one, now_ns)
             rest_ns = min(_RESTED_TIMES * (perf_counter_ns() - started_ns), _LONGEST_REST_NS)
-            turn.rests_until_ns = now_ns + rest_ns
+            one.rests_until_ns = now_ns + rest_ns
             # A field that rests is asked later, and only then it can be late.
-            self._tell(turn, values, max(0, rest_ns - turn.period_ns))
+            later_ns = max(0, rest_ns - self.period_ns)
+            self._tell(one.field, values, later_ns + holds_for_ns(self.period_ns))
 
-    def take_one(self, turn: Turn) -> None:
+    def read_now(self, field: str, calls: FieldCalls, read: Read, period_ns: int) -> None:
         """Ask for a field whose turns somebody else counts."""
-        self._tell(turn, self._ask(turn, self._monotonic_ns()), 0)
+        values = self._ask(_Scheduled(field, calls, read), self._monotonic_ns())
+        self._tell(field, values, holds_for_ns(max(period_ns, self.period_ns)))
 
-    def _ask(self, turn: Turn, now_ns: int) -> Mapping[str, Any]:
-        calls = turn.calls
+    def _ask(self, one: _Scheduled, now_ns: int) -> Mapping[str, Any]:
+        calls = one.calls
         calls.begin()
-        self._under_way = turn.field, now_ns
-        values = turn.read(now_ns)
+        self._under_way = one.field, now_ns
+        values = one.read(now_ns)
         self._under_way = None
         if calls.error is not None:
-            self.faults.note(turn.field, *calls.error, now_ns)
+            self.faults.note(one.field, *calls.error, now_ns)
         elif calls.answered:
-            self.faults.end(turn.field)
+            self.faults.end(one.field)
         return values
 
-    def _tell(self, turn: Turn, values: Mapping[str, Any], later_ns: int) -> None:
-        until_ns = self._monotonic_ns() + later_ns + holds_for_ns(turn.period_ns)
-        self.latest.tell(turn.field, values, until_ns)
+    def _tell(self, field: str, values: Mapping[str, Any], for_ns: int) -> None:
+        self.latest.tell(field, values, self._monotonic_ns() + for_ns)
 
     def hanging(self, now_ns: int) -> str | None:
         """The field whose call has not returned for seconds; ``None``: there is none."""

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import GpuDetails
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
-from gpumon.sources.nvml.details.fields import nvml_options
-from gpumon.sources.nvml.details.links import ByteCounter, LinkRates
+from gpumon.sources.nvml.fields.links import ByteCounter, LinkRates
+from gpumon.sources.nvml.fields.table import nvml_options
 from gpumon.sources.nvml.source import NvmlSource
 from tests.builders_nvml import open_at_a_standstill
 from tests.fakenvml.control import FUNCTION_NOT_FOUND, NOT_SUPPORTED, UNKNOWN, FakeNvml
@@ -200,8 +200,8 @@ class TestTheCallForCounters:
 
     def test_is_one_for_all(self, fake_nvml: FakeNvml) -> None:
         library = NvmlLibrary()
-        links = LinkRates(nvml_options(on=["nvlink", "pcie"]), time.monotonic_ns)
-        links.bind(FieldCalls(library), library.handle_by_index(0) or 0)
+        handle = library.handle_by_index(0) or 0
+        links = LinkRates({"nvlink", "pcie"}, FieldCalls(library), handle, time.monotonic_ns)
 
         links.read_counters()
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.sources.nvml.details.power import EnergyCounter
+from gpumon.sources.nvml.fields.power import EnergyCounter
 
 EVERY_S = 5
 

@@ -1,6 +1,4 @@
-"""Whose slow values are read when, beside the sampling, and what is told of one that hangs.
-
-What may take long is read beside the sampling: on one thread of its own, one round at a time.
+"""Reads what may take long beside the sampling: on one thread of its own, one round at a time.
 
 A call that hangs cannot be ended. So it has this thread to itself, no second
 one is started for what waits behind it, and the utilisation is sampled on.
@@ -13,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gpumon.sources.nvml.details.turns import Surroundings
+from gpumon.sources.nvml.fields.schedule import Surroundings
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.mig import MigInstance
 
@@ -22,7 +20,7 @@ Work = Callable[[], None]
 _ENOUGH: Final = None
 
 
-class Beside:
+class SlowThread:
     """Runs rounds of work, and tells when one is done. All but its own thread is one thread's."""
 
     def __init__(self) -> None:
@@ -104,22 +102,22 @@ SLOW_PATIENCE_S: Final = 0.05
 """So long a tick waits for slow values, which take some milliseconds as a rule."""
 
 
-class SlowRounds:
+class SlowReader:
     """Reads the slow values of the devices whose turn it is, all of a tick in one round.
 
     Attributes:
         unread: Devices whose turn came while a round was under way.
     """
 
-    def __init__(self, beside: Beside, around: Surroundings, patience_s: float) -> None:
+    def __init__(self, thread: SlowThread, around: Surroundings, patience_s: float) -> None:
         """Nothing is read yet.
 
         Args:
-            beside: Where it is read.
+            thread: Where it is read.
             around: What the devices have in common.
             patience_s: How long a tick waits for a round to end, in seconds.
         """
-        self._beside, self._around, self._patience_s = beside, around, patience_s
+        self._thread, self._around, self._patience_s = thread, around, patience_s
         self._may_measure = "pcie" in around.options.fields
         self.unread: list[NvmlGpu | MigInstance] = []
         self._being_read: list[NvmlGpu | MigInstance] = []
@@ -145,7 +143,7 @@ class SlowRounds:
             one.refresh_at_ns = now_ns + int(self._around.slow_period_ns * share)
             if one.failure:
                 one.release()
-        is_free = self._beside.is_free
+        is_free = self._thread.is_free
         for one in self._being_read:
             one.note_hanging(now_ns)
         waiting = [*self.unread, *due]
@@ -156,7 +154,7 @@ class SlowRounds:
             if self._may_measure:
                 work.append(self._measuring(devices, now_ns))
             if work:
-                self._beside.run(work, self._patience_s)
+                self._thread.run(work, self._patience_s)
         return due
 
     def _measuring(

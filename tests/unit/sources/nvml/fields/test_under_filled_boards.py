@@ -7,7 +7,7 @@ import pytest
 from gpumon.core.report.report import UNDER_FILLED, Report
 from gpumon.core.verdict import VerdictName
 from gpumon.pipeline.reports import report_of
-from gpumon.sources.nvml.details.fields import nvml_options
+from gpumon.sources.nvml.fields.table import nvml_options
 from tests.builders_driver import DriverStory
 from tests.builders_mig import Tell
 from tests.fakenvml.control import FakeNvml

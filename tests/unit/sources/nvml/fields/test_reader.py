@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.core.sample import GpuDetails, GpuSample
 from gpumon.errors import SourceUnavailableError
-from gpumon.sources.nvml.details.fields import NVML_FIELDS, nvml_options
+from gpumon.sources.nvml.fields.table import NVML_FIELDS, nvml_options
 from tests.builders_nvml import open_at_a_standstill, read_for, samples_of, total_ns
 from tests.fakenvml.control import FUNCTION_NOT_FOUND, NOT_SUPPORTED, UNKNOWN, FakeNvml
 

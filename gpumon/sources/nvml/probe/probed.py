@@ -6,41 +6,21 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gpumon.sources.nvml.details.fields import NvmlField
+from gpumon.sources.nvml.codes import FUNCTION_NOT_FOUND, NOT_FOUND, SUCCESS
+from gpumon.sources.nvml.fields.table import NvmlCall, NvmlField
 
-ANSWERED: Final = 0
-NOTHING_NEW: Final = 6
 NOTHING_HAPPENED: Final = 10
 """A wait for events that ended without one."""
 
-QUIET: Final = frozenset({NOTHING_NEW, NOTHING_HAPPENED})
-"""Codes of a function that works and has nothing to tell now."""
+_WORKS: Final = frozenset({SUCCESS, NOT_FOUND, NOTHING_HAPPENED})
+"""Codes of a function that works, even if it has nothing to tell now."""
 
-_ALL_OF_THEM: Final = frozenset({"clocks", "activity", "processes", "events", "encoder"})
-"""Fields that have several parts; all others take the first function that answers."""
-
-_CALLS_A_READING: Final = {
-    "nvmlDeviceGetClockInfo": 2.0,
-    "nvmlDeviceGetMaxClockInfo": 0.0,
-    "nvmlDeviceGetTotalEccErrors": 2.0,
-    "nvmlDeviceGetPcieThroughput": 2.0,
-    "nvmlDeviceGetProcessesUtilizationInfo": 0.5,
-    "nvmlDeviceGetProcessUtilization": 0.5,
-}
-"""Functions that are not called once a reading: for each kind, once for good, every second time."""
-
-TICK_S: Final = 1.0
+_TICK_S: Final = 1.0
 """The period that is reckoned with where a field is read in each tick."""
-
-QUOTED_US: Final = {"pcie": 40_000.0, "fan": 137.0, "processes": 4_491.0}
-"""What others measured for one reading of a field, in microseconds; not measured here.
-
-Two windows of 20 ms inside older drivers for PCIe rates; the other two were seen
-on one RTX 4090.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +46,7 @@ class ProbedCall:
     @property
     def works(self) -> bool:
         """Whether it answers on this board, even if there is nothing to tell now."""
-        return self.code == ANSWERED or self.code in QUIET
+        return self.code in _WORKS
 
     @property
     def median_us(self) -> float | None:
@@ -93,16 +73,17 @@ class ProbedField:
     wanted: bool
     calls: tuple[ProbedCall, ...] = ()
 
+    def _of_each_part(self) -> Iterator[tuple[NvmlCall, ProbedCall]]:
+        """What gives each part of the answer here: the newest of its functions that works."""
+        by_name = {call.function: call for call in self.calls if call.works}
+        for part in self.field.parts if self.calls else ():
+            working = [(call, by_name[call.function]) for call in part if call.function in by_name]
+            yield from working[:1]
+
     @property
     def used(self) -> tuple[ProbedCall, ...]:
         """The functions that a reading takes here; none where nothing answers."""
-        working = [call for call in self.calls if call.works]
-        if self.field.name not in _ALL_OF_THEM:
-            return tuple(working[:1])
-        parts: dict[str, ProbedCall] = {}
-        for call in working:
-            parts.setdefault(_part_of(call.function), call)
-        return tuple(parts.values())
+        return tuple(dict.fromkeys(probed for _, probed in self._of_each_part()))
 
     @property
     def works(self) -> bool:
@@ -119,7 +100,8 @@ class ProbedField:
     def reading_us(self) -> float | None:
         """What one reading costs: the medians of its calls, in microseconds."""
         medians = [
-            (call.median_us or 0.0) * _CALLS_A_READING.get(call.function, 1.0) for call in self.used
+            (probed.median_us or 0.0) * call.calls_a_reading
+            for call, probed in self._of_each_part()
         ]
         return sum(medians) if medians else None
 
@@ -131,7 +113,7 @@ class ProbedField:
         """
         if self.reading_us is None or self.field.period_s is None:
             return None
-        return self.reading_us / 1e6 / (self.field.period_s or TICK_S)
+        return self.reading_us / 1e6 / (self.field.period_s or _TICK_S)
 
     @property
     def trouble(self) -> ProbedCall | None:
@@ -142,17 +124,7 @@ class ProbedField:
         """
         if self.works or not self.calls:
             return None
-        return next((call for call in self.calls if call.code != _NO_SUCH_FUNCTION), self.calls[0])
-
-
-_NO_SUCH_FUNCTION: Final = 13
-
-
-def _part_of(function: str) -> str:
-    """What of a field this function gives; several generations of it give the same."""
-    if "RunningProcesses" in function:
-        return "who computes"
-    return "shares" if "Process" in function else function
+        return next((call for call in self.calls if call.code != FUNCTION_NOT_FOUND), self.calls[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import ProcessSample
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.codes import FUNCTION_NOT_FOUND
-from gpumon.sources.nvml.details.fields import nvml_options
-from gpumon.sources.nvml.details.processes import ProcessField, process_field
+from gpumon.sources.nvml.fields.processes import ProcessField, process_field
+from gpumon.sources.nvml.fields.table import nvml_options
 from gpumon.sources.process_names import ProcessNames, ProcessOwners
 from tests.builders_nvml import Clock, Open
 from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, FakeNvml
@@ -130,7 +130,7 @@ class TestTheRecordsOfADriver:
             def has(self, name: str) -> bool:
                 return name in self.names
 
-        from gpumon.sources.nvml.details.processes import usable_lists
+        from gpumon.sources.nvml.fields.processes import usable_lists
 
         protected, details = (
             "nvmlDeviceGetConfComputeMemSizeInfo",
@@ -139,7 +139,7 @@ class TestTheRecordsOfADriver:
         lists = (LIST, OLDER_LIST, OLDEST_LIST)
 
         def usable(*more: str) -> list[str]:
-            return [name for name, _ in usable_lists(Driver(*lists, *more))]
+            return usable_lists(Driver(*lists, *more))
 
         assert usable() == list(lists)
         assert usable(protected) == [OLDER_LIST, OLDEST_LIST]
@@ -147,21 +147,16 @@ class TestTheRecordsOfADriver:
 
 
 class TestASwitchedOffField:
-    def test_asks_nothing(self, library: NvmlLibrary, handle: int) -> None:
-        assert process_field(library, handle, nvml_options(off=["processes"])) is None
-
     def test_tells_no_name_unless_it_is_asked_for(
         self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
     ) -> None:
         fake_nvml.run(0, NOBODYS_PID, name=b"python")
 
         without = process_field(library, handle, nvml_options())
-        assert without is not None
         assert without.read(0) == (ProcessSample(NOBODYS_PID, 1 << 30),)
         assert fake_nvml.calls("nvmlSystemGetProcessName") == 0
 
         with_names = process_field(library, handle, nvml_options(on=["process_names"]))
-        assert with_names is not None
         (process,) = with_names.read(0) or ()
         assert process.name == "python"
 
@@ -337,7 +332,7 @@ class TestAShare:
         monkeypatch: pytest.MonkeyPatch,
         newer: bool,
     ) -> None:
-        monkeypatch.setattr("gpumon.sources.nvml.details.processes._FIRST_ROOM_OF_SHARES", 16)
+        monkeypatch.setattr("gpumon.sources.nvml.fields.processes._FIRST_ROOM", 16)
         fake_nvml.fail(OLDER_SHARES if newer else SHARES, FUNCTION_NOT_FOUND)
         for pid in range(4000, 4100):
             fake_nvml.run(0, pid, sm=25)

@@ -1,12 +1,13 @@
-"""What one GPU draws: the mean of the samples that its driver took since the tick before.
+"""What one GPU draws, and what it has used.
 
+Its draw is the mean of the samples that its driver took since the tick before.
 The driver keeps power samples in a ring as it keeps those of utilisation, some
 20 ms apart at work and up to a second while idle. Each speaks for the time
 since the one before it, so bursts between two ticks count as long as they
 lasted. Where the ring brings nothing for a while, or there is none,
 ``nvmlDeviceGetPowerUsage`` is asked instead.
 
-Energy as a counter that never goes back, whatever the board's own does. Pure logic.
+What it has used is a counter that never goes back, whatever the board's own does.
 """
 
 from __future__ import annotations
@@ -18,10 +19,8 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import NO_ERROR, PERMANENT
-from gpumon.sources.nvml.details.fields import NumberField
-
-MOST_MILLIWATTS: Final = 100_000_000
-"""More than any board can draw."""
+from gpumon.sources.nvml.fields.calls import NumberCall
+from gpumon.sources.nvml.fields.table import MOST_MILLIWATTS, POWER_USAGE
 
 _SILENT_NS: Final = 3 * NS_PER_S
 """Boards were seen to leave up to a second between two samples while idle."""
@@ -39,11 +38,6 @@ class PowerTrack:
         rejected: Values refused so far, because no board can draw that much.
     """
 
-    __slots__ = (
-        "_heard_at_ns", "_look_again_at_ns", "_milliwatts", "_present", "_seen_us", "has_ring",
-        "position_us", "rejected",
-    )  # fmt: skip
-
     def __init__(self, library: NvmlLibrary, handle: int) -> None:
         """Ask that GPU from now on.
 
@@ -56,7 +50,7 @@ class PowerTrack:
         self._seen_us = 0
         self._milliwatts: float | None = None
         self._heard_at_ns = self._look_again_at_ns = -_LOOK_AGAIN_NS
-        self._present = NumberField(library, "nvmlDeviceGetPowerUsage", handle)
+        self._present = NumberCall(library, handle, POWER_USAGE)
 
     @property
     def code(self) -> int:

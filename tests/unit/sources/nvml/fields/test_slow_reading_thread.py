@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpumon.sources.nvml.details.rounds import Beside
+from gpumon.sources.nvml.fields.slow_reading import SlowThread
 from tests.patience import PATIENCE_S, wait_until
 
 
 @pytest.fixture
-def beside() -> Iterator[Beside]:
-    made = Beside()
+def thread() -> Iterator[SlowThread]:
+    made = SlowThread()
     yield made
     made.close()
 
@@ -31,57 +31,57 @@ def hang(gate: threading.Event) -> None:
 
 
 class TestARound:
-    def test_is_done_in_order_before_it_is_waited_for_no_more(self, beside: Beside) -> None:
+    def test_is_done_in_order_before_it_is_waited_for_no_more(self, thread: SlowThread) -> None:
         done: list[int] = []
 
-        beside.run([lambda: done.append(1), lambda: done.append(2)], PATIENCE_S)
+        thread.run([lambda: done.append(1), lambda: done.append(2)], PATIENCE_S)
 
         assert done == [1, 2]
-        assert beside.is_free
+        assert thread.is_free
 
     def test_that_takes_long_is_not_waited_for_and_has_nobody_beside_it(
-        self, beside: Beside, gate: threading.Event
+        self, thread: SlowThread, gate: threading.Event
     ) -> None:
         done: list[int] = []
-        beside.run([lambda: hang(gate), lambda: done.append(1)], 0.01)
+        thread.run([lambda: hang(gate), lambda: done.append(1)], 0.01)
         threads = threading.active_count()
 
-        beside.run([lambda: done.append(2)], 0.01)
+        thread.run([lambda: done.append(2)], 0.01)
 
-        assert not beside.is_free
+        assert not thread.is_free
         assert done == []
         assert threading.active_count() <= threads
         gate.set()
-        wait_until(lambda: beside.is_free)
+        wait_until(lambda: thread.is_free)
         assert done == [1]
 
-    def test_that_breaks_is_told_of_where_somebody_hears_it(self, beside: Beside) -> None:
+    def test_that_breaks_is_told_of_where_somebody_hears_it(self, thread: SlowThread) -> None:
         def breaks() -> None:
             raise MemoryError("no room")
 
         with pytest.raises(MemoryError, match="no room"):
-            beside.run([breaks], PATIENCE_S)
+            thread.run([breaks], PATIENCE_S)
 
-        beside.run([lambda: None], PATIENCE_S)
+        thread.run([lambda: None], PATIENCE_S)
 
 
 class TestWhatIsDoneAfterwards:
-    def test_is_done_at_once_where_nothing_is_under_way(self, beside: Beside) -> None:
+    def test_is_done_at_once_where_nothing_is_under_way(self, thread: SlowThread) -> None:
         done: list[int] = []
 
-        beside.afterwards(lambda: done.append(1))
+        thread.afterwards(lambda: done.append(1))
 
         assert done == [1]
 
     def test_waits_for_the_end_of_the_round_also_where_all_is_closed(
-        self, beside: Beside, gate: threading.Event
+        self, thread: SlowThread, gate: threading.Event
     ) -> None:
         done: list[int] = []
         others = set(threading.enumerate())
-        beside.run([lambda: hang(gate), lambda: done.append(1)], 0.01)
-        beside.afterwards(lambda: done.append(2))
-        beside.close()
-        beside.close()
+        thread.run([lambda: hang(gate), lambda: done.append(1)], 0.01)
+        thread.afterwards(lambda: done.append(2))
+        thread.close()
+        thread.close()
         assert done == []
 
         gate.set()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 
 import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.details.fields import MemoryField, NumberField, PairField
+from gpumon.sources.nvml.fields.calls import BoardNumber, NumberCall
+from gpumon.sources.nvml.fields.table import MEMORY, POWER_USAGE, RATES, Answer, NvmlCall
+from gpumon.sources.nvml.gpu import MIG_MODE
 from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, FakeNvml
 
-POWER = "nvmlDeviceGetPowerUsage"
+POWER = POWER_USAGE.function
 
 
 class TestANumber:
@@ -20,16 +21,16 @@ class TestANumber:
     ) -> None:
         fake_nvml.gpu(0).temperature_c = 71
 
-        assert NumberField(library, POWER, handle).read() == 310_500
-        assert NumberField(library, "nvmlDeviceGetTemperature", handle, kind=0).read() == 71
+        assert NumberCall(library, handle, POWER_USAGE).read() == 310_500
+        assert NumberCall(library, handle, NvmlCall("nvmlDeviceGetTemperature", (0,))).read() == 71
 
     def test_can_be_longer_than_32_bits(
         self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
     ) -> None:
         fake_nvml.gpu(0).energy_mj = 1 << 40
-        name = "nvmlDeviceGetTotalEnergyConsumption"
+        call = NvmlCall("nvmlDeviceGetTotalEnergyConsumption", answer=Answer.LONG)
 
-        energy = NumberField(library, name, handle, number=ctypes.c_ulonglong()).read()
+        energy = NumberCall(library, handle, call).read()
 
         assert energy is not None
         assert energy >= 1 << 40
@@ -39,7 +40,7 @@ class TestANumber:
         self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int, code: int
     ) -> None:
         fake_nvml.fail(POWER, code)
-        field = NumberField(library, POWER, handle)
+        field = NumberCall(library, handle, POWER_USAGE)
 
         assert [field.read() for _ in range(5)] == [None] * 5
         assert fake_nvml.calls(POWER) == 1
@@ -48,7 +49,7 @@ class TestANumber:
         self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
     ) -> None:
         fake_nvml.fail(POWER, GPU_IS_LOST)
-        field = NumberField(library, POWER, handle)
+        field = NumberCall(library, handle, POWER_USAGE)
         assert field.read() is None
         assert field.code == GPU_IS_LOST
 
@@ -61,8 +62,8 @@ class TestANumber:
     ) -> None:
         fake_nvml.delay(POWER, 20_000)
 
-        NumberField(library, POWER, handle).read()
-        NumberField(library, POWER, library.handle_by_index(1) or 0).read()
+        NumberCall(library, handle, POWER_USAGE).read()
+        NumberCall(library, library.handle_by_index(1) or 0, POWER_USAGE).read()
 
         assert 0.04 <= dict(library.accounts.seconds())[POWER] < 1.0
         assert dict(library.accounts.counts())[POWER] == fake_nvml.calls(POWER) == 2
@@ -75,8 +76,8 @@ class TestAPairOfNumbers:
         fake_nvml.gpu(0).rates_percent = 37
         fake_nvml.gpu(0).mig_enabled = 0
 
-        rates = PairField(library, "nvmlDeviceGetUtilizationRates", handle, apart=False)
-        mig = PairField(library, "nvmlDeviceGetMigMode", handle, apart=True)
+        rates = NumberCall(library, handle, RATES)
+        mig = NumberCall(library, handle, MIG_MODE)
 
         assert rates.read() == 37
         assert mig.read() == 0
@@ -88,16 +89,16 @@ class TestMemory:
     ) -> None:
         gpu = fake_nvml.gpu(0)
 
-        assert MemoryField(library, handle).read() == (gpu.memory_used, gpu.memory_total)
+        assert BoardNumber(MEMORY, library, handle).numbers() == (gpu.memory_used, gpu.memory_total)
 
     def test_counts_it_on_drivers_that_know_only_the_first_version(
         self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
     ) -> None:
         fake_nvml.fail("nvmlDeviceGetMemoryInfo_v2", 13)
         gpu = fake_nvml.gpu(0)
-        field = MemoryField(library, handle)
+        field = BoardNumber(MEMORY, library, handle)
 
-        readings = [field.read() for _ in range(3)]
+        readings = [field.numbers() for _ in range(3)]
 
         assert readings == [(gpu.memory_used + gpu.memory_reserved, gpu.memory_total)] * 3
         assert fake_nvml.calls("nvmlDeviceGetMemoryInfo_v2") == 1

@@ -1,0 +1,213 @@
+"""One call of the driver on one GPU, each answer in a buffer of its own that is kept.
+
+Every call adds its time to the library's stopwatch of that function: a
+sampler that holds the driver's lock too long causes the stalls it looks for,
+so it has to say what it costs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter_ns
+from typing import Any, Final, NamedTuple
+
+import pynvml
+
+from gpumon.sources.nvml.binding import TEMPERATURE_V1, NvmlCalls, TemperatureV1
+from gpumon.sources.nvml.codes import (
+    FUNCTION_NOT_FOUND,
+    INSUFFICIENT_SIZE,
+    NO_ERROR,
+    PERMANENT,
+    SUCCESS,
+)
+from gpumon.sources.nvml.fields.table import Answer, NvmlCall, NvmlNumber, Told
+
+_NOT_IN_THIS_DRIVER: Final = frozenset({FUNCTION_NOT_FOUND, 25, 26})
+
+
+class DriverCall:
+    """One call on one GPU. An answer of "not supported" is remembered, not asked for again.
+
+    Attributes:
+        name: The C function.
+        code: What the call answered last.
+        supported: Whether it is worth asking.
+        no_error: Codes that are no failure of the driver.
+    """
+
+    no_error = NO_ERROR
+
+    def __init__(self, library: NvmlCalls, name: str, *arguments: tuple[object, object]) -> None:
+        """Bind the call.
+
+        Args:
+            library: NVML, opened.
+            name: The C function.
+            arguments: A ctypes type and a value for each of its arguments.
+        """
+        call = library.function(name, *(kind for kind, _ in arguments))
+        self._call = partial(call, *(value for _, value in arguments))
+        self.name, self._library = name, library
+        self.code = SUCCESS
+        self.supported = True
+
+    def ask(self) -> bool:
+        """Make the call; say whether it answered."""
+        if not self.supported:
+            return False
+        started_ns = perf_counter_ns()
+        code = self.code = self._call()
+        spent_ns = perf_counter_ns() - started_ns
+        self._library.took(self.name, spent_ns, SUCCESS if code in self.no_error else code)
+        if code == SUCCESS:
+            return True
+        self.supported = code not in PERMANENT
+        return False
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is the driver that has no such call, so that an older one may do."""
+        return self.code in _NOT_IN_THIS_DRIVER
+
+
+class ListCall(DriverCall):
+    """A call that is made again with more room where its answer did not fit."""
+
+    no_error = NO_ERROR | {INSUFFICIENT_SIZE}
+
+
+class _Room(NamedTuple):
+    """Where an answer goes.
+
+    Attributes:
+        places: What the driver is given the addresses of.
+        numbers: The answer.
+    """
+
+    places: tuple[Any, ...]
+    numbers: Callable[[], tuple[int, ...]]
+
+
+def _plain(kind: type[ctypes.c_uint | ctypes.c_ulonglong], count: int = 1) -> _Room:
+    places = tuple(kind() for _ in range(count))
+    return _Room(places, lambda: tuple(place.value for place in places))
+
+
+def _pair() -> _Room:
+    pair = (ctypes.c_uint * 2)()
+    return _Room((pair,), lambda: tuple(pair))
+
+
+def _temperature() -> _Room:
+    room = TemperatureV1(version=TEMPERATURE_V1, sensorType=pynvml.NVML_TEMPERATURE_GPU)
+    return _Room((room,), lambda: (room.temperature,))
+
+
+def _memory(room: ctypes.Structure) -> _Room:
+    return _Room((room,), lambda: (room.used, room.total))
+
+
+_ROOMS: Final[dict[Answer, Callable[[], _Room]]] = {
+    Answer.NUMBER: partial(_plain, ctypes.c_uint),
+    Answer.LONG: partial(_plain, ctypes.c_ulonglong),
+    Answer.TWO_NUMBERS: partial(_plain, ctypes.c_uint, 2),
+    Answer.PAIR: _pair,
+    Answer.TEMPERATURE: _temperature,
+    Answer.MEMORY: lambda: _memory(pynvml.c_nvmlMemory_t()),
+    Answer.MEMORY_V2: lambda: _memory(pynvml.c_nvmlMemory_v2_t(version=pynvml.nvmlMemory_v2)),
+}
+
+
+class NumberCall(DriverCall):
+    """A call whose answer is a number, or a few, of which the first counts."""
+
+    def __init__(self, library: NvmlCalls, handle: int, call: NvmlCall) -> None:
+        """Bind the call.
+
+        Args:
+            library: NVML, opened.
+            handle: Which GPU.
+            call: What is asked, and how it answers.
+        """
+        self._room = _ROOMS[call.answer]()
+        super().__init__(
+            library,
+            call.function,
+            (ctypes.c_void_p, handle),
+            *((ctypes.c_int, argument) for argument in call.arguments),
+            *((ctypes.c_void_p, ctypes.addressof(place)) for place in self._room.places),
+        )
+
+    @property
+    def answered(self) -> tuple[int, ...]:
+        """What it answered last; means something after code 0."""
+        return self._room.numbers()
+
+    def numbers(self) -> tuple[int, ...] | None:
+        """All numbers; ``None`` where there is no answer."""
+        return self.answered if self.ask() else None
+
+    def read(self) -> int | None:
+        """The number; ``None`` where there is no answer."""
+        numbers = self.numbers()
+        return None if numbers is None else numbers[0]
+
+
+class BoardNumber:
+    """One number of the table, asked of one GPU by the first of its functions that there is."""
+
+    def __init__(
+        self,
+        number: NvmlNumber,
+        library: NvmlCalls,
+        handle: int,
+        refuse: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Bind its calls.
+
+        Args:
+            number: Which.
+            library: NVML, opened.
+            handle: Which GPU.
+            refuse: Counts a value that is refused because no board can mean it.
+        """
+        self._number, self._refuse = number, refuse
+        self._calls = [NumberCall(library, handle, call) for call in number.calls]
+        self._known: Told = None
+
+    @property
+    def supported(self) -> bool:
+        """Whether it is worth asking."""
+        return any(call.supported for call in self._calls)
+
+    def numbers(self) -> tuple[int, ...] | None:
+        """The driver's answer as it is; ``None`` where there is none."""
+        for call in self._calls:
+            answer = call.numbers()
+            if answer is not None or call.supported:
+                return answer
+        return None
+
+    def believed(self) -> int | None:
+        """The number in the driver's unit; ``None`` where there is none that can be believed."""
+        answer, number = self.numbers(), self._number
+        if answer is None or answer[0] == number.unknown:
+            return None
+        most = answer[1] if number.most is None else number.most
+        if number.least <= answer[0] <= most:
+            return answer[0]
+        self._refuse()
+        return None
+
+    def read(self) -> Told:
+        """The value in base units; ``None`` where there is no answer that can be believed."""
+        if self._known is not None:
+            return self._known
+        number = self.believed()
+        told = None if number is None else self._number.unit.told(number)
+        if self._number.stays:
+            self._known = told
+        return told

@@ -1,0 +1,483 @@
+"""Every field that NVML is asked for: its functions, how often, in which unit, what is believed.
+
+One table. From it the source takes what to ask and what to make of the answer,
+``--nvml-off`` and ``--nvml-on`` what can be said, and ``gpumon doctor`` what to
+look at and how it is told. Pure data: nothing is asked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from gpumon.core.board.throttling import throttle_reasons
+from gpumon.errors import UsageError
+
+SLOW_PERIOD_S: Final = 5.0
+PROCESS_PERIOD_S: Final = 10.0
+
+_LARGEST_COUNT: Final = (1 << 63) - 1
+_EVERY_BIT: Final = (1 << 64) - 1
+
+
+class Answer(Enum):
+    """How a function hands its answer over, where that is a number or two."""
+
+    NUMBER = "unsigned int"
+    LONG = "unsigned long long"
+    TWO_NUMBERS = "two unsigned int, each with a place of its own; the first counts"
+    PAIR = "a structure of two unsigned int; the first counts"
+    TEMPERATURE = "nvmlTemperature_v1_t"
+    MEMORY = "nvmlMemory_t: used and total"
+    MEMORY_V2 = "nvmlMemory_v2_t: used and total"
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlCall:
+    """One of the driver's functions, and how it is called.
+
+    Attributes:
+        function: Its name.
+        arguments: The enumerators between the handle and the place of the answer.
+        answer: How it answers; means something where ``NumberCall`` asks it.
+        calls_a_reading: How often it is called for one reading: a fraction where not each
+            reading takes it.
+        blocks: Whether it measures inside the call, for tens of milliseconds.
+    """
+
+    function: str
+    arguments: tuple[int, ...] = ()
+    answer: Answer = Answer.NUMBER
+    calls_a_reading: float = 1.0
+    blocks: bool = False
+
+
+Told: TypeAlias = float | tuple[str, ...] | None
+"""What a number is told as: a quantity, a count, a yes or no, or words; ``None``: no answer."""
+
+
+class Unit(NamedTuple):
+    """A unit of the driver's.
+
+    Attributes:
+        name: As NVML's manual writes it.
+        told: Makes a value in base units of a number.
+        said: The same in words, for people; of memory, of used and total.
+    """
+
+    name: str
+    told: Callable[[int], Told]
+    said: Callable[..., str]
+
+
+MILLIWATTS: Final = Unit("mW", lambda mw: mw / 1000, lambda mw: f"{mw / 1000:.1f} W")
+MEGAHERTZ: Final = Unit("MHz", lambda mhz: float(mhz * 1_000_000), lambda mhz: f"{mhz} MHz")
+PERCENT: Final = Unit("%", lambda percent: percent / 100, lambda percent: f"{percent} %")
+CELSIUS: Final = Unit("C", float, lambda celsius: f"{celsius} C")
+BYTES: Final = Unit(
+    "bytes", int, lambda used, total: f"{used / 2**30:.1f} of {total / 2**30:.1f} GiB"
+)
+MILLIJOULES: Final = Unit("mJ", int, lambda mj: f"{mj / 1e6:,.1f} kJ")
+"""Told as they are: ``EnergyCounter`` makes joules of their increase."""
+KIBIBYTES_A_SECOND: Final = Unit(
+    "KiB/s", lambda kib: float(kib * 1024), lambda kib: f"{kib / 1000:.1f} MB/s out"
+)
+"""NVML calls it KB/s; that it means 1024 is assumed."""
+ERRORS: Final = Unit("errors", int, str)
+P_STATE: Final = Unit("P-state", int, lambda state: f"P{state}")
+SWITCH: Final = Unit("0 or 1", lambda mode: mode == 1, lambda mode: "on" if mode else "off")
+REASONS: Final = Unit(
+    "bits",
+    throttle_reasons,
+    lambda bits: ", ".join(throttle_reasons(bits)).replace("_", " ") or "none",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlNumber:
+    """One number that a board tells.
+
+    Attributes:
+        told_as: Its name in ``GpuSample`` or ``GpuDetails``.
+        unit: In what it comes.
+        calls: The functions that tell it, the newest first: the first that the driver has is
+            the one asked.
+        most: The most that is believed; ``None``: the second number that comes with it.
+        least: The least.
+        unknown: What the driver says where it does not know.
+        stays: Whether it is not asked for again once it is known.
+        words: How ``gpumon doctor`` says it; ``None``: it says another number of the field.
+    """
+
+    told_as: str
+    unit: Unit
+    calls: tuple[NvmlCall, ...]
+    most: int | None
+    least: int = 0
+    unknown: int | None = None
+    stays: bool = False
+    words: str | None = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlCounter:
+    """One byte counter among those of ``nvmlDeviceGetFieldValues``: it is told as a rate.
+
+    Attributes:
+        told_as: Its name in ``GpuDetails``.
+        field_id: NVML's number of it.
+        scope_id: Of which links.
+        unit_bytes: What it counts.
+        most_bytes_per_second: No link is faster.
+        may_wrap: Whether NVML says that it may begin anew at a number that it does not tell.
+    """
+
+    told_as: str
+    field_id: int
+    scope_id: int
+    unit_bytes: int
+    most_bytes_per_second: int
+    may_wrap: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlField:
+    """One thing that a board can be asked.
+
+    Attributes:
+        name: What users call it.
+        text: What it is, in a few words.
+        numbers: What it consists of, as far as that is single numbers.
+        counters: What of it the driver counts.
+        own_parts: Where asking takes more than ``numbers`` says: the functions of each part of
+            the answer, the newest first.
+        period_s: How often it is read, in seconds; 0: in each tick; ``None``:
+            a thread waits for it.
+        opt_in: Whether it is read only where ``--nvml-on`` names it, because
+            it costs too much for everybody.
+        shown_as: Its name in ``gpumon doctor``, where that is another one.
+        quoted_us: What others measured for one reading, in microseconds; ``None``: nobody did.
+        quoted_where: On which drivers.
+    """
+
+    name: str
+    text: str
+    numbers: tuple[NvmlNumber, ...] = ()
+    counters: tuple[NvmlCounter, ...] = ()
+    own_parts: tuple[tuple[NvmlCall, ...], ...] = ()
+    period_s: float | None = SLOW_PERIOD_S
+    opt_in: bool = False
+    shown_as: str | None = None
+    quoted_us: float | None = None
+    quoted_where: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its name in ``gpumon doctor``: one that scripts look for stays as it was."""
+        return self.shown_as or self.name.replace("_", " ")
+
+    @property
+    def parts(self) -> tuple[tuple[NvmlCall, ...], ...]:
+        """The parts of its answer, each with the functions that give it, the newest first."""
+        return self.own_parts or tuple(number.calls for number in self.numbers)
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The driver's functions it takes, those of each part the newest first."""
+        return tuple(dict.fromkeys(call.function for part in self.parts for call in part))
+
+
+def _call(
+    name: str, *arguments: int, answer: Answer = Answer.NUMBER, calls_a_reading: float = 1.0
+) -> NvmlCall:
+    return NvmlCall(f"nvmlDeviceGet{name}", arguments, answer, calls_a_reading)
+
+
+_CORE = 0
+_SM, _MEMORY = 1, 2
+_CORRECTED, _UNCORRECTED, _SINCE_LOADED = 0, 1, 0
+_OUT, _IN = 0, 1
+_ALL_LINKS: Final = 0xFFFF_FFFF
+
+_FASTEST_MEGAHERTZ: Final = 100_000
+_FASTEST_FAN_PERCENT: Final = 200
+"""Of the speed at which the board is as loud as it may be: NVML says that it can be exceeded."""
+_MOST_BYTES_PER_SECOND: Final = 10**12
+"""Of PCIe in one direction: version 7 with 16 lanes moves a quarter of it."""
+
+MOST_MILLIWATTS: Final = 100_000_000
+"""More than any board can draw."""
+
+RATES: Final = NvmlCall("nvmlDeviceGetUtilizationRates", answer=Answer.PAIR)
+POWER_USAGE: Final = NvmlCall("nvmlDeviceGetPowerUsage")
+FIELD_VALUES: Final = NvmlCall("nvmlDeviceGetFieldValues")
+SAMPLES: Final = NvmlCall("nvmlDeviceGetSamples")
+GPM_SAMPLE: Final = NvmlCall("nvmlGpmSampleGet")
+GPM_METRICS: Final = NvmlCall("nvmlGpmMetricsGet")
+EVENT_WAIT: Final = NvmlCall("nvmlEventSetWait_v2")
+EVENT_REGISTER: Final = NvmlCall("nvmlDeviceRegisterEvents")
+PROCESS_NAME: Final = NvmlCall("nvmlSystemGetProcessName")
+PROCESS_LISTS: Final = tuple(
+    _call(f"ComputeRunningProcesses{version}") for version in ("_v3", "_v2", "")
+)
+PROCESS_SHARES: Final = tuple(
+    _call(name, calls_a_reading=SLOW_PERIOD_S / PROCESS_PERIOD_S)
+    for name in ("ProcessesUtilizationInfo", "ProcessUtilization")
+)
+_PCIE_WINDOW: Final = NvmlCall("nvmlDeviceGetPcieThroughput", calls_a_reading=2.0, blocks=True)
+
+MEMORY: Final = NvmlNumber(
+    "memory_used_bytes",
+    BYTES,
+    # The older one counts what the driver reserves as used.
+    (_call("MemoryInfo_v2", answer=Answer.MEMORY_V2), _call("MemoryInfo", answer=Answer.MEMORY)),
+    most=None,
+)
+ENERGY: Final = NvmlNumber(
+    "energy_joules",
+    MILLIJOULES,
+    (_call("TotalEnergyConsumption", answer=Answer.LONG),),
+    most=_LARGEST_COUNT,
+)
+
+
+def _clock(told_as: str, kind: int, words: str | None) -> NvmlNumber:
+    calls = (_call("ClockInfo", kind),)
+    return NvmlNumber(told_as, MEGAHERTZ, calls, most=_FASTEST_MEGAHERTZ, words=words)
+
+
+def _ecc(told_as: str, kind: int, words: str | None) -> NvmlNumber:
+    calls = (_call("TotalEccErrors", kind, _SINCE_LOADED, answer=Answer.LONG),)
+    return NvmlNumber(told_as, ERRORS, calls, most=_LARGEST_COUNT, words=words)
+
+
+def _pcie_window(told_as: str, direction: int, words: str | None) -> NvmlNumber:
+    calls, most = (_call("PcieThroughput", direction),), _MOST_BYTES_PER_SECOND // 1024
+    return NvmlNumber(told_as, KIBIBYTES_A_SECOND, calls, most=most, words=words)
+
+
+def _pcie_counter(told_as: str, field_id: int) -> NvmlCounter:
+    return NvmlCounter(told_as, field_id, 0, 1, _MOST_BYTES_PER_SECOND, may_wrap=True)
+
+
+def _nvlink_counter(told_as: str, field_id: int) -> NvmlCounter:
+    return NvmlCounter(told_as, field_id, _ALL_LINKS, 1024, 10**13, may_wrap=False)
+
+
+NVML_FIELDS: Final = (
+    NvmlField(
+        "utilization",
+        "share of time a kernel ran",
+        (NvmlNumber("utilization_ratio", PERCENT, (RATES,), most=100),),
+        own_parts=((SAMPLES, RATES),),
+        period_s=0.0,
+        shown_as="utilisation",
+    ),
+    NvmlField(
+        "power",
+        "board power draw",
+        (NvmlNumber("power_watts", MILLIWATTS, (POWER_USAGE,), most=MOST_MILLIWATTS),),
+        period_s=0.0,
+    ),
+    NvmlField("memory", "device memory in use", (MEMORY,)),
+    NvmlField(
+        "temperature",
+        "core temperature",
+        (
+            NvmlNumber(
+                "temperature_celsius",
+                CELSIUS,
+                (
+                    _call("TemperatureV", answer=Answer.TEMPERATURE),
+                    _call("Temperature", _CORE),
+                ),
+                most=254,
+            ),
+        ),
+    ),
+    NvmlField(
+        "clocks",
+        "SM and memory clock, and the highest",
+        (
+            _clock("sm_clock_hertz", _SM, "{}"),
+            _clock("memory_clock_hertz", _MEMORY, None),
+            NvmlNumber(
+                "sm_clock_max_hertz",
+                MEGAHERTZ,
+                (_call("MaxClockInfo", _SM, calls_a_reading=0.0),),
+                most=_FASTEST_MEGAHERTZ,
+                least=1,
+                stays=True,
+                words="at most {}",
+            ),
+        ),
+        shown_as="sm clock",
+    ),
+    NvmlField(
+        "throttle_reasons",
+        "why clocks are held down",
+        (
+            NvmlNumber(
+                "throttle_reasons",
+                REASONS,
+                (
+                    _call("CurrentClocksEventReasons", answer=Answer.LONG),
+                    _call("CurrentClocksThrottleReasons", answer=Answer.LONG),
+                ),
+                most=_EVERY_BIT - 1,
+            ),
+        ),
+    ),
+    NvmlField("energy", "joules used", (ENERGY,)),
+    NvmlField(
+        "power_limit",
+        "power limit in force",
+        (
+            NvmlNumber(
+                "power_limit_watts",
+                MILLIWATTS,
+                (_call("EnforcedPowerLimit"), _call("PowerManagementLimit")),
+                most=MOST_MILLIWATTS,
+                least=1,
+            ),
+        ),
+    ),
+    NvmlField(
+        "performance_state",
+        "P-state",
+        (
+            NvmlNumber(
+                "performance_state", P_STATE, (_call("PerformanceState"),), most=15, unknown=32
+            ),
+        ),
+    ),
+    NvmlField(
+        "ecc",
+        "memory errors",
+        (
+            _ecc("ecc_corrected_errors", _CORRECTED, None),
+            _ecc("ecc_uncorrected_errors", _UNCORRECTED, "{} uncorrected"),
+        ),
+    ),
+    NvmlField(
+        "persistence_mode",
+        "whether the driver stays loaded",
+        (NvmlNumber("persistence_mode", SWITCH, (_call("PersistenceMode"),), most=1),),
+    ),
+    NvmlField(
+        "activity",
+        "SM, tensor and DRAM activity (GPM, Hopper on)",
+        own_parts=((GPM_SAMPLE,), (GPM_METRICS,)),
+    ),
+    NvmlField(
+        "processes",
+        "who computes, with memory; their SM shares every 10 s",
+        own_parts=(PROCESS_LISTS, PROCESS_SHARES),
+    ),
+    NvmlField(
+        "events",
+        "XID and ECC errors as they happen",
+        own_parts=((EVENT_WAIT,), (EVENT_REGISTER,)),
+        period_s=None,
+    ),
+    NvmlField(
+        "process_names", "names and users of processes", own_parts=((PROCESS_NAME,),), opt_in=True
+    ),
+    NvmlField(
+        "pcie",
+        "PCIe rates; drivers that do not count them block 40 ms a GPU",
+        (
+            _pcie_window("pcie_transmitted_bytes_per_second", _OUT, "{}"),
+            _pcie_window("pcie_received_bytes_per_second", _IN, None),
+        ),
+        (
+            _pcie_counter("pcie_transmitted_bytes_per_second", 197),
+            _pcie_counter("pcie_received_bytes_per_second", 198),
+        ),
+        own_parts=((FIELD_VALUES, _PCIE_WINDOW),),
+        opt_in=True,
+        quoted_us=40_000.0,
+        quoted_where=" where the driver does not count bytes",
+    ),
+    NvmlField(
+        "nvlink",
+        "NVLink rates",
+        counters=(
+            _nvlink_counter("nvlink_transmitted_bytes_per_second", 138),
+            _nvlink_counter("nvlink_received_bytes_per_second", 139),
+        ),
+        own_parts=((FIELD_VALUES,),),
+        opt_in=True,
+    ),
+    NvmlField(
+        "fan",
+        "fan speed",
+        (NvmlNumber("fan_speed_ratio", PERCENT, (_call("FanSpeed"),), _FASTEST_FAN_PERCENT),),
+        opt_in=True,
+        quoted_us=137.0,
+    ),
+    NvmlField(
+        "encoder",
+        "video encoder and decoder",
+        tuple(
+            NvmlNumber(
+                f"{what.lower()}_ratio",
+                PERCENT,
+                (_call(f"{what}Utilization", answer=Answer.TWO_NUMBERS),),
+                most=100,
+            )
+            for what in ("Encoder", "Decoder")
+        ),
+        opt_in=True,
+    ),
+)
+"""All fields, in the order in which ``gpumon doctor`` shows them. What is quoted was seen on one
+RTX 4090, and of PCIe is two windows of 20 ms inside older drivers."""
+
+
+def field_called(name: str) -> NvmlField:
+    """The field of that name, which there is."""
+    return next(field for field in NVML_FIELDS if field.name == name)
+
+
+ALWAYS_ON: Final = "utilization"
+"""The field that cannot be switched off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvmlOptions:
+    """What the user wants asked of the driver.
+
+    Attributes:
+        fields: Names of the fields that are read.
+    """
+
+    fields: frozenset[str] = frozenset(field.name for field in NVML_FIELDS if not field.opt_in)
+
+
+DEFAULT_OPTIONS: Final = NvmlOptions()
+
+
+def nvml_options(*, off: Iterable[str] = (), on: Iterable[str] = ()) -> NvmlOptions:
+    """The default fields without some, and with some more.
+
+    Raises:
+        UsageError: A name is none, or is said both ways, or is
+            ``utilization``, without which there is nothing to tell.
+
+    >>> sorted(nvml_options(off=["processes"], on=["fan"]).fields ^ DEFAULT_OPTIONS.fields)
+    ['fan', 'processes']
+    """
+    without, more = frozenset(off), frozenset(on)
+    names = [field.name for field in NVML_FIELDS]
+    for word in sorted(without | more):
+        if word not in names:
+            raise UsageError(f"no NVML field called {word!r}: choose from {', '.join(names)}")
+    if ALWAYS_ON in without:
+        raise UsageError(f"{ALWAYS_ON} cannot be switched off: every figure is made of it")
+    both = sorted(without & more)
+    if both:
+        raise UsageError(f"{both[0]} is switched both on and off: say one of the two")
+    return NvmlOptions(fields=(DEFAULT_OPTIONS.fields | more) - without)

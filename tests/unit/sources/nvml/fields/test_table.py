@@ -1,0 +1,52 @@
+"""Specification of the table of NVML's fields: what it names is there, and the page agrees."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpumon.core.sample import GpuDetails, GpuSample
+from gpumon.sources.nvml.fields.table import NVML_FIELDS, NvmlField
+
+PAGE = Path(__file__).resolve().parents[5] / "docs" / "configuration.md"
+ROW = re.compile(r"^\| (`\w+`(?:, `\w+`)*) \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
+
+
+def rows_of_the_page() -> dict[str, str]:
+    """How often each field is read, as the page has it."""
+    _, _, section = PAGE.read_text(encoding="utf-8").partition("\n## What the driver is asked")
+    section, _, _ = section.partition("\n## ")
+    return {
+        name.strip("`"): how_often
+        for names, how_often in ROW.findall(section)
+        for name in names.split(", ")
+    }
+
+
+class TestThePage:
+    def test_lists_the_fields_that_there_are(self) -> None:
+        assert sorted(rows_of_the_page()) == sorted(field.name for field in NVML_FIELDS)
+
+    @pytest.mark.parametrize("field", NVML_FIELDS, ids=lambda field: field.name)
+    def test_says_how_often_a_field_is_read_and_whether_by_default(self, field: NvmlField) -> None:
+        words = {None: "as they happen", 0.0: "each tick"}
+        how_often = rows_of_the_page()[field.name]
+
+        assert how_often.startswith(words.get(field.period_s, f"{field.period_s or 0:g} s"))
+        assert ("only with `--nvml-on`" in how_often) is field.opt_in
+
+
+class TestTheTable:
+    def test_tells_each_number_and_each_counter_under_a_name_that_a_sample_has(self) -> None:
+        told = [number.told_as for field in NVML_FIELDS for number in field.numbers]
+        told += [counter.told_as for field in NVML_FIELDS for counter in field.counters]
+
+        assert {*GpuSample._fields, *GpuDetails._fields}.issuperset(told)
+
+    def test_says_one_number_of_each_function_at_most(self) -> None:
+        for field in NVML_FIELDS:
+            said = [number.calls for number in field.numbers if number.words is not None]
+            assert len(said) == len({calls[0].function for calls in said})
+            assert bool(said) is bool(field.numbers)
