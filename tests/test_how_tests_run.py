@@ -15,6 +15,7 @@ from tests.shell_environment import SWITCHES
 
 ROOT = Path(__file__).resolve().parent.parent
 OF_A_SHELL = {
+    "COLUMNS": "40",
     "GPUMON_GPUS": "99",
     "GPUMON_LISTEN": "nowhere",
     "GPUMON_PERIOD": "nonsense",
@@ -24,8 +25,19 @@ OF_A_SHELL = {
     "GPUMON_SOURCE": "nonsense",
     "GPUMON_STAND_IN_GPUS": "many",
     "GPUMON_WEB_TOKEN_FILE": "/proc/nowhere",
+    "RANK": "1",
+    "SLURM_JOB_ID": "7",
+    "WORLD_SIZE": "2",
+    "XDG_RUNTIME_DIR": "/proc/nowhere",
+    "http_proxy": "http://127.0.0.1:9",
 }
-SAMPLE = ("tests/e2e/test_serve.py::TestWrongWords", "tests/unit/cli/test_environment.py")
+SAMPLE = (
+    "tests/e2e/test_listening.py::TestAMisspeltVariable",
+    "tests/e2e/test_serve.py::TestWrongWords",
+    "tests/unit/cli/test_environment.py",
+    "tests/unit/cli/test_reading_progress.py",
+    "tests/unit/trainer_hooks/ring/test_process_ring.py",
+)
 """In this process and in others: they fail where that is heard."""
 
 LEAVING = """
@@ -53,7 +65,7 @@ def run_of_pytest(*words: str, folder: Path, **environ: str) -> subprocess.Compl
 
 
 class TestAShell:
-    def test_that_says_anything_to_gpumon_changes_no_test(self) -> None:
+    def test_that_says_anything_to_what_is_tested_changes_nothing(self) -> None:
         done = run_of_pytest(*SAMPLE, folder=ROOT, **OF_A_SHELL)
 
         assert done.returncode == 0, done.stdout
