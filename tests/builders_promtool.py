@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tests.needs import needed
+from tests.patience import HANG_S
 
 STEP_S = 5
 Spans: TypeAlias = tuple[tuple[float, float], ...]
@@ -203,6 +204,6 @@ class Story:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=HANG_S,
         )
         return "" if done.returncode == 0 else f"at {rhythm}: {done.stdout}{done.stderr}"

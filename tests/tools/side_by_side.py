@@ -196,7 +196,8 @@ class _Printer:
     """Follows one after the other."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
-        self._left = list(jobs)
+        self._jobs, self._left = jobs, list(jobs)
+        self._waited_for: Job | None = None
         self._followed: Job | None = None
         self._log: FileIO | None = None
 
@@ -216,6 +217,15 @@ class _Printer:
                 return
             self._log.close()
             self._followed = self._log = None
+        self._tell_who_is_waited_for()
+
+    def _tell_who_is_waited_for(self) -> None:
+        """Where nothing runs but what is fetched, which may be gigabytes."""
+        running = [job for job in self._jobs if job.is_running]
+        if running and all(job.lane is Lane.FETCHES for job in running):
+            if self._waited_for is not running[0]:
+                print(f"\nWaiting for {running[0].name} ...", flush=True)
+            self._waited_for = running[0]
 
     def _next(self) -> Job | None:
         for job in self._left:

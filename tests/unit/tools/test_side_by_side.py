@@ -113,7 +113,9 @@ class TestWhatTheySay:
 
         run_side_by_side([fetched, job("suite", Lane.BESIDE, "fetched")], tmp_path)
 
-        assert (b"fetched ends" in capfdbinary.readouterr().out) is is_told
+        said = capfdbinary.readouterr().out
+        assert (b"fetched ends" in said) is is_told
+        assert said.count(b"Waiting for fetched ...") == 1
 
 
 class TestAnInterrupt:
