@@ -184,14 +184,14 @@ def jobs_of(suites: Sequence[str], for_pytest: Sequence[str], *, with_check: boo
         lane = Lane.ALONE if part.is_alone else Lane.BESIDE
         yield Job(
             name=part.name,
-            command=_pytest(part, for_pytest),
+            command=_pytest(part, for_pytest, is_checked=with_check),
             lane=Lane.FIRST if comes_first else lane,
             variables=_variables(part),
             needs=(part.folder,) if comes_first else (part.folder, CHECK),
         )
 
 
-def _pytest(part: Part, for_pytest: Sequence[str]) -> list[str]:
+def _pytest(part: Part, for_pytest: Sequence[str], *, is_checked: bool) -> list[str]:
     words = [f"{part.folder}/bin/python", "-m", "pytest"]
     if sys.stdout.isatty():
         words.append("--color=yes")
@@ -199,6 +199,8 @@ def _pytest(part: Part, for_pytest: Sequence[str]) -> list[str]:
         words += ["--dist", "loadfile", "--no-loadscope-reorder", "-n", str(part.workers)]
     if part.marked:
         words += ["-m", part.marked]
+    elif is_checked:
+        words.append(f"--ignore-glob={ROOT}/tests/test_*.py")  # the check has just run these
     names_some = any((ROOT / word.partition("::")[0]).exists() for word in for_pytest)
     return [*words, *(() if names_some else part.rooms), *for_pytest]
 

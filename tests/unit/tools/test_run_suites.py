@@ -63,6 +63,7 @@ class TestTheSuites:
         assert made["check"].lane is made["base alone"].lane is Lane.FIRST
         assert "check" in made["base"].needs
         assert "check" not in made["base alone"].needs
+        assert any(word.endswith("/tests/test_*.py") for word in made["base"].command)
 
     def test_hand_words_on_to_pytest(self) -> None:
         command = jobs("jax", words=["-k", "nan or guard", "-x"])["jax"].command
