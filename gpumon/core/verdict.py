@@ -20,9 +20,14 @@ class VerdictName(str, Enum):
     PARTIAL = "partial"
 
     @property
+    def is_judged(self) -> bool:
+        """Whether the GPU worked for long enough to say anything of its time."""
+        return self not in (self.NOT_IN_USE, self.TOO_SHORT_TO_JUDGE)
+
+    @property
     def is_of_a_loss(self) -> bool:
         """Whether it says that time worth a word was lost."""
-        return self not in (self.NOT_IN_USE, self.TOO_SHORT_TO_JUDGE, self.HEALTHY)
+        return self.is_judged and self is not self.HEALTHY
 
 
 class Severity(str, Enum):

@@ -5,7 +5,7 @@ One gate for every text that came from outside and is shown inside: names, label
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -158,6 +158,15 @@ def listed(words: Sequence[str], most: int = 4) -> str:
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def gpus_named(labels: Iterable[str]) -> str:
+    """GPUs as a list to be read aloud.
+
+    >>> gpus_named(["0"]), gpus_named(["0", "1:0"])
+    ('GPU 0', 'GPU 0 and GPU 1:0')
+    """
+    return listed([f"GPU {label}" for label in labels])
 
 
 MAX_LABEL_LENGTH: Final = 128

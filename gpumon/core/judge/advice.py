@@ -1,4 +1,4 @@
-"""What to change first, and the most it can gain. One rule for each cause; all pure."""
+"""What to change first, and the most it can gain. One text for each cause; all pure."""
 
 from __future__ import annotations
 
@@ -21,19 +21,17 @@ from gpumon.core.judge.advice_texts import (
 from gpumon.core.judge.fill_texts import under_filled_advice
 from gpumon.core.judge.imbalance_texts import imbalance_bound, imbalance_text
 from gpumon.core.judge.pause_texts import promises_speed
+from gpumon.core.judge.verdict_rules import main_cause
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import FIRST_INPUT_WAIT, Advice, GpuReport, RunReport, judged
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, AdviceSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.time.totals import GpuTotals
-from gpumon.core.verdict import VerdictName
-from gpumon.core.wording import counted, in_percent, in_seconds, listed
+from gpumon.core.wording import counted, gpus_named, in_percent, in_seconds, listed
 
-_OUT_OF_USE: Final = (IdleCause.START_UP, IdleCause.NOT_IN_USE)
-_UNJUDGED: Final = (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE)
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 
-Rule = Callable[[Sequence[GpuReport], Sequence[RunReport]], str]
+_TextOf = Callable[[Sequence[GpuReport], Sequence[RunReport]], str]
 
 
 def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice, ...]:
@@ -48,7 +46,7 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         runs: The training runs that were tagged while they were observed.
     """
     runs = [run for run in runs if not (run.ended_before or run.is_refused)]
-    by_cause = {cause: [gpu for gpu in gpus if is_worth_a_change(gpu, cause)] for cause in _RULES}
+    by_cause = {cause: [gpu for gpu in gpus if is_worth_a_change(gpu, cause)] for cause in _TEXTS}
     by_loss = sorted(
         ((cause, hit) for cause, hit in by_cause.items() if hit),
         key=lambda item: -_lost_ns(*item),
@@ -90,7 +88,7 @@ def _advice_on(cause: IdleCause, hit: Sequence[GpuReport], runs: Sequence[RunRep
             default=None,
         ),
         evidence=_evidence(cause, hit),
-        text=_RULES[cause](hit, runs),
+        text=_TEXTS[cause](hit, runs),
         gpus=tuple(gpu.label for gpu in hit),
     )
 
@@ -149,7 +147,7 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
     pauses = worst.pauses
     in_pauses = cause in (IdleCause.INPUT_WAIT, IdleCause.UNKNOWN) and pauses.count
     # A GPU's pauses are of all causes: they are evidence of the greatest alone.
-    if in_pauses and cause is _main_loss(worst):
+    if in_pauses and cause is main_cause(worst.after_first_batch):
         median = f", median {in_seconds(pauses.p50_ns)}" if pauses.p50_ns else ""
         sentences.append(
             f"GPU {label} paused {counted(pauses.count, 'time', 'times')}"
@@ -173,11 +171,6 @@ def _evidence(cause: IdleCause, gpus: Sequence[GpuReport]) -> str:
 def hides_much(totals: GpuTotals, settings: AdviceSettings = _LIMITS) -> bool:
     """Whether a training's wait for input behind a busy GPU is long enough to be spoken of."""
     return totals.hidden_input_wait_ns > settings.min_share * totals.in_use_ns
-
-
-def _main_loss(totals: GpuTotals) -> IdleCause:
-    lost = {c: ns for c, ns in totals.after_first_batch.idle_ns.items() if c not in _OUT_OF_USE}
-    return max(lost, key=lambda cause: lost[cause])
 
 
 def _share(cause: IdleCause, gpu: GpuReport) -> str:
@@ -228,11 +221,11 @@ def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice
     unused = [
         gpu
         for gpu in judged(gpus)
-        if gpu.verdict.name in _UNJUDGED and gpu.error is None and gpu.listed
+        if not gpu.verdict.name.is_judged and gpu.error is None and gpu.listed
     ]
     if not unused:
         return None
-    names = listed([f"GPU {gpu.label}" for gpu in unused])
+    names = gpus_named(gpu.label for gpu in unused)
     in_use_ns = max(gpu.totals.in_use_ns for gpu in unused)
     at_most = "at most " if len(unused) > 1 else ""
     in_use = f"in use for {at_most}{in_seconds(in_use_ns)}" if in_use_ns else "never in use"
@@ -247,7 +240,7 @@ def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice
     )
 
 
-def _fixed(text: str) -> Rule:
+def _fixed(text: str) -> _TextOf:
     return lambda gpus, runs: text
 
 
@@ -272,7 +265,7 @@ WORD_OF_CAUSE: Final[Mapping[IdleCause, str]] = MappingProxyType(
 WORD_OF_FIRST_WAIT: Final = "waiting for the very first batch"
 """How ``FIRST_INPUT_WAIT``, which is a part of a cause, reads there."""
 
-_RULES: Final[Mapping[IdleCause, Rule]] = MappingProxyType(
+_TEXTS: Final[Mapping[IdleCause, _TextOf]] = MappingProxyType(
     {
         IdleCause.INPUT_WAIT: input_wait_text,
         IdleCause.UNKNOWN: unknown_text,

@@ -9,9 +9,9 @@ from typing import Final
 
 from gpumon.core.judge.pause_texts import untagged_text
 from gpumon.core.phase import IdleCause, InputWaitReason, TrainingPhase
-from gpumon.core.report.report import GpuReport, RunReport
+from gpumon.core.report.report import GpuReport, RunReport, idle_in, runs_on
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.wording import in_seconds, listed
+from gpumon.core.wording import gpus_named, in_seconds, listed
 
 TAG_THE_PHASES: Final = (
     "tag the phases under `gpumon serve`: callbacks=[PhaseTagger()] in Keras, Lightning or "
@@ -132,7 +132,7 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     if runs and _most_is_outside(gpus, runs):
         return (
             "Most of this is not the time of the runs in this report: tag whatever else "
-            f"uses {listed([f'GPU {gpu.label}' for gpu in gpus])}, too."
+            f"uses {gpus_named(gpu.label for gpu in gpus)}, too."
         )
     missing = _missing_tags(_concerned(gpus, runs))
     if missing:
@@ -149,7 +149,7 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
 def _at_its_ends(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """Where to look in the script of a trainer, whose tagger tells all that is inside of it."""
     concerned = _concerned(gpus, runs)
-    unknown_ns = sum(gpu.totals.idle_ns.get(IdleCause.UNKNOWN, 0) for gpu in gpus)
+    unknown_ns = idle_in(IdleCause.UNKNOWN, gpus)
     in_no_phase_ns = sum(run.phase_ns.get(TrainingPhase.OTHER, 0) for run in concerned)
     if any(run.framework == "loop" for run in concerned) or 2 * in_no_phase_ns < unknown_ns:
         return ""
@@ -172,7 +172,7 @@ def _missing_tags(runs: Sequence[RunReport]) -> list[str]:
 
 def _most_is_outside(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> bool:
     """Whether most of what is unknown was, for all that is known, before, after or beside them."""
-    unknown_ns = sum(gpu.totals.idle_ns.get(IdleCause.UNKNOWN, 0) for gpu in gpus)
+    unknown_ns = idle_in(IdleCause.UNKNOWN, gpus)
     outside_ns = sum(gpu.totals.in_use_ns for gpu in gpus)
     in_no_phase_ns = 0
     for run in _concerned(gpus, [run for run in runs if run.gpu_uuids]):
@@ -195,8 +195,7 @@ def text_for_unused(unused: Sequence[GpuReport], runs: Sequence[RunReport]) -> s
 def _text_for_too_short(worked: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     names, them = _names_and_pronoun(worked)
     enough = in_seconds(DEFAULT_SETTINGS.min_in_use_ns)
-    on_these = {gpu.uuid for gpu in worked}
-    trained = [run for run in runs if on_these & set(run.gpu_uuids)]
+    trained = runs_on(worked, runs)
     if trained and all(run.alive is False for run in trained):
         return (
             f"The training is over: let the next one run for more than {enough} of work on "
@@ -209,14 +208,12 @@ def _text_for_too_short(worked: Sequence[GpuReport], runs: Sequence[RunReport]) 
 
 
 def _names_and_pronoun(gpus: Sequence[GpuReport]) -> tuple[str, str]:
-    return listed([f"GPU {gpu.label}" for gpu in gpus]), "it" if len(gpus) == 1 else "them"
+    return gpus_named(gpu.label for gpu in gpus), "it" if len(gpus) == 1 else "them"
 
 
 def _concerned(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> list[RunReport]:
     """The runs on these GPUs; where none is known to be, those that are joined to no GPU."""
-    uuids = {gpu.uuid for gpu in gpus}
-    on_these = [run for run in runs if uuids & set(run.gpu_uuids)]
-    return on_these or [run for run in runs if not run.gpu_uuids]
+    return runs_on(gpus, runs) or [run for run in runs if not run.gpu_uuids]
 
 
 def _main_reason(gpus: Sequence[GpuReport]) -> InputWaitReason | None:
@@ -285,11 +282,10 @@ def _loader_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
 
 def start_up_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """How to start faster; what a run compiled before its GPU first worked is start-up too."""
-    used = {gpu.uuid for gpu in gpus}
-    compiled_ns = sum(
+    used, waited_ns = {gpu.uuid for gpu in gpus}, idle_in(IdleCause.START_UP, gpus)
+    compiled_ns = -idle_in(IdleCause.COMPILE, gpus) + sum(
         len(used & set(run.gpu_uuids)) * run.phase_ns.get(TrainingPhase.COMPILE, 0) for run in runs
-    ) - sum(gpu.totals.idle_ns.get(IdleCause.COMPILE, 0) for gpu in gpus)
-    waited_ns = sum(gpu.totals.idle_ns.get(IdleCause.START_UP, 0) for gpu in gpus)
+    )
     if 2 * compiled_ns < waited_ns:
         return (
             "Start faster: load the data set lazily, keep a prepared copy on a local disk, "
@@ -303,9 +299,7 @@ def start_up_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
 
 def within_step_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """What to change in a step that leaves the device waiting, by what the frameworks take."""
-    used = {gpu.uuid for gpu in gpus}
-    on_these = [run for run in runs if used & set(run.gpu_uuids)] or list(runs)
-    ways = {_way_of(run) for run in on_these}
+    ways = {_way_of(run) for run in runs_on(gpus, runs) or runs}
     way = ways.pop() if len(ways) == 1 else _ANY_WAYS
     return (
         f"The device waits inside the step: use a larger batch{way and f', {way}'}, and read the "
@@ -316,11 +310,11 @@ def within_step_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> st
 def _way_of(run: RunReport) -> str:
     if run.framework == "keras/tensorflow" and len(run.gpu_uuids) > 1:
         return ""  # XLA and several steps a call are for one device there
-    return _WAYS_OF_FRAMEWORK.get(run.framework, _ANY_WAYS)
+    return WAYS_OF_FRAMEWORK.get(run.framework, _ANY_WAYS)
 
 
 _ANY_WAYS: Final = "compile the step, run several steps a call where the framework can"
-_WAYS_OF_FRAMEWORK: Final = MappingProxyType(
+WAYS_OF_FRAMEWORK: Final = MappingProxyType(
     {
         "keras/tensorflow": (
             "compile the step (jit_compile=True), run several steps a call (steps_per_execution)"

@@ -8,7 +8,8 @@ from typing import Final
 
 from gpumon.core.board.fill import Evidence, GpuFill, is_held_down, is_under_filled
 from gpumon.core.board.throttling import SLOWDOWNS
-from gpumon.core.report.report import UNDER_FILLED, Advice, GpuReport, RunReport
+from gpumon.core.judge.advice_texts import WAYS_OF_FRAMEWORK
+from gpumon.core.report.report import UNDER_FILLED, Advice, GpuReport, RunReport, runs_on
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS
 from gpumon.core.wording import in_percent, in_seconds, listed
 
@@ -17,13 +18,7 @@ _BY_WHAT: Final = MappingProxyType(
     {"sw_power_cap": "its power limit", **{name: one.by for name, one in SLOWDOWNS.items()}}
 )
 _FEWER_KERNELS: Final = MappingProxyType(
-    {
-        "keras/tensorflow": "compile the step (jit_compile=True)",
-        "keras/jax": "run several steps a call (steps_per_execution)",
-        "keras/torch": "compile the model (torch.compile)",
-        "lightning": "compile the model (torch.compile)",
-        "huggingface": "compile the model (torch_compile=True)",
-    }
+    {**WAYS_OF_FRAMEWORK, "keras/tensorflow": "compile the step (jit_compile=True)"}
 )
 _ANY_FEWER_KERNELS: Final = "compile the step (jit, torch.compile), or use CUDA graphs"
 
@@ -125,9 +120,7 @@ def under_filled_advice(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) ->
 
 
 def _what_to_try(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
-    used = {gpu.uuid for gpu in gpus}
-    on_these = [run for run in runs if used & set(run.gpu_uuids)]
-    frameworks = {run.framework for run in on_these}
+    frameworks = {run.framework for run in runs_on(gpus, runs)}
     batch = "Give the GPU more to do at a time: first a larger batch"
     if frameworks and all(name.startswith("keras/") for name in frameworks):
         batch += " (`trainer-bench --find-batch` finds the largest that fits)"

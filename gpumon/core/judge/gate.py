@@ -8,20 +8,18 @@ from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.judge.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import OUT_OF_USE, IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.verdict import VerdictName
 from gpumon.core.wording import in_percent, in_seconds, label_text, listed, plainly
 
 _LEAST_NS: Final = DEFAULT_SETTINGS.min_in_use_ns
 _TOO_SHORT: Final = f"less than {seconds(_LEAST_NS):g} s"
 _JUST_SHORTER_NS: Final = _LEAST_NS - NS_PER_S // 10
 """The most that is shown of what is too short: no figure is rounded up to the limit."""
-_UNJUDGED: Final = (VerdictName.NOT_IN_USE, VerdictName.TOO_SHORT_TO_JUDGE)
 _SUSPECTED: Final = "suspected to wait for input"
 _MOST_NAMED: Final = 16
-_OUTSIDE: Final = (IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP)
+_OUTSIDE: Final = (IdleCause.UNKNOWN, *OUT_OF_USE)
 _MAX_ERROR: Final = 200
 
 
@@ -79,7 +77,7 @@ def judgement(report: Report, limits: Limits) -> Judgement:
 
 
 def _is_judged(gpu: GpuReport) -> bool:
-    is_known = gpu.verdict.name not in _UNJUDGED and gpu.verdict.lost_ratio is not None
+    is_known = gpu.verdict.name.is_judged and gpu.verdict.lost_ratio is not None
     return is_known and not (gpu.is_cut or gpu.is_mute)
 
 

@@ -10,7 +10,7 @@ from gpumon.core.log.resolution import Sampling
 from gpumon.core.report.report import GpuReport, LogFinding, Report, judged
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
-from gpumon.core.wording import in_gibibytes, in_percent, in_time, listed
+from gpumon.core.wording import gpus_named, in_gibibytes, in_percent, in_time
 
 
 @rule(
@@ -106,7 +106,7 @@ def _all_pause(report: Report, settings: DetectorSettings) -> Iterator[LogFindin
     labels = [report.gpus[position].label for position in joined.in_use]
     everyone = len(labels) == len(judged(report.gpus))
     count = f"{len(labels):,} GPUs" if len(labels) > 2 else "GPUs"
-    who = f"{'All' if len(labels) > 2 else 'Both'} {count}" if everyone else _named(labels)
+    who = f"{'All' if len(labels) > 2 else 'Both'} {count}" if everyone else gpus_named(labels)
     share = in_percent(joined.all_paused_ns / joined.in_use_ns)
     yield LogFinding(
         rule="all_pause_together",
@@ -133,7 +133,7 @@ def _beside_peer(report: Report, settings: DetectorSettings) -> Iterator[LogFind
         yield LogFinding(
             rule="idle_beside_peer",
             gpus=tuple(labels),
-            text=f"{_named(labels)} {was} never in use while {_peers(unused, known)} worked "
+            text=f"{gpus_named(labels)} {was} never in use while {_peers(unused, known)} worked "
             f"{_how_long(unused)}.",
             remedy="Give it a share of the work, or leave it to another job."
             if len(labels) == 1
@@ -144,7 +144,7 @@ def _beside_peer(report: Report, settings: DetectorSettings) -> Iterator[LogFind
         yield LogFinding(
             rule="idle_beside_peer",
             gpus=tuple(labels),
-            text=f"{_named(labels)} {'idles' if len(labels) == 1 else 'idle'} {_how_long(used)} "
+            text=f"{gpus_named(labels)} idle{'s' if len(labels) == 1 else ''} {_how_long(used)} "
             f"while {_peers(used, known)} {_work(used, known)}.",
             remedy="If they do one job, its work is shared unevenly; if they do several, there is "
             "room for more.",
@@ -165,11 +165,11 @@ def _held(report: Report, settings: DetectorSettings) -> Iterator[LogFinding]:
     much = in_gibibytes(peak) if len(held) == 1 else f"up to {in_gibibytes(peak)} each"
     time = in_time(total_ns) + ("" if len(held) == 1 else " in all")
     longest = f", at most {in_time(longest_ns)} at a stretch" if longest_ns < total_ns else ""
+    held_it = f"{gpus_named(labels)} held {much} for {time}"
     yield LogFinding(
         rule="memory_held",
         gpus=tuple(labels),
-        text=f"{_named(labels)} held {much} for {time} in which nothing ran{longest}: that time "
-        "could have gone to another job.",
+        text=f"{held_it} in which nothing ran{longest}: that time could have gone to another job.",
         remedy="End what is done: an idle notebook or server keeps its memory until it ends.",
     )
 
@@ -186,10 +186,6 @@ def _coarse(report: Report, settings: DetectorSettings) -> Iterator[LogFinding]:
         "seen, and each sample speaks for at most the second before it.",
         remedy="Log once a second (nvidia-smi: `-l 1`) to see shorter pauses.",
     )
-
-
-def _named(labels: Sequence[str]) -> str:
-    return listed([f"GPU {label}" for label in labels])
 
 
 def _how_long(idle: Sequence[tuple[GpuReport, int]]) -> str:

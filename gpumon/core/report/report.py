@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -12,7 +12,7 @@ from gpumon.core.board.troubles import Trouble, TroubleKind, all_troubles
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
 from gpumon.core.log.resolution import Sampling
-from gpumon.core.phase import TrainingPhase
+from gpumon.core.phase import IdleCause, TrainingPhase
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict
@@ -198,6 +198,17 @@ class RunReport:
     def is_refused(self) -> bool:
         """Whether all that it names are GPUs of others: then it says nothing of any."""
         return bool(self.refused_uuids) and not self.gpu_uuids
+
+
+def idle_in(cause: IdleCause, gpus: Iterable[GpuReport]) -> int:
+    """Idle time of that cause, nanoseconds, of all these GPUs."""
+    return sum(gpu.totals.idle_ns.get(cause, 0) for gpu in gpus)
+
+
+def runs_on(gpus: Iterable[GpuReport], runs: Iterable[RunReport]) -> list[RunReport]:
+    """The runs that train on any of these GPUs."""
+    uuids = {gpu.uuid for gpu in gpus}
+    return [run for run in runs if not uuids.isdisjoint(run.gpu_uuids)]
 
 
 def name_of_run(label: str, pid: int) -> str:
