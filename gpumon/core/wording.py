@@ -44,11 +44,7 @@ def in_time(duration_ns: int) -> str:
     >>> in_time(60_000_000_000), in_time(720_000_000_000), in_time(7_560_000_000_000)
     ('60 s', '12 min', '2.1 h')
     """
-    duration_s = seconds(duration_ns)
-    if duration_s < 119.5:
-        return f"{plainly(duration_s, 3)} s"
-    minutes = duration_s / 60
-    return f"{minutes:.3g} min" if minutes < 119.5 else f"{_to_three_digits(minutes / 60)} h"
+    return _in_largest_unit(duration_ns, 3)
 
 
 def in_about(duration_ns: int) -> str:
@@ -57,17 +53,7 @@ def in_about(duration_ns: int) -> str:
     >>> in_about(27_911_861_342), in_about(1_319_070_931_588), in_about(3_060_000_000)
     ('28 s', '22 min', '3.1 s')
     """
-    about_s = float(f"{seconds(duration_ns):.2g}")
-    if about_s < 119.5:
-        return f"{plainly(about_s, 3)} s"
-    minutes = seconds(duration_ns) / 60
-    if minutes < 119.5:
-        return f"{_to_two_digits(minutes)} min"
-    return f"{_to_two_digits(minutes / 60)} h"
-
-
-def _to_two_digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
+    return _in_largest_unit(duration_ns, 2)
 
 
 def in_gpu_time(duration_ns: int) -> str:
@@ -79,7 +65,24 @@ def in_gpu_time(duration_ns: int) -> str:
     minutes = seconds(duration_ns) / 60
     if minutes < 119.5:
         return f"{plainly(minutes, 3)} GPU-minutes"
-    return f"{_to_three_digits(minutes / 60)} GPU-hours"
+    return f"{_to_digits(minutes / 60, 3)} GPU-hours"
+
+
+def _in_largest_unit(duration_ns: int, digits: int) -> str:
+    """Seconds up to two minutes, minutes up to two hours, hours."""
+    about_s = float(f"{seconds(duration_ns):.{digits}g}")
+    if about_s < 119.5:
+        return f"{plainly(about_s, 3)} s"
+    minutes = seconds(duration_ns) / 60
+    if minutes < 119.5:
+        return f"{_to_digits(minutes, digits)} min"
+    return f"{_to_digits(minutes / 60, digits)} h"
+
+
+def _to_digits(value: float, digits: int) -> str:
+    """So many digits, or all of a whole number that has more."""
+    has_more = value >= 10 ** (digits - 1) - 0.05
+    return f"{value:,.0f}" if has_more else f"{value:.{digits}g}"
 
 
 def in_gibibytes(amount_bytes: int) -> str:
@@ -89,10 +92,6 @@ def in_gibibytes(amount_bytes: int) -> str:
     ('73.0 GiB', '0.5 GiB')
     """
     return f"{amount_bytes / (1 << 30):,.1f} GiB"
-
-
-def _to_three_digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
 
 
 def is_next_to_nothing(amount_ns: int, whole_ns: int) -> bool:

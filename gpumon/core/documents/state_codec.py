@@ -25,14 +25,9 @@ _AS_READ: Final = TOLD._replace(in_seconds=False)
 _LATEST: Final = FieldCodec(
     GpuSample,
     TOLD,
-    only=(
-        "energy_joules",
-        "utilization_ratio",
-        "memory_used_bytes",
-        "power_watts",
-        "temperature_celsius",
-    ),
-)
+    only=("energy_joules", "utilization_ratio", "memory_used_bytes", "power_watts",
+          "temperature_celsius"),
+)  # fmt: skip
 _NOTHING_READ: Final = dict.fromkeys(_LATEST.names)
 _DETAILS: Final = FieldCodec(GpuDetails, _AS_READ)
 _ACTIVITY: Final = FieldCodec(ActivitySample, _AS_READ)
@@ -40,24 +35,12 @@ _COLLECTOR: Final = FieldCodec(CollectorState, _LONG)
 _RUN: Final = FieldCodec(
     RunState,
     TOLD,
-    only=(
-        "run",
-        "job",
-        "rank",
-        "pid",
-        "framework",
-        "alive",
-        "phase",
-        "steps",
-        "samples",
-        "epoch",
-        "gpu_uuids",
-        "shares",
-        "wall_ns",
-        "phase_ns",
-    ),
+    only=("run", "job", "rank", "pid", "framework", "alive", "phase", "steps", "samples", "epoch",
+          "gpu_uuids", "shares", "wall_ns", "phase_ns"),
     names={"gpu_uuids": "gpus"},
-)
+)  # fmt: skip
+_PROCESS: Final = FieldCodec(ProcessSample, TOLD, only=("pid", "memory_used_bytes", "sm_ratio"))
+_WHOSE: Final = FieldCodec(ProcessSample, TOLD._replace(tells_none=False), only=("name", "user"))
 
 
 def state_document(state: MonitorState, *, pid: int, address: str | None) -> dict[str, Any]:
@@ -151,21 +134,11 @@ def _text_or_none(raw: str | None) -> str | None:
 
 
 def _process_documents(sample: GpuSample) -> list[dict[str, Any]] | None:
-    """Who computes on that GPU now: a name and a user only where they were asked for."""
+    """Who computes on that GPU now; a name and a user only where they were asked for."""
     if sample.processes is None:
         return None
     by_memory = sorted(sample.processes, key=lambda process: -(process.memory_used_bytes or 0))
-    return [_process_document(process) for process in by_memory[:MOST_PROCESSES]]
-
-
-def _process_document(process: ProcessSample) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "pid": process.pid,
-        "memory_used_bytes": process.memory_used_bytes,
-        "sm_ratio": process.sm_ratio,
-    }
-    if process.name is not None:
-        document["name"] = label_text(process.name)
-    if process.user is not None:
-        document["user"] = label_text(process.user)
-    return document
+    return [
+        {**_PROCESS.encode(process), **_WHOSE.encode(process)}
+        for process in by_memory[:MOST_PROCESSES]
+    ]

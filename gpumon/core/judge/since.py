@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, get_type_hints
 
 from gpumon.core.board.fill import fill_since
 from gpumon.core.board.troubles import troubles_since
@@ -15,22 +15,8 @@ from gpumon.core.report.report import Report, RunReport
 from gpumon.core.time.totals import GapTotals, GpuTotals
 
 _Key = TypeVar("_Key")
-_COUNTERS = (
-    "observed_ns",
-    "busy_ns",
-    "in_use_ns",
-    "in_use_busy_ns",
-    "suspected_ns",
-    "irregular_ns",
-    "resolved_ns",
-    "inferred_ns",
-    "hidden_input_wait_ns",
-    "first_input_wait_ns",
-    "validation_input_wait_ns",
-    "low_ns",
-    "high_ns",
-    "merged_intervals",
-    "episodes",
+_COUNTERS = tuple(
+    name for name, kind in get_type_hints(GpuTotals).items() if kind is int and name != "pending_ns"
 )
 
 
