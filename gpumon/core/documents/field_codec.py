@@ -6,6 +6,7 @@ A field that is added to a record is written and read without a word here.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +36,14 @@ MAX_ITEMS: Final = 1 << 16
 """Of one list."""
 
 Record = TypeVar("Record")
-_Way = Callable[[Any], Any]
+_Turn = Callable[[Any], Any]
+
+
+class Ways(NamedTuple):
+    """How values of one kind are written, and how they are read."""
+
+    write: _Turn
+    read: _Turn
 
 
 class MalformedError(ValueError):
@@ -62,14 +70,13 @@ class Style(NamedTuple):
 
     in_seconds: bool
     tells_none: bool
-    text: tuple[_Way, _Way]
+    text: Ways
 
 
 class _Field(NamedTuple):
     name: str
     told_as: str
-    write: _Way
-    read: _Way
+    ways: Ways
     may_be_none: bool
     is_needed: bool
 
@@ -104,7 +111,8 @@ class FieldCodec(Generic[Record]):
     ) -> None:
         left_out, hints = frozenset(without), get_type_hints(kind)
         self._kind, self._style = kind, style
-        bare = _without_default(kind)
+        given = inspect.signature(kind).parameters.values()
+        bare = {one.name for one in given if one.default is one.empty}
         self._fields = []
         for name in hints if only is None else only:
             if name in left_out:
@@ -117,7 +125,7 @@ class FieldCodec(Generic[Record]):
             may_be_missing = is_left_out or name not in bare if later is None else name in later
             ways = _ways_of(kinds, style, is_time=is_time)
             told_as = names.get(name, usual)
-            self._fields.append(_Field(name, told_as, *ways, may_be_none, not may_be_missing))
+            self._fields.append(_Field(name, told_as, ways, may_be_none, not may_be_missing))
         self._by_told = {field.told_as: field for field in self._fields}
         nullable = (field.name for field in self._fields if field.may_be_none)
         self._unsaid = dict.fromkeys(name for name in nullable if name in bare)
@@ -136,14 +144,14 @@ class FieldCodec(Generic[Record]):
                 is written, ``null`` where it has no answer any more.
         """
         document = {}
-        for name, told_as, write, *_ in self._fields:
+        for name, told_as, ways, *_ in self._fields:
             value = getattr(record, name)
             if since is not None:
                 if value == getattr(since, name):
                     continue
             elif value is None and not self._style.tells_none:
                 continue
-            document[told_as] = None if value is None else write(value)
+            document[told_as] = None if value is None else ways.write(value)
         return document
 
     def decode(self, document: object, **others: object) -> Record:
@@ -180,7 +188,7 @@ class FieldCodec(Generic[Record]):
                 found[field.name] = None
                 continue
             try:
-                found[field.name] = field.read(value)
+                found[field.name] = field.ways.read(value)
             except MissingFieldError:
                 raise
             except MalformedError as error:
@@ -254,9 +262,9 @@ def _as_it_is(value: object) -> object:
     return value
 
 
-def shown(max_length: int) -> tuple[_Way, _Way]:
+def shown(max_length: int) -> Ways:
     """How texts are written and read that are shown to people: both ways through the one gate."""
-    return (
+    return Ways(
         lambda value: label_text(value, max_length),
         lambda value: label_text(_any_text(value), max_length),
     )
@@ -268,40 +276,40 @@ def _any_text(value: object) -> str:
     return value
 
 
-KEPT: Final = Style(in_seconds=False, tells_none=False, text=(bounded, text))
+KEPT: Final = Style(in_seconds=False, tells_none=False, text=Ways(bounded, text))
 """For gpumon alone: nothing is lost, and what need not be said is not."""
 TOLD: Final = Style(in_seconds=True, tells_none=True, text=shown(MAX_LABEL_LENGTH))
 """For whoever asks: in base units, with every field, and safe to show."""
-OURS: Final = TOLD._replace(text=(_as_it_is, _any_text))
+OURS: Final = TOLD._replace(text=Ways(_as_it_is, _any_text))
 """The same, of sentences that gpumon made."""
 
-_PLAIN: Final[Mapping[object, tuple[_Way, _Way]]] = {
-    int: (_as_it_is, whole),
-    float: (finite, number),
-    bool: (_as_it_is, flag),
+_PLAIN: Final[Mapping[object, Ways]] = {
+    int: Ways(_as_it_is, whole),
+    float: Ways(finite, number),
+    bool: Ways(_as_it_is, flag),
 }
 
 
-def _ways_of(kinds: Iterable[Any], style: Style, *, is_time: bool) -> tuple[_Way, _Way]:
-    """How values of these kinds are written, and how they are read."""
-    ways = {one: _way_of(one, style, is_time) for one in kinds if one is not type(None)}
+def _ways_of(kinds: Iterable[Any], style: Style, *, is_time: bool) -> Ways:
+    """Those of a value that is of one of these kinds."""
+    ways = {one: _ways_of_one(one, style, is_time) for one in kinds if one is not type(None)}
     if len(ways) == 1:
         return next(iter(ways.values()))
 
     def write(value: object) -> object:
-        return None if value is None else ways[type(value)][0](value)
+        return None if value is None else ways[type(value)].write(value)
 
     def read(value: object) -> object:
         if value is None and type(None) in kinds:
             return None
         if type(value) not in ways:
             raise MalformedError("neither text nor number")
-        return ways[type(value)][1](value)
+        return ways[type(value)].read(value)
 
-    return write, read
+    return Ways(write, read)
 
 
-def _way_of(kind: type[Any], style: Style, is_time: bool) -> tuple[_Way, _Way]:
+def _ways_of_one(kind: type[Any], style: Style, is_time: bool) -> Ways:
     if get_origin(kind) is not None:
         inner = [
             _ways_of(_kinds(each), style, is_time=is_time)
@@ -310,51 +318,50 @@ def _way_of(kind: type[Any], style: Style, is_time: bool) -> tuple[_Way, _Way]:
         ]
         if get_origin(kind) is not tuple:
             return _ways_of_table(*inner)
-        return _ways_of_list(*inner[0]) if Ellipsis in get_args(kind) else _ways_of_row(inner)
+        return _ways_of_list(inner[0]) if Ellipsis in get_args(kind) else _ways_of_row(inner)
     if kind is str:
         return style.text
     if kind is int and is_time:
-        return seconds, time_ns
+        return Ways(seconds, time_ns)
     if kind in _PLAIN:
         return _PLAIN[kind]
     if issubclass(kind, Enum):
-        return lambda member: member.value, _member_of(kind)
+        return _ways_of_member(kind)
     if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
         # Whole, or not there at all: where nothing is left out, nothing can be missing.
         codec: FieldCodec[Any] = FieldCodec(kind, style, later=() if style.tells_none else None)
-        return codec.encode, codec.decode
+        return Ways(codec.encode, codec.decode)
     raise TypeError(f"no way to write a field of type {kind!r}")
 
 
-def _ways_of_list(write: _Way, read: _Way) -> tuple[_Way, _Way]:
-    return (
-        lambda values: [write(value) for value in values],
-        lambda values: tuple([read(value) for value in items(values)]),
+def _ways_of_list(one: Ways) -> Ways:
+    return Ways(
+        lambda values: [one.write(value) for value in values],
+        lambda values: tuple([one.read(value) for value in items(values)]),
     )
 
 
-def _ways_of_row(inner: Sequence[tuple[_Way, _Way]]) -> tuple[_Way, _Way]:
+def _ways_of_row(inner: Sequence[Ways]) -> Ways:
     """Of a tuple whose values each mean something else."""
 
     def read(values: object) -> object:
         if len(listed := items(values, len(inner))) != len(inner):
             raise MalformedError(f"fewer than {len(inner)} values of one thing")
-        return tuple([way[1](value) for way, value in zip(inner, listed, strict=True)])
+        return tuple([ways.read(value) for ways, value in zip(inner, listed, strict=True)])
 
-    return (
-        lambda values: [way[0](value) for way, value in zip(inner, values, strict=True)],
-        read,
+    return Ways(
+        lambda values: [ways.write(value) for ways, value in zip(inner, values, strict=True)], read
     )
 
 
-def _ways_of_table(key: tuple[_Way, _Way], value: tuple[_Way, _Way]) -> tuple[_Way, _Way]:
-    return (
-        lambda table: {key[0](name): value[0](one) for name, one in table.items()},
-        lambda table: {key[1](name): value[1](one) for name, one in mapping(table).items()},
+def _ways_of_table(key: Ways, value: Ways) -> Ways:
+    return Ways(
+        lambda table: {key.write(name): value.write(one) for name, one in table.items()},
+        lambda table: {key.read(name): value.read(one) for name, one in mapping(table).items()},
     )
 
 
-def _member_of(kind: type[Enum]) -> _Way:
+def _ways_of_member(kind: type[Enum]) -> Ways:
     def read(value: object) -> object:
         if kind is TrainingPhase:
             return phase_named(text(value))  # one that this version does not know is `other`
@@ -363,19 +370,7 @@ def _member_of(kind: type[Enum]) -> _Way:
         except ValueError as error:
             raise MalformedError(str(error)) from error
 
-    return read
-
-
-def _without_default(kind: type) -> frozenset[str]:
-    """The fields that must be given when one is made."""
-    if dataclasses.is_dataclass(kind):
-        told = dataclasses.fields(kind)
-        missing = dataclasses.MISSING
-        return frozenset(
-            one.name for one in told if one.default is missing and one.default_factory is missing
-        )
-    names: Iterable[str] = getattr(kind, "_fields", ())
-    return frozenset(names) - frozenset(getattr(kind, "_field_defaults", ()))
+    return Ways(lambda member: member.value, read)
 
 
 def _kinds(hint: object) -> tuple[Any, ...]:

@@ -30,15 +30,16 @@ from gpumon.core.judge.log_findings import log_findings
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.resolution import Sampling
 from gpumon.core.phase import CAUSES, IdleCause
-from gpumon.core.report.gpus_together import MachineTime, machine_time
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import (
     BESIDE_CAUSES,
     Advice,
     GpuReport,
     LogFinding,
+    MachineTime,
     Report,
     RunReport,
+    machine_time,
 )
 from gpumon.core.time.intervals import Interval
 from gpumon.core.time.totals import GapTotals, GpuTotals

@@ -149,7 +149,7 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
 def _at_its_ends(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """Where to look in the script of a trainer, whose tagger tells all that is inside of it."""
     concerned = _concerned(gpus, runs)
-    unknown_ns = idle_in(IdleCause.UNKNOWN, gpus)
+    unknown_ns = idle_in([IdleCause.UNKNOWN], gpus)
     in_no_phase_ns = sum(run.phase_ns.get(TrainingPhase.OTHER, 0) for run in concerned)
     if any(run.framework == "loop" for run in concerned) or 2 * in_no_phase_ns < unknown_ns:
         return ""
@@ -172,7 +172,7 @@ def _missing_tags(runs: Sequence[RunReport]) -> list[str]:
 
 def _most_is_outside(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> bool:
     """Whether most of what is unknown was, for all that is known, before, after or beside them."""
-    unknown_ns = idle_in(IdleCause.UNKNOWN, gpus)
+    unknown_ns = idle_in([IdleCause.UNKNOWN], gpus)
     outside_ns = sum(gpu.totals.in_use_ns for gpu in gpus)
     in_no_phase_ns = 0
     for run in _concerned(gpus, [run for run in runs if run.gpu_uuids]):
@@ -282,8 +282,8 @@ def _loader_wordings(run: RunReport) -> Iterator[tuple[str, str]]:
 
 def start_up_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
     """How to start faster; what a run compiled before its GPU first worked is start-up too."""
-    used, waited_ns = {gpu.uuid for gpu in gpus}, idle_in(IdleCause.START_UP, gpus)
-    compiled_ns = -idle_in(IdleCause.COMPILE, gpus) + sum(
+    used, waited_ns = {gpu.uuid for gpu in gpus}, idle_in([IdleCause.START_UP], gpus)
+    compiled_ns = -idle_in([IdleCause.COMPILE], gpus) + sum(
         len(used & set(run.gpu_uuids)) * run.phase_ns.get(TrainingPhase.COMPILE, 0) for run in runs
     )
     if 2 * compiled_ns < waited_ns:

@@ -12,14 +12,13 @@ from gpumon.core.board.troubles import Trouble, TroubleKind, all_troubles
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
 from gpumon.core.log.resolution import Sampling
-from gpumon.core.phase import IdleCause, TrainingPhase
+from gpumon.core.phase import OUT_OF_USE, IdleCause, TrainingPhase
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict
 
 UNDER_FILLED: Final = "under_filled"
 """The cause in an ``Advice`` on GPUs of which little works while they are busy."""
-
 
 FIRST_INPUT_WAIT: Final = "first_input_wait"
 """The cause in an ``Advice`` on the wait for a training's very first batch, paid once."""
@@ -151,6 +150,11 @@ def judged(gpus: Sequence[GpuReport]) -> list[GpuReport]:
     return [gpu for gpu in gpus if not (gpu.is_cut or gpu.is_mute)]
 
 
+def idle_in(causes: Sequence[IdleCause], gpus: Iterable[GpuReport]) -> int:
+    """Idle time of these causes, nanoseconds, of all these GPUs."""
+    return sum(gpu.totals.idle_ns.get(cause, 0) for gpu in gpus for cause in causes)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
     """One training process: attributes as in ``RunState``.
@@ -198,11 +202,6 @@ class RunReport:
     def is_refused(self) -> bool:
         """Whether all that it names are GPUs of others: then it says nothing of any."""
         return bool(self.refused_uuids) and not self.gpu_uuids
-
-
-def idle_in(cause: IdleCause, gpus: Iterable[GpuReport]) -> int:
-    """Idle time of that cause, nanoseconds, of all these GPUs."""
-    return sum(gpu.totals.idle_ns.get(cause, 0) for gpu in gpus)
 
 
 def runs_on(gpus: Iterable[GpuReport], runs: Iterable[RunReport]) -> list[RunReport]:
@@ -266,3 +265,43 @@ class Report:
     def observed_runs(self) -> tuple[RunReport, ...]:
         """The runs of which something can have been observed."""
         return tuple(run for run in self.runs if not run.ended_before)
+
+
+class MachineTime(NamedTuple):
+    """GPU-time of several GPUs, nanoseconds.
+
+    ``busy_ns + lost_ns + out_of_use_ns + pending_ns == observed_ns``.
+
+    Attributes:
+        gpus: How many; those that MIG cuts up, and instances that tell nothing, are left out.
+        observed_ns: Time covered by samples, of each of them.
+        busy_ns: Of it, busy.
+        lost_ns: Idle while in use.
+        out_of_use_ns: Idle before a job, after it, and without one.
+        pending_ns: Not decided yet; 0 in a log.
+    """
+
+    gpus: int
+    observed_ns: int
+    busy_ns: int
+    lost_ns: int
+    out_of_use_ns: int
+    pending_ns: int
+
+    def share(self, part_ns: int) -> float | None:
+        """A part of the observed time; ``None`` where none was observed."""
+        return part_ns / self.observed_ns if self.observed_ns else None
+
+
+def machine_time(gpus: Sequence[GpuReport]) -> MachineTime:
+    """The time of all GPUs that there is a verdict on, taken as one machine."""
+    known = judged(gpus)
+    totals, out_of_use_ns = [gpu.totals for gpu in known], idle_in(OUT_OF_USE, known)
+    return MachineTime(
+        gpus=len(known),
+        observed_ns=sum(one.observed_ns for one in totals),
+        busy_ns=sum(one.busy_ns for one in totals),
+        lost_ns=sum(one.idle_total_ns for one in totals) - out_of_use_ns,
+        out_of_use_ns=out_of_use_ns,
+        pending_ns=sum(one.pending_ns for one in totals),
+    )

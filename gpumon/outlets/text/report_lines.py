@@ -9,8 +9,14 @@ from typing import Final
 from gpumon.core.clock import seconds
 from gpumon.core.judge.log_findings import log_findings
 from gpumon.core.log.resolution import Sampling
-from gpumon.core.report.gpus_together import machine_time
-from gpumon.core.report.report import BESIDE_CAUSES, Advice, GpuReport, LogFinding, Report
+from gpumon.core.report.report import (
+    BESIDE_CAUSES,
+    Advice,
+    GpuReport,
+    LogFinding,
+    Report,
+    machine_time,
+)
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.totals import GapTotals
 from gpumon.core.verdict import Severity, VerdictName

@@ -12,8 +12,7 @@ from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
 from gpumon.core.log.resolution import sampling_of
 from gpumon.core.phase import IdleCause
-from gpumon.core.report.gpus_together import machine_time
-from gpumon.core.report.report import Report
+from gpumon.core.report.report import Report, machine_time
 from tests.builders_report import gpu, report
 from tests.builders_time import s
 
