@@ -1,6 +1,6 @@
-"""Seconds, shares and counts as people read them, the same in every sentence.
+"""How things are said, the same in every sentence: times, shares, counts, lists, and names.
 
-One gate for every text that came from outside and is shown inside: names, labels, messages.
+What came from outside (names, labels, messages) goes through the one gate, ``label_text``.
 """
 
 from __future__ import annotations

@@ -40,6 +40,8 @@ _TROUBLE: Final = FieldCodec(
 )
 _TROUBLE_ORDER: Final = ("kind", "severity", "code", "reason", "count", "seconds", "last_seen_at")
 
+_ACTIVITIES: Final = ("sm_active", "sm_occupancy", "tensor_active", "memory_bandwidth")
+
 
 def encode_fill(fill: GpuFill | None) -> dict[str, Any]:
     """Ratios over busy time, 0 to 1; ``None`` where unknown.
@@ -53,10 +55,7 @@ def encode_fill(fill: GpuFill | None) -> dict[str, Any]:
     return {
         "evidence": None if evidence is None else evidence.value,
         "observed_seconds": seconds(fill.observed_ns),
-        "sm_active_ratio": fill.sm_active.ratio,
-        "sm_occupancy_ratio": fill.sm_occupancy.ratio,
-        "tensor_active_ratio": fill.tensor_active.ratio,
-        "memory_bandwidth_ratio": fill.memory_bandwidth.ratio,
+        **{f"{name}_ratio": getattr(fill, name).ratio for name in _ACTIVITIES},
         "power_ratio": fill.power_ratio,
         "power_watts": fill.power_watts,
         "power_limit_watts": fill.power_limit_watts,
@@ -106,22 +105,19 @@ def decode_fill(document: object) -> GpuFill | None:
     activity_ns = _time_ns(told.get("observed_seconds")) if told["evidence"] == "gpm" else 0
 
     def mean(name: str, known_ns: int) -> Mean:
-        ratio = known_ratio(_number(told.get(name)))
+        ratio = known_ratio(_number(told.get(f"{name}_ratio")))
         return Mean() if ratio is None or not known_ns else Mean(known_ns, round(ratio * known_ns))
 
     def milliwatts(name: str) -> int:
         return round(1000 * (_number(told.get(name)) or 0.0))
 
     fill = GpuFill(
-        sm_active=mean("sm_active_ratio", activity_ns),
-        sm_occupancy=mean("sm_occupancy_ratio", activity_ns),
-        tensor_active=mean("tensor_active_ratio", activity_ns),
-        memory_bandwidth=mean("memory_bandwidth_ratio", activity_ns),
+        **{name: mean(name, activity_ns) for name in _ACTIVITIES},
         power_ns=power_ns,
         power_mw_ns=milliwatts("power_watts") * power_ns,
         power_limit_mw_ns=milliwatts("power_limit_watts") * power_ns,
         # What covers the clock's mean is not told: any time gives the same mean.
-        sm_clock=mean("sm_clock_ratio", max(activity_ns, power_ns, held_known_ns)),
+        sm_clock=mean("sm_clock", max(activity_ns, power_ns, held_known_ns)),
         held_known_ns=held_known_ns,
         held_ns=round((_number(told.get("held_ratio")) or 0.0) * held_known_ns),
         held_by_ns={

@@ -28,11 +28,11 @@ from gpumon.core.clock import nanoseconds, seconds
 from gpumon.core.phase import TrainingPhase, phase_named
 from gpumon.core.wording import MAX_LABEL_LENGTH, label_text
 
-MAX_TEXT: Final = 4_096
+_MOST_TEXT: Final = 4_096
 """Characters of one text that gpumon keeps for itself."""
-MAX_WHOLE: Final = 1 << 62
+_MOST_WHOLE: Final = 1 << 62
 """Beyond it no whole number is read: neither stamps nor bytes reach that far."""
-MAX_ITEMS: Final = 1 << 16
+_MOST_ITEMS: Final = 1 << 16
 """Of one list."""
 
 Record = TypeVar("Record")
@@ -56,7 +56,7 @@ class MissingFieldError(MalformedError):
 
 def bounded(text: str) -> str:
     """As much of a text as is ever read again."""
-    return text[:MAX_TEXT]
+    return text[:_MOST_TEXT]
 
 
 class Style(NamedTuple):
@@ -208,7 +208,7 @@ def mapping(value: object) -> Mapping[str, object]:
     return cast("dict[str, object]", value)
 
 
-def items(value: object, most: int = MAX_ITEMS) -> list[object]:
+def items(value: object, most: int = _MOST_ITEMS) -> list[object]:
     """A list of at most so many, or ``MalformedError``."""
     if not isinstance(value, list) or len(value) > most:
         raise MalformedError("no list, or too long a one")
@@ -217,14 +217,14 @@ def items(value: object, most: int = MAX_ITEMS) -> list[object]:
 
 def whole(value: object) -> int:
     """A whole number from 0 on, or ``MalformedError``."""
-    if type(value) is not int or not 0 <= value < MAX_WHOLE:
+    if type(value) is not int or not 0 <= value < _MOST_WHOLE:
         raise MalformedError("no whole number within bounds")
     return value
 
 
 def number(value: object) -> float:
     """A finite number, or ``MalformedError``."""
-    if type(value) is int and abs(value) < MAX_WHOLE:
+    if type(value) is int and abs(value) < _MOST_WHOLE:
         return value
     if type(value) is not float or not math.isfinite(value):
         raise MalformedError("no number within bounds")
@@ -233,7 +233,7 @@ def number(value: object) -> float:
 
 def text(value: object) -> str:
     """A text of bounded length, or ``MalformedError``."""
-    if type(value) is not str or len(value) > MAX_TEXT:
+    if type(value) is not str or len(value) > _MOST_TEXT:
         raise MalformedError("no text, or too long a one")
     return value
 

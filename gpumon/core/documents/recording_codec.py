@@ -1,13 +1,11 @@
-"""A recording's text: one JSON object a line, in blocks that each say all by themselves.
+"""A recording: blocks of lines that each say all by themselves, each block a gzip member.
 
-The first line of the first block is the header (schema, who recorded what,
-when), the first line of every block its number; then comes one line a tick,
-and at the very end a line that says that it is the end. Stamps are
-CLOCK_MONOTONIC nanoseconds of the machine that was recorded.
+A line is a JSON object. The first line of the first block is the header
+(schema, who recorded what, when), the first line of every block its number;
+then comes one line a tick, and at the very end a line that says that it is the
+end. Stamps are CLOCK_MONOTONIC nanoseconds of the machine that was recorded.
 
-A recording's bytes: gzip members one after the other, each a whole block of lines.
-
-So ``zcat`` reads a recording, and what was written before a process was killed
+``zcat`` reads a recording, and what was written before a process was killed
 stays readable. Each member tells its own length in gzip's extra field: a
 reader finds the next block where one is damaged, and knows a recording by its
 first bytes. Nothing here is more than one block in memory.
@@ -50,6 +48,18 @@ _MOST_DIGITS: Final = 21
 _SHORTEST_PERIOD_NS: Final = NS_PER_S // 1_000
 _LONGEST_PERIOD_NS: Final = 86_400 * NS_PER_S
 
+MAGIC: Final = b"\x1f\x8b\x08\x04\0\0\0\0\0\xff\x08\0GM\x04\0"
+"""Gzip, with one extra field of 4 bytes called ``GM``: how long the member is."""
+HEAD_BYTES: Final = len(MAGIC) + 4
+_MOST_PACKED_BYTES: Final = 16 << 20
+MAX_BLOCK_BYTES: Final = 16 << 20
+"""Bytes of a block's text. A block that claims to hold more is not unpacked to its end."""
+
+_LENGTH: Final = struct.Struct("<I")
+_TRAILER: Final = struct.Struct("<II")
+_LEAST_BYTES: Final = HEAD_BYTES + 2 + _TRAILER.size
+_LEVEL: Final = 6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingHeader:
@@ -82,6 +92,10 @@ class RecordingHeader:
 
 class OtherSchemaError(MalformedError):
     """A recording, but of a schema that this version does not know."""
+
+
+class DamagedBlockError(ValueError):
+    """Bytes that are no whole block, or one that is larger than any."""
 
 
 class RecordedBlock(NamedTuple):
@@ -257,23 +271,6 @@ def devices_of(moments: Sequence[Moment]) -> tuple[Device, ...]:
     return ()
 
 
-MAGIC: Final = b"\x1f\x8b\x08\x04\0\0\0\0\0\xff\x08\0GM\x04\0"
-"""Gzip, with one extra field of 4 bytes called ``GM``: how long the member is."""
-HEAD_BYTES: Final = len(MAGIC) + 4
-MAX_PACKED_BYTES: Final = 16 << 20
-MAX_BLOCK_BYTES: Final = 16 << 20
-"""Bytes of a block's text. A block that claims to hold more is not unpacked to its end."""
-
-_LENGTH: Final = struct.Struct("<I")
-_TRAILER: Final = struct.Struct("<II")
-_LEAST_BYTES: Final = HEAD_BYTES + 2 + _TRAILER.size
-_LEVEL: Final = 6
-
-
-class DamagedBlockError(ValueError):
-    """Bytes that are no whole block, or one that is larger than any."""
-
-
 def pack_block(text: bytes) -> bytes:
     """A block as one gzip member.
 
@@ -294,7 +291,7 @@ def packed_length(head: bytes) -> int | None:
     if len(head) < HEAD_BYTES or not head.startswith(MAGIC):
         return None
     (length,) = _LENGTH.unpack_from(head, len(MAGIC))
-    return length if _LEAST_BYTES <= length <= MAX_PACKED_BYTES else None
+    return length if _LEAST_BYTES <= length <= _MOST_PACKED_BYTES else None
 
 
 def unpack_block(member: bytes) -> bytes:

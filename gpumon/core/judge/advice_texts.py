@@ -13,7 +13,7 @@ from gpumon.core.report.report import GpuReport, RunReport, idle_in, runs_on
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.wording import gpus_named, in_seconds, listed
 
-TAG_THE_PHASES: Final = (
+_TAG_THE_PHASES: Final = (
     "tag the phases under `gpumon serve`: callbacks=[PhaseTagger()] in Keras, Lightning or "
     'a Hugging Face Trainer, timed(loader) and phase("train_step") in a loop of your own'
 )
@@ -143,7 +143,7 @@ def unknown_text(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
             "the hooks saw a run, but none of its phases covers these seconds."
             f"{_at_its_ends(gpus, runs)}"
         )
-    return untagged_text(gpus, TAG_THE_PHASES)
+    return untagged_text(gpus, _TAG_THE_PHASES)
 
 
 def _at_its_ends(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
