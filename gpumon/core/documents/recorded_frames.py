@@ -13,7 +13,6 @@ from gpumon.core.documents.field_codec import (
     KEPT,
     FieldCodec,
     MalformedError,
-    bounded,
     items,
     mapping,
     number,
@@ -27,7 +26,8 @@ _MOST_GPUS: Final = 1_024
 _MOST_BUSY: Final = 65_536
 _MOST_CALLS: Final = 1_024
 
-DEVICE: Final = FieldCodec(Device, KEPT)
+_DEVICE: Final = FieldCodec(Device, KEPT)
+_FRAME: Final = FieldCodec(Frame, KEPT, only=("rejected", "trouble", "call_errors"))
 _SAMPLE: Final = FieldCodec(GpuSample, KEPT, without=("device", "busy"))
 
 _Kept = TypeVar("_Kept")
@@ -61,15 +61,10 @@ class FrameWriter:
             "after_ns": frame.taken_at_ns - at_ns,
             "gpus": [self._gpu(sample, at_ns) for sample in frame.gpus],
         }
-        if frame.rejected:
-            document["rejected"] = frame.rejected
-        if frame.trouble is not None:
-            document["trouble"] = bounded(frame.trouble)
+        document |= _FRAME.encode(frame, since=Frame(taken_at_ns=0, call_errors=self._errors))
+        self._errors = frame.call_errors
         self._calls.write(document, frame.call_seconds)
         self._counts.write(document, frame.call_counts)
-        if frame.call_errors != self._errors:
-            document["call_errors"] = [[*error] for error in frame.call_errors]
-            self._errors = frame.call_errors
         return document
 
     def _gpu(self, sample: GpuSample, at_ns: int) -> dict[str, Any]:
@@ -78,7 +73,7 @@ class FrameWriter:
         document: dict[str, Any] = {"gpu": len(self._gpus) if told is None else told.position}
         before = None if told is None else told.sample
         if before is None or before.device != sample.device:
-            document["device"] = DEVICE.encode(sample.device)
+            document["device"] = _DEVICE.encode(sample.device)
         until_ns = at_ns if told is None else told.busy_until_ns
         if sample.busy:
             document["busy"], until_ns = _encode_busy(sample.busy, until_ns)
@@ -106,17 +101,14 @@ class FrameReader:
         """One frame, or ``MalformedError``."""
         fields = mapping(document)
         gpus = items(fields.get("gpus"), _MOST_GPUS)
-        trouble = fields.get("trouble")
-        if "call_errors" in fields:
-            self._errors = _decode_errors(fields["call_errors"])
+        said = {"call_errors": self._errors, **_FRAME.values(fields)}
+        self._errors = said["call_errors"]
         return Frame(
             taken_at_ns=at_ns + _offset(fields.get("after_ns")),
             gpus=tuple([self._gpu(mapping(gpu), at_ns) for gpu in gpus]),
-            rejected=whole(fields.get("rejected", 0)),
             call_seconds=self._calls.read(fields, number),
-            trouble=None if trouble is None else text(trouble),
             call_counts=self._counts.read(fields, whole),
-            call_errors=self._errors,
+            **said,
         )
 
     def _gpu(self, fields: Mapping[str, object], at_ns: int) -> GpuSample:
@@ -125,14 +117,14 @@ class FrameReader:
             raise MalformedError("a GPU that nobody introduced")
         told = self._gpus[position] if position < len(self._gpus) else None
         if told is None:
-            device = DEVICE.decode(fields.get("device"))
+            device = _DEVICE.decode(fields.get("device"))
             known = self._known.get(device.uuid)
             before = GpuSample(device=_same(device, None if known is None else known.sample.device))
             until_ns = at_ns
         else:
             known, before, until_ns = self._known.get(told.sample.device.uuid), *told[1:]
             if "device" in fields:
-                before = before._replace(device=DEVICE.decode(fields["device"]))
+                before = before._replace(device=_DEVICE.decode(fields["device"]))
         busy, until_ns = _decode_busy(fields.get("busy", []), until_ns)
         changed = _SAMPLE.values(fields)
         if known is not None:
@@ -205,15 +197,6 @@ def _decode_busy(rows: object, until_ns: int) -> tuple[tuple[BusySample, ...], i
         until_ns = end_ns
     whole(max(0, until_ns))
     return tuple(busy), until_ns
-
-
-def _decode_errors(value: object) -> tuple[tuple[str, int, int], ...]:
-    errors = []
-    for error in items(value, _MOST_CALLS):
-        if len(values := items(error, 3)) != 3:
-            raise MalformedError("an error of a call is its function, a code and a count")
-        errors.append((text(values[0]), whole(values[1]), whole(values[2])))
-    return tuple(errors)
 
 
 def _offset(value: object) -> int:
