@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.documents.field_codec import (
@@ -46,14 +46,14 @@ _MOST_EVENTS: Final = 1 << 20
 _WORD: Final = 1 << 64
 _LeftOut = tuple[tuple[int | None, int], ...]
 _KINDS: Final = frozenset(int(kind) for kind in RingKind)
-_NESTED: Final = ("facts", "events", "phase_ns", "read_at_ns")
 _READING: Final = FieldCodec(
-    RingReading, KEPT._replace(tells_none=True), without=(*_NESTED, "lost_events")
+    RingReading,
+    KEPT._replace(tells_none=True),
+    only=("key", "alive", "host_pid", "owner_uid", "ended_ns", "steps", "samples", "epoch"),
 )
 
 
-@dataclass(slots=True)
-class _Written:
+class _Written(NamedTuple):
     """What a block has told of one ring so far."""
 
     position: int
@@ -104,9 +104,8 @@ class RingsWriter:
         written = self._rings.get(reading.key)
         position = len(self._rings) if written is None else written.position
         document = _what_is_new(reading, None if written is None else written.reading)
-        if (
-            reading.ended_ns is None and reading.read_at_ns != newest_ns
-        ):  # else it is not read again
+        # One that has ended is not read again.
+        if reading.ended_ns is None and reading.read_at_ns != newest_ns:
             document["read_after_ns"] = reading.read_at_ns - newest_ns
         if reading.lost_events:
             document["lost_events"] = reading.lost_events

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from gpumon.core.join.batch_shares import levelled_ratios
@@ -119,7 +120,7 @@ def balance_of_job(runs: Iterable[RunReport], job: str) -> JobBalance | None:
         runs: The runs of a report, oldest first: of two on one GPU the newer counts.
         job: Id of the job.
     """
-    of_job = sorted((run for run in runs if run.job == job), key=_rank)
+    of_job = sorted((run for run in runs if run.job == job), key=attrgetter("rank"))
     busy_ratios: dict[str, float] = {}
     shares: dict[str, float] = {}
     for run in of_job:
@@ -153,7 +154,3 @@ def _splits_evenly(runs: Sequence[RunReport]) -> bool:
     if any(len(run.step_busy_ratios) > 1 for run in runs):
         return all(run.framework in _EVEN_IN_ONE_PROCESS for run in runs)
     return not any(run.framework in _NOT_KNOWN_TO_BE_EVEN for run in runs)
-
-
-def _rank(run: RunReport) -> int:
-    return run.rank
