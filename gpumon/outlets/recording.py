@@ -9,7 +9,6 @@ import os
 import stat
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
@@ -67,12 +66,7 @@ class RecordingWriter:
     def __enter__(self) -> RecordingWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """End the recording; one that could not be written on stays as it is."""
         if self._is_broken_off:
             self._let_go()
@@ -143,8 +137,6 @@ class RecordingWriter:
 
     def _flush(self) -> None:
         """Write the block in one go; what the disk did not take of it goes again."""
-        if not self._lines:
-            return
         block = pack_block(b"".join(self._lines))
         self._lines, self._line_bytes = [], 0
         left = memoryview(block)

@@ -103,9 +103,18 @@ def _threshold(default: _Number, unit: Unit, what: str, origin: str) -> _Number:
     return field(default=default, metadata={_KEY: _Declared(unit, what, origin)})
 
 
-def thresholds_of(settings: object) -> Iterator[Threshold]:
-    """All thresholds of a settings object and of the groups in it, in the order of its fields."""
-    yield from _within(settings, "")
+def thresholds_of(settings: object, group: str = "") -> Iterator[Threshold]:
+    """All thresholds of a settings object, and then of the groups in it, in its fields' order.
+
+    Args:
+        settings: An object of a settings type.
+        group: What their names begin with.
+    """
+    yield from _declared(settings, group)
+    for each in _fields(settings):
+        value = getattr(settings, each.name)
+        if is_dataclass(value):
+            yield from thresholds_of(value, f"{group}{each.name}.")
 
 
 def check_thresholds(settings: object) -> None:
@@ -120,14 +129,6 @@ def check_thresholds(settings: object) -> None:
                 raise UsageError(f"{one.name} must be within 0..1, got {one.value!r}")
         elif not one.value > 0:
             raise UsageError(f"{one.name} must be positive, got {one.value!r}")
-
-
-def _within(settings: object, group: str) -> Iterator[Threshold]:
-    yield from _declared(settings, group)
-    for each in _fields(settings):
-        value = getattr(settings, each.name)
-        if is_dataclass(value):
-            yield from _within(value, f"{group}{each.name}.")
 
 
 def _declared(settings: object, group: str) -> Iterator[Threshold]:
