@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.core.join.idle_sharing import SharedIdle, WindowParts, merge_parts, share_idle
 from gpumon.core.sample import BusySample
-from gpumon.pipeline.runs import Run
+from gpumon.pipeline.runs import TrackedRun
 
 _NOTHING: Final = SharedIdle({})
 
@@ -21,13 +21,11 @@ class AwaitedWork:
     their own beside that of all: whose work comes is known only then.
     """
 
-    __slots__ = ("_all", "_of_owner")
-
     def __init__(self) -> None:
         self._of_owner: dict[int, _Account] = {}
         self._all: _Account | None = None  # of several owners; None: of one, or no longer known
 
-    def add(self, sample: BusySample, runs: Sequence[Run]) -> None:
+    def add(self, sample: BusySample, runs: Sequence[TrackedRun]) -> None:
         """Take one more inactive sample, oldest first, and who may use the GPU."""
         of_owner = self._of_owner
         owners = dict.fromkeys(run.reading.owner_uid for run in runs)
@@ -41,7 +39,7 @@ class AwaitedWork:
             own = [run for run in runs if run.reading.owner_uid == owner]
             of_owner.setdefault(owner, _Account()).add(sample, own)
 
-    def take(self, runs: Sequence[Run]) -> SharedIdle:
+    def take(self, runs: Sequence[TrackedRun]) -> SharedIdle:
         """All of it, by cause: the work of these runs has come."""
         of_owner = self._of_owner
         if not of_owner:
@@ -72,8 +70,6 @@ class AwaitedWork:
 
 class Awaiting:
     """For whom the idle time of a GPU is pending: how much, by the users who waited then."""
-
-    __slots__ = ("_awaited_ns", "_ns_of")
 
     def __init__(self) -> None:
         self._ns_of: dict[frozenset[int], int] = {}
@@ -110,13 +106,11 @@ class Awaiting:
 class _Account:
     """Idle time before the first work of some runs."""
 
-    __slots__ = ("_busy_ns", "_from_ns", "_said", "_until_ns")
-
     def __init__(self) -> None:
         self._from_ns = self._until_ns = self._busy_ns = 0
         self._said = SharedIdle({})
 
-    def add(self, sample: BusySample, runs: Sequence[Run]) -> None:
+    def add(self, sample: BusySample, runs: Sequence[TrackedRun]) -> None:
         start_ns, end_ns, busy_ratio = sample
         if start_ns != self._until_ns:
             self._ask(self._until_ns, runs)
@@ -125,11 +119,11 @@ class _Account:
         self._busy_ns += round((end_ns - start_ns) * busy_ratio)
         self._ask(min(end_ns, *(run.timeline.open_since_ns for run in runs)), runs)
 
-    def take(self, runs: Sequence[Run]) -> SharedIdle:
+    def take(self, runs: Sequence[TrackedRun]) -> SharedIdle:
         self._ask(self._until_ns, runs)
         return self._said
 
-    def _ask(self, until_ns: int, runs: Sequence[Run]) -> None:
+    def _ask(self, until_ns: int, runs: Sequence[TrackedRun]) -> None:
         length_ns = until_ns - self._from_ns
         if length_ns <= 0:
             return
@@ -152,7 +146,7 @@ def _mean(each: Collection[SharedIdle]) -> SharedIdle:
     return mean if len(idle_ns) == 1 else mean._replace(resolved_ns=0)
 
 
-def parts_of(runs: Sequence[Run], start_ns: int, end_ns: int) -> WindowParts:
+def parts_of(runs: Sequence[TrackedRun], start_ns: int, end_ns: int) -> WindowParts:
     """What these runs did between two instants."""
     parts = [
         (run.timeline.parts(start_ns, end_ns), run.timeline.covered_ns(start_ns, end_ns))

@@ -117,8 +117,6 @@ class HeldSamples:
         until_ns: Where the newest of them ends; -1 where there is none.
     """
 
-    __slots__ = ("_busy_ns", "_observed_ns", "_ticks", "until_ns")
-
     def __init__(self) -> None:
         self._ticks: deque[tuple[Sequence[BusySample], bool | None]] = deque()
         self._observed_ns = self._busy_ns = 0

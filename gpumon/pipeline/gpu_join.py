@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property, lru_cache
-from typing import NamedTuple
+from functools import cached_property
 
 from gpumon.core.join.visible_devices import Board, GpuName, MigPart, visible_choices
 from gpumon.core.ring.events import RingReading
 from gpumon.core.sample import Device, GpuSample, ProcessSample
 from gpumon.pipeline.gpu_claims import ProcessList, is_process_of
-
-_SEVERAL_RUNS = 1_024
-
-
-class _Gpu(NamedTuple):
-    """What is asked of a device here."""
-
-    place: tuple[int, int]
-    label: str
-    uuid: str
-    mig_enabled: bool
-    parent_uuid: str | None
-    numbers: tuple[int | None, int | None]  # of its GPU instance, and its own in that
-
-
-_Gpus = tuple[_Gpu, ...]
 
 
 class GpuJoin:
@@ -61,8 +44,16 @@ class GpuJoin:
         )
 
     @cached_property
-    def _gpus(self) -> _Gpus:
-        return tuple([_known(gpu.device) for gpu in self._samples])
+    def _parts(self) -> dict[str, list[Device]]:
+        """By UUID of each GPU, in their order: its MIG instances, in theirs."""
+        devices = sorted((gpu.device for gpu in self._samples), key=lambda device: device.place)
+        parts: dict[str, list[Device]] = {
+            device.uuid: [] for device in devices if device.parent_uuid is None
+        }
+        for device in devices:
+            if device.parent_uuid in parts:
+                parts[device.parent_uuid].append(device)
+        return parts
 
     def gpus_of(self, reading: RingReading) -> frozenset[str]:
         """What the run says, else where NVML sees it, else what it may see.
@@ -75,7 +66,7 @@ class GpuJoin:
         """
         facts = reading.facts
         if facts.gpus is not None:
-            return self._at_work(_named(facts.gpus, self._gpus), reading)
+            return self._at_work(self._named(facts.gpus), reading)
         if self._simulated:
             return frozenset()
         if self._has_processes:
@@ -96,23 +87,36 @@ class GpuJoin:
         return ProcessList(listed, 0).names(reading)
 
     def _allowed(self, visible_devices: str | None) -> frozenset[str]:
+        """GPUs that CUDA shows a process with this ``$CUDA_VISIBLE_DEVICES``."""
         if visible_devices is None and not self._is_cut:
             return self._all
-        return _visible(visible_devices, self._gpus)
+        cut = {gpu.device.uuid for gpu in self._samples if gpu.device.mig_enabled}
+        boards = [
+            Board(uuid, uuid in cut, tuple(map(_mig_part, parts)))
+            for uuid, parts in self._parts.items()
+        ]
+        chosen = visible_choices(visible_devices, boards)
+        uuids = list(self._parts)
+        return frozenset(
+            uuids[one.board] if one.part is None else self._parts[uuids[one.board]][one.part].uuid
+            for one in chosen
+        )
+
+    def _named(self, names: Iterable[str]) -> frozenset[str]:
+        """GPUs that the user named, by index or by the beginning of a UUID."""
+        wanted = [name.strip() for name in names if name.strip()]
+        gpus = [GpuName(gpu.device.label, gpu.device.uuid) for gpu in self._samples]
+        return frozenset(gpu.uuid for gpu in gpus if any(map(gpu.is_meant_by, wanted)))
 
     def _at_work(self, named: frozenset[str], reading: RingReading) -> frozenset[str]:
         """Those GPUs; for one that is cut, its instance on which the process is, else its first.
 
         CUDA, too, takes the first instance for the GPU.
         """
-        if not self._is_cut or named <= self._all:
-            return named
         uuids = set(named & self._all)
-        for gpu in self._gpus:
-            if gpu.uuid in named and gpu.mig_enabled:
-                parts = _parts_of(gpu.uuid, self._gpus)
-                here = self.seen_on(reading).intersection(part.uuid for part in parts)
-                uuids |= here or {part.uuid for part in parts[:1]}
+        for cut in named - uuids:
+            parts = [part.uuid for part in self._parts.get(cut, ())]
+            uuids |= self.seen_on(reading).intersection(parts) or set(parts[:1])
         return frozenset(uuids)
 
     def shares_of(self, reading: RingReading) -> dict[str, float]:
@@ -122,48 +126,12 @@ class GpuJoin:
         """
         shares: dict[str, float] = {}
         for name, share in reading.facts.shares.items():
-            named = self._at_work(_named((name,), self._gpus), reading)
+            named = self._at_work(self._named((name,)), reading)
             if len(named) == 1:
                 (uuid,) = named
                 shares[uuid] = shares.get(uuid, 0.0) + share
         return shares
 
 
-def _known(device: Device) -> _Gpu:
-    numbers = device.gpu_instance, device.compute_instance
-    return _Gpu(
-        device.place, device.label, device.uuid, device.mig_enabled, device.parent_uuid, numbers
-    )
-
-
-@lru_cache(maxsize=_SEVERAL_RUNS)
-def _named(names: tuple[str, ...], gpus: _Gpus) -> frozenset[str]:
-    """GPUs that the user named, by index or by the beginning of a UUID."""
-    wanted = [name.strip() for name in names if name.strip()]
-    return frozenset(
-        gpu.uuid
-        for gpu in gpus
-        if any(GpuName(gpu.label, gpu.uuid).is_meant_by(name) for name in wanted)
-    )
-
-
-@lru_cache(maxsize=_SEVERAL_RUNS)
-def _visible(visible_devices: str | None, gpus: _Gpus) -> frozenset[str]:
-    """GPUs that CUDA shows a process with this ``$CUDA_VISIBLE_DEVICES``."""
-    in_order = sorted(gpu for gpu in gpus if gpu.parent_uuid is None)
-    parts = [_parts_of(gpu.uuid, gpus) for gpu in in_order]
-    boards = [
-        Board(gpu.uuid, gpu.mig_enabled, tuple(MigPart(part.uuid, *part.numbers) for part in own))
-        for gpu, own in zip(in_order, parts, strict=True)
-    ]
-    return frozenset(
-        in_order[choice.board].uuid
-        if choice.part is None
-        else parts[choice.board][choice.part].uuid
-        for choice in visible_choices(visible_devices, boards)
-    )
-
-
-def _parts_of(uuid: str, gpus: Iterable[_Gpu]) -> list[_Gpu]:
-    """The instances of that GPU, in their order."""
-    return sorted(gpu for gpu in gpus if gpu.parent_uuid == uuid)
+def _mig_part(device: Device) -> MigPart:
+    return MigPart(device.uuid, device.gpu_instance, device.compute_instance)

@@ -16,7 +16,7 @@ from gpumon.core.state import GpuState
 from gpumon.core.time.ledger import GpuLedger
 from gpumon.pipeline.awaited_work import AwaitedWork, Awaiting, parts_of
 from gpumon.pipeline.gpu_claims import Claim, HeldSamples, ProcessList, list_of
-from gpumon.pipeline.runs import Run
+from gpumon.pipeline.runs import TrackedRun
 
 
 class LastingExcess:
@@ -104,7 +104,7 @@ class GpuTracker:
             self._let_go()
             self.ledger.end_job()
 
-    def is_active_in(self, run: Run) -> bool:
+    def is_active_in(self, run: TrackedRun) -> bool:
         """Whether what the GPU said last has it at work while the run goes on."""
         above = self._settings.active_above
         return any(
@@ -131,7 +131,7 @@ class GpuTracker:
                 known_ns += inside_ns
         return round(busy_ns * (end_ns - start_ns) / known_ns) if known_ns else None
 
-    def decide(self, runs: Sequence[Run], *, lists_tell: bool) -> None:
+    def decide(self, runs: Sequence[TrackedRun], *, lists_tell: bool) -> None:
         """Hold the claims of these runs against the GPU's processes, as far as it has worked.
 
         Args:
@@ -154,7 +154,7 @@ class GpuTracker:
                     self._decide(run, listed, samples[at:])
                     break
 
-    def _decide(self, run: Run, listed: ProcessList, samples: Sequence[BusySample]) -> None:
+    def _decide(self, run: TrackedRun, listed: ProcessList, samples: Sequence[BusySample]) -> None:
         at_work, *later = samples
         uuid, was_open = self.newest.device.uuid, not run.counts_on(self.newest.device.uuid)
         claim = listed.decide(run.reading, at_work, later, self._settings.active_above)
@@ -169,7 +169,7 @@ class GpuTracker:
             open_ns = self._open_from_ns
             self._open_from_ns = first_ns if open_ns is None else min(open_ns, first_ns)
 
-    def settle(self, runs: tuple[Run, ...], peers: Sequence[GpuTracker]) -> None:
+    def settle(self, runs: tuple[TrackedRun, ...], peers: Sequence[GpuTracker]) -> None:
         """Settle the samples of this tick, but none from the first on that is not decided.
 
         Args:
@@ -196,7 +196,7 @@ class GpuTracker:
         self,
         busy: Sequence[BusySample],
         present: bool | None,
-        runs: tuple[Run, ...],
+        runs: tuple[TrackedRun, ...],
         peers: Sequence[GpuTracker],
     ) -> None:
         ledger, newest = self.ledger, self.newest
@@ -247,7 +247,6 @@ class GpuTracker:
         if self._held:
             totals, last_ns = self._held.beside(totals), self._held.until_ns
         listed = self.unlisted_since_ns is None
-        fill, under_filled_now = self.fill.shown(now_ns)
         return GpuState(
             device=newest.device,
             totals=totals,
@@ -257,8 +256,8 @@ class GpuTracker:
             last_sample_at_ns=last_ns if last_ns >= 0 else None,
             resolution_ns=ledger.resolution_ns or None,
             error=newest.error,
-            fill=fill,
-            under_filled_now=under_filled_now,
+            fill=self.fill.snapshot(),
+            under_filled_now=self.fill.is_under_filled_now(now_ns),
             listed=listed,
             xid_errors=newest.xid_errors,
             errors=self.errors.errors,
@@ -267,7 +266,7 @@ class GpuTracker:
         )
 
     def _settle(
-        self, sample: BusySample, runs: tuple[Run, ...], peers: Sequence[GpuTracker]
+        self, sample: BusySample, runs: tuple[TrackedRun, ...], peers: Sequence[GpuTracker]
     ) -> None:
         """Settle one sample by what the runs did: those at work here, or else those to come."""
         uuid, (start_ns, end_ns, busy_ratio) = self.newest.device.uuid, sample
@@ -291,7 +290,7 @@ class GpuTracker:
         self.ledger.observe_shared(sample, self._shared(sample, at_work, peers))
 
     def _shared(
-        self, sample: BusySample, on_here: list[Run], peers: Sequence[GpuTracker]
+        self, sample: BusySample, on_here: list[TrackedRun], peers: Sequence[GpuTracker]
     ) -> SharedIdle:
         start_ns, end_ns, busy_ratio = sample
         length_ns, window = end_ns - start_ns, parts_of(on_here, start_ns, end_ns)
@@ -327,7 +326,7 @@ class GpuTracker:
         return leads_ns
 
     def _hide_input_wait(
-        self, window: WindowParts, sample: BusySample, leads_ns: dict[str, int], run: Run
+        self, window: WindowParts, sample: BusySample, leads_ns: dict[str, int], run: TrackedRun
     ) -> None:
         """Expose the run to no more waits for input than all its GPUs were idle."""
         lead_ns = max(ns for uuid, ns in leads_ns.items() if uuid in run.used_uuids)
@@ -337,7 +336,7 @@ class GpuTracker:
         hide_input_wait(window, surplus_ns)
 
     def _close(
-        self, runs: tuple[Run, ...], overs_ns: Sequence[int | None], *, is_at_work: bool
+        self, runs: tuple[TrackedRun, ...], overs_ns: Sequence[int | None], *, is_at_work: bool
     ) -> None:
         """End the job of a training whose end the samples have passed, before they go on.
 
@@ -354,7 +353,7 @@ class GpuTracker:
         if left and not self._is_held(runs, overs_ns):
             self.ledger.end_job()
 
-    def _is_held(self, runs: tuple[Run, ...], overs_ns: Sequence[int | None]) -> bool:
+    def _is_held(self, runs: tuple[TrackedRun, ...], overs_ns: Sequence[int | None]) -> bool:
         """Whether somebody is at work here; who is only about to be begins a job of its own."""
         uuid = self.newest.device.uuid
         training = [run for run, over_ns in zip(runs, overs_ns, strict=True) if over_ns is None]

@@ -1,9 +1,4 @@
-"""One GPU of a log: from stamps to the time they speak for.
-
-Rows of a log that come quicker than the driver's windows, put together again.
-
-How often the rows of a log come: its usual period, and how much time had which.
-"""
+"""One GPU of a log: from the stamps of its rows to the time they speak for."""
 
 from __future__ import annotations
 
@@ -222,16 +217,7 @@ class GpuTrack:
         if self._late or self._short:
             self._end_odd()
         start_ns, self._last_ns = self._last_ns, stamp_ns
-        if busy_ratio is None:
-            return
-        batch = self._batch
-        batch.append(BusySample(start_ns, stamp_ns, busy_ratio))
-        if self._memory is not None:
-            self._used.append(used_bytes)
-        elif used_bytes is not None:
-            self._expect_memory(used_bytes)
-        if len(batch) >= self._batch_samples:
-            self._settle()
+        self._cover(start_ns, stamp_ns, busy_ratio, used_bytes)
 
     def share_memory(self, gpus: int) -> None:
         """Let fewer samples wait, so that those of so many GPUs take no more memory together."""

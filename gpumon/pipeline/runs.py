@@ -152,7 +152,7 @@ _MAY_HOLD_COMPILING = frozenset(
 )
 
 
-class Run:
+class TrackedRun:
     """One ring, from the first reading on."""
 
     def __init__(self, reading: RingReading) -> None:
@@ -307,13 +307,13 @@ class RunRegistry:
 
     def __init__(self, *, simulated: bool) -> None:
         self._simulated = simulated
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, TrackedRun] = {}
 
     def __len__(self) -> int:
         return len(self._runs)
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[TrackedRun, ...]:
         """All of them, oldest first."""
         return tuple(self._runs.values())
 
@@ -326,7 +326,7 @@ class RunRegistry:
         for reading in rings.rings:
             run = self._runs.get(reading.key)
             if run is None:
-                run = self._runs[reading.key] = Run(reading)
+                run = self._runs[reading.key] = TrackedRun(reading)
             elif reading is not run.reading:
                 run.take(reading)
             elif run.is_settled:
@@ -334,7 +334,7 @@ class RunRegistry:
             _join(run, join)
         self._give_labels()
 
-    def on(self, uuid: str) -> tuple[Run, ...]:
+    def on(self, uuid: str) -> tuple[TrackedRun, ...]:
         """Runs that may be on this GPU and whose end its samples have not passed."""
         return tuple(
             run
@@ -379,7 +379,7 @@ class RunRegistry:
             run.label = label
 
 
-def _join(run: Run, join: GpuJoin) -> None:
+def _join(run: TrackedRun, join: GpuJoin) -> None:
     """See which GPUs may count for the run now."""
     reading = run.reading
     wanted = join.gpus_of(reading)
@@ -395,19 +395,19 @@ def _join(run: Run, join: GpuJoin) -> None:
         run.decide(uuid, Claim.SEEN if join.names(uuid, reading) else Claim.REFUSED)
 
 
-def _is_behind(run: Run, living: Run) -> bool:
+def _is_behind(run: TrackedRun, living: TrackedRun) -> bool:
     """Whether the run is over, and the name is that of another user's run that lives."""
     return not run.reading.alive and living.reading.owner_uid != run.reading.owner_uid
 
 
-def _may_follow(run: Run, earlier: Run) -> bool:
+def _may_follow(run: TrackedRun, earlier: TrackedRun) -> bool:
     """Whether the run may take the other's label over, and go on with its counters."""
     return not earlier.reading.alive and earlier.reading.owner_uid == run.reading.owner_uid
 
 
-def _age_and_label(labelled: tuple[int, str, Run]) -> tuple[int, str]:
+def _age_and_label(labelled: tuple[int, str, TrackedRun]) -> tuple[int, str]:
     return labelled[:2]
 
 
-def _age(run: Run) -> int:
+def _age(run: TrackedRun) -> int:
     return run.started_ns

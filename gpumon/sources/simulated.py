@@ -1,7 +1,4 @@
-"""GPUs that do not exist, busy by a script: for a first look, for tests and for benchmarks.
-
-What a driver would say of a GPU whose true busy spans are known.
-"""
+"""GPUs that do not exist, busy by a script: for a first look, for tests and for benchmarks."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ class Filling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rhythm:
+class DutyCycle:
     """A GPU that works and pauses in turn, beginning with work.
 
     Attributes:
@@ -90,28 +87,28 @@ class Rhythm:
         )
 
 
-_HEALTHY = Rhythm(busy_seconds=0.980, idle_seconds=0.020)
+_HEALTHY = DutyCycle(busy_seconds=0.980, idle_seconds=0.020)
 _FULL = Filling(sm_active_ratio=0.94, tensor_active_ratio=0.46, memory_bandwidth_ratio=0.38)
 _QUARTER = Filling(sm_active_ratio=0.25, tensor_active_ratio=0.03, memory_bandwidth_ratio=0.12)
-_BUSY_AND_FULL = Rhythm(busy_seconds=0.097, idle_seconds=0.003, filling=_FULL)
+_BUSY_AND_FULL = DutyCycle(busy_seconds=0.097, idle_seconds=0.003, filling=_FULL)
 
-SCRIPTS: dict[str, tuple[Rhythm, ...]] = {
-    "input-bound": (Rhythm(busy_seconds=1.5, idle_seconds=1.5), _HEALTHY),
+SCRIPTS: dict[str, tuple[DutyCycle, ...]] = {
+    "input-bound": (DutyCycle(busy_seconds=1.5, idle_seconds=1.5), _HEALTHY),
     "healthy": (_HEALTHY, _HEALTHY),
-    "checkpointing": (Rhythm(busy_seconds=20.0, idle_seconds=4.0), _HEALTHY),
-    "imbalanced": (_HEALTHY, Rhythm(busy_seconds=0.060, idle_seconds=0.040)),
-    "flat": (Rhythm(busy_seconds=0.030, idle_seconds=0.030),),
-    "idle": (Rhythm(busy_seconds=0.0, idle_seconds=1.0),),
-    "falls-off": (_HEALTHY, Rhythm(busy_seconds=1.0, idle_seconds=0.0, lost_after_seconds=10.0)),
+    "checkpointing": (DutyCycle(busy_seconds=20.0, idle_seconds=4.0), _HEALTHY),
+    "imbalanced": (_HEALTHY, DutyCycle(busy_seconds=0.060, idle_seconds=0.040)),
+    "flat": (DutyCycle(busy_seconds=0.030, idle_seconds=0.030),),
+    "idle": (DutyCycle(busy_seconds=0.0, idle_seconds=1.0),),
+    "falls-off": (_HEALTHY, DutyCycle(busy_seconds=1.0, idle_seconds=0.0, lost_after_seconds=10.0)),
     "under-filled": (replace(_BUSY_AND_FULL, filling=_QUARTER), _BUSY_AND_FULL),
     "mig": (
-        Rhythm(busy_seconds=0.0, idle_seconds=1.0, mig_enabled=True),
+        DutyCycle(busy_seconds=0.0, idle_seconds=1.0, mig_enabled=True),
         replace(_BUSY_AND_FULL, mig_index=0),
-        Rhythm(busy_seconds=1.5, idle_seconds=1.5, filling=_FULL, mig_index=1),
+        DutyCycle(busy_seconds=1.5, idle_seconds=1.5, filling=_FULL, mig_index=1),
     ),
-    "eight": (Rhythm(busy_seconds=1.5, idle_seconds=1.5),) * 4 + (_HEALTHY,) * 4,
+    "eight": (DutyCycle(busy_seconds=1.5, idle_seconds=1.5),) * 4 + (_HEALTHY,) * 4,
 }
-"""What ``--source simulated:SCRIPT`` knows; one rhythm for each GPU."""
+"""What ``--source simulated:SCRIPT`` knows; one cycle for each GPU."""
 
 
 class SimulatedSource:
@@ -127,14 +124,14 @@ class SimulatedSource:
             raise UsageError(
                 f"no simulated script called {script!r}: choose one of {', '.join(sorted(SCRIPTS))}"
             )
-        self._rhythms = SCRIPTS[script]
+        self._cycles = SCRIPTS[script]
         self._clock = clock
         self._started_ns = clock.monotonic_ns()
         self._sampled_until_ns = self._started_ns
         self._devices = tuple(
-            _device(script, place, rhythm) for place, rhythm in enumerate(self._rhythms)
+            _device(script, place, cycle) for place, cycle in enumerate(self._cycles)
         )
-        self._activities: list[ActivitySample | None] = [None] * len(self._rhythms)
+        self._activities: list[ActivitySample | None] = [None] * len(self._cycles)
         self._active_until_ns = self._started_ns
 
     @property
@@ -150,14 +147,14 @@ class SimulatedSource:
             self._sampled_until_ns = windows[-1][1]
         if now_ns - self._active_until_ns >= _ACTIVITY_NS:
             stretch = self._active_until_ns, now_ns
-            self._activities = [self._activity(rhythm, *stretch) for rhythm in self._rhythms]
+            self._activities = [self._activity(cycle, *stretch) for cycle in self._cycles]
             self._active_until_ns = now_ns
         return Frame(
             taken_at_ns=now_ns,
             gpus=tuple(
-                self._sample(device, rhythm, windows)._replace(activity=activity)
-                for device, rhythm, activity in zip(
-                    self._devices, self._rhythms, self._activities, strict=True
+                self._sample(device, cycle, windows)._replace(activity=activity)
+                for device, cycle, activity in zip(
+                    self._devices, self._cycles, self._activities, strict=True
                 )
             ),
         )
@@ -165,30 +162,32 @@ class SimulatedSource:
     def close(self) -> None:
         """Nothing to let go of."""
 
-    def _sample(self, device: Device, rhythm: Rhythm, windows: list[tuple[int, int]]) -> GpuSample:
+    def _sample(
+        self, device: Device, cycle: DutyCycle, windows: list[tuple[int, int]]
+    ) -> GpuSample:
         elapsed_ns = self._sampled_until_ns - self._started_ns
-        if rhythm.is_lost(elapsed_ns):
+        if cycle.is_lost(elapsed_ns):
             return GpuSample(device=device, error=_LOST)
         if device.mig_enabled:
             return GpuSample(device=device, memory_used_bytes=_MEMORY_BYTES // 2)
-        busy = tuple(self._window(rhythm, *window) for window in windows)
+        busy = tuple(self._window(cycle, *window) for window in windows)
         level = busy[-1].busy_ratio if busy else None
         return GpuSample(
             device=device,
             busy=busy,
             utilization_ratio=level,
             memory_used_bytes=(device.memory_capacity_bytes or 0) // 2,
-            power_watts=_power_watts(device, rhythm, level),
+            power_watts=_power_watts(device, cycle, level),
             temperature_celsius=45.0 + math.floor(20.0 * (level or 0.0)),
-            sm_clock_hertz=None if rhythm.filling is None else _SM_CLOCK_HERTZ,
-            details=None if rhythm.filling is None else _DETAILS,
+            sm_clock_hertz=None if cycle.filling is None else _SM_CLOCK_HERTZ,
+            details=None if cycle.filling is None else _DETAILS,
         )
 
-    def _activity(self, rhythm: Rhythm, start_ns: int, end_ns: int) -> ActivitySample | None:
-        filling = rhythm.filling
+    def _activity(self, cycle: DutyCycle, start_ns: int, end_ns: int) -> ActivitySample | None:
+        filling = cycle.filling
         if filling is None:
             return None
-        busy_ratio = self._busy_ns(rhythm, start_ns, end_ns) / (end_ns - start_ns)
+        busy_ratio = self._busy_ns(cycle, start_ns, end_ns) / (end_ns - start_ns)
         return ActivitySample(
             start_ns=start_ns,
             end_ns=end_ns,
@@ -199,12 +198,12 @@ class SimulatedSource:
             memory_bandwidth_ratio=busy_ratio * filling.memory_bandwidth_ratio,
         )
 
-    def _window(self, rhythm: Rhythm, start_ns: int, end_ns: int) -> BusySample:
-        return sample_of(start_ns, end_ns, self._busy_ns(rhythm, start_ns, end_ns))
+    def _window(self, cycle: DutyCycle, start_ns: int, end_ns: int) -> BusySample:
+        return sample_of(start_ns, end_ns, self._busy_ns(cycle, start_ns, end_ns))
 
-    def _busy_ns(self, rhythm: Rhythm, start_ns: int, end_ns: int) -> int:
-        before_ns = rhythm.busy_ns_before(start_ns - self._started_ns)
-        return rhythm.busy_ns_before(end_ns - self._started_ns) - before_ns
+    def _busy_ns(self, cycle: DutyCycle, start_ns: int, end_ns: int) -> int:
+        before_ns = cycle.busy_ns_before(start_ns - self._started_ns)
+        return cycle.busy_ns_before(end_ns - self._started_ns) - before_ns
 
 
 _DETAILS = GpuDetails(
@@ -215,21 +214,21 @@ _DETAILS = GpuDetails(
 )
 
 
-def _device(script: str, place: int, rhythm: Rhythm) -> Device:
-    is_part = rhythm.mig_index is not None
+def _device(script: str, place: int, cycle: DutyCycle) -> Device:
+    is_part = cycle.mig_index is not None
     return Device(
-        uuid=f"MIG-simulated-{rhythm.mig_index}" if is_part else f"GPU-simulated-{place}",
+        uuid=f"MIG-simulated-{cycle.mig_index}" if is_part else f"GPU-simulated-{place}",
         index=0 if is_part else place,
         name=f"Simulated {'MIG instance' if is_part else 'GPU'} ({script})",
         memory_capacity_bytes=_MEMORY_BYTES // 2 if is_part else _MEMORY_BYTES,
-        mig_enabled=rhythm.mig_enabled,
+        mig_enabled=cycle.mig_enabled,
         parent_uuid="GPU-simulated-0" if is_part else None,
-        mig_index=rhythm.mig_index,
+        mig_index=cycle.mig_index,
     )
 
 
-def _power_watts(device: Device, rhythm: Rhythm, level: float | None) -> float | None:
+def _power_watts(device: Device, cycle: DutyCycle, level: float | None) -> float | None:
     if level is None or device.mig_index is not None:
         return None  # power is the board's: no instance tells its own
-    full = 1.0 if rhythm.filling is None else rhythm.filling.sm_active_ratio
+    full = 1.0 if cycle.filling is None else cycle.filling.sm_active_ratio
     return 60.0 + 240.0 * level * full

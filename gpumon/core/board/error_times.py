@@ -42,8 +42,6 @@ class ErrorWatch:
         errors: As of the newest tick.
     """
 
-    __slots__ = ("_details", "_xids", "errors")
-
     def __init__(self) -> None:
         self.errors = NO_ERRORS
         self._xids: tuple[tuple[int, int], ...] = ()

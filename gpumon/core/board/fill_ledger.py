@@ -17,24 +17,15 @@ from gpumon.core.board.fill import (
     is_under_filled,
     known_ratio,
 )
-from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import ActivitySample, BusySample, GpuDetails, GpuSample
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, FillSettings
 
 _RECENT_SAMPLES: Final = 64
-_SHOW_EVERY_NS: Final = NS_PER_S
-_MOST_WAITING: Final = 32
 _NO_REASONS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class FillLedger:
     """One GPU's ``GpuFill``, and whether it is under-filled just now."""
-
-    __slots__ = (
-        "_activity", "_activity_until_ns", "_board", "_busy_until_ns", "_clock", "_clock_ns",
-        "_held", "_held_by_ns", "_is_now", "_judged_ns", "_marks", "_means", "_power", "_recent",
-        "_settings", "_shown", "_shown_at_ns", "_snapshot", "_told_at_ns", "_waiting",
-    )  # fmt: skip
 
     def __init__(self, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> None:
         self._settings = settings
@@ -45,47 +36,21 @@ class FillLedger:
         self._power = (0, 0, 0)
         self._clock_ns, self._clock = 0, 0
         self._held, self._held_by_ns = (0, 0), _NO_REASONS
-        self._board = _Board(None, None)
         self._snapshot: GpuFill | None = NO_FILL
         self._marks = (NO_FILL, NO_FILL)
         self._judged_ns, self._is_now = 0, False
-        self._shown: tuple[GpuFill | None, bool] = (None, False)
-        self._shown_at_ns = -_SHOW_EVERY_NS
-        self._waiting: list[GpuSample] = []
 
     def observe(self, sample: GpuSample) -> None:
         """Take what the GPU said in one tick; what was taken before changes nothing."""
-        # Added up when somebody asks: several ticks at once cost little more than one.
-        waiting = self._waiting
-        waiting.append(sample)
-        if len(waiting) >= _MOST_WAITING:
-            self._catch_up()
-
-    def _catch_up(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for sample in waiting:
-            if sample.busy:
-                self._take_busy(sample)
-            activity = sample.activity
-            if activity is not None and activity is not self._activity:
-                self._activity = activity
-                self._take_activity(activity)
-
-    def shown(self, now_ns: int) -> tuple[GpuFill | None, bool]:
-        """The sums, and whether the GPU is under-filled now; made anew once a second.
-
-        Args:
-            now_ns: On the clock of the samples.
-        """
-        if now_ns - self._shown_at_ns >= _SHOW_EVERY_NS:
-            self._shown_at_ns = now_ns
-            self._shown = self.snapshot(), self.is_under_filled_now(now_ns)
-        return self._shown
+        if sample.busy:
+            self._take_busy(sample)
+        activity = sample.activity
+        if activity is not None and activity is not self._activity:
+            self._activity = activity
+            self._take_activity(activity)
 
     def snapshot(self) -> GpuFill | None:
         """The sums so far; ``None`` where nothing was ever told in busy time."""
-        if self._waiting:
-            self._catch_up()
         if self._snapshot is None:
             clock = Mean(self._clock_ns, self._clock)
             self._snapshot = GpuFill(
@@ -124,23 +89,21 @@ class FillLedger:
             self._take_board(sample, sample.details, busy_ns)
 
     def _take_board(self, sample: GpuSample, details: GpuDetails, busy_ns: int) -> None:
-        board = self._board
-        if details is not board.details or sample.sm_clock_hertz is not board.sm_clock_hertz:
-            board = self._board = _Board(details, sample.sm_clock_hertz)
-        if board.holding is not None:
-            self._take_held(board.holding, busy_ns)
-        clock, limit_mw = board.clock, board.limit_mw
+        holding: frozenset[str] | None = None
+        if details.throttle_reasons is not None:
+            holding = HOLDING_REASONS.intersection(details.throttle_reasons)
+            self._take_held(holding, busy_ns)
+        clock = _part(sample.sm_clock_hertz, details.sm_clock_max_hertz)
         if clock is None:
             return
         self._clock_ns += busy_ns
         self._clock += round(clock * busy_ns)
         self._note(self._busy_until_ns)
-        watts = sample.power_watts
-        if not limit_mw or watts is None or not 0.0 <= watts < math.inf:
-            return
-        if clock >= self._settings.full_clock_from and not board.holding:
+        limit_mw, drawn_mw = _milliwatts(details.power_limit_watts), _milliwatts(sample.power_watts)
+        is_full = clock >= self._settings.full_clock_from and not holding
+        if limit_mw and drawn_mw is not None and is_full:
             known_ns, drawn, limit = self._power
-            drawn += min(round(1000 * watts), limit_mw) * busy_ns
+            drawn += min(drawn_mw, limit_mw) * busy_ns
             self._power = known_ns + busy_ns, drawn, limit + limit_mw * busy_ns
 
     def _take_held(self, holding: frozenset[str], busy_ns: int) -> None:
@@ -183,24 +146,9 @@ class FillLedger:
         self._snapshot = None
 
 
-class _Board:
-    """What a board's slow values come to; they stay the same for many ticks."""
-
-    __slots__ = ("clock", "details", "holding", "limit_mw", "sm_clock_hertz")
-
-    def __init__(self, details: GpuDetails | None, sm_clock_hertz: float | None) -> None:
-        self.details, self.sm_clock_hertz = details, sm_clock_hertz
-        self.holding: frozenset[str] | None = None
-        self.clock: float | None = None
-        self.limit_mw = 0
-        if details is None:
-            return
-        if details.throttle_reasons is not None:
-            self.holding = HOLDING_REASONS.intersection(details.throttle_reasons)
-        self.clock = _part(sm_clock_hertz, details.sm_clock_max_hertz)
-        limit_watts = details.power_limit_watts
-        if limit_watts is not None and 0.0 < limit_watts < math.inf:
-            self.limit_mw = round(1000 * limit_watts)
+def _milliwatts(watts: float | None) -> int | None:
+    """Whole milliwatts; ``None`` where there is no answer, or none that can be true."""
+    return round(1000 * watts) if watts is not None and 0.0 <= watts < math.inf else None
 
 
 def _added(mean: Mean, ratio: float, length_ns: int) -> Mean:

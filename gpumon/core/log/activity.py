@@ -17,7 +17,7 @@ _STATE_BITS: Final = 2
 _LATEST_NS: Final = 1 << (62 - _STATE_BITS)
 
 
-class GpuState(IntEnum):
+class GpuActivity(IntEnum):
     """What one GPU does at a moment."""
 
     UNOBSERVED = 0
@@ -36,8 +36,6 @@ class ChangeRoom:
     Args:
         limit: Most of them.
     """
-
-    __slots__ = ("left",)
 
     def __init__(self, limit: int = MOST_CHANGES) -> None:
         self.left = limit
@@ -61,11 +59,6 @@ class StateChanges:
         settings: Says what is active, and when a job is over.
         room: Shared by all GPUs of the log.
     """
-
-    __slots__ = (
-        "_active_above", "_active_until_ns", "_changes", "_ended_at_ns", "_is_active", "_last",
-        "_pause_from", "_room", "_settings", "_spent_until_ns", "_until_ns",
-    )  # fmt: skip
 
     def __init__(self, settings: DetectorSettings, room: ChangeRoom) -> None:
         self._settings, self._room = settings, room
@@ -106,15 +99,15 @@ class StateChanges:
         if self._until_ns < 0:
             return
         self._leave_job()
-        self._add(self._until_ns, GpuState.UNOBSERVED)
+        self._add(self._until_ns, GpuActivity.UNOBSERVED)
         self._is_active, self._until_ns = None, -1
 
     def __len__(self) -> int:
         return len(self._changes)
 
-    def __iter__(self) -> Iterator[tuple[int, GpuState]]:
+    def __iter__(self) -> Iterator[tuple[int, GpuActivity]]:
         """Each change, oldest first: when, in nanoseconds, and to which state."""
-        states = tuple(GpuState)
+        states = tuple(GpuActivity)
         for word in self._changes:
             yield word >> _STATE_BITS, states[word & 3]
 
@@ -126,14 +119,14 @@ class StateChanges:
             self._active_until_ns = self._until_ns
             self._pause_from = len(self._changes)
         if not is_next and self._until_ns >= 0:
-            self._add(self._until_ns, GpuState.UNOBSERVED)
+            self._add(self._until_ns, GpuActivity.UNOBSERVED)
         if not is_active:
             at_ns = start_ns
             in_job = self._active_until_ns >= 0
             is_edge = in_job and is_next and self._is_active
             if is_edge and self._last.end_ns != self._spent_until_ns:
                 at_ns -= _idle_ns(self._last)
-            self._add(at_ns, GpuState.PAUSED if in_job else GpuState.OUT_OF_USE)
+            self._add(at_ns, GpuActivity.PAUSED if in_job else GpuActivity.OUT_OF_USE)
             return False
         at_ns = start_ns
         if self._active_until_ns >= 0 and self._is_over(sample):
@@ -141,7 +134,7 @@ class StateChanges:
         elif is_next and self._active_until_ns >= 0:
             at_ns += _idle_ns(sample)
             self._spent_until_ns = end_ns
-        self._add(at_ns, GpuState.WORKING)
+        self._add(at_ns, GpuActivity.WORKING)
         return True
 
     def _is_over(self, active: BusySample) -> bool:
@@ -155,11 +148,11 @@ class StateChanges:
         changes = self._changes
         for position in range(self._pause_from, len(changes)):
             at_ns, state = changes[position] >> _STATE_BITS, changes[position] & 3
-            if state == GpuState.PAUSED:
+            if state == GpuActivity.PAUSED:
                 at_ns = max(at_ns, self._active_until_ns)
-                changes[position] = at_ns << _STATE_BITS | GpuState.OUT_OF_USE
+                changes[position] = at_ns << _STATE_BITS | GpuActivity.OUT_OF_USE
 
-    def _add(self, at_ns: int, state: GpuState) -> None:
+    def _add(self, at_ns: int, state: GpuActivity) -> None:
         room = self._room
         room.left -= 1
         if room.left < 0 or at_ns >= _LATEST_NS:

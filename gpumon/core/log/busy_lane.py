@@ -12,8 +12,6 @@ from gpumon.core.settings.detector import DEFAULT_SETTINGS
 
 MOST_CELLS: Final = 2_000
 """About one and a half times as many as a picture has columns: folding halves them at worst."""
-_WAITING: Final = 128
-"""First samples kept as they are: to share each out among cells that are yet too narrow is dear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +51,6 @@ class BusyLane:
         active_above: A sample busier than that is active, 0 to 1.
     """
 
-    __slots__ = (
-        "_active", "_active_above", "_busy", "_end_ns", "_limit", "_observed", "_shift",
-        "_start_ns", "_waiting",
-    )  # fmt: skip
-
     def __init__(
         self, limit: int = MOST_CELLS, active_above: float = DEFAULT_SETTINGS.active_above
     ) -> None:
@@ -69,7 +62,6 @@ class BusyLane:
         self._observed = array("q")
         self._busy = array("q")
         self._active = array("q")
-        self._waiting: list[BusySample] | None = []
 
     def extend(self, samples: Sequence[BusySample]) -> None:
         """Take more samples.
@@ -78,37 +70,15 @@ class BusyLane:
             samples: As ``GpuLedger.observe`` takes them; what it refuses is
                 left out here too, so both come to the same sums.
         """
-        last_ns, active_above = self._end_ns, self._active_above
-        # Where the cell that is being filled ends, on the clock of the samples; none at first.
-        cell_end_ns = -1
-        observed_ns = busy_ns = active_ns = cell = 0
         for start_ns, end_ns, busy_ratio in samples:
-            if last_ns <= start_ns < end_ns <= cell_end_ns and 0.0 <= busy_ratio <= 1.0:
-                last_ns = end_ns
-                length_ns = end_ns - start_ns
-                observed_ns += length_ns
-                busy_ns += round(length_ns * busy_ratio)
-                if busy_ratio > active_above:
-                    active_ns += length_ns
-                continue
-            if start_ns < last_ns or end_ns <= start_ns or not 0.0 <= busy_ratio <= 1.0:
-                continue
-            last_ns = end_ns
-            if observed_ns:
-                self._add(cell, observed_ns, busy_ns, active_ns)
-                observed_ns = busy_ns = active_ns = 0
-            if self._waiting is not None:
-                self._wait(BusySample(start_ns, end_ns, busy_ratio))
-                continue
-            cell = self._spread(start_ns, end_ns, busy_ratio)
-            cell_end_ns = self._start_ns + ((cell + 1) << self._shift)
-        if observed_ns:
-            self._add(cell, observed_ns, busy_ns, active_ns)
-        self._end_ns = last_ns
+            if self._end_ns <= start_ns < end_ns and 0.0 <= busy_ratio <= 1.0:
+                if not self._observed:
+                    self._start_ns = start_ns
+                self._end_ns = end_ns
+                self._spread(start_ns, end_ns, busy_ratio)
 
     def snapshot(self) -> Lane:
         """The lane so far."""
-        self._settle_waiting()
         if not self._observed:
             return Lane()
         return Lane(
@@ -120,23 +90,6 @@ class BusyLane:
             active_ns=tuple(self._active),
         )
 
-    def _wait(self, sample: BusySample) -> None:
-        waiting = self._waiting
-        if waiting is not None:
-            waiting.append(sample)
-            if len(waiting) >= _WAITING:
-                self._settle_waiting()
-
-    def _settle_waiting(self) -> None:
-        """Share out what was waiting; the cells are as they would be without the wait."""
-        if not self._waiting:
-            return
-        waiting, self._waiting = self._waiting, None
-        self._start_ns = waiting[0].start_ns
-        self._make_room(waiting[-1].end_ns)
-        for sample in waiting:
-            self._spread(*sample)
-
     def _make_room(self, end_ns: int) -> None:
         while end_ns - self._start_ns > self._limit << self._shift:
             self._fold()
@@ -146,8 +99,8 @@ class BusyLane:
         self._busy[cell] += busy_ns
         self._active[cell] += active_ns
 
-    def _spread(self, start_ns: int, end_ns: int, busy_ratio: float) -> int:
-        """Share a sample out among the cells it lies in; return the last of them.
+    def _spread(self, start_ns: int, end_ns: int, busy_ratio: float) -> None:
+        """Share a sample out among the cells it lies in.
 
         Of those, only the first can be there yet: samples come in order.
         """
@@ -163,7 +116,7 @@ class BusyLane:
                 cells.extend([0] * missing)
         if first == last:
             self._add(first, length_ns, busy_ns, length_ns if is_active else 0)
-            return last
+            return
         # Where each cell but the last one ends, from the sample's start on.
         ends_ns = range(((first + 1) << shift) - begin_ns, length_ns, 1 << shift)
         # What is due up to there, less what was given: nothing is lost to rounding.
@@ -174,7 +127,6 @@ class BusyLane:
         busy.extend(given_ns)
         observed.extend(parts_ns)
         active.extend(parts_ns if is_active else [0] * (last - first))
-        return last
 
     def _fold(self) -> None:
         self._shift += 1

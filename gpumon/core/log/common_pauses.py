@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 
-from gpumon.core.log.activity import GpuState
+from gpumon.core.log.activity import GpuActivity
 
-_UNOBSERVED, _OUT_OF_USE, _PAUSED, _WORKING = GpuState
+_UNOBSERVED, _OUT_OF_USE, _PAUSED, _WORKING = GpuActivity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Together:
         return (self.all_paused_ns - self.by_chance_ns) / (most_ns - self.by_chance_ns)
 
 
-def together(gpus: Sequence[Iterable[tuple[int, GpuState]]], tolerance_ns: int) -> Together:
+def together(gpus: Sequence[Iterable[tuple[int, GpuActivity]]], tolerance_ns: int) -> Together:
     """Join what each GPU did.
 
     GPUs are read in turn in one tick, so their stamps differ a little, and a
@@ -68,7 +68,7 @@ def together(gpus: Sequence[Iterable[tuple[int, GpuState]]], tolerance_ns: int) 
     """
     sweep = _Sweep(len(gpus), tolerance_ns)
     turns = merge(*(_numbered(number, changes) for number, changes in enumerate(gpus)))
-    now_ns, changed = 0, list[tuple[int, GpuState]]()
+    now_ns, changed = 0, list[tuple[int, GpuActivity]]()
     for at_ns, number, state in turns:
         if at_ns != now_ns:
             if changed:
@@ -81,8 +81,8 @@ def together(gpus: Sequence[Iterable[tuple[int, GpuState]]], tolerance_ns: int) 
 
 
 def _numbered(
-    number: int, changes: Iterable[tuple[int, GpuState]]
-) -> Iterator[tuple[int, int, GpuState]]:
+    number: int, changes: Iterable[tuple[int, GpuActivity]]
+) -> Iterator[tuple[int, int, GpuActivity]]:
     for at_ns, state in changes:
         yield at_ns, number, state
 
@@ -105,7 +105,7 @@ class _Sweep:
         self._all_paused_ns = self._in_use_gpu_ns = self._paused_gpu_ns = 0
         self._ns_by_count: dict[int, int] = {}
 
-    def move(self, at_ns: int, changed: Sequence[tuple[int, GpuState]]) -> None:
+    def move(self, at_ns: int, changed: Sequence[tuple[int, GpuActivity]]) -> None:
         """Go on to a moment, and take what changes there.
 
         Args:
@@ -151,7 +151,7 @@ class _Sweep:
             idle_beside_peer_ns=tuple(self._beside_ns),
         )
 
-    def _follow_idle(self, changed: Sequence[tuple[int, GpuState]]) -> None:
+    def _follow_idle(self, changed: Sequence[tuple[int, GpuActivity]]) -> None:
         """Begin and end the stretches in which a GPU idles beside one that works."""
         now_ns, since = self._now_ns, self._beside_since
         if not self._working:

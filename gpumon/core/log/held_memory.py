@@ -36,11 +36,6 @@ class HeldMemoryTracker:
         settings: Says what is active, how much is held, and how long is long.
     """
 
-    __slots__ = (
-        "_end_ns", "_idle_ns", "_length_ns", "_longest_ns", "_peak", "_peak_bytes",
-        "_sample_ns", "_settings",
-    )  # fmt: skip
-
     def __init__(self, settings: DetectorSettings) -> None:
         self._settings = settings
         self._idle_ns = self._longest_ns = self._peak_bytes = 0

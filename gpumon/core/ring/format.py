@@ -42,7 +42,6 @@ WORD_TOTALS_GENERATION: Final = 5
 WORD_FACTS_BYTES: Final = 6
 WORD_FACTS_CRC: Final = 7
 TOTALS_AT_WORDS: Final = (16, 48)
-FIRST_RECORD_WORD: Final = PAGE_BYTES // 8
 
 # Words of one copy of the totals.
 T_GENERATION: Final = 0

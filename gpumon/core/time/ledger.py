@@ -183,12 +183,13 @@ class GpuLedger:
         active = busy_ratio > self._settings.active_above
         if self._in_job and not (self.job_named_process or self._run_waits):
             idle_ns = (start_ns if active else end_ns) - self._last_active_end_ns
-            if idle_ns > job_patience_ns(length_ns, self._settings):
+            if idle_ns and idle_ns > job_patience_ns(length_ns, self._settings):
                 self.end_job()
         if active:
             if not self._in_job:
                 self._begin_job()
-            self._confirm_unsure()
+            elif self._unsure_ns or self._pending_ns:
+                self._confirm_unsure()
             self._last_active_end_ns = end_ns
             if untagged_ns:
                 self._add_idle(_UNKNOWN, untagged_ns)

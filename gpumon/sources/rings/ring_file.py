@@ -89,16 +89,6 @@ class RingFile:
             raise RingError("claims to start in the future")
 
     @property
-    def ended_ns(self) -> int | None:
-        """When its run ended; ``None`` while that is not known."""
-        return None if self._ended is None else self._ended.ended_ns
-
-    @property
-    def was_seen_alive(self) -> bool:
-        """Whether its lock was ever seen held."""
-        return self._last_held_ns is not None
-
-    @property
     def is_removed(self) -> bool:
         """Whether its file has no name any more; its process may write on."""
         return os.fstat(self._descriptor).st_nlink == 0

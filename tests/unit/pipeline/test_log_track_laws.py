@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.core.log.activity import ChangeRoom, GpuState
+from gpumon.core.log.activity import ChangeRoom, GpuActivity
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.pipeline.log_track import GpuTrack
 from tests.builders_time import s
@@ -62,7 +62,7 @@ class TestAGpuOfALog:
         assert sum(lane.observed_ns) == totals.observed_ns
         assert sum(lane.busy_ns) == totals.busy_ns
         assert sum(ns for ns, state in spans if state) == totals.observed_ns
-        assert sum(ns for ns, state in spans if state >= GpuState.PAUSED) == totals.in_use_ns
+        assert sum(ns for ns, state in spans if state >= GpuActivity.PAUSED) == totals.in_use_ns
 
     @settings(max_examples=50)
     @given(stories, periods_s)

@@ -15,7 +15,7 @@ import pytest
 from gpumon.core.phase import TrainingPhase
 from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
 from gpumon.core.time.histograms import WARM_UP_STEPS
-from gpumon.pipeline.runs import Run, StepPace
+from gpumon.pipeline.runs import StepPace, TrackedRun
 from gpumon.sources.rings.phase_rings import PhaseRingReader
 from tests.builders_ring import BOOT_ID, WrittenRing, only
 from tests.builders_story import Story
@@ -142,7 +142,7 @@ class TestTheLooks:
 def test_a_run_is_shown_with_it() -> None:
     story = Story()
     story.ring()
-    run = Run(replace(story.rings["train"], events=RingRecords.of(ends(*[20.0] * 4))))
+    run = TrackedRun(replace(story.rings["train"], events=RingRecords.of(ends(*[20.0] * 4))))
     run.take(
         replace(
             story.rings["train"], events=RingRecords.of(ends(*[20.0] * 4, first=5, start_ms=80))

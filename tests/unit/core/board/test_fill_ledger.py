@@ -119,18 +119,6 @@ class TestAnIdleGpu:
         assert told(*seconds_of(200, busy=busy, watts=70.0, sm_active=0.0)) is None
 
 
-class TestWhatIsShown:
-    def test_is_made_anew_once_a_second_and_exact_then(self) -> None:
-        ledger = FillLedger()
-        shown = []
-        for tenth, sample in enumerate(seconds_of(30, watts=180.0), start=1):
-            ledger.observe(sample)
-            shown.append(ledger.shown(s(tenth / 10))[0])
-
-        assert len({id(fill) for fill in shown}) == 3
-        assert ledger.shown(s(100.0))[0] == ledger.snapshot()
-
-
 class TestNow:
     def ledger(self, *samples: GpuSample) -> FillLedger:
         ledger = FillLedger()

@@ -8,13 +8,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.log.activity import ChangeRoom, GpuState, StateChanges
+from gpumon.core.log.activity import ChangeRoom, GpuActivity, StateChanges
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.ledger import GpuLedger
 from tests.builders_time import every, s
 
-UNOBSERVED, OUT_OF_USE, PAUSED, WORKING = GpuState
+UNOBSERVED, OUT_OF_USE, PAUSED, WORKING = GpuActivity
 
 
 def samples_of(ratios: Sequence[float | None], period_s: float = 1.0) -> list[BusySample]:
@@ -33,7 +33,7 @@ def changes_of(samples: Sequence[BusySample], room: ChangeRoom | None = None) ->
     return changes
 
 
-def told(*ratios: float | None) -> list[tuple[float, GpuState]]:
+def told(*ratios: float | None) -> list[tuple[float, GpuActivity]]:
     return [(at_ns / 1e9, state) for at_ns, state in changes_of(samples_of(ratios))]
 
 
