@@ -1,6 +1,6 @@
-"""What gpumon asks of a clock. The system's own is in ``sources.system_clock``.
+"""Time: what gpumon asks of a clock, and the units it keeps beside those that people read.
 
-Conversions between the units gpumon keeps and the units people read.
+The system's own clock is in ``sources.system_clock``.
 """
 
 from __future__ import annotations

@@ -7,12 +7,6 @@ answer*, never zero.
 
 Named tuples, because many are made in each tick, and a frozen dataclass takes
 several times as long to make.
-
-A GPU as an identity: what stays the same while it is measured.
-
-A field of a GPU that its driver ceased to tell, and how that is said. Pure data and words.
-
-What one look at the machine brought. Pure data: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The one immutable value that every outlet shows, made anew in each tick.
+"""The one immutable value that every outlet shows, made anew in each tick, and what is wrong in it.
 
 What each tick makes is a named tuple: a frozen dataclass takes several times
 as long to make.
-
-What is wrong with each GPU of a running monitor, as of its newest tick.
 """
 
 from __future__ import annotations

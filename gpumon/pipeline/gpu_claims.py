@@ -3,9 +3,8 @@
 Anybody may write into a ring that he trains on GPU 0. So a claim is decided once the GPU works
 during the run, by a list of its processes that was read after that: the run's own must be there,
 or another one of its user's (a child that trains, a server that works for it). Until then
-nothing that the run says is settled.
-
-Samples of one GPU that wait until it is known whose work they are of.
+nothing that the run says is settled: the GPU's samples are held until it is known whose work
+they are of.
 """
 
 from __future__ import annotations

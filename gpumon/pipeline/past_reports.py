@@ -1,8 +1,7 @@
-"""What each training run did alone, though one daemon's counters add them all up.
+"""Reports on request: of all the time, of the last hour, or of one run alone.
 
-Earlier reports of a daemon, so that it can say what happened in the last hour.
-
-Reports on request: of all the time, of the last hour, or of one run.
+A daemon's counters add up all runs since it began; what was before a run, or an hour ago, is
+taken off with the help of earlier reports.
 """
 
 from __future__ import annotations

@@ -1,23 +1,29 @@
-"""What a command watches: this machine as it is now, tick by tick."""
+"""What a command watches: this machine as it is now, tick by tick.
+
+Ticks come on a fixed grid of deadlines: lateness is data, and a slow tick never causes a burst.
+The source is read on a thread of its own: a driver call that hangs cannot be ended, so it hangs
+alone.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from gpumon.core.clock import NS_PER_S, Clock
 from gpumon.core.ring.events import RingCounts
-from gpumon.core.sample import Moment
+from gpumon.core.sample import Frame, Moment, Tick
 from gpumon.core.state import CollectorState, MonitorState
-from gpumon.errors import SourceUnavailableError
+from gpumon.errors import GpumonError, RestartNeededError, SourceUnavailableError
 from gpumon.pipeline.monitor import MonitorFacts
-from gpumon.pipeline.source_thread import Sampler, SourceThread
 from gpumon.sources.gpu_source import GpuSource
 from gpumon.sources.rings.phase_rings import PhaseRingReader
 
 _FIRST_ANSWER_S: Final = 10.0
 _STOP_PATIENCE_S: Final = 1.0
+_LONGEST_BACK_OFF_S: Final = 60.0
 
 
 class Watch(Protocol):
@@ -130,3 +136,147 @@ class MachineWatch:
         """Close the rings, and the source if its last read returns in time."""
         self._rings.close()
         self._source.stop(_STOP_PATIENCE_S)
+
+
+def next_deadline_ns(previous_ns: int, now_ns: int, period_ns: int) -> int:
+    """The next tick on the original grid that is still in the future.
+
+    The grid does not drift, and a slow tick causes one late tick, not a burst.
+
+    >>> next_deadline_ns(10_000, 13_700, 1_000)
+    14000
+    """
+    missed = max(0, (now_ns - previous_ns) // period_ns)
+    return previous_ns + (missed + 1) * period_ns
+
+
+class Sampler:
+    """Yields one tick for each deadline."""
+
+    def __init__(self, source: SourceThread, clock: Clock, *, period_ns: int) -> None:
+        self._source = source
+        self._clock = clock
+        self._period_ns = period_ns
+        self._patience_s = min(0.5 * period_ns / NS_PER_S, 2.0)
+        self._deadline_ns: int | None = None
+
+    def tick(self) -> Tick:
+        """Wait for the next deadline, then for the source, but not long."""
+        now_ns = self._clock.monotonic_ns()
+        skipped = 0
+        if self._deadline_ns is None:
+            self._deadline_ns = now_ns
+        else:
+            before_ns = self._deadline_ns
+            self._deadline_ns = next_deadline_ns(before_ns, now_ns, self._period_ns)
+            skipped = (self._deadline_ns - before_ns) // self._period_ns - 1
+        self._clock.sleep_until_ns(self._deadline_ns)
+        self._source.ask()
+        frames, error, duration_seconds = self._source.take(self._patience_s)
+        at_ns = self._clock.monotonic_ns()
+        if not frames and error is None and not self._source.idle:
+            error = "the driver has not answered yet; its GPUs are not observed meanwhile"
+        return Tick(
+            at_ns=at_ns,
+            late_ns=max(0, at_ns - self._deadline_ns),
+            frames=frames,
+            missed_count=skipped + (0 if frames else 1),
+            error=error,
+            duration_seconds=duration_seconds,
+        )
+
+
+class SourceThread:
+    """Owns a source: makes it, reads it when asked, closes it. Nobody else touches it.
+
+    A source that cannot be made is tried again, at longer and longer
+    intervals up to a minute.
+    """
+
+    def __init__(self, make_source: Callable[[], GpuSource], clock: Clock) -> None:
+        self._make_source = make_source
+        self._clock = clock
+        self._source: GpuSource | None = None
+        self._retry_at_ns, self._back_off_s = 0, 1.0
+        self._asked = threading.Event()
+        self._answered = threading.Event()
+        self._lock = threading.Lock()
+        self._frames: list[Frame] = []
+        self._error: str | None = None
+        self._restart_needed: RestartNeededError | None = None
+        self._duration_seconds = 0.0
+        self._idle = True
+        self._stopping = False
+        self._thread = threading.Thread(target=self._work, name="gpumon-source", daemon=True)
+        self._thread.start()
+
+    @property
+    def idle(self) -> bool:
+        """Whether the last read has returned."""
+        return self._idle
+
+    @property
+    def restart_needed(self) -> RestartNeededError | None:
+        """Why only a new process can read the source again; ``None``: this one can, or may."""
+        return self._restart_needed
+
+    def ask(self) -> None:
+        """Ask for a read; does nothing while one is under way."""
+        if self._idle:
+            self._idle = False
+            self._answered.clear()
+            self._asked.set()
+
+    def take(self, patience_s: float) -> tuple[tuple[Frame, ...], str | None, float]:
+        """Wait for the answer, but not long.
+
+        Returns:
+            All frames since the last call, the error if the newest read
+            failed, and how long that read took, in seconds.
+        """
+        self._answered.wait(patience_s)
+        with self._lock:
+            frames, self._frames = tuple(self._frames), []
+            return frames, self._error, self._duration_seconds
+
+    def stop(self, patience_s: float) -> None:
+        """Close the source if its last read returns in time; else it dies with the process."""
+        self._stopping = True
+        self._asked.set()
+        self._thread.join(patience_s)
+
+    def _work(self) -> None:
+        while True:
+            self._asked.wait()
+            self._asked.clear()
+            if self._stopping:
+                break
+            began_ns = self._clock.monotonic_ns()
+            frame, error = self._read(began_ns)
+            with self._lock:
+                self._error = error
+                self._duration_seconds = (self._clock.monotonic_ns() - began_ns) / NS_PER_S
+                if frame is not None:
+                    self._frames.append(frame)
+                self._idle = True
+            self._answered.set()
+        if self._source is not None:
+            self._source.close()
+
+    def _read(self, now_ns: int) -> tuple[Frame | None, str | None]:
+        try:
+            if self._source is None:
+                if now_ns < self._retry_at_ns:
+                    return None, self._error
+                self._source = self._make_source()
+                self._back_off_s = 1.0
+            return self._source.read(), None
+        except Exception as trouble:  # noqa: BLE001 - whatever a driver raises, sampling goes on
+            if self._source is None:
+                self._retry_at_ns = now_ns + round(self._back_off_s * NS_PER_S)
+                self._back_off_s = min(self._back_off_s * 2, _LONGEST_BACK_OFF_S)
+            if isinstance(trouble, RestartNeededError):
+                self._restart_needed = trouble
+            if isinstance(trouble, GpumonError):
+                return None, str(trouble)
+            return None, f"{type(trouble).__name__}: {trouble}"

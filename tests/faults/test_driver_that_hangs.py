@@ -15,7 +15,7 @@ from gpumon.core.ring.events import RingsReading
 from gpumon.core.sample import Moment
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
-from gpumon.pipeline.source_thread import Sampler, SourceThread
+from gpumon.pipeline.watch import Sampler, SourceThread
 from gpumon.sources.nvml.source import NvmlSource
 from gpumon.sources.system_clock import SystemClock
 from tests.fakenvml.control import FakeNvml

@@ -1,6 +1,6 @@
-"""What ``$CUDA_VISIBLE_DEVICES`` leaves of a machine's GPUs. Rules of CUDA, without CUDA.
+"""Which GPUs a name means: in ``$CUDA_VISIBLE_DEVICES``, by CUDA's rules, and as users write it.
 
-GPUs as users name them for a training, and why a training may be joined to none.
+Without CUDA. The daemon, the hooks and ``trainer_hooks.devices`` all ask here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from gpumon.core.wording import label_text, listed
 
 _LEADING_NUMBER: Final = re.compile(r"\+?0*([0-9]{1,9})")
 _MOST_NAMES: Final = 1_024
+WHAT_TO_SET: Final = "GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger"
+_MOST_SAID: Final = 4
+_MOST_LENGTH: Final = 48
 
 
 class MigPart(NamedTuple):
@@ -138,11 +141,6 @@ def _by_part(name: str, boards: Sequence[Board]) -> Choice | None:
 def _old_name(board: Board, part: MigPart) -> str:
     """What drivers before 470 call the part."""
     return f"MIG-{board.uuid}/{part.gpu_instance}/{part.compute_instance}"
-
-
-WHAT_TO_SET: Final = "GPUMON_GPUS=0 in its environment, or gpus=[0] in its tagger"
-_MOST_SAID: Final = 4
-_MOST_LENGTH: Final = 48
 
 
 class GpuName(NamedTuple):

@@ -1,9 +1,8 @@
 """The bytes of a phase ring, version 1: one codec for the writer and the reader.
 
 ``docs/decisions/14-phase-ring.md`` draws the layout. Everything is 64-bit words in
-the machine's own byte order: both ends always run on one machine.
-
-How the lock on a ring's first byte is asked for: the bytes of a ``struct flock``, both ways.
+the machine's own byte order: both ends always run on one machine. A lock on the
+first byte says that the writer lives; how it is asked for stands at the end.
 """
 
 from __future__ import annotations

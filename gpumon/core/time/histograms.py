@@ -1,7 +1,4 @@
-"""How long pauses are: a fixed log histogram, so that a year costs as much memory as a minute.
-
-The median of any number of lengths of time, in a structure that stays small.
-"""
+"""How long pauses and steps are: fixed log histograms, no larger for a year than for a minute."""
 
 from __future__ import annotations
 
@@ -20,6 +17,11 @@ _BINS_PER_OCTAVE = 32  # neighbouring bins differ by 2.2 %, so a quantile is off
 _STEADY_COUNT = 100  # beyond so many pauses, quantiles are taken anew each time 1 % has come
 _LAST_BIN = 32 * _BINS_PER_OCTAVE  # 2**32 us = 71 minutes and everything longer
 _BOUNDS_NS = tuple(round(bound * NS_PER_S) for bound in GAP_BUCKETS_SECONDS)
+
+WARM_UP_STEPS: Final = 3
+"""Steps at the beginning that tell nothing of the rest: they trace, compile and fill caches."""
+_BITS: Final = 6
+_PER_OCTAVE: Final = 1 << _BITS
 
 
 class GapHistogram:
@@ -97,12 +99,6 @@ def _bin_of(length_ns: int) -> int:
 
 def _middle_ns(bin_: int) -> int:
     return round(2 ** ((bin_ + 0.5) / _BINS_PER_OCTAVE) * 1_000)
-
-
-WARM_UP_STEPS: Final = 3
-"""Steps at the beginning that tell nothing of the rest: they trace, compile and fill caches."""
-_BITS: Final = 6
-_PER_OCTAVE: Final = 1 << _BITS
 
 
 class LengthHistogram:

@@ -1,17 +1,13 @@
-"""All phase rings of this machine: found, read, and removed when their time has come.
-
-Shell patterns of folders, made into the folders that are there now.
-"""
+"""All phase rings of this machine: found, read, and removed when their time has come."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import glob
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -26,11 +22,10 @@ from gpumon.core.ring.fair_share import (
     left_out_sentence,
     told_by_owner,
 )
-from gpumon.core.ring.runtime_paths import is_squatted
 from gpumon.core.wording import label_text
 from gpumon.errors import RingError
 from gpumon.sources.rings.ring_file import MAX_RECORDS_PER_READ, RingFile, RingNotReadyError
-from gpumon.sources.rings.ring_listing import FolderListing
+from gpumon.sources.rings.ring_listing import FolderListing, folders_to_read
 from gpumon.sources.rings.ring_opening import (
     OwnFiles,
     Place,
@@ -38,17 +33,6 @@ from gpumon.sources.rings.ring_opening import (
     open_ring,
     unlink_if_ours,
 )
-
-
-def matching_paths(patterns: Iterable[str]) -> Iterator[Path]:
-    """Every path that fits a pattern, each once, in the order of the patterns."""
-    seen: set[str] = set()
-    for pattern in patterns:
-        for name in sorted(glob.glob(pattern)):  # noqa: PTH207 (absolute)
-            if name not in seen:
-                seen.add(name)
-                yield Path(name)
-
 
 MAX_RINGS: Final = 256
 KEEP_ENDED_NS: Final = 15 * 60 * NS_PER_S
@@ -247,7 +231,6 @@ class PhaseRingReader:
 
     def _choose(self, tick: _Tick) -> None:
         """Decide which rings are read from now on."""
-        self._must_choose = False
         claims = {
             place: followed.claim._replace(freed_ns=followed.freed_ns)
             for place, followed in self._followed.items()
@@ -348,18 +331,6 @@ class PhaseRingReader:
             followed.ring.close()
             self._inodes.discard(place[::2])
             self._must_choose = True
-
-
-def folders_to_read(patterns: Iterable[str]) -> Iterator[str]:
-    """Folders that are named, there or not, and those that are there and fit a pattern."""
-    for pattern in patterns:
-        if not glob.has_magic(pattern):
-            yield pattern
-            continue
-        for path in matching_paths([pattern]):
-            with contextlib.suppress(OSError):
-                if not is_squatted(path, path.lstat().st_uid):
-                    yield str(path)
 
 
 def _says_nothing(reading: RingReading) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from gpumon.core.ring.fair_share import RingClaim
-from gpumon.core.ring.runtime_paths import PHASES
+from gpumon.core.ring.runtime_paths import PHASES, is_squatted
 from gpumon.sources.rings.ring_opening import Place, open_phases
 
 RING_SUFFIX: Final = ".ring"
@@ -208,3 +210,25 @@ def _stamp_of(folder: str) -> _Stamp | None:
 
 def _age(claim: RingClaim) -> tuple[int, Place]:
     return claim.changed_ns, claim.place
+
+
+def folders_to_read(patterns: Iterable[str]) -> Iterator[str]:
+    """Folders that are named, there or not, and those that are there and fit a pattern."""
+    for pattern in patterns:
+        if not glob.has_magic(pattern):
+            yield pattern
+            continue
+        for path in matching_paths([pattern]):
+            with contextlib.suppress(OSError):
+                if not is_squatted(path, path.lstat().st_uid):
+                    yield str(path)
+
+
+def matching_paths(patterns: Iterable[str]) -> Iterator[Path]:
+    """Every path that fits a pattern, each once, in the order of the patterns."""
+    seen: set[str] = set()
+    for pattern in patterns:
+        for name in sorted(glob.glob(pattern)):  # noqa: PTH207 (absolute)
+            if name not in seen:
+                seen.add(name)
+                yield Path(name)

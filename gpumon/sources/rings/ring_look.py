@@ -16,9 +16,8 @@ from gpumon.core.ring.events import RingReading
 from gpumon.core.ring.fair_share import RingClaim, fair_choice, told_by_owner
 from gpumon.core.wording import label_text
 from gpumon.errors import RingError
-from gpumon.sources.rings.phase_rings import folders_to_read
 from gpumon.sources.rings.ring_file import RingNotReadyError
-from gpumon.sources.rings.ring_listing import FolderListing
+from gpumon.sources.rings.ring_listing import FolderListing, folders_to_read
 from gpumon.sources.rings.ring_opening import OwnFiles, open_phases, open_ring
 
 _MOST_RINGS: Final = 16_384

@@ -28,7 +28,7 @@ from gpumon.core.ring.runtime_paths import (
     reader_patterns,
 )
 from gpumon.errors import FolderInUseError, GpumonError
-from gpumon.sources.rings.phase_rings import matching_paths
+from gpumon.sources.rings.ring_listing import matching_paths
 
 NAME_A_FOLDER: Final = f"name a folder of yours in ${RUNTIME_VARIABLE}"
 _STATE_MAX_BYTES: Final = 8 << 20

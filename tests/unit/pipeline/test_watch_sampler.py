@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.core.sample import Frame
 from gpumon.errors import RestartNeededError, SourceUnavailableError
-from gpumon.pipeline.source_thread import Sampler, SourceThread, next_deadline_ns
+from gpumon.pipeline.watch import Sampler, SourceThread, next_deadline_ns
 from gpumon.sources.system_clock import SystemClock
 from tests.builders_time import s
 
