@@ -179,12 +179,9 @@ class GpuTracker:
         """
         newest = self.newest
         present = None if newest.processes is None else bool(newest.processes)
-        if self._held or self._open_from_ns is not None:
-            self._held.add(newest.busy, present, after_ns=self.ledger.last_end_ns)
-            for busy, was_present in self._held.until(self._open_from_ns):
-                self._settle_tick(busy, was_present, runs, peers)
-        else:
-            self._settle_tick(newest.busy, present, runs, peers)
+        self._held.add(newest.busy, present, after_ns=self.ledger.last_end_ns)
+        for busy, was_present in self._held.until(self._open_from_ns):
+            self._settle_tick(busy, was_present, runs, peers)
 
     def _let_go(self) -> None:
         """Settle what is held as nobody's: there is no run any more that it could be of."""

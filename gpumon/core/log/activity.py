@@ -76,17 +76,14 @@ class StateChanges:
         Args:
             samples: Disjoint, of valid ratios, oldest first.
         """
-        active_above, is_active, until_ns = self._active_above, self._is_active, self._until_ns
-        last = self._last
         for sample in samples:
             start_ns, end_ns, busy_ratio = sample
-            if start_ns != until_ns or (busy_ratio > active_above) is not is_active:
-                if start_ns < until_ns:
-                    continue  # the ledger refuses it too: that time is taken, or before all time
-                self._is_active, self._until_ns, self._last = is_active, until_ns, last
-                is_active = self._turn(sample)
-            until_ns, last = end_ns, sample
-        self._is_active, self._until_ns, self._last = is_active, until_ns, last
+            if start_ns < self._until_ns:
+                continue  # the ledger refuses it too: that time is taken, or before all time
+            is_active = busy_ratio > self._active_above
+            if start_ns != self._until_ns or is_active is not self._is_active:
+                self._turn(sample)
+            self._is_active, self._until_ns, self._last = is_active, end_ns, sample
 
     def end_job(self) -> None:
         """The job is over, as something else than its samples tells: what follows is no pause."""
@@ -111,7 +108,7 @@ class StateChanges:
         for word in self._changes:
             yield word >> _STATE_BITS, states[word & 3]
 
-    def _turn(self, sample: BusySample) -> bool:
+    def _turn(self, sample: BusySample) -> None:
         """Another state begins with this sample, or time without any lies before it."""
         start_ns, end_ns, busy_ratio = sample
         is_active, is_next = busy_ratio > self._active_above, start_ns == self._until_ns
@@ -127,7 +124,7 @@ class StateChanges:
             if is_edge and self._last.end_ns != self._spent_until_ns:
                 at_ns -= _idle_ns(self._last)
             self._add(at_ns, GpuActivity.PAUSED if in_job else GpuActivity.OUT_OF_USE)
-            return False
+            return
         at_ns = start_ns
         if self._active_until_ns >= 0 and self._is_over(sample):
             self._leave_job()
@@ -135,7 +132,6 @@ class StateChanges:
             at_ns += _idle_ns(sample)
             self._spent_until_ns = end_ns
         self._add(at_ns, GpuActivity.WORKING)
-        return True
 
     def _is_over(self, active: BusySample) -> bool:
         patience_ns = job_patience_ns(active.end_ns - active.start_ns, self._settings)
