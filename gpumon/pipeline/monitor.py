@@ -77,7 +77,8 @@ class Monitor:
             self._began_ns = tick.at_ns
         self._missed_total += tick.missed_count
         if rings.rings or self._runs:
-            self._runs.take(rings, tick.frames[-1].gpus if tick.frames else self._newest_samples())
+            newest = [gpu.newest for gpu in self._gpus.values()]
+            self._runs.take(rings, tick.frames[-1].gpus if tick.frames else newest)
         if tick.frames:
             self._source_trouble = None
         for frame in tick.frames:
@@ -169,9 +170,6 @@ class Monitor:
                     if known and self._gpus[uuid].is_active_in(run):
                         uuids.add(uuid)
         return gpus_of_job
-
-    def _newest_samples(self) -> list[GpuSample]:
-        return [gpu.newest for gpu in self._gpus.values()]
 
     def _forget(self) -> None:
         runs = self._runs.runs

@@ -157,10 +157,7 @@ class PhaseTimeline:
         """How much of the window lies in any phase at all."""
         if not self._starts_ns:
             return 0
-        first_ns, last_ns = self._starts_ns[0], self._known_until_ns
-        if first_ns <= start_ns and end_ns <= last_ns:  # as nearly always
-            return end_ns - start_ns
-        return max(0, min(end_ns, last_ns) - max(start_ns, first_ns))
+        return max(0, min(end_ns, self._known_until_ns) - max(start_ns, self._starts_ns[0]))
 
     def parts(self, start_ns: int, end_ns: int) -> WindowParts:
         """What the run did between two instants."""

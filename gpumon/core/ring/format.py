@@ -12,7 +12,7 @@ import os
 import struct
 import sys
 from array import array
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import and_, not_, xor
 from typing import Final, NamedTuple
 
@@ -181,10 +181,6 @@ def newest_totals(raw: bytes, published: int) -> RingTotals | None:
             being written while it was read, whatever its check word says.
     """
     words = words_of(raw[:HEADER_BYTES])
-    at = TOTALS_AT_WORDS[published & 1]
-    newest = _totals(words[at : at + TOTALS_WORDS])
-    if newest is not None and newest.generation == published:
-        return newest  # as nearly always
     copies = [_totals(words[at : at + TOTALS_WORDS]) for at in TOTALS_AT_WORDS]
     whole = [copy for copy in copies if copy is not None and copy.generation <= published]
     return max(whole, key=lambda copy: copy.generation, default=None)
@@ -281,8 +277,7 @@ class LockState(NamedTuple):
     pid: int
 
 
-@lru_cache(maxsize=1_024)
 def read_lock_answer(raw: bytes) -> LockState:
-    """What the kernel made of ``LOCK_QUESTION``. A living run has the same answer in each tick."""
+    """What the kernel made of ``LOCK_QUESTION``."""
     kind, _, _, _, pid = _FLOCK.unpack(raw)
     return LockState(kind != fcntl.F_UNLCK, max(pid, 0))
