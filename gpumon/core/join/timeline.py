@@ -98,6 +98,7 @@ def span_codes(records: RingRecords) -> bytes:
 
 
 _MAX_SPANS = 65_536
+_NO_CODE: Final = 0xFF
 _WITHOUT_STEPS: Final = frozenset({TrainingPhase.BETWEEN_EPOCHS, TrainingPhase.OTHER})
 _FOREVER: Final = 1 << 63
 
@@ -308,39 +309,24 @@ class PhaseTimeline:
         """Add spans ``first`` to ``after``, each phase's in one go where nothing is in the way."""
         starts_ns, codes = self._starts_ns, self._labels[first:after]
         bounds_ns = [max(starts_ns[first], window[0]), *starts_ns[first + 1 : after], window[1]]
-        apart = self._add_spans_with_amounts(parts, first, after, window)
-        left, rest_ns = codes, bounds_ns[-1] - bounds_ns[0]
+        if self._amounts or self._has_marks:
+            for position in range(first, after):
+                if self._is_divided(position):
+                    self._add_span(parts, position, window)
+                    codes[position - first] = _NO_CODE
+        left = codes.translate(None, bytes((_NO_CODE,)))
         while left:
             code = left[0]
-            label, of_this_code = LABELS[code], codes.translate(ONLY[code])
+            of_this_code = codes.translate(ONLY[code])
             left = left.translate(None, bytes((code,)))
-            if self._has_marks and label.is_exposed_by_marks:
-                for position in compress(range(first, after), of_this_code):
-                    if position not in apart:
-                        self._add_span(parts, position, window)
-                continue
-            if left or self._has_marks:
-                ends_ns = sum(compress(islice(bounds_ns, 1, None), of_this_code))
-                length_ns = ends_ns - sum(compress(bounds_ns, of_this_code))
-                rest_ns -= length_ns
-            else:
-                length_ns = rest_ns
-            for position in apart:
-                if self._labels[position] == code:
-                    length_ns -= bounds_ns[position - first + 1] - bounds_ns[position - first]
-            _add_length(parts, label, length_ns)
+            ends_ns = sum(compress(islice(bounds_ns, 1, None), of_this_code))
+            length_ns = ends_ns - sum(compress(bounds_ns, of_this_code))
+            _add_length(parts, LABELS[code], length_ns)
 
-    def _add_spans_with_amounts(
-        self, parts: WindowParts, first: int, after: int, window: tuple[int, int]
-    ) -> set[int]:
-        """Add those spans of the window in which time was spent on something else; say which."""
-        if not self._amounts:
-            return set()
-        starts_ns = self._starts_ns
-        apart = {at for at in range(first, after) if starts_ns[at] in self._amounts}
-        for position in apart:
-            self._add_span(parts, position, window)
-        return apart
+    def _is_divided(self, position: int) -> bool:
+        """Whether part of that span counts for something else than its phase."""
+        is_felt_in_part = self._has_marks and LABELS[self._labels[position]].is_exposed_by_marks
+        return is_felt_in_part or self._starts_ns[position] in self._amounts
 
     def _add_span(self, parts: WindowParts, position: int, window: tuple[int, int]) -> None:
         starts_ns, after = self._starts_ns, position + 1

@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpumon.core.join.idle_sharing import WindowParts, merge_parts
 from gpumon.core.join.timeline import PhaseTimeline
-from gpumon.core.phase import IdleCause, TrainingMode, TrainingPhase, cause_of
+from gpumon.core.phase import PHASES, IdleCause, TrainingMode, TrainingPhase, cause_of
 from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
 
 WAIT, STEP, SYNC, CALLBACKS, VALIDATION = (
@@ -246,3 +248,65 @@ class TestSeveralRunsOnOneGpu:
         short = WindowParts(waits={IdleCause.INPUT_WAIT: 400}, uncovered_ns=600)
 
         assert merge_parts([(short, 400), (short, 400)], 1000).uncovered_ns == 600
+
+
+LATEST_NS = 20_000
+histories = st.lists(
+    st.builds(
+        RingEvent,
+        st.sampled_from(RingKind),
+        st.integers(0, LATEST_NS),
+        st.sampled_from(PHASES),
+        st.integers(0, 3) | st.integers(0, 400),
+    ),
+    min_size=1,
+    max_size=80,
+)
+
+
+def as_written(history: list[RingEvent]) -> list[RingEvent]:
+    """In order, no two at one instant, and with steps that are counted up, as by every writer."""
+    stamps_ns, steps, written = sorted({event.at_ns for event in history}), 0, []
+    for event, at_ns in zip(history, stamps_ns, strict=False):
+        if event.kind is RingKind.STEP:
+            steps = max(steps, event.value)
+            event = event._replace(value=steps)
+        written.append(event._replace(at_ns=at_ns))
+    return written
+
+
+class TestAnyHistory:
+    @given(
+        history=histories,
+        cuts=st.lists(st.integers(0, 80), max_size=3),
+        window=st.tuples(st.integers(0, LATEST_NS), st.integers(1, LATEST_NS)),
+    )
+    def test_says_the_same_in_whatever_parts_it_is_read(
+        self, history: list[RingEvent], cuts: list[int], window: tuple[int, int]
+    ) -> None:
+        history = as_written(history)
+        at_once, in_parts, one_by_one = PhaseTimeline(), PhaseTimeline(), PhaseTimeline()
+        at_once.extend(RingRecords.of(history), LATEST_NS)
+        bounds = sorted({0, *(cut % len(history) for cut in cuts), len(history)})
+        for start, end in pairwise(bounds):
+            in_parts.extend(RingRecords.of(history[start:end]), LATEST_NS)
+        for event in history:
+            one_by_one.extend(RingRecords.of([event]), LATEST_NS)
+        start_ns, end_ns = window[0], window[0] + window[1]
+
+        assert at_once.parts(start_ns, end_ns) == in_parts.parts(start_ns, end_ns)
+        assert at_once.parts(start_ns, end_ns) == one_by_one.parts(start_ns, end_ns)
+        assert at_once.covered_ns(start_ns, end_ns) == one_by_one.covered_ns(start_ns, end_ns)
+        at_once.forget_before(start_ns)
+        assert at_once.parts(start_ns, end_ns) == one_by_one.parts(start_ns, end_ns)
+
+    @given(history=histories, window=st.tuples(st.integers(0, 9_000), st.integers(1, LATEST_NS)))
+    def test_gives_every_nanosecond_of_a_window_once(
+        self, history: list[RingEvent], window: tuple[int, int]
+    ) -> None:
+        run = timeline(*history, until_ns=LATEST_NS)
+
+        parts = run.parts(window[0], window[0] + window[1])
+
+        exposed_ns = sum(parts.waits.values()) + parts.gross_input_wait_ns + parts.uncovered_ns
+        assert exposed_ns + parts.validation_ns + parts.step_ns == window[1]
