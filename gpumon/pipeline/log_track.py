@@ -193,13 +193,12 @@ class GpuTrack:
         self.times = PeriodTimes()
         self.period_is_assumed = False
         self.dropped = self.holes = self.holes_ns = 0
-        self._settings = settings
         self._batch_samples = _BATCH_SAMPLES
         self._follows_period = period_ns is None
         self.period_ns = period_ns or 0
         self._shortest_ns, self._longest_ns = 0, -1  # no row comes as usual before that is known
         self._last_ns = self._timed_ns = 0
-        self._memory: HeldMemoryTracker | None = None
+        self._memory, self._tells_memory = HeldMemoryTracker(settings), False
         self._releases = MemoryRelease(settings)
         self._waiting: list[tuple[int, float | None, int | None]] = []
         self._late: list[_Row] = []
@@ -232,7 +231,7 @@ class GpuTrack:
         self._note_time()
         self.ledger.end_job()
         self.changes.finish()
-        if self._memory is not None:
+        if self._tells_memory:
             self.held = self._memory.finish()
 
     def _take_odd(
@@ -302,17 +301,10 @@ class GpuTrack:
         if busy_ratio is None:
             return
         self._batch.append(BusySample(start_ns, end_ns, busy_ratio))
-        if self._memory is not None:
-            self._used.append(used_bytes)
-        elif used_bytes is not None:
-            self._expect_memory(used_bytes)
+        self._used.append(used_bytes)
+        self._tells_memory = self._tells_memory or used_bytes is not None
         if len(self._batch) >= self._batch_samples:
             self._settle()
-
-    def _expect_memory(self, used_bytes: int) -> None:
-        """The first row that tells the memory in use."""
-        self._memory = HeldMemoryTracker(self._settings)
-        self._used = [None] * (len(self._batch) - 1) + [used_bytes]
 
     def _begin(self) -> None:
         """Take the period from what was waiting, then take what was waiting."""
@@ -347,16 +339,15 @@ class GpuTrack:
             goes_on: Whether the next row may repeat the window of the last one.
         """
         batch, begin = self._batch, 0
-        for end in self._releases.positions(batch, self._used) if self._memory else ():
+        for end in self._releases.positions(batch, self._used):
             self._observe(batch[begin:end], goes_on=False)
             self.ledger.end_job()
             self.changes.end_job()
             begin = end
         self._observe(batch[begin:] if begin else batch, goes_on=goes_on)
         self.lane.extend(batch)
-        if self._memory is not None:
-            self._memory.extend(batch, self._used)
-            self._used.clear()
+        self._memory.extend(batch, self._used)
+        self._used.clear()
         batch.clear()
 
     def _observe(self, samples: list[BusySample], *, goes_on: bool) -> None:
