@@ -148,7 +148,8 @@ def _boards(library: NvmlLibrary) -> Iterator[_Known]:
         handle = library.handle_by_index(index)
         if handle is None:
             continue
-        parts = library.mig_parts(handle) if library.is_cut(handle) else ()
+        listed = library.mig_parts(handle) if library.is_cut(handle) else ()
+        parts = [part for _, part in listed or ()]
         yield _Known(
             index,
             Board(

@@ -36,7 +36,7 @@ from gpumon.errors import GpumonError, SourceUnavailableError, UsageError
 from gpumon.outlets.text.style import style_for
 from gpumon.sources.installed import read_driver_files
 from gpumon.sources.nvml.fields.table import NvmlOptions
-from gpumon.sources.nvml.probe.probed import ProbedDriver
+from gpumon.sources.nvml.probe.probed import ProbedCall, ProbedDriver
 from gpumon.sources.system_clock import SystemClock
 
 _Found = TypeVar("_Found")
@@ -212,20 +212,21 @@ def _driver(probed: ProbedDriver) -> dict[str, Any]:
                 "period_seconds": one.field.period_s,
                 "reading_microseconds": one.reading_us,
                 "seconds_per_second": one.seconds_per_second,
-                "calls": [dict(_call(asdict(call))) for call in one.calls],
+                "calls": [_call(call) for call in one.calls],
             }
             for one in found.fields
         ]
     return document
 
 
-def _call(call: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    durations_us = call.pop("durations_us")
-    yield from call.items()
-    yield "calls", len(durations_us)
-    yield "median_microseconds", _middle(durations_us)
-    yield "worst_microseconds", max(durations_us, default=None)
-
-
-def _middle(values: tuple[float, ...]) -> float | None:
-    return sorted(values)[len(values) // 2] if values else None
+def _call(call: ProbedCall) -> dict[str, Any]:
+    return {
+        "function": call.function,
+        "code": call.code,
+        "answer": call.answer,
+        "meaning": call.meaning,
+        "value": call.value,
+        "calls": len(call.durations_us),
+        "median_microseconds": call.median_us,
+        "worst_microseconds": call.worst_us,
+    }

@@ -29,6 +29,7 @@ from gpumon.sources.nvml.codes import (
     NO_ERROR,
     NO_PART_THERE,
     NO_PERMISSION,
+    PERMANENT,
     SUCCESS,
     unavailable,
 )
@@ -246,18 +247,26 @@ class NvmlLibrary:
         code = self.ask("nvmlDeviceGetMigMode", types, handle, where, later)
         return code == SUCCESS and mode[0] == 1
 
-    def mig_parts(self, handle: int) -> tuple[int, ...]:
-        """Handles of the compute instances of a GPU, in the driver's order."""
-        most = self.number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
-        types = ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p
-        part = ctypes.c_void_p()
+    def mig_parts(self, handle: int) -> list[tuple[int, int]] | None:
+        """Index and handle of each compute instance; an index stays empty where one was destroyed.
+
+        Returns:
+            ``None`` if one of the calls fails otherwise than for want of an instance.
+        """
+        number, part = ctypes.c_uint(), ctypes.c_void_p()
+        where = ctypes.addressof(number)
+        code = self.ask("nvmlDeviceGetMaxMigDeviceCount", _POINTERS, handle, where)
+        if code != SUCCESS:
+            return [] if code in PERMANENT else None
         name, where = "nvmlDeviceGetMigDeviceHandleByIndex", ctypes.addressof(part)
-        found = [
-            part.value
-            for index in range(min(most, _MOST_PARTS))
-            if self.ask(name, types, handle, index, where, no_error=NO_PART_THERE) == SUCCESS
-        ]
-        return tuple(value for value in found if value is not None)
+        types, parts = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p), []
+        for index in range(min(number.value, _MOST_PARTS)):
+            code = self.ask(name, types, handle, index, where, no_error=NO_PART_THERE)
+            if code == SUCCESS and part.value is not None:
+                parts.append((index, part.value))
+            elif code not in NO_PART_THERE and code not in PERMANENT:
+                return None
+        return parts
 
     def number(self, name: str, handle: int) -> int | None:
         """A number that NVML gives of a GPU as ``unsigned int``."""

@@ -1,4 +1,4 @@
-"""One call on every GPU, made in one go into buffers that are kept: the hot part of a tick.
+"""The driver's rings of samples of all GPUs, drained in one go into buffers that are kept.
 
 ``map`` over a C function with columns of arguments runs without a line of
 Python between two calls, which is most of what such a loop costs. Handles and
@@ -18,13 +18,12 @@ from typing import Any, Final
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import INSUFFICIENT_SIZE, SUCCESS
-from gpumon.sources.nvml.fields.table import POWER_USAGE, SAMPLES
+from gpumon.sources.nvml.fields.table import SAMPLES
 
 POWER_SAMPLES: Final = 0
 UTILIZATION_SAMPLES: Final = 1
 """Kinds of samples, as ``nvmlSamplingType_t`` numbers them."""
 
-_POWER: Final = POWER_USAGE.function
 _SAMPLES: Final = SAMPLES.function
 _ENTRY_BYTES: Final = 16
 _ENTRY_FORMATS: Final = {
@@ -39,32 +38,6 @@ _ENTRY_FORMATS: Final = {
 _UNKNOWN_FORMAT: Final = _ENTRY_FORMATS[1]
 _FIRST_CAPACITY: Final = 128
 _LARGEST_CAPACITY: Final = 1 << 16
-
-
-class PowerSweep:
-    """Board power of several GPUs, one call each.
-
-    Attributes:
-        codes: What each GPU answered last.
-    """
-
-    def __init__(self, library: NvmlLibrary, handles: Sequence[int]) -> None:
-        self._milliwatts = (ctypes.c_uint * len(handles))()
-        places = _places_in(self._milliwatts, ctypes.sizeof(ctypes.c_uint))
-        self._columns = _pointers(handles), places
-        self._call = library.function(_POWER)
-        self._accounts = library.accounts
-        self._stopwatch = library.stopwatch(_POWER)
-        self.codes = [SUCCESS] * len(handles)
-
-    def ask(self) -> list[int]:
-        """Milliwatts of each; they mean something where its code is 0."""
-        started_ns = perf_counter_ns()
-        self.codes = list(map(self._call, *self._columns))
-        self._stopwatch[0] += perf_counter_ns() - started_ns
-        self._stopwatch[1] += len(self.codes)
-        self._accounts.failed_of(_POWER, self.codes)
-        return list(self._milliwatts)
 
 
 class RingSweep:

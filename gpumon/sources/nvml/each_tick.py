@@ -1,4 +1,4 @@
-"""The part of a tick that asks every GPU: its rings of utilisation and of power samples."""
+"""What every GPU is asked in each tick: its rings of utilisation and of power samples."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.busy import DrainInstant
 from gpumon.sources.nvml.clock import Entry, StampClock
 from gpumon.sources.nvml.codes import GPU_IS_LOST, NO_ERROR, NOTHING_NEW, PERMANENT, SUCCESS
-from gpumon.sources.nvml.drain import POWER_SAMPLES, PowerSweep, RingSweep
-from gpumon.sources.nvml.fields.table import MOST_MILLIWATTS, POWER_USAGE, SAMPLES, NvmlCall
+from gpumon.sources.nvml.drain import POWER_SAMPLES, RingSweep
+from gpumon.sources.nvml.fields.table import POWER_USAGE, SAMPLES, NvmlCall
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.mig import MigInstance
 
@@ -32,26 +32,18 @@ class TickReader:
             library: NVML, opened.
             devices: In the order of the frame; an instance asks for itself.
         """
+        self._devices = devices
         self._gpus = [one for one in devices if isinstance(one, NvmlGpu)]
         reachable = [gpu for gpu in self._gpus if not gpu.gone]
-        self._with_ring = [gpu for gpu in reachable if gpu.has_ring and not gpu.in_parts]
-        with_power = [gpu for gpu in reachable if gpu.has_power]
-        self._with_power_ring = [gpu for gpu in with_power if gpu.power.has_ring]
-        self._with_power = [gpu for gpu in with_power if not gpu.power.has_ring]
         self.asked = sum(gpu.is_asked for gpu in reachable)
+        self._with_ring = [gpu for gpu in reachable if gpu.has_ring and not gpu.in_parts]
+        self._with_power = [gpu for gpu in reachable if gpu.has_power]
+        self._with_power_ring = [gpu for gpu in self._with_power if gpu.power.has_ring]
         self._rings = RingSweep(library, [gpu.handle for gpu in self._with_ring])
         drained = [gpu.handle for gpu in self._with_power_ring]
         self._power_rings = RingSweep(library, drained, POWER_SAMPLES)
-        self._power = PowerSweep(library, [gpu.handle for gpu in self._with_power])
-        ring_of = {id(gpu): place for place, gpu in enumerate(self._with_ring)}
-        by_power = [*self._with_power_ring, *self._with_power]
-        power_of = {id(gpu): place for place, gpu in enumerate(by_power)}
-        # -1, for none, is the last of each tick's rows: nothing new, no answer.
-        self._places = [
-            (one, ring_of.get(id(one), -1), power_of.get(id(one), -1)) for one in devices
-        ]
-        self._fresh: list[list[Entry]] = []
-        self._milliwatts: list[float | None] = []
+        self._fresh: dict[NvmlGpu | MigInstance, list[Entry]] = {}
+        self._milliwatts: dict[NvmlGpu | MigInstance, float | None] = {}
         self._asked_at_ns = 0
         self.has_codes = self.failed = self.failed_late = False
         self._forget_failures()
@@ -75,27 +67,20 @@ class TickReader:
             self.failed = False
             self._forget_failures()
         positions_us = [max(0, gpu.track.position_us - back_us) for gpu in self._with_ring]
-        self._fresh = [*self._rings.drain(positions_us), []]
+        rows = self._rings.drain(positions_us)
+        self._fresh = dict(zip(self._with_ring, rows, strict=True))
         self._asked_at_ns = now_ns = monotonic_ns()
-        powers = [gpu.power for gpu in self._with_power_ring]
-        rows = self._power_rings.drain([power.position_us for power in powers])
-        drawn = [power.take(row, now_ns) for power, row in zip(powers, rows, strict=True)]
-        self._milliwatts = [*drawn, *(self._asked_power() if self._with_power else ()), None]
+        rows = self._power_rings.drain([gpu.power.position_us for gpu in self._with_power_ring])
+        drawn = dict(zip(self._with_power_ring, rows, strict=True))
+        self._milliwatts = {
+            gpu: gpu.power.take(drawn[gpu], now_ns) if gpu in drawn else gpu.power.ask_now()
+            for gpu in self._with_power
+        }
+        asked = [gpu.power.code for gpu in self._with_power if gpu not in drawn]
         # A GPU without a handle counts: where there is no other, nothing else tells of it.
-        codes = (*self._rings.codes, *self._power_rings.codes, *self._power.codes)
+        codes = (*self._rings.codes, *self._power_rings.codes, *asked)
         self.has_codes = self.failed or any(codes)
         return now_ns
-
-    def _asked_power(self) -> list[float | None]:
-        """The draw of those GPUs of which the driver keeps no power samples."""
-        milliwatts: list[float | None] = []
-        asked = zip(self._with_power, self._power.ask(), self._power.codes, strict=True)
-        for gpu, drawn, code in asked:
-            is_possible = drawn <= MOST_MILLIWATTS
-            # What no board can draw counts where it was an answer.
-            gpu.power.rejected += code == SUCCESS and not is_possible
-            milliwatts.append(drawn if is_possible else None)
-        return milliwatts
 
     def sort_failures(self) -> bool:
         """Note on each GPU what went wrong with it, where there are codes.
@@ -113,26 +98,31 @@ class TickReader:
                 changed = True
             else:
                 gpu.failure, self.failed = code, True
-        changed |= self._sort_failures_of_power_rings()
-        return self._sort_power_failures() or changed
-
-    def _sort_failures_of_power_rings(self) -> bool:
-        changed = False
-        codes = self._power_rings.codes
-        for place, (gpu, code) in enumerate(zip(self._with_power_ring, codes, strict=True)):
-            if code in NOTHING_NEW:
-                continue
-            # Where only the ring fails, the GPU is there, and its ring is left out for a while.
-            drawn = self._milliwatts[place] = gpu.power.ask_now()
-            refused = SUCCESS if drawn is not None else gpu.power.code
-            if drawn is not None or code in PERMANENT or refused in PERMANENT:
-                gpu.power.has_ring, changed = False, True
-                gpu.has_power = refused not in PERMANENT
-            if refused != SUCCESS and refused not in PERMANENT:
-                self._note_power_failure(gpu, POWER_USAGE, refused)
-            elif drawn is None and refused == SUCCESS and code not in PERMANENT:
-                self._note_power_failure(gpu, SAMPLES, code)
+        ring_codes = dict(zip(self._with_power_ring, self._power_rings.codes, strict=True))
+        for gpu in self._with_power:
+            if gpu not in ring_codes:
+                changed |= self._sort_power_failure(gpu)
+            elif ring_codes[gpu] not in NOTHING_NEW:
+                self._milliwatts[gpu] = gpu.power.ask_now()
+                changed |= self._sort_power_failure(gpu, ring_codes[gpu])
         return changed
+
+    def _sort_power_failure(self, gpu: NvmlGpu, ring_code: int | None = None) -> bool:
+        """Say whether its power is asked otherwise from now on."""
+        drawn = self._milliwatts[gpu]
+        refused = SUCCESS if drawn is not None else gpu.power.code
+        is_refused = refused in PERMANENT
+        # Where only the ring fails, the GPU is there, and its ring is left out for a while.
+        leaves_ring = ring_code is not None and (
+            drawn is not None or ring_code in PERMANENT or is_refused
+        )
+        gpu.power.has_ring &= not leaves_ring
+        gpu.has_power = not is_refused
+        if refused != SUCCESS and not is_refused:
+            self._note_power_failure(gpu, POWER_USAGE, refused)
+        elif ring_code is not None and drawn is None and not (is_refused or leaves_ring):
+            self._note_power_failure(gpu, SAMPLES, ring_code)
+        return leaves_ring or is_refused
 
     def _note_power_failure(self, gpu: NvmlGpu, call: NvmlCall, code: int) -> None:
         if not gpu.failure and (code == GPU_IS_LOST or gpu.in_parts or gpu.is_dark):
@@ -140,18 +130,6 @@ class TickReader:
             gpu.failure, self.failed = code, True
         if not gpu.failure and code not in NO_ERROR:
             gpu.faults.note("power", call.function, code, self._asked_at_ns)
-
-    def _sort_power_failures(self) -> bool:
-        changed, first = False, len(self._with_power_ring)
-        for place, (gpu, code) in enumerate(zip(self._with_power, self._power.codes, strict=True)):
-            if code == SUCCESS:
-                continue
-            self._milliwatts[first + place] = None
-            if code in PERMANENT:
-                gpu.has_power, changed = False, True
-            else:
-                self._note_power_failure(gpu, POWER_USAGE, code)
-        return changed
 
     def samples(
         self, stamps: StampClock, steady_since_ns: int, now_ns: int
@@ -161,28 +139,25 @@ class TickReader:
         instant = DrainInstant(stamps, steady_since_ns, now_ns)
         samples = []
         self.failed_late = False
-        for gpu, ring, power in self._places:
-            entries = self._fresh[ring]
-            failed_before = gpu.failure
+        for one in self._devices:
+            entries = self._fresh.get(one, [])
+            failed_before = one.failure
             # What its ring brought is known, whatever another call says.
-            busy = gpu.busy(instant, entries) if entries or not failed_before else ()
-            if entries or not gpu.failure:
-                samples.append(gpu.sample(busy, self._milliwatts[power], now_ns))
+            busy = one.busy(instant, entries) if entries or not failed_before else ()
+            if entries or not one.failure:
+                samples.append(one.sample(busy, self._milliwatts.get(one), now_ns))
                 continue
             self.failed = True
             self.failed_late |= not failed_before
-            samples.append(gpu.failed_sample(now_ns))
+            samples.append(one.failed_sample(now_ns))
         return tuple(samples)
 
     def _learn_stamps(self, stamps: StampClock, now_ns: int) -> None:
         """Let the clock see the newest stamps that this drain brought."""
         fresh_us = []
-        for gpu, entries in zip(self._with_ring, self._fresh, strict=False):
-            if not entries:
-                continue
-            newest = entries[-1]
+        for gpu in self._with_ring:
+            newest = self._fresh[gpu][-1:]
             if stamps.was_set:
-                (newest,) = stamps.straightened((newest,), now_ns)
-            if newest[0] > gpu.track.position_us:
-                fresh_us.append(newest[0])
+                newest = stamps.straightened(newest, now_ns)
+            fresh_us += [stamp_us for stamp_us, _ in newest if stamp_us > gpu.track.position_us]
         stamps.learn(fresh_us, now_ns)

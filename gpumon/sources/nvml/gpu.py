@@ -283,7 +283,8 @@ class NvmlGpu:
         self._ask_again_at_ns = now_ns + _ASK_AGAIN_NS
         self._ring_failed = False
         had_all = self.has_ring and has_power
-        self.has_ring = self.power.has_ring = self._rates.supported = self._mig.supported = True
+        self.has_ring = self._rates.supported = self._mig.supported = True
+        self.power.try_again()
         self.has_power = power
         return not had_all
 

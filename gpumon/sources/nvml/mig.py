@@ -15,17 +15,16 @@ with it.
 
 from __future__ import annotations
 
-import ctypes
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from gpumon.core.board.latest_values import holds_for_ns
 from gpumon.core.sample import ActivitySample, BusySample, Device, GpuSample, ProcessSample
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.busy import BusyTrack, DrainInstant
 from gpumon.sources.nvml.clock import Entry
-from gpumon.sources.nvml.codes import NO_PART_THERE, PERMANENT, SUCCESS
+from gpumon.sources.nvml.codes import PERMANENT, SUCCESS
 from gpumon.sources.nvml.fields.calls import BoardNumber
 from gpumon.sources.nvml.fields.processes import process_field
 from gpumon.sources.nvml.fields.reader import read_numbers, read_processes
@@ -33,10 +32,6 @@ from gpumon.sources.nvml.fields.schedule import FieldFaults, FieldSchedule, Surr
 from gpumon.sources.nvml.fields.table import MEMORY, field_called
 from gpumon.sources.nvml.gpm import Gpm, GpmTrack
 from gpumon.sources.nvml.gpu import NvmlGpu
-
-_MOST_PARTS: Final = 64
-_NUMBER: Final = (ctypes.c_void_p, ctypes.c_void_p)
-_PART: Final = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p)
 
 
 class MigPlace(NamedTuple):
@@ -66,7 +61,7 @@ def places_in(library: NvmlLibrary, parent_handle: int) -> tuple[MigPlace, ...] 
     Returns:
         ``None`` if the driver does not tell them all just now.
     """
-    handles = _handles(library, parent_handle)
+    handles = library.mig_parts(parent_handle)
     if handles is None:
         return None
     found = []
@@ -79,29 +74,6 @@ def places_in(library: NvmlLibrary, parent_handle: int) -> tuple[MigPlace, ...] 
         found.append((uuid, handle, parent_handle, mig_index, gpu_instance, compute_instance))
     count_of = Counter(gpu_instance for *_, gpu_instance, _ in found)
     return tuple(MigPlace(*facts, is_alone=count_of[facts[4]] == 1) for facts in found)
-
-
-def _handles(library: NvmlLibrary, parent_handle: int) -> list[tuple[int, int]] | None:
-    """Index and handle of each; an index stays empty where an instance was destroyed.
-
-    Returns:
-        ``None`` if one of the calls fails otherwise than for want of an instance.
-    """
-    number = ctypes.c_uint()
-    where = ctypes.addressof(number)
-    code = library.ask("nvmlDeviceGetMaxMigDeviceCount", _NUMBER, parent_handle, where)
-    if code != SUCCESS:
-        return [] if code in PERMANENT else None
-    handles, part = [], ctypes.c_void_p()
-    for index in range(min(number.value, _MOST_PARTS)):
-        where = ctypes.addressof(part)
-        name = "nvmlDeviceGetMigDeviceHandleByIndex"
-        code = library.ask(name, _PART, parent_handle, index, where, no_error=NO_PART_THERE)
-        if code == SUCCESS and part.value is not None:
-            handles.append((index, part.value))
-        elif code not in NO_PART_THERE and code not in PERMANENT:
-            return None
-    return handles
 
 
 class MigInstance:

@@ -62,6 +62,10 @@ class PowerTrack:
         """Whether ``ask_now`` was answered with an error."""
         return self.code not in NO_ERROR and self.code not in PERMANENT
 
+    def try_again(self) -> None:
+        """Ask for everything again: what was not permitted may be by now."""
+        self.has_ring = self._present.supported = True
+
     def forget_position(self) -> None:
         """The clock of the stamps was set: find out anew where the ring is."""
         self.position_us = 0

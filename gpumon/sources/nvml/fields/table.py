@@ -228,19 +228,24 @@ PROCESS_SHARES: Final = tuple(
 )
 _PCIE_WINDOW: Final = NvmlCall("nvmlDeviceGetPcieThroughput", calls_a_reading=2.0, blocks=True)
 
-MEMORY: Final = NvmlNumber(
-    "memory_used_bytes",
-    BYTES,
-    # The older one counts what the driver reserves as used.
-    (_call("MemoryInfo_v2", answer=Answer.MEMORY_V2), _call("MemoryInfo", answer=Answer.MEMORY)),
-    most=None,
+# Of functions that tell the same, the newest first.
+_MEMORIES: Final = (
+    _call("MemoryInfo_v2", answer=Answer.MEMORY_V2),
+    _call("MemoryInfo", answer=Answer.MEMORY),  # it counts what the driver reserves as used
 )
-ENERGY: Final = NvmlNumber(
-    "energy_joules",
-    MILLIJOULES,
-    (_call("TotalEnergyConsumption", answer=Answer.LONG),),
-    most=_LARGEST_COUNT,
+_TEMPERATURES: Final = (
+    _call("TemperatureV", answer=Answer.TEMPERATURE),
+    _call("Temperature", _CORE),
 )
+_THROTTLE_REASONS: Final = (
+    _call("CurrentClocksEventReasons", answer=Answer.LONG),
+    _call("CurrentClocksThrottleReasons", answer=Answer.LONG),
+)
+_POWER_LIMITS: Final = _call("EnforcedPowerLimit"), _call("PowerManagementLimit")
+_ENERGY: Final = (_call("TotalEnergyConsumption", answer=Answer.LONG),)
+
+MEMORY: Final = NvmlNumber("memory_used_bytes", BYTES, _MEMORIES, most=None)
+ENERGY: Final = NvmlNumber("energy_joules", MILLIJOULES, _ENERGY, most=_LARGEST_COUNT)
 
 
 def _clock(told_as: str, kind: int, words: str | None) -> NvmlNumber:
@@ -251,6 +256,11 @@ def _clock(told_as: str, kind: int, words: str | None) -> NvmlNumber:
 def _ecc(told_as: str, kind: int, words: str | None) -> NvmlNumber:
     calls = (_call("TotalEccErrors", kind, _SINCE_LOADED, answer=Answer.LONG),)
     return NvmlNumber(told_as, ERRORS, calls, most=_LARGEST_COUNT, words=words)
+
+
+def _video(told_as: str, what: str) -> NvmlNumber:
+    calls = (_call(f"{what}Utilization", answer=Answer.TWO_NUMBERS),)
+    return NvmlNumber(told_as, PERCENT, calls, most=100)
 
 
 def _pcie_window(told_as: str, direction: int, words: str | None) -> NvmlNumber:
@@ -268,126 +278,72 @@ def _nvlink_counter(told_as: str, field_id: int) -> NvmlCounter:
 
 NVML_FIELDS: Final = (
     NvmlField(
-        "utilization",
-        "share of time a kernel ran",
+        "utilization", "share of time a kernel ran",
         (NvmlNumber("utilization_ratio", PERCENT, (RATES,), most=100),),
-        own_parts=((SAMPLES, RATES),),
-        period_s=0.0,
-        shown_as="utilisation",
+        own_parts=((SAMPLES, RATES),), period_s=0.0, shown_as="utilisation",
     ),
     NvmlField(
-        "power",
-        "board power draw",
-        (NvmlNumber("power_watts", MILLIWATTS, (POWER_USAGE,), most=MOST_MILLIWATTS),),
-        period_s=0.0,
+        "power", "board power draw",
+        (NvmlNumber("power_watts", MILLIWATTS, (POWER_USAGE,), MOST_MILLIWATTS),), period_s=0.0,
     ),
     NvmlField("memory", "device memory in use", (MEMORY,)),
     NvmlField(
-        "temperature",
-        "core temperature",
-        (
-            NvmlNumber(
-                "temperature_celsius",
-                CELSIUS,
-                (
-                    _call("TemperatureV", answer=Answer.TEMPERATURE),
-                    _call("Temperature", _CORE),
-                ),
-                most=254,
-            ),
-        ),
+        "temperature", "core temperature",
+        (NvmlNumber("temperature_celsius", CELSIUS, _TEMPERATURES, most=254),),
     ),
     NvmlField(
-        "clocks",
-        "SM and memory clock, and the highest",
+        "clocks", "SM and memory clock, and the highest",
         (
             _clock("sm_clock_hertz", _SM, "{}"),
             _clock("memory_clock_hertz", _MEMORY, None),
             NvmlNumber(
-                "sm_clock_max_hertz",
-                MEGAHERTZ,
-                (_call("MaxClockInfo", _SM, calls_a_reading=0.0),),
-                most=_FASTEST_MEGAHERTZ,
-                least=1,
-                stays=True,
-                words="at most {}",
+                "sm_clock_max_hertz", MEGAHERTZ, (_call("MaxClockInfo", _SM, calls_a_reading=0.0),),
+                _FASTEST_MEGAHERTZ, least=1, stays=True, words="at most {}",
             ),
         ),
         shown_as="sm clock",
     ),
     NvmlField(
-        "throttle_reasons",
-        "why clocks are held down",
-        (
-            NvmlNumber(
-                "throttle_reasons",
-                REASONS,
-                (
-                    _call("CurrentClocksEventReasons", answer=Answer.LONG),
-                    _call("CurrentClocksThrottleReasons", answer=Answer.LONG),
-                ),
-                most=_EVERY_BIT - 1,
-            ),
-        ),
+        "throttle_reasons", "why clocks are held down",
+        (NvmlNumber("throttle_reasons", REASONS, _THROTTLE_REASONS, most=_EVERY_BIT - 1),),
     ),
     NvmlField("energy", "joules used", (ENERGY,)),
     NvmlField(
-        "power_limit",
-        "power limit in force",
-        (
-            NvmlNumber(
-                "power_limit_watts",
-                MILLIWATTS,
-                (_call("EnforcedPowerLimit"), _call("PowerManagementLimit")),
-                most=MOST_MILLIWATTS,
-                least=1,
-            ),
-        ),
+        "power_limit", "power limit in force",
+        (NvmlNumber("power_limit_watts", MILLIWATTS, _POWER_LIMITS, MOST_MILLIWATTS, least=1),),
     ),
     NvmlField(
-        "performance_state",
-        "P-state",
-        (
-            NvmlNumber(
-                "performance_state", P_STATE, (_call("PerformanceState"),), most=15, unknown=32
-            ),
-        ),
+        "performance_state", "P-state",
+        (NvmlNumber("performance_state", P_STATE, (_call("PerformanceState"),), 15, unknown=32),),
     ),
     NvmlField(
-        "ecc",
-        "memory errors",
+        "ecc", "memory errors",
         (
             _ecc("ecc_corrected_errors", _CORRECTED, None),
             _ecc("ecc_uncorrected_errors", _UNCORRECTED, "{} uncorrected"),
         ),
     ),
     NvmlField(
-        "persistence_mode",
-        "whether the driver stays loaded",
+        "persistence_mode", "whether the driver stays loaded",
         (NvmlNumber("persistence_mode", SWITCH, (_call("PersistenceMode"),), most=1),),
     ),
     NvmlField(
-        "activity",
-        "SM, tensor and DRAM activity (GPM, Hopper on)",
+        "activity", "SM, tensor and DRAM activity (GPM, Hopper on)",
         own_parts=((GPM_SAMPLE,), (GPM_METRICS,)),
     ),
     NvmlField(
-        "processes",
-        "who computes, with memory; their SM shares every 10 s",
+        "processes", "who computes, with memory; their SM shares every 10 s",
         own_parts=(PROCESS_LISTS, PROCESS_SHARES),
     ),
     NvmlField(
-        "events",
-        "XID and ECC errors as they happen",
-        own_parts=((EVENT_WAIT,), (EVENT_REGISTER,)),
-        period_s=None,
+        "events", "XID and ECC errors as they happen",
+        own_parts=((EVENT_WAIT,), (EVENT_REGISTER,)), period_s=None,
     ),
     NvmlField(
         "process_names", "names and users of processes", own_parts=((PROCESS_NAME,),), opt_in=True
     ),
     NvmlField(
-        "pcie",
-        "PCIe rates; drivers that do not count them block 40 ms a GPU",
+        "pcie", "PCIe rates; drivers that do not count them block 40 ms a GPU",
         (
             _pcie_window("pcie_transmitted_bytes_per_second", _OUT, "{}"),
             _pcie_window("pcie_received_bytes_per_second", _IN, None),
@@ -396,43 +352,27 @@ NVML_FIELDS: Final = (
             _pcie_counter("pcie_transmitted_bytes_per_second", 197),
             _pcie_counter("pcie_received_bytes_per_second", 198),
         ),
-        own_parts=((FIELD_VALUES, _PCIE_WINDOW),),
-        opt_in=True,
-        quoted_us=40_000.0,
-        quoted_where=" where the driver does not count bytes",
+        own_parts=((FIELD_VALUES, _PCIE_WINDOW),), opt_in=True,
+        quoted_us=40_000.0, quoted_where=" where the driver does not count bytes",
     ),
     NvmlField(
-        "nvlink",
-        "NVLink rates",
+        "nvlink", "NVLink rates",
         counters=(
             _nvlink_counter("nvlink_transmitted_bytes_per_second", 138),
             _nvlink_counter("nvlink_received_bytes_per_second", 139),
         ),
-        own_parts=((FIELD_VALUES,),),
-        opt_in=True,
+        own_parts=((FIELD_VALUES,),), opt_in=True,
     ),
     NvmlField(
-        "fan",
-        "fan speed",
+        "fan", "fan speed",
         (NvmlNumber("fan_speed_ratio", PERCENT, (_call("FanSpeed"),), _FASTEST_FAN_PERCENT),),
-        opt_in=True,
-        quoted_us=137.0,
+        opt_in=True, quoted_us=137.0,
     ),
     NvmlField(
-        "encoder",
-        "video encoder and decoder",
-        tuple(
-            NvmlNumber(
-                f"{what.lower()}_ratio",
-                PERCENT,
-                (_call(f"{what}Utilization", answer=Answer.TWO_NUMBERS),),
-                most=100,
-            )
-            for what in ("Encoder", "Decoder")
-        ),
-        opt_in=True,
+        "encoder", "video encoder and decoder",
+        (_video("encoder_ratio", "Encoder"), _video("decoder_ratio", "Decoder")), opt_in=True,
     ),
-)
+)  # fmt: skip
 """All fields, in the order in which ``gpumon doctor`` shows them. What is quoted was seen on one
 RTX 4090, and of PCIe is two windows of 20 ms inside older drivers."""
 

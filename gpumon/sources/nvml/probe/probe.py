@@ -272,7 +272,7 @@ class NvmlProbe:
             rings=rings,
             has_gpm=Gpm(library, self._clock.monotonic_ns).supports(handle),
             mig_enabled=None if mig_mode is None else mig_mode == 1,
-            mig_instances=len(library.mig_parts(handle)) if mig_mode == 1 else 0,
+            mig_instances=len(library.mig_parts(handle) or ()) if mig_mode == 1 else 0,
             persistence_mode=None if persistence is None else bool(persistence),
             event_types=None if events is None else _event_names(events),
         )
