@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from time import perf_counter_ns
 from typing import Final, TypeAlias
@@ -43,46 +43,33 @@ class CallAccounts:
     """
 
     def __init__(self) -> None:
-        self._stopwatches: dict[str, list[int]] = {}
+        self._spent: dict[str, list[int]] = {}
         self._errors: dict[tuple[str, int], int] = {}
         self._adding = threading.Lock()
 
-    def stopwatch(self, name: str) -> list[int]:
-        """Two numbers that add up, nanoseconds in a function and calls of it.
-
-        Whoever adds to them by himself calls this function on one thread only.
-        """
-        return self._stopwatches.setdefault(name, [0, 0])
-
-    def took(self, name: str, spent_ns: int, code: int = SUCCESS) -> None:
-        """Count a call: how long it took, and, unless it is ``SUCCESS``, the error it was."""
+    def took(self, name: str, spent_ns: int, code: int = SUCCESS, *, calls: int = 1) -> None:
+        """Count calls: how long they took, and, unless it is ``SUCCESS``, the error it was."""
         with self._adding:
-            stopwatch = self.stopwatch(name)
-            stopwatch[0] += spent_ns
-            stopwatch[1] += 1
-            if code != SUCCESS:
-                self.failed(name, code)
+            total = self._spent.setdefault(name, [0, 0])
+            total[0] += spent_ns
+            total[1] += calls
+        if code != SUCCESS:
+            self.failed(name, code)
 
     def failed(self, name: str, code: int) -> None:
         """Count an error of a call that is counted already."""
-        self._errors[name, code] = self._errors.get((name, code), 0) + 1
-
-    def failed_of(self, name: str, codes: Iterable[int]) -> None:
-        """Count those of a row of codes that are errors."""
         with self._adding:
-            for code in codes:
-                if code not in NO_ERROR:
-                    self.failed(name, code)
+            self._errors[name, code] = self._errors.get((name, code), 0) + 1
+
+    # A list at once in each of these: another thread may add a function meanwhile.
 
     def seconds(self) -> tuple[tuple[str, float], ...]:
         """Seconds spent inside each function so far."""
-        # A list at once: another thread may add a function meanwhile.
-        clocked = list(self._stopwatches.items())
-        return tuple([(name, spent / NS_PER_S) for name, (spent, _) in clocked])
+        return tuple([(name, ns / NS_PER_S) for name, (ns, _) in list(self._spent.items())])
 
     def counts(self) -> tuple[tuple[str, int], ...]:
         """How often each function was called so far."""
-        return tuple([(name, calls) for name, (_, calls) in list(self._stopwatches.items())])
+        return tuple([(name, calls) for name, (_, calls) in list(self._spent.items())])
 
     def errors(self) -> tuple[tuple[str, int, int], ...]:
         """How often each function answered with each code that is an error."""
@@ -126,7 +113,7 @@ class NvmlLibrary:
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            self.accounts.failed_of("nvmlInitWithFlags", (error.value,))
+            self.accounts.failed("nvmlInitWithFlags", error.value)
             raise unavailable(error.value) from error
         # An own object on the same handle: argument types set on pynvml's
         # functions would be seen by whoever else uses pynvml in this process.
@@ -187,10 +174,6 @@ class NvmlLibrary:
     def took(self, name: str, spent_ns: int, code: int) -> None:
         """Count a call: how long it took, and, unless it is ``SUCCESS``, the error it was."""
         self.accounts.took(name, spent_ns, code)
-
-    def stopwatch(self, name: str) -> list[int]:
-        """What that function cost: nanoseconds in it, and calls of it."""
-        return self.accounts.stopwatch(name)
 
     @property
     def refusals(self) -> list[int]:
@@ -319,7 +302,7 @@ class FieldCalls:
 
     def __init__(self, library: NvmlLibrary) -> None:
         self._library = library
-        self.function, self.stopwatch, self.has = library.function, library.stopwatch, library.has
+        self.function, self.has = library.function, library.has
         self.begin()
 
     def begin(self) -> None:
@@ -334,7 +317,7 @@ class FieldCalls:
 
     def failed(self, name: str, code: int) -> None:
         """Count an error that stands in an answer, and keep it."""
-        self._library.accounts.failed_of(name, (code,))
+        self._library.accounts.failed(name, code)
         self.note(name, code)
 
     def note(self, name: str, code: int) -> None:

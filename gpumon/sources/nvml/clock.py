@@ -102,12 +102,7 @@ class StampClock:
         now_ns = self._monotonic_ns()
         offset_ns = self.offset_ns
         if self._clock_id is not None and offset_ns is not None:
-            # Straight-line: a second look only where this one was interrupted.
-            there_ns = self._read_clock_ns(self._clock_id)
-            width_ns = self._monotonic_ns() - now_ns
-            self.offset_ns = there_ns - now_ns - width_ns // 2
-            if width_ns > _GOOD_PAIR_NS:
-                self.offset_ns = self._paired_offset_ns(self._clock_id)
+            self.offset_ns = self._paired_offset_ns(self._clock_id)
         before_ns, self.ticked_at_ns = self.ticked_at_ns or now_ns, now_ns
         self.silence_ns = now_ns - before_ns
         self.was_set = now_ns < self._forget_at_ns

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.clock import Entry
-from gpumon.sources.nvml.codes import INSUFFICIENT_SIZE, SUCCESS
+from gpumon.sources.nvml.codes import INSUFFICIENT_SIZE, NO_ERROR, SUCCESS
 from gpumon.sources.nvml.fields.table import SAMPLES
 
 POWER_SAMPLES: Final = 0
@@ -26,16 +26,18 @@ UTILIZATION_SAMPLES: Final = 1
 
 _SAMPLES: Final = SAMPLES.function
 _ENTRY_BYTES: Final = 16
-_ENTRY_FORMATS: Final = {
-    0: Struct("<Qd"),
-    1: Struct("<QIxxxx"),
-    2: Struct("<QQ"),
-    3: Struct("<QQ"),
-    4: Struct("<Qq"),
-    5: Struct("<Qixxxx"),
-    6: Struct("<QHxxxxxx"),
-}
-_UNKNOWN_FORMAT: Final = _ENTRY_FORMATS[1]
+VALUE_TYPES: Final = (
+    ("double", Struct("<Qd")),
+    ("unsigned int", Struct("<QIxxxx")),
+    ("unsigned long", Struct("<QQ")),
+    ("unsigned long long", Struct("<QQ")),
+    ("signed long long", Struct("<Qq")),
+    ("signed int", Struct("<Qixxxx")),
+    ("unsigned short", Struct("<QHxxxxxx")),
+)
+"""How values come, in the order of NVML's numbers: the name in C, and an entry's layout."""
+
+_UNSIGNED_INT: Final = 1
 _FIRST_CAPACITY: Final = 128
 _LARGEST_CAPACITY: Final = 1 << 16
 
@@ -57,7 +59,6 @@ class RingSweep:
         self._counts_in_c = (ctypes.c_uint * number)()
         self._positions = [ctypes.c_ulonglong() for _ in handles]
         self._accounts = library.accounts
-        self._stopwatch = library.stopwatch(_SAMPLES)
         self._call = library.function(_SAMPLES)
         self.codes = [SUCCESS] * number
         self._make_room(_FIRST_CAPACITY)
@@ -95,10 +96,9 @@ class RingSweep:
             position.value = seen_us
         codes = self.codes = list(map(self._call, *self._columns))
         counts = [min(count, capacity) for count in self._counts_in_c]
-        self._stopwatch[0] += perf_counter_ns() - started_ns
-        self._stopwatch[1] += len(counts)
+        self._accounts.took(_SAMPLES, perf_counter_ns() - started_ns, calls=len(counts))
         if any(codes):
-            self._accounts.failed_of(_SAMPLES, self._failures())
+            self._count_errors()
             counts = [
                 count if code == SUCCESS else capacity * (code == INSUFFICIENT_SIZE)
                 for code, count in zip(codes, counts, strict=True)
@@ -114,14 +114,17 @@ class RingSweep:
 
     def _entries(self, place: int, count: int) -> list[Entry]:
         """Values come in the type that the driver names with each answer."""
-        unpacker = _ENTRY_FORMATS.get(self._kinds_in_c[place], _UNKNOWN_FORMAT)
+        kind = self._kinds_in_c[place]
+        _, layout = VALUE_TYPES[kind if 0 <= kind < len(VALUE_TYPES) else _UNSIGNED_INT]
         start = place * self._stride
-        return list(unpacker.iter_unpack(self._bytes[start : start + _ENTRY_BYTES * count]))
+        return list(layout.iter_unpack(self._bytes[start : start + _ENTRY_BYTES * count]))
 
-    def _failures(self) -> list[int]:
-        """Codes that no larger buffer mends."""
-        mends = self._capacity < _LARGEST_CAPACITY
-        return [code for code in self.codes if not (mends and code == INSUFFICIENT_SIZE)]
+    def _count_errors(self) -> None:
+        """Of the codes those that are errors, and that no larger buffer mends."""
+        mends = {INSUFFICIENT_SIZE} if self._capacity < _LARGEST_CAPACITY else set()
+        for code in self.codes:
+            if code not in NO_ERROR and code not in mends:
+                self._accounts.failed(_SAMPLES, code)
 
 
 def _pointers(addresses: Iterable[int]) -> list[Any]:

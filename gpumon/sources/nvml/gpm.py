@@ -18,7 +18,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterable
-from struct import Struct
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
@@ -38,7 +37,6 @@ driver that believed in a longer one than ours would write beyond it."""
 
 _VERSION: Final = 1
 _SAMPLES: Final = 2
-_METRIC: Final = Struct("@IId24x")  # id, code, value, three texts
 
 _WHOLE_PERCENT: Final = 101.0
 """Counters that are not copied at one instant can make a little more than the whole. Assumed."""
@@ -88,10 +86,6 @@ class Gpm:
         self._room = _Metrics(version=_VERSION, count=len(_METRICS))
         for at, metric in enumerate(_METRICS):
             self._room.metrics[at].id = metric
-        self._room_at = ctypes.addressof(self._room)
-        start = _Metrics.metrics.offset
-        held = memoryview(self._room).cast("B")
-        self._answers = held[start : start + len(_METRICS) * ctypes.sizeof(_Metric)]
 
     def track(self, handle: int, *, gpu_instance: int | None = None) -> GpmTrack:
         """What is known of one GPU, or of one GPU instance of it; close it when that is gone.
@@ -155,12 +149,12 @@ class Gpm:
             time in the order of ``_METRICS``, ``None`` for what it does not answer.
         """
         self._room.earlier, self._room.later = earlier, later
-        code = self._ask("nvmlGpmMetricsGet", _POINTER, self._room_at)
+        code = self._ask("nvmlGpmMetricsGet", _POINTER, ctypes.addressof(self._room))
         if code != SUCCESS:
             return code, []
         return code, [
-            value if its_code == SUCCESS else None
-            for _, its_code, value in _METRIC.iter_unpack(self._answers)
+            metric.value if metric.code == SUCCESS else None
+            for metric in self._room.metrics[: len(_METRICS)]
         ]
 
 

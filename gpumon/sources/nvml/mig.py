@@ -29,7 +29,7 @@ from gpumon.sources.nvml.fields.calls import BoardNumber
 from gpumon.sources.nvml.fields.processes import process_field
 from gpumon.sources.nvml.fields.reader import read_numbers, read_processes
 from gpumon.sources.nvml.fields.schedule import FieldFaults, FieldSchedule, Surroundings
-from gpumon.sources.nvml.fields.table import MEMORY, field_called
+from gpumon.sources.nvml.fields.table import MEMORY, NvmlOptions, field_called
 from gpumon.sources.nvml.gpm import Gpm, GpmTrack
 from gpumon.sources.nvml.gpu import NvmlGpu
 
@@ -134,8 +134,8 @@ class MigInstance:
             schedule.add("memory", calls, read)
         if "processes" in wanted:
             calls = FieldCalls(library)
-            processes = _Processes(library, self, calls)
-            schedule.add("processes", calls, read_processes(processes.read))
+            read_one = _processes_of(library, self.place, self._around.options, calls)
+            schedule.add("processes", calls, read_processes(read_one))
         return schedule
 
     def _refuse(self) -> None:
@@ -241,30 +241,21 @@ class MigInstance:
         self._faults.hang(self.schedule.hanging(now_ns), now_ns)
 
 
-class _Processes:
+def _processes_of(
+    library: NvmlLibrary, place: MigPlace, options: NvmlOptions, calls: FieldCalls
+) -> Callable[[int], tuple[ProcessSample, ...] | None]:
     """Who computes on an instance: as the driver lists them, else those of its GPU that are on it.
 
     Where its GPU instance holds others, the list of the GPU does not tell them apart.
     """
+    number = place.gpu_instance
+    own = process_field(library, place.handle, options, calls=calls)
+    of_gpu = process_field(library, place.parent_handle, options, calls=calls, gpu_instance=number)
 
-    def __init__(self, library: NvmlLibrary, instance: MigInstance, calls: FieldCalls) -> None:
-        place, options = instance.place, instance.parent.options
-        self._own = process_field(library, place.handle, options, calls=calls)
-        self._of_gpu = (
-            process_field(
-                library,
-                place.parent_handle,
-                options,
-                calls=calls,
-                gpu_instance=place.gpu_instance,
-            )
-            if place.is_alone and place.gpu_instance is not None
-            else None
-        )
-
-    def read(self, now_ns: int) -> tuple[ProcessSample, ...] | None:
-        """The processes; ``None`` where no list is to be had."""
-        found = self._own.read(now_ns)
-        if found is None and self._own.code in PERMANENT and self._of_gpu is not None:
-            return self._of_gpu.read(now_ns)
+    def read(now_ns: int) -> tuple[ProcessSample, ...] | None:
+        found = own.read(now_ns)
+        if found is None and own.code in PERMANENT and place.is_alone and number is not None:
+            return of_gpu.read(now_ns)
         return found
+
+    return read

@@ -1,6 +1,6 @@
 """One call of the driver on one GPU, each answer in a buffer of its own that is kept.
 
-Every call adds its time to the library's stopwatch of that function: a
+Every call adds its time to the library's accounts of that function: a
 sampler that holds the driver's lock too long causes the stalls it looks for,
 so it has to say what it costs.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.drain import RingSweep
+from gpumon.sources.nvml.drain import VALUE_TYPES, RingSweep
 
 SAMPLE_KINDS: Final = (
     "power",
@@ -20,17 +20,6 @@ SAMPLE_KINDS: Final = (
     "ofa_utilization",
 )
 """What the driver keeps samples of, each name in the place of NVML's number."""
-
-_VALUE_TYPES: Final = (
-    "double",
-    "unsigned int",
-    "unsigned long",
-    "unsigned long long",
-    "signed long long",
-    "signed int",
-    "unsigned short",
-)
-"""How values come, in the order of NVML's numbers."""
 
 
 class RingEntry(NamedTuple):
@@ -69,4 +58,4 @@ class RingTap:
 
 def value_type_name(number: int) -> str:
     """The type in which values come, by its C name."""
-    return _VALUE_TYPES[number] if 0 <= number < len(_VALUE_TYPES) else f"type {number}"
+    return VALUE_TYPES[number][0] if 0 <= number < len(VALUE_TYPES) else f"type {number}"
