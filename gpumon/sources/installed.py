@@ -1,8 +1,7 @@
-"""What else is installed under our name.
+"""What the machine's files say of what gpumon runs on, and no driver is asked.
 
-Whether this process lives in a container, as far as files and variables tell.
-
-What the kernel's own files say of the NVIDIA driver: read only, no driver asked.
+What the kernel says of the NVIDIA driver, whether this is a container, and
+whether another distribution hides ours.
 """
 
 from __future__ import annotations

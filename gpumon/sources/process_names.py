@@ -1,9 +1,9 @@
-"""What a process is called and who runs it: only where the user asked for it, and never its words.
+"""Whose a process is and what it is called, by its pid on this host, and never its words.
 
-A command line can hold passwords and people's names, so of what the driver
-or the kernel gives only the program's own name is kept.
-
-Whose a process is, by its pid on this host. Never what it is called, or its words.
+The user's number is asked for where it decides something; names only where the
+user of gpumon asked for them. A command line can hold passwords and people's
+names, so of what the driver or the kernel gives only the program's own name is
+kept.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from rich.status import Status
 
 from gpumon import __version__
 from gpumon.cli.doctor.driver import driver_findings
-from gpumon.cli.doctor.finding import DRIVER, OFF, OK, Finding
+from gpumon.cli.doctor.finding import DRIVER, OFF, OK, Finding, finding_of
 from gpumon.cli.doctor.finding_lines import render_findings
 from gpumon.cli.doctor.gpus import gpu_findings, source_broken
 from gpumon.cli.doctor.machine import machine_findings
@@ -183,9 +183,7 @@ def _probe(options: NvmlOptions, beat: Beat) -> ProbedDriver:
 
 
 def _no_driver(word: str) -> Finding:
-    name = "driver"
-    detail = f"not asked: the GPUs of {word} are made up"
-    return Finding(name=name, what=name, status=OFF, detail=detail, group=DRIVER)
+    return finding_of(DRIVER, "driver", f"not asked: the GPUs of {word} are made up", status=OFF)
 
 
 # -- for scripts -------------------------------------------------------------------

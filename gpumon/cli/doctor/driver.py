@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
-from gpumon.cli.doctor.finding import BROKEN, DRIVER, MISSING, OK, Finding
+from gpumon.cli.doctor.finding import BROKEN, DRIVER, MISSING, Finding, finding_of
 from gpumon.core.sample import Frame
 from gpumon.core.wording import counted, listed, plainly
 from gpumon.sources.installed import DriverFiles
+from gpumon.sources.nvml.codes import NO_PERMISSION
 from gpumon.sources.nvml.fields.table import NvmlField
 from gpumon.sources.nvml.probe.probed import ProbedDriver
 
@@ -19,9 +21,10 @@ _CLOCK_WORDS: Final = {
     "boottime": _SINCE_BOOT,
     "estimated": "no clock of this host: their distance is estimated, some ms off",
 }
-_NO_PERMISSION: Final = 4
 _MUCH: Final = 0.01
 """Seconds inside the driver for each second, from which on it may be felt."""
+_SLOW_INIT_S: Final = 1.0
+_found = partial(finding_of, DRIVER)
 
 
 def driver_findings(
@@ -45,18 +48,6 @@ def driver_findings(
     if probed is not None and probed.gpus:
         yield _clock(probed)
         yield _cost(probed, frames)
-
-
-_SLOW_INIT_S: Final = 1.0
-
-
-def _found(
-    name: str, detail: str, *, status: str = OK, fix: str | None = None, share: float | None = None
-) -> Finding:
-    return Finding(
-        name=name, what=name, status=status, detail=detail, fix=fix, group=DRIVER,
-        seconds_per_second=share,
-    )  # fmt: skip
 
 
 def _versions(probed: ProbedDriver) -> str:
@@ -95,7 +86,7 @@ def _profiling(probed: ProbedDriver | None, *, needs_root: bool) -> Finding:
     said = f"counters may be read by {who} (RmProfilingAdminOnly)"
     fields = [gpu.field("activity") for gpu in (probed.gpus if probed else ())]
     troubles = [one.trouble for one in fields if one is not None]
-    if not needs_root or all(one is None or one.code != _NO_PERMISSION for one in troubles):
+    if not needs_root or all(one is None or one.code != NO_PERMISSION for one in troubles):
         return _found("profiling", said)
     return _found(
         "profiling",

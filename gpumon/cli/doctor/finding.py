@@ -45,3 +45,19 @@ class Finding:
     period_seconds: float | None = None
     reading_microseconds: float | None = None
     seconds_per_second: float | None = None
+
+
+def finding_of(
+    group: str,
+    name: str,
+    detail: str,
+    *,
+    status: str = OK,
+    fix: str | None = None,
+    share: float | None = None,
+) -> Finding:
+    """A finding that is no GPU's; ``share`` are its seconds of each second."""
+    return Finding(
+        name=name, what=name, status=status, detail=detail, fix=fix, group=group,
+        seconds_per_second=share,
+    )  # fmt: skip

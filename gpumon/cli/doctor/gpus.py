@@ -10,15 +10,15 @@ from gpumon.cli.doctor.finding import BROKEN, GPUS, MISSING, OFF, OK, Finding
 from gpumon.core.board.error_times import ErrorWatch
 from gpumon.core.board.troubles import errors_of, throttled_now
 from gpumon.core.clock import seconds
-from gpumon.core.sample import Frame, GpuSample
+from gpumon.core.sample import ActivitySample, Frame, GpuSample
 from gpumon.core.wording import counted, listed
 from gpumon.errors import GpumonError
+from gpumon.sources.nvml.codes import NO_PERMISSION
 from gpumon.sources.nvml.fields.table import field_called
 from gpumon.sources.nvml.probe.probed import ProbedCall, ProbedDriver, ProbedField, ProbedGpu
 
 _LOOK: Final = "see nvidia-smi and dmesg"
 _NOT_SUPPORTED: Final = 3
-_NO_PERMISSION: Final = 4
 _FIXES: Final = {
     4: "give this user read and write access to /dev/nvidia*, or run gpumon as root",
     13: "install a newer NVIDIA driver, which has more to ask",
@@ -98,7 +98,7 @@ def _never_seen(gpus: Sequence[GpuSample], probed: Sequence[ProbedGpu]) -> Itera
         if one.lost is not None and one.index not in known:
             what, _, fix = one.lost.partition(": ")
             # A container is kept from the GPUs of others in this way: that breaks nothing.
-            status = MISSING if one.lost_code == _NO_PERMISSION else BROKEN
+            status = MISSING if one.lost_code == NO_PERMISSION else BROKEN
             label = str(one.index)
             yield Finding(
                 name=f"gpu {label}", status=status, detail=what, fix=fix or _LOOK, group=GPUS,
@@ -196,10 +196,11 @@ def _utilisation(heard: list[GpuSample], asked: ProbedGpu | None) -> Finding:
 def _told_fields(heard: list[GpuSample]) -> Iterator[Finding]:
     device = heard[-1].device
     of_the_board = []
-    for what, read in _TOLD.items():
-        values = [value for one in heard if (value := read(one)) is not None]
-        if values:
-            yield Finding(name="", what=what, status=OK, detail=str(values[-1]))
+    for what, (told_as, words) in _TOLD.items():
+        values = [value for one in heard if (value := getattr(one, told_as)) is not None]
+        said = words(values[-1]) if values else None
+        if said is not None:
+            yield Finding(name="", what=what, status=OK, detail=said)
         elif device.mig_index is None or what not in _OF_THE_BOARD:
             yield Finding(name="", what=what, status=MISSING, detail="this source does not say")
         else:
@@ -209,23 +210,21 @@ def _told_fields(heard: list[GpuSample]) -> Iterator[Finding]:
         yield Finding(name="", what="not its own", status=OFF, detail=said)
 
 
-def _unless_none(value: float | None, text: Callable[[float], str]) -> str | None:
-    return None if value is None else text(value)
+def _active(activity: ActivitySample) -> str | None:
+    ratio = activity.sm_active_ratio
+    return None if ratio is None else f"SM {100 * ratio:.0f} %"
 
 
-_TOLD: Final[dict[str, Callable[[GpuSample], str | None]]] = {
-    "memory": lambda gpu: _unless_none(
-        gpu.memory_used_bytes, lambda n: f"{n / 2**30:.1f} GiB used"
-    ),
-    "power": lambda gpu: _unless_none(gpu.power_watts, lambda watts: f"{watts:.0f} W"),
-    "temperature": lambda gpu: _unless_none(gpu.temperature_celsius, lambda c: f"{c:.0f} C"),
-    "sm clock": lambda gpu: _unless_none(gpu.sm_clock_hertz, lambda hz: f"{hz / 1e6:.0f} MHz"),
-    "energy": lambda gpu: _unless_none(gpu.energy_joules, lambda joules: f"{joules:.0f} J"),
-    "activity": lambda gpu: _unless_none(
-        gpu.activity and gpu.activity.sm_active_ratio, lambda ratio: f"SM {100 * ratio:.0f} %"
-    ),
-    "processes": lambda gpu: None if gpu.processes is None else f"{len(gpu.processes)} now",
+_TOLD: Final[dict[str, tuple[str, Callable[[Any], str | None]]]] = {
+    "memory": ("memory_used_bytes", lambda n: f"{n / 2**30:.1f} GiB used"),
+    "power": ("power_watts", lambda watts: f"{watts:.0f} W"),
+    "temperature": ("temperature_celsius", lambda celsius: f"{celsius:.0f} C"),
+    "sm clock": ("sm_clock_hertz", lambda hertz: f"{hertz / 1e6:.0f} MHz"),
+    "energy": ("energy_joules", lambda joules: f"{joules:.0f} J"),
+    "activity": ("activity", _active),
+    "processes": ("processes", lambda found: f"{len(found)} now"),
 }
+"""By its name here: what it is called in a sample, and how it is said."""
 
 
 # -- as the driver answers -------------------------------------------------------
@@ -269,7 +268,7 @@ def _refusal(field: ProbedField, gpu: ProbedGpu) -> str:
 
 
 def _fix(call: ProbedCall, field: str) -> str | None:
-    if call.code == _NO_PERMISSION and field == "activity":
+    if call.code == NO_PERMISSION and field == "activity":
         return "run gpumon as root: this driver may let nobody else read performance counters"
     return _FIXES.get(call.code or 0)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, OFF, OK, Finding
+from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, OFF, OK, Finding, finding_of
 from gpumon.cli.dstat_hosts import DstatHost, find_hosts
 from gpumon.cli.dstat_plugin_file import CopyState, examine
 from gpumon.core.board.troubles import TroubleKind
@@ -45,6 +46,7 @@ from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _PATIENCE_S: Final = 1.0
 _MOST_BYTES: Final = 1 << 20
+_found = partial(finding_of, MACHINE)
 _START: Final = f"start one: gpumon serve (page and /metrics on {DEFAULT_LISTEN})"
 _START_WITHOUT_GPUS: Final = (
     "once there is a GPU: gpumon serve. Until then, to see it at work: gpumon demo, or "
@@ -82,10 +84,6 @@ def machine_findings(
             status=BROKEN,
             fix="pip uninstall gpumon; this tool's distribution is gpumon-starvation",
         )
-
-
-def _found(name: str, detail: str, *, status: str = OK, fix: str | None = None) -> Finding:
-    return Finding(name=name, what=name, status=status, detail=detail, fix=fix, group=MACHINE)
 
 
 def _runtime_folder(environ: Mapping[str, str]) -> Finding:

@@ -1,7 +1,4 @@
-"""NVML's return codes: what each means, and what to tell the user to do about it.
-
-What NVML's codes mean to whoever watches a GPU, in words.
-"""
+"""NVML's return codes: what each means, and what to tell the user to do about it."""
 
 from __future__ import annotations
 

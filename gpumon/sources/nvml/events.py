@@ -5,14 +5,10 @@ Where the driver or the board knows no events (WSL, vGPU, old drivers) there
 is no thread at all. The time spent waiting is in no figure: a waiting call
 holds no lock of the driver.
 
-One event set of the driver, and the thread that waits for it.
-
-The wait blocks, so nobody else may depend on it. The set is freed by that
-thread alone, after its last wait has returned: a set that is freed while a
+The wait blocks, so nobody else may depend on it. The driver's event set is
+freed by the waiting thread alone, after its last wait has returned: a set that is freed while a
 wait is inside takes the process along. So whoever wants the set to end only
 says so, waits a moment, and leaves a wait that hangs to itself.
-
-How many errors of each XID every GPU has had. Written by one thread, read by another.
 """
 
 from __future__ import annotations

@@ -41,7 +41,6 @@ class NvmlGpu:
 
     Attributes:
         device: Who it is.
-        options: Which fields are read.
         faults: Which of its fields fail that each tick asks for.
         track: Its utilisation up to now.
         failure: The code that made this tick's reading impossible; 0 if none.
@@ -55,7 +54,7 @@ class NvmlGpu:
         refresh_at_ns: When the slow values are due again; 0 before the first.
         gpm: Tells its activity; ``None`` where nobody wants to know.
         xid_errors: How many errors of each XID it had since the source was opened.
-        slow: What it says every few seconds: read by whoever reads what is slow.
+        fields: What it says every few seconds: read by whoever reads what is slow.
     """
 
     gpm: GpmTrack | None = None
@@ -70,10 +69,10 @@ class NvmlGpu:
         device: Device,
         around: Surroundings,
     ) -> None:
-        self.options, self._around = around.options, around
+        self._around, self._wants_power = around, "power" in around.options.fields
         self.track = BusyTrack()
         self._holds_ns = holds_for_ns(around.period_ns)
-        self.slow = FieldReader(library, handle, around)
+        self.fields = FieldReader(library, handle, around)
         self._failed_at_ns = 0
         self.attach(library, handle, device)
 
@@ -83,13 +82,13 @@ class NvmlGpu:
         self.library, self.handle = library, handle
         self.in_parts = False
         self.release()
-        self.gpm = self.slow.gpm = None
+        self.gpm = self.fields.gpm = None
         self._rates = NumberCall(library, handle, RATES)
         self._mig = NumberCall(library, handle, MIG_MODE)
         self._index = NumberCall(library, handle, _INDEX)
         self.power = PowerTrack(library, handle)
         self.failure = self.gone = SUCCESS
-        self.has_ring, self.has_power = True, "power" in self.options.fields
+        self.has_ring, self.has_power = True, self._wants_power
         self._ring_failed = False
         self.refresh_at_ns = 0
         self._look_again_at_ns = self._ask_again_at_ns = 0
@@ -117,14 +116,14 @@ class NvmlGpu:
 
     def _begin_anew(self) -> None:
         """Ask for what is slow as if for the first time."""
-        self.slow = FieldReader(self.library, self.handle, self._around, self.slow)
-        self.slow.gpm = None if self.in_parts else self.gpm
+        self.fields = FieldReader(self.library, self.handle, self._around, self.fields)
+        self.fields.gpm = None if self.in_parts else self.gpm
         self._details = None
 
     @property
     def rejected(self) -> int:
         """Values refused so far, because no device can have meant them."""
-        return self.track.rejected + self.slow.rejected + self.power.rejected
+        return self.track.rejected + self.fields.rejected + self.power.rejected
 
     # -- each tick -----------------------------------------------------------
 
@@ -132,7 +131,7 @@ class NvmlGpu:
         self, busy: Sequence[BusySample], milliwatts: float | None, now_ns: int
     ) -> GpuSample:
         """What this GPU says in this tick."""
-        track, latest = self.track, self.slow.schedule.latest
+        track, latest = self.track, self.fields.schedule.latest
         percent = track.percent
         if percent is not None and now_ns - track.percent_at_ns >= self._holds_ns:
             percent = None
@@ -155,11 +154,11 @@ class NvmlGpu:
             self.faults.end("utilization")
         if draws_power:
             self.faults.end("power")
-        self.slow.schedule.latest.has_news = True
+        self.fields.schedule.latest.has_news = True
 
     def _put_together(self, now_ns: int) -> None:
         """Keep as a whole what each sample repeats until something of it changes."""
-        schedule = self.slow.schedule
+        schedule = self.fields.schedule
         values = schedule.latest.at(now_ns)
         details = _details_in(values)
         if details != self._details:  # the same object comes until something of it is new
@@ -172,7 +171,7 @@ class NvmlGpu:
     def failed_sample(self, now_ns: int) -> GpuSample:
         """What is said of it in a tick in which it could not be read."""
         self._failed_at_ns = now_ns
-        self.slow.whole_since_ns = now_ns  # its counters may have begun anew
+        self.fields.whole_since_ns = now_ns  # its counters may have begun anew
         return GpuSample(
             device=self.device, error=gpu_trouble(self.failure), xid_errors=self.xid_errors
         )
@@ -226,17 +225,17 @@ class NvmlGpu:
     @property
     def reading(self) -> Callable[[], None]:
         """Reads what changes slowly: some of these calls take milliseconds on real boards."""
-        return self.slow.schedule.read_due
+        return self.fields.schedule.read_due
 
     def note_xids(self, counts: tuple[tuple[int, int], ...]) -> None:
         """Take how many errors of each XID it had since the source was opened."""
         self.xid_errors = counts
-        self.slow.schedule.latest.has_news = True
+        self.fields.schedule.latest.has_news = True
 
     def note_hanging(self, now_ns: int) -> None:
         """Tell of the field whose call has not come back for seconds, if there is one."""
-        self.faults.hang(self.slow.schedule.hanging(now_ns), now_ns)
-        self.slow.schedule.latest.has_news = True
+        self.faults.hang(self.fields.schedule.hanging(now_ns), now_ns)
+        self.fields.schedule.latest.has_news = True
 
     @property
     def is_dark(self) -> bool:
@@ -271,7 +270,7 @@ class NvmlGpu:
         A call that is not supported or not permitted may be so only for a
         while: during a reset, or until somebody grants a right.
         """
-        power = "power" in self.options.fields
+        power = self._wants_power
         has_power = self.has_power == power and (self.power.has_ring or not power)
         has_all = self.has_ring and has_power and self._rates.supported
         if has_all or not self._ask_again_at_ns:

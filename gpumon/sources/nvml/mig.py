@@ -22,7 +22,7 @@ from typing import NamedTuple
 from gpumon.core.board.latest_values import holds_for_ns
 from gpumon.core.sample import ActivitySample, BusySample, Device, GpuSample, ProcessSample
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
-from gpumon.sources.nvml.busy import BusyTrack, DrainInstant
+from gpumon.sources.nvml.busy import DrainInstant
 from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import PERMANENT, SUCCESS
 from gpumon.sources.nvml.fields.calls import BoardNumber
@@ -84,7 +84,7 @@ class MigInstance:
         place: Where it lies.
         parent: Its GPU.
         device: Who it is.
-        track: Counts its refused values; it has no ring of samples.
+        rejected: Values refused so far, because no device can have meant them.
         refresh_at_ns: When the slow values are due again; 0 before the first.
         is_doubtful: Whether it ceased to answer: it may not be there any more.
     """
@@ -109,7 +109,7 @@ class MigInstance:
         self._around = around
         self._holds_ns = holds_for_ns(around.period_ns)
         self.library, self.place, self.parent = library, place, parent
-        self.track = BusyTrack()
+        self.rejected = 0
         self._faults = FieldFaults()
         self.schedule = self._ask_anew()
         self.device = self._describe(library)
@@ -139,7 +139,7 @@ class MigInstance:
         return schedule
 
     def _refuse(self) -> None:
-        self.track.rejected += 1
+        self.rejected += 1
 
     def _describe(self, library: NvmlLibrary) -> Device:
         place, board = self.place, self.parent.device
@@ -162,11 +162,6 @@ class MigInstance:
     def failure(self) -> int:
         """The code that made this tick's reading impossible: that of its GPU."""
         return self.parent.failure
-
-    @property
-    def rejected(self) -> int:
-        """Values refused so far, because no device can have meant them."""
-        return self.track.rejected
 
     def release(self) -> None:
         """Free what it holds in the driver, and forget what it said, while it cannot be read."""
@@ -199,7 +194,7 @@ class MigInstance:
         self._answers = True
         if activity is None:
             return ()
-        self.track.rejected += gpm.newly_rejected()
+        self.rejected += gpm.newly_rejected()
         self._activity = activity
         ratio = self._utilization_ratio = activity.graphics_ratio
         return () if ratio is None else (BusySample(activity.start_ns, activity.end_ns, ratio),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from gpumon.core.clock import NS_PER_S, Clock, nanoseconds
 from gpumon.core.sample import Frame
@@ -95,9 +95,7 @@ class NvmlSource:
         self._gpm: Gpm | None = None
         self._events = NvmlEvents(wanted="events" in options.fields)
         self._accounts = CallAccounts()
-        self._call_seconds: tuple[tuple[str, float], ...] = ()
-        self._call_counts: tuple[tuple[str, int], ...] = ()
-        self._call_errors: tuple[tuple[str, int, int], ...] = ()
+        self._calls_so_far: dict[str, Any] = {}
         self._rejected = 0
         self._inventory_at_ns = 0
         self._refresh_at_ns = 0
@@ -167,10 +165,8 @@ class NvmlSource:
             taken_at_ns=self._monotonic_ns(),
             gpus=samples,
             rejected=self._newly_rejected(),
-            call_seconds=self._call_seconds,
             trouble=self._trouble,
-            call_counts=self._call_counts,
-            call_errors=self._call_errors,
+            **self._calls_so_far,
         )
 
     def _ask_again_if_held_up(self, tick: TickReader, now_ns: int, back_us: int) -> int:
@@ -289,17 +285,17 @@ class NvmlSource:
         if not self._tick.failed:
             self._reopening.was_read()
         self._trouble = next(inventory.troubles(library), None)
-        self._take_accounts()
+        accounts = self._accounts
+        self._calls_so_far = {
+            "call_seconds": accounts.seconds(),
+            "call_counts": accounts.counts(),
+            "call_errors": accounts.errors(),
+        }
         due_ns = [gpu.refresh_at_ns for gpu in inventory.gpus]
         due_ns += [instance.refresh_at_ns for instance in inventory.instances]
         self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + _LOOK_NS)
         if self._slow_reader.unread:
             self._refresh_at_ns = now_ns
-
-    def _take_accounts(self) -> None:
-        accounts = self._accounts
-        self._call_seconds, self._call_counts = accounts.seconds(), accounts.counts()
-        self._call_errors = accounts.errors()
 
     def _has_changed(self, library: NvmlLibrary, gpu: NvmlGpu) -> bool:
         """Look closer at one GPU; whether there are others than before, or others of its parts."""

@@ -161,16 +161,16 @@ class SlowReader:
         self, devices: Sequence[NvmlGpu | MigInstance], now_ns: int
     ) -> Callable[[], None]:
         """PCIe, where only measuring tells it: 40 ms inside the driver, so of one GPU in a tick."""
-        readable = [one.slow for one in devices if isinstance(one, NvmlGpu) and not one.failure]
+        readable = [one.fields for one in devices if isinstance(one, NvmlGpu) and not one.failure]
         round_ns = len(readable) * self._around.period_ns
 
         def measure() -> None:
             waiting = [
-                slow for slow in readable if slow.wants_measuring and now_ns >= slow.measure_at_ns
+                one for one in readable if one.wants_measuring and now_ns >= one.measure_at_ns
             ]
             if waiting:
-                slow = min(waiting, key=lambda slow: slow.measure_at_ns)
-                slow.measure_at_ns = now_ns + self._around.slow_period_ns
-                slow.measure_links(round_ns)
+                first = min(waiting, key=lambda one: one.measure_at_ns)
+                first.measure_at_ns = now_ns + self._around.slow_period_ns
+                first.measure_links(round_ns)
 
         return measure
