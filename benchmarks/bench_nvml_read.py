@@ -31,8 +31,10 @@ ROUNDS = 5
 HOT_READS = 3_000
 SPACED_READS = 60
 SPACING_S = 0.05
-HOT_READ_S = 27e-6
+HOT_READ_S = 110e-6
 SAMPLES_A_READ = 6
+BUDGET_US = 4_000
+"""0.4 % of a core at one reading a second: what the whole daemon may take."""
 
 
 def bare_pynvml() -> Callable[[], None]:
@@ -75,7 +77,7 @@ def spaced_us(read: Callable[[], object]) -> float:
 def compare(
     name: str, window_s: float, fake: FakeNvml, measure: Callable[[Callable[[], object]], float]
 ) -> float:
-    """Print one row and return gpumon's CPU as a multiple of the bare loop's."""
+    """Print one row and return gpumon's CPU of a read, in microseconds."""
     for slot in range(GPUS):
         fake.wave(slot, period_s=6 * window_s, busy_ratio=0.7, window_s=window_s)
     bare, ours = bare_pynvml(), gpumon_read()
@@ -91,7 +93,7 @@ def compare(
         f"{name:<8}{bare_us:>12.1f}{ours_us:>12.1f}{ours_us / bare_us:>9.2f}"
         f"{statistics.median(brought) / GPUS:>14.1f}"
     )
-    return ours_us / bare_us
+    return ours_us
 
 
 def main() -> int:
@@ -104,11 +106,11 @@ def main() -> int:
                 fake.run(slot, 4000 + slot)
             os.environ["FAKENVML_CTL"] = str(fake.path)
             print(f"{'8 GPUs':<8}{'bare us':>12}{'gpumon us':>12}{'ratio':>9}{'samples/GPU':>14}")
-            ratios = [
+            costs_us = [
                 compare("hot", HOT_READ_S / SAMPLES_A_READ, fake, hot_us),
                 compare("spaced", SPACING_S / SAMPLES_A_READ, fake, spaced_us),
             ]
-    return 0 if max(ratios) < 3 else 1
+    return 0 if max(costs_us) < BUDGET_US else 1
 
 
 if __name__ == "__main__":

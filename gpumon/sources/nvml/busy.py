@@ -147,7 +147,7 @@ class BusyTrack:
         samples: list[BusySample] = []
         seen_us = position_us = self.position_us
         previous_ns, latest_ns = self._previous_ns, now_ns + _AHEAD_NS
-        cadence = self._cadence
+        cadence, covered_ns = self._cadence, self._covered_until_ns
         gap_ns = gap_before_ns = self._gap_ns
         for stamp_us, percent in entries:
             end_ns = stamp_us * US - offset_ns
@@ -160,24 +160,20 @@ class BusyTrack:
             if gap_ns > cadence.reach_ns:
                 start_ns = end_ns - cadence.length_after(gap_ns, gap_before_ns, percent)
             previous_ns, position_us = end_ns, stamp_us
-            if 0 <= percent <= 100:
-                self.percent, self.percent_at_ns = percent, end_ns
-                samples.extend(self._uncovered(start_ns, end_ns, percent))
-            else:
+            if not 0 <= percent <= 100:
                 self.rejected += 1
+                continue
+            self.percent, self.percent_at_ns = percent, end_ns
+            start_ns = max(start_ns, covered_ns)
+            if start_ns < end_ns:
+                samples.append(BusySample(start_ns, end_ns, percent / 100))
+                covered_ns = end_ns
+        self._covered_until_ns = covered_ns
         if position_us != seen_us:
             self.position_us, self._previous_ns, self._gap_ns = position_us, previous_ns, gap_ns
             if gap_ns <= cadence.reach_ns:
                 cadence.learn_step(gap_ns, gap_before_ns)
         return samples
-
-    def _uncovered(self, start_ns: int, end_ns: int, percent: float) -> list[BusySample]:
-        """The part of that stretch that no earlier sample speaks for, as a sample."""
-        start_ns = max(start_ns, self._covered_until_ns)
-        if start_ns >= end_ns:
-            return []
-        self._covered_until_ns = end_ns
-        return [BusySample(start_ns, end_ns, percent / 100)]
 
     def is_dry(self, now_ns: int) -> bool:
         """Whether the ring has been silent for longer than two stamps are apart."""
@@ -191,12 +187,13 @@ class BusyTrack:
             since_ns: Not before this instant: the GPU was not asked then.
             now_ns: When it was read.
         """
+        start_ns = max(since_ns, self._covered_until_ns)
+        self._covered_until_ns = max(self._covered_until_ns, now_ns)
         if not 0 <= percent <= 100:
             self.rejected += 1
-            self._covered_until_ns = max(self._covered_until_ns, now_ns)
             return []
         self.percent, self.percent_at_ns = percent, now_ns
-        return self._uncovered(since_ns, now_ns, percent)
+        return [BusySample(start_ns, now_ns, percent / 100)] if start_ns < now_ns else []
 
 
 class DrainInstant(NamedTuple):
