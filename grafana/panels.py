@@ -53,11 +53,6 @@ def thresholds(*steps: tuple[float | None, str]) -> build.ThresholdsConfig:
     )
 
 
-def _loss_thresholds() -> build.ThresholdsConfig:
-    """The steps of the verdict: 5 % is moderate, 20 % is high."""
-    return thresholds((None, "green"), (0.05, "orange"), (0.2, "red"))
-
-
 def _property(key: str, value: object) -> model.DynamicConfigValue:
     return model.DynamicConfigValue(id_val=key, value=value)
 
@@ -98,7 +93,7 @@ def lost_share() -> stat.Panel:
         .unit("percentunit")
         .decimals(1)
         .mappings([NOT_IN_USE])
-        .thresholds(_loss_thresholds())
+        .thresholds(thresholds((None, "green"), (0.05, "orange"), (0.2, "red")))  # as the verdict
         .graph_mode(common.BigValueGraphMode.NONE)
         .color_mode(common.BigValueColorMode.VALUE)
         .text_mode(common.BigValueTextMode.VALUE_AND_NAME)

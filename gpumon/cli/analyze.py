@@ -222,15 +222,13 @@ class _Reports:
             report, lanes, damage = read_log(text, self._options)
             yield report
             if self._pictures:
-                self._draw(report, lanes())
+                drawn = lanes()
+                for path, draw in self._pictures.items():
+                    write_whole(path, draw(report, drawn))
             if damage is not None:
                 raise damage
         except (UnreadableLogError, UnwritableFileError) as error:
             self._fail(error)
-
-    def _draw(self, report: Report, lanes: Sequence[Lane]) -> None:
-        for path, draw in self._pictures.items():
-            write_whole(path, draw(report, lanes))
 
     def _fail(self, error: GpumonError) -> None:
         self.failures.append(error)

@@ -73,17 +73,14 @@ def _remove_from(path: Path) -> str:
 
 def _at_each_copy(act: Callable[[Path], str], what_to_do: str) -> None:
     """Do it for dstat and for dool, one even where the other fails."""
-    failures = [failure for path in home_copies(os.environ) if (failure := _attempt(act, path))]
+    failures = []
+    for path in home_copies(os.environ):
+        try:
+            print(act(path))
+        except GpumonError as error:  # noqa: PERF203  (two of them)
+            failures.append(str(error))
     if failures:
         raise GpumonError(f"{'; '.join(failures)}{what_to_do}")
-
-
-def _attempt(act: Callable[[Path], str], path: Path) -> str | None:
-    try:
-        print(act(path))
-    except GpumonError as error:
-        return str(error)
-    return None
 
 
 def _print_hosts(hosts: tuple[DstatHost, ...], *, with_paths: bool = False) -> None:

@@ -5,34 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+    from gpumon.sources.logs.log_text import LogText
+    from gpumon.sources.recording import RecordingFile
 
 _Item = TypeVar("_Item")
 _PATIENCE_S = 1.0
 _NAME_LENGTH = 24
 _LOOK_EVERY = 16_384
 """Rows between two looks at the clock: a look a row would cost more than the row."""
-
-
-class Readable(Protocol):
-    """A file that tells how far it was read."""
-
-    @property
-    def name(self) -> str:
-        """What to call it."""
-        ...
-
-    @property
-    def size_bytes(self) -> int | None:
-        """How large it is; ``None`` for a pipe."""
-        ...
-
-    def position_bytes(self) -> int | None:
-        """How much of it was read so far; ``None`` for a pipe."""
-        ...
 
 
 class ReadingProgress:
@@ -44,7 +29,9 @@ class ReadingProgress:
         look_every: Items between two looks at the clock.
     """
 
-    def __init__(self, text: Readable, stream: TextIO, *, look_every: int = _LOOK_EVERY) -> None:
+    def __init__(
+        self, text: LogText | RecordingFile, stream: TextIO, *, look_every: int = _LOOK_EVERY
+    ) -> None:
         self._look_every = look_every
         self._text = text
         self._stream = stream
@@ -78,7 +65,7 @@ class ReadingProgress:
         self._progress.update(self._task, completed=completed, rows=rows)
 
 
-def _bar(text: Readable, stream: TextIO) -> tuple[Progress, TaskID]:
+def _bar(text: LogText | RecordingFile, stream: TextIO) -> tuple[Progress, TaskID]:
     """How far it is, and how long it will take; of a packed file by its packed size.
 
     Of a pipe, nobody knows how much is to come: how much it was so far.

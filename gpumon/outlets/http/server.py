@@ -119,11 +119,6 @@ class HttpServer:
         return str(Endpoint(self.host, self.port))
 
     @property
-    def is_local(self) -> bool:
-        """Whether this machine gets everything at ``address``: it reaches it over loopback."""
-        return is_loopback(self.host)
-
-    @property
     def beyond_loopback(self) -> bool:
         """Whether other machines can reach it."""
         return not all(is_loopback(one.host) for one in self.endpoints)

@@ -44,20 +44,9 @@ class MetricSpec:
     group: str
 
 
-def _family(
-    group: str, kind: MetricKind, name: str, labels: str, unit: str | None, text: str
-) -> MetricSpec:
-    return MetricSpec(
-        name=f"gpumon_{name}",
-        kind=kind,
-        help=text,
-        labels=tuple(labels.split()),
-        unit=unit,
-        group=group,
-    )
-
-
 _COUNTER, _GAUGE, _HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
+
+_BUILD = (("build_info", _GAUGE, "version", None, "Version of gpumon; always 1."),)
 
 _GPU_TIME = (
     ("gpu_observed_seconds_total", _COUNTER, "uuid", "seconds",
@@ -196,24 +185,25 @@ _SELF = (
      "Whether the collector succeeded in all it had to read."),
 )  # fmt: skip
 
-BUILD_INFO: Final = _family(
-    "build", _GAUGE, "build_info", "version", None, "Version of gpumon; always 1."
-)
-
-METRICS: Final = (
-    BUILD_INFO,
-    *(
-        _family(group, kind, name, labels, unit, text)
-        for group, rows in (
-            ("gpu_time", _GPU_TIME),
-            ("gpu_now", _GPU_NOW),
-            ("gpu_details", _GPU_DETAILS),
-            ("training", _TRAINING),
-            ("monitor", _MONITOR),
-            ("self", _SELF),
-        )
-        for name, kind, labels, unit, text in rows
-    ),
+METRICS: Final = tuple(
+    MetricSpec(
+        name=f"gpumon_{name}",
+        kind=kind,
+        help=text,
+        labels=tuple(labels.split()),
+        unit=unit,
+        group=group,
+    )
+    for group, rows in (
+        ("build", _BUILD),
+        ("gpu_time", _GPU_TIME),
+        ("gpu_now", _GPU_NOW),
+        ("gpu_details", _GPU_DETAILS),
+        ("training", _TRAINING),
+        ("monitor", _MONITOR),
+        ("self", _SELF),
+    )
+    for name, kind, labels, unit, text in rows
 )
 """All families, in the order in which a scrape shows them."""
 

@@ -56,7 +56,7 @@ def main_gpu(gpus: Sequence[GpuReport]) -> GpuReport | None:
 def _how_well(gpu: GpuReport) -> tuple[bool, bool, int, int]:
     lost_little = is_well(gpu)
     is_full = not (lost_little and is_under_filled(gpu.fill))
-    return lost_little, is_full, -gpu.totals.lost_ns, _rank(gpu)
+    return lost_little, is_full, -gpu.totals.lost_ns, _ORDER.index(gpu.verdict.name)
 
 
 def verdict_line(report: Report) -> str:
@@ -134,10 +134,6 @@ def is_well(gpu: GpuReport) -> bool:
     return not gpu.verdict.name.is_of_a_loss
 
 
-def _rank(gpu: GpuReport) -> int:
-    return _ORDER.index(gpu.verdict.name)
-
-
 def verdict_word(gpu: GpuReport) -> str:
     """Its verdict as people say it."""
     if gpu.verdict.name is VerdictName.NOT_IN_USE and gpu.is_hardly_observed:
@@ -165,7 +161,10 @@ def _claim(gpu: GpuReport, alike: Sequence[GpuReport], report: Report) -> str:
     name = f"GPU {gpu.label}"
     match gpu.verdict.name:
         case VerdictName.STARVED:
-            return f"{name} waits for input {_proved_wait(gpu)} of its time in use."
+            # Without what is only suspected to be starved, as the verdict takes it.
+            totals = gpu.totals.after_first_batch
+            share = in_percent(totals.starved_ns / totals.in_use_ns, *LOSS_LIMITS)
+            return f"{name} waits for input {share} of its time in use."
         case VerdictName.STALLED:
             cause = greatest_proved(gpu)
             most = "mainly" if cause is gpu.verdict.main_cause else "in part"
@@ -266,19 +265,19 @@ def _reason(gpu: GpuReport, report: Report) -> str:
         what = "; the rest" if _for_the_first_batch(totals) else share
         return f"{what} in no pattern worth a change."
     if verdict.name is VerdictName.STARVED:
+        validation = _part(totals.validation_input_wait_ns, "of that in validation", totals)
         return (
-            f", {in_seconds(totals.starved_ns)} of it waiting for input{_in_validation(totals)}: "
+            f", {in_seconds(totals.starved_ns)} of it waiting for input{validation}: "
             f"the training's own tags prove it.{_what_else(gpu, IdleCause.INPUT_WAIT)}"
         )
     if verdict.name is VerdictName.STALLED:
         cause = greatest_proved(gpu)
         proved = f", {in_seconds(cost_ns(gpu, cause))} of it {WORD_OF_CAUSE[cause]}."
         return proved + _what_else(gpu, cause)
-    if verdict.name is VerdictName.STARVATION_SUSPECTED:
-        return f", {_in_pauses(gpu, report)}."
-    if is_irregular(gpu):
+    is_suspected = verdict.name is VerdictName.STARVATION_SUSPECTED
+    if is_irregular(gpu) and not is_suspected:
         return irregular_reason(gpu)
-    if is_mostly_in_pauses(totals):
+    if is_suspected or is_mostly_in_pauses(totals):
         return f", {_in_pauses(gpu, report)}."
     if totals.suspected_ns:
         return f", {_in_pauses(gpu, report)}; the rest in no pattern."
@@ -288,11 +287,6 @@ def _reason(gpu: GpuReport, report: Report) -> str:
 def _for_the_first_batch(totals: GpuTotals) -> str:
     """What of the idle time was paid once, and is in no verdict; a clause."""
     return _part(totals.first_input_wait_ns, "of it for the very first batch", totals)
-
-
-def _in_validation(totals: GpuTotals) -> str:
-    """How much of a wait for input was for other batches than the training's; a clause."""
-    return _part(totals.validation_input_wait_ns, "of that in validation", totals)
 
 
 def _part(part_ns: int, where: str, totals: GpuTotals) -> str:
@@ -317,12 +311,6 @@ def _proved_meanwhile(gpu: GpuReport) -> str:
     if cause is not IdleCause.UNKNOWN:
         proved += f", {in_seconds(cost_ns(gpu, cause))} of it {WORD_OF_CAUSE[cause]}"
     return f"{proved}: its tags prove that much" if proved else ""
-
-
-def _proved_wait(gpu: GpuReport) -> str:
-    """The share that is starved, without what is only suspected to be, as the verdict takes it."""
-    totals = gpu.totals.after_first_batch
-    return in_percent(totals.starved_ns / totals.in_use_ns, *LOSS_LIMITS)
 
 
 def _what_else(gpu: GpuReport, named: IdleCause) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gpumon.core.board.fill import GpuFill
 from gpumon.core.board.troubles import worst
 from gpumon.core.clock import seconds
 from gpumon.core.join.batch_shares import simple_ratios
@@ -145,10 +144,9 @@ def _gpu_block(gpu: GpuReport, report: Report, style: TextStyle) -> str:
     """A GPU's table; of one that only MIG is to be said of, that."""
     said = mig_sentence(gpu, report.gpus)
     if not said:
-        table = _table(gpu, style)
-        return "\n".join([table, *levels_lines(gpu, report.sampling)])
+        return "\n".join([_table(gpu, style), *levels_lines(gpu, report.sampling)])
     lines = wrapped(f"{_name(gpu)}: {said}")
-    return "\n".join([*lines, *([_table(gpu, style)] if gpu.totals.observed_ns else [])])
+    return "\n".join([*lines, _table(gpu, style)] if gpu.totals.observed_ns else lines)
 
 
 def _name(gpu: GpuReport) -> str:
@@ -168,7 +166,7 @@ def _table(gpu: GpuReport, style: TextStyle) -> str:
         if is_next_to_nothing(idle_ns, totals.observed_ns):
             continue
         row = _row(f"idle, {WORD_OF_CAUSE[cause]}", idle_ns, totals.observed_ns, style)
-        if cause is _marked_cause(gpu):
+        if cause is gpu.verdict.main_cause and gpu.verdict.name.is_of_a_loss:
             row = style.painted(f"{row.rstrip():<{WIDTH - 3}} {style.arrow}", "bold")
         lines.append(row)
         is_suspected = not is_next_to_nothing(totals.suspected_ns, totals.observed_ns)
@@ -191,19 +189,11 @@ def _fill(gpu: GpuReport) -> list[str]:
     if fill is None:
         return []
     figures = fill_figures(fill) if fill.evidence is not None else ""
-    lines = (
-        wrapped(f"While it was busy: {figures}.{_too_short(fill)}", first="  ") if figures else []
-    )
-    held = held_sentence(fill)
-    return lines + (wrapped(held, first="  ") if held else [])
-
-
-def _too_short(fill: GpuFill) -> str:
-    """What to say where the figures are shown and not judged yet."""
+    said = f"While it was busy: {figures}." if figures else ""
     least_ns = DEFAULT_FILL_SETTINGS.min_busy_ns
-    if fill.observed_ns >= least_ns:
-        return ""
-    return f" Less than {seconds(least_ns):.0f} s of that is too short to judge it by."
+    if said and fill.observed_ns < least_ns:
+        said += f" Less than {seconds(least_ns):.0f} s of that is too short to judge it by."
+    return wrapped(said, first="  ") + wrapped(held_sentence(fill), first="  ")
 
 
 def _causes(gpu: GpuReport) -> list[tuple[IdleCause, int]]:
@@ -214,10 +204,6 @@ def _causes(gpu: GpuReport) -> list[tuple[IdleCause, int]]:
         ((cause, idle_ns) for cause, idle_ns in present if idle_ns > 0),
         key=lambda row: (row[0] in outside, -row[1]),
     )
-
-
-def _marked_cause(gpu: GpuReport) -> IdleCause | None:
-    return gpu.verdict.main_cause if gpu.verdict.name.is_of_a_loss else None
 
 
 def _row(title: str, amount_ns: int, whole_ns: int, style: TextStyle) -> str:

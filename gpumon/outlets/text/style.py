@@ -1,4 +1,4 @@
-"""How plain a terminal wants its text: colour or none, blocks or ASCII."""
+"""How a text is set: in 80 columns, in colour or none, in blocks or ASCII."""
 
 from __future__ import annotations
 

@@ -65,7 +65,10 @@ def first_remedy(report: Report, severity: Severity) -> str:
 
 def trouble_words(gpu: GpuReport) -> str:
     """Its troubles in a word or two each: ``lost``, ``XID 79, throttled``."""
-    return TroubleKind.LOST.value if gpu.is_lost else ", ".join(_words(gpu)[:2])
+    if gpu.is_lost:
+        return TroubleKind.LOST.value
+    words = [one.word for one in gpu.troubles if one.severity is not Severity.NONE]
+    return ", ".join(words[:2])
 
 
 def troubles_block(report: Report) -> str:
@@ -140,10 +143,6 @@ def _at(words: str, trouble: Trouble, report: Report) -> str:
     moment += timedelta(seconds=seconds(trouble.last_ns - report.origin_ns))
     zone = "" if moment.utcoffset() is None else f" {moment:%Z}"
     return f"{words} at {moment:%Y-%m-%d %H:%M:%S}{zone}"
-
-
-def _words(gpu: GpuReport) -> list[str]:
-    return [one.word for one in gpu.troubles if one.severity is not Severity.NONE]
 
 
 def _names(gpus: Sequence[GpuReport], report: Report) -> str:

@@ -33,7 +33,7 @@ class TestOnEveryAddress:
 
             assert server.address == f"{here}:{server.port}"
             assert server.beyond_loopback
-            assert server.is_local
+            assert is_loopback(server.host)
 
         assert statuses == [200, 200, 200]
 
