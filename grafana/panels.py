@@ -71,16 +71,24 @@ def _legend() -> options.VizLegendOptions:
     )
 
 
-def _newest() -> options.ReduceDataOptions:
-    return options.ReduceDataOptions().calcs(["lastNotNull"])
+def _figures(panel_id: int, title: str, unit: str) -> stat.Panel:
+    """Large figures of now, with their names."""
+    return (
+        stat.Panel()
+        .id(panel_id)
+        .title(title)
+        .height(8)
+        .unit(unit)
+        .graph_mode(common.BigValueGraphMode.NONE)
+        .text_mode(common.BigValueTextMode.VALUE_AND_NAME)
+        .reduce_options(options.ReduceDataOptions().calcs(["lastNotNull"]))
+    )
 
 
 def lost_share() -> stat.Panel:
     """What the time shown has cost."""
     return (
-        stat.Panel()
-        .id(1)
-        .title("GPU time lost")
+        _figures(1, "GPU time lost", "percentunit")
         .description(
             "Share of in-use GPU time in which no kernel ran, over the time shown. Starved: "
             "idle while a tagged training waited for input. Suspected: pauses of a bursty "
@@ -88,16 +96,11 @@ def lost_share() -> stat.Panel:
             "'not in use': the GPUs answer and nothing trains on them. 'No data': nothing is "
             "scraped."
         )
-        .height(8)
         .span(16)
-        .unit("percentunit")
         .decimals(1)
         .mappings([NOT_IN_USE])
         .thresholds(thresholds((None, "green"), (0.05, "orange"), (0.2, "red")))  # as the verdict
-        .graph_mode(common.BigValueGraphMode.NONE)
         .color_mode(common.BigValueColorMode.VALUE)
-        .text_mode(common.BigValueTextMode.VALUE_AND_NAME)
-        .reduce_options(_newest())
         .with_target(_moment(queries.LOST_SHARE, "lost", "A"))
         .with_target(_moment(queries.STARVED_SHARE, "starved", "B"))
         .with_target(_moment(queries.SUSPECTED_SHARE, "suspected", "C"))
@@ -109,20 +112,13 @@ def lost_share() -> stat.Panel:
 def culprit() -> stat.Panel:
     """The one cause to look at first."""
     return (
-        stat.Panel()
-        .id(2)
-        .title("Main culprit")
+        _figures(2, "Main culprit", "s")
         .description(
             "The cause that took the most in-use GPU time over the time shown, and how much, in "
             "seconds of GPU time. 'unknown' means that no training was tagged."
         )
-        .height(8)
         .span(8)
-        .unit("s")
         .thresholds(thresholds((None, "text")))
-        .graph_mode(common.BigValueGraphMode.NONE)
-        .text_mode(common.BigValueTextMode.VALUE_AND_NAME)
-        .reduce_options(_newest())
         .with_target(_moment(queries.CULPRIT, "{{cause}}", "A"))
     )
 

@@ -33,7 +33,7 @@ _COMMANDS = {
         "see it work without a GPU: slow input, then prefetch",
     ),
     "doctor": (
-        "gpumon.cli.doctor.command:DoctorCommand",
+        "gpumon.cli.doctor.doctor:DoctorCommand",
         "what this machine can report, and how to mend the rest",
     ),
     "record": (

@@ -16,9 +16,6 @@ _MARKS: Final = {OK: "✓", MISSING: "!", BROKEN: "✗", OFF: "·"}
 _PLAIN_MARKS: Final = {OK: "+", MISSING: "!", BROKEN: "x", OFF: "-"}
 _COLOURS: Final = {OK: "green", MISSING: "yellow", BROKEN: "red"}
 _NAME: Final = 18
-_EVERY: Final = 6
-_TAKES: Final = 7
-_SHARE: Final = 13
 _LEAST_PERCENT: Final = 0.001
 _BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=(?:ms|us|s|%|W|MHz|GiB|kJ|C)(?!\w))")
 _NO_BREAK: Final = "\N{NO-BREAK SPACE}"
@@ -88,13 +85,8 @@ def _board(findings: Sequence[Finding], gpus: Sequence[str], style: TextStyle) -
     if len(gpus) > 1:
         yield f"  GPU {_ranges(gpus[1:])}: the same; what follows are the values of GPU {gpus[0]}"
     if any(one.reading_microseconds is not None for one in fields):
-        cells = (
-            "field".ljust(_NAME)
-            + "every".ljust(_EVERY)
-            + "takes".rjust(_TAKES)
-            + "of a second".rjust(_SHARE)
-        )
-        yield style.painted(f"    {cells}  what it says", "bold")
+        head = _cells("field", "every", "takes", "of a second")
+        yield style.painted(f"    {head}  what it says", "bold")
         opt_in = [one for one in fields if one.status == OFF and one.detail.startswith("opt-in")]
         for finding in fields:
             if finding not in opt_in:
@@ -109,13 +101,13 @@ def _row(finding: Finding, style: TextStyle) -> Iterator[str]:
     if finding.reading_microseconds is None and finding.period_seconds is None:
         yield from _line(finding, style)
         return
-    cells = (
-        finding.what.ljust(_NAME)
-        + _every(finding).ljust(_EVERY)
-        + _takes(finding.reading_microseconds).rjust(_TAKES)
-        + _share(finding.seconds_per_second).rjust(_SHARE)
-    )
-    yield from _told(finding, cells, style)
+    takes = _takes(finding.reading_microseconds)
+    share = _share(finding.seconds_per_second)
+    yield from _told(finding, _cells(finding.what, _every(finding), takes, share), style)
+
+
+def _cells(what: str, every: str, takes: str, share: str) -> str:
+    return f"{what:<{_NAME}}{every:<6}{takes:>7}{share:>13}"
 
 
 def _not_asked(fields: Sequence[Finding], style: TextStyle) -> Iterator[str]:

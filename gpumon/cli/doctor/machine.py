@@ -107,12 +107,7 @@ def _runtime_folder(environ: Mapping[str, str]) -> Finding:
 def _daemon(state_file: Path | None, start: str) -> Iterator[Finding]:
     clock = SystemClock()
     if state_file is None:
-        yield _found(
-            "daemon",
-            "none is running",
-            status=MISSING,
-            fix=start,
-        )
+        yield _found("daemon", "none is running", status=MISSING, fix=start)
         return
     try:
         state = read_state(state_file, clock, read_boot_id())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.cli.doctor import command as doctor
+from gpumon.cli.doctor import doctor
 from gpumon.cli.doctor.rule_table import render_rules
 from gpumon.cli.main import main
 from gpumon.core.judge.rules import ALL_RULES

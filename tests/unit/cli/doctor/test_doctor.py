@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpumon.cli.doctor import command as doctor
-from gpumon.cli.doctor import command as look
+from gpumon.cli.doctor import doctor
 from gpumon.cli.doctor.driver import driver_findings
 from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, Finding
 from gpumon.cli.doctor.finding_lines import render_findings
@@ -334,13 +334,13 @@ class TestASourceThatCannotBeRead:
     def test_is_given_up_when_it_does_not_answer(self) -> None:
         never = threading.Event()
 
-        def hang(beat: look.Beat) -> int:
+        def hang(beat: doctor.Beat) -> int:
             beat("GPU 3: nvmlDeviceGetPowerUsage")
             never.wait(30)
             return 0
 
         with pytest.raises(SourceUnavailableError, match="GPU 3: nvmlDeviceGetPowerUsage"):
-            look.patiently(hang, patience_s=0.3)
+            doctor.patiently(hang, patience_s=0.3)
         never.set()
 
 
