@@ -5,6 +5,7 @@ The lane is resampled to the columns of the picture first.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
@@ -195,8 +196,8 @@ def columns_of(
     edges = [span.start_ns + span.duration_ns * number / count for number in range(count + 1)]
     width_ns = span.duration_ns / count
     sums = (
-        _up_to(edges, lane, lane.observed_ns),
-        _up_to(edges, lane, lane.busy_ns),
+        _cells_up_to(edges, lane, lane.observed_ns),
+        _cells_up_to(edges, lane, lane.busy_ns),
         _covered_up_to(edges, lost),
     )
     shares = ([(after - before) / width_ns for before, after in pairwise(row)] for row in sums)
@@ -245,35 +246,32 @@ def close_together(intervals: Iterable[Interval], gap_ns: int) -> Iterator[Inter
         yield last
 
 
-def _up_to(edges: Sequence[float], lane: Lane, cells_ns: Sequence[int]) -> list[float]:
+def _cells_up_to(edges: Sequence[float], lane: Lane, cells_ns: Sequence[int]) -> list[float]:
     """The sum of all cells before each edge; a cell with an edge in it counts in part."""
-    sums = [0, *accumulate(cells_ns)]
-    found: list[float] = []
-    for edge in edges:
-        place = (edge - lane.start_ns) / lane.cell_ns
-        cell = int(place)
-        if place <= 0.0:
-            found.append(0.0)
-        elif cell >= len(cells_ns):
-            found.append(float(sums[-1]))
-        elif cell == len(cells_ns) - 1:  # what the last cell holds lies before the lane's end
-            full = (lane.end_ns - lane.start_ns) / lane.cell_ns - cell
-            found.append(sums[cell] + cells_ns[cell] * min(1.0, (place - cell) / full))
-        else:
-            found.append(sums[cell] + cells_ns[cell] * (place - cell))
-    return found
+    starts = [lane.start_ns + lane.cell_ns * number for number in range(len(cells_ns))]
+    # What the last cell holds lies before the lane's end.
+    return _between(edges, [*starts, lane.end_ns], [0, *accumulate(cells_ns)])
 
 
 def _covered_up_to(edges: Sequence[float], intervals: Sequence[Interval]) -> list[float]:
     """How much of the stretches lies before each edge."""
+    bounds = [ns for interval in intervals for ns in (interval.start_ns, interval.end_ns)]
+    ends = accumulate(interval.duration_ns for interval in intervals)
+    sums = [0, *(ns for end_ns in ends for ns in (end_ns, end_ns))][: len(bounds)]
+    return _between(edges, bounds, sums)
+
+
+def _between(edges: Sequence[float], bounds: Sequence[int], sums: Sequence[int]) -> list[float]:
+    """What has come together by each edge, where that is known at some bounds."""
     found: list[float] = []
-    done_ns, position = 0, 0
     for edge in edges:
-        while position < len(intervals) and intervals[position].end_ns <= edge:
-            done_ns += intervals[position].duration_ns
-            position += 1
-        part = 0.0
-        if position < len(intervals):
-            part = max(0.0, edge - intervals[position].start_ns)
-        found.append(done_ns + part)
+        after = bisect_right(bounds, edge)
+        if after == 0:
+            found.append(0.0)
+        elif after == len(bounds):
+            found.append(float(sums[-1]))
+        else:
+            before_ns, after_ns = bounds[after - 1], bounds[after]
+            part = (edge - before_ns) / (after_ns - before_ns)
+            found.append(sums[after - 1] + part * (sums[after] - sums[after - 1]))
     return found
