@@ -126,11 +126,6 @@ class Routes:
         self._exporter = exporter
         self._report = report
         self._token = token
-        self._routes: dict[str, Callable[[], Response]] = {
-            "/-/healthy": lambda: sentence(200, "healthy"),
-            "/api/v1/state": lambda: self._document(live.document()),
-            "/api/v1/history": lambda: Response(200, _JSON, live.history.encode()),
-        }
 
     def refusal(self, request: Request, caller: Caller) -> Response | None:
         """Why this caller is not served this, if he is not."""
@@ -155,19 +150,22 @@ class Routes:
 
     def answer(self, request: Request, caller: Caller) -> Response:
         """The whole answer to a GET; only a report looks at the query."""
-        path = request.path
-        if path == "/-/ready":
-            return self._ready(caller)
-        if path == "/api/v1/report":
-            return self._reported(request.query)
-        if path == "/metrics":
-            body, content_type = self._exporter.render(request.fields.get("accept"))
-            return Response(200, content_type, body)
-        route = self._routes.get(path)
-        if route is not None:
-            return route()
-        if path in _PAGE_FILES:
-            return _page_file(_PAGE_FILES[path])
+        match request.path:
+            case "/-/healthy":
+                return sentence(200, "healthy")
+            case "/-/ready":
+                return self._ready(caller)
+            case "/metrics":
+                body, content_type = self._exporter.render(request.fields.get("accept"))
+                return Response(200, content_type, body)
+            case "/api/v1/state":
+                return self._document(self._live.document())
+            case "/api/v1/history":
+                return Response(200, _JSON, self._live.history.encode())
+            case "/api/v1/report":
+                return self._reported(request.query)
+            case path if path in _PAGE_FILES:
+                return _page_file(_PAGE_FILES[path])
         return sentence(404, "Nothing here: try /, /metrics, /api/v1/state or /api/v1/report.")
 
     def _ready(self, caller: Caller) -> Response:

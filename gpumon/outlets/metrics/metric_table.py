@@ -1,6 +1,6 @@
 """Every metric gpumon exposes, in the order of a scrape: the one place that names them.
 
-``docs/metrics.md`` is made from this table, ``metric_values`` fills it and
+``docs/metrics.md`` shows this table, ``metric_values`` fills it and
 ``prometheus`` writes it out. A field that a device cannot answer has no
 series: not 0, not NaN.
 """
@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
-
-from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
 
 
 class MetricKind(str, Enum):
@@ -206,59 +204,3 @@ METRICS: Final = tuple(
     for name, kind, labels, unit, text in rows
 )
 """All families, in the order in which a scrape shows them."""
-
-_MARKDOWN_HEAD: Final = """\
-# Metrics
-
-<!-- From outlets/metrics/metric_table.py; `GPUMON_UPDATE_GOLDEN=1 make test` rewrites it. -->
-
-`gpumon serve` exposes these at `http://127.0.0.1:19835/metrics`. Units are base units, ratios lie
-between 0 and 1, and whatever accumulates is a counter that the daemon integrates itself: use
-`rate()` on the counters, never an average of the gauges.
-
-A field that a device cannot answer has no series. Neither has one that could not be read again for
-three of its periods and at least 3 s: utilization and power are read in each tick, all else every
-5 s, and a field that is slow rests for up to a minute more. When a GPU stops answering, its series
-are withdrawn within two periods; only `gpumon_last_sample_timestamp_seconds` stays, and
-`gpumon_gpu_xid_errors_total`, whose last error is often why. While the driver as a whole hangs, the
-counters stay as they are and the gauges go.
-
-`gpumon_collector_success{collector="nvml"}` is 1 while all that is asked for is answered. It is 0
-where the driver, a GPU, or one field of one GPU fails; a field that is not supported fails not. The
-`code` of an error is the number of `nvmlReturn_t`: 15 is a GPU that is lost, 999 an unknown error.
-
-`gpumon_collector_success{collector="phase_rings"}` is 0 only where a ring is not read that lies
-within its owner's part of the 256: a user who has more than that, or who puts there what is no
-ring, cannot make it 0. How many are not read is in `gpumon_phase_rings_left_out`, which has no
-series where all are.
-
-A GPU that is cut by MIG has no time of its own: its instances have, each with a `uuid` of its own,
-and `gpumon_gpu_mig_info` names the GPU they are a part of.
-
-At every instant `busy + sum(idle by cause) + pending = observed`. The GPU key is `uuid`; names come
-from `gpumon_gpu_info`:
-
-    sum by (uuid) (rate(gpumon_gpu_starved_seconds_total[5m]))
-      / sum by (uuid) (rate(gpumon_gpu_observed_seconds_total[5m]))
-      * on (uuid) group_left (gpu, name) gpumon_gpu_info
-
-At most 64 runs have series, living ones first; what is left out is counted in
-`gpumon_label_sets_dropped_total`. Prometheus renames the label `job` of `gpumon_training_run_info`
-to `exported_job`, as it does for every exporter.
-
-| metric | type | labels | meaning |
-|---|---|---|---|
-"""
-
-
-def metrics_markdown() -> str:
-    """The text of ``docs/metrics.md``."""
-    rows = (
-        f"| `{spec.name}` | {spec.kind.value} | "
-        f"{', '.join(f'`{label}`' for label in spec.labels)} | {spec.help} |\n"
-        for spec in METRICS
-    )
-    bounds = ", ".join(f"{bound:g}" for bound in GAP_BUCKETS_SECONDS)
-    return (
-        f"{_MARKDOWN_HEAD}{''.join(rows)}\nBuckets of `gpumon_gpu_idle_gap_seconds`: {bounds} s.\n"
-    )
