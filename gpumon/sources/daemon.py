@@ -53,10 +53,7 @@ class SilentDaemon(NamedTuple):
 
 
 def find_silent_daemon(
-    environ: Mapping[str, str] | None = None,
-    uid: int | None = None,
-    *,
-    now_ns: int | None = None,
+    environ: Mapping[str, str] | None = None, *, now_ns: int | None = None
 ) -> SilentDaemon | None:
     """A daemon that still holds the folder in which its last state lies, a stale one.
 
@@ -64,11 +61,10 @@ def find_silent_daemon(
 
     Args:
         environ: Environment variables; this process' own by default.
-        uid: Who asks; the effective user by default.
         now_ns: CLOCK_MONOTONIC; now by default.
     """
     now_ns = time.monotonic_ns() if now_ns is None else now_ns
-    for folder, state in found_states(environ, uid):
+    for folder, state in found_states(environ):
         pid, spoke_ns = state.get("pid"), state.get("monotonic_ns")
         if not isinstance(pid, int) or not isinstance(spoke_ns, int) or spoke_ns > now_ns:
             continue

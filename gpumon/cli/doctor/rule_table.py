@@ -7,30 +7,29 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from gpumon.core.judge.rules import ALL_RULES, BESIDE_RULES
-from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
+from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.settings.rule import Rule, RuleKind
-from gpumon.core.settings.threshold import Threshold, thresholds_of
-from gpumon.outlets.text.style import WIDTH, TextStyle
+from gpumon.core.settings.threshold import thresholds_of
+from gpumon.outlets.text.style import WIDTH, TextStyle, capital
 
 _HEADS: Final = {
     RuleKind.VERDICT: "Verdicts: of each GPU the first that holds, in this order",
     RuleKind.FINDING: "Findings: said beside the verdict, which they never change",
     RuleKind.ADVICE: "Advice: what is worth a word on what to change",
 }
+_THRESHOLDS: Final = {one.name: one for one in thresholds_of(DEFAULT_SETTINGS)}
 _NAME: Final = 28
 _VALUE: Final = 5
 
 
-def render_rules(style: TextStyle, settings: DetectorSettings = DEFAULT_SETTINGS) -> Iterator[str]:
+def render_rules(style: TextStyle) -> Iterator[str]:
     """The whole table, line by line, 80 columns wide.
 
     A threshold that several rules read is explained at the first of them.
 
     Args:
         style: What the terminal can show.
-        settings: The thresholds.
     """
-    named = {one.name: one for one in thresholds_of(settings)}
     explained: dict[str, str] = {}
     yield "gpumon doctor: the rules, their thresholds, and where each number comes from"
     for kind, head in _HEADS.items():
@@ -39,18 +38,17 @@ def render_rules(style: TextStyle, settings: DetectorSettings = DEFAULT_SETTINGS
         for rule in ALL_RULES:
             if rule.kind is kind:
                 yield ""
-                yield from (style.plain(line) for line in _block(rule, named, explained))
+                yield from (style.plain(line) for line in _block(rule, explained))
     yield ""
     yield style.painted("Wording: thresholds beside the rules", "bold")
     for name, decides in BESIDE_RULES.items():
         yield ""
-        yield from (style.plain(line) for line in _indented(decides, "  "))
-        yield from (style.plain(line) for line in _row(named[name], explained, "wording"))
+        yield from (style.plain(line) for line in _indented(decides, "  ", "  "))
+        yield from (style.plain(line) for line in _row(name, explained, "wording"))
 
 
-def rules_document(settings: DetectorSettings = DEFAULT_SETTINGS) -> dict[str, Any]:
+def rules_document() -> dict[str, Any]:
     """The same for scripts (schema ``gpumon.rules/1``)."""
-    named = {one.name: one for one in thresholds_of(settings)}
     return {
         "schema": "gpumon.rules/1",
         "rules": [
@@ -59,19 +57,18 @@ def rules_document(settings: DetectorSettings = DEFAULT_SETTINGS) -> dict[str, A
                 "kind": rule.kind.value,
                 "says": rule.says,
                 "evidence": rule.evidence,
-                "thresholds": _data([named[name] for name in rule.thresholds]),
-                "measured_with": _data([named[name] for name in rule.measured_with]),
+                "thresholds": _data(rule.thresholds),
+                "measured_with": _data(rule.measured_with),
             }
             for rule in ALL_RULES
         ],
         "beside_rules": [
-            {"decides": decides, **_data([named[name]])[0]}
-            for name, decides in BESIDE_RULES.items()
+            {"decides": decides, **_data([name])[0]} for name, decides in BESIDE_RULES.items()
         ],
     }
 
 
-def _data(thresholds: Sequence[Threshold]) -> list[dict[str, Any]]:
+def _data(names: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {
             "name": one.name,
@@ -80,38 +77,31 @@ def _data(thresholds: Sequence[Threshold]) -> list[dict[str, Any]]:
             "what": one.what,
             "origin": one.origin,
         }
-        for one in thresholds
+        for one in map(_THRESHOLDS.__getitem__, names)
     ]
 
 
-def _block(rule: Rule, named: dict[str, Threshold], explained: dict[str, str]) -> Iterator[str]:
+def _block(rule: Rule, explained: dict[str, str]) -> Iterator[str]:
     yield from _indented(f"{rule.id}: {rule.says}", "  ", "    ")
-    yield from _indented(f"Evidence: {rule.evidence}", "    ")
+    yield from _indented(f"Evidence: {rule.evidence}", "    ", "    ")
     for name in rule.thresholds:
-        yield from _row(named[name], explained, rule.id)
+        yield from _row(name, explained, rule.id)
     if rule.measured_with:
         yield "    its evidence is measured with:"
     for name in rule.measured_with:
-        yield from _row(named[name], explained, rule.id)
+        yield from _row(name, explained, rule.id)
 
 
-def _row(one: Threshold, explained: dict[str, str], user: str) -> Iterator[str]:
+def _row(name: str, explained: dict[str, str], user: str) -> list[str]:
     """A threshold, its value, and what it is, which goes on below itself."""
-    before = explained.setdefault(one.name, user)
-    told = f"{one.what} {_sentence(one.origin)}" if before == user else f"as of {before}"
-    cells = f"    {one.name.ljust(_NAME)}{one.text.rjust(_VALUE)}  "
-    yield from textwrap.wrap(
-        told, WIDTH, initial_indent=cells, subsequent_indent=" " * len(cells),
-        break_on_hyphens=False,
-    )  # fmt: skip
+    one, before = _THRESHOLDS[name], explained.setdefault(name, user)
+    origin = f"{capital(one.origin)}."
+    told = f"{one.what} {origin}" if before == user else f"as of {before}"
+    cells = f"    {name.ljust(_NAME)}{one.text.rjust(_VALUE)}  "
+    return _indented(told, cells, " " * len(cells))
 
 
-def _sentence(origin: str) -> str:
-    return f"{origin[0].upper()}{origin[1:]}."
-
-
-def _indented(text: str, first: str, more: str | None = None) -> list[str]:
+def _indented(text: str, first: str, more: str) -> list[str]:
     return textwrap.wrap(
-        text, WIDTH, initial_indent=first, subsequent_indent=first if more is None else more,
-        break_on_hyphens=False,
-    )  # fmt: skip
+        text, WIDTH, initial_indent=first, subsequent_indent=more, break_on_hyphens=False
+    )

@@ -13,10 +13,8 @@ _EVERY_S: Final = 60.0
 class Seldom:
     """Counts what was not said, so that the next sentence can tell. Safe on several threads."""
 
-    def __init__(
-        self, every_s: float = _EVERY_S, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._every_s, self._now = every_s, now
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
         self._lock = threading.Lock()
         self._said_s: float | None = None
         self._unsaid = 0
@@ -29,7 +27,7 @@ class Seldom:
         """
         with self._lock:
             now_s = self._now()
-            if self._said_s is not None and now_s - self._said_s < self._every_s:
+            if self._said_s is not None and now_s - self._said_s < _EVERY_S:
                 self._unsaid += 1
                 return None
             self._said_s, unsaid, self._unsaid = now_s, self._unsaid, 0
