@@ -328,9 +328,8 @@ def _settled_report(address: str, run: str) -> Report:
         report = fetch_report({"address": address})
         ended = [one.wall_ns for one in report.runs if one.run == run]
         nothing_pending = all(gpu.totals.pending_ns == 0 for gpu in report.gpus)
-        if ended and ended[0] == settled_wall_ns and nothing_pending:
-            return report
-        if time.monotonic() > give_up_s:
+        is_settled = nothing_pending and ended[:1] == [settled_wall_ns]
+        if is_settled or time.monotonic() > give_up_s:
             return report
         settled_wall_ns = ended[0] if ended else -1
         time.sleep(1.2)

@@ -107,8 +107,7 @@ def _described(host: DstatHost) -> str:
 
 
 def _print_paths(host: DstatHost) -> None:
-    states = [(path, examine(path)) for path in host.plugin_paths]
-    loaded = next((path for path, state in states if state.is_loadable), None)
+    states, loaded = _copies(host)
     for path, state in states:
         mark = "  <- loaded" if path == loaded else ""
         print(f"         {path}: {state.value}{mark}")
@@ -116,8 +115,14 @@ def _print_paths(host: DstatHost) -> None:
         print("         so it has no --gpu yet: `gpumon dstat install`")
 
 
-def _as_json(host: DstatHost) -> dict[str, Any]:
+def _copies(host: DstatHost) -> tuple[list[tuple[Path, CopyState]], Path | None]:
+    """What lies where the command looks, and which of it the command loads."""
     states = [(path, examine(path)) for path in host.plugin_paths]
+    return states, next((path for path, state in states if state.is_loadable), None)
+
+
+def _as_json(host: DstatHost) -> dict[str, Any]:
+    states, loaded = _copies(host)
     return {
         "command": str(host.command),
         "target": str(host.target),
@@ -126,5 +131,5 @@ def _as_json(host: DstatHost) -> dict[str, Any]:
         "python_version": list(host.python_version) if host.python_version else None,
         "obstacle": host.obstacle,
         "copies": [{"path": str(path), "state": state.value} for path, state in states],
-        "loaded": next((str(path) for path, state in states if state.is_loadable), None),
+        "loaded": None if loaded is None else str(loaded),
     }

@@ -39,11 +39,14 @@ from gpumon.sources.nvml.fields.table import NvmlOptions
 from gpumon.sources.nvml.probe.probed import ProbedCall, ProbedDriver
 from gpumon.sources.system_clock import SystemClock
 
-_Found = TypeVar("_Found")
-_LOOK_EVERY_S = 0.1
-_PATIENCE_S = 30.0
+_NO_SOURCE: Final = 3
+_LOOKS: Final = 6
+_BETWEEN_LOOKS_NS: Final = 400_000_000
+_ASK_EVERY_S: Final = 0.1
+_PATIENCE_S: Final = 30.0
 """To open NVML takes seconds on a box with many boards that nobody holds open."""
 
+_Found = TypeVar("_Found")
 Beat = Callable[[str], None]
 
 
@@ -74,7 +77,7 @@ def patiently(look: Callable[[Beat], _Found], *, patience_s: float = _PATIENCE_S
 
     threading.Thread(target=work, daemon=True).start()
     with _screen() as show:
-        while not wait([found], _LOOK_EVERY_S).done:
+        while not wait([found], _ASK_EVERY_S).done:
             show(f"asking {asked}")
             if monotonic() - asked_at_s > patience_s:
                 raise SourceUnavailableError(
@@ -92,11 +95,6 @@ def _screen() -> Iterator[Callable[[str], None]]:
         return
     with Status("looking", console=Console(stderr=True)) as status:
         yield status.update
-
-
-_LOOKS: Final = 6
-_BETWEEN_LOOKS_NS: Final = 400_000_000
-_NO_SOURCE: Final = 3
 
 
 class DoctorCommand:
