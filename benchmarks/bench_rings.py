@@ -40,8 +40,7 @@ import psutil
 from gpumon.core.phase import PHASE_NUMBER, TrainingPhase
 from gpumon.core.ring.events import RunFacts
 from gpumon.sources.system_clock import read_boot_id
-from trainer_hooks.ring.ring_folder import RingFolder
-from trainer_hooks.ring.ring_memory import make_ring
+from trainer_hooks.ring.ring_file import RingFolder, make_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 
 GPUS = 8

@@ -21,8 +21,7 @@ from gpumon.core.ring.format import (
     WORD_VERSION,
 )
 from tests.processes import ending
-from trainer_hooks.ring.ring_folder import RingFolder
-from trainer_hooks.ring.ring_memory import RingMemory, make_ring
+from trainer_hooks.ring.ring_file import RingFolder, RingMemory, make_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 
 BOOT_ID = "b007-1d"

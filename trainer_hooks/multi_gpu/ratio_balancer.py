@@ -262,16 +262,14 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
         if min(counts) < 1:
             return  # batches as small as that are not looked at
         known = self._controller
-        if known is None or sum(known.counts) != size or self._are_over_limits(counts):
+        exceeded = self._limits_exceeded(counts)
+        if known is None or sum(known.counts) != size or exceeded:
             known = self._controller = self._controller_of(counts)
             if known.counts != counts:
-                self._apply(SplitChange(counts, known.counts, self._why_limited(counts), None))
+                self._apply(SplitChange(counts, known.counts, exceeded, None))
 
-    def _are_over_limits(self, counts: Sequence[int]) -> bool:
-        pairs = zip(counts, self._limits, strict=True)
-        return any(limit is not None and count > limit for count, limit in pairs)
-
-    def _why_limited(self, counts: Sequence[int]) -> str:
+    def _limits_exceeded(self, counts: Sequence[int]) -> str:
+        """Which GPUs are given more than they hold, in words; empty: none."""
         named = zip(self._model.devices, counts, self._limits, strict=True)
         over = [(name, most) for name, count, most in named if most is not None and count > most]
         return ", ".join(f"{name} holds {most} samples" for name, most in over)

@@ -20,8 +20,7 @@ from trainer_hooks.ring.dead_rings import sweep_dead_rings
 from trainer_hooks.ring.frames import is_in_our_code
 from trainer_hooks.ring.gpu_doubts import GpuDoubts
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, warn_quietly
-from trainer_hooks.ring.ring_folder import find_ring_folder
-from trainer_hooks.ring.ring_memory import RingMemory, make_ring
+from trainer_hooks.ring.ring_file import RingMemory, find_ring_folder, make_ring
 from trainer_hooks.ring.ring_writer import START_UP, RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
 from trainer_hooks.ring.run_nesting import OTHER, NestedRun, PhaseAndMode, UnderWay

@@ -21,7 +21,7 @@ from trainer_hooks.trainer_bench.modes import (
     scaling,
     training_runs,
 )
-from trainer_hooks.trainer_bench.progress import progress_for
+from trainer_hooks.trainer_bench.progress import bar_for
 from trainer_hooks.trainer_bench.session import SIMULATED, Outcome, Session
 from trainer_hooks.trainer_bench.svg_plot import svg_of
 
@@ -169,7 +169,7 @@ def _run(args: argparse.Namespace) -> int:
         gpus=tuple(args.gpus),
         batches=tuple(args.batches),
         seconds=args.seconds,
-        progress=progress_for(sys.stderr),
+        bar=bar_for(sys.stderr),
         say=_say_nothing if args.json else _say,
     )
     if engine.is_simulated:

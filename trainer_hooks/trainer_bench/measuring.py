@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from trainer_hooks.trainer_bench.engine import BenchStep, Engine
-from trainer_hooks.trainer_bench.progress import Progress
+from trainer_hooks.trainer_bench.progress import Bar
 
 DEFAULT_GPU = "default GPU"
 
@@ -70,7 +70,7 @@ def runs_of(
     *,
     runs: int,
     seconds: float,
-    progress: Progress,
+    bar: Bar,
 ) -> Iterator[Measured]:
     """Train in runs of some seconds each, and tell after each what came of all so far.
 
@@ -82,7 +82,7 @@ def runs_of(
     name = " ".join(gpus) or DEFAULT_GPU
     try:
         for run in range(runs):
-            with progress.bar(f"{name} [{measured.global_batch}]", seconds) as advance:
+            with bar(f"{name} [{measured.global_batch}]", seconds) as advance:
                 while measured.seconds < (run + 1) * seconds:
                     step = next(training)
                     measured = measured.and_then(step)
@@ -100,14 +100,14 @@ def measure(
     batches: Sequence[int],
     *,
     seconds: float,
-    progress: Progress,
+    bar: Bar,
 ) -> Measured:
     """One run.
 
     Raises:
         GpuOutOfMemoryError: A GPU does not hold its part.
     """
-    (measured,) = runs_of(engine, gpus, batches, runs=1, seconds=seconds, progress=progress)
+    (measured,) = runs_of(engine, gpus, batches, runs=1, seconds=seconds, bar=bar)
     return measured
 
 

@@ -43,7 +43,7 @@ def training_runs(session: Session, runs: int) -> Outcome:
     try:
         for measured in runs_of(
             session.engine, session.gpus, session.batches,
-            runs=runs, seconds=session.seconds, progress=session.progress,
+            runs=runs, seconds=session.seconds, bar=session.bar,
         ):  # fmt: skip
             told.append(measured)
             _say_run(session, measured)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from gpumon.errors import GpumonError
 from trainer_hooks.trainer_bench.engine import Engine, GpuOutOfMemoryError
 from trainer_hooks.trainer_bench.measuring import DEFAULT_GPU, Measured, measure
-from trainer_hooks.trainer_bench.progress import Progress
+from trainer_hooks.trainer_bench.progress import Bar
 from trainer_hooks.trainer_bench.svg_plot import Plot
 
 LARGE_BATCH: Final = 512
@@ -27,7 +27,7 @@ class Session:
         gpus: Named by the user, or by the mode; none for the default GPU.
         batches: As the user wrote them.
         seconds: Of each run.
-        progress: Shows how far a run is.
+        bar: Shows how far a run is.
         say: Prints a line for people; does nothing where JSON is asked for.
     """
 
@@ -35,7 +35,7 @@ class Session:
     gpus: tuple[str, ...]
     batches: tuple[int, ...]
     seconds: float
-    progress: Progress
+    bar: Bar
     say: Callable[[str], None]
     notices: list[str] = field(default_factory=list)
 
@@ -45,7 +45,7 @@ class Session:
         Raises:
             GpuOutOfMemoryError: A GPU does not hold its part.
         """
-        return measure(self.engine, gpus, batches, seconds=self.seconds, progress=self.progress)
+        return measure(self.engine, gpus, batches, seconds=self.seconds, bar=self.bar)
 
     def notice(self, sentence: str | None) -> None:
         """Say what a reader of the figures should know, if there is something; also in JSON."""

@@ -14,8 +14,7 @@ from tests.builders_ring import BOOT_ID, held_by_a_process, phases_folder, run_f
 from tests.patience import until
 from trainer_hooks.ring import dead_rings
 from trainer_hooks.ring.dead_rings import MOST_LOOKED_AT, sweep_dead_rings
-from trainer_hooks.ring.ring_folder import RingFolder
-from trainer_hooks.ring.ring_memory import make_ring
+from trainer_hooks.ring.ring_file import RingFolder, make_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 
 MINUTE_S = 60.0

@@ -14,7 +14,7 @@ from gpumon.core.ring.events import RunFacts
 from gpumon.core.ring.facts import parse_facts
 from gpumon.core.ring.format import FACTS_OFFSET, parse_header
 from trainer_hooks import phase, step
-from trainer_hooks.ring import process_ring, ring_memory
+from trainer_hooks.ring import process_ring, ring_file
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce
 from trainer_hooks.ring.ring_writer import RingWriter
 
@@ -126,7 +126,7 @@ class TestASignalThatComesWhileTheRingIsMade:
 
     @pytest.fixture(autouse=True)
     def signalled(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        make, saved = ring_memory.make_ring, phase("checkpoint")
+        make, saved = ring_file.make_ring, phase("checkpoint")
 
         def interrupted(*args: Any, **named: Any) -> Any:
             signal.raise_signal(signal.SIGUSR1)

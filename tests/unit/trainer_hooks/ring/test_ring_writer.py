@@ -29,8 +29,7 @@ from tests.unit.trainer_hooks.ring.phase_numbers import (
     TRAIN_STEP,
 )
 from tests.unit.trainer_hooks.ring.what_a_ring_holds import events, totals
-from trainer_hooks.ring.ring_folder import RingFolder
-from trainer_hooks.ring.ring_memory import make_ring
+from trainer_hooks.ring.ring_file import RingFolder, make_ring
 
 MS = 1_000_000
 

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from trainer_hooks.trainer_bench.progress import BarsOnTerminal, NoProgress, progress_for
+from trainer_hooks.trainer_bench.progress import bar_for, bar_on_stderr, no_bar
 
 
 class Terminal(io.StringIO):
@@ -16,8 +16,8 @@ class Terminal(io.StringIO):
 
 class TestProgress:
     def test_is_shown_on_a_terminal_only(self) -> None:
-        assert isinstance(progress_for(Terminal()), BarsOnTerminal)
-        assert isinstance(progress_for(io.StringIO()), NoProgress)
+        assert bar_for(Terminal()) is bar_on_stderr
+        assert bar_for(io.StringIO()) is no_bar
 
     def test_goes_to_stderr(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -25,7 +25,7 @@ class TestProgress:
         terminal = Terminal()
         monkeypatch.setattr("sys.stderr", terminal)
 
-        with BarsOnTerminal().bar("GPU:0 [64]", 10.0) as advance:
+        with bar_on_stderr("GPU:0 [64]", 10.0) as advance:
             advance(5.0)
 
         assert "GPU:0 [64]" in terminal.getvalue()

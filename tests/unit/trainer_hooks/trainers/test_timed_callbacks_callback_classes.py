@@ -12,8 +12,7 @@ import pytest
 
 from gpumon.core.ring.events import RunFacts
 from trainer_hooks.ring.process_ring import ProcessRing
-from trainer_hooks.ring.ring_folder import find_ring_folder
-from trainer_hooks.ring.ring_memory import make_ring
+from trainer_hooks.ring.ring_file import find_ring_folder, make_ring
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.ring.run_facts import read_run_facts
 from trainer_hooks.trainers.tagged_run import TaggedRun
