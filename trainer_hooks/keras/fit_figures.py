@@ -57,24 +57,13 @@ class Figures:
     """Of one ``fit``, from its begin to its end."""
 
     def __init__(self, ends: StepEnds, warn: Callable[[str], None]) -> None:
-        """Of none yet.
-
-        Args:
-            ends: Tells when each step is done.
-            warn: Told of trouble, as a sentence.
-        """
+        """Of none yet; ``warn`` is told of trouble, as a sentence."""
         self._ends, self._warn = ends, warn
         self._are_given = True
 
     @_attempted
     def begin(self, writer: RingWriter, machine: PhaseMachine, *, wants_logs: bool) -> None:
-        """``fit`` begins now.
-
-        Args:
-            writer: The ring's.
-            machine: Knows what the training waited for input.
-            wants_logs: Whether epochs get keys in their ``logs``.
-        """
+        """``fit`` begins now; ``wants_logs``: epochs get keys in their ``logs``."""
         self._writer = writer
         self._machine = machine
         self._wants_logs = wants_logs

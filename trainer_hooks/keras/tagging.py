@@ -63,15 +63,7 @@ class Tagging:
         backend: str,
         options: TaggingOptions,
     ) -> None:
-        """Put everything in place.
-
-        Args:
-            ring: Must have a writer.
-            model: The Keras model.
-            callback_list: The ``CallbackList`` that called; ``None`` if not found.
-            backend: Keras' backend.
-            options: What the user wants.
-        """
+        """Put everything in place; ``ring`` has a writer, a list that is not found is ``None``."""
         assert ring.writer is not None
         self.ring, self._thread = ring, get_ident()
         self._options = options

@@ -46,12 +46,7 @@ class ProcessRing:
     """
 
     def __init__(self, writer: RingWriter | None, path: Path | None = None) -> None:
-        """The calling thread is the one that may change phases.
-
-        Args:
-            writer: Writes the ring.
-            path: Where the ring is.
-        """
+        """The calling thread is the one that may change phases; the ring is at ``path``."""
         self.writer = writer
         self.thread = threading.get_ident()
         self.depth = 0

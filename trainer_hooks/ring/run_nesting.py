@@ -47,15 +47,7 @@ class NestedRun:
         depth: int,
         thread_before: int,
     ) -> None:
-        """It begins, on the calling thread.
-
-        Args:
-            run: Is not kept alive.
-            outer: The run it interrupts.
-            before: What is under way.
-            depth: Regions that are open.
-            thread_before: The thread whose phases counted until now.
-        """
+        """It begins, on the calling thread; ``run`` is not kept alive."""
         self.outer, self.before, self.depth = outer, before, depth
         self.thread_before = thread_before
         self.is_over = False

@@ -29,14 +29,7 @@ class LightningTagging(TaggedRun):
     """
 
     def __init__(self, ring: ProcessRing, writer: RingWriter, trainer: Any, tagger: object) -> None:  # noqa: ANN401
-        """Put the listener in.
-
-        Args:
-            ring: Of this process.
-            writer: Its writer.
-            trainer: Lightning's trainer.
-            tagger: The callback whose own methods are not told of.
-        """
+        """Put the listener in. ``tagger``: the callback whose own methods are not told of."""
         super().__init__(ring, writer)
         self._samples = 0  # since the last step of the optimizer
         self.trainer, self._tagger = trainer, tagger

@@ -23,12 +23,7 @@ class TaggedRun(ABC):
     """
 
     def __init__(self, ring: ProcessRing, writer: RingWriter) -> None:
-        """Say nothing yet, until ``_begin_run``.
-
-        Args:
-            ring: Of this process.
-            writer: Its writer.
-        """
+        """Say nothing yet, until ``_begin_run``."""
         self._ring, self._writer = ring, writer
         self._nested: NestedRun | None = None
         self._is_active = True

@@ -70,12 +70,7 @@ class EventCallbacks:
     """The classes to be timed at an event, and whether it is to be told of at all."""
 
     def __init__(self, empty: type, untimed: Sequence[type]) -> None:
-        """Look at nothing yet.
-
-        Args:
-            empty: The class of a callback that does nothing anywhere.
-            untimed: Classes that are the trainer's own business.
-        """
+        """``empty`` is a callback that does nothing; ``untimed`` are the trainer's own business."""
         self._empty, self._untimed = empty, frozenset(untimed)
 
     def of(

@@ -75,14 +75,7 @@ class TrainerTagging(TaggedRun):
         trainer: Any,  # noqa: ANN401
         events: EventCallbacks,
     ) -> None:
-        """Put everything in place.
-
-        Args:
-            ring: Of this process.
-            writer: Its writer.
-            trainer: The ``Trainer``.
-            events: Who hears of which event.
-        """
+        """Put everything in place."""
         super().__init__(ring, writer)
         self._events = events
         self._slots_of: dict[tuple[str, int], Slots | None] = {}
@@ -334,14 +327,7 @@ class LoneEvaluation(TaggedRun):
         trainer: Any,  # noqa: ANN401
         mode: int,
     ) -> None:
-        """Put it in place; the phase begins with the loop.
-
-        Args:
-            ring: Of this process.
-            writer: Its writer.
-            trainer: The ``Trainer``.
-            mode: Validation or prediction.
-        """
+        """Put it in place; the phase begins with the loop. ``mode``: validation or prediction."""
         super().__init__(ring, writer)
         self._mode = mode
         self._patched = PatchedMethods()

@@ -27,13 +27,7 @@ class EagerStep(StepAround):
     """
 
     def __init__(self, function: Any, mode: int, listener: StepListener, *, batches: int) -> None:  # noqa: ANN401
-        """Find what is to be gone around.
-
-        Args:
-            function: The step function.
-            mode: Number of its mode.
-            listener: Told of each step.
-            batches: Most batches of a call.
+        """Find what is to be gone around; a call has so many batches at most.
 
         Raises:
             ImportError: This TensorFlow keeps its iterators elsewhere.

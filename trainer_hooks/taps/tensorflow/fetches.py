@@ -25,11 +25,7 @@ class FetchPatch:
     """
 
     def __init__(self, kind: type[Any]) -> None:
-        """Change nothing yet.
-
-        Args:
-            kind: The class; one patch for each, ``patch_of`` sees to it.
-        """
+        """Change nothing yet. One patch for each class: ``patch_of_iterators`` sees to it."""
         self._kind = kind
         self._around: dict[int, Around] = {}  # by thread
         self._users = 0

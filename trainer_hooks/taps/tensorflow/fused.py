@@ -67,10 +67,7 @@ class TimedFetches:
     """
 
     def __init__(self, totals: GraphTotals) -> None:
-        """Find what is to be gone around.
-
-        Args:
-            totals: What the timers add to.
+        """Find what is to be gone around; the timers add to ``totals``.
 
         Raises:
             ImportError: This TensorFlow keeps its iterators elsewhere.
@@ -128,13 +125,7 @@ class FusedStep:
     """
 
     def __init__(self, function: Any, listener: StepListener, *, batches: int) -> None:  # noqa: ANN401
-        """Find the timers.
-
-        Args:
-            function: The step function.
-            listener: Told of each execution.
-            batches: Most batches of an execution.
-        """
+        """Find the timers; an execution has so many batches at most."""
         self._function = function
         self._listener = listener
         self._batches = batches
