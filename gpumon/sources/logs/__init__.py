@@ -1,5 +1,6 @@
-"""Logs that other tools wrote: what each is, who reads it, and the lines it is made of.
+"""Logs that other tools wrote: which format each has, who reads it, and the lines it is made of.
 
-One file in ``formats`` is one format; ``table`` reads columns and cells, ``stamps`` puts rows in
-the order of time.
+One file in ``formats`` is one format; what their readers share is here: ``gpu_log`` what all of
+them do alike, ``scrolling_table`` and ``wide_table`` what two and two do. ``table`` reads columns,
+headings and cells, ``stamps`` the time of rows, and puts them in its order.
 """

@@ -13,7 +13,7 @@ from typing import Final
 
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.formats import formats
-from gpumon.sources.logs.json_pieces import JsonDocuments
+from gpumon.sources.logs.json_documents import JsonDocuments
 from gpumon.sources.logs.line_prefixes import LinePrefix, prefixes_of
 from gpumon.sources.logs.log_sample import (
     LogFacts,
@@ -24,10 +24,10 @@ from gpumon.sources.logs.log_sample import (
     line_like,
 )
 from gpumon.sources.logs.stamps.log_order import LogInOrder
-from gpumon.sources.logs.table.cells import SkippedLines
-from gpumon.sources.logs.table.column_names import column_named
-from gpumon.sources.logs.table.columns import looks_like_header, unknown_column
-from gpumon.sources.logs.table.csv_text import HEAD_LINES, CellSplitter, head_of, separator_of
+from gpumon.sources.logs.table.column_layout import looks_like_header, unknown_column
+from gpumon.sources.logs.table.csv_cells import HEAD_LINES, CellSplitter, head_of, separator_of
+from gpumon.sources.logs.table.headings import column_named
+from gpumon.sources.logs.table.skipped_lines import SkippedLines
 
 _BEGINNING: Final = re.compile(
     r'\ufeff?\s*(?:\{\s*(?:["}]|$)|\[\s*(?:[{\["]|$|-?\d[\d.]*\s*,))'

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from gpumon.sources.logs.stamps.log_clock import LogClock
-from gpumon.sources.logs.table.column_names import Column
+from gpumon.sources.logs.table.headings import Column
 
 
 class LogSample(NamedTuple):

@@ -1,7 +1,4 @@
-"""A log as lines of text, whatever it was packed and encoded in.
-
-Lines with their numbers, where a line too long to be held comes in pieces.
-"""
+"""A log as lines of text, whatever it was packed and encoded in, and lines with their numbers."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import codecs
 import gzip
 import io
 import os
+import re
 import stat
 import sys
 import tarfile
@@ -47,6 +45,7 @@ _BOMS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_LOOKS: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\([A-Z0-9])|\r")
 _MAX_ODD_SHARE: Final = 0.10
 """Share of control and undecodable characters from which on a file is no text."""
 
@@ -324,3 +323,8 @@ def numbered_lines(pieces: Iterator[str]) -> Iterator[tuple[int, str]]:
             number += 1
             yield number, piece
         is_within = not piece.endswith("\n")
+
+
+def without_colours(line: str) -> str:
+    """A line as a terminal shows it, without what only changes its looks."""
+    return _LOOKS.sub("", line) if "\x1b" in line or "\r" in line else line

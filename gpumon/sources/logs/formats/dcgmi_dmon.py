@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
-from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_sample import (
-    LogFacts,
-    LogFormat,
-    LoggedGpu,
-    LogOptions,
-    LogSample,
-    line_like,
-)
-from gpumon.sources.logs.log_text import numbered_lines
-from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, RowClock
-from gpumon.sources.logs.table.cells import MemoryCells, Refusal, SkippedLines, UtilizationCells
-from gpumon.sources.logs.table.gpu_rows import GpuTable
+from gpumon.sources.logs.gpu_log import GpuLog
+from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample, line_like
+from gpumon.sources.logs.table.cell_values import UtilizationCells
+from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _UNUSABLE: Final = -1
 _MOST_SIGNS: Final = 8_192
@@ -39,87 +29,49 @@ _MEANING: Final = {
 }
 
 
-class DcgmiDmonLog:
-    """One log of ``dcgmi dmon``. It has no stamps, whatever ``-d`` was.
+class DcgmiDmonLog(GpuLog):
+    """One log of ``dcgmi dmon``. It has no stamps, whatever ``-d`` was."""
 
-    Args:
-        lines: The log's text.
-        name: What to call it in sentences.
-        options: What the user said about it.
-    """
+    nothing = (
+        "no row with a utilisation in {lines} lines; `dcgmi dmon -e 203,252` tells it, and the "
+        "memory in use."
+    )
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
-        self._lines = lines
-        self._name = name
-        self._skipped = SkippedLines()
-        self._clock = RowClock(options.period_ns)
-        self._memory = MemoryCells()
+        super().__init__(lines, name=name, options=options)
         self._readers = {
             field: UtilizationCells(is_percent=percent) for field, percent in _BUSY_FIELDS.items()
         }
-        self._table = GpuTable()
-        self._positions: dict[tuple[str, str], int] = {}
-        self._width = _UNUSABLE
-        self._unusable = Refusal.UNHEADED
+        self._counts_rows = True
+        self._width, self._unusable = _UNUSABLE, Refusal.UNHEADED
         self._busy_at: tuple[tuple[str, int], ...] = ()
         self._used_at: int | None = None
         self._fields_taken: dict[str, None] = {}
-        self._usable_rows = 0
 
-    def samples(self) -> Iterator[LogSample]:
-        """Every row of a GPU or a MIG instance, in file order.
-
-        Raises:
-            UnreadableLogError: No row with a utilisation, or a stream that breaks off.
-        """
-        number = 0
-        for number, line in numbered_lines(self._lines):
-            cells = _cells_of(line) if len(line) < _MOST_SIGNS else []
-            if len(cells) != self._width or cells[0][0] == "#":
+    def _read(self) -> Iterator[LogSample]:
+        for number, line in self._numbered(_MOST_SIGNS):
+            cells = _cells_of(line)
+            if len(cells) == self._width and cells[0][0] != "#":
+                yield from self._row(cells, number)
+            else:
                 self._odd_line(line, cells, number)
-                continue
-            sample = self._sample(cells, number)
-            if sample is not None:
-                yield sample
-        if not self._usable_rows:
-            reasons = " ".join(self._skipped.sentences())
-            raise UnreadableLogError(
-                f"{self._name}: no row with a utilisation in {number} lines; `dcgmi dmon -e "
-                f"203,252` tells it, and the memory in use. {reasons}"
-            )
 
-    def facts(self) -> LogFacts:
-        """What is known so far; complete once ``samples`` is exhausted."""
+    def _notes(self) -> list[str]:
         taken = "; where that has no answer ".join(_MEANING[field] for field in self._fields_taken)
-        return LogFacts(
-            clock=NO_CLOCK,
-            gpus=tuple(self._table.gpus),
-            skipped_lines=self._skipped.count,
-            period_ns=self._clock.period_ns,
-            notes=(
-                *((f"Busy is {taken}.",) if taken else ()),
-                self._clock.note,
-                *self._skipped.sentences(),
-            ),
-        )
+        return [*([f"Busy is {taken}."] if taken else ()), *super()._notes()]
 
-    def _sample(self, cells: Sequence[str], number: int) -> LogSample | None:
+    def _row(self, cells: Sequence[str], number: int) -> Iterator[LogSample]:
         kind, entity = cells[0], cells[1]
-        gpu = self._positions.get((kind, entity))
+        gpu = self._position_of(kind, entity)
         if gpu is None:
-            gpu = self._position_of(kind, entity)
-            if gpu is None:
-                if kind not in _PASSED_OVER:
-                    self._skipped.add(Refusal.NOBODY, number)
-                return None
-        ratio = self._ratio(cells)
-        stamp_ns = self._clock.next_ns(gpu)
-        if isinstance(ratio, Refusal):
-            self._skipped.add(ratio, number)
-            return LogSample(gpu, stamp_ns, None)
-        self._usable_rows += 1
+            if kind not in _PASSED_OVER:
+                self._skipped.add(Refusal.NOBODY, number)
+            return
         used = None if self._used_at is None else self._memory.bytes_of(cells[self._used_at])
-        return LogSample(gpu, stamp_ns, ratio, used)
+        stamp_ns = self._row_clock.next_ns(gpu)
+        sample = self._sample(gpu, stamp_ns, self._ratio(cells), number, used)
+        if sample is not None:
+            yield sample
 
     def _ratio(self, cells: Sequence[str]) -> float | Refusal:
         """The best field that has an answer."""
@@ -127,15 +79,12 @@ class DcgmiDmonLog:
         for field, position in self._busy_at:
             said = self._readers[field].read(cells[position])
             if said is not Refusal.NO_ANSWER:
-                if field not in self._fields_taken:
-                    self._fields_taken[field] = None
+                self._fields_taken[field] = None
                 break
         return said
 
     def _odd_line(self, line: str, cells: Sequence[str], number: int) -> None:
-        if len(line) >= _MOST_SIGNS:
-            self._skipped.add(Refusal.TOO_LONG, number)
-        elif line.lstrip().startswith("#"):
+        if line.lstrip().startswith("#"):
             self._take_header(line, number)
         elif cells and _IDS.fullmatch(line.strip()) is None:
             is_row = len(cells) > 1 and _NUMBER.fullmatch(cells[1]) is not None
@@ -161,20 +110,19 @@ class DcgmiDmonLog:
     def _position_of(self, kind: str, entity: str) -> int | None:
         if _NUMBER.fullmatch(entity) is None or kind not in (_GPU, _INSTANCE):
             return None
-        told = LoggedGpu(index=int(entity)) if kind == _GPU else self._instance(int(entity))
-        position = self._table.position((kind, int(entity)), told)
+        key = kind, int(entity)
+        position = self._gpus.known(key)
         if position is not None:
-            self._positions[kind, entity] = position
-        return position
+            return position
+        told = LoggedGpu(index=int(entity)) if kind == _GPU else self._instance(int(entity))
+        return self._gpus.position(key, told)
 
     def _instance(self, number: int) -> LoggedGpu:
         """A MIG instance, whose GPU dcgmi does not name: it is known where there is but one."""
-        gpus = [at for at, gpu in enumerate(self._table.gpus) if gpu.mig_index is None]
+        gpus = [at for at, gpu in enumerate(self._gpus.gpus) if gpu.mig_index is None]
         if len(gpus) != 1:
             return LoggedGpu(name=f"{_INSTANCE} {number}")
-        whole = self._table.gpus[gpus[0]]
-        self._table.gpus[gpus[0]] = replace(whole, mig_enabled=True)
-        return LoggedGpu(index=whole.index, mig_index=number)
+        return LoggedGpu(index=self._gpus.mark_cut(gpus[0]).index, mig_index=number)
 
 
 def _cells_of(line: str) -> list[str]:

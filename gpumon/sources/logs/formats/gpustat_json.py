@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
-from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.json_pieces import Document, JsonDocuments, bytes_of, ratio_of
+from gpumon.sources.logs.gpu_log import GpuLog
+from gpumon.sources.logs.json_documents import Document, JsonDocuments
 from gpumon.sources.logs.log_sample import (
     LogFacts,
     LogFormat,
@@ -16,36 +17,23 @@ from gpumon.sources.logs.log_sample import (
     line_like,
 )
 from gpumon.sources.logs.stamps.stamp_parsers import DateStamps
-from gpumon.sources.logs.table.cells import Refusal, SkippedLines
-from gpumon.sources.logs.table.gpu_rows import MAX_GPUS, GpuTable
+from gpumon.sources.logs.table.cell_values import MIB, bytes_of, ratio_of
+from gpumon.sources.logs.table.gpu_of_row import MAX_GPUS
+from gpumon.sources.logs.table.skipped_lines import Refusal
 
-_MIB: Final = 1 << 20
 
+class GpustatJsonLog(GpuLog):
+    """Readings as JSON objects: pretty-printed as gpustat does, or one a line."""
 
-class GpustatJsonLog:
-    """Readings as JSON objects: pretty-printed as gpustat does, or one a line.
-
-    Args:
-        lines: The log's text.
-        name: What to call it in sentences.
-        options: Nothing in them matters here: gpustat says everything itself.
-    """
+    nothing = "no reading with a utilisation."
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
-        self._name = name
-        self._skipped = SkippedLines()
+        super().__init__(lines, name=name, options=options)
         self._documents = JsonDocuments(lines, name=name, skipped=self._skipped)
         self._stamps = DateStamps()
-        self._table = GpuTable()
         self._places: dict[tuple[str, int | None], int] = {}
 
-    def samples(self) -> Iterator[LogSample]:
-        """A sample of each GPU of each reading.
-
-        Raises:
-            UnreadableLogError: No reading says how busy a GPU was.
-        """
-        told = False
+    def _read(self) -> Iterator[LogSample]:
         for number, reading in self._documents:
             stamp_ns = self._stamps.parse(str(reading.get("query_time")))
             if stamp_ns is None:
@@ -53,36 +41,23 @@ class GpustatJsonLog:
                 continue
             gpus = reading.get("gpus")
             for gpu in gpus if isinstance(gpus, list) else ():
-                sample = self._sample(gpu, stamp_ns, number, reading.get("hostname"))
-                if sample is not None:
-                    told = told or sample.busy_ratio is not None
-                    yield sample
-        if not told:
-            reasons = " ".join(self._skipped.sentences())
-            raise UnreadableLogError(f"{self._name}: no reading with a utilisation. {reasons}")
+                yield from self._of_gpu(gpu, stamp_ns, number, reading.get("hostname"))
 
     def facts(self) -> LogFacts:
-        """What is known so far; complete once ``samples`` is exhausted."""
-        return LogFacts(
-            clock=self._stamps.clock,
-            gpus=tuple(self._table.gpus),
-            skipped_lines=self._skipped.count,
-            period_ns=None,
-            notes=self._skipped.sentences(),
-            broken_off=self._documents.broken_off,
-        )
+        """As every ``LogReader``'s, with the zone that the readings named."""
+        self._clock = self._stamps.clock
+        return replace(super().facts(), broken_off=self._documents.broken_off)
 
-    def _sample(self, gpu: Document, stamp_ns: int, number: int, host: object) -> LogSample | None:
+    def _of_gpu(self, gpu: object, stamp_ns: int, number: int, host: object) -> Iterator[LogSample]:
         position = self._position(gpu, host) if isinstance(gpu, dict) else None
-        if position is None:
+        if position is None or not isinstance(gpu, dict):
             self._skipped.add(Refusal.NOBODY, number)
-            return None
+            return
         ratio = ratio_of(gpu.get("utilization.gpu"), full=100.0)
-        if isinstance(ratio, Refusal):
-            self._skipped.add(ratio, number)
-            return LogSample(position, stamp_ns, None)
-        used_bytes = bytes_of(gpu.get("memory.used"), unit_bytes=_MIB)
-        return LogSample(position, stamp_ns, ratio, used_bytes)
+        used_bytes = bytes_of(gpu.get("memory.used"), unit_bytes=MIB)
+        sample = self._sample(position, stamp_ns, ratio, number, used_bytes)
+        if sample is not None:
+            yield sample
 
     def _position(self, gpu: Document, host: object) -> int | None:
         uuid, name, said = gpu.get("uuid"), gpu.get("name"), gpu.get("index")
@@ -93,13 +68,13 @@ class GpustatJsonLog:
         place = (str(host), index)
         if not isinstance(uuid, str) and place in self._places:
             return self._places[place]
-        position = self._table.position(
+        position = self._gpus.position(
             uuid if isinstance(uuid, str) else place,
             LoggedGpu(
                 index=index,
                 uuid=uuid if isinstance(uuid, str) else None,
                 name=name if isinstance(name, str) else None,
-                memory_bytes=bytes_of(gpu.get("memory.total"), unit_bytes=_MIB),
+                memory_bytes=bytes_of(gpu.get("memory.total"), unit_bytes=MIB),
             ),
         )
         if position is not None and len(self._places) < MAX_GPUS:

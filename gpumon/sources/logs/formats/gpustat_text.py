@@ -6,24 +6,16 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_sample import (
-    LogFacts,
-    LogFormat,
-    LoggedGpu,
-    LogOptions,
-    LogSample,
-    line_like,
-)
-from gpumon.sources.logs.log_text import numbered_lines
+from gpumon.sources.logs.gpu_log import GpuLog
+from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample, line_like
+from gpumon.sources.logs.log_text import numbered_lines, without_colours
 from gpumon.sources.logs.stamps.date_lines import find_ctime
-from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK, RowClock
+from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import DateStamps
-from gpumon.sources.logs.table.cells import Refusal, SkippedLines, UtilizationCells
-from gpumon.sources.logs.table.gpu_rows import MAX_GPUS, GpuTable
+from gpumon.sources.logs.table.cell_values import MIB
+from gpumon.sources.logs.table.gpu_of_row import MAX_GPUS
+from gpumon.sources.logs.table.skipped_lines import Refusal
 
-_MIB: Final = 1 << 20
-_COLOUR: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\([A-Z0-9])|\r")
 _GPU: Final = re.compile(
     r"\[(?P<index>\d{1,4})\] (?P<name>[^|]*)\|(?P<state>[^|]*)"
     r"\|(?: *(?P<used>\d{1,9}|\?+) */ *(?P<total>\d{1,9}|\?+) MB)?",
@@ -66,71 +58,40 @@ class _Hosts:
         return []
 
 
-class GpustatTextLog:
-    """The lines for people, with or without colours and head.
-
-    Args:
-        lines: The log's text.
-        name: What to call it in sentences.
-        options: ``period_ns`` where the log has no heads.
-    """
+class GpustatTextLog(GpuLog):
+    """The lines for people, with or without colours and head."""
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
-        self._lines = lines
-        self._name = name
-        self._skipped = SkippedLines()
-        self._table = GpuTable()
-        self._known: dict[tuple[str, str], int] = {}
-        self._cells = UtilizationCells(is_percent=True)
-        self._row_clock = RowClock(options.period_ns)
+        super().__init__(lines, name=name, options=options)
         self._iso = DateStamps()
         self._host = ""
         self._hosts = _Hosts()
         self._stamp_ns: int | None = None
-        self._has_heads: bool | None = None
-        self._told = False
+        self._clock = LOCAL_CLOCK
+        self._has_heads = False
 
-    def samples(self) -> Iterator[LogSample]:
-        """A sample of each line of a GPU.
-
-        Raises:
-            UnreadableLogError: No line says how busy a GPU was.
-        """
+    def _read(self) -> Iterator[LogSample]:
         for number, raw in numbered_lines(self._lines):
-            line = _COLOUR.sub("", raw) if "\x1b" in raw or "\r" in raw else raw
+            line = without_colours(raw)
             found = _GPU.match(line)
             if found is None:
                 yield from self._other_line(line, number)
                 continue
-            if self._has_heads is None:
-                self._has_heads = False
+            if not self._has_heads:
+                self._counts_rows, self._clock = True, NO_CLOCK
             if self._has_heads and not self._hosts.is_sure(self._host):
                 self._wait(found, number)
             else:
-                yield from self._sample(found, self._stamp_ns, number)
+                yield from self._row(found, self._stamp_ns, number)
         yield from self._named_once()
-        if not self._told:
-            reasons = " ".join(self._skipped.sentences())
-            raise UnreadableLogError(f"{self._name}: no line with a utilisation. {reasons}")
-
-    def facts(self) -> LogFacts:
-        """What is known so far; complete once ``samples`` is exhausted."""
-        counted = self._has_heads is False
-        return LogFacts(
-            clock=NO_CLOCK if counted else LOCAL_CLOCK,
-            gpus=tuple(self._table.gpus),
-            skipped_lines=self._skipped.count,
-            period_ns=self._row_clock.period_ns if counted else None,
-            notes=(*((self._row_clock.note,) if counted else ()), *self._skipped.sentences()),
-        )
 
     def _other_line(self, line: str, number: int) -> Iterator[LogSample]:
         head = _HEAD.match(line)
-        if head is not None and self._has_heads is not False:
+        if head is not None and not self._counts_rows:
             self._has_heads = True
             self._host = head["host"]
             for waiting in self._hosts.name(self._host):
-                yield from self._sample(*waiting)
+                yield from self._row(*waiting)
             self._stamp_ns = self._moment(line)
         elif line.strip() and not _BELOW_GPU.match(line):
             self._skipped.add(Refusal.FOREIGN, number)
@@ -144,12 +105,12 @@ class GpustatTextLog:
 
     def _named_once(self) -> Iterator[LogSample]:
         """The lines that waited in vain; they count where the log has no others."""
-        is_all = not self._told
+        is_all = not self._has_told
         for host, waiting in self._hosts.waiting.items():
             for found, stamp_ns, number in waiting:
                 if is_all:
                     self._host = host
-                    yield from self._sample(found, stamp_ns, number)
+                    yield from self._row(found, stamp_ns, number)
                 else:
                     self._skipped.add(Refusal.NOBODY, number)
 
@@ -160,45 +121,28 @@ class GpustatTextLog:
             stamp_ns = self._iso.parse(iso[0]) if iso else None
         return stamp_ns
 
-    def _sample(
-        self, found: re.Match[str], stamp_ns: int | None, number: int
-    ) -> Iterator[LogSample]:
-        gpu = self._known.get((self._host, found["index"]))
-        if gpu is None:
-            gpu = self._new_gpu(found)
+    def _row(self, found: re.Match[str], stamp_ns: int | None, number: int) -> Iterator[LogSample]:
+        total = _mib(found["total"])
+        told = LoggedGpu(int(found["index"]), name=found["name"].rstrip(" "), memory_bytes=total)
+        gpu = self._gpus.position((self._host, found["index"]), told)
         if gpu is None:
             self._skipped.add(Refusal.NOBODY, number)
             return
-        if self._has_heads:
-            if stamp_ns is None:
-                self._skipped.add(Refusal.STAMP, number)
-                return
-        else:
+        if self._counts_rows:
             stamp_ns = self._row_clock.next_ns(gpu)
+        elif stamp_ns is None:
+            self._skipped.add(Refusal.STAMP, number)
+            return
         percents = [cell for codec, cell in _PERCENTS.findall(found["state"]) if not codec]
         cell = percents[-1] if percents else ""
         ratio = self._cells.read(_UNKNOWN if cell.startswith("?") else cell)
-        if isinstance(ratio, Refusal):
-            self._skipped.add(ratio, number)
-            yield LogSample(gpu, stamp_ns, None)
-            return
-        self._told = True
-        used = found["used"]
-        yield LogSample(gpu, stamp_ns, ratio, int(used) * _MIB if used and used.isdigit() else None)
+        sample = self._sample(gpu, stamp_ns, ratio, number, _mib(found["used"]))
+        if sample is not None:
+            yield sample
 
-    def _new_gpu(self, found: re.Match[str]) -> int | None:
-        key, total = (self._host, found["index"]), found["total"]
-        gpu = self._table.position(
-            key,
-            LoggedGpu(
-                index=int(found["index"]),
-                name=found["name"].rstrip(" "),
-                memory_bytes=int(total) * _MIB if total and total.isdigit() else None,
-            ),
-        )
-        if gpu is not None:
-            self._known[key] = gpu
-        return gpu
+
+def _mib(amount: str | None) -> int | None:
+    return int(amount) * MIB if amount and amount.isdigit() else None
 
 
 FORMAT: Final = LogFormat(

@@ -6,14 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_sample import LogFacts, LogFormat, LoggedGpu, LogOptions, LogSample
-from gpumon.sources.logs.log_text import numbered_lines
-from gpumon.sources.logs.monitor_table import UNUSABLE, MonitorColumns, MonitorHeader, header_mark
-from gpumon.sources.logs.table.cells import MemoryCells, Refusal, SkippedLines, UtilizationCells
-from gpumon.sources.logs.table.gpu_rows import GpuTable
+from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample
+from gpumon.sources.logs.scrolling_table import ScrollingTable, TableHeader, header_mark
+from gpumon.sources.logs.table.skipped_lines import Refusal
 
-_MOST_SIGNS: Final = 4_096
 _MOST_PROCESSES: Final = 16_384
 """Processes of one GPU at one moment: more are no such table, and would take all memory."""
 _NOBODY: Final = "-"
@@ -52,83 +48,48 @@ class _Tick:
         return bool(process != _NOBODY and self.processes.isdisjoint((process, _NOBODY)))
 
 
-class NvidiaSmiPmonLog:
+class NvidiaSmiPmonLog(ScrollingTable):
     """One log of ``nvidia-smi pmon``, in blanks or commas.
 
     A tick of a GPU is over when its stamp changes, another GPU's rows begin or
     a process comes up again. A row that cannot be used may have been of the
     tick before it or after it: neither's sum is known then.
-
-    Args:
-        lines: The log's text.
-        name: What to call it in sentences.
-        options: What the user said about it.
     """
 
+    nothing = (
+        "no row with a utilisation in {lines} lines; `nvidia-smi pmon` tells it in the column sm, "
+        "with -s u."
+    )
+    needed = ("pid", "sm")
+
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
-        self._lines = lines
-        self._name = name
-        self._skipped = SkippedLines()
-        self._cells = UtilizationCells(is_percent=True)
-        self._memory = MemoryCells()
-        self._table = GpuTable()
-        self._columns = MonitorColumns("pid", "sm", period_ns=options.period_ns)
-        self._splits = -1
+        super().__init__(lines, name=name, options=options)
         self._tick: _Tick | None = None
         self._next_is_whole = True
         self._ever_answered: set[int] = set()
-        self._usable_ticks = 0
 
-    def samples(self) -> Iterator[LogSample]:
-        """Every tick of every GPU, in file order.
+    def _read(self) -> Iterator[LogSample]:
+        yield from super()._read()
+        yield from self._finish()
 
-        Raises:
-            UnreadableLogError: No row with a utilisation, or a stream that breaks off.
-        """
-        return self._rows()
+    def _notes(self) -> list[str]:
+        return [_NOTE, *super()._notes()]
 
-    def facts(self) -> LogFacts:
-        """What is known so far; complete once ``samples`` is exhausted."""
-        return self._columns.facts(self._table.gpus, self._skipped, _NOTE)
-
-    def _rows(self) -> Iterator[LogSample]:
-        number = 0
-        for number, line in numbered_lines(self._lines):
-            fits = len(line) < _MOST_SIGNS
-            cells = line.split(self._columns.separator, self._splits) if fits else []
-            if len(cells) != self._columns.width or "#" in cells[0]:
-                self._odd_line(line, number)
-                continue
-            done = self._take(cells, number)
-            if done is not None:
-                yield done
-        last = self._finish()
-        if last is not None:
-            yield last
-        if not self._usable_ticks:
-            reasons = " ".join(self._skipped.sentences())
-            raise UnreadableLogError(
-                f"{self._name}: no row with a utilisation in {number} lines; `nvidia-smi pmon` "
-                f"tells it in the column sm, with -s u. {reasons}"
-            )
-
-    def _take(self, cells: Sequence[str], number: int) -> LogSample | None:
+    def _row(self, cells: Sequence[str], number: int) -> Iterator[LogSample]:
         """Add one row; the tick that is over by it, if one is."""
-        gpu = self._position_of(cells[self._gpu_at].strip())
+        index = self._gpu_number(cells[self._gpu_at])
+        gpu = None if index is None else self._gpus.position(index, LoggedGpu(index=index))
         if gpu is None:
             self._refuse(Refusal.NOBODY, number)
-            return None
-        stamp_ns = None
-        if not self._counts_rows:
-            stamp_ns = self._clock.stamp_ns(cells)
-            if stamp_ns is None:
-                self._refuse(Refusal.STAMP, number)
-                return None
+            return
+        stamp_ns = None if self._counts_rows else self._stamp_ns(cells)
+        if stamp_ns is None and not self._counts_rows:
+            self._refuse(Refusal.STAMP, number)
+            return
         process = cells[self._pid_at].strip()
-        done = None
         tick = self._tick
         if tick is None or not tick.has_room_for(gpu, stamp_ns, process):
-            done = self._finish()
+            yield from self._finish()
             tick = self._tick = _Tick(gpu, stamp_ns, number, self._next_is_whole)
             self._next_is_whole = True
         if len(tick.processes) < _MOST_PROCESSES:
@@ -136,7 +97,6 @@ class NvidiaSmiPmonLog:
             self._add(tick, cells, number)
         else:
             self._refuse(Refusal.FOREIGN, number)
-        return done
 
     def _add(self, tick: _Tick, cells: Sequence[str], number: int) -> None:
         ratio = self._cells.read(cells[self._sm_at])
@@ -150,65 +110,37 @@ class NvidiaSmiPmonLog:
             if used is not None:
                 tick.memory_bytes = (tick.memory_bytes or 0) + used
 
-    def _finish(self) -> LogSample | None:
+    def _finish(self) -> Iterator[LogSample]:
         """The tick that is over, as a sample of its GPU."""
         tick, self._tick = self._tick, None
         if tick is None:
-            return None
-        stamp_ns = self._clock.next_ns(tick.gpu) if tick.stamp_ns is None else tick.stamp_ns
+            return
+        stamp_ns = self._row_clock.next_ns(tick.gpu) if tick.stamp_ns is None else tick.stamp_ns
         if not tick.is_whole:
-            return LogSample(tick.gpu, stamp_ns, None)
-        ratio = tick.busy_ratio
-        if ratio is not None:
+            yield LogSample(tick.gpu, stamp_ns, None)
+            return
+        ratio: float | Refusal = Refusal.NO_ANSWER
+        if tick.busy_ratio is not None:
             self._ever_answered.add(tick.gpu)
+            ratio = min(tick.busy_ratio, 1.0)
         elif _NOBODY in tick.processes or tick.gpu in self._ever_answered:
             ratio = 0.0  # a process that did nothing since the last tick has a dash, too
-        else:
-            self._skipped.add(Refusal.NO_ANSWER, tick.line_number)
-            return LogSample(tick.gpu, stamp_ns, None, tick.memory_bytes)
-        self._usable_ticks += 1
-        return LogSample(tick.gpu, stamp_ns, min(ratio, 1.0), tick.memory_bytes)
+        sample = self._sample(tick.gpu, stamp_ns, ratio, tick.line_number, tick.memory_bytes)
+        if sample is not None:
+            yield sample
 
     def _refuse(self, reason: Refusal, number: int) -> None:
-        self._skipped.add(reason, number)
+        super()._refuse(reason, number)
         self._next_is_whole = False
         if self._tick is not None:
             self._tick.is_whole = False
 
-    def _odd_line(self, line: str, number: int) -> None:
-        if len(line) >= _MOST_SIGNS:
-            self._skipped.add(Refusal.TOO_LONG, number)
-            return
-        bare = line.strip()
-        if bare.startswith("#"):
-            self._take_header(line)
-        elif self._columns.width == UNUSABLE:
-            if bare:
-                reason = self._columns.refusal if bare[0].isdigit() else Refusal.FOREIGN
-                self._skipped.add(reason, number)
-        elif bare[:1].isdigit():
-            self._refuse(Refusal.WIDTH, number)
-        elif bare:
-            self._skipped.add(Refusal.FOREIGN, number)
-
-    def _take_header(self, line: str) -> None:
-        header = self._columns.take(line)
-        if header is not None and self._columns.clock is not None:
-            self._clock = self._columns.clock
-            self._counts_rows = self._clock.counts_rows
-            self._adopt(header)
-
-    def _adopt(self, header: MonitorHeader) -> None:
+    def _adopt(self, header: TableHeader) -> None:
         self._pid_at, self._sm_at = header.at("pid") or 0, header.at("sm") or 0
         # A command may have blanks and commas in it.
-        self._splits = self._columns.width - 1 if header.names[-1] == "command" else -1
+        self._most_splits = len(header.names) - 1 if header.names[-1] == "command" else -1
         self._gpu_at = header.at("gpu") or 0
         self._fb_at = header.at("fb")
-
-    def _position_of(self, text: str) -> int | None:
-        if not text.isdecimal() or len(text) > 4:
-            return None
-        return self._table.position(int(text), LoggedGpu(index=int(text)))
 
 
 FORMAT: Final = LogFormat(

@@ -7,20 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_sample import (
-    LogFacts,
-    LogFormat,
-    LoggedGpu,
-    LogOptions,
-    LogSample,
-    line_like,
-)
-from gpumon.sources.logs.log_text import numbered_lines
+from gpumon.sources.logs.gpu_log import GpuLog
+from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample, line_like
 from gpumon.sources.logs.stamps.date_lines import date_in
-from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, LogClock
-from gpumon.sources.logs.table.cells import MemoryCells, Refusal, SkippedLines, UtilizationCells
-from gpumon.sources.logs.table.gpu_rows import GpuTable
+from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
+from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _MOST_SIGNS: Final = 1_024
 _GPU: Final = re.compile(r"(\s*)GPU ([0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F])\s*", re.I)
@@ -57,73 +48,38 @@ class _Page:
     answered_at: int = 0
 
 
-class NvidiaSmiQueryLog:
-    """One log of ``nvidia-smi -q`` in a loop.
+class NvidiaSmiQueryLog(GpuLog):
+    """One log of ``nvidia-smi -q`` in a loop."""
 
-    Args:
-        lines: The log's text.
-        name: What to call it in sentences.
-        options: What the user said about it.
-    """
+    nothing = (
+        "no GPU with a utilisation in {lines} lines; `nvidia-smi -q -d UTILIZATION,MEMORY` tells "
+        "it."
+    )
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
-        self._lines = lines
-        self._name = name
-        self._skipped = SkippedLines()
-        self._cells = UtilizationCells(is_percent=True)
-        self._memory = MemoryCells()
-        self._table = GpuTable()
-        self._clock: LogClock = NO_CLOCK
+        super().__init__(lines, name=name, options=options)
         self._stamp_ns: int | None = None
         self._page: _Page | None = None
         self._section = ""
         self._cut_gpus: set[int] = set()
-        self._usable_pages = 0
 
-    def samples(self) -> Iterator[LogSample]:
-        """Every GPU of every moment, in file order.
-
-        Raises:
-            UnreadableLogError: No page with a utilisation, or a stream that breaks off.
-        """
-        number = 0
-        for number, line in numbered_lines(self._lines):
-            if len(line) >= _MOST_SIGNS:
-                self._skipped.add(Refusal.TOO_LONG, number)
-                continue
+    def _read(self) -> Iterator[LogSample]:
+        for number, line in self._numbered(_MOST_SIGNS):
             key, colon, value = line.partition(" : ")
             if colon and self._page is not None and key.strip() != _STAMP:
                 self._note(self._page, key, value.strip(), number)
-                continue
-            done = self._heading(line, key, value, number)
-            if done is not None:
-                yield done
-        last = self._finish()
-        if last is not None:
-            yield last
-        if not self._usable_pages and not self._cut_gpus:
-            reasons = " ".join(self._skipped.sentences())
-            raise UnreadableLogError(
-                f"{self._name}: no GPU with a utilisation in {number} lines; `nvidia-smi -q -d "
-                f"UTILIZATION,MEMORY` tells it. {reasons}"
-            )
+            else:
+                yield from self._heading(line, key, value, number)
+        yield from self._finish()
 
-    def facts(self) -> LogFacts:
-        """What is known so far; complete once ``samples`` is exhausted."""
-        notes = []
-        if self._cut_gpus:
-            positions = ", ".join(map(str, sorted(self._cut_gpus)))
-            notes.append(
-                f"GPU {positions} is cut into MIG instances, whose utilisation nvidia-smi -q does "
-                "not tell: they are not observed."
-            )
-        return LogFacts(
-            clock=self._clock,
-            gpus=tuple(self._table.gpus),
-            skipped_lines=self._skipped.count,
-            period_ns=None,
-            notes=(*notes, *self._skipped.sentences()),
-        )
+    def _notes(self) -> list[str]:
+        if not self._cut_gpus:
+            return []
+        positions = ", ".join(map(str, sorted(self._cut_gpus)))
+        return [
+            f"GPU {positions} is cut into MIG instances, whose utilisation nvidia-smi -q does not "
+            "tell: they are not observed."
+        ]
 
     def _note(self, page: _Page, key: str, value: str, number: int) -> None:
         """Keep a value of a GPU's page that tells something of it."""
@@ -141,28 +97,25 @@ class NvidiaSmiQueryLog:
             page.answered_at = number
         page.values.setdefault(told, value)
 
-    def _heading(self, line: str, key: str, value: str, number: int) -> LogSample | None:
+    def _heading(self, line: str, key: str, value: str, number: int) -> Iterator[LogSample]:
         """Take a line that opens something; the page that is over by it, if one is."""
         bare = line.strip()
         if key.strip() == _STAMP:
-            done = self._finish()
+            yield from self._finish()
             self._take_stamp(value, number)
-            return done
-        if _TITLE in bare:
-            done, self._stamp_ns = self._finish(), None
-            return done
-        if found := _GPU.fullmatch(line):
-            done = self._finish()
+        elif _TITLE in bare:
+            yield from self._finish()
+            self._stamp_ns = None
+        elif found := _GPU.fullmatch(line):
+            yield from self._finish()
             self._page = _Page(found[2].upper(), len(found[1]), number)
             self._section = ""
-            return done
-        if bare and line[0] not in " \t" and not _TOP_LINE.match(bare):
+        elif bare and line[0] not in " \t" and not _TOP_LINE.match(bare):
             self._skipped.add(Refusal.FOREIGN, number)
         elif self._page is not None and bare:
             depth = len(line) - len(line.lstrip()) - self._page.indent
             if depth <= 4:
                 self._section = bare.lower()
-        return None
 
     def _take_stamp(self, value: str, number: int) -> None:
         told = date_in(value)
@@ -174,30 +127,21 @@ class NvidiaSmiQueryLog:
         if self._clock is NO_CLOCK:
             self._clock = told.clock
 
-    def _finish(self) -> LogSample | None:
+    def _finish(self) -> Iterator[LogSample]:
         """The page that is over, as a sample of its GPU."""
         page, self._page = self._page, None
         if page is None:
-            return None
+            return
         answer = page.values.get(_UTILIZATION)
         if answer is None:
             self._skipped.add(Refusal.CUT_TABLE, page.line_number)
-            return None
+            return
         ratio = self._cells.read(answer)
-        position = self._position_of(page)
-        if isinstance(ratio, Refusal):
-            self._skipped.add(ratio, page.answered_at)
-        elif position is None:
-            self._skipped.add(Refusal.NOBODY, page.line_number)
-        elif self._stamp_ns is None:
-            self._skipped.add(Refusal.STAMP, page.line_number)
-        if position is None or self._stamp_ns is None:
-            return None
+        number = page.answered_at if isinstance(ratio, Refusal) else page.line_number
         used = self._bytes_of(page, _USED)
-        if isinstance(ratio, Refusal):
-            return LogSample(position, self._stamp_ns, None, used)
-        self._usable_pages += 1
-        return LogSample(position, self._stamp_ns, ratio, used)
+        sample = self._sample(self._position_of(page), self._stamp_ns, ratio, number, used)
+        if sample is not None:
+            yield sample
 
     def _position_of(self, page: _Page) -> int | None:
         is_cut = page.values.get(_MIG_MODE) == "Enabled"
@@ -207,9 +151,10 @@ class NvidiaSmiQueryLog:
             memory_bytes=self._bytes_of(page, _TOTAL),
             mig_enabled=is_cut,
         )
-        position = self._table.position(page.bus_id, told)
+        position = self._gpus.position(page.bus_id, told)
         if is_cut and position is not None:
             self._cut_gpus.add(position)
+            self._has_told = True
         return position
 
     def _bytes_of(self, page: _Page, told: tuple[str, str]) -> int | None:

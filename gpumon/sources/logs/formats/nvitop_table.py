@@ -6,22 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_sample import (
-    LogFacts,
-    LogFormat,
-    LoggedGpu,
-    LogOptions,
-    LogSample,
-    line_like,
-)
-from gpumon.sources.logs.log_text import numbered_lines
+from gpumon.sources.logs.gpu_log import GpuLog
+from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample, line_like
+from gpumon.sources.logs.log_text import numbered_lines, without_colours
 from gpumon.sources.logs.stamps.date_lines import find_ctime
-from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK, RowClock
-from gpumon.sources.logs.table.cells import Refusal, SkippedLines, UtilizationCells
-from gpumon.sources.logs.table.gpu_rows import GpuTable
+from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK
+from gpumon.sources.logs.table.skipped_lines import Refusal
 
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 _BAR: Final = "[│|]"
 _AMOUNT: Final = r"\d{1,9}(?:\.\d{1,9})?[KMGT]?i?B|N/A"
 _GPU: Final = re.compile(
@@ -38,69 +29,43 @@ _ELSE: Final = re.compile(r"\s|[│|├╞╒╘╔╚╠╟+\[─═=-]|Press |
 _UNIT_BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-class NvitopTableLog:
-    """Tables with two lines a GPU, or one where the terminal was low.
+class NvitopTableLog(GpuLog):
+    """Tables with two lines a GPU, or one where the terminal was low."""
 
-    Args:
-        lines: The log's text.
-        name: What to call it in sentences.
-        options: ``period_ns`` where no moment stands above the tables.
-    """
+    nothing = "no table with a utilisation."
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
-        self._lines = lines
-        self._name = name
-        self._skipped = SkippedLines()
-        self._table = GpuTable()
-        self._cells = UtilizationCells(is_percent=True)
-        self._row_clock = RowClock(options.period_ns)
-        self._has_moments: bool | None = None
+        super().__init__(lines, name=name, options=options)
+        self._counts_rows = True
+        self._has_begun = False
         self._stamp_ns: int | None = None
-        self._told = False
 
-    def samples(self) -> Iterator[LogSample]:
-        """A sample of each GPU of each table.
-
-        Raises:
-            UnreadableLogError: No table says how busy a GPU was.
-        """
+    def _read(self) -> Iterator[LogSample]:
         begun: re.Match[str] | None = None
         for number, raw in numbered_lines(self._lines):
-            line = _COLOUR.sub("", raw) if "\x1b" in raw or "\r" in raw else raw
+            line = without_colours(raw)
             state = _STATE.match(line)
             if state is not None:
-                yield from self._sample(begun, state, number)
+                yield from self._row(begun, state, number)
                 begun = None
                 continue
             begun = _GPU.match(line)
             if begun is None:
                 self._other(line, number)
-        if not self._told:
-            reasons = " ".join(self._skipped.sentences())
-            raise UnreadableLogError(f"{self._name}: no table with a utilisation. {reasons}")
-
-    def facts(self) -> LogFacts:
-        """What is known so far; complete once ``samples`` is exhausted."""
-        counted = not self._has_moments
-        return LogFacts(
-            clock=NO_CLOCK if counted else LOCAL_CLOCK,
-            gpus=tuple(self._table.gpus),
-            skipped_lines=self._skipped.count,
-            period_ns=self._row_clock.period_ns if counted else None,
-            notes=(*((self._row_clock.note,) if counted else ()), *self._skipped.sentences()),
-        )
 
     def _other(self, line: str, number: int) -> None:
         moment_ns = find_ctime(line)
         if moment_ns is not None:
             self._stamp_ns = moment_ns
-            self._has_moments = self._has_moments is not False
+            if not self._has_begun:
+                self._counts_rows, self._clock = False, LOCAL_CLOCK
+            self._has_begun = True
         elif _TITLE.match(line):
-            self._has_moments = self._has_moments is True
+            self._has_begun = True
         elif line.strip() and not _ELSE.match(line):
             self._skipped.add(Refusal.FOREIGN, number)
 
-    def _sample(
+    def _row(
         self, begun: re.Match[str] | None, state: re.Match[str], number: int
     ) -> Iterator[LogSample]:
         index = state["index"] or (begun and begun["index"])
@@ -108,22 +73,19 @@ class NvitopTableLog:
         if gpu is None:
             self._skipped.add(Refusal.NOBODY, number)
             return
-        stamp_ns = self._stamp_ns if self._has_moments else self._row_clock.next_ns(gpu)
+        stamp_ns = self._row_clock.next_ns(gpu) if self._counts_rows else self._stamp_ns
         if stamp_ns is None:
             self._skipped.add(Refusal.STAMP, number)
             return
         ratio = self._cells.read(state["busy"].replace(" ", ""))
-        if isinstance(ratio, Refusal):
-            self._skipped.add(ratio, number)
-            yield LogSample(gpu, stamp_ns, None)
-            return
-        self._told = True
-        yield LogSample(gpu, stamp_ns, ratio, _bytes(state["used"]))
+        sample = self._sample(gpu, stamp_ns, ratio, number, _bytes(state["used"]))
+        if sample is not None:
+            yield sample
 
     def _position(
         self, index: int, begun: re.Match[str] | None, state: re.Match[str]
     ) -> int | None:
-        return self._table.position(
+        return self._gpus.position(
             index,
             LoggedGpu(
                 index=index,

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final
 
 from gpumon.errors import UnreadableLogError, UsageError
-from gpumon.sources.logs.json_pieces import ratio_of
+from gpumon.sources.logs.gpu_log import GpuLog
 from gpumon.sources.logs.log_sample import LogFacts, LogFormat, LogOptions, LogSample, line_like
 from gpumon.sources.logs.prometheus_metrics import (
     MemorySeries,
@@ -23,18 +23,18 @@ from gpumon.sources.logs.prometheus_metrics import (
     owner_of,
     stamp_of,
 )
-from gpumon.sources.logs.prometheus_scan import MatrixScan, SeriesPart
+from gpumon.sources.logs.prometheus_series import MatrixScan, SeriesPart
 from gpumon.sources.logs.stamps.log_clock import UTC_CLOCK
-from gpumon.sources.logs.table.cells import GuessedUnit, Refusal, SkippedLines
-from gpumon.sources.logs.table.column_names import Column, told_columns
-from gpumon.sources.logs.table.gpu_rows import GpuTable, told_apart
+from gpumon.sources.logs.table.cell_values import ratio_of
+from gpumon.sources.logs.table.guessed_unit import OVER_FULL, GuessedUnit
+from gpumon.sources.logs.table.headings import Column, told_columns
+from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _UNDECIDED_VALUES: Final = 65_536
 """Values of a metric without a name that are held back until percent or share is clear."""
 _MEMO_LIMIT: Final = 16_384
-_OVER_FULL: Final = 1.05
-"""A rate may exceed what it is the rate of: its ends are guessed by Prometheus."""
 _NAMES_IN_NOTE: Final = 6
+_WAY_OUT: Final = "ask for one unit: multiply what is a share by 100"
 
 
 @dataclass(slots=True)
@@ -50,46 +50,39 @@ class _Series:
     """What the same series has told in another part of the file."""
 
 
-class PrometheusLog:
+class PrometheusLog(GpuLog):
     """Series one after another: those of one GPU in order of time, the GPUs in turn.
 
-    Args:
-        lines: The answer's text.
-        name: What to call it in sentences.
-        options: ``columns["utilization.gpu"]`` may name the metric to read.
+    ``--column utilization.gpu=METRIC`` names the metric to read.
     """
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
-        self._name = name
+        super().__init__(lines, name=name, options=options)
         chosen = told_columns(options.columns).get(Column.UTILIZATION)
         if isinstance(chosen, int):
             raise UsageError(
                 f"--column utilization.gpu={chosen + 1}: {name} has no columns; name a metric"
             )
+        self._clock = UTC_CLOCK
         self._told_metric = chosen
         self._metric_name: str | None = None
         self._full: float | None = None
-        self._unit: GuessedUnit | None = None
+        self._guess: GuessedUnit | None = None
         self._has_metric = False
-        self._skipped = SkippedLines()
         self._scan = MatrixScan(lines, name=name, skipped=self._skipped)
-        self._table = GpuTable()
-        self._hosts: list[str] = []
         self._ends_ns: dict[tuple[str | None, ...], tuple[int, int]] = {}
         self._told_series = ToldSeries()
-        self._memory = MemorySeries()
+        self._memory_series = MemorySeries()
         self._known: dict[str, float | Refusal] = {}
         self._left_out: dict[str, Telling] = {}
-        self._notes: list[str] = []
-        self._told = False
+        self._guesses: list[str] = []
         self._clipped = 0
 
-    def samples(self) -> Iterator[LogSample]:
-        """The values of every series that tells how busy a GPU was.
+    def facts(self) -> LogFacts:
+        """As every ``LogReader``'s, and how the JSON broke off, if it did."""
+        return replace(super().facts(), broken_off=self._scan.broken_off)
 
-        Raises:
-            UnreadableLogError: No series does, or it cannot be told which.
-        """
+    def _read(self) -> Iterator[LogSample]:
         parts = self._busy_parts()
         held: list[tuple[_Series, SeriesPart]] = []
         size = 0
@@ -101,14 +94,10 @@ class PrometheusLog:
         if self._full is None:
             self._decide_unit([part for _, part in held])
         for series, part in chain(held, parts):
-            yield from self._samples(series, part)
-        if not self._told:
-            raise UnreadableLogError(f"{self._name}: {self._nothing()}")
+            yield from self._samples_of(series, part)
 
-    def facts(self) -> LogFacts:
-        """What is known so far; complete once ``samples`` is exhausted."""
-        gpus, host_notes = told_apart(self._table.gpus, self._hosts)
-        notes = [*self._notes, *host_notes]
+    def _notes(self) -> list[str]:
+        notes = [*self._guesses, *self._gpus.owner_notes()]
         others = [name for name, telling in self._left_out.items() if telling is Telling.BUSY]
         if others:
             notes.append(
@@ -117,14 +106,7 @@ class PrometheusLog:
             )
         if self._clipped:
             notes.append(f"{self._clipped} values just over 1, as rates may have, were read as 1.")
-        return LogFacts(
-            clock=UTC_CLOCK,
-            gpus=gpus,
-            skipped_lines=self._skipped.count,
-            period_ns=None,
-            notes=(*notes, *self._skipped.sentences()),
-            broken_off=self._scan.broken_off,
-        )
+        return notes
 
     def _busy_parts(self) -> Iterator[tuple[_Series, SeriesPart]]:
         """The parts of the series to read; what others tell is kept, or noted."""
@@ -149,7 +131,7 @@ class PrometheusLog:
             self._has_metric, self._metric_name, self._full = True, name, metric.full
             self._rank = metric.rank
             if name is None:
-                self._notes.append(
+                self._guesses.append(
                     "The series have no name: their values are taken as utilisation."
                 )
             return True
@@ -168,20 +150,17 @@ class PrometheusLog:
             float(value) for part in parts for _, value in part.pairs if is_finite(value)
         ]  # fmt: skip
         highest = max(numbers, default=0.0)
-        if 0.0 < highest <= _OVER_FULL and all(value in (0.0, 1.0) for value in numbers):
+        if 0.0 < highest <= OVER_FULL and all(value in (0.0, 1.0) for value in numbers):
             raise UnreadableLogError(
                 f"{self._name}: the values are 0 and 1 only, and nothing says whether 1 is 1 % or "
                 "all of the time; ask for percent: multiply by 100"
             )
-        self._full = 1.0 if highest <= _OVER_FULL else 100.0
-        way_out = "ask for one unit: multiply what is a share by 100"
-        self._unit = GuessedUnit(self._name, is_percent=self._full == 100.0, way_out=way_out)
-        if self._full == 1.0 and numbers:
-            self._notes.append(
-                "The utilisation lies between 0 and 1: read as a share, not as percent."
-            )
+        self._full = 1.0 if highest <= OVER_FULL else 100.0
+        self._guess = GuessedUnit(self._name, is_percent=self._full == 100.0, way_out=_WAY_OUT)
+        if numbers:
+            self._guesses += self._guess.notes
 
-    def _samples(self, series: _Series, part: SeriesPart) -> Iterator[LogSample]:
+    def _samples_of(self, series: _Series, part: SeriesPart) -> Iterator[LogSample]:
         if not part.pairs:
             return
         first_ns, last_ns = stamp_of(part.pairs[0][0]), stamp_of(part.pairs[-1][0])
@@ -201,7 +180,7 @@ class PrometheusLog:
                 yield LogSample(gpu, stamp_ns, None)
                 continue
             yield LogSample(gpu, stamp_ns, ratio, memory.at(stamp_ns) if memory else None)
-            self._told = True
+            self._has_told = True
         self._ends_ns[series.owner.key] = (gpu, last_ns)
         self._told_series.add(series.labels, Told(gpu, first_ns, last_ns))
 
@@ -211,7 +190,7 @@ class PrometheusLog:
             series.gpu = series.before.gpu
         else:
             series.gpu = self._position(series.owner, first_ns)
-        series.memory = self._memory.take(series.owner.key)
+        series.memory = self._memory_series.take(series.owner.key)
 
     def _new_pairs(self, series: _Series, part: SeriesPart) -> list[tuple[float, str]]:
         """The values of moments that the series has not told of before."""
@@ -230,7 +209,7 @@ class PrometheusLog:
             return last[0]
         key, host = owner.key, owner.host
         if last is not None:
-            count = len(self._table.gpus)
+            count = len(self._gpus.gpus)
             key, host = (*key, f"{count}"), f"{host or 'the same host'} (series {count + 1})"
             self._note_once(
                 "Several series speak of one GPU at the same time, as where pods share it: each is "
@@ -238,23 +217,19 @@ class PrometheusLog:
             )
         elif not (owner.gpu.uuid or owner.gpu.index is not None):
             self._note_once("A series names no GPU by its labels: taken for one GPU.")
-        gpu = replace(owner.gpu, memory_bytes=self._memory.total_bytes(owner.key))
-        known = len(self._table.gpus)
-        position = self._table.position(key, gpu)
-        if position == known:
-            self._hosts.append(host)
-        return position
+        gpu = replace(owner.gpu, memory_bytes=self._memory_series.total_bytes(owner.key))
+        return self._gpus.position(key, gpu, host)
 
     def _note_once(self, note: str) -> None:
-        if note not in self._notes:
-            self._notes.append(note)
+        if note not in self._guesses:
+            self._guesses.append(note)
 
     def _ratio(self, value: str, number: int) -> float | Refusal:
-        if self._unit is not None:
-            self._unit.hold(value, number)
+        if self._guess is not None:
+            self._guess.hold(value, number)
         ratio = ratio_of(value, full=self._full or 100.0)
         is_share = self._full == 1.0 and is_finite(value)
-        if ratio is Refusal.IMPOSSIBLE and is_share and 1.0 < float(value) <= _OVER_FULL:
+        if ratio is Refusal.IMPOSSIBLE and is_share and 1.0 < float(value) <= OVER_FULL:
             self._clipped += 1
             return 1.0
         if len(self._known) < _MEMO_LIMIT:
@@ -265,10 +240,12 @@ class PrometheusLog:
         telling, unit_bytes = series.metric.telling, series.metric.unit_bytes
         key = series.owner.key
         if telling is Telling.MEMORY_TOTAL:
-            self._memory.keep_total(key, part.pairs, unit_bytes)
+            self._memory_series.keep_total(key, part.pairs, unit_bytes)
         elif telling is Telling.MEMORY_USED and key in self._ends_ns:
             self._note_once("Memory that comes after the utilisation of its GPU was not read.")
-        elif telling is Telling.MEMORY_USED and not self._memory.keep(key, part.pairs, unit_bytes):
+        elif telling is Telling.MEMORY_USED and not self._memory_series.keep(
+            key, part.pairs, unit_bytes
+        ):
             self._note_once("More values of memory than can be kept: some were not read.")
 
     def _nothing(self) -> str:
@@ -289,7 +266,7 @@ class PrometheusLog:
 
 
 def _are_percent(part: SeriesPart) -> bool:
-    return any(is_finite(value) and float(value) > _OVER_FULL for _, value in part.pairs)
+    return any(is_finite(value) and float(value) > OVER_FULL for _, value in part.pairs)
 
 
 FORMAT: Final = LogFormat(

@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
-from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.log_sample import LogFacts, LogFormat, LogOptions, LogSample
-from gpumon.sources.logs.table.cells import Refusal
-from gpumon.sources.logs.table.column_names import Column
+from gpumon.sources.logs.log_sample import LogFormat, LogOptions, LogSample
+from gpumon.sources.logs.table.headings import Column
+from gpumon.sources.logs.table.skipped_lines import Refusal
 from gpumon.sources.logs.table.wide_headings import Dialect, Quantity, meaning_of
-from gpumon.sources.logs.table.wide_rows import WideRows
+from gpumon.sources.logs.wide_table import WideTable
 
 _SEPARATORS: Final = ",;\t"
 _LOOKED_AT_ROWS: Final = 512
@@ -26,30 +25,15 @@ _MOST_COLUMNS: Final = 1 << 15
 _VALUE: Final = re.compile(r"[-+]?[\d.]+\s*%?|\d{4}[-/]\d\d?[-/]\d.*|\[.*\]|N/A", re.ASCII)
 
 
-class WideCsvLog:
-    """One CSV whose header says which columns are of which GPU.
-
-    Args:
-        lines: The log's text.
-        name: What to call it in sentences.
-        options: What the user said about it. ``columns`` may name columns by
-            position or by heading.
-    """
+class WideCsvLog(WideTable):
+    """One CSV whose header says which columns are of which GPU."""
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
-        self._lines = whole_lines(lines)
-        self._name = name
-        self._rows = WideRows(name=name, options=options)
+        super().__init__(whole_lines(lines), name=name, options=options)
         self._split: Callable[[str], Sequence[str]] = _splitter(",")
         self._header: Sequence[str] = ()
 
-    def samples(self) -> Iterator[LogSample]:
-        """A sample of each GPU of each row.
-
-        Raises:
-            UnreadableLogError: No row says how busy a GPU was.
-            UsageError: ``--column`` names a column that is not there.
-        """
+    def _read(self) -> Iterator[LogSample]:
         numbered = enumerate(self._lines, start=1)
         for _, line in numbered:
             separator = _wide_header(line)
@@ -57,25 +41,16 @@ class WideCsvLog:
                 self._split = _splitter(separator)
                 self._header = self._split(line)
                 break
-        self._rows.learn(enumerate(self._header))
-        self._rows.require_gpus()
-        head = list(islice(self._cells(numbered), _LOOKED_AT_ROWS))
-        self._rows.decide_stamps([cells.__getitem__ for _, cells in head])
-        self._rows.decide_unit([cells.__getitem__ for _, cells in head])
-        for number, cells in head:
-            yield from self._rows.samples(cells.__getitem__, number)
-        for number, cells in self._cells(numbered):
-            yield from self._rows.samples(cells.__getitem__, number)
-        self._rows.settle_unit()
-        if not self._rows.told:
-            reasons = " ".join(self._rows.skipped.sentences())
-            raise UnreadableLogError(f"{self._name}: no line with a utilisation. {reasons}")
+        self._learn(enumerate(self._header))
+        self._require_gpus()
+        rows = self._rows_of(numbered)
+        head = list(islice(rows, _LOOKED_AT_ROWS))
+        self._decide_stamps([cells.__getitem__ for _, cells in head])
+        self._decide_unit([cells.__getitem__ for _, cells in head])
+        for number, cells in chain(head, rows):
+            yield from self._of_row(cells.__getitem__, number)
 
-    def facts(self) -> LogFacts:
-        """What is known so far; complete once ``samples`` is exhausted."""
-        return self._rows.facts()
-
-    def _cells(self, numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Sequence[str]]]:
+    def _rows_of(self, numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Sequence[str]]]:
         """The rows under the header; its repetitions and blank lines are none."""
         width = len(self._header)
         for number, line in numbered:
@@ -84,7 +59,7 @@ class WideCsvLog:
                 if cells != self._header:
                     yield number, cells
             elif line.strip():
-                self._rows.skipped.add(Refusal.WIDTH, number)
+                self._skipped.add(Refusal.WIDTH, number)
 
 
 def whole_lines(pieces: Iterator[str]) -> Iterator[str]:

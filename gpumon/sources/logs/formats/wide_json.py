@@ -7,52 +7,41 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.json_pieces import Document, JsonDocuments
+from gpumon.sources.logs.json_documents import Document, JsonDocuments
 from gpumon.sources.logs.log_sample import LogFacts, LogFormat, LogOptions, LogSample, line_like
-from gpumon.sources.logs.table.column_names import Column
-from gpumon.sources.logs.table.wide_rows import WideRows
+from gpumon.sources.logs.table.headings import Column
+from gpumon.sources.logs.wide_table import WideTable
 
 _LOOKED_AT: Final = 512
 """Objects from which it is decided whether utilisation without a unit is percent."""
 _MOST_KEYS: Final = 65_536
 
 
-class WideJsonLog:
-    """One object a moment, whose keys say what is of which GPU. Keys may come and go.
+class WideJsonLog(WideTable):
+    """One object a moment, whose keys say what is of which GPU. Keys may come and go."""
 
-    Args:
-        lines: The log's text.
-        name: What to call it in sentences.
-        options: What the user said about it. ``columns`` may name keys.
-    """
+    nothing = "no object with a utilisation."
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
-        self._name = name
-        self._known: set[str] = set()
-        self._rows = WideRows(name=name, options=options)
-        self._documents = JsonDocuments(lines, name=name, skipped=self._rows.skipped)
+        super().__init__(lines, name=name, options=options)
+        self._known_keys: set[str] = set()
+        self._documents = JsonDocuments(lines, name=name, skipped=self._skipped)
 
-    def samples(self) -> Iterator[LogSample]:
-        """A sample of each GPU of each object.
+    def facts(self) -> LogFacts:
+        """As every ``LogReader``'s, and how the JSON broke off, if it did."""
+        return replace(super().facts(), broken_off=self._documents.broken_off)
 
-        Raises:
-            UnreadableLogError: No object says how busy a GPU was.
-        """
+    def _read(self) -> Iterator[LogSample]:
         documents = iter(self._documents)
         head = self._head(documents)
         for _, document in head:
-            self._learn(document)
-        self._rows.decide_unit([document.get for _, document in head])
+            self._learn_keys(document)
+        self._decide_unit([document.get for _, document in head])
         for number, document in chain(head, documents):
-            self._learn(document)
-            self._rows.decide_unit([document.get])
-            yield from self._rows.samples(document.get, number, document.keys())
-        self._rows.require_gpus()
-        self._rows.settle_unit()
-        if not self._rows.told:
-            reasons = " ".join(self._rows.skipped.sentences())
-            raise UnreadableLogError(f"{self._name}: no object with a utilisation. {reasons}")
+            self._learn_keys(document)
+            self._decide_unit([document.get])
+            yield from self._of_row(document.get, number, document.keys())
+        self._require_gpus()
 
     def _head(self, documents: Iterator[tuple[int, Document]]) -> list[tuple[int, Document]]:
         """The first objects, few enough to be held."""
@@ -65,16 +54,12 @@ class WideJsonLog:
                 break
         return head
 
-    def _learn(self, document: Document) -> None:
-        known = self._known
+    def _learn_keys(self, document: Document) -> None:
+        known = self._known_keys
         if len(known) < _MOST_KEYS and not known.issuperset(document):
             news = [key for key in document if key not in known]
-            self._rows.learn(zip(news, news, strict=True))
+            self._learn(zip(news, news, strict=True))
             known.update(news)
-
-    def facts(self) -> LogFacts:
-        """What is known so far; complete once ``samples`` is exhausted."""
-        return replace(self._rows.facts(), broken_off=self._documents.broken_off)
 
 
 FORMAT: Final = LogFormat(

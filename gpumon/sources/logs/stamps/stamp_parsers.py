@@ -225,10 +225,12 @@ class ClockStamps:
 
     Args:
         is_elapsed: Whether they count from the log's beginning.
+        may_be_late: Whether a row of before midnight may come after it.
     """
 
-    def __init__(self, *, is_elapsed: bool) -> None:
+    def __init__(self, *, is_elapsed: bool, may_be_late: bool = True) -> None:
         self._is_elapsed = is_elapsed
+        self._may_be_late = may_be_late
         self._day_ns = 0
         self._last_ns = 0
 
@@ -256,7 +258,7 @@ class ClockStamps:
             return clock_ns + int(parts["days"] or 0) * DAY_NS
         if clock_ns < self._last_ns - DAY_NS // 2:
             self._day_ns += DAY_NS
-        elif self._day_ns and clock_ns > self._last_ns + DAY_NS // 2:
+        elif self._may_be_late and self._day_ns and clock_ns > self._last_ns + DAY_NS // 2:
             return self._day_ns - DAY_NS + clock_ns  # a late row of the day before
         self._last_ns = clock_ns
         return self._day_ns + clock_ns

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gpumon.errors import UsageError
-from gpumon.sources.logs.table.column_names import Column
-from gpumon.sources.logs.table.columns import (
+from gpumon.sources.logs.table.column_layout import (
     ColumnLayout,
     contradicted_headings,
     layout_of_header,
     looks_like_header,
 )
+from gpumon.sources.logs.table.headings import Column
 
 
 def layout(header: str, **chosen: int) -> ColumnLayout:

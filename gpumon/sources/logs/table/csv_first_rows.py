@@ -10,21 +10,23 @@ from typing import Final
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.stamps.date_lines import date_in
-from gpumon.sources.logs.table.cells import GuessedUnit, are_ratios
-from gpumon.sources.logs.table.column_guess import (
-    column_of_dates,
-    columns_that_count_gpus,
-    guess_layout,
-)
-from gpumon.sources.logs.table.column_names import Column, told_columns
-from gpumon.sources.logs.table.columns import (
+from gpumon.sources.logs.stamps.stamp_parsers import StampParser, parser_among
+from gpumon.sources.logs.table.column_layout import (
     AmbiguousColumnError,
     ColumnLayout,
     contradicted_headings,
     layout_of_header,
     looks_like_header,
     names_columns,
+    stamp_text,
 )
+from gpumon.sources.logs.table.guessed_layout import (
+    column_of_dates,
+    columns_that_count_gpus,
+    guess_layout,
+)
+from gpumon.sources.logs.table.guessed_unit import GuessedUnit
+from gpumon.sources.logs.table.headings import Column, told_columns
 
 _DRIVER_TROUBLE: Final = re.compile(
     r"unable to determine the device handle|nvidia-smi has failed|failed to initialize nvml"
@@ -86,16 +88,43 @@ def head_of_csv(
     spoken = _without_silent_columns(completed, body)
     is_percent, unit = spoken.is_percent, None
     if is_percent is None:
-        is_percent = not are_ratios([row[spoken.positions[Column.UTILIZATION]] for row in body])
-        if not is_percent:
-            notes.append("The utilisation lies between 0 and 1: read as a share, not as percent.")
-        at = spoken.positions[Column.UTILIZATION] + 1
-        way_out = f'say --column "utilization.gpu [%]={at}" or "utilization.gpu [ratio]={at}"'
-        unit = GuessedUnit(name, is_percent=is_percent, way_out=way_out)
+        at = spoken.positions[Column.UTILIZATION]
+        way_out = (
+            f'say --column "utilization.gpu [%]={at + 1}" or "utilization.gpu [ratio]={at + 1}"'
+        )
+        unit = GuessedUnit.of(name, [row[at] for row in body], way_out=way_out)
+        is_percent = unit.is_percent
+        notes += unit.notes
     body_line = next(at for at, row in enumerate(rows, start=1) if row is body[0])
     is_guessed = header_at < 0 and Column.UTILIZATION not in told_columns(options.columns)
     return CsvHead(
         layout, spoken, body, body_line, is_percent, unit, tuple(notes), is_guessed=is_guessed
+    )
+
+
+def stamp_parser_of(
+    layout: ColumnLayout, body: Sequence[Sequence[str]], name: str
+) -> StampParser | None:
+    """The parser for a log's stamps; ``None`` where it has none.
+
+    Args:
+        layout: Where to look.
+        body: The first rows.
+        name: What to call the log, and the line of the first of them, in sentences.
+
+    Raises:
+        UnreadableLogError: They have no form gpumon knows.
+    """
+    if Column.STAMP not in layout.positions:
+        return None
+    texts = [stamp_text(row, layout.stamp_positions) for row in body]
+    parser = parser_among(texts, layout.stamp_unit_ns, is_elapsed=layout.is_elapsed)
+    if parser is not None:
+        return parser
+    raise UnreadableLogError(
+        f"{name}: the time {texts[0][:40]!r} has no form gpumon knows; it reads "
+        "2025/06/13 00:27:52.195, ISO 8601, other usual dates, times of day, and numbers since the "
+        "epoch or since the start"
     )
 
 

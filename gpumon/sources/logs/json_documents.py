@@ -1,17 +1,13 @@
-"""JSON out of the pieces of a log: one document after another, however they are laid out.
-
-How deep a place in JSON is, of a text of which only parts are looked at.
-"""
+"""JSON out of the pieces of a log: one document after another, however they are laid out."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from json import JSONDecoder
 from typing import Any, Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.table.cells import Refusal, SkippedLines, possible_ratio
+from gpumon.sources.logs.table.skipped_lines import Refusal, SkippedLines
 
 MAX_DOCUMENT: Final = 1 << 24
 """Characters of one document; the largest real ones have some hundred thousand."""
@@ -58,7 +54,7 @@ class JsonDocuments:
         number, at_line_start = 0, True
         for piece in self._watched():
             number += at_line_start
-            if at_line_start and self._pending and piece[0] == "{":
+            if at_line_start and self._pending and piece.startswith("{"):
                 yield from self._close()
             began_here, at_line_start = at_line_start, piece.endswith("\n")
             if not self._pending:
@@ -93,7 +89,7 @@ class JsonDocuments:
 
     def _whole_line(self, piece: str) -> Document | None:
         """The object that a line consists of, which is how most logs are; ``None``: it does not."""
-        if piece[0] != "{" or not piece.endswith("}\n"):
+        if not piece.startswith("{") or not piece.endswith("}\n"):
             return None
         try:
             value, end = self._decode(piece)
@@ -154,86 +150,3 @@ def broken_off_at(line_number: int) -> str:
     'the JSON is cut short: what begins at line 7 has no end'
     """
     return f"the JSON is cut short: what begins at line {line_number} has no end"
-
-
-def ratio_of(value: object, *, full: float) -> float | Refusal:
-    """A JSON value as a ratio, 0 to 1, or why it is none.
-
-    Args:
-        value: A number; ``null`` and ``NaN`` are no answer.
-        full: What stands for all of the time: 100 for percent.
-
-    >>> ratio_of(96, full=100), ratio_of(None, full=100).name
-    (0.96, 'NO_ANSWER')
-    """
-    if value is None:
-        return Refusal.NO_ANSWER
-    if isinstance(value, str):
-        if value.strip().lower() in {"", "nan", "n/a", "null", "none"}:
-            return Refusal.NO_ANSWER
-        try:
-            value = float(value)
-        except ValueError:
-            return Refusal.NO_NUMBER
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return Refusal.NO_NUMBER
-    if value != value:  # NaN; math.isnan cannot take every whole number
-        return Refusal.NO_ANSWER
-    return possible_ratio(value / full) if abs(value) < 1e9 else Refusal.IMPOSSIBLE
-
-
-def bytes_of(value: object, *, unit_bytes: int) -> int | None:
-    """A JSON value as bytes; ``None`` if it is no amount of memory.
-
-    >>> bytes_of(12_000, unit_bytes=1 << 20), bytes_of("N/A", unit_bytes=1)
-    (12582912000, None)
-    """
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    amount = value * unit_bytes
-    return round(amount) if 0 <= amount < 1e18 else None
-
-
-_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
-
-
-class Nesting:
-    """Counts the brackets of what is passed over between the parts that others read."""
-
-    def __init__(self) -> None:
-        self._depth: int | None = 0
-
-    def begin(self) -> None:
-        """A document begins: its first bracket is passed over, whatever was before."""
-        self._depth = 1
-
-    def lose(self) -> None:
-        """Something was not passed over: nobody can tell any more."""
-        self._depth = None
-
-    def pass_over(self, text: str) -> None:
-        r"""Count a part of the text, which must not begin within a string.
-
-        >>> nesting = Nesting()
-        >>> nesting.pass_over('{"a{": ['); nesting.is_open
-        True
-        >>> nesting.pass_over("]}"); nesting.is_open
-        False
-        """
-        if self._depth is None:
-            return
-        bare = _STRING.sub("", text)
-        if '"' in bare:
-            bare = bare[: bare.index('"')] + "["  # a string that has no end
-        opened = bare.count("{") + bare.count("[")
-        self._depth = max(0, self._depth + opened - bare.count("}") - bare.count("]"))
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a bracket has no counterpart yet; ``False`` too where nobody can tell."""
-        return bool(self._depth)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.json_pieces import Nesting, broken_off_at
-from gpumon.sources.logs.table.cells import Refusal, SkippedLines
+from gpumon.sources.logs.json_documents import broken_off_at
+from gpumon.sources.logs.table.skipped_lines import Refusal, SkippedLines
 
 _BLOCK: Final = 1 << 16
 _MAX_LABELS: Final = 1 << 18
@@ -24,6 +24,7 @@ _KEY: Final = re.compile(
     r'|"(?P<single>value)"\s*:\s*\['
 )
 _PAIR: Final = re.compile(r'\[\s*(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*,\s*"([^"\\]{0,40})"\s*\]')
+_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _LAST_PAIR: Final = re.compile(r"\]\s*\]")
 _ADVICE: Final = (
     "ask for a range, such as `curl 'http://HOST:9090/api/v1/query_range?query="
@@ -65,7 +66,7 @@ class MatrixScan:
         self._text = ""
         self._at = 0
         self._number = 1
-        self._nesting = Nesting()
+        self._nesting = _Nesting()
         self.broken_off: str | None = None
 
     def parts(self) -> Iterator[SeriesPart]:
@@ -216,3 +217,40 @@ def _blocks(lines: Iterator[str]) -> Iterator[str]:
             size = 0
     if waiting:
         yield "".join(waiting)
+
+
+class _Nesting:
+    """Counts the brackets of what is passed over between the parts that others read."""
+
+    def __init__(self) -> None:
+        self._depth: int | None = 0
+
+    def begin(self) -> None:
+        """A document begins: its first bracket is passed over, whatever was before."""
+        self._depth = 1
+
+    def lose(self) -> None:
+        """Something was not passed over: nobody can tell any more."""
+        self._depth = None
+
+    def pass_over(self, text: str) -> None:
+        r"""Count a part of the text, which must not begin within a string.
+
+        >>> nesting = _Nesting()
+        >>> nesting.pass_over('{"a{": ['); nesting.is_open
+        True
+        >>> nesting.pass_over("]}"); nesting.is_open
+        False
+        """
+        if self._depth is None:
+            return
+        bare = _STRING.sub("", text)
+        if '"' in bare:
+            bare = bare[: bare.index('"')] + "["  # a string that has no end
+        opened = bare.count("{") + bare.count("[")
+        self._depth = max(0, self._depth + opened - bare.count("}") - bare.count("]"))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a bracket has no counterpart yet; ``False`` too where nobody can tell."""
+        return bool(self._depth)

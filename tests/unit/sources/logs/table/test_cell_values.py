@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sources.logs.table.cells import Refusal, SkippedLines, UtilizationCells
+from gpumon.sources.logs.table.cell_values import UtilizationCells
+from gpumon.sources.logs.table.skipped_lines import Refusal, SkippedLines
 
 
 def read(*cells: str, is_percent: bool = True) -> list[float | Refusal]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from gpumon.sources.logs.table.column_names import Column
-from gpumon.sources.logs.table.memory_guess import memory_among
+from gpumon.sources.logs.table.guessed_memory import memory_among
+from gpumon.sources.logs.table.headings import Column
 from tests.builders_logs import analysed, only_gpu, rows, smi_stamp
 
 USED, TOTAL = Column.MEMORY_USED, Column.MEMORY_TOTAL

@@ -16,9 +16,9 @@ from gpumon.sources.logs.stamps.stamp_parsers import (
     parser_among,
     parser_for,
 )
-from gpumon.sources.logs.table.column_names import Column, told_percent
-from gpumon.sources.logs.table.columns import ColumnLayout, chosen_columns
-from gpumon.sources.logs.table.memory_guess import memory_among
+from gpumon.sources.logs.table.column_layout import ColumnLayout, chosen_columns
+from gpumon.sources.logs.table.guessed_memory import memory_among
+from gpumon.sources.logs.table.headings import Column, told_percent
 
 _PERCENT: Final = re.compile(r"[-+]?\d+([.,]\d+)?\s*%|\[[^\]]*\]|N/A")
 _PERCENT_SEEN: Final = re.compile(r"\d+([.,]\d+)?\s*%")

@@ -9,8 +9,8 @@ from typing import Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.errors import UnreadableLogError, UsageError
-from gpumon.sources.logs.table.cells import MIB
-from gpumon.sources.logs.table.column_names import (
+from gpumon.sources.logs.table.cell_values import MIB
+from gpumon.sources.logs.table.headings import (
     IDENTIFYING,
     SURE_NAMES,
     Column,
@@ -53,12 +53,23 @@ class ColumnLayout:
     is_elapsed: bool = False
     is_percent: bool | None = True
 
+    @property
+    def stamp_positions(self) -> tuple[int, ...]:
+        """The columns that tell the time together: a date may have one of its own."""
+        parts = (Column.DATE, Column.STAMP) if Column.STAMP in self.positions else ()
+        return tuple(self.positions[part] for part in parts if part in self.positions)
+
     def identifying_position(self) -> int | None:
         """The column that tells GPUs apart; ``None``: no such column."""
         for column in IDENTIFYING:
             if column in self.positions:
                 return self.positions[column]
         return None
+
+
+def stamp_text(cells: Sequence[str], positions: Sequence[int]) -> str:
+    """What a row says of its time, by ``ColumnLayout.stamp_positions``."""
+    return " ".join([cells[at].strip() for at in positions])
 
 
 def says_elapsed(heading: str) -> bool:

@@ -15,8 +15,8 @@ import pytest
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogOptions
-from gpumon.sources.logs.table import column_names
-from gpumon.sources.logs.table.column_names import column_named
+from gpumon.sources.logs.table import headings
+from gpumon.sources.logs.table.headings import column_named
 from tests.builders_logs import analyse_file
 
 MEGABYTE = 1_000_000
@@ -118,7 +118,7 @@ class TestAHeading:
     ) -> None:
         """Each of its brackets was held against each sign after it."""
         taken: list[str] = []
-        monkeypatch.setattr(column_names, "plain_name", taken.append)
+        monkeypatch.setattr(headings, "plain_name", taken.append)
 
         assert column_named("[0m" * 20_000) is None
         assert taken == []

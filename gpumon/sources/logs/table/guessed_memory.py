@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Final
 
-from gpumon.sources.logs.table.column_names import IDENTIFYING, Column
+from gpumon.sources.logs.table.headings import IDENTIFYING, Column
 
 _MIB: Final = re.compile(r"(\d{1,9})\s*MiB", re.ASCII)
 _MIN_SHARE: Final = 0.8

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.sources.logs.table.cells import BYTES_OF_UNIT, MIB
+from gpumon.sources.logs.table.cell_values import BYTES_OF_UNIT, MIB
 
 
 class Column(str, Enum):

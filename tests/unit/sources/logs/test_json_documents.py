@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs import json_pieces
-from gpumon.sources.logs.json_pieces import JsonDocuments
-from gpumon.sources.logs.table.cells import SkippedLines
+from gpumon.sources.logs import json_documents
+from gpumon.sources.logs.json_documents import JsonDocuments
+from gpumon.sources.logs.table.skipped_lines import SkippedLines
 
 ONE: dict[str, Any] = {"a": 1, "of": [{"x": "}{"}, None]}
 TWO: dict[str, Any] = {"b": "}", "c": {"d": "{"}}
@@ -76,7 +76,7 @@ class TestObjects:
     def test_without_an_end_are_refused_before_they_fill_the_memory(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(json_pieces, "MAX_DOCUMENT", 1 << 20)
+        monkeypatch.setattr(json_documents, "MAX_DOCUMENT", 1 << 20)
 
         with pytest.raises(UnreadableLogError, match=r"line 1: a JSON object .* has no end"):
             objects_in('{"a": [' + "1," * (1 << 20), 1 << 16)

@@ -1,4 +1,4 @@
-"""Rows that speak of all GPUs at once, as samples: whatever file format they come in."""
+"""Tables with one row for all GPUs, whatever file they come in: their rows as samples."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpumon.errors import UnreadableLogError, UsageError
-from gpumon.sources.logs.json_pieces import bytes_of, ratio_of
-from gpumon.sources.logs.log_sample import LogFacts, LoggedGpu, LogOptions, LogSample
-from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, RowClock
+from gpumon.sources.logs.gpu_log import GpuLog
+from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample
+from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser, parser_among
-from gpumon.sources.logs.table.cells import GuessedUnit, Refusal, SkippedLines, are_ratios
-from gpumon.sources.logs.table.column_names import Column, told_columns, told_percent
-from gpumon.sources.logs.table.columns import says_elapsed
-from gpumon.sources.logs.table.gpu_rows import MAX_GPUS, GpuTable, told_apart
+from gpumon.sources.logs.table.cell_values import bytes_of, ratio_of
+from gpumon.sources.logs.table.column_layout import says_elapsed
+from gpumon.sources.logs.table.gpu_of_row import MAX_GPUS
+from gpumon.sources.logs.table.guessed_unit import GuessedUnit
+from gpumon.sources.logs.table.headings import Column, told_columns, told_percent
+from gpumon.sources.logs.table.skipped_lines import Refusal
 from gpumon.sources.logs.table.wide_headings import (
     Dialect,
     Quantity,
@@ -49,37 +51,26 @@ class _GpuColumns:
     used_unit: int = 1
 
 
-class WideRows:
-    """Reads rows by what their headings mean.
+class WideTable(GpuLog):
+    """A log whose rows are read by what their headings mean."""
 
-    Args:
-        name: What to call the log in sentences.
-        options: What the user said about it.
-    """
-
-    def __init__(self, *, name: str, options: LogOptions) -> None:
-        self.skipped = SkippedLines()
-        self._name = name
+    def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
+        super().__init__(lines, name=name, options=options)
         self._chosen = told_columns(options.columns)
         self._percent = told_percent(options.columns)
         self._columns: dict[WideGpu, _GpuColumns] = {}
         self._by_key: dict[Hashable, _GpuColumns] = {}
         self._may_be_absent, self._has_more = True, False
-        self._memory: dict[WideGpu, tuple[int, Hashable, int]] = {}
+        self._used: dict[WideGpu, tuple[int, Hashable, int]] = {}
         self._total: dict[WideGpu, tuple[Hashable, int]] = {}
         self._unsure: list[_GpuColumns] = []
-        self._table = GpuTable()
-        self._owners: list[str] = []
         self._stamp_at: tuple[int, Hashable, int] | None = None
         self._is_elapsed = False
         self._stamps: StampParser | None = None
-        self._row_clock = RowClock(options.period_ns)
         self._known: dict[str, float | Refusal] = {}
-        self._notes: list[str] = []
-        self._unit: GuessedUnit | None = None
-        self.told = False
+        self._counts_rows = True
 
-    def learn(self, headings: Iterable[tuple[Hashable, str]]) -> None:
+    def _learn(self, headings: Iterable[tuple[Hashable, str]]) -> None:
         """Take note of columns, which later rows may add to.
 
         Args:
@@ -93,8 +84,7 @@ class WideRows:
         for key, text in headings:
             meaning = meaning_of(text)
             if stamp is not None and (text.strip() == stamp or key == stamp):
-                self._stamp_at = (-1, key, _stamp_unit(meaning))
-                self._is_elapsed = says_elapsed(text)
+                self._take_stamps_from(-1, key, _stamp_unit(meaning), text)
                 continue
             if chosen is not None and (text.strip() == chosen or key == chosen):
                 meaning = _as_told(meaning, self._percent)
@@ -104,11 +94,11 @@ class WideRows:
                 self._place(key, meaning, text)
                 if meaning.gpu is not None:
                     touched.add(meaning.gpu)
-        for gpu in touched & self._columns.keys() & self._memory.keys():
+        for gpu in touched & self._columns.keys() & self._used.keys():
             columns = self._columns[gpu]
-            _, columns.used, columns.used_unit = self._memory[gpu]
+            _, columns.used, columns.used_unit = self._used[gpu]
 
-    def require_gpus(self) -> None:
+    def _require_gpus(self) -> None:
         """Hold that a column with a utilisation was found.
 
         Raises:
@@ -123,41 +113,31 @@ class WideRows:
             raise UsageError(f"--column utilization.gpu={shown}: {self._name} has no such column")
         raise UnreadableLogError(f"{self._name}: no column with a utilisation")
 
-    def decide_stamps(self, rows: Sequence[Cells]) -> None:
+    def _decide_stamps(self, rows: Sequence[Cells]) -> None:
         """Decide by the first rows in which form the times are."""
         if self._stamp_at is None or self._stamps is not None:
             return
         _, key, unit_ns = self._stamp_at
         cells = (get(key) for get in rows)
         texts = [cell.strip()[:64] for cell in cells if isinstance(cell, str)]
-        self._stamps = parser_among(texts, unit_ns, is_elapsed=self._is_elapsed)
+        self._decide(texts, unit_ns)
 
-    def decide_unit(self, rows: Sequence[Cells]) -> None:
+    def _decide(self, texts: Sequence[str], unit_ns: int) -> None:
+        self._stamps = parser_among(texts, unit_ns, is_elapsed=self._is_elapsed)
+        self._clock = self._stamps.clock if self._stamps else NO_CLOCK
+
+    def _decide_unit(self, rows: Sequence[Cells]) -> None:
         """Decide by the first rows whether columns without a unit are percent or shares."""
         if not self._unsure:
             return
         if self._unit is None:
             cells = [str(get(columns.busy)) for columns in self._unsure for get in rows]
-            is_share = are_ratios(cells)
-            self._unit = GuessedUnit(self._name, is_percent=not is_share, way_out=_WAY_OUT)
-            if is_share:
-                self._notes.append(
-                    "The utilisation lies between 0 and 1: read as a share, not as percent."
-                )
+            self._unit = GuessedUnit.of(self._name, cells, way_out=_WAY_OUT)
         for columns in self._unsure:
             columns.full = 100.0 if self._unit.is_percent else 1.0
         self._unsure.clear()
 
-    def settle_unit(self) -> None:
-        """The log is over: hold that its values do not leave percent and share open.
-
-        Raises:
-            UnreadableLogError: They do.
-        """
-        if self._unit is not None:
-            self._unit.settle()
-
-    def samples(
+    def _of_row(
         self, get: Cells, number: int, keys: Collection[Hashable] | None = None
     ) -> Iterator[LogSample]:
         """The samples of one row.
@@ -174,7 +154,7 @@ class WideRows:
         if self._stamp_at is not None:
             stamp_ns = self._stamp(get(self._stamp_at[1]), self._stamp_at[2])
             if stamp_ns is None:
-                self.skipped.add(Refusal.STAMP, number)
+                self._skipped.add(Refusal.STAMP, number)
                 return
         self._take_totals(get)
         refused: Refusal | None = None
@@ -189,11 +169,11 @@ class WideRows:
                 refused = refused or ratio
                 yield LogSample(gpu, moment_ns, None)
                 continue
-            self.told = True
+            self._has_told = True
             used = None if columns.used is None else get(columns.used)
             yield LogSample(gpu, moment_ns, ratio, bytes_of(used, unit_bytes=columns.used_unit))
         if refused is not None:
-            self.skipped.add(refused, number)
+            self._skipped.add(refused, number)
 
     def _columns_of(self, keys: Collection[Hashable] | None) -> Iterable[_GpuColumns]:
         """The columns that a row has, or whose absence says something."""
@@ -208,34 +188,23 @@ class WideRows:
             memory_bytes = bytes_of(get(key), unit_bytes=unit_bytes)
             if memory_bytes is not None:
                 at = self._columns[gpu].position
-                self._table.gpus[at] = replace(self._table.gpus[at], memory_bytes=memory_bytes)
+                self._gpus.gpus[at] = replace(self._gpus.gpus[at], memory_bytes=memory_bytes)
                 del self._total[gpu]
 
-    def facts(self) -> LogFacts:
-        """What is known so far."""
-        counted = self._stamp_at is None
-        gpus, owner_notes = told_apart(self._table.gpus, self._owners)
-        stamp_note = self._stamps.note if self._stamps else None
-        return LogFacts(
-            clock=self._stamps.clock if self._stamps else NO_CLOCK,
-            gpus=gpus,
-            skipped_lines=self.skipped.count,
-            period_ns=self._row_clock.period_ns if counted else None,
-            notes=(
-                *((self._row_clock.note,) if counted else ()),
-                *((stamp_note,) if stamp_note else ()),
-                *self._notes,
-                *((_MORE_GPUS,) if self._has_more else ()),
-                *owner_notes,
-                *self.skipped.sentences(),
-            ),
-        )
+    def _notes(self) -> list[str]:
+        notes = super()._notes()
+        if self._stamps is not None and self._stamps.note:
+            notes.append(self._stamps.note)
+        if self._unit is not None:
+            notes += self._unit.notes
+        if self._has_more:
+            notes.append(_MORE_GPUS)
+        return notes + self._gpus.owner_notes()
 
     def _place(self, key: Hashable, meaning: WideHeading, text: str) -> None:
         if meaning.quantity is Quantity.STAMP:
             if self._stamp_at is None or meaning.rank < self._stamp_at[0]:
-                self._stamp_at = (meaning.rank, key, meaning.unit)
-                self._is_elapsed = says_elapsed(text)
+                self._take_stamps_from(meaning.rank, key, meaning.unit, text)
             return
         gpu = meaning.gpu
         if gpu is None:
@@ -244,10 +213,15 @@ class WideRows:
             self._total.setdefault(gpu, (key, meaning.unit))
             return
         if meaning.quantity is Quantity.MEMORY_USED:
-            if gpu not in self._memory or meaning.rank < self._memory[gpu][0]:
-                self._memory[gpu] = (meaning.rank, key, meaning.unit)
+            if gpu not in self._used or meaning.rank < self._used[gpu][0]:
+                self._used[gpu] = (meaning.rank, key, meaning.unit)
             return
         self._place_busy(key, gpu, meaning)
+
+    def _take_stamps_from(self, rank: int, key: Hashable, unit_ns: int, heading: str) -> None:
+        self._stamp_at = rank, key, unit_ns
+        self._is_elapsed = says_elapsed(heading)
+        self._counts_rows = False
 
     def _place_busy(self, key: Hashable, gpu: WideGpu, meaning: WideHeading) -> None:
         columns = self._columns.get(gpu)
@@ -255,11 +229,10 @@ class WideRows:
             return
         if columns is None:
             told = LoggedGpu(index=gpu.number, mig_index=gpu.mig_index)
-            position = self._table.position(gpu, told)
+            position = self._gpus.position(gpu, told, gpu.owner)
             if position is None:
                 self._has_more = True
                 return
-            self._owners.append(gpu.owner)
         else:
             position = columns.position
             self._unsure = [one for one in self._unsure if one is not columns]
@@ -297,7 +270,7 @@ class WideRows:
         if "e" in text and _EXPONENT.fullmatch(text):
             text = f"{float(text):f}"
         if self._stamps is None:
-            self._stamps = parser_among([text[:64]], unit_ns, is_elapsed=self._is_elapsed)
+            self._decide([text[:64]], unit_ns)
         return None if self._stamps is None else self._stamps.parse(text)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpumon.errors import UnreadableLogError, UsageError
-from gpumon.sources.logs.table.column_guess import guess_layout
-from gpumon.sources.logs.table.column_names import Column
+from gpumon.sources.logs.table.guessed_layout import guess_layout
+from gpumon.sources.logs.table.headings import Column
 
 STAMP = "2026/04/25 16:06:06.780"
 

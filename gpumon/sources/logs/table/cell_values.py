@@ -1,0 +1,177 @@
+"""What a cell of a log says: a share of the time, bytes, no answer, or nothing that can be."""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import Final
+
+from gpumon.sources.logs.table.skipped_lines import Refusal
+
+MIB: Final = 1 << 20
+BYTES_OF_UNIT: Final = MappingProxyType(
+    {"b": 1, "byte": 1, "bytes": 1, "kb": 1 << 10, "kib": 1 << 10, "mb": MIB, "mib": MIB,
+     "m": MIB, "mibytes": MIB, "gb": 1 << 30, "gib": 1 << 30, "g": 1 << 30}
+)  # fmt: skip
+"""GPU tools count in powers of two, whatever they call them."""
+_MEMORY: Final = re.compile(
+    r"(\d{1,3}(?:,\d{3}){1,4}(?=[. A-Za-z]|$)|\d{1,15})(?:[.,](\d{0,9}))? ?([A-Za-z]{0,7})"
+)
+_NUMBER: Final = re.compile(
+    r"([-+]?(?:\d{1,9}(?:[.,]\d{0,17})?|nan|inf(?:inity)?))\s*(%?)", re.I | re.A
+)
+_NO_ANSWER: Final = re.compile(
+    r"\[.*\]|n/?a|none|null|-|err!?|(?:unknown )?error|not (?:supported|found|available)"
+    r"|(?:field|gpu) (?:not found|is lost)|",
+    re.I,
+)
+_MEMO_LIMIT: Final = 16_384
+_ROUNDING: Final = 1e-9
+
+
+class UtilizationCells:
+    """Reads the utilisation cells of one log, which share a unit.
+
+    Args:
+        is_percent: Percent, else ratios 0 to 1.
+    """
+
+    def __init__(self, *, is_percent: bool) -> None:
+        self._scale = 100.0 if is_percent else 1.0
+        self._has_sign: bool | None = None
+        self._known: dict[str, float | Refusal] = {}
+
+    def read(self, cell: str, *, is_whole: bool = False) -> float | Refusal:
+        """The ratio, 0 to 1, or why there is none.
+
+        Args:
+            cell: As written.
+            is_whole: Whether it is known not to be cut off, with or without the others' unit.
+        """
+        known = self._known.get(cell)
+        if known is None:
+            known = self._meaning_of(cell.strip())
+            if len(self._known) < _MEMO_LIMIT:
+                self._known[cell] = known
+        if known is Refusal.CUT_SHORT and is_whole:
+            return _possible_ratio(_number(cell.strip()) / self._scale)
+        return known
+
+    def _meaning_of(self, text: str) -> float | Refusal:
+        found = utilization_in(text)
+        if found is None:
+            return Refusal.NO_ANSWER if _NO_ANSWER.fullmatch(text) else Refusal.NO_NUMBER
+        number, has_sign = found
+        if self._has_sign is None:
+            self._has_sign = has_sign
+        if self._has_sign and not has_sign:
+            # The last line of a killed logger: "19 %" may have become "1".
+            return Refusal.CUT_SHORT
+        return _possible_ratio(number / self._scale)
+
+
+def _possible_ratio(ratio: float) -> float | Refusal:
+    """The ratio itself, or why no GPU can have it. What means have over 1 by rounding is cut off.
+
+    >>> _possible_ratio(0.5), _possible_ratio(1.0000000000000002)
+    (0.5, 1.0)
+    """
+    if 1.0 < ratio < 1.0 + _ROUNDING:
+        return 1.0
+    return ratio if 0.0 <= ratio <= 1.0 else Refusal.IMPOSSIBLE
+
+
+def utilization_in(text: str) -> tuple[float, bool] | None:
+    """The number of a cell, and whether it has a percent sign; ``None``: it is no number."""
+    found = _NUMBER.fullmatch(text.strip())
+    return (_number(found[1]), bool(found[2])) if found else None
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", "."))
+
+
+class MemoryCells:
+    """Reads the memory cells of one log.
+
+    Args:
+        unit_bytes: What a bare number counts.
+    """
+
+    def __init__(self, unit_bytes: int = MIB) -> None:
+        self._unit_bytes = unit_bytes
+        self._known: dict[str, int | None] = {}
+
+    def bytes_of(self, cell: str) -> int | None:
+        """Bytes; ``None`` where the cell gives no answer.
+
+        >>> MemoryCells().bytes_of(" 12MiB "), MemoryCells().bytes_of("-")
+        (12582912, None)
+        >>> MemoryCells().bytes_of("1.5 GB"), MemoryCells(1).bytes_of("4096")
+        (1610612736, 4096)
+        >>> MemoryCells(1).bytes_of("1,830"), MemoryCells(1).bytes_of("1830,0")
+        (1830, 1830)
+        """
+        try:
+            return self._known[cell]
+        except KeyError:
+            used = self._meaning_of(cell.strip())
+            if len(self._known) >= _MEMO_LIMIT:
+                self._known.clear()
+            self._known[cell] = used
+            return used
+
+    def _meaning_of(self, text: str) -> int | None:
+        found = _MEMORY.fullmatch(text)
+        if found is None or not text.isascii():
+            return None
+        unit_bytes = BYTES_OF_UNIT.get(found[3].lower()) if found[3] else self._unit_bytes
+        if unit_bytes is None:
+            return None
+        used = int(found[1].replace(",", "")) * unit_bytes
+        if found[2]:
+            used += int(found[2]) * unit_bytes // 10 ** len(found[2])
+        return used
+
+
+def ratio_of(value: object, *, full: float) -> float | Refusal:
+    """A JSON value as a ratio, 0 to 1, or why it is none.
+
+    Args:
+        value: A number; ``null`` and ``NaN`` are no answer.
+        full: What stands for all of the time: 100 for percent.
+
+    >>> ratio_of(96, full=100), ratio_of(None, full=100).name
+    (0.96, 'NO_ANSWER')
+    """
+    if value is None:
+        return Refusal.NO_ANSWER
+    if isinstance(value, str):
+        if value.strip().lower() in {"", "nan", "n/a", "null", "none"}:
+            return Refusal.NO_ANSWER
+        try:
+            value = float(value)
+        except ValueError:
+            return Refusal.NO_NUMBER
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return Refusal.NO_NUMBER
+    if value != value:  # NaN; math.isnan cannot take every whole number
+        return Refusal.NO_ANSWER
+    return _possible_ratio(value / full) if abs(value) < 1e9 else Refusal.IMPOSSIBLE
+
+
+def bytes_of(value: object, *, unit_bytes: int) -> int | None:
+    """A JSON value as bytes; ``None`` if it is no amount of memory.
+
+    >>> bytes_of(12_000, unit_bytes=1 << 20), bytes_of("N/A", unit_bytes=1)
+    (12582912000, None)
+    """
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    amount = value * unit_bytes
+    return round(amount) if 0 <= amount < 1e18 else None

@@ -1,0 +1,48 @@
+"""Lines of a log that were not used: how many, why, and where each reason was first met."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Refusal(str, Enum):
+    """Why a line cannot be used, as the report says it."""
+
+    NO_ANSWER = "without an answer of the GPU, such as [N/A]"
+    IMPOSSIBLE = "with a utilisation no GPU can have (over 100 %, negative or not a number)"
+    NO_NUMBER = "with something else than a utilisation in its column"
+    CUT_SHORT = "without the unit the other lines have"
+    WIDTH = "with more or fewer columns than the header"
+    STAMP = "with a time that cannot be read"
+    NOBODY = "of no GPU that can be told from the others"
+    HEADER = "of a table without a utilisation column"
+    UNHEADED = "before a header that can be read and tells the columns"
+    CLOCK = "of a table that tells the time in another way than the first"
+    CUT_TABLE = "of a table that was cut off"
+    FOREIGN = "that are no part of such a log"
+    TOO_LONG = "too long to be a part of such a log"
+    DAMAGED_JSON = "of JSON that is cut short, damaged or no JSON at all"
+    TWICE = "of a time that the same series told of before"
+    QUOTE = "with a quote that is never closed"
+    DRIVER = "in which nvidia-smi says that it could not ask the GPU"
+
+
+class SkippedLines:
+    """How many lines were not used, why, and where each reason was first met."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._reasons: dict[Refusal, list[int]] = {}
+
+    def add(self, reason: Refusal, line_number: int) -> None:
+        self.count += 1
+        entry = self._reasons.setdefault(reason, [0, line_number])
+        entry[0] += 1
+
+    def sentences(self) -> tuple[str, ...]:
+        """One sentence for each reason."""
+        return tuple(
+            f"Skipped {count} {'line' if count == 1 else 'lines'} {reason.value}; "
+            f"first at line {first}."
+            for reason, (count, first) in self._reasons.items()
+        )
