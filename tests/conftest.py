@@ -36,7 +36,7 @@ LONGEST_FILES = (
     "test_packaging",
     "test_run_gpu_tests",
     "test_gpu_source",
-    "test_work_of_a_refusal",
+    "test_headings_work_of_a_refusal",
     "test_listening",
     "test_phase_tagger_harmless_tensorflow",
     "test_keras_under_serve",

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from gpumon.cli.doctor import command as doctor
 from gpumon.cli.doctor import doctor
 from gpumon.cli.doctor.driver import driver_findings
 from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, Finding
