@@ -126,6 +126,7 @@ class FieldCodec(Generic[Record]):
             ways = _ways_of(kinds, style, is_time=is_time)
             told_as = names.get(name, usual)
             self._fields.append(_Field(name, told_as, ways, may_be_none, not may_be_missing))
+        self._writers = [(field.name, field.told_as, field.ways.write) for field in self._fields]
         self._by_told = {field.told_as: field for field in self._fields}
         nullable = (field.name for field in self._fields if field.may_be_none)
         self._unsaid = dict.fromkeys(name for name in nullable if name in bare)
@@ -144,14 +145,14 @@ class FieldCodec(Generic[Record]):
                 is written, ``null`` where it has no answer any more.
         """
         document = {}
-        for name, told_as, ways, *_ in self._fields:
+        for name, told_as, write in self._writers:
             value = getattr(record, name)
             if since is not None:
                 if value == getattr(since, name):
                     continue
             elif value is None and not self._style.tells_none:
                 continue
-            document[told_as] = None if value is None else ways.write(value)
+            document[told_as] = None if value is None else write(value)
         return document
 
     def decode(self, document: object, **others: object) -> Record:
