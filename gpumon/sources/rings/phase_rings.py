@@ -22,15 +22,15 @@ from gpumon.core.ring.fair_share import (
     left_out_sentence,
     told_by_owner,
 )
-from gpumon.core.wording import label_text
 from gpumon.errors import RingError
 from gpumon.sources.rings.ring_file import MAX_RECORDS_PER_READ, RingFile, RingNotReadyError
-from gpumon.sources.rings.ring_listing import FolderListing, folders_to_read
+from gpumon.sources.rings.ring_listing import FolderListing, claims_in, folders_to_read
 from gpumon.sources.rings.ring_opening import (
     OwnFiles,
     Place,
     open_phases,
     open_ring,
+    refusal_of,
     unlink_if_ours,
 )
 
@@ -235,13 +235,10 @@ class PhaseRingReader:
             place: followed.claim._replace(freed_ns=followed.freed_ns)
             for place, followed in self._followed.items()
         }
-        unnamed: dict[int, int] = {}
-        for listing in self._folders.values():
-            for owner_uid, own in listing.owners.items():
-                unnamed[owner_uid] = unnamed.get(owner_uid, 0) + own.count - len(own.oldest)
-                for claim in own.oldest:
-                    if claim.place not in self._done:
-                        claims.setdefault(claim.place, claim)
+        named, unnamed = claims_in(self._folders.values())
+        for claim in named:
+            if claim.place not in self._done:
+                claims.setdefault(claim.place, claim)
         choice = fair_choice(claims.values(), self._max_rings, unnamed)
         for claim in choice.given_up:
             self._remove(claim.place, tick)
@@ -322,8 +319,7 @@ class PhaseRingReader:
         if not refused.is_counted:
             refused.is_counted = True
             self._rejected += 1
-            reason = error.strerror if isinstance(error, OSError) else error
-            self._refusal = f"{label_text(place[1])}: {reason}"
+            self._refusal = refusal_of(place, error)
 
     def _drop(self, place: Place) -> None:
         followed = self._followed.pop(place, None)

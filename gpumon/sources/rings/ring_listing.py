@@ -199,6 +199,17 @@ class FolderListing:
         return not was_empty
 
 
+def claims_in(listings: Iterable[FolderListing]) -> tuple[list[RingClaim], dict[int, int]]:
+    """The rings that are kept by name, and how many more each owner has, by uid."""
+    claims: list[RingClaim] = []
+    unnamed: dict[int, int] = {}
+    for listing in listings:
+        for owner_uid, own in listing.owners.items():
+            claims += own.oldest
+            unnamed[owner_uid] = unnamed.get(owner_uid, 0) + own.count - len(own.oldest)
+    return claims, unnamed
+
+
 def _stamp_of(folder: str) -> _Stamp | None:
     """When a name last came or went, and in which folder; ``None`` where there is none."""
     try:

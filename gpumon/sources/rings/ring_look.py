@@ -14,11 +14,10 @@ from typing import Final
 from gpumon.core.clock import NS_PER_S, Clock
 from gpumon.core.ring.events import RingReading
 from gpumon.core.ring.fair_share import RingClaim, fair_choice, told_by_owner
-from gpumon.core.wording import label_text
 from gpumon.errors import RingError
 from gpumon.sources.rings.ring_file import RingNotReadyError
-from gpumon.sources.rings.ring_listing import FolderListing, folders_to_read
-from gpumon.sources.rings.ring_opening import OwnFiles, open_phases, open_ring
+from gpumon.sources.rings.ring_listing import FolderListing, claims_in, folders_to_read
+from gpumon.sources.rings.ring_opening import OwnFiles, open_phases, open_ring, refusal_of
 
 _MOST_RINGS: Final = 16_384
 _MOST_FOLDERS: Final = 256
@@ -92,8 +91,7 @@ class _Look:
 
     def _refuse(self, claim: RingClaim, error: Exception) -> None:
         self.refused[claim.owner_uid] = self.refused.get(claim.owner_uid, 0) + 1
-        reason = error.strerror if isinstance(error, OSError) else error
-        self.refusal = f"{label_text(claim.place[1])}: {reason}"
+        self.refusal = refusal_of(claim.place, error)
 
 
 def look_at_rings(directories: Iterable[str | Path], *, boot_id: str, clock: Clock) -> RingsSeen:
@@ -139,12 +137,8 @@ def _listed(
     # In turns: a folder that somebody fills keeps no other from being listed.
     while going_on and clock.monotonic_ns() < give_up_ns:
         going_on = [listing for listing in going_on if _goes_on(listing, clock)]
-    claims: list[RingClaim] = []
-    unnamed: dict[int, int] = {}
+    claims, unnamed = claims_in(listings)
     for listing in listings:
-        for owner_uid, own in listing.owners.items():
-            claims += own.oldest
-            unnamed[owner_uid] = unnamed.get(owner_uid, 0) + own.count - len(own.oldest)
         listing.close()
     return claims, unnamed, not going_on and len(folders) <= _MOST_FOLDERS
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.core.ring.runtime_paths import PHASES
+from gpumon.core.wording import label_text
 from gpumon.errors import RingError
 from gpumon.sources.rings.ring_file import RingFile
 
@@ -90,6 +91,12 @@ def open_ring(
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def refusal_of(place: Place, error: Exception) -> str:
+    """Why that ring is not read, with its name."""
+    reason = error.strerror if isinstance(error, OSError) else error
+    return f"{label_text(place[1])}: {reason}"
 
 
 def unlink_if_ours(place: Place, owner_uid: int, folder: int) -> None:
