@@ -114,8 +114,6 @@ class LengthHistogram:
     (100, 1.0)
     """
 
-    __slots__ = ("_counts", "count")
-
     def __init__(self) -> None:
         self._counts: defaultdict[int, int] = defaultdict(int)
         self.count = 0

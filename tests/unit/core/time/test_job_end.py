@@ -1,11 +1,16 @@
-"""Specification of where a job ended, by the memory in use."""
+"""Specification of when a job is over: by the time without work, and by the memory in use."""
 
 from __future__ import annotations
 
+import pytest
+
+from gpumon.core.log.activity import ChangeRoom, GpuActivity, StateChanges
+from gpumon.core.phase import IdleCause
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
-from gpumon.core.time.job_end import MemoryRelease
-from tests.builders_time import s
+from gpumon.core.time.job_end import MemoryRelease, job_patience_ns
+from gpumon.core.time.ledger import GpuLedger
+from tests.builders_time import every, s
 
 GIB = 1 << 30
 BUSY, IDLE = 0.96, 0.0
@@ -55,3 +60,27 @@ class TestAJob:
         assert found_in([((BUSY, 12.0),), ((IDLE, 12.0),), ((IDLE, 0.0), (BUSY, 5.0))]) == [
             [], [], [0],
         ]  # fmt: skip
+
+
+class TestHowLongAJobMayBeIdle:
+    @pytest.mark.parametrize(
+        ("sample_s", "patience_s"), [(0.1, 60), (1.0, 60), (5.0, 60), (5.1, 61.2), (60.0, 720)]
+    )
+    def test_is_a_minute_and_never_less_than_twelve_samples(
+        self, sample_s: float, patience_s: float
+    ) -> None:
+        assert job_patience_ns(s(sample_s), DEFAULT_SETTINGS) == s(patience_s)
+
+    @pytest.mark.parametrize(("idle_samples", "is_over"), [(12, False), (13, True)])
+    def test_ends_it_for_the_ledger_and_for_the_picture_of_the_states_alike(
+        self, idle_samples: int, is_over: bool
+    ) -> None:
+        samples = every(10.0, [1.0, *[0.0] * idle_samples, 1.0])
+        ledger, changes = GpuLedger(), StateChanges(DEFAULT_SETTINGS, ChangeRoom())
+        ledger.observe(samples)
+        changes.extend(samples)
+        changes.finish()
+
+        idle = IdleCause.NOT_IN_USE if is_over else IdleCause.UNKNOWN
+        assert ledger.snapshot().idle_ns == {idle: s(10.0 * idle_samples)}
+        assert (GpuActivity.OUT_OF_USE in {state for _, state in changes}) == is_over
