@@ -44,6 +44,10 @@ class GpuJoin:
         )
 
     @cached_property
+    def _names(self) -> list[GpuName]:
+        return [GpuName(gpu.device.label, gpu.device.uuid) for gpu in self._samples]
+
+    @cached_property
     def _parts(self) -> dict[str, list[Device]]:
         """By UUID of each GPU, in their order: its MIG instances, in theirs."""
         devices = sorted((gpu.device for gpu in self._samples), key=lambda device: device.place)
@@ -105,8 +109,7 @@ class GpuJoin:
     def _named(self, names: Iterable[str]) -> frozenset[str]:
         """GPUs that the user named, by index or by the beginning of a UUID."""
         wanted = [name.strip() for name in names if name.strip()]
-        gpus = [GpuName(gpu.device.label, gpu.device.uuid) for gpu in self._samples]
-        return frozenset(gpu.uuid for gpu in gpus if any(map(gpu.is_meant_by, wanted)))
+        return frozenset(gpu.uuid for gpu in self._names if any(map(gpu.is_meant_by, wanted)))
 
     def _at_work(self, named: frozenset[str], reading: RingReading) -> frozenset[str]:
         """Those GPUs; for one that is cut, its instance on which the process is, else its first.

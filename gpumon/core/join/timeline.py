@@ -134,7 +134,8 @@ class PhaseTimeline:
         Records of several threads may be out of order by a little: they are
         put in order here.
         """
-        self._take(self._in_order(records))
+        if records:  # most rings say nothing in most ticks
+            self._take(self._in_order(records))
         before_ns = self._known_until_ns
         self._known_until_ns = max(before_ns, known_until_ns)
         if self._first_step_over_ns == _FOREVER and self._starts_ns:
@@ -210,7 +211,7 @@ class PhaseTimeline:
     def _in_order(self, records: RingRecords) -> RingRecords:
         """These records by their stamps, and no phase before one that is known."""
         known_ns = self._starts_ns[-1] if self._starts_ns else 0
-        if records.is_in_order and (not records or records.stamps_ns[0] >= known_ns):
+        if records.is_in_order and records.stamps_ns[0] >= known_ns:
             return records
         rows = sorted(records, key=_when)
         return RingRecords.of(
