@@ -67,7 +67,7 @@ def shows_all_pids(proc: Path) -> bool:
 
 
 class ProcessNames:
-    """Remembers names and users while their processes are on one GPU."""
+    """Remembers names while their processes are on one GPU, and what users are called."""
 
     def __init__(
         self, ask_driver: Callable[[int], str | None], *, proc: Path = Path("/proc")
@@ -80,15 +80,12 @@ class ProcessNames:
         """
         self._ask_driver = ask_driver
         self._proc = proc if shows_all_pids(proc) else None
-        self._owners = ProcessOwners(proc)
         self._names: dict[int, str | None] = {}
-        self._users: dict[int, str | None] = {}
-        self._user_of: dict[int, str] = {}
+        self._users: dict[int, str] = {}
 
     def keep_only(self, pids: set[int]) -> None:
         """Forget everybody who is not among these: a pid can come back as somebody else."""
         self._names = {pid: name for pid, name in self._names.items() if pid in pids}
-        self._users = {pid: user for pid, user in self._users.items() if pid in pids}
 
     def name(self, pid: int) -> str | None:
         """The program's name: at most 128 printable characters, without its folder and words."""
@@ -97,11 +94,16 @@ class ProcessNames:
             self._names[pid] = _program(raw) or None
         return self._names[pid]
 
-    def user(self, pid: int) -> str | None:
-        """Who runs it, as ``ProcessOwners`` says; the number of a user without a name."""
-        if pid not in self._users:
-            self._users[pid] = self._owner(pid)
-        return self._users[pid]
+    def user(self, uid: int | None) -> str | None:
+        """Who runs what belongs to that user; the number of a user without a name."""
+        if uid is None:
+            return None
+        if uid not in self._users:
+            try:
+                self._users[uid] = label_text(pwd.getpwuid(uid).pw_name)
+            except KeyError:
+                self._users[uid] = str(uid)
+        return self._users[uid]
 
     def _comm(self, pid: int) -> str | None:
         if self._proc is None:
@@ -111,17 +113,6 @@ class ProcessNames:
         except OSError:
             return None
         return raw.decode("utf-8", errors="replace").strip()
-
-    def _owner(self, pid: int) -> str | None:
-        uid = self._owners.uid(pid)
-        if uid is None:
-            return None
-        if uid not in self._user_of:
-            try:
-                self._user_of[uid] = label_text(pwd.getpwuid(uid).pw_name)
-            except KeyError:
-                self._user_of[uid] = str(uid)
-        return self._user_of[uid]
 
 
 def _program(raw: str) -> str:

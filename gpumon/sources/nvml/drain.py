@@ -20,13 +20,26 @@ from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import INSUFFICIENT_SIZE, NO_ERROR, SUCCESS
 from gpumon.sources.nvml.fields.table import SAMPLES
 
-POWER_SAMPLES: Final = 0
-UTILIZATION_SAMPLES: Final = 1
-"""Kinds of samples, as ``nvmlSamplingType_t`` numbers them."""
+SAMPLE_KINDS: Final = (
+    "power",
+    "gpu_utilization",
+    "memory_utilization",
+    "encoder_utilization",
+    "decoder_utilization",
+    "sm_clock",
+    "memory_clock",
+    "module_power",
+    "jpeg_utilization",
+    "ofa_utilization",
+)
+"""What the driver keeps samples of, each name in the place of NVML's number."""
+
+POWER_SAMPLES: Final = SAMPLE_KINDS.index("power")
+UTILIZATION_SAMPLES: Final = SAMPLE_KINDS.index("gpu_utilization")
 
 _SAMPLES: Final = SAMPLES.function
 _ENTRY_BYTES: Final = 16
-VALUE_TYPES: Final = (
+_VALUE_TYPES: Final = (
     ("double", Struct("<Qd")),
     ("unsigned int", Struct("<QIxxxx")),
     ("unsigned long", Struct("<QQ")),
@@ -79,9 +92,10 @@ class RingSweep:
         )
 
     @property
-    def value_kinds(self) -> list[int]:
-        """In which of NVML's types each GPU's values came, by number."""
-        return list(self._kinds_in_c)
+    def value_types(self) -> list[str]:
+        """In which type each GPU's values came, by its name in C."""
+        types = dict(enumerate(name for name, _ in _VALUE_TYPES))
+        return [types.get(kind, f"type {kind}") for kind in self._kinds_in_c]
 
     def drain(self, last_seen_us: Sequence[int]) -> list[list[Entry]]:
         """Fetch what is newer than each GPU's stamp of ``last_seen_us``.
@@ -115,7 +129,7 @@ class RingSweep:
     def _entries(self, place: int, count: int) -> list[Entry]:
         """Values come in the type that the driver names with each answer."""
         kind = self._kinds_in_c[place]
-        _, layout = VALUE_TYPES[kind if 0 <= kind < len(VALUE_TYPES) else _UNSIGNED_INT]
+        _, layout = _VALUE_TYPES[kind if 0 <= kind < len(_VALUE_TYPES) else _UNSIGNED_INT]
         start = place * self._stride
         return list(layout.iter_unpack(self._bytes[start : start + _ENTRY_BYTES * count]))
 

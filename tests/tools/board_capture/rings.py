@@ -10,14 +10,9 @@ from typing import Final
 
 from gpumon.core.clock import Clock
 from gpumon.sources.nvml.binding import NvmlLibrary
-from gpumon.sources.nvml.clock import US, StampClock
+from gpumon.sources.nvml.clock import US, Entry, StampClock
 from gpumon.sources.nvml.codes import NOT_FOUND, SUCCESS
-from gpumon.sources.nvml.probe.rings import (
-    SAMPLE_KINDS,
-    RingDrain,
-    RingTap,
-    value_type_name,
-)
+from gpumon.sources.nvml.drain import SAMPLE_KINDS, RingSweep
 from tests.tools.board_capture.results import RingWatch, Spread
 
 BETWEEN_LOOKS_S: Final = 0.004
@@ -29,9 +24,9 @@ _NS_PER_S: Final = 1_000_000_000
 @dataclass
 class _Watched:
     name: str
-    tap: RingTap
+    ring: RingSweep
     depth: int
-    value_type: int
+    value_type: str
     position_us: int
     looked_ns: int = 0
     stamps_us: list[int] = field(default_factory=list)
@@ -53,7 +48,7 @@ class RingWatcher:
     ) -> None:
         self._clock = clock
         self._stamps = StampClock(clock, read_clock_ns)
-        self._taps = [RingTap(library, handle, kind) for kind in range(len(SAMPLE_KINDS))]
+        self._rings = [RingSweep(library, [handle], kind) for kind in range(len(SAMPLE_KINDS))]
 
     def watch(self, seconds: float, load: str) -> list[RingWatch]:
         """What the rings did for so long; those that the board does not keep are left out."""
@@ -69,34 +64,33 @@ class RingWatcher:
     def _opened(self) -> list[_Watched]:
         rings = []
         self._stamps.tick()
-        for name, tap in zip(SAMPLE_KINDS, self._taps, strict=True):
-            drained = tap.drain()
-            if drained.code in _KEPT:
-                self._learn(drained)
-                newest_us = drained.entries[-1].stamp_us if drained.entries else 0
-                count = len(drained.entries)
-                rings.append(_Watched(name, tap, count, drained.value_type, newest_us))
+        for name, ring in zip(SAMPLE_KINDS, self._rings, strict=True):
+            (entries,) = ring.drain([0])
+            if ring.codes[0] in _KEPT:
+                self._learn(entries)
+                newest_us = entries[-1][0] if entries else 0
+                rings.append(_Watched(name, ring, len(entries), ring.value_types[0], newest_us))
         return rings
 
-    def _learn(self, drained: RingDrain) -> None:
-        if drained.entries:
-            self._stamps.learn([drained.entries[-1].stamp_us], self._clock.monotonic_ns())
+    def _learn(self, entries: Sequence[Entry]) -> None:
+        if entries:
+            self._stamps.learn([entries[-1][0]], self._clock.monotonic_ns())
 
     def _look(self, ring: _Watched) -> None:
-        drained = ring.tap.drain(ring.position_us)
+        (entries,) = ring.ring.drain([ring.position_us])
         now_ns = self._clock.monotonic_ns()
         looked_ns, ring.looked_ns = ring.looked_ns, now_ns
-        if not drained.entries:
+        if not entries:
             return
-        self._learn(drained)
-        newest_us = drained.entries[-1].stamp_us
+        self._learn(entries)
+        newest_us = entries[-1][0]
         ring.position_us = newest_us
-        ring.stamps_us += [entry.stamp_us for entry in drained.entries]
-        ring.values += [entry.value for entry in drained.entries]
-        ring.value_type = drained.value_type
+        ring.stamps_us += [stamp_us for stamp_us, _ in entries]
+        ring.values += [value for _, value in entries]
+        ring.value_type = ring.ring.value_types[0]
         if not looked_ns:
             return  # it may have lain there for long
-        ring.batches.append(len(drained.entries))
+        ring.batches.append(len(entries))
         ring.updates_ns.append(now_ns)
         if self._stamps.offset_ns is not None:
             delay_ns = now_ns - (newest_us * US - self._stamps.offset_ns)
@@ -116,7 +110,7 @@ class RingWatcher:
             delay_s=Spread.of(ring.delays_s),
             values=Spread.of(ring.values),
             clock=None if domain is None else domain.value,
-            value_type=value_type_name(ring.value_type) if ring.stamps_us else None,
+            value_type=ring.value_type if ring.stamps_us else None,
         )
 
 

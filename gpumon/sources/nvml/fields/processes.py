@@ -287,20 +287,15 @@ class ProcessField:
             shares, self._shares_at_ns = self._shares.read(), now_ns
             # Who comes later was not there to be busy, or not: of them nothing is known.
             self._ratios = {} if shares is None else {pid: shares.get(pid, 0.0) for pid, _ in found}
-        ratios, names, uid_of = self._ratios, self._names, self._owners.uid
-        if names is not None:
-            names.keep_only({pid for pid, _ in found})
-        return tuple(
-            ProcessSample(
-                pid,
-                memory_bytes,
-                ratios.get(pid),
-                None if names is None else names.name(pid),
-                None if names is None else names.user(pid),
-                uid_of(pid),
-            )
-            for pid, memory_bytes in found
-        )
+        if self._names is not None:
+            self._names.keep_only({pid for pid, _ in found})
+        return tuple(self._told(pid, memory_bytes) for pid, memory_bytes in found)
+
+    def _told(self, pid: int, memory_bytes: int | None) -> ProcessSample:
+        ratio, uid, names = self._ratios.get(pid), self._owners.uid(pid), self._names
+        if names is None:
+            return ProcessSample(pid, memory_bytes, ratio, uid=uid)
+        return ProcessSample(pid, memory_bytes, ratio, names.name(pid), names.user(uid), uid)
 
     def _shares_are_due(self, now_ns: int) -> bool:
         if not self._shares.supported:

@@ -32,6 +32,7 @@ from gpumon.sources.nvml.codes import (
     gpu_trouble,
     meaning_of,
 )
+from gpumon.sources.nvml.drain import SAMPLE_KINDS, UTILIZATION_SAMPLES, RingSweep
 from gpumon.sources.nvml.fields.calls import NumberCall
 from gpumon.sources.nvml.fields.links import CounterCall
 from gpumon.sources.nvml.fields.processes import records_call
@@ -59,12 +60,10 @@ from gpumon.sources.nvml.probe.probed import (
     ProbedGpu,
     ProbedRing,
 )
-from gpumon.sources.nvml.probe.rings import SAMPLE_KINDS, RingTap, value_type_name
 
 GPM_APART_S: Final = 0.12
 """GPM wants its two samples more than 100 ms apart."""
 
-_UTILIZATION: Final = 1
 _NOT_SUPPORTED: Final = 3
 _MOST_PROCESSES: Final = 256
 _POINTER: Final = ctypes.c_void_p
@@ -294,7 +293,7 @@ class NvmlProbe:
             is_needless = call.blocks and SUCCESS in log.codes.values()
             if call.function in questions and not (is_needless and not self._limits.dear_too):
                 self._repeat(questions.pop(call.function), log)
-        ring = rings[_UTILIZATION]
+        ring = rings[UTILIZATION_SAMPLES]
         if field.name == "utilization" and ring.cadence_s is not None:
             words = f"{ring.count} samples of {ring.cadence_s * 1000:.0f} ms"
             log.values[SAMPLES.function] = words
@@ -320,9 +319,7 @@ class NvmlProbe:
         if field.counters:
             yield _of_counters(CounterCall(library, handle, field.counters))
         if field.name == "utilization":
-            tap = RingTap(library, handle, _UTILIZATION)
-            newest_us = max((entry.stamp_us for entry in tap.drain().entries), default=0)
-            yield Question(SAMPLES.function, lambda: tap.drain(newest_us).code)
+            yield _of_samples(library, handle)
         if field.name == "processes":
             for call in PROCESS_LISTS:
                 yield _of_processes(library, handle, call.function, "{} now")
@@ -381,9 +378,10 @@ class NvmlProbe:
         name, library = SAMPLE_KINDS[kind], self.library
         self._beat(f"{library.whose}samples of {name}")
         self._stamps.tick()
-        drained = RingTap(library, handle, kind).drain()
+        ring = RingSweep(library, [handle], kind)
+        (entries,) = ring.drain([0])
         now_ns = self._clock.monotonic_ns()
-        stamps_us = [entry.stamp_us for entry in drained.entries]
+        stamps_us = [stamp_us for stamp_us, _ in entries]
         if stamps_us:
             self._stamps.learn([stamps_us[-1]], now_ns)
         offset_ns = self._stamps.offset_ns
@@ -393,12 +391,12 @@ class NvmlProbe:
         return ProbedRing(
             kind=kind,
             name=name,
-            code=drained.code,
-            answer="" if drained.code == SUCCESS else code_name(drained.code),
+            code=ring.codes[0],
+            answer="" if ring.codes[0] == SUCCESS else code_name(ring.codes[0]),
             count=len(stamps_us),
             cadence_s=statistics.median(steps_s) if steps_s else None,
             span_s=(stamps_us[-1] - stamps_us[0]) / 1e6 if steps_s else None,
-            value_type=value_type_name(drained.value_type) if stamps_us else None,
+            value_type=ring.value_types[0] if stamps_us else None,
             newest_age_s=age_s,
             call_us=library.log.durations_us[SAMPLES.function][-1],
         )
@@ -414,6 +412,18 @@ def _of_number(asked: NumberCall, number: NvmlNumber) -> Question:
         return (number.words or "").format(number.unit.said(*numbers))
 
     return Question(asked.name, ask, say)
+
+
+def _of_samples(library: NvmlLibrary, handle: int) -> Question:
+    """What a tick asks: what is newer than the newest."""
+    ring = RingSweep(library, [handle])
+    newest_us = max((stamp_us for stamp_us, _ in ring.drain([0])[0]), default=0)
+
+    def ask() -> int:
+        ring.drain([newest_us])
+        return ring.codes[0]
+
+    return Question(SAMPLES.function, ask)
 
 
 def _of_counters(asked: CounterCall) -> Question:

@@ -198,7 +198,7 @@ class TestAName:
     def test_is_no_answer_where_nobody_has_one(self, proc: Path) -> None:
         names = ProcessNames(lambda _: None, proc=proc)
 
-        assert (names.name(4001), names.user(4001)) == (None, None)
+        assert (names.name(4001), names.user(ProcessOwners(proc).uid(4001))) == (None, None)
 
     def test_is_asked_for_once_until_the_process_leaves(self, proc: Path) -> None:
         asked: list[int] = []
@@ -214,7 +214,7 @@ class TestAName:
         assert names.name(4000) == "program-2"
 
     def test_comes_with_the_user_who_runs_it(self, proc: Path) -> None:
-        user = ProcessNames(lambda _: None, proc=proc).user(4000)
+        user = ProcessNames(lambda _: None, proc=proc).user(ProcessOwners(proc).uid(4000))
 
         assert user == pwd.getpwuid(os.getuid()).pw_name
 
@@ -222,7 +222,7 @@ class TestAName:
         """Its folder belongs to the superuser then."""
         (proc / "4000" / "status").write_text(f"Name:\ttrainer\nUid:\t0\t{NOBODY}\t0\t0\n")
 
-        user = ProcessNames(lambda _: None, proc=proc).user(4000)
+        user = ProcessNames(lambda _: None, proc=proc).user(ProcessOwners(proc).uid(4000))
 
         assert user == pwd.getpwuid(NOBODY).pw_name
 
@@ -232,7 +232,7 @@ class TestAName:
         namespace.symlink_to("pid:[4026532000]")
         names = ProcessNames(lambda _: None, proc=proc)
 
-        assert (names.name(4000), names.user(4000)) == (None, None)
+        assert (names.name(4000), names.user(ProcessOwners(proc).uid(4000))) == (None, None)
 
 
 class TestAShare:
