@@ -1,1 +1,5 @@
-"""Asks a driver everything once, and notes what it answered and what that cost."""
+"""Asks a driver everything once by the sampler's own calls, and notes what it answered and cost.
+
+``probe`` asks, ``probed`` is what it found. What is asked stands in ``fields``, what is told to
+people in ``gpumon.cli.doctor``.
+"""
