@@ -1,26 +1,20 @@
-"""Which format a log has: by its content, never by its file name.
-
-JSON that no format knows: said in one sentence, with what is in it and what is needed.
-"""
+"""Which format a log has, by its content and never by its file name, or why it is not read."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, islice
 from typing import Final
 
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.formats import formats
 from gpumon.sources.logs.json_documents import JsonDocuments
-from gpumon.sources.logs.line_prefixes import LinePrefix, prefixes_of
+from gpumon.sources.logs.line_prefixes import prefixes_of
 from gpumon.sources.logs.log_sample import (
-    LogFacts,
     LogFormat,
     LogOptions,
     LogReader,
-    LogSample,
     line_like,
 )
 from gpumon.sources.logs.stamps.log_order import LogInOrder
@@ -138,9 +132,7 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogRe
         refuse_json(head, name=name)
     _refuse_unused(options, known, name)
     reader: LogReader = known.reader(chain(head, lines), name=name, options=options)
-    if prefixes:
-        reader = _Unprefixed(reader, prefixes)
-    return LogInOrder(reader, name=name)
+    return LogInOrder(reader, name=name, notes=[prefix.note for prefix in prefixes])
 
 
 def _refuse_unused(options: LogOptions, known: LogFormat, name: str) -> None:
@@ -155,21 +147,6 @@ def _refuse_unused(options: LogOptions, known: LogFormat, name: str) -> None:
                 + (f"where only {read} can be named" if read else "whose columns are known")
                 + "; leave it out"
             )
-
-
-class _Unprefixed:
-    """A reader of lines that had something before them, which its notes say."""
-
-    def __init__(self, reader: LogReader, prefixes: Sequence[LinePrefix]) -> None:
-        self._reader = reader
-        self._notes = tuple(prefix.note for prefix in prefixes)
-
-    def samples(self) -> Iterator[LogSample]:
-        return self._reader.samples()
-
-    def facts(self) -> LogFacts:
-        facts = self._reader.facts()
-        return replace(facts, notes=(*self._notes, *facts.notes))
 
 
 def _format_of(head: Sequence[str]) -> tuple[LogFormat, int | None]:

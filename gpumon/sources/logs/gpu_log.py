@@ -14,6 +14,8 @@ from gpumon.sources.logs.table.gpu_of_row import GpuTable
 from gpumon.sources.logs.table.guessed_unit import GuessedUnit
 from gpumon.sources.logs.table.skipped_lines import Refusal, SkippedLines
 
+Rows = Iterator[LogSample | None]
+
 
 class GpuLog:
     """One log in one format: a ``LogReader`` whose rows a format gives.
@@ -43,6 +45,7 @@ class GpuLog:
         self._clock: LogClock = NO_CLOCK
         self._counts_rows = False  # nothing but the number of a row tells its moment
         self._has_told = False
+        self._is_guessed = False
 
     def samples(self) -> Iterator[LogSample]:
         """Every row that belongs to a GPU and a moment, in file order.
@@ -52,7 +55,7 @@ class GpuLog:
                 columns does; a stream that breaks off.
             UsageError: ``--column`` names a column that is not there.
         """
-        yield from self._read()
+        yield from filter(None, self._read())
         if self._unit is not None:
             self._unit.settle()
         if not self._has_told:
@@ -66,15 +69,21 @@ class GpuLog:
             skipped_lines=self._skipped.count,
             period_ns=self._row_clock.period_ns if self._counts_rows else None,
             notes=(*self._notes(), *self._skipped.sentences()),
+            broken_off=self._broken_off(),
+            is_guessed=self._is_guessed,
         )
 
-    def _read(self) -> Iterator[LogSample]:
-        """The samples of the log, in file order."""
+    def _read(self) -> Rows:
+        """The samples of the log, in file order; ``None``: a row that is none."""
         raise NotImplementedError
 
     def _notes(self) -> list[str]:
         """What was assumed or guessed."""
         return [self._row_clock.note] if self._counts_rows else []
+
+    def _broken_off(self) -> str | None:
+        """How the log ended in the middle of what it had begun, where that can be told."""
+        return None
 
     def _nothing(self) -> str:
         """Why there is nothing to analyse."""

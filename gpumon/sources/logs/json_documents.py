@@ -58,10 +58,6 @@ class JsonDocuments:
                 yield from self._close()
             began_here, at_line_start = at_line_start, piece.endswith("\n")
             if not self._pending:
-                whole = self._whole_line(piece)
-                if whole is not None:
-                    yield number, whole
-                    continue
                 begun = piece.lstrip(_BETWEEN)
                 if begun[:1] != "{":
                     if begun and began_here:
@@ -86,16 +82,6 @@ class JsonDocuments:
             yield piece
         if first.lstrip("\ufeff \t")[:1] == "[" and last.rstrip()[-1:] in ("}", ","):
             self.broken_off = broken_off_at(began)
-
-    def _whole_line(self, piece: str) -> Document | None:
-        """The object that a line consists of, which is how most logs are; ``None``: it does not."""
-        if not piece.startswith("{") or not piece.endswith("}\n"):
-            return None
-        try:
-            value, end = self._decode(piece)
-        except (ValueError, RecursionError):
-            return None
-        return value if end == len(piece) - 1 else None
 
     def _close(self, *, is_end: bool = False) -> Iterator[tuple[int, Document]]:
         """Nothing more belongs to what is pending."""

@@ -11,7 +11,7 @@ import stat
 import sys
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -81,7 +81,9 @@ class LogText:
         self._raw = self._open(path, standard_input)
         self.size_bytes = self._size()
         try:
-            self._text = self._decoded(self._as_it_was_opened())
+            size_bytes = self.size_bytes
+            as_opened = self._raw if size_bytes is None else _UpTo(self._raw, size_bytes)
+            self._text = self._decoded(as_opened)
         except (OSError, EOFError, zlib.error) as error:
             self.close()
             raise self._damaged(error, 0) from error
@@ -155,9 +157,6 @@ class LogText:
             return None
         status = os.fstat(self._closing[0].fileno())
         return (status.st_size or None) if stat.S_ISREG(status.st_mode) else None
-
-    def _as_it_was_opened(self) -> Stream:
-        return self._raw if self.size_bytes is None else _UpTo(self._raw, self.size_bytes)
 
     def has_grown(self) -> bool:
         """Whether something was written to the file since it was opened."""
@@ -245,32 +244,34 @@ class _Unpacked:
     """What gzip packed, up to more than any log can be packed to."""
 
     def __init__(self, packed: Stream) -> None:
-        self._packed = packed
-        self._packed_bytes = 0
+        self._packed = _Counted(packed)
         self._bytes = self._lines = 0
-        self._file = gzip.GzipFile(fileobj=cast("IO[bytes]", _Reader(self._read_packed)), mode="rb")
+        self._file = gzip.GzipFile(fileobj=cast("IO[bytes]", self._packed), mode="rb")
 
     def read(self, count: int, /) -> bytes:
         data = self._file.read(count)
         self._bytes += len(data)
         self._lines += data.count(b"\n")
-        most_lines = max(FREE_LINES, _MOST_LINES_A_BYTE * self._packed_bytes)
+        most_lines = max(FREE_LINES, _MOST_LINES_A_BYTE * self._packed.bytes_read)
         if (
-            self._bytes > max(FREE_BYTES, _MOST_GROWTH * self._packed_bytes)
+            self._bytes > max(FREE_BYTES, _MOST_GROWTH * self._packed.bytes_read)
             or self._lines > most_lines
         ):
             raise OSError("it unpacks to more than any log of its size does")
         return data
 
-    def _read_packed(self, count: int) -> bytes:
-        data = self._packed.read(count)
-        self._packed_bytes += len(data)
+
+class _Counted:
+    """A stream that knows how much was read of it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.bytes_read = 0
+
+    def read(self, count: int) -> bytes:
+        data = self._stream.read(count)
+        self.bytes_read += len(data)
         return data
-
-
-class _Reader:
-    def __init__(self, read: Callable[[int], bytes]) -> None:
-        self.read = read
 
 
 def _peek(stream: Stream) -> tuple[bytes, io.BufferedReader]:

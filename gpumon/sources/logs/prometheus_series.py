@@ -106,7 +106,7 @@ class MatrixScan:
             if not self._more():
                 self._nesting.pass_over(self._text[self._at :])
                 if self._nesting.is_open:
-                    self._break_off()
+                    self.broken_off = broken_off_at(self._number)
                 return None
 
     def _more(self) -> bool:
@@ -116,9 +116,6 @@ class MatrixScan:
         self._text = self._text[self._at :] + block
         self._at = 0
         return bool(block)
-
-    def _break_off(self) -> None:
-        self.broken_off = broken_off_at(self._number)
 
     def _labels(self) -> dict[str, str]:
         decode = json.JSONDecoder().raw_decode
@@ -131,7 +128,7 @@ class MatrixScan:
                     continue
                 self._nesting.lose()
                 if is_short:
-                    self._break_off()
+                    self.broken_off = broken_off_at(self._number)
                 self._skipped.add(Refusal.DAMAGED_JSON, self._number)
                 return {}
             self._at = end
@@ -161,7 +158,7 @@ class MatrixScan:
                 continue
             self._nesting.lose()
             if is_short:
-                self._break_off()
+                self.broken_off = broken_off_at(self._number)
             self._skipped.add(Refusal.DAMAGED_JSON, self._number)
             return
 

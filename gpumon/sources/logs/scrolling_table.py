@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from gpumon.sources.logs.gpu_log import GpuLog
-from gpumon.sources.logs.log_sample import LogOptions, LogSample
+from gpumon.sources.logs.gpu_log import GpuLog, Rows
+from gpumon.sources.logs.log_sample import LogOptions
 from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import ClockStamps, DateStamps
 from gpumon.sources.logs.table.skipped_lines import Refusal
@@ -102,7 +102,7 @@ class ScrollingTable(GpuLog):
         self._told_time: tuple[bool, bool] | None = None  # whether rows have a date, and a time
         self._dates, self._times = DateStamps(), ClockStamps(is_elapsed=False, may_be_late=False)
 
-    def _read(self) -> Iterator[LogSample]:
+    def _read(self) -> Rows:
         for number, line in self._numbered(_MOST_SIGNS):
             cells = line.split(self._separator, self._most_splits)
             if len(cells) == self._width and "#" not in cells[0]:
@@ -110,7 +110,7 @@ class ScrollingTable(GpuLog):
             else:
                 self._odd_line(line.strip(), number)
 
-    def _row(self, cells: Sequence[str], number: int) -> Iterator[LogSample]:
+    def _row(self, cells: Sequence[str], number: int) -> Rows:
         """The samples that are known once a row is."""
         raise NotImplementedError
 
@@ -153,15 +153,15 @@ class ScrollingTable(GpuLog):
     def _take_header(self, bare: str) -> None:
         header = header_of(bare)
         if header is None:
-            if not _COLUMNS.isdisjoint(re.split(r"[\s,#]+", bare.lower())):
-                self._cannot_be_read(Refusal.UNHEADED)  # it was to name columns
+            if not _COLUMNS.isdisjoint(re.split(r"[\s,#]+", bare.lower())):  # it was to be one
+                self._width, self._refusal = _UNUSABLE, Refusal.UNHEADED
             return
         self._separator = header.separator
         told_time = header.at("date") is not None, header.at("time") is not None
         if any(header.at(name) is None for name in self.needed):
-            self._cannot_be_read(Refusal.HEADER)
+            self._width, self._refusal = _UNUSABLE, Refusal.HEADER
         elif self._told_time not in (None, told_time):
-            self._cannot_be_read(Refusal.CLOCK)
+            self._width, self._refusal = _UNUSABLE, Refusal.CLOCK
         else:
             self._told_time = told_time
             self._counts_rows = not told_time[1]
@@ -169,6 +169,3 @@ class ScrollingTable(GpuLog):
             self._date_at, self._time_at = header.at("date") or 0, header.at("time") or 0
             self._width = len(header.names)
             self._adopt(header)
-
-    def _cannot_be_read(self, refusal: Refusal) -> None:
-        self._width, self._refusal = _UNUSABLE, refusal

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpumon.errors import UnreadableLogError, UsageError
-from gpumon.sources.logs.gpu_log import GpuLog
+from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser, parser_among
@@ -59,8 +59,7 @@ class WideTable(GpuLog):
         self._chosen = told_columns(options.columns)
         self._percent = told_percent(options.columns)
         self._columns: dict[WideGpu, _GpuColumns] = {}
-        self._by_key: dict[Hashable, _GpuColumns] = {}
-        self._may_be_absent, self._has_more = True, False
+        self._has_more = False
         self._used: dict[WideGpu, tuple[int, Hashable, int]] = {}
         self._total: dict[WideGpu, tuple[Hashable, int]] = {}
         self._unsure: list[_GpuColumns] = []
@@ -137,15 +136,12 @@ class WideTable(GpuLog):
             columns.full = 100.0 if self._unit.is_percent else 1.0
         self._unsure.clear()
 
-    def _of_row(
-        self, get: Cells, number: int, keys: Collection[Hashable] | None = None
-    ) -> Iterator[LogSample]:
+    def _of_row(self, get: Cells, number: int) -> Rows:
         """The samples of one row.
 
         Args:
             get: Gives the cell under a key.
             number: Number of the row's line.
-            keys: Those that the row has; ``None``: all.
 
         Raises:
             UnreadableLogError: A value that cannot have the unit that was guessed.
@@ -158,7 +154,7 @@ class WideTable(GpuLog):
                 return
         self._take_totals(get)
         refused: Refusal | None = None
-        for columns in self._columns_of(keys):
+        for columns in self._columns.values():
             cell = get(columns.busy)
             if columns.is_blank_absent and (cell is None or cell == ""):
                 continue
@@ -174,12 +170,6 @@ class WideTable(GpuLog):
             yield LogSample(gpu, moment_ns, ratio, bytes_of(used, unit_bytes=columns.used_unit))
         if refused is not None:
             self._skipped.add(refused, number)
-
-    def _columns_of(self, keys: Collection[Hashable] | None) -> Iterable[_GpuColumns]:
-        """The columns that a row has, or whose absence says something."""
-        if keys is None or len(keys) >= len(self._columns) or not self._may_be_absent:
-            return self._columns.values()
-        return [self._by_key[key] for key in keys if key in self._by_key]
 
     def _take_totals(self, get: Cells) -> None:
         """Keep how much memory each GPU has, which one row tells for all."""
@@ -236,8 +226,7 @@ class WideTable(GpuLog):
         else:
             position = columns.position
             self._unsure = [one for one in self._unsure if one is not columns]
-            self._by_key.pop(columns.busy, None)
-        columns = self._columns[gpu] = self._by_key[key] = _GpuColumns(
+        columns = self._columns[gpu] = _GpuColumns(
             position=position,
             busy=key,
             busy_rank=meaning.rank,
@@ -245,7 +234,6 @@ class WideTable(GpuLog):
             is_blank_absent=meaning.dialect is Dialect.WANDB,
             is_guessed=meaning.is_percent is None,
         )
-        self._may_be_absent = self._may_be_absent and columns.is_blank_absent
         if meaning.is_percent is None:
             self._unsure.append(columns)
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpumon.sources.logs.gpu_log import GpuLog
-from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample, line_like
+from gpumon.sources.logs.gpu_log import GpuLog, Rows
+from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.table.cell_values import UtilizationCells
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
@@ -48,7 +48,7 @@ class DcgmiDmonLog(GpuLog):
         self._used_at: int | None = None
         self._fields_taken: dict[str, None] = {}
 
-    def _read(self) -> Iterator[LogSample]:
+    def _read(self) -> Rows:
         for number, line in self._numbered(_MOST_SIGNS):
             cells = _cells_of(line)
             if len(cells) == self._width and cells[0][0] != "#":
@@ -60,7 +60,7 @@ class DcgmiDmonLog(GpuLog):
         taken = "; where that has no answer ".join(_MEANING[field] for field in self._fields_taken)
         return [*([f"Busy is {taken}."] if taken else ()), *super()._notes()]
 
-    def _row(self, cells: Sequence[str], number: int) -> Iterator[LogSample]:
+    def _row(self, cells: Sequence[str], number: int) -> Rows:
         kind, entity = cells[0], cells[1]
         gpu = self._position_of(kind, entity)
         if gpu is None:
@@ -69,9 +69,7 @@ class DcgmiDmonLog(GpuLog):
             return
         used = None if self._used_at is None else self._memory.bytes_of(cells[self._used_at])
         stamp_ns = self._row_clock.next_ns(gpu)
-        sample = self._sample(gpu, stamp_ns, self._ratio(cells), number, used)
-        if sample is not None:
-            yield sample
+        yield self._sample(gpu, stamp_ns, self._ratio(cells), number, used)
 
     def _ratio(self, cells: Sequence[str]) -> float | Refusal:
         """The best field that has an answer."""

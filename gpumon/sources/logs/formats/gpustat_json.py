@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
-from gpumon.sources.logs.gpu_log import GpuLog
+from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.json_documents import Document, JsonDocuments
 from gpumon.sources.logs.log_sample import (
-    LogFacts,
     LogFormat,
     LoggedGpu,
     LogOptions,
-    LogSample,
     line_like,
 )
 from gpumon.sources.logs.stamps.stamp_parsers import DateStamps
@@ -31,11 +28,13 @@ class GpustatJsonLog(GpuLog):
         super().__init__(lines, name=name, options=options)
         self._documents = JsonDocuments(lines, name=name, skipped=self._skipped)
         self._stamps = DateStamps()
+        self._clock = self._stamps.clock
         self._places: dict[tuple[str, int | None], int] = {}
 
-    def _read(self) -> Iterator[LogSample]:
+    def _read(self) -> Rows:
         for number, reading in self._documents:
             stamp_ns = self._stamps.parse(str(reading.get("query_time")))
+            self._clock = self._stamps.clock  # with the zone, if the first of them names one
             if stamp_ns is None:
                 self._skipped.add(Refusal.STAMP, number)
                 continue
@@ -43,21 +42,17 @@ class GpustatJsonLog(GpuLog):
             for gpu in gpus if isinstance(gpus, list) else ():
                 yield from self._of_gpu(gpu, stamp_ns, number, reading.get("hostname"))
 
-    def facts(self) -> LogFacts:
-        """As every ``LogReader``'s, with the zone that the readings named."""
-        self._clock = self._stamps.clock
-        return replace(super().facts(), broken_off=self._documents.broken_off)
+    def _broken_off(self) -> str | None:
+        return self._documents.broken_off
 
-    def _of_gpu(self, gpu: object, stamp_ns: int, number: int, host: object) -> Iterator[LogSample]:
+    def _of_gpu(self, gpu: object, stamp_ns: int, number: int, host: object) -> Rows:
         position = self._position(gpu, host) if isinstance(gpu, dict) else None
         if position is None or not isinstance(gpu, dict):
             self._skipped.add(Refusal.NOBODY, number)
             return
         ratio = ratio_of(gpu.get("utilization.gpu"), full=100.0)
         used_bytes = bytes_of(gpu.get("memory.used"), unit_bytes=MIB)
-        sample = self._sample(position, stamp_ns, ratio, number, used_bytes)
-        if sample is not None:
-            yield sample
+        yield self._sample(position, stamp_ns, ratio, number, used_bytes)
 
     def _position(self, gpu: Document, host: object) -> int | None:
         uuid, name, said = gpu.get("uuid"), gpu.get("name"), gpu.get("index")

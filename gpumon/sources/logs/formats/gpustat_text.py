@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from gpumon.sources.logs.gpu_log import GpuLog
-from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample, line_like
+from gpumon.sources.logs.gpu_log import GpuLog, Rows
+from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.log_text import numbered_lines, without_colours
 from gpumon.sources.logs.stamps.date_lines import find_ctime
 from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK
@@ -31,46 +31,23 @@ _UNKNOWN: Final = "[N/A]"
 _MOST_HOSTS: Final = 64
 
 
-class _Hosts:
-    """Whose heads can be believed: a host that is named but once is a head that was damaged.
-
-    Attributes:
-        waiting: Lines of GPUs under the only head so far of a host, with their moment and number.
-    """
-
-    def __init__(self) -> None:
-        self.waiting: dict[str, list[tuple[re.Match[str], int | None, int]]] = {}
-        self._sure: set[str] = set()
-
-    def is_sure(self, host: str) -> bool:
-        """Whether the host was named twice."""
-        return host in self._sure
-
-    def name(self, host: str) -> list[tuple[re.Match[str], int | None, int]]:
-        """Take note of a head; the lines that waited for it, if it is the host's second."""
-        if host in self._sure:
-            return []
-        if host in self.waiting:
-            self._sure.add(host)
-            return self.waiting.pop(host)
-        if len(self.waiting) < _MOST_HOSTS:
-            self.waiting[host] = []
-        return []
-
-
 class GpustatTextLog(GpuLog):
-    """The lines for people, with or without colours and head."""
+    """The lines for people, with or without colours and head.
+
+    A host that is named but once is a head that was damaged: the lines under it wait for another.
+    """
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(lines, name=name, options=options)
         self._iso = DateStamps()
         self._host = ""
-        self._hosts = _Hosts()
+        self._sure_hosts: set[str] = set()
+        self._waiting: dict[str, list[tuple[re.Match[str], int | None, int]]] = {}
         self._stamp_ns: int | None = None
         self._clock = LOCAL_CLOCK
         self._has_heads = False
 
-    def _read(self) -> Iterator[LogSample]:
+    def _read(self) -> Rows:
         for number, raw in numbered_lines(self._lines):
             line = without_colours(raw)
             found = _GPU.match(line)
@@ -79,34 +56,38 @@ class GpustatTextLog(GpuLog):
                 continue
             if not self._has_heads:
                 self._counts_rows, self._clock = True, NO_CLOCK
-            if self._has_heads and not self._hosts.is_sure(self._host):
+            if self._has_heads and self._host not in self._sure_hosts:
                 self._wait(found, number)
             else:
                 yield from self._row(found, self._stamp_ns, number)
         yield from self._named_once()
 
-    def _other_line(self, line: str, number: int) -> Iterator[LogSample]:
+    def _other_line(self, line: str, number: int) -> Rows:
         head = _HEAD.match(line)
         if head is not None and not self._counts_rows:
             self._has_heads = True
             self._host = head["host"]
-            for waiting in self._hosts.name(self._host):
-                yield from self._row(*waiting)
+            if self._host in self._waiting:
+                self._sure_hosts.add(self._host)
+                for waiting in self._waiting.pop(self._host):
+                    yield from self._row(*waiting)
+            elif self._host not in self._sure_hosts and len(self._waiting) < _MOST_HOSTS:
+                self._waiting[self._host] = []
             self._stamp_ns = self._moment(line)
         elif line.strip() and not _BELOW_GPU.match(line):
             self._skipped.add(Refusal.FOREIGN, number)
 
     def _wait(self, found: re.Match[str], number: int) -> None:
-        waiting = self._hosts.waiting.get(self._host)
+        waiting = self._waiting.get(self._host)
         if waiting is None or len(waiting) >= MAX_GPUS:
             self._skipped.add(Refusal.NOBODY, number)
         else:
             waiting.append((found, self._stamp_ns, number))
 
-    def _named_once(self) -> Iterator[LogSample]:
+    def _named_once(self) -> Rows:
         """The lines that waited in vain; they count where the log has no others."""
         is_all = not self._has_told
-        for host, waiting in self._hosts.waiting.items():
+        for host, waiting in self._waiting.items():
             for found, stamp_ns, number in waiting:
                 if is_all:
                     self._host = host
@@ -121,7 +102,7 @@ class GpustatTextLog(GpuLog):
             stamp_ns = self._iso.parse(iso[0]) if iso else None
         return stamp_ns
 
-    def _row(self, found: re.Match[str], stamp_ns: int | None, number: int) -> Iterator[LogSample]:
+    def _row(self, found: re.Match[str], stamp_ns: int | None, number: int) -> Rows:
         total = _mib(found["total"])
         told = LoggedGpu(int(found["index"]), name=found["name"].rstrip(" "), memory_bytes=total)
         gpu = self._gpus.position((self._host, found["index"]), told)
@@ -136,9 +117,7 @@ class GpustatTextLog(GpuLog):
         percents = [cell for codec, cell in _PERCENTS.findall(found["state"]) if not codec]
         cell = percents[-1] if percents else ""
         ratio = self._cells.read(_UNKNOWN if cell.startswith("?") else cell)
-        sample = self._sample(gpu, stamp_ns, ratio, number, _mib(found["used"]))
-        if sample is not None:
-            yield sample
+        yield self._sample(gpu, stamp_ns, ratio, number, _mib(found["used"]))
 
 
 def _mib(amount: str | None) -> int | None:

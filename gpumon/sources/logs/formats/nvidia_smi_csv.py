@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.gpu_log import GpuLog
-from gpumon.sources.logs.log_sample import LogFacts, LogFormat, LogOptions, LogSample, line_like
+from gpumon.sources.logs.gpu_log import GpuLog, Rows
+from gpumon.sources.logs.log_sample import LogFormat, LogOptions, LogSample, line_like
 from gpumon.sources.logs.log_text import MAX_PIECE
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser
 from gpumon.sources.logs.table.cell_values import MemoryCells, UtilizationCells
@@ -49,20 +48,15 @@ class NvidiaSmiCsvLog(GpuLog):
         self._guesses: list[str] = []
         self._stamps: StampParser | None = None
         self._announced: ColumnLayout | None = None
-        self._is_guessed = False
         self._tails: dict[str, LogSample] = {}
         """Rows by all that follows their first cell, which is their stamp."""
-
-    def facts(self) -> LogFacts:
-        """As every ``LogReader``'s, and whether the columns were guessed."""
-        return replace(super().facts(), is_guessed=self._is_guessed)
 
     def _notes(self) -> list[str]:
         notes = [*self._guesses, *super()._notes()]
         said = (self._stamps.note if self._stamps else None), self._rows.note
         return [*notes, *filter(None, said)]
 
-    def _read(self) -> Iterator[LogSample]:
+    def _read(self) -> Rows:
         head = head_of(self._lines)
         self._prepare(head)
         feed, tails, separator = chain(head, self._lines), self._tails, self._splitter.separator
@@ -78,30 +72,23 @@ class NvidiaSmiCsvLog(GpuLog):
                 yield from self._rows_within_quotes(line, feed)
             else:
                 row = self._row(line, feed)
-                if row is not None:
-                    if len(tails) < _MOST_TAILS and self._may_repeat(line, row):
-                        tails[tail] = row
-                    yield row
+                has_room = self._is_by_tail and len(tails) < _MOST_TAILS
+                if has_room and row is not None and row[2] is not None and '"' not in line:
+                    tails[tail] = row
+                yield row
 
-    def _may_repeat(self, line: str, row: LogSample) -> bool:
-        """Whether what follows a row's first cell says all of it but its moment."""
-        return self._is_by_tail and row[2] is not None and '"' not in line
-
-    def _rows_within_quotes(self, line: str, feed: Iterator[str]) -> Iterator[LogSample]:
+    def _rows_within_quotes(self, line: str, feed: Iterator[str]) -> Rows:
         """The row that begins with a line, or those of the lines after it if it has no end."""
-        number = self._number
         cells, taken = self._splitter.joined(line, feed)
-        rows: list[LogSample | None] = []
         if len(cells) == self._width:
-            rows.append(self._row_of(cells, taken[-1]))
+            yield self._row_of(cells, taken[-1])
             self._number += len(taken)
-        else:
-            # Whoever wrote the line was killed within a quote: what follows is not a part of it.
-            self._skipped.add(Refusal.QUOTE, number)
-            for one in taken:
-                self._number += 1
-                rows.append(self._row(one, feed))
-        yield from filter(None, rows)
+            return
+        # Whoever wrote the line was killed within a quote: what follows is not a part of it.
+        self._skipped.add(Refusal.QUOTE, self._number)
+        for one in taken:
+            self._number += 1
+            yield self._row(one, feed)
 
     def _row(self, line: str, feed: Iterator[str]) -> LogSample | None:
         if len(line) >= MAX_PIECE and not line.endswith("\n"):

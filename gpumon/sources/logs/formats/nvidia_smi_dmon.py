@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogSample
+from gpumon.sources.logs.gpu_log import Rows
+from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu
 from gpumon.sources.logs.scrolling_table import ScrollingTable, TableHeader, header_mark
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
@@ -27,7 +28,7 @@ class NvidiaSmiDmonLog(ScrollingTable):
         self._fb_at = header.at("fb")
         self._instance_at, self._compute_at = header.at("gi"), header.at("ci")
 
-    def _row(self, cells: Sequence[str], number: int) -> Iterator[LogSample]:
+    def _row(self, cells: Sequence[str], number: int) -> Rows:
         gpu = self._position_of(cells)
         if gpu is None:
             self._refuse(Refusal.NOBODY, number)
@@ -35,9 +36,7 @@ class NvidiaSmiDmonLog(ScrollingTable):
         ratio = self._cells.read(cells[self._sm_at])
         stamp_ns = self._row_clock.next_ns(gpu) if self._counts_rows else self._stamp_ns(cells)
         used = None if self._fb_at is None else self._memory.bytes_of(cells[self._fb_at])
-        sample = self._sample(gpu, stamp_ns, ratio, number, used)
-        if sample is not None:
-            yield sample
+        yield self._sample(gpu, stamp_ns, ratio, number, used)
 
     def _position_of(self, cells: Sequence[str]) -> int | None:
         index = self._gpu_number(cells[self._gpu_at])

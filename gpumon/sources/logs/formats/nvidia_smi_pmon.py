@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpumon.sources.logs.gpu_log import Rows
 from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample
 from gpumon.sources.logs.scrolling_table import ScrollingTable, TableHeader, header_mark
 from gpumon.sources.logs.table.skipped_lines import Refusal
@@ -68,14 +69,14 @@ class NvidiaSmiPmonLog(ScrollingTable):
         self._next_is_whole = True
         self._ever_answered: set[int] = set()
 
-    def _read(self) -> Iterator[LogSample]:
+    def _read(self) -> Rows:
         yield from super()._read()
         yield from self._finish()
 
     def _notes(self) -> list[str]:
         return [_NOTE, *super()._notes()]
 
-    def _row(self, cells: Sequence[str], number: int) -> Iterator[LogSample]:
+    def _row(self, cells: Sequence[str], number: int) -> Rows:
         """Add one row; the tick that is over by it, if one is."""
         index = self._gpu_number(cells[self._gpu_at])
         gpu = None if index is None else self._gpus.position(index, LoggedGpu(index=index))
@@ -110,7 +111,7 @@ class NvidiaSmiPmonLog(ScrollingTable):
             if used is not None:
                 tick.memory_bytes = (tick.memory_bytes or 0) + used
 
-    def _finish(self) -> Iterator[LogSample]:
+    def _finish(self) -> Rows:
         """The tick that is over, as a sample of its GPU."""
         tick, self._tick = self._tick, None
         if tick is None:
@@ -125,9 +126,7 @@ class NvidiaSmiPmonLog(ScrollingTable):
             ratio = min(tick.busy_ratio, 1.0)
         elif _NOBODY in tick.processes or tick.gpu in self._ever_answered:
             ratio = 0.0  # a process that did nothing since the last tick has a dash, too
-        sample = self._sample(tick.gpu, stamp_ns, ratio, tick.line_number, tick.memory_bytes)
-        if sample is not None:
-            yield sample
+        yield self._sample(tick.gpu, stamp_ns, ratio, tick.line_number, tick.memory_bytes)
 
     def _refuse(self, reason: Refusal, number: int) -> None:
         super()._refuse(reason, number)

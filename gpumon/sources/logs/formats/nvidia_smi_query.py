@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumon.sources.logs.gpu_log import GpuLog
-from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample, line_like
+from gpumon.sources.logs.gpu_log import GpuLog, Rows
+from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.stamps.date_lines import date_in
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
 from gpumon.sources.logs.table.skipped_lines import Refusal
@@ -63,7 +63,7 @@ class NvidiaSmiQueryLog(GpuLog):
         self._section = ""
         self._cut_gpus: set[int] = set()
 
-    def _read(self) -> Iterator[LogSample]:
+    def _read(self) -> Rows:
         for number, line in self._numbered(_MOST_SIGNS):
             key, colon, value = line.partition(" : ")
             if colon and self._page is not None and key.strip() != _STAMP:
@@ -97,7 +97,7 @@ class NvidiaSmiQueryLog(GpuLog):
             page.answered_at = number
         page.values.setdefault(told, value)
 
-    def _heading(self, line: str, key: str, value: str, number: int) -> Iterator[LogSample]:
+    def _heading(self, line: str, key: str, value: str, number: int) -> Rows:
         """Take a line that opens something; the page that is over by it, if one is."""
         bare = line.strip()
         if key.strip() == _STAMP:
@@ -127,7 +127,7 @@ class NvidiaSmiQueryLog(GpuLog):
         if self._clock is NO_CLOCK:
             self._clock = told.clock
 
-    def _finish(self) -> Iterator[LogSample]:
+    def _finish(self) -> Rows:
         """The page that is over, as a sample of its GPU."""
         page, self._page = self._page, None
         if page is None:
@@ -139,9 +139,7 @@ class NvidiaSmiQueryLog(GpuLog):
         ratio = self._cells.read(answer)
         number = page.answered_at if isinstance(ratio, Refusal) else page.line_number
         used = self._bytes_of(page, _USED)
-        sample = self._sample(self._position_of(page), self._stamp_ns, ratio, number, used)
-        if sample is not None:
-            yield sample
+        yield self._sample(self._position_of(page), self._stamp_ns, ratio, number, used)
 
     def _position_of(self, page: _Page) -> int | None:
         is_cut = page.values.get(_MIG_MODE) == "Enabled"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from enum import Enum
 from itertools import chain, islice
-from typing import Final, NamedTuple
+from typing import Final
 
-from gpumon.sources.logs.gpu_log import GpuLog
+from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample, line_like
 from gpumon.sources.logs.stamps.date_lines import PrintedDate, date_in, looks_like_date
 from gpumon.sources.logs.table.skipped_lines import Refusal
@@ -34,13 +35,6 @@ class _Section(Enum):
     PROCESSES = "Processes:"
 
 
-class _NameRow(NamedTuple):
-    """The first row of a GPU."""
-
-    gpu_index: int
-    name: str
-
-
 class NvidiaSmiTableLog(GpuLog):
     """One log of tables, each of them one moment of all GPUs.
 
@@ -57,7 +51,7 @@ class NvidiaSmiTableLog(GpuLog):
         self._section = _Section.OUTSIDE
         self._table_ns: int | None = None
         self._bare_title_at = 0
-        self._waiting: _NameRow | None = None
+        self._waiting: LoggedGpu | None = None
         self._last_gpu: int | None = None
         self._cut_gpus: set[int] = set()
 
@@ -71,7 +65,7 @@ class NvidiaSmiTableLog(GpuLog):
             )
         return notes
 
-    def _read(self) -> Iterator[LogSample]:
+    def _read(self) -> Rows:
         head = list(islice(self._lines, _HEAD_LINES))
         self._lines = chain(head, self._lines)
         self._dating = _dating_of(head)
@@ -81,9 +75,7 @@ class NvidiaSmiTableLog(GpuLog):
         for number, line in self._numbered(_MOST_SIGNS):
             bare = line.strip()
             if bare.startswith("|") and not _is_rule(bare):
-                sample = self._framed(bare, number)
-                if sample is not None:
-                    yield sample
+                yield self._framed(bare, number)
             elif bare.startswith(("+", "|")):
                 self._drop_waiting(number)
             elif bare:
@@ -109,10 +101,8 @@ class NvidiaSmiTableLog(GpuLog):
 
     def _gpu_line(self, cells: Sequence[str], number: int) -> LogSample | None:
         if self._waiting is not None:
-            if len(cells) != _GPU_ROW_CELLS or "/" not in cells[1]:
-                found = None
-            else:
-                found = _ANSWER_AND_MODE.fullmatch(cells[3])
+            is_answer = len(cells) == _GPU_ROW_CELLS and "/" in cells[1]
+            found = _ANSWER_AND_MODE.fullmatch(cells[3]) if is_answer else None
             if found is None:
                 self._drop_waiting(number)
                 return None
@@ -127,10 +117,10 @@ class NvidiaSmiTableLog(GpuLog):
             self._skipped.add(Refusal.CUT_TABLE, number)
         return None
 
-    def _answer(self, gpu: _NameRow, answer: str, memory: str, number: int) -> LogSample | None:
+    def _answer(self, gpu: LoggedGpu, answer: str, memory: str, number: int) -> LogSample | None:
         used_bytes, total_bytes = self._used_and_total(memory)
-        told = LoggedGpu(index=gpu.gpu_index, name=gpu.name, memory_bytes=total_bytes)
-        position = self._last_gpu = self._gpus.position((gpu.gpu_index, None), told)
+        told = replace(gpu, memory_bytes=total_bytes)
+        position = self._last_gpu = self._gpus.position((gpu.index, None), told)
         ratio = self._cells.read(answer)
         return self._sample(position, self._table_ns, ratio, number, used_bytes)
 
@@ -217,12 +207,12 @@ def _is_rule(bare: str) -> bool:
     return bare.startswith("+") or bare[1:2] in ("-", "=")
 
 
-def _name_row(cells: Sequence[str]) -> _NameRow | None:
+def _name_row(cells: Sequence[str]) -> LoggedGpu | None:
     """Which GPU the next row speaks of."""
     if len(cells) != _GPU_ROW_CELLS or _BUS_ID.search(cells[2]) is None:
         return None
     found = _INDEX_AND_NAME.fullmatch(cells[1].strip())
-    return _NameRow(int(found[1]), found[2].rstrip()) if found else None
+    return LoggedGpu(int(found[1]), name=found[2].rstrip()) if found else None
 
 
 def _says_mig_is_on(cells: Sequence[str]) -> bool:

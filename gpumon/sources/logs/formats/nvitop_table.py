@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from gpumon.sources.logs.gpu_log import GpuLog
-from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample, line_like
+from gpumon.sources.logs.gpu_log import GpuLog, Rows
+from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.log_text import numbered_lines, without_colours
 from gpumon.sources.logs.stamps.date_lines import find_ctime
 from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK
@@ -40,7 +40,7 @@ class NvitopTableLog(GpuLog):
         self._has_begun = False
         self._stamp_ns: int | None = None
 
-    def _read(self) -> Iterator[LogSample]:
+    def _read(self) -> Rows:
         begun: re.Match[str] | None = None
         for number, raw in numbered_lines(self._lines):
             line = without_colours(raw)
@@ -65,11 +65,15 @@ class NvitopTableLog(GpuLog):
         elif line.strip() and not _ELSE.match(line):
             self._skipped.add(Refusal.FOREIGN, number)
 
-    def _row(
-        self, begun: re.Match[str] | None, state: re.Match[str], number: int
-    ) -> Iterator[LogSample]:
+    def _row(self, begun: re.Match[str] | None, state: re.Match[str], number: int) -> Rows:
         index = state["index"] or (begun and begun["index"])
-        gpu = self._position(int(index), begun, state) if index else None
+        told = LoggedGpu(
+            index=int(index) if index else None,
+            name=_name_in(begun["name"]) if begun else None,
+            memory_bytes=_bytes(state["total"]),
+            mig_enabled=begun is not None and begun["mig"] == "Enabled",
+        )
+        gpu = self._gpus.position(told.index, told) if index else None
         if gpu is None:
             self._skipped.add(Refusal.NOBODY, number)
             return
@@ -78,22 +82,7 @@ class NvitopTableLog(GpuLog):
             self._skipped.add(Refusal.STAMP, number)
             return
         ratio = self._cells.read(state["busy"].replace(" ", ""))
-        sample = self._sample(gpu, stamp_ns, ratio, number, _bytes(state["used"]))
-        if sample is not None:
-            yield sample
-
-    def _position(
-        self, index: int, begun: re.Match[str] | None, state: re.Match[str]
-    ) -> int | None:
-        return self._gpus.position(
-            index,
-            LoggedGpu(
-                index=index,
-                name=_name_in(begun["name"]) if begun else None,
-                memory_bytes=_bytes(state["total"]),
-                mig_enabled=begun is not None and begun["mig"] == "Enabled",
-            ),
-        )
+        yield self._sample(gpu, stamp_ns, ratio, number, _bytes(state["used"]))
 
 
 def _name_in(cell: str) -> str:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.errors import UnreadableLogError, UsageError
-from gpumon.sources.logs.gpu_log import GpuLog
-from gpumon.sources.logs.log_sample import LogFacts, LogFormat, LogOptions, LogSample, line_like
-from gpumon.sources.logs.prometheus_metrics import (
+from gpumon.sources.logs.gpu_log import GpuLog, Rows
+from gpumon.sources.logs.log_sample import LogFormat, LogOptions, LogSample, line_like
+from gpumon.sources.logs.prometheus_memory import (
     MemorySeries,
     MemoryTrack,
+    is_finite,
+    stamp_of,
+)
+from gpumon.sources.logs.prometheus_metrics import (
     Metric,
     SeriesOwner,
     Telling,
-    Told,
-    ToldSeries,
-    is_finite,
     metric_of,
     owner_of,
-    stamp_of,
 )
 from gpumon.sources.logs.prometheus_series import MatrixScan, SeriesPart
 from gpumon.sources.logs.stamps.log_clock import UTC_CLOCK
@@ -34,7 +34,16 @@ _UNDECIDED_VALUES: Final = 65_536
 """Values of a metric without a name that are held back until percent or share is clear."""
 _MEMO_LIMIT: Final = 16_384
 _NAMES_IN_NOTE: Final = 6
+_MOST_SERIES: Final = 65_536
 _WAY_OUT: Final = "ask for one unit: multiply what is a share by 100"
+
+
+class _Told(NamedTuple):
+    """What one series has told so far: one answer may be in a file twice, or overlap."""
+
+    gpu: int
+    first_ns: int
+    last_ns: int
 
 
 @dataclass(slots=True)
@@ -46,7 +55,7 @@ class _Series:
     owner: SeriesOwner
     gpu: int | None = None
     memory: MemoryTrack | None = None
-    before: Told | None = None
+    before: _Told | None = None
     """What the same series has told in another part of the file."""
 
 
@@ -71,18 +80,17 @@ class PrometheusLog(GpuLog):
         self._has_metric = False
         self._scan = MatrixScan(lines, name=name, skipped=self._skipped)
         self._ends_ns: dict[tuple[str | None, ...], tuple[int, int]] = {}
-        self._told_series = ToldSeries()
+        self._told_series: dict[int, _Told] = {}  # by the hash of their labels
         self._memory_series = MemorySeries()
         self._known: dict[str, float | Refusal] = {}
         self._left_out: dict[str, Telling] = {}
         self._guesses: list[str] = []
         self._clipped = 0
 
-    def facts(self) -> LogFacts:
-        """As every ``LogReader``'s, and how the JSON broke off, if it did."""
-        return replace(super().facts(), broken_off=self._scan.broken_off)
+    def _broken_off(self) -> str | None:
+        return self._scan.broken_off
 
-    def _read(self) -> Iterator[LogSample]:
+    def _read(self) -> Rows:
         parts = self._busy_parts()
         held: list[tuple[_Series, SeriesPart]] = []
         size = 0
@@ -160,7 +168,7 @@ class PrometheusLog(GpuLog):
         if numbers:
             self._guesses += self._guess.notes
 
-    def _samples_of(self, series: _Series, part: SeriesPart) -> Iterator[LogSample]:
+    def _samples_of(self, series: _Series, part: SeriesPart) -> Rows:
         if not part.pairs:
             return
         first_ns, last_ns = stamp_of(part.pairs[0][0]), stamp_of(part.pairs[-1][0])
@@ -182,10 +190,17 @@ class PrometheusLog(GpuLog):
             yield LogSample(gpu, stamp_ns, ratio, memory.at(stamp_ns) if memory else None)
             self._has_told = True
         self._ends_ns[series.owner.key] = (gpu, last_ns)
-        self._told_series.add(series.labels, Told(gpu, first_ns, last_ns))
+        self._note_told(series.labels, _Told(gpu, first_ns, last_ns))
+
+    def _note_told(self, labels: Mapping[str, str], told: _Told) -> None:
+        identity = _identity(labels)
+        before = self._told_series.get(identity, told)
+        if identity in self._told_series or len(self._told_series) < _MOST_SERIES:
+            first_ns, last_ns = min(before[1], told[1]), max(before[2], told[2])
+            self._told_series[identity] = _Told(told.gpu, first_ns, last_ns)
 
     def _find_gpu(self, series: _Series, first_ns: int) -> None:
-        series.before = self._told_series.of(series.labels)
+        series.before = self._told_series.get(_identity(series.labels))
         if series.before is not None:
             series.gpu = series.before.gpu
         else:
@@ -197,7 +212,8 @@ class PrometheusLog(GpuLog):
         before = series.before
         if before is None:
             return part.pairs
-        new = [pair for pair in part.pairs if not before.has(stamp_of(pair[0]))]
+        _, first_ns, last_ns = before
+        new = [pair for pair in part.pairs if not first_ns <= stamp_of(pair[0]) <= last_ns]
         for _ in range(len(part.pairs) - len(new)):
             self._skipped.add(Refusal.TWICE, part.number)
         return new
@@ -263,6 +279,10 @@ class PrometheusLog(GpuLog):
         found = ", ".join(filter(None, list(self._left_out)[:_NAMES_IN_NOTE]))
         seen = f"none of {found} is a utilisation" if found else "the answer has no series"
         return f"{seen}; query DCGM_FI_DEV_GPU_UTIL or what your exporter calls it"
+
+
+def _identity(labels: Mapping[str, str]) -> int:
+    return hash(frozenset(labels.items()))
 
 
 def _are_percent(part: SeriesPart) -> bool:

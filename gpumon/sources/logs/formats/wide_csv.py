@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final
 
-from gpumon.sources.logs.log_sample import LogFormat, LogOptions, LogSample
+from gpumon.sources.logs.gpu_log import Rows
+from gpumon.sources.logs.log_sample import LogFormat, LogOptions
+from gpumon.sources.logs.table.csv_cells import CellSplitter
 from gpumon.sources.logs.table.headings import Column
 from gpumon.sources.logs.table.skipped_lines import Refusal
 from gpumon.sources.logs.table.wide_headings import Dialect, Quantity, meaning_of
@@ -30,16 +31,16 @@ class WideCsvLog(WideTable):
 
     def __init__(self, lines: Iterator[str], *, name: str, options: LogOptions) -> None:
         super().__init__(whole_lines(lines), name=name, options=options)
-        self._split: Callable[[str], Sequence[str]] = _splitter(",")
+        self._splitter = CellSplitter(",")
         self._header: Sequence[str] = ()
 
-    def _read(self) -> Iterator[LogSample]:
+    def _read(self) -> Rows:
         numbered = enumerate(self._lines, start=1)
         for _, line in numbered:
             separator = _wide_header(line)
             if separator is not None:
-                self._split = _splitter(separator)
-                self._header = self._split(line)
+                self._splitter = CellSplitter(separator)
+                self._header = _cells_of(self._splitter, line)
                 break
         self._learn(enumerate(self._header))
         self._require_gpus()
@@ -54,7 +55,7 @@ class WideCsvLog(WideTable):
         """The rows under the header; its repetitions and blank lines are none."""
         width = len(self._header)
         for number, line in numbered:
-            cells = self._split(line)
+            cells = _cells_of(self._splitter, line)
             if len(cells) == width:
                 if cells != self._header:
                     yield number, cells
@@ -77,17 +78,8 @@ def whole_lines(pieces: Iterator[str]) -> Iterator[str]:
         yield waiting
 
 
-def _splitter(separator: str) -> Callable[[str], Sequence[str]]:
-    def split(line: str) -> Sequence[str]:
-        bare = line.rstrip("\r\n")
-        if '"' not in bare:
-            return [cell.strip() for cell in bare.split(separator)]
-        try:
-            return next(csv.reader([bare], delimiter=separator, skipinitialspace=True), [])
-        except csv.Error:
-            return []
-
-    return split
+def _cells_of(splitter: CellSplitter, line: str) -> list[str]:
+    return [cell.strip() for cell in splitter.split(line.rstrip("\r\n"))]
 
 
 def _wide_header(line: str) -> str | None:
@@ -98,7 +90,7 @@ def _wide_header(line: str) -> str | None:
     for separator in [one for one in _SEPARATORS if one in bare] or _SEPARATORS[:1]:
         if bare.count(separator) >= _MOST_COLUMNS:
             continue
-        cells = [cell.strip() for cell in _splitter(separator)(line)]
+        cells = _cells_of(CellSplitter(separator), line)
         if any(_VALUE.fullmatch(cell) for cell in cells):
             continue
         meanings = [meaning for cell in cells if (meaning := meaning_of(cell)) is not None]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain
 from typing import Final
 
+from gpumon.sources.logs.gpu_log import Rows
 from gpumon.sources.logs.json_documents import Document, JsonDocuments
-from gpumon.sources.logs.log_sample import LogFacts, LogFormat, LogOptions, LogSample, line_like
+from gpumon.sources.logs.log_sample import LogFormat, LogOptions, line_like
 from gpumon.sources.logs.table.headings import Column
 from gpumon.sources.logs.wide_table import WideTable
 
@@ -27,11 +27,10 @@ class WideJsonLog(WideTable):
         self._known_keys: set[str] = set()
         self._documents = JsonDocuments(lines, name=name, skipped=self._skipped)
 
-    def facts(self) -> LogFacts:
-        """As every ``LogReader``'s, and how the JSON broke off, if it did."""
-        return replace(super().facts(), broken_off=self._documents.broken_off)
+    def _broken_off(self) -> str | None:
+        return self._documents.broken_off
 
-    def _read(self) -> Iterator[LogSample]:
+    def _read(self) -> Rows:
         documents = iter(self._documents)
         head = self._head(documents)
         for _, document in head:
@@ -40,7 +39,7 @@ class WideJsonLog(WideTable):
         for number, document in chain(head, documents):
             self._learn_keys(document)
             self._decide_unit([document.get])
-            yield from self._of_row(document.get, number, document.keys())
+            yield from self._of_row(document.get, number)
         self._require_gpus()
 
     def _head(self, documents: Iterator[tuple[int, Document]]) -> list[tuple[int, Document]]:

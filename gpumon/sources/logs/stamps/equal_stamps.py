@@ -83,8 +83,13 @@ class EqualStamps:
         return apart
 
     def _resolution_ns(self, stamps_ns: Sequence[int]) -> int:
-        """What the clock counts. Two stamps may happen to be whole minutes: then, as before."""
-        found_ns = _resolution_ns(stamps_ns)
+        """What the clock counts, 0 where it is finer than any that is known.
+
+        Two stamps may happen to be whole minutes: then, as before.
+        """
+        found_ns = next(
+            (unit_ns for unit_ns in _RESOLUTIONS_NS if not any(at % unit_ns for at in stamps_ns)), 0
+        )
         if len(stamps_ns) <= 2:
             return min(found_ns, self._seen_resolution_ns)
         self._seen_resolution_ns = found_ns
@@ -132,11 +137,3 @@ class EqualStamps:
     def _first_of_standing(self, run: list[LogSample]) -> LogSample:
         self.standing += len(run) - 1
         return run[0]
-
-
-def _resolution_ns(stamps_ns: Sequence[int]) -> int:
-    """What the clock counts, 0 where it is finer than any that is known."""
-    for resolution_ns in _RESOLUTIONS_NS:
-        if all(stamp_ns % resolution_ns == 0 for stamp_ns in stamps_ns):
-            return resolution_ns
-    return 0

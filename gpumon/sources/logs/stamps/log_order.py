@@ -59,11 +59,13 @@ class LogInOrder:
     Args:
         reader: The log as its format gives it.
         name: What to call it in sentences.
+        notes: What is to be said before all else.
     """
 
-    def __init__(self, reader: LogReader, *, name: str) -> None:
+    def __init__(self, reader: LogReader, *, name: str, notes: Sequence[str] = ()) -> None:
         self._reader = reader
         self._name = name
+        self._notes = notes
         self._gpus: dict[int, GpuOrder] = {}
         self._has_summer_time = False
         self._equal = EqualStamps()
@@ -88,7 +90,9 @@ class LogInOrder:
             if any(gpu.clock.turned_back > _MANY_TURNS for gpu in self._gpus.values()):
                 self._refuse_disorder()
         if not self._gpus:
-            raise self._rowless()
+            notes = " ".join(self._reader.facts().notes)
+            said = f"no line of it tells of a GPU at a moment. {notes}".rstrip()
+            raise UnreadableLogError(f"{self._name}: {said}")
         yield from self._put_in_order((), is_end=True)
         self._refuse_standing_time()
         self._refuse_disorder()
@@ -100,7 +104,7 @@ class LogInOrder:
         return replace(
             facts,
             skipped_lines=facts.skipped_lines + dropped,
-            notes=(*facts.notes, *notes),
+            notes=(*self._notes, *facts.notes, *notes),
         )
 
     def _put_in_order(self, block: Sequence[LogSample], *, is_end: bool) -> list[LogSample]:
@@ -154,10 +158,6 @@ class LogInOrder:
                 f"more than {NS_PER_S // _QUICKEST_NS} others a second: these are several logs, or "
                 f"it is no log of a GPU; {_WAY_OUT}"
             )
-
-    def _rowless(self) -> UnreadableLogError:
-        said = " ".join(("no line of it tells of a GPU at a moment.", *self._reader.facts().notes))
-        return UnreadableLogError(f"{self._name}: {said}")
 
     def _refuse_standing_time(self) -> None:
         rows = sum(gpu.rows for gpu in self._gpus.values())

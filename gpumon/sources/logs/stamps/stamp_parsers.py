@@ -19,7 +19,7 @@ from gpumon.sources.logs.stamps.date_shapes import (
     written_time,
     zone_seconds,
 )
-from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, UTC_CLOCK, LogClock
+from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK, UTC_CLOCK, LogClock
 
 _MINUTE: Final = re.compile(r"(\d{4})([-/])(\d\d?)\2(\d\d?)[ T](\d\d?):(\d\d):")
 _SECOND: Final = re.compile(r"([0-5]\d)(?:[.,](\d{1,9})\d*)? ?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
@@ -71,13 +71,9 @@ class NumberStamps:
     note: str | None = None
 
     def __init__(self, scale_ns: int, clock: LogClock, unit: str | None = None) -> None:
+        self.clock = clock
         self._scale_ns = scale_ns
-        self._clock = clock
         self._unit = unit
-
-    @property
-    def clock(self) -> LogClock:
-        return self._clock
 
     def parse(self, text: str) -> int | None:
         found = _NUMBER.fullmatch(text)
@@ -105,11 +101,7 @@ class DateStamps:
         self._minute_ns = 0
         self._cut = 0
         self._seconds_ns: dict[str, int] = {}
-        self._utc_offset_s: int | None = None
-
-    @property
-    def clock(self) -> LogClock:
-        return LogClock(is_wall=True, utc_offset_s=self._utc_offset_s)
+        self.clock = LOCAL_CLOCK
 
     def parse(self, text: str) -> int | None:
         if not text.startswith(self._minute_text) and not self._enter_minute(text):
@@ -145,8 +137,8 @@ class DateStamps:
         if zone is not None:
             offset_s = zone_seconds(zone) or 0
             after_minute_ns -= offset_s * NS_PER_S
-            if self._utc_offset_s is None and not self._seconds_ns:
-                self._utc_offset_s = offset_s
+            if not self._seconds_ns:  # the first of them speaks for all
+                self.clock = LogClock(is_wall=True, utc_offset_s=offset_s)
         if len(self._seconds_ns) < _MEMO_LIMIT:
             self._seconds_ns[rest] = after_minute_ns
         return after_minute_ns
@@ -172,11 +164,8 @@ class WrittenStamps:
         self._moved_ns = 0
         known = written_time(first, shape, self._order)
         self._has_year = known is not None and known.has_year
-        self._zone_s = known.zone_s if known else None
-
-    @property
-    def clock(self) -> LogClock:
-        return LogClock(is_wall=True, utc_offset_s=self._zone_s) if self._has_year else NO_CLOCK
+        zone_s = known.zone_s if known else None
+        self.clock = LogClock(True, zone_s) if self._has_year else NO_CLOCK
 
     @property
     def note(self) -> str | None:
@@ -229,21 +218,13 @@ class ClockStamps:
     """
 
     def __init__(self, *, is_elapsed: bool, may_be_late: bool = True) -> None:
+        dateless = "The log has times of day and no date: when it began is not known."
+        self.clock = NO_CLOCK
+        self.note = None if is_elapsed else dateless
         self._is_elapsed = is_elapsed
         self._may_be_late = may_be_late
         self._day_ns = 0
         self._last_ns = 0
-
-    @property
-    def clock(self) -> LogClock:
-        return NO_CLOCK
-
-    @property
-    def note(self) -> str | None:
-        """What the report has to say of it."""
-        if self._is_elapsed:
-            return None
-        return "The log has times of day and no date: when it began is not known."
 
     def parse(self, text: str) -> int | None:
         """As ``StampParser`` has it."""

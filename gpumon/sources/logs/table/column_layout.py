@@ -14,7 +14,6 @@ from gpumon.sources.logs.table.headings import (
     IDENTIFYING,
     SURE_NAMES,
     Column,
-    bare_name,
     column_named,
     memory_unit_of,
     plain_name,
@@ -157,7 +156,7 @@ class AmbiguousColumnError(UnreadableLogError):
 
 def _surest_utilization(cells: Sequence[str], named: Sequence[Column | None]) -> int | None:
     found = [at for at, column in enumerate(named) if column is Column.UTILIZATION]
-    sure = [at for at in found if bare_name(cells[at].strip()) in SURE_NAMES]
+    sure = [at for at in found if plain_name(cells[at].strip())[0] in SURE_NAMES]
     candidates = sure or found
     if len(candidates) > 1:
         raise AmbiguousColumnError(
@@ -239,8 +238,8 @@ def _position_of(heading: str, headings: Sequence[str], name: str) -> int:
     texts = [text.strip() for text in headings]
     if heading.strip() in texts:
         return texts.index(heading.strip())
-    plain = [bare_name(text) for text in texts]
-    if plain.count(bare_name(heading)) == 1:
-        return plain.index(bare_name(heading))
+    plain = [plain_name(text)[0] for text in texts]
+    if plain.count(plain_name(heading)[0]) == 1:
+        return plain.index(plain_name(heading)[0])
     there = ", ".join(text for text in texts if text)[:200]
     raise UsageError(f"--column {name}={heading}: the log has no such column; it has {there}")

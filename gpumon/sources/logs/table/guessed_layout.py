@@ -11,7 +11,6 @@ from typing import Final
 
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.stamps.stamp_parsers import (
-    StampParser,
     WrittenStamps,
     parser_among,
     parser_for,
@@ -174,17 +173,13 @@ def column_of_dates(body: Sequence[Sequence[str]], free: Sequence[int]) -> int |
 
 def _rises(body: Sequence[Sequence[str]], column: int) -> bool:
     """Whether stamps of a column rise, and are of a time in which there were GPUs to log."""
-    parser = _parser_of(body, column)
+    parser = parser_among([row[column] for row in body])
     stamps_ns = [parser.parse(row[column]) for row in body] if parser is not None else []
     known = [stamp_ns for stamp_ns in stamps_ns if stamp_ns is not None]
     steps_ns = [after - before for before, after in pairwise(known)]
     if not any(steps_ns) or sum(at >= _OLDEST_NS for at in known) < _MIN_SHARE * len(known):
         return False
     return sum(step_ns >= 0 for step_ns in steps_ns) >= _MIN_SHARE * len(steps_ns)
-
-
-def _parser_of(body: Sequence[Sequence[str]], column: int) -> StampParser | None:
-    return parser_among([row[column] for row in body])
 
 
 def columns_that_count_gpus(body: Sequence[Sequence[str]], stamp_at: int | None) -> list[int]:
@@ -196,7 +191,7 @@ def columns_that_count_gpus(body: Sequence[Sequence[str]], stamp_at: int | None)
     """
     if stamp_at is None:
         return []
-    parser = _parser_of(body, stamp_at)
+    parser = parser_among([row[stamp_at] for row in body])
     if parser is None:
         return []
     moments = [(parser.parse(row[stamp_at]), row) for row in body]

@@ -104,11 +104,6 @@ def column_named(text: str) -> Column | None:
     return _COLUMN_OF_ALIAS.get(name)
 
 
-def bare_name(text: str) -> str:
-    """A heading in lower case, without its unit and without what sets words apart."""
-    return plain_name(text)[0]
-
-
 def plain_name(text: str) -> tuple[str, int]:
     """A heading without its unit, and that unit in nanoseconds (0: none, or not of time).
 

@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpumon.core.clock import NS_PER_S
-
-_MIB: Final = 1 << 20
+from gpumon.sources.logs.table.cell_values import MIB
 
 
 class Quantity(Enum):
@@ -81,8 +80,8 @@ _NVITOP_STAMP: Final = re.compile(r".+/(?P<what>timestamp|duration \(s\))(?:/(?:
 _NVITOP_WHAT: Final = MappingProxyType(
     {
         "gpu_utilization (%)": (Quantity.UTILIZATION, 1),
-        "memory_used (MiB)": (Quantity.MEMORY_USED, _MIB),
-        "memory_total (MiB)": (Quantity.MEMORY_TOTAL, _MIB),
+        "memory_used (MiB)": (Quantity.MEMORY_USED, MIB),
+        "memory_total (MiB)": (Quantity.MEMORY_TOTAL, MIB),
     }
 )
 _STAMPS: Final = (
@@ -103,7 +102,7 @@ _BUSY_WORDS: Final = _SURE_WORDS | {"usage", "load", "busy", "percent", "pct", "
 _PERCENT_WORDS: Final = frozenset({"percent", "pct", "%"})
 _MEMORY_WORDS: Final = frozenset({"mem", "memory", "vram", "used", "usage", "fb"})
 _MEMORY_UNITS: Final = MappingProxyType(
-    {"bytes": 1, "mib": _MIB, "mb": _MIB, "gib": 1 << 30, "gb": 1 << 30}
+    {"bytes": 1, "mib": MIB, "mb": MIB, "gib": 1 << 30, "gb": 1 << 30}
 )
 
 
