@@ -32,34 +32,6 @@ _NEEDED: Final = (
     "of Prometheus' range queries; or log with `nvidia-smi --query-gpu=timestamp,index,"
     "utilization.gpu --format=csv -l 1`"
 )
-
-
-def refuse_json(head: Sequence[str], *, name: str) -> None:
-    """Refuse a log that is JSON. To be asked where no format knows it.
-
-    Args:
-        head: Its first lines.
-        name: What to call it in sentences.
-
-    Raises:
-        UnreadableLogError: It is JSON; says what it holds and what is needed.
-    """
-    first_line = next((line for line in head if line.strip()), "")
-    if _BEGINNING.match(first_line) is None:
-        return
-    documents = JsonDocuments(iter(head), name=name, skipped=SkippedLines())
-    _, first = next(iter(documents), (0, {}))
-    keys = [key[:60] for key in islice(first, _NAMED_KEYS)]
-    if "gpus" in first and "query_time" not in first:
-        found = "has `gpus` and no `query_time`"
-    elif keys:
-        more = ", ..." if len(first) > len(keys) else ""
-        found = f"tells {', '.join(keys)}{more}, and no utilisation of a GPU that gpumon knows"
-    else:
-        found = "holds no complete object"
-    raise UnreadableLogError(f"{name}: line 1: this is JSON that {found}; {_NEEDED}")
-
-
 LOOKED_AT_LINES: Final = HEAD_LINES
 """Lines of a log that a format is known by: what a login prints may stand before it."""
 _ADVICE: Final = (
@@ -118,7 +90,7 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogRe
     head = head_of(lines)
     if not head:
         raise UnreadableLogError(f"{name}: has no lines")
-    prefixes = prefixes_of(head, _telling_line, name=name)
+    prefixes = prefixes_of(head, lambda bare: _format_of(bare)[1], name=name)
     for prefix in prefixes:
         head, lines = list(prefix.without(iter(head))), prefix.without(lines)
     for title, (mark, advice) in _NOT_READ.items():
@@ -129,7 +101,7 @@ def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogRe
             )
     known, _ = _format_of(head)
     if known.is_last_resort:
-        refuse_json(head, name=name)
+        _refuse_json(head, name=name)
     _refuse_unused(options, known, name)
     reader: LogReader = known.reader(chain(head, lines), name=name, options=options)
     return LogInOrder(reader, name=name, notes=[prefix.note for prefix in prefixes])
@@ -149,6 +121,28 @@ def _refuse_unused(options: LogOptions, known: LogFormat, name: str) -> None:
             )
 
 
+def _refuse_json(head: Sequence[str], *, name: str) -> None:
+    """Refuse a log that is JSON, and that no format knows, by its first lines.
+
+    Raises:
+        UnreadableLogError: It is JSON; says what it holds and what is needed.
+    """
+    first_line = next((line for line in head if line.strip()), "")
+    if _BEGINNING.match(first_line) is None:
+        return
+    documents = JsonDocuments(iter(head), name=name, skipped=SkippedLines())
+    _, first = next(iter(documents), (0, {}))
+    keys = [key[:60] for key in islice(first, _NAMED_KEYS)]
+    if "gpus" in first and "query_time" not in first:
+        found = "has `gpus` and no `query_time`"
+    elif keys:
+        more = ", ..." if len(first) > len(keys) else ""
+        found = f"tells {', '.join(keys)}{more}, and no utilisation of a GPU that gpumon knows"
+    else:
+        found = "holds no complete object"
+    raise UnreadableLogError(f"{name}: line 1: this is JSON that {found}; {_NEEDED}")
+
+
 def _format_of(head: Sequence[str]) -> tuple[LogFormat, int | None]:
     """The format that comes first in a log, and the number of the line that gives it away."""
     marks = [(one, one.mark(head)) for one in formats() if not one.is_last_resort]
@@ -159,10 +153,6 @@ def _format_of(head: Sequence[str]) -> tuple[LogFormat, int | None]:
     if known is not None and csv_at is None:
         return known, first
     return next(one for one in formats() if one.is_last_resort), csv_at
-
-
-def _telling_line(head: Sequence[str]) -> int | None:
-    return _format_of(head)[1]
 
 
 def _csv_line(head: Sequence[str]) -> int | None:

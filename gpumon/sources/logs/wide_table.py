@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LoggedGpu, LogOptions, LogSample
@@ -263,8 +264,7 @@ class WideTable(GpuLog):
 
 
 def _stamp_unit(meaning: WideHeading | None) -> int:
-    is_stamp = meaning is not None and meaning.quantity is Quantity.STAMP
-    return meaning.unit if meaning is not None and is_stamp else 1_000_000_000
+    return meaning.unit if meaning and meaning.quantity is Quantity.STAMP else NS_PER_S
 
 
 def _as_told(meaning: WideHeading | None, percent: bool | None) -> WideHeading:

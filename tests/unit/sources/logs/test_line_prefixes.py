@@ -67,6 +67,14 @@ class TestWhatStandsBeforeEveryLine:
         assert facts.notes[-1].endswith("first at line 1.")
         assert facts.skipped_lines == 2
 
+    def test_may_stand_before_nothing_where_a_log_of_json_ends(self) -> None:
+        events = [
+            f'{{"_timestamp": {1_700_000_000 + at}, "system.gpu.0.gpu": 96}}' for at in range(9)
+        ]
+        log = prefixed("2026-01-24 21:52:14 INFO ", (*events, "")).removesuffix("\n")
+
+        assert [sample.busy_ratio for sample in read_log(log)[0]] == [0.96] * 9
+
     def test_lets_the_lines_of_other_writers_be_skipped(self) -> None:
         steps = [f"trainer-1     | step {step}, loss 0.3" for step in range(3)]
         log = rows(*(f"gpu-logger-1  | {line}" for line in CSV), *steps)

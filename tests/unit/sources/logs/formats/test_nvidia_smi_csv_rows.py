@@ -310,6 +310,39 @@ class TestTheHeader:
         ]
 
 
+class TestRowsThatEndAsOthersDid:
+    def test_mean_something_else_under_another_header(self) -> None:
+        log = rows(
+            "timestamp, utilization.gpu [%], temperature.gpu",
+            *(f"{smi_stamp(at)}, 5, 60" for at in range(4)),
+            "timestamp, temperature.gpu, utilization.gpu [%]",
+            *(f"{smi_stamp(at)}, 5, 60" for at in range(4, 8)),
+        )
+
+        assert ratios(log) == [0.05] * 4 + [0.6] * 4
+
+    def test_speak_of_nothing_under_a_header_without_utilisation(self) -> None:
+        log = rows(
+            "timestamp, utilization.gpu [%]",
+            *(f"{smi_stamp(at)}, 5" for at in range(4)),
+            "timestamp, temperature.gpu",
+            *(f"{smi_stamp(at)}, 5" for at in range(4, 8)),
+        )
+
+        samples, facts = read_log(log)
+
+        assert len(samples) == 4
+        assert facts.skipped_lines == 5
+
+    def test_are_the_next_gpus_where_no_column_names_them(self) -> None:
+        log = rows(
+            "timestamp, utilization.gpu [%]",
+            *(f"{smi_stamp(at)}, 5" for at in range(9) for _ in range(2)),
+        )
+
+        assert [sample.gpu for sample in read_log(log)[0]][:4] == [0, 1, 0, 1]
+
+
 class TestAHeadingThatNobodyKnows:
     ROWS = tuple(
         f"{1_772_442_000 + tick},{card},{90 + card}" for tick in range(5) for card in (0, 1)
