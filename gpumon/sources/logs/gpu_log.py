@@ -10,7 +10,7 @@ from gpumon.sources.logs.log_sample import LogFacts, LogOptions, LogSample
 from gpumon.sources.logs.log_text import numbered_lines
 from gpumon.sources.logs.stamps.log_clock import NO_CLOCK, LogClock, RowClock
 from gpumon.sources.logs.table.cell_values import MemoryCells, UtilizationCells
-from gpumon.sources.logs.table.gpu_of_row import GpuTable
+from gpumon.sources.logs.table.gpu_table import GpuTable
 from gpumon.sources.logs.table.guessed_unit import GuessedUnit
 from gpumon.sources.logs.table.skipped_lines import Refusal, SkippedLines
 

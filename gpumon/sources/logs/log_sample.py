@@ -1,7 +1,4 @@
-"""What other people's logs say, in the words every format shares.
-
-What a format of logs is: how to know one by sight, and who reads it.
-"""
+"""What logs say in the words every format shares: samples, GPUs, facts, and what a format is."""
 
 from __future__ import annotations
 

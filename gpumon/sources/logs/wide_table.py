@@ -15,7 +15,7 @@ from gpumon.sources.logs.stamps.log_clock import NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import StampParser, parser_among
 from gpumon.sources.logs.table.cell_values import bytes_of, ratio_of
 from gpumon.sources.logs.table.column_layout import says_elapsed
-from gpumon.sources.logs.table.gpu_of_row import MAX_GPUS
+from gpumon.sources.logs.table.gpu_table import MAX_GPUS
 from gpumon.sources.logs.table.guessed_unit import GuessedUnit
 from gpumon.sources.logs.table.headings import Column, told_columns, told_percent
 from gpumon.sources.logs.table.skipped_lines import Refusal

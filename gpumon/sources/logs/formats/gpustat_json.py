@@ -15,7 +15,7 @@ from gpumon.sources.logs.log_sample import (
 )
 from gpumon.sources.logs.stamps.stamp_parsers import DateStamps
 from gpumon.sources.logs.table.cell_values import MIB, bytes_of, ratio_of
-from gpumon.sources.logs.table.gpu_of_row import MAX_GPUS
+from gpumon.sources.logs.table.gpu_table import MAX_GPUS
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 

@@ -13,7 +13,7 @@ from gpumon.sources.logs.stamps.date_lines import find_ctime
 from gpumon.sources.logs.stamps.log_clock import LOCAL_CLOCK, NO_CLOCK
 from gpumon.sources.logs.stamps.stamp_parsers import DateStamps
 from gpumon.sources.logs.table.cell_values import MIB
-from gpumon.sources.logs.table.gpu_of_row import MAX_GPUS
+from gpumon.sources.logs.table.gpu_table import MAX_GPUS
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _GPU: Final = re.compile(

@@ -21,7 +21,8 @@ from gpumon.sources.logs.table.column_layout import (
 )
 from gpumon.sources.logs.table.csv_cells import BLANKS, CellSplitter, head_of, is_open, separator_of
 from gpumon.sources.logs.table.csv_first_rows import head_of_csv, is_driver_trouble, stamp_parser_of
-from gpumon.sources.logs.table.gpu_of_row import MAX_GPUS, GpuRows, rows_of
+from gpumon.sources.logs.table.gpu_of_row import GpuRows, rows_of
+from gpumon.sources.logs.table.gpu_table import MAX_GPUS
 from gpumon.sources.logs.table.headings import Column
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
@@ -67,13 +68,13 @@ class NvidiaSmiCsvLog(GpuLog):
             known = tails.get(tail)
             stamp_ns = parse(text) if parse is not None and known is not None else None
             if stamp_ns is not None and known is not None:
-                yield LogSample(known[0], stamp_ns, known[2], known[3])
+                yield LogSample(known.gpu, stamp_ns, known.busy_ratio, known.memory_used_bytes)
             elif is_open(line):
                 yield from self._rows_within_quotes(line, feed)
             else:
                 row = self._row(line, feed)
                 has_room = self._is_by_tail and len(tails) < _MOST_TAILS
-                if has_room and row is not None and row[2] is not None and '"' not in line:
+                if has_room and row is not None and row.busy_ratio is not None and '"' not in line:
                     tails[tail] = row
                 yield row
 

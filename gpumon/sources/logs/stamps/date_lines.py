@@ -29,6 +29,16 @@ _NEEDED: Final = frozenset(["time", "year", "day", "name"])
 _CLOCK_FACE: Final = re.compile(r"\d\d?:\d\d:\d\d", re.ASCII)
 _EPOCH: Final = re.compile(r"1\d{9}(?:\.\d{1,9})?", re.ASCII)
 _LONGEST: Final = 80
+_MONTH: Final = "(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}"
+_DAY: Final = r"(?P<day>\d{1,2})"
+_YEAR: Final = r"(?P<year>\d{4})"
+_CLOCK: Final = r"(?P<hour>\d{1,2}):(?P<minute>\d\d):(?P<second>\d\d)(?: (?P<half>[AP]M))?"
+_ZONE: Final = r"(?: [A-Z]{2,5}| [+-]\d{2,4})?"
+_WEEKDAY: Final = r"\b[A-Z][a-z]{1,8},? +"
+_FORMS: Final = (
+    re.compile(rf"{_WEEKDAY}{_MONTH} +{_DAY} +{_CLOCK}{_ZONE} {_YEAR}\b"),
+    re.compile(rf"{_WEEKDAY}{_DAY} +{_MONTH} +{_YEAR} +{_CLOCK}{_ZONE}(?!\S)"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +110,6 @@ def _worded(text: str) -> PrintedDate | None:
         return None
     clock = LogClock(is_wall=True, utc_offset_s=written.zone_s)
     return PrintedDate(written.stamp_ns, " ".join(kinds), clock)
-
-
-_MONTH: Final = "(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}"
-_DAY: Final = r"(?P<day>\d{1,2})"
-_YEAR: Final = r"(?P<year>\d{4})"
-_CLOCK: Final = r"(?P<hour>\d{1,2}):(?P<minute>\d\d):(?P<second>\d\d)(?: (?P<half>[AP]M))?"
-_ZONE: Final = r"(?: [A-Z]{2,5}| [+-]\d{2,4})?"
-_WEEKDAY: Final = r"\b[A-Z][a-z]{1,8},? +"
-_FORMS: Final = (
-    re.compile(rf"{_WEEKDAY}{_MONTH} +{_DAY} +{_CLOCK}{_ZONE} {_YEAR}\b"),
-    re.compile(rf"{_WEEKDAY}{_DAY} +{_MONTH} +{_YEAR} +{_CLOCK}{_ZONE}(?!\S)"),
-)
 
 
 def find_ctime(text: str) -> int | None:
