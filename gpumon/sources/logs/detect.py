@@ -11,12 +11,7 @@ from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.formats import formats
 from gpumon.sources.logs.json_documents import JsonDocuments
 from gpumon.sources.logs.line_prefixes import prefixes_of
-from gpumon.sources.logs.log_sample import (
-    LogFormat,
-    LogOptions,
-    LogReader,
-    line_like,
-)
+from gpumon.sources.logs.log_sample import LogFormat, LogOptions, LogReader, line_like
 from gpumon.sources.logs.stamps.log_order import LogInOrder
 from gpumon.sources.logs.table.column_layout import looks_like_header, unknown_column
 from gpumon.sources.logs.table.csv_cells import HEAD_LINES, CellSplitter, head_of, separator_of

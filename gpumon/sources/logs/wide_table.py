@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -60,7 +60,8 @@ class WideTable(GpuLog):
         self._chosen = told_columns(options.columns)
         self._percent = told_percent(options.columns)
         self._columns: dict[WideGpu, _GpuColumns] = {}
-        self._has_more = False
+        self._by_key: dict[Hashable, _GpuColumns] = {}
+        self._may_be_absent, self._has_more = True, False
         self._used: dict[WideGpu, tuple[int, Hashable, int]] = {}
         self._total: dict[WideGpu, tuple[Hashable, int]] = {}
         self._unsure: list[_GpuColumns] = []
@@ -137,12 +138,13 @@ class WideTable(GpuLog):
             columns.full = 100.0 if self._unit.is_percent else 1.0
         self._unsure.clear()
 
-    def _of_row(self, get: Cells, number: int) -> Rows:
+    def _of_row(self, get: Cells, number: int, keys: Collection[Hashable] | None = None) -> Rows:
         """The samples of one row.
 
         Args:
             get: Gives the cell under a key.
             number: Number of the row's line.
+            keys: Those that the row has; ``None``: all.
 
         Raises:
             UnreadableLogError: A value that cannot have the unit that was guessed.
@@ -155,7 +157,7 @@ class WideTable(GpuLog):
                 return
         self._take_totals(get)
         refused: Refusal | None = None
-        for columns in self._columns.values():
+        for columns in self._columns_of(keys):
             cell = get(columns.busy)
             if columns.is_blank_absent and (cell is None or cell == ""):
                 continue
@@ -171,6 +173,12 @@ class WideTable(GpuLog):
             yield LogSample(gpu, moment_ns, ratio, bytes_of(used, unit_bytes=columns.used_unit))
         if refused is not None:
             self._skipped.add(refused, number)
+
+    def _columns_of(self, keys: Collection[Hashable] | None) -> Iterable[_GpuColumns]:
+        """The columns that a row has, or whose absence says something: rows may be of few each."""
+        if keys is None or len(keys) >= len(self._columns) or not self._may_be_absent:
+            return self._columns.values()
+        return [self._by_key[key] for key in keys if key in self._by_key]
 
     def _take_totals(self, get: Cells) -> None:
         """Keep how much memory each GPU has, which one row tells for all."""
@@ -227,7 +235,8 @@ class WideTable(GpuLog):
         else:
             position = columns.position
             self._unsure = [one for one in self._unsure if one is not columns]
-        columns = self._columns[gpu] = _GpuColumns(
+            self._by_key.pop(columns.busy, None)
+        columns = self._columns[gpu] = self._by_key[key] = _GpuColumns(
             position=position,
             busy=key,
             busy_rank=meaning.rank,
@@ -235,7 +244,8 @@ class WideTable(GpuLog):
             is_blank_absent=meaning.dialect is Dialect.WANDB,
             is_guessed=meaning.is_percent is None,
         )
-        if meaning.is_percent is None:
+        self._may_be_absent = self._may_be_absent and columns.is_blank_absent
+        if columns.is_guessed:
             self._unsure.append(columns)
 
     def _ratio(self, cell: object, columns: _GpuColumns, number: int) -> float | Refusal:

@@ -7,12 +7,7 @@ from typing import Final
 
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.json_documents import Document, JsonDocuments
-from gpumon.sources.logs.log_sample import (
-    LogFormat,
-    LoggedGpu,
-    LogOptions,
-    line_like,
-)
+from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, line_like
 from gpumon.sources.logs.stamps.stamp_parsers import DateStamps
 from gpumon.sources.logs.table.cell_values import MIB, bytes_of, ratio_of
 from gpumon.sources.logs.table.gpu_table import MAX_GPUS

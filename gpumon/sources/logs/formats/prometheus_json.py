@@ -10,19 +10,8 @@ from typing import Final, NamedTuple
 from gpumon.errors import UnreadableLogError, UsageError
 from gpumon.sources.logs.gpu_log import GpuLog, Rows
 from gpumon.sources.logs.log_sample import LogFormat, LogOptions, LogSample, line_like
-from gpumon.sources.logs.prometheus_memory import (
-    MemorySeries,
-    MemoryTrack,
-    is_finite,
-    stamp_of,
-)
-from gpumon.sources.logs.prometheus_metrics import (
-    Metric,
-    SeriesOwner,
-    Telling,
-    metric_of,
-    owner_of,
-)
+from gpumon.sources.logs.prometheus_memory import MemorySeries, MemoryTrack, is_finite, stamp_of
+from gpumon.sources.logs.prometheus_metrics import Metric, SeriesOwner, Telling, metric_of, owner_of
 from gpumon.sources.logs.prometheus_series import MatrixScan, SeriesPart
 from gpumon.sources.logs.stamps.log_clock import UTC_CLOCK
 from gpumon.sources.logs.table.cell_values import ratio_of

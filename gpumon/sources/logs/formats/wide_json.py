@@ -39,7 +39,7 @@ class WideJsonLog(WideTable):
         for number, document in chain(head, documents):
             self._learn_keys(document)
             self._decide_unit([document.get])
-            yield from self._of_row(document.get, number)
+            yield from self._of_row(document.get, number, document.keys())
         self._require_gpus()
 
     def _head(self, documents: Iterator[tuple[int, Document]]) -> list[tuple[int, Document]]:

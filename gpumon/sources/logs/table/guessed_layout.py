@@ -10,11 +10,7 @@ from statistics import mean
 from typing import Final
 
 from gpumon.errors import UnreadableLogError
-from gpumon.sources.logs.stamps.stamp_parsers import (
-    WrittenStamps,
-    parser_among,
-    parser_for,
-)
+from gpumon.sources.logs.stamps.stamp_parsers import WrittenStamps, parser_among, parser_for
 from gpumon.sources.logs.table.column_layout import ColumnLayout, chosen_columns
 from gpumon.sources.logs.table.guessed_memory import memory_among
 from gpumon.sources.logs.table.headings import Column, told_percent
