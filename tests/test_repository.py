@@ -64,6 +64,7 @@ ON_ONE_SCREEN = (
     "trainer_hooks",
 )
 MOST_ENTRIES = 16
+ONE_FOR_EACH_TRAINER = {"PhaseTagger"}
 MIRRORED = {"core", "sources", "pipeline", "outlets", "cli", "trainer_hooks"}
 
 
@@ -115,6 +116,16 @@ class TestTheRooms:
             for room in rooms
             if not room.is_dir() and not room.with_suffix(".py").is_file()
         ] == []
+
+    def test_share_no_name_of_a_class(self) -> None:
+        classes: dict[str, list[str]] = {}
+        for path in PRODUCT:
+            for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(statement, ast.ClassDef) and not statement.name.startswith("_"):
+                    classes.setdefault(statement.name, []).append(named(path))
+
+        twice = {name: files for name, files in classes.items() if len(files) > 1}
+        assert set(twice) <= ONE_FOR_EACH_TRAINER
 
 
 class TestEachFile:

@@ -25,7 +25,7 @@ from gpumon.sources.nvml.fields.calls import NumberCall
 from gpumon.sources.nvml.fields.power import PowerTrack
 from gpumon.sources.nvml.fields.reader import FieldReader
 from gpumon.sources.nvml.fields.schedule import FieldFaults, Surroundings
-from gpumon.sources.nvml.fields.table import POWER_USAGE, RATES, Answer, NvmlCall
+from gpumon.sources.nvml.fields.table import POWER_USAGE, RATES, AnswerLayout, NvmlCall
 from gpumon.sources.nvml.gpm import GpmTrack
 
 _LOOK_AGAIN_NS: Final = 10 * NS_PER_S
@@ -33,7 +33,7 @@ _ASK_AGAIN_NS: Final = 60 * NS_PER_S
 _REPEATED: Final = frozenset(GpuSample._fields)
 _DETAILS: Final = frozenset(GpuDetails._fields)
 _INDEX: Final = NvmlCall("nvmlDeviceGetIndex")
-MIG_MODE: Final = NvmlCall("nvmlDeviceGetMigMode", answer=Answer.TWO_NUMBERS)
+MIG_MODE: Final = NvmlCall("nvmlDeviceGetMigMode", answer=AnswerLayout.TWO_NUMBERS)
 
 
 class NvmlGpu:

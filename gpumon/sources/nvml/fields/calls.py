@@ -23,7 +23,7 @@ from gpumon.sources.nvml.codes import (
     PERMANENT,
     SUCCESS,
 )
-from gpumon.sources.nvml.fields.table import Answer, NvmlCall, NvmlNumber, Told
+from gpumon.sources.nvml.fields.table import AnswerLayout, NvmlCall, NvmlNumber, Told
 
 _NOT_IN_THIS_DRIVER: Final = frozenset({FUNCTION_NOT_FOUND, 25, 26})
 
@@ -110,14 +110,14 @@ def _memory(room: ctypes.Structure) -> _Room:
     return _Room((room,), lambda: (room.used, room.total))
 
 
-_ROOMS: Final[dict[Answer, Callable[[], _Room]]] = {
-    Answer.NUMBER: partial(_plain, ctypes.c_uint),
-    Answer.LONG: partial(_plain, ctypes.c_ulonglong),
-    Answer.TWO_NUMBERS: partial(_plain, ctypes.c_uint, 2),
-    Answer.PAIR: _pair,
-    Answer.TEMPERATURE: _temperature,
-    Answer.MEMORY: lambda: _memory(pynvml.c_nvmlMemory_t()),
-    Answer.MEMORY_V2: lambda: _memory(pynvml.c_nvmlMemory_v2_t(version=pynvml.nvmlMemory_v2)),
+_ROOMS: Final[dict[AnswerLayout, Callable[[], _Room]]] = {
+    AnswerLayout.NUMBER: partial(_plain, ctypes.c_uint),
+    AnswerLayout.LONG: partial(_plain, ctypes.c_ulonglong),
+    AnswerLayout.TWO_NUMBERS: partial(_plain, ctypes.c_uint, 2),
+    AnswerLayout.PAIR: _pair,
+    AnswerLayout.TEMPERATURE: _temperature,
+    AnswerLayout.MEMORY: lambda: _memory(pynvml.c_nvmlMemory_t()),
+    AnswerLayout.MEMORY_V2: lambda: _memory(pynvml.c_nvmlMemory_v2_t(version=pynvml.nvmlMemory_v2)),
 }
 
 

@@ -22,7 +22,7 @@ _LARGEST_COUNT: Final = (1 << 63) - 1
 _EVERY_BIT: Final = (1 << 64) - 1
 
 
-class Answer(Enum):
+class AnswerLayout(Enum):
     """How a function hands its answer over, where that is a number or two."""
 
     NUMBER = "unsigned int"
@@ -49,7 +49,7 @@ class NvmlCall:
 
     function: str
     arguments: tuple[int, ...] = ()
-    answer: Answer = Answer.NUMBER
+    answer: AnswerLayout = AnswerLayout.NUMBER
     calls_a_reading: float = 1.0
     blocks: bool = False
 
@@ -58,7 +58,7 @@ Told: TypeAlias = float | tuple[str, ...] | None
 """What a number is told as: a quantity, a count, a yes or no, or words; ``None``: no answer."""
 
 
-class Unit(NamedTuple):
+class DriverUnit(NamedTuple):
     """A unit of the driver's.
 
     Attributes:
@@ -72,23 +72,23 @@ class Unit(NamedTuple):
     said: Callable[..., str]
 
 
-MILLIWATTS: Final = Unit("mW", lambda mw: mw / 1000, lambda mw: f"{mw / 1000:.1f} W")
-MEGAHERTZ: Final = Unit("MHz", lambda mhz: float(mhz * 1_000_000), lambda mhz: f"{mhz} MHz")
-PERCENT: Final = Unit("%", lambda percent: percent / 100, lambda percent: f"{percent} %")
-CELSIUS: Final = Unit("C", float, lambda celsius: f"{celsius} C")
-BYTES: Final = Unit(
+MILLIWATTS: Final = DriverUnit("mW", lambda mw: mw / 1000, lambda mw: f"{mw / 1000:.1f} W")
+MEGAHERTZ: Final = DriverUnit("MHz", lambda mhz: float(mhz * 1_000_000), lambda mhz: f"{mhz} MHz")
+PERCENT: Final = DriverUnit("%", lambda percent: percent / 100, lambda percent: f"{percent} %")
+CELSIUS: Final = DriverUnit("C", float, lambda celsius: f"{celsius} C")
+BYTES: Final = DriverUnit(
     "bytes", int, lambda used, total: f"{used / 2**30:.1f} of {total / 2**30:.1f} GiB"
 )
-MILLIJOULES: Final = Unit("mJ", int, lambda mj: f"{mj / 1e6:,.1f} kJ")
+MILLIJOULES: Final = DriverUnit("mJ", int, lambda mj: f"{mj / 1e6:,.1f} kJ")
 """Told as they are: ``EnergyCounter`` makes joules of their increase."""
-KIBIBYTES_A_SECOND: Final = Unit(
+KIBIBYTES_A_SECOND: Final = DriverUnit(
     "KiB/s", lambda kib: float(kib * 1024), lambda kib: f"{kib / 1000:.1f} MB/s out"
 )
 """NVML calls it KB/s; that it means 1024 is assumed."""
-ERRORS: Final = Unit("errors", int, str)
-P_STATE: Final = Unit("P-state", int, lambda state: f"P{state}")
-SWITCH: Final = Unit("0 or 1", lambda mode: mode == 1, lambda mode: "on" if mode else "off")
-REASONS: Final = Unit(
+ERRORS: Final = DriverUnit("errors", int, str)
+P_STATE: Final = DriverUnit("P-state", int, lambda state: f"P{state}")
+SWITCH: Final = DriverUnit("0 or 1", lambda mode: mode == 1, lambda mode: "on" if mode else "off")
+REASONS: Final = DriverUnit(
     "bits",
     throttle_reasons,
     lambda bits: ", ".join(throttle_reasons(bits)).replace("_", " ") or "none",
@@ -112,7 +112,7 @@ class NvmlNumber:
     """
 
     told_as: str
-    unit: Unit
+    unit: DriverUnit
     calls: tuple[NvmlCall, ...]
     most: int | None
     least: int = 0
@@ -190,7 +190,10 @@ class NvmlField:
 
 
 def _call(
-    name: str, *arguments: int, answer: Answer = Answer.NUMBER, calls_a_reading: float = 1.0
+    name: str,
+    *arguments: int,
+    answer: AnswerLayout = AnswerLayout.NUMBER,
+    calls_a_reading: float = 1.0,
 ) -> NvmlCall:
     return NvmlCall(f"nvmlDeviceGet{name}", arguments, answer, calls_a_reading)
 
@@ -210,7 +213,7 @@ _MOST_BYTES_PER_SECOND: Final = 10**12
 MOST_MILLIWATTS: Final = 100_000_000
 """More than any board can draw."""
 
-RATES: Final = NvmlCall("nvmlDeviceGetUtilizationRates", answer=Answer.PAIR)
+RATES: Final = NvmlCall("nvmlDeviceGetUtilizationRates", answer=AnswerLayout.PAIR)
 POWER_USAGE: Final = NvmlCall("nvmlDeviceGetPowerUsage")
 FIELD_VALUES: Final = NvmlCall("nvmlDeviceGetFieldValues")
 SAMPLES: Final = NvmlCall("nvmlDeviceGetSamples")
@@ -230,19 +233,19 @@ _PCIE_WINDOW: Final = NvmlCall("nvmlDeviceGetPcieThroughput", calls_a_reading=2.
 
 # Of functions that tell the same, the newest first.
 _MEMORIES: Final = (
-    _call("MemoryInfo_v2", answer=Answer.MEMORY_V2),
-    _call("MemoryInfo", answer=Answer.MEMORY),  # it counts what the driver reserves as used
+    _call("MemoryInfo_v2", answer=AnswerLayout.MEMORY_V2),
+    _call("MemoryInfo", answer=AnswerLayout.MEMORY),  # it counts what the driver reserves as used
 )
 _TEMPERATURES: Final = (
-    _call("TemperatureV", answer=Answer.TEMPERATURE),
+    _call("TemperatureV", answer=AnswerLayout.TEMPERATURE),
     _call("Temperature", _CORE),
 )
 _THROTTLE_REASONS: Final = (
-    _call("CurrentClocksEventReasons", answer=Answer.LONG),
-    _call("CurrentClocksThrottleReasons", answer=Answer.LONG),
+    _call("CurrentClocksEventReasons", answer=AnswerLayout.LONG),
+    _call("CurrentClocksThrottleReasons", answer=AnswerLayout.LONG),
 )
 _POWER_LIMITS: Final = _call("EnforcedPowerLimit"), _call("PowerManagementLimit")
-_ENERGY: Final = (_call("TotalEnergyConsumption", answer=Answer.LONG),)
+_ENERGY: Final = (_call("TotalEnergyConsumption", answer=AnswerLayout.LONG),)
 
 MEMORY: Final = NvmlNumber("memory_used_bytes", BYTES, _MEMORIES, most=None)
 ENERGY: Final = NvmlNumber("energy_joules", MILLIJOULES, _ENERGY, most=_LARGEST_COUNT)
@@ -254,12 +257,12 @@ def _clock(told_as: str, kind: int, words: str | None) -> NvmlNumber:
 
 
 def _ecc(told_as: str, kind: int, words: str | None) -> NvmlNumber:
-    calls = (_call("TotalEccErrors", kind, _SINCE_LOADED, answer=Answer.LONG),)
+    calls = (_call("TotalEccErrors", kind, _SINCE_LOADED, answer=AnswerLayout.LONG),)
     return NvmlNumber(told_as, ERRORS, calls, most=_LARGEST_COUNT, words=words)
 
 
 def _video(told_as: str, what: str) -> NvmlNumber:
-    calls = (_call(f"{what}Utilization", answer=Answer.TWO_NUMBERS),)
+    calls = (_call(f"{what}Utilization", answer=AnswerLayout.TWO_NUMBERS),)
     return NvmlNumber(told_as, PERCENT, calls, most=100)
 
 

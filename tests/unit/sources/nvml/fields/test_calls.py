@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.calls import BoardNumber, NumberCall
-from gpumon.sources.nvml.fields.table import MEMORY, POWER_USAGE, RATES, Answer, NvmlCall
+from gpumon.sources.nvml.fields.table import MEMORY, POWER_USAGE, RATES, AnswerLayout, NvmlCall
 from gpumon.sources.nvml.gpu import MIG_MODE
 from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, FakeNvml
 
@@ -28,7 +28,7 @@ class TestANumber:
         self, fake_nvml: FakeNvml, library: NvmlLibrary, handle: int
     ) -> None:
         fake_nvml.gpu(0).energy_mj = 1 << 40
-        call = NvmlCall("nvmlDeviceGetTotalEnergyConsumption", answer=Answer.LONG)
+        call = NvmlCall("nvmlDeviceGetTotalEnergyConsumption", answer=AnswerLayout.LONG)
 
         energy = NumberCall(library, handle, call).read()
 
