@@ -12,8 +12,7 @@ from collections.abc import Iterable
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpumon.outlets.metrics.metric_values import READERS, Row
-from gpumon.outlets.metrics.metric_view import MetricView
+from gpumon.outlets.metrics.metric_values import READERS, MetricView, Row
 from tests.builders_state import S, monitor_state, run, starved_gpu
 from tests.serving import ask, serving
 

@@ -31,8 +31,14 @@ from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
 from gpumon.core.state import MonitorState
 from gpumon.core.wording import label_text
 from gpumon.outlets.metrics.metric_table import METRICS, MetricKind, MetricSpec
-from gpumon.outlets.metrics.metric_values import READERS, HistogramValue, Reader, Row
-from gpumon.outlets.metrics.metric_view import LabelBudget, MetricView
+from gpumon.outlets.metrics.metric_values import (
+    READERS,
+    HistogramValue,
+    LabelBudget,
+    MetricView,
+    Reader,
+    Row,
+)
 
 _LOG = logging.getLogger(__name__)
 _PLAIN_TEXT = "text/plain; version=0.0.4; charset=utf-8"

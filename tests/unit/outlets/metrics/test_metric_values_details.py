@@ -10,7 +10,7 @@ from gpumon.core.board.throttling import THROTTLE_REASONS
 from gpumon.core.sample import ActivitySample, GpuDetails
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.outlets.metrics.metric_table import METRICS
-from gpumon.outlets.metrics.metric_view import MAX_XIDS
+from gpumon.outlets.metrics.metric_values import MAX_XIDS
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import (
     STARVED_UUID,

@@ -20,8 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.core.time.totals import GpuTotals
-from gpumon.outlets.metrics.metric_values import READERS, Reader, Row
-from gpumon.outlets.metrics.metric_view import MetricView
+from gpumon.outlets.metrics.metric_values import READERS, MetricView, Reader, Row
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import (
     HEALTHY_UUID,

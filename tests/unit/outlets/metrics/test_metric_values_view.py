@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.outlets.metrics.metric_view import MAX_RUNS, LabelBudget, MetricView
+from gpumon.outlets.metrics.metric_values import MAX_RUNS, LabelBudget, MetricView
 from tests.builders_state import monitor_state, run, starved_gpu
 
 
