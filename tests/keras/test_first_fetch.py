@@ -81,7 +81,9 @@ class TestTheWaitForTheVeryFirstBatch:
         self, each_backend: str, kind: str
     ) -> None:
         from tests.keras import builders_keras as b
+        from trainer_hooks.keras.first_fetch import FirstFetches
 
+        FirstFetches.remove()  # the tagger of another test may wait for a training that never came
         before, source = functions_of_keras(), Slept()
         tagger = b.tagger()
         around = functions_of_keras()

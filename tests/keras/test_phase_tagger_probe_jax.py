@@ -148,8 +148,10 @@ class TestATrainingThatIsSeen:
 
         class Looks(keras.callbacks.Callback):  # type: ignore[misc]
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                # What does nothing is a plain function, in the place of Keras' own method.
+                begins = [one.on_train_batch_begin for one in listed.callbacks]
                 heard.append(
-                    any(type(one).on_train_batch_begin is not default for one in listed.callbacks)
+                    any(getattr(one, "__func__", default) is not default for one in begins)
                 )
 
         model = b.small_model()

@@ -150,6 +150,7 @@ class TestTwoTrainingsAtOnce:
 
         assert methods_of_iterators() == whole
 
+    @pytest.mark.alone  # it compares waits with sleeps
     def test_are_each_timed_whole_though_one_was_traced_during_the_other(self) -> None:
         """A trace without some of its timers would tell a part of the wait for ever."""
         tracing, inner_over = Meeting(), Meeting()

@@ -324,8 +324,7 @@ def _limits_of(given: Limits | None, devices: Sequence[str]) -> tuple[int | None
     Raises:
         ValueError: There is no such device, not one for each, or it is no number of samples.
 
-    >>> _limits_of({"GPU:1": 568}, ["GPU:0", "GPU:1"])
-    (None, 568)
+    ``{"GPU:1": 568}`` of ``["GPU:0", "GPU:1"]`` is ``(None, 568)``.
     """
     if given is None:
         return (None,) * len(devices)
