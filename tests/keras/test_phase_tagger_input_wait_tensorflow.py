@@ -82,6 +82,7 @@ class TestTheWaitForInput:
         assert told_ns == t.within_a_tenth(true_ns)
         assert "input_wait" not in b.facts_of_the_loader()
 
+    @pytest.mark.alone  # it is held to milliseconds
     def test_is_short_where_batches_are_ready(self) -> None:
         model = b.small_model(b.SleepingCompute(0.005))
 

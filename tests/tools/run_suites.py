@@ -101,7 +101,6 @@ SUITES: Final = {
             rooms=("tests/e2e", "tests/soak"),
         ),
     ),
-    "tensorflow": _on("tensorflow"),
     "multi-gpu": (
         # Beside the other tests of TensorFlow: its devices are settled once for each process.
         Part(
@@ -128,8 +127,12 @@ SUITES: Final = {
             rooms=("tests/keras",),
         ),
     ),
+    "tensorflow": _on("tensorflow"),
 }
-"""In the order in which they are started: the longest first."""
+"""In the order in which they are started: what takes longest, and last what measures most waits.
+
+Those are not what a source slept where five tests want two cores: then ``base`` is over.
+"""
 BACKENDS: Final = {"oldest-keras": "jax"}
 """Of Keras, where it is not called as the environment."""
 
