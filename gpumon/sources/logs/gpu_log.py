@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -17,7 +18,7 @@ from gpumon.sources.logs.table.skipped_lines import Refusal, SkippedLines
 Rows = Iterator[LogSample | None]
 
 
-class GpuLog:
+class GpuLog(ABC):
     """One log in one format: a ``LogReader`` whose rows a format gives.
 
     Args:
@@ -73,9 +74,9 @@ class GpuLog:
             is_guessed=self._is_guessed,
         )
 
+    @abstractmethod
     def _read(self) -> Rows:
         """The samples of the log, in file order; ``None``: a row that is none."""
-        raise NotImplementedError
 
     def _notes(self) -> list[str]:
         """What was assumed or guessed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
@@ -110,13 +111,13 @@ class ScrollingTable(GpuLog):
             else:
                 self._odd_line(line.strip(), number)
 
+    @abstractmethod
     def _row(self, cells: Sequence[str], number: int) -> Rows:
         """The samples that are known once a row is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _adopt(self, header: TableHeader) -> None:
         """Take note of where the columns are now."""
-        raise NotImplementedError
 
     def _refuse(self, reason: Refusal, number: int) -> None:
         """A row cannot be used."""
