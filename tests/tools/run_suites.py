@@ -44,6 +44,7 @@ TRAINING_ROOMS: Final = (
 Those that wait longest come first.
 """
 CHECK: Final = "check"
+MOST_LINES_OF_A_FAILURE: Final = 30
 NOTHING_ASKED_FOR: Final = 5
 """What pytest ends with where no test is left."""
 INTERRUPTED: Final = 130
@@ -157,6 +158,7 @@ def main(words: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             print("\nInterrupted.", file=sys.stderr)
             return INTERRUPTED
+        print("".join(failures_of(jobs)), end="")
         print(f"\n=== where the time went ({(time.monotonic() - began_s) / 60:.1f} minutes in all)")
         print("\n".join(table_of(jobs)))
         if left_out:
@@ -244,6 +246,15 @@ def table_of(jobs: Sequence[Job]) -> Iterator[str]:
             f"{job.name:<20}{'' if tests is None else tests:>8}{job.took_s / 60:>9.1f}"
             f"{(job.began_s - first_s) / 60:>7.1f}{failed}"
         )
+
+
+def failures_of(jobs: Sequence[Job]) -> Iterator[str]:
+    """What pytest says of the tests that failed, once more: nobody scrolls up that far."""
+    for job in jobs:
+        failed = re.findall(r"^(?:E  |FAILED|ERROR) .*\n", job.said, re.MULTILINE)
+        if job.code not in (0, None) and failed:
+            yield f"\n=== {job.name}: what failed\n"
+            yield from failed[-MOST_LINES_OF_A_FAILURE:]
 
 
 def count_of_tests(said: str) -> int | None:

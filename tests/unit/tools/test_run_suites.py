@@ -13,6 +13,7 @@ from tests.tools.run_suites import (
     SUITES,
     code_of,
     count_of_tests,
+    failures_of,
     jobs_of,
     split_words,
     table_of,
@@ -144,6 +145,18 @@ class TestTheTable:
             "jax SKIPPED: .venv-jax failed",
             "base alone 3 0.0 0.0",
             "jax alone SKIPPED: .venv-jax failed",
+        ]
+
+    def test_stands_behind_what_failed_so_that_nobody_scrolls(self, tmp_path: Path) -> None:
+        made = jobs("base", "jax")
+        said = "    assert 1 == 2\nE       assert 1 == 2\nFAILED tests/a.py::test - assert 1 == 2\n"
+        ended(made["base"], 1, said, tmp_path)
+        ended(made["base alone"], 0, "E       is no failure of this one\n", tmp_path)
+
+        assert list(failures_of(list(made.values()))) == [
+            "\n=== base: what failed\n",
+            "E       assert 1 == 2\n",
+            "FAILED tests/a.py::test - assert 1 == 2\n",
         ]
 
     @pytest.mark.parametrize(
