@@ -27,7 +27,8 @@ CHECK_COMES_FIRST := $(and $(filter check,$(MAKECMDGOALS)),$(filter test,$(MAKEC
 .PHONY: help demo demo-keras test $(ENVIRONMENTS:%=test-%) test-multi-gpu check truth bench bench-hooks soak gpu gpu-multi golden clean tools
 
 # $(call install,ENVIRONMENT,EXTRAS): networks fail, so what downloads is tried a second time.
-# $(call install_with,ENVIRONMENT,EXTRAS,MORE) adds what is no extra.
+# $(call install_with,ENVIRONMENT,EXTRAS,MORE) adds what is no extra, such as a framework: of that
+# Python compiles what is imported, instead of all of it beforehand.
 , := ,
 pip_install = $(1)/bin/python -m pip install -q -e '.$(if $(2),[$(2)])' $(3)
 install_with = $(pip_install) || { echo "Failed; once more in 5 seconds." >&2; sleep 5; $(pip_install); }
@@ -130,18 +131,18 @@ $(ENVIRONMENTS:%=.venv-%/.made): .venv-%/.made:
 
 .venv-jax/.dev: .venv-jax/.made pyproject.toml setup.py
 	@echo "Installing gpumon, Keras and JAX into .venv-jax (700 MB) ..."
-	@$(call install_with,.venv-jax,dev$(,)keras,nvtx)
+	@$(call install_with,.venv-jax,test$(,)keras,nvtx --no-compile)
 	@touch $@
 
 .venv-tensorflow/.dev: .venv-tensorflow/.made pyproject.toml setup.py
 	@echo "Installing gpumon, Keras and TensorFlow into .venv-tensorflow (1.6 GB) ..."
-	@$(call install_with,.venv-tensorflow,dev,'tensorflow-cpu>=2.16' 'keras>=3.7')
+	@$(call install_with,.venv-tensorflow,test,'tensorflow-cpu>=2.16' 'keras>=3.7' --no-compile)
 	@touch $@
 
 .venv-torch/.dev: .venv-torch/.made pyproject.toml setup.py
 	@echo "Installing gpumon, torch, Keras, Lightning and Transformers into .venv-torch (1.5 GB) ..."
-	@.venv-torch/bin/python -m pip install -q torch==2.13.0
-	@$(call install_with,.venv-torch,dev$(,)lightning$(,)huggingface,'keras>=3.7')
+	@.venv-torch/bin/python -m pip install -q --no-compile torch==2.13.0
+	@$(call install_with,.venv-torch,test$(,)lightning$(,)huggingface,'keras>=3.7' --no-compile)
 	@touch $@
 
 # For `make bench-hooks` alone. nvitop's callback runs on TensorFlow: it has a folder to itself.
@@ -154,5 +155,5 @@ $(ENVIRONMENTS:%=.venv-%/.made): .venv-%/.made:
 
 .venv-oldest-keras/.dev: .venv-oldest-keras/.made pyproject.toml setup.py
 	@echo "Installing gpumon and the oldest supported Keras into .venv-oldest-keras (700 MB) ..."
-	@$(call install_with,.venv-oldest-keras,dev,keras==3.7.0 jax==0.4.30)
+	@$(call install_with,.venv-oldest-keras,test,keras==3.7.0 jax==0.4.30 --no-compile)
 	@touch $@
