@@ -7,7 +7,7 @@ as long to make.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
@@ -23,6 +23,7 @@ from gpumon.core.board.troubles import (
 )
 from gpumon.core.clock import nanoseconds
 from gpumon.core.phase import TrainingPhase
+from gpumon.core.report.report import RunReport
 from gpumon.core.sample import Device, GpuSample
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Verdict
@@ -72,70 +73,23 @@ class GpuState(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunState:
-    """One training process, as its phase ring tells it.
+class RunState(RunReport):
+    """What a report tells of one training process, and what only its ring does.
 
     Attributes:
-        run: Label: the run's name, ``-r<rank>`` where there are several ranks.
-        job: Job id that its ranks share.
-        rank: Rank within the job.
         world_size: Ranks of the job.
-        pid: Process id as this host sees it.
-        framework: Such as ``"keras/jax"`` or ``"loop"``.
-        alive: Whether the process still holds its ring's lock.
         phase: What it is doing; ``None`` once it has ended.
-        phase_ns: Cumulative time in each phase it has been in.
-        steps: Training steps done.
-        samples: Samples trained on.
         epoch: Epoch under way, counted from 0; ``None`` before the first.
-        gpu_uuids: GPUs that count for this run.
-        wall_ns: Time since the run's ring was made, until it ended.
-        loader: Bounded facts about the input pipeline, as the hook saw it.
-        callback_ns: Time in the methods of each class of callback, as the hook saw it.
-        step_ns: Median time from the end of a training step to that of the
-            next, within an epoch and after the warm-up; ``None`` before there is one.
-        shares: The part, 0 to 1, of each batch of the job that each GPU is
-            given, by UUID; empty: the training does not tell.
-        ratio_changes: How often the shares became others.
-        step_busy_ratios: The busy part, 0 to 1, of the time in training steps
-            since the shares last changed, by UUID; without a GPU of which
-            too little is known.
-        ended_before: Whether it had ended before observation began.
-        first_input_wait_ns: How long it waited for input until its first step was over; ``None``:
-            its beginning is not known.
         named_gpus: The GPUs that it says it trains on, as the user wrote them;
             ``None``: it says nothing.
-        owner_uid: Whose ring it is; ``None``: not told.
-        refused_uuids: GPUs that it names, and no process of its owner was on them while they
-            worked: they do not count for this run.
-        is_undecided: Whether one of them worked, and its claim waits for the next list.
+        is_undecided: Whether one of the GPUs that it names worked, and its claim waits for the
+            next list of processes.
     """
 
-    run: str
-    job: str
-    rank: int
     world_size: int
-    pid: int
-    framework: str
-    alive: bool
     phase: TrainingPhase | None
-    phase_ns: dict[TrainingPhase, int]
-    steps: int
-    samples: int
     epoch: int | None
-    gpu_uuids: tuple[str, ...]
-    wall_ns: int
-    loader: dict[str, str | int | float | bool | None] = field(default_factory=dict)
-    callback_ns: dict[str, int] = field(default_factory=dict)
-    step_ns: int | None = None
-    shares: dict[str, float] = field(default_factory=dict)
-    ratio_changes: int = 0
-    step_busy_ratios: dict[str, float] = field(default_factory=dict)
-    ended_before: bool = False
-    first_input_wait_ns: int | None = None
     named_gpus: tuple[str, ...] | None = None
-    owner_uid: int | None = None
-    refused_uuids: tuple[str, ...] = ()
     is_undecided: bool = False
 
 

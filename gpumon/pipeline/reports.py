@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -97,28 +98,12 @@ def _unknown(state: MonitorState) -> Iterator[GpuReport]:
 
 
 def _run(run: RunState, newest: RingCounts | None) -> RunReport:
-    return RunReport(
-        run=run.run,
-        job=run.job,
-        rank=run.rank,
-        pid=run.pid,
-        framework=run.framework,
-        steps=run.steps if newest is None else max(run.steps, newest.steps),
-        gpu_uuids=run.gpu_uuids,
-        wall_ns=run.wall_ns if newest is None else max(run.wall_ns, newest.wall_ns),
-        phase_ns=run.phase_ns,
-        loader=run.loader,
-        callback_ns=run.callback_ns,
-        step_ns=run.step_ns,
-        shares=run.shares,
-        ratio_changes=run.ratio_changes,
-        step_busy_ratios=run.step_busy_ratios,
-        alive=run.alive,
-        ended_before=run.ended_before,
-        first_input_wait_ns=run.first_input_wait_ns,
-        samples=(run.samples if newest is None else max(run.samples, newest.samples)) or None,
-        owner_uid=run.owner_uid,
-        refused_uuids=run.refused_uuids,
+    counts = newest or RingCounts(0, 0)
+    return replace(
+        run,
+        steps=max(run.steps, counts.steps),
+        wall_ns=max(run.wall_ns, counts.wall_ns),
+        samples=max(run.samples or 0, counts.samples) or None,
     )
 
 
