@@ -9,8 +9,7 @@ from typing import NamedTuple
 from gpumon.core.judge.advice import advise
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.log.busy_lane import BusyLane, Lane
-from gpumon.core.log.resolution import sampling_of
-from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.report.report import GpuReport, Report, sampling_of
 from gpumon.core.sample import BusySample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.outlets.plot.drawing import Anchor, Drawing, Ink, Text, text_width

@@ -11,8 +11,7 @@ from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.log.activity import MOST_CHANGES, ChangeRoom
 from gpumon.core.log.busy_lane import Lane
 from gpumon.core.log.common_pauses import Together, together
-from gpumon.core.log.resolution import sampling_of
-from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.report.report import GpuReport, Report, sampling_of
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.wording import counted, in_time, listed
 from gpumon.pipeline.log_track import LONGEST_WINDOW_NS, GpuTrack, PeriodTimes

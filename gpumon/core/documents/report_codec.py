@@ -28,7 +28,6 @@ from gpumon.core.documents.field_codec import (
 )
 from gpumon.core.judge.log_findings import log_findings
 from gpumon.core.log.common_pauses import Together
-from gpumon.core.log.resolution import Sampling
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import (
@@ -39,6 +38,7 @@ from gpumon.core.report.report import (
     MachineTime,
     Report,
     RunReport,
+    Sampling,
     machine_time,
 )
 from gpumon.core.time.intervals import Interval

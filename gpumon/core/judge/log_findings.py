@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
-from gpumon.core.log.resolution import Sampling
-from gpumon.core.report.report import GpuReport, LogFinding, Report, judged
+from gpumon.core.report.report import GpuReport, LogFinding, Report, Sampling, judged
 from gpumon.core.settings.detector import DEFAULT_SETTINGS, DetectorSettings
 from gpumon.core.settings.rule import RuleKind, rule
 from gpumon.core.wording import gpus_named, in_gibibytes, in_percent, in_time

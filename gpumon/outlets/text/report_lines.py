@@ -8,13 +8,13 @@ from typing import Final
 
 from gpumon.core.clock import seconds
 from gpumon.core.judge.log_findings import log_findings
-from gpumon.core.log.resolution import Sampling
 from gpumon.core.report.report import (
     BESIDE_CAUSES,
     Advice,
     GpuReport,
     LogFinding,
     Report,
+    Sampling,
     machine_time,
 )
 from gpumon.core.settings.detector import DEFAULT_SETTINGS

@@ -10,9 +10,8 @@ import pytest
 from gpumon.core.documents.report_codec import decode_report, encode_report
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
-from gpumon.core.log.resolution import sampling_of
 from gpumon.core.phase import IdleCause
-from gpumon.core.report.report import Report, machine_time
+from gpumon.core.report.report import Report, machine_time, sampling_of
 from tests.builders_report import gpu, report
 from tests.builders_time import s
 

@@ -16,10 +16,9 @@ from gpumon.core.judge.rules import ALL_RULES, BESIDE_RULES
 from gpumon.core.judge.verdict_rules import VERDICT_RULES, judge
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
-from gpumon.core.log.resolution import sampling_of
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.job_balance import JobBalance
-from gpumon.core.report.report import GpuReport
+from gpumon.core.report.report import GpuReport, sampling_of
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.settings.rule import Rule, RuleKind
 from gpumon.core.settings.threshold import thresholds_of

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpumon.core.judge.unlike import unlike
-from gpumon.core.log.resolution import sampling_of
 from gpumon.core.phase import IdleCause
-from gpumon.core.report.report import GpuReport, Report
+from gpumon.core.report.report import GpuReport, Report, sampling_of
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from tests.builders_report import gpu, report, run
 from tests.builders_time import s

@@ -8,9 +8,8 @@ import pytest
 
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.log.held_memory import HeldMemory
-from gpumon.core.log.resolution import sampling_of
 from gpumon.core.phase import IdleCause
-from gpumon.core.report.report import Report
+from gpumon.core.report.report import Report, sampling_of
 from gpumon.core.time.totals import GapTotals, GpuTotals
 from gpumon.outlets.text.headline import verdict_line, why_line
 from gpumon.outlets.text.report_lines import next_line
