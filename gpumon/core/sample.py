@@ -197,7 +197,7 @@ class GpuDetails(NamedTuple):
         memory_clock_hertz: Clock of the device memory.
         performance_state: P-state, 0 (fastest) to 15.
         throttle_reasons: Why the clocks are held down now, by NVML's names in
-            ``core/throttle_reasons``; empty: they are not.
+            ``core/board/driver_codes``; empty: they are not.
         ecc_corrected_errors: Corrected memory errors since the driver was loaded.
         ecc_uncorrected_errors: Uncorrected ones.
         persistence_mode: Whether the driver stays loaded without a client.

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
-from gpumon.core.board.error_times import NO_ERRORS, ErrorTimes
 from gpumon.core.board.fill import GpuFill
 from gpumon.core.board.troubles import (
+    NO_ERRORS,
+    ErrorTimes,
     Trouble,
     all_troubles,
     errors_of,

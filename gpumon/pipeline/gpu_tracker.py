@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from gpumon.core.board.error_times import ErrorWatch
 from gpumon.core.board.fill_ledger import FillLedger
+from gpumon.core.board.troubles import ErrorWatch
 from gpumon.core.join.idle_sharing import SharedIdle, WindowParts, hide_input_wait, share_idle
 from gpumon.core.judge.verdict_rules import judge
 from gpumon.core.phase import IdleCause

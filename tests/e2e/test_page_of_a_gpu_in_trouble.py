@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.board.error_times import ErrorTimes
+from gpumon.core.board.troubles import ErrorTimes
 from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.state import CollectorState, GpuState
 from gpumon.pipeline.reports import report_of

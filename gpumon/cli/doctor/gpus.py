@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpumon.cli.doctor.finding import BROKEN, GPUS, MISSING, OFF, OK, Finding
-from gpumon.core.board.error_times import ErrorWatch
-from gpumon.core.board.troubles import errors_of, throttled_now
+from gpumon.core.board.troubles import ErrorWatch, errors_of, throttled_now
 from gpumon.core.clock import seconds
 from gpumon.core.sample import ActivitySample, Frame, GpuSample
 from gpumon.core.wording import counted, listed

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final
 
+from gpumon.core.board.driver_codes import SLOWDOWNS
 from gpumon.core.board.fill import Evidence, GpuFill, is_held_down, is_under_filled
-from gpumon.core.board.throttling import SLOWDOWNS
 from gpumon.core.judge.advice_texts import WAYS_OF_FRAMEWORK
 from gpumon.core.report.report import UNDER_FILLED, Advice, GpuReport, RunReport, runs_on
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS
@@ -15,7 +15,7 @@ from gpumon.core.wording import in_percent, in_seconds, listed
 
 _BUSY: Final = in_percent(DEFAULT_FILL_SETTINGS.busy_above)
 _BY_WHAT: Final = MappingProxyType(
-    {"sw_power_cap": "its power limit", **{name: one.by for name, one in SLOWDOWNS.items()}}
+    {"sw_power_cap": "its power limit", **{name: one.meaning for name, one in SLOWDOWNS.items()}}
 )
 _FEWER_KERNELS: Final = MappingProxyType(
     {**WAYS_OF_FRAMEWORK, "keras/tensorflow": "compile the step (jit_compile=True)"}

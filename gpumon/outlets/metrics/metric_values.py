@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from gpumon.core.board.throttling import THROTTLE_REASONS
+from gpumon.core.board.driver_codes import THROTTLE_REASONS
 from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.phase import CAUSES, PHASES
 from gpumon.core.sample import ActivitySample, GpuDetails, GpuSample

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.core.board.error_times import ErrorTimes
+from gpumon.core.board.troubles import ErrorTimes
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.report.report import Report
 from gpumon.core.sample import Moment

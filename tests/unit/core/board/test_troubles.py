@@ -6,10 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.board.error_times import ErrorTimes, ErrorWatch
-from gpumon.core.board.throttling import SLOWDOWNS, THROTTLE_REASONS
-from gpumon.core.board.troubles import Trouble, TroubleKind, errors_of, lost, vanished, worst
-from gpumon.core.board.xid import OF_PROGRAMS
+from gpumon.core.board.driver_codes import OF_PROGRAMS, SLOWDOWNS, THROTTLE_REASONS
+from gpumon.core.board.troubles import (
+    ErrorTimes,
+    ErrorWatch,
+    Trouble,
+    TroubleKind,
+    errors_of,
+    lost,
+    vanished,
+    worst,
+)
 from gpumon.core.documents.report_codec import decode_report, encode_report
 from gpumon.core.judge.since import report_since
 from gpumon.core.report.report import GpuReport

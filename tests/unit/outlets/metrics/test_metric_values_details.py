@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.core.board.throttling import THROTTLE_REASONS
+from gpumon.core.board.driver_codes import THROTTLE_REASONS
 from gpumon.core.sample import ActivitySample, GpuDetails
 from gpumon.core.state import GpuState, MonitorState
 from gpumon.outlets.metrics.metric_table import METRICS

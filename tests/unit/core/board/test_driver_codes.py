@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.core.board.xid import xid_sentence, xid_text
+from gpumon.core.board.driver_codes import xid_sentence, xid_text
 
 COMMON = (13, 31, 43, 45, 48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120)
 
