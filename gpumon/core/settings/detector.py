@@ -9,14 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.core.settings.threshold import (
-    amount_bytes,
-    check_thresholds,
-    count,
-    share,
-    time_ns,
-    times,
-)
+from gpumon.core.settings.threshold import Settings, amount_bytes, count, share, time_ns, times
 from gpumon.errors import UsageError
 
 GAP_BUCKETS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -29,7 +22,7 @@ _ON_WORLDS: Final = "ours: found on generated worlds whose truth is known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdviceSettings:
+class AdviceSettings(Settings):
     """Thresholds of what is worth an advice, or a word in it. Shares 0 to 1, times in nanoseconds.
 
     They choose among things that are true: none of them changes a verdict or a second.
@@ -84,12 +77,9 @@ class AdviceSettings:
         origin="ours: the driver's window is up to a second long",
     )
 
-    def __post_init__(self) -> None:
-        check_thresholds(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FillSettings:
+class FillSettings(Settings):
     """Thresholds of "busy, but under-filled". Shares 0 to 1, times in nanoseconds.
 
     All lean to silence: a GPU that is called under-filled wrongly costs its
@@ -155,12 +145,9 @@ class FillSettings:
         origin="ours: most of it",
     )
 
-    def __post_init__(self) -> None:
-        check_thresholds(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogSettings:
+class LogSettings(Settings):
     """Thresholds of sampling, of memory held, and of several GPUs together."""
 
     hole_periods: float = times(
@@ -208,12 +195,9 @@ class LogSettings:
         origin="ours: the same as high_share, for whoever starves beside a healthy peer has some",
     )
 
-    def __post_init__(self) -> None:
-        check_thresholds(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TroubleSettings:
+class TroubleSettings(Settings):
     """Thresholds of what is told of a GPU in trouble. Shares 0 to 1, times in nanoseconds.
 
     An error that the driver reports needs none: it is told.
@@ -237,12 +221,9 @@ class TroubleSettings:
         "5 s",
     )
 
-    def __post_init__(self) -> None:
-        check_thresholds(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DetectorSettings:
+class DetectorSettings(Settings):
     """All thresholds of verdicts, findings and advice. Shares 0 to 1, times in nanoseconds.
 
     ``gpumon doctor --rules`` lists them with the rules that read them.
@@ -394,7 +375,7 @@ class DetectorSettings:
     trouble: TroubleSettings = field(default_factory=TroubleSettings)
 
     def __post_init__(self) -> None:
-        check_thresholds(self)
+        Settings.__post_init__(self)
         if self.active_above > self.burst_above:
             raise UsageError("active_above must not exceed burst_above")
 

@@ -22,7 +22,7 @@ class RuleKind(str, Enum):
     """Whether something that is true is worth a word on what to change."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Rule:
     """One decision about what is said to a user.
 
@@ -42,7 +42,7 @@ class Rule:
     says: str
     evidence: str
     thresholds: tuple[str, ...]
-    measured_with: tuple[str, ...] = ()
+    measured_with: tuple[str, ...]
     holds: Callable[..., bool]
 
 
@@ -61,15 +61,7 @@ def rule(
     """
 
     def of(predicate: _Predicate) -> _Predicate:
-        decided = Rule(
-            id=rule_id,
-            kind=kind,
-            says=says,
-            evidence=evidence,
-            thresholds=thresholds,
-            measured_with=measured_with,
-            holds=predicate,
-        )
+        decided = Rule(rule_id, kind, says, evidence, thresholds, measured_with, predicate)
         setattr(predicate, _MARK, decided)
         return predicate
 

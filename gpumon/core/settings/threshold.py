@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -27,13 +27,6 @@ class Unit(str, Enum):
     """A multiple of something, above 0."""
     BYTES = "bytes"
     """An amount of memory, above 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Declared:
-    unit: Unit
-    what: str
-    origin: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,51 +93,44 @@ def amount_bytes(default: int, what: str, *, origin: str) -> int:
 
 
 def _threshold(default: _Number, unit: Unit, what: str, origin: str) -> _Number:
-    return field(default=default, metadata={_KEY: _Declared(unit, what, origin)})
+    declared = Threshold(name="", value=default, unit=unit, what=what, origin=origin)
+    return field(default=default, metadata={_KEY: declared})
 
 
-def thresholds_of(settings: object, group: str = "") -> Iterator[Threshold]:
-    """All thresholds of a settings object, and then of the groups in it, in its fields' order.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A settings type: its fields are thresholds, and groups of them.
+
+    Raises:
+        UsageError: A share is outside 0 to 1, or anything else is not above 0.
+    """
+
+    def __post_init__(self) -> None:
+        for one in _declared(self, ""):
+            if one.unit is Unit.SHARE:
+                if not 0.0 <= one.value <= 1.0:
+                    raise UsageError(f"{one.name} must be within 0..1, got {one.value!r}")
+            elif not one.value > 0:
+                raise UsageError(f"{one.name} must be positive, got {one.value!r}")
+
+
+def thresholds_of(settings: Settings, group: str = "") -> Iterator[Threshold]:
+    """All thresholds of some settings, and then of the groups in them, in their fields' order.
 
     Args:
-        settings: An object of a settings type.
+        settings: Those.
         group: What their names begin with.
     """
     yield from _declared(settings, group)
-    for each in _fields(settings):
+    for each in fields(settings):
         value = getattr(settings, each.name)
-        if is_dataclass(value):
+        if isinstance(value, Settings):
             yield from thresholds_of(value, f"{group}{each.name}.")
 
 
-def check_thresholds(settings: object) -> None:
-    """Refuse values that a threshold's unit does not allow.
-
-    Raises:
-        UsageError: A share outside 0 to 1, or anything else that is not above 0.
-    """
-    for one in _declared(settings, ""):
-        if one.unit is Unit.SHARE:
-            if not 0.0 <= one.value <= 1.0:
-                raise UsageError(f"{one.name} must be within 0..1, got {one.value!r}")
-        elif not one.value > 0:
-            raise UsageError(f"{one.name} must be positive, got {one.value!r}")
-
-
-def _declared(settings: object, group: str) -> Iterator[Threshold]:
-    for each in _fields(settings):
+def _declared(settings: Settings, group: str) -> Iterator[Threshold]:
+    for each in fields(settings):
         declared = each.metadata.get(_KEY)
         if declared is not None:
-            yield Threshold(
-                name=f"{group}{each.name}",
-                value=getattr(settings, each.name),
-                unit=declared.unit,
-                what=declared.what,
-                origin=declared.origin,
-            )
-
-
-def _fields(settings: object) -> tuple[Field[object], ...]:
-    if not is_dataclass(settings):
-        raise TypeError(f"{settings!r} has no thresholds")
-    return fields(settings)
+            value = getattr(settings, each.name)
+            yield replace(declared, name=f"{group}{each.name}", value=value)
