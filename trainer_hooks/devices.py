@@ -26,12 +26,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpumon.core.join.visible_devices import Board, Choice, MigPart, visible_choices
+from gpumon.core.join.visible_devices import cuda_devices
+from gpumon.core.sample import Device
 
 if TYPE_CHECKING:
     from gpumon.sources.nvml.binding import NvmlLibrary
@@ -77,14 +78,19 @@ def visible_gpus() -> tuple[Gpu, ...]:
         One entry for each; empty without a driver or GPU, or where the
         variable hides them all. Never raises.
     """
-    known = _known_gpus()
-    choices = visible_choices(
-        os.environ.get("CUDA_VISIBLE_DEVICES"), [entry.board for entry in known]
-    )
+    known = _known_devices()
     certain = _numbers_are_certain(known, os.environ)
     return tuple(
-        _gpu(number, choice, known[choice.board], is_certain=certain)
-        for number, choice in enumerate(choices)
+        Gpu(
+            number=number,
+            index=device.index,
+            uuid=device.uuid or None,
+            name=device.name,
+            memory_bytes=device.memory_capacity_bytes,
+            parent_uuid=device.parent_uuid or None,
+            is_certain=certain,
+        )
+        for number, device in enumerate(cuda_devices(os.environ.get("CUDA_VISIBLE_DEVICES"), known))
     )
 
 
@@ -99,25 +105,14 @@ def refresh() -> None:
         _Cache.known = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What the driver said of one board, and of its parts in their order."""
-
-    index: int
-    board: Board
-    name: str | None = None
-    memory_bytes: int | None = None
-    parts: tuple[tuple[str | None, int | None], ...] = ()  # name, memory
-
-
 class _Cache:
-    """What module-level state there is: the machine's GPUs, asked for once."""
+    """What module-level state there is: the machine's GPUs and MIG instances, asked for once."""
 
-    known: tuple[_Known, ...] | None = None
+    known: tuple[Device, ...] | None = None
     lock = threading.Lock()
 
 
-def _known_gpus() -> tuple[_Known, ...]:
+def _known_devices() -> tuple[Device, ...]:
     known = _Cache.known
     if known is None:
         with _Cache.lock:
@@ -127,91 +122,66 @@ def _known_gpus() -> tuple[_Known, ...]:
     return known
 
 
-def _ask() -> tuple[_Known, ...]:
+def _ask() -> tuple[Device, ...]:
     """NVML's answer; else the kernel module's; else none."""
     with contextlib.suppress(Exception):  # no library, no driver, no permission: then no GPU
         from gpumon.sources.nvml.binding import NvmlLibrary
 
         library = NvmlLibrary()
         try:
-            return tuple(_boards(library))
+            return tuple(_devices(library))
         finally:
             library.close()
     with contextlib.suppress(Exception):
-        return tuple(_boards_in_proc(PROC_GPUS))
+        return tuple(_devices_in_proc(PROC_GPUS))
     return ()
 
 
-def _boards(library: NvmlLibrary) -> Iterator[_Known]:
-    """Every GPU that NVML lets this process open: CUDA numbers no other."""
+def _devices(library: NvmlLibrary) -> Iterator[Device]:
+    """Every GPU that NVML lets this process open, for CUDA numbers no other, and its instances."""
     for index in range(min(library.device_count(), _MOST_GPUS)):
         handle = library.handle_by_index(index)
         if handle is None:
             continue
+        gpu = _device(library, handle, index)
         listed = library.mig_parts(handle) if library.is_cut(handle) else ()
-        parts = [part for _, part in listed or ()]
-        yield _Known(
-            index,
-            Board(
-                library.text("nvmlDeviceGetUUID", handle),
-                library.is_cut(handle),
-                tuple(_part(library, part) for part in parts),
-            ),
-            library.text("nvmlDeviceGetName", handle),
-            library.memory_capacity_bytes(handle),
-            tuple(
-                (library.text("nvmlDeviceGetName", part), library.memory_capacity_bytes(part))
-                for part in parts
-            ),
-        )
+        yield replace(gpu, mig_enabled=library.is_cut(handle))
+        for mig_index, part in listed or ():
+            yield replace(
+                _device(library, part, index),
+                parent_uuid=gpu.uuid,
+                mig_index=mig_index,
+                gpu_instance=library.number("nvmlDeviceGetGpuInstanceId", part),
+                compute_instance=library.number("nvmlDeviceGetComputeInstanceId", part),
+            )
 
 
-def _part(library: NvmlLibrary, handle: int) -> MigPart:
-    return MigPart(
-        library.text("nvmlDeviceGetUUID", handle),
-        library.number("nvmlDeviceGetGpuInstanceId", handle),
-        library.number("nvmlDeviceGetComputeInstanceId", handle),
+def _device(library: NvmlLibrary, handle: int, index: int) -> Device:
+    return Device(
+        uuid=library.text("nvmlDeviceGetUUID", handle) or "",
+        index=index,
+        name=library.text("nvmlDeviceGetName", handle),
+        memory_capacity_bytes=library.memory_capacity_bytes(handle),
     )
 
 
-def _boards_in_proc(folder: Path) -> Iterator[_Known]:
+def _devices_in_proc(folder: Path) -> Iterator[Device]:
     """What the kernel module tells: no memory, no MIG, and a UUID only of a GPU in use before."""
     for index, path in enumerate(sorted(folder.glob("*/information"))[:_MOST_GPUS]):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         said = {key.strip(): value.strip() for key, _, value in (s.partition(":") for s in lines)}
-        uuid = said.get("GPU UUID")
-        if uuid is not None and "?" in uuid:  # what it says of a GPU that nobody has opened yet
-            uuid = None
-        yield _Known(index, Board(uuid), said.get("Model"))
+        uuid = said.get("GPU UUID", "")
+        if "?" in uuid:  # what it says of a GPU that nobody has opened yet
+            uuid = ""
+        yield Device(uuid=uuid, index=index, name=said.get("Model"))
 
 
-def _numbers_are_certain(known: tuple[_Known, ...], environ: Mapping[str, str]) -> bool:
+def _numbers_are_certain(known: Sequence[Device], environ: Mapping[str, str]) -> bool:
     """Whether CUDA's numbers are those of the bus, or names are used instead."""
     if environ.get("CUDA_VISIBLE_DEVICES", "").strip().startswith(("GPU-", "MIG-")):
         return True
     in_order = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    return in_order or len({entry.name for entry in known}) <= 1
-
-
-def _gpu(number: int, choice: Choice, entry: _Known, *, is_certain: bool) -> Gpu:
-    whole = Gpu(
-        number=number,
-        index=entry.index,
-        uuid=entry.board.uuid,
-        name=entry.name,
-        memory_bytes=entry.memory_bytes,
-        is_certain=is_certain,
-    )
-    if choice.part is None:
-        return whole
-    name, memory_bytes = entry.parts[choice.part]
-    return replace(
-        whole,
-        uuid=entry.board.parts[choice.part].uuid,
-        name=name,
-        memory_bytes=memory_bytes,
-        parent_uuid=entry.board.uuid,
-    )
+    return in_order or len({one.name for one in known if one.mig_index is None}) <= 1
 
 
 def _new_lock_in_child() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from gpumon.core.join.visible_devices import Board, GpuName, MigPart, visible_choices
+from gpumon.core.join.visible_devices import GpuName, cuda_devices
 from gpumon.core.ring.events import RingReading
 from gpumon.core.sample import Device, GpuSample, ProcessSample
 from gpumon.pipeline.gpu_claims import ProcessList, is_process_of
@@ -48,16 +48,9 @@ class GpuJoin:
         return [GpuName(gpu.device.label, gpu.device.uuid) for gpu in self._samples]
 
     @cached_property
-    def _parts(self) -> dict[str, list[Device]]:
-        """By UUID of each GPU, in their order: its MIG instances, in theirs."""
-        devices = sorted((gpu.device for gpu in self._samples), key=lambda device: device.place)
-        parts: dict[str, list[Device]] = {
-            device.uuid: [] for device in devices if device.parent_uuid is None
-        }
-        for device in devices:
-            if device.parent_uuid in parts:
-                parts[device.parent_uuid].append(device)
-        return parts
+    def _devices(self) -> list[Device]:
+        """Of each GPU itself, and then its MIG instances."""
+        return sorted((gpu.device for gpu in self._samples), key=lambda device: device.place)
 
     def gpus_of(self, reading: RingReading) -> frozenset[str]:
         """What the run says, else where NVML sees it, else what it may see.
@@ -94,17 +87,7 @@ class GpuJoin:
         """GPUs that CUDA shows a process with this ``$CUDA_VISIBLE_DEVICES``."""
         if visible_devices is None and not self._is_cut:
             return self._all
-        cut = {gpu.device.uuid for gpu in self._samples if gpu.device.mig_enabled}
-        boards = [
-            Board(uuid, uuid in cut, tuple(map(_mig_part, parts)))
-            for uuid, parts in self._parts.items()
-        ]
-        chosen = visible_choices(visible_devices, boards)
-        uuids = list(self._parts)
-        return frozenset(
-            uuids[one.board] if one.part is None else self._parts[uuids[one.board]][one.part].uuid
-            for one in chosen
-        )
+        return frozenset(one.uuid for one in cuda_devices(visible_devices, self._devices))
 
     def _named(self, names: Iterable[str]) -> frozenset[str]:
         """GPUs that the user named, by index or by the beginning of a UUID."""
@@ -118,7 +101,7 @@ class GpuJoin:
         """
         uuids = set(named & self._all)
         for cut in named - uuids:
-            parts = [part.uuid for part in self._parts.get(cut, ())]
+            parts = [one.uuid for one in self._devices if one.parent_uuid == cut]
             uuids |= self.seen_on(reading).intersection(parts) or set(parts[:1])
         return frozenset(uuids)
 
@@ -134,7 +117,3 @@ class GpuJoin:
                 (uuid,) = named
                 shares[uuid] = shares.get(uuid, 0.0) + share
         return shares
-
-
-def _mig_part(device: Device) -> MigPart:
-    return MigPart(device.uuid, device.gpu_instance, device.compute_instance)

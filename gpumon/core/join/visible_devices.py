@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.core.sample import Device
 from gpumon.core.wording import label_text, listed
 
 _LEADING_NUMBER: Final = re.compile(r"\+?0*([0-9]{1,9})")
@@ -18,81 +19,46 @@ _MOST_SAID: Final = 4
 _MOST_LENGTH: Final = 48
 
 
-class MigPart(NamedTuple):
-    """A compute instance: what CUDA counts as a device on a GPU that is cut by MIG.
-
-    Attributes:
-        uuid: ``MIG-...``; ``None`` if the driver does not say.
-        gpu_instance: Number of its GPU instance.
-        compute_instance: Its number in that.
-    """
-
-    uuid: str | None
-    gpu_instance: int | None = None
-    compute_instance: int | None = None
-
-
-class Board(NamedTuple):
-    """One GPU of the machine.
-
-    Attributes:
-        uuid: ``GPU-...``; ``None`` if the driver does not say.
-        is_cut: Whether MIG is on: then only its parts can be used.
-        parts: Those, in the driver's order.
-    """
-
-    uuid: str | None
-    is_cut: bool = False
-    parts: tuple[MigPart, ...] = ()
-
-
-class Choice(NamedTuple):
-    """One device that a process may use: positions in what was asked about.
-
-    Attributes:
-        board: Which board.
-        part: Which of its parts; ``None``: the whole board.
-    """
-
-    board: int
-    part: int | None = None
-
-
-def visible_choices(visible: str | None, boards: Sequence[Board]) -> tuple[Choice, ...]:
+def cuda_devices(visible: str | None, devices: Sequence[Device]) -> tuple[Device, ...]:
     """The devices of a process, in CUDA's numbering.
 
     The list ends before the first name that fits nothing, or more than one
     device, or is of another kind than the first; a device that is named twice
-    leaves none. A GPU that is cut by MIG stands for its first part, and where
-    there is a part it is the only device: CUDA gives a process one part, and
+    leaves none. A GPU that is cut by MIG stands for its first instance, and where
+    there is an instance it is the only device: CUDA gives a process one of them, and
     no whole GPU beside it.
 
-    >>> boards = (Board("GPU-8932f937"), Board("GPU-18ef14e9"))
-    >>> visible_choices("1,-1,0", boards)
-    (Choice(board=1, part=None),)
-    >>> visible_choices("GPU-8932", boards)
-    (Choice(board=0, part=None),)
+    >>> gpus = (Device(uuid="GPU-8932f937", index=0), Device(uuid="GPU-18ef14e9", index=1))
+    >>> [gpu.index for gpu in cuda_devices("1,-1,0", gpus)]
+    [1]
+    >>> [gpu.index for gpu in cuda_devices("GPU-8932", gpus)]
+    [0]
 
     Args:
         visible: ``$CUDA_VISIBLE_DEVICES``; ``None`` where it is unset.
-        boards: In the order of CUDA's numbers.
+        devices: GPUs in the order of CUDA's numbers; MIG instances in the driver's. A UUID is
+            empty where the driver does not say.
     """
     if visible is None:
-        chosen = [_first_of(position, board) for position, board in enumerate(boards)]
+        chosen = [_first_of(gpu, devices) for gpu in _whole(devices)]
     else:
         names = [name.strip() for name in visible.split(",", _MOST_NAMES)[:_MOST_NAMES]]
-        chosen = _named(names, boards)
-    usable = [one for one in chosen if one.part is not None or not boards[one.board].is_cut]
-    parts = [one for one in usable if one.part is not None]
-    return tuple(parts[:1] or usable)
+        chosen = _named(names, devices)
+    usable = [one for one in chosen if not one.mig_enabled]
+    instances = [one for one in usable if one.mig_index is not None]
+    return tuple(instances[:1] or usable)
 
 
-def _named(names: Sequence[str], boards: Sequence[Board]) -> list[Choice]:
+def _whole(devices: Sequence[Device]) -> list[Device]:
+    return [one for one in devices if one.mig_index is None]
+
+
+def _named(names: Sequence[str], devices: Sequence[Device]) -> list[Device]:
     """What the names stand for, up to the first that stands for nothing."""
     find = _finder(names[0])
-    chosen: list[Choice] = []
+    chosen: list[Device] = []
     for name in names:
-        one = find(name, boards)
+        one = find(name, devices)
         if one is None:
             break
         if one in chosen:
@@ -101,46 +67,47 @@ def _named(names: Sequence[str], boards: Sequence[Board]) -> list[Choice]:
     return chosen
 
 
-def _finder(first: str) -> Callable[[str, Sequence[Board]], Choice | None]:
+def _finder(first: str) -> Callable[[str, Sequence[Device]], Device | None]:
     if first.startswith("MIG-"):
-        return _by_part
+        return _by_instance
     return _by_uuid if first.startswith("GPU-") else _by_number
 
 
-def _first_of(position: int, board: Board) -> Choice:
-    return Choice(position, 0 if board.is_cut and board.parts else None)
+def _first_of(gpu: Device, devices: Sequence[Device]) -> Device:
+    """The GPU itself, or the first instance of one that is cut."""
+    of_gpu = (one for one in devices if one.index == gpu.index and one.mig_index is not None)
+    return next(of_gpu, gpu) if gpu.mig_enabled else gpu
 
 
-def _by_number(name: str, boards: Sequence[Board]) -> Choice | None:
-    number = _LEADING_NUMBER.match(name)  # as C reads it: "1gpu" is 1
+def _by_number(name: str, devices: Sequence[Device]) -> Device | None:
+    number, gpus = _LEADING_NUMBER.match(name), _whole(devices)  # as C reads it: "1gpu" is 1
     position = -1 if number is None else int(number[1])
-    return _first_of(position, boards[position]) if 0 <= position < len(boards) else None
+    return _first_of(gpus[position], devices) if 0 <= position < len(gpus) else None
 
 
-def _by_uuid(name: str, boards: Sequence[Board]) -> Choice | None:
-    """The one board whose UUID begins like that; ``GPU-`` alone is none (seen on an H100)."""
+def _by_uuid(name: str, devices: Sequence[Device]) -> Device | None:
+    """The one GPU whose UUID begins like that; ``GPU-`` alone is none (seen on an H100)."""
     if not name.startswith("GPU-") or name == "GPU-":
         return None
-    fitting = [at for at, board in enumerate(boards) if (board.uuid or "").startswith(name)]
-    return _first_of(fitting[0], boards[fitting[0]]) if len(fitting) == 1 else None
+    fitting = [gpu for gpu in _whole(devices) if gpu.uuid.startswith(name)]
+    return _first_of(fitting[0], devices) if len(fitting) == 1 else None
 
 
-def _by_part(name: str, boards: Sequence[Board]) -> Choice | None:
-    """The one part of that name: ``MIG-<uuid>``, or ``MIG-GPU-<uuid>/<instance>/<instance>``."""
+def _by_instance(name: str, devices: Sequence[Device]) -> Device | None:
+    """The one of that name: ``MIG-<uuid>``, or ``MIG-GPU-<uuid>/<instance>/<instance>``."""
     if not name.startswith("MIG-") or name == "MIG-":
         return None
     fitting = [
-        Choice(at, position)
-        for at, board in enumerate(boards)
-        for position, part in enumerate(board.parts)
-        if (part.uuid or "").startswith(name) or _old_name(board, part) == name
+        one
+        for one in devices
+        if one.mig_index is not None and (one.uuid.startswith(name) or _old_name(one) == name)
     ]
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _old_name(board: Board, part: MigPart) -> str:
-    """What drivers before 470 call the part."""
-    return f"MIG-{board.uuid}/{part.gpu_instance}/{part.compute_instance}"
+def _old_name(instance: Device) -> str:
+    """What drivers before 470 call it."""
+    return f"MIG-{instance.parent_uuid}/{instance.gpu_instance}/{instance.compute_instance}"
 
 
 class GpuName(NamedTuple):

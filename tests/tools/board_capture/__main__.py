@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumon.core.clock import Clock
-from gpumon.core.join.visible_devices import Board, visible_choices
+from gpumon.core.join.visible_devices import cuda_devices
+from gpumon.core.sample import Device
 from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml.probe.probe import NvmlProbe
 from gpumon.sources.nvml.probe.probed import ProbedDriver, ProbedGpu
@@ -113,8 +114,11 @@ def chosen_gpu(gpus: Sequence[ProbedGpu], visible: str | None) -> ProbedGpu | No
         gpus: As the driver lists them.
         visible: ``$CUDA_VISIBLE_DEVICES``.
     """
-    boards = [Board(gpu.uuid, is_cut=bool(gpu.mig_enabled)) for gpu in gpus]
-    ours = (gpus[choice.board] for choice in visible_choices(visible, boards))
+    devices = [
+        Device(uuid=gpu.uuid or "", index=at, mig_enabled=bool(gpu.mig_enabled))
+        for at, gpu in enumerate(gpus)
+    ]
+    ours = (gpus[device.index] for device in cuda_devices(visible, devices))
     return next((gpu for gpu in ours if not gpu.mig_enabled and gpu.lost is None), None)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gpumon.core.join.visible_devices import Board, MigPart, visible_choices
+from gpumon.core.join.visible_devices import cuda_devices
+from gpumon.core.sample import Device
 from tests.fakenvml.control import FakeNvml
 from trainer_hooks import devices
 
@@ -74,8 +75,12 @@ class TestTheVisibleDevices:
 
     def test_need_a_name_that_is_more_than_its_kind(self) -> None:
         """CUDA finds nothing by ``GPU-`` where there is one GPU alone, whose UUID begins so."""
-        assert visible_choices("GPU-", [Board("GPU-8932f937")]) == ()
-        assert visible_choices("MIG-", [Board("GPU-1", True, (MigPart("MIG-8932"),))]) == ()
+        whole = Device(uuid="GPU-8932f937", index=0)
+        cut = Device(uuid="GPU-1", index=0, mig_enabled=True)
+        instance = Device(uuid="MIG-8932", index=0, parent_uuid="GPU-1", mig_index=0)
+
+        assert cuda_devices("GPU-", [whole]) == ()
+        assert cuda_devices("MIG-", [cut, instance]) == ()
 
     @pytest.mark.parametrize("other", ["0", "MIG-1", "8932"])
     def test_end_where_uuids_change_to_another_kind(
