@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from gpumon.core.ring.events import RingEvent
+from gpumon.core.ring.events import RingEvent, RingKind
 from gpumon.core.ring.format import (
     HEADER_BYTES,
+    KIND_SHIFT,
     PAGE_BYTES,
     RECORD_BYTES,
+    SEQUENCE_MASK,
+    SEQUENCE_SHIFT,
     RingTotals,
     decode_records,
     newest_totals,
@@ -28,3 +31,15 @@ def totals_in(raw: bytes) -> RingTotals:
     found = newest_totals(header, parse_header(header).totals_generation)
     assert found is not None
     return found
+
+
+def record_words(
+    sequence: int, kind: RingKind, phase_number: int, at_ns: int, value: int
+) -> tuple[int, int, int, int]:
+    """One record as its four words.
+
+    >>> record_words(2, RingKind.STEP, 4, 1_000, 7)
+    (132100, 1000, 7, 133099)
+    """
+    head = (sequence & SEQUENCE_MASK) << SEQUENCE_SHIFT | kind << KIND_SHIFT | phase_number
+    return head, at_ns, value, head ^ at_ns ^ value

@@ -29,8 +29,6 @@ from gpumon.core.ring.format import (
     RECORD_BYTES,
     RECORD_COUNT,
     RING_BYTES,
-    T_LAST_NS,
-    T_SINCE_NS,
     T_XOR,
     TOTALS_AT_WORDS,
     WORD_FACTS_BYTES,
@@ -38,13 +36,14 @@ from gpumon.core.ring.format import (
     WORD_FACTS_GENERATION,
     WORD_HEAD,
     WORD_TOTALS_GENERATION,
-    record_words,
 )
 from tests.builders_ring import now, run_facts
 from tests.fuzz.mutations import BYTES, SIGNS, mutated
+from tests.ring_contents import record_words
 from tests.trainings import process
 
 HONEST: Final = "honest"
+_SINCE_NS, _LAST_NS = 2, 6  # words of a copy of the totals
 _FIRST_RECORDS: Final = 64
 _WORD: Final = (1 << 64) - 1
 _MOST_HELD: Final = 8
@@ -282,7 +281,7 @@ def a_lying_ring(random: Random) -> bytes:
     ring.state(json.dumps({**plain_facts(), "run": random.choice(("lie", HONEST))}).encode())
     began_ns = now()
     for copy in (0, 1):
-        for word in (T_SINCE_NS, T_LAST_NS):
+        for word in (_SINCE_NS, _LAST_NS):
             ring.total(copy, word, began_ns)
     for slot in range(random.choice((0, 1, 20, _FIRST_RECORDS))):
         kind = random.choice((*RingKind, RingKind.ENTER, RingKind.ENTER))

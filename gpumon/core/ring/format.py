@@ -42,14 +42,7 @@ WORD_FACTS_BYTES: Final = 6
 WORD_FACTS_CRC: Final = 7
 TOTALS_AT_WORDS: Final = (16, 48)
 
-# Words of one copy of the totals.
-T_GENERATION: Final = 0
-T_PRESENT: Final = 1
-T_SINCE_NS: Final = 2
-T_STEPS: Final = 3
-T_SAMPLES: Final = 4
-T_EPOCH_PLUS_1: Final = 5
-T_LAST_NS: Final = 6
+# Words of one copy of the totals: those of ``RingTotals`` in their order, and their XOR.
 T_PHASES: Final = 8
 T_XOR: Final = 24
 TOTALS_WORDS: Final = 25
@@ -189,35 +182,22 @@ def newest_totals(raw: bytes, published: int) -> RingTotals | None:
 def _totals(words: array[int]) -> RingTotals | None:
     if len(words) < TOTALS_WORDS or reduce(xor, words[:T_XOR]) != words[T_XOR]:
         return None
-    mode, phase = words[T_PRESENT] >> MODE_SHIFT, words[T_PRESENT] & 0xFF
-    epoch = words[T_EPOCH_PLUS_1]
-    counts = (words[T_STEPS], words[T_SAMPLES], words[T_SINCE_NS], words[T_LAST_NS])
+    generation, present, since_ns, steps, samples, epoch, last_ns, _, *phase_ns = words[:T_XOR]
+    mode, phase = present >> MODE_SHIFT, present & 0xFF
     is_known = phase < len(PHASES) and mode < len(TrainingMode) and epoch <= _MAX_EPOCH
-    if not is_known or max(counts) > COUNT_LIMIT * 512:
+    if not is_known or max(steps, samples, since_ns, last_ns) > COUNT_LIMIT * 512:
         return None
     return RingTotals(
-        generation=words[T_GENERATION],
+        generation=generation,
         present=PHASES[phase],
         mode=mode,
-        since_ns=words[T_SINCE_NS],
-        steps=min(words[T_STEPS], COUNT_LIMIT),
-        samples=min(words[T_SAMPLES], COUNT_LIMIT),
-        epoch=epoch - 1 if epoch else None,
-        last_ns=words[T_LAST_NS],
-        phase_ns=tuple(words[T_PHASES : T_PHASES + len(PHASES)]),
+        since_ns=since_ns,
+        steps=min(steps, COUNT_LIMIT),
+        samples=min(samples, COUNT_LIMIT),
+        epoch=epoch - 1 if epoch else None,  # as the ring has it, one more
+        last_ns=last_ns,
+        phase_ns=tuple(phase_ns[: len(PHASES)]),
     )
-
-
-def record_words(
-    sequence: int, kind: RingKind, phase_number: int, at_ns: int, value: int
-) -> tuple[int, int, int, int]:
-    """One record as its four words.
-
-    >>> record_words(2, RingKind.STEP, 4, 1_000, 7)
-    (132100, 1000, 7, 133099)
-    """
-    head = (sequence & SEQUENCE_MASK) << SEQUENCE_SHIFT | kind << KIND_SHIFT | phase_number
-    return head, at_ns, value, head ^ at_ns ^ value
 
 
 def decode_records(raw: bytes, first_sequence: int) -> tuple[RingRecords, bytes]:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gpumon.core.phase import PHASES, TrainingPhase
 from gpumon.core.ring.events import RingEvent, RingKind, RingRecords
-from gpumon.core.ring.format import RECORD_BYTES, decode_records, record_words
+from gpumon.core.ring.format import RECORD_BYTES, decode_records
+from tests.ring_contents import record_words
 
 SEQUENCES = (0, 7, 65_530, 65_536 * 9 + 65_500, (1 << 32) - 3, (1 << 48) - 4)
 LATEST_NS = 20_000

@@ -28,9 +28,9 @@ from gpumon.core.ring.format import (
     is_blank,
     newest_totals,
     parse_header,
-    record_words,
 )
 from gpumon.errors import RingError
+from tests.ring_contents import record_words
 
 words = st.integers(0, (1 << 64) - 1)
 
