@@ -24,7 +24,7 @@ import math
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, FillSettings
 from gpumon.core.settings.rule import RuleKind, rule
@@ -66,6 +66,8 @@ class Mean(NamedTuple):
         return self.weighted_ns / self.known_ns if self.known_ns else None
 
 
+ACTIVITIES: Final = ("sm_active", "sm_occupancy", "tensor_active", "memory_bandwidth")
+"""What GPM tells of, as fields of ``GpuFill``."""
 _NONE: Final = Mean()
 _NO_REASONS: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -136,6 +138,8 @@ class GpuFill(NamedTuple):
 
 
 NO_FILL: Final = GpuFill()
+_MEANS: Final = (*ACTIVITIES, "sm_clock")
+_SUMS: Final = ("power_ns", "power_mw_ns", "power_limit_mw_ns", "held_known_ns", "held_ns")
 
 
 @rule(
@@ -201,19 +205,11 @@ def fill_since(before: GpuFill | None, after: GpuFill | None) -> GpuFill | None:
     grown = {
         reason: ns - before.held_by_ns.get(reason, 0) for reason, ns in after.held_by_ns.items()
     }
-    since = GpuFill(
-        sm_active=_mean_since(before.sm_active, after.sm_active),
-        sm_occupancy=_mean_since(before.sm_occupancy, after.sm_occupancy),
-        tensor_active=_mean_since(before.tensor_active, after.tensor_active),
-        memory_bandwidth=_mean_since(before.memory_bandwidth, after.memory_bandwidth),
-        power_ns=after.power_ns - before.power_ns,
-        power_mw_ns=after.power_mw_ns - before.power_mw_ns,
-        power_limit_mw_ns=after.power_limit_mw_ns - before.power_limit_mw_ns,
-        sm_clock=_mean_since(before.sm_clock, after.sm_clock),
-        held_known_ns=after.held_known_ns - before.held_known_ns,
-        held_ns=after.held_ns - before.held_ns,
-        held_by_ns={reason: ns for reason, ns in grown.items() if ns},
-    )
+    sums: dict[str, Any] = {
+        **{name: _mean_since(getattr(before, name), getattr(after, name)) for name in _MEANS},
+        **{name: getattr(after, name) - getattr(before, name) for name in _SUMS},
+    }
+    since = GpuFill(**sums, held_by_ns={reason: ns for reason, ns in grown.items() if ns})
     return None if since == NO_FILL._replace(held_by_ns=since.held_by_ns) else since
 
 

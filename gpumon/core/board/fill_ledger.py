@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from gpumon.core.board.fill import (
+    ACTIVITIES,
     HOLDING_REASONS,
     NO_FILL,
     GpuFill,
@@ -21,7 +22,6 @@ from gpumon.core.sample import ActivitySample, BusySample, GpuDetails, GpuSample
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, FillSettings
 
 _RECENT_SAMPLES: Final = 64
-_NO_REASONS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class FillLedger:
@@ -32,11 +32,7 @@ class FillLedger:
         self._activity: ActivitySample | None = None
         self._recent: deque[BusySample] = deque(maxlen=_RECENT_SAMPLES)
         self._activity_until_ns = self._busy_until_ns = self._told_at_ns = 0
-        self._means = (Mean(), Mean(), Mean(), Mean())
-        self._power = (0, 0, 0)
-        self._clock_ns, self._clock = 0, 0
-        self._held, self._held_by_ns = (0, 0), _NO_REASONS
-        self._snapshot: GpuFill | None = NO_FILL
+        self._fill = NO_FILL
         self._marks = (NO_FILL, NO_FILL)
         self._judged_ns, self._is_now = 0, False
 
@@ -51,12 +47,7 @@ class FillLedger:
 
     def snapshot(self) -> GpuFill | None:
         """The sums so far; ``None`` where nothing was ever told in busy time."""
-        if self._snapshot is None:
-            clock = Mean(self._clock_ns, self._clock)
-            self._snapshot = GpuFill(
-                *self._means, *self._power, clock, *self._held, self._held_by_ns
-            )
-        return self._snapshot if self._told_at_ns else None
+        return self._fill if self._told_at_ns else None
 
     def is_under_filled_now(self, now_ns: int) -> bool:
         """Whether the last minute or two of busy time were under-filled, and are not long ago.
@@ -89,32 +80,24 @@ class FillLedger:
             self._take_board(sample, sample.details, busy_ns)
 
     def _take_board(self, sample: GpuSample, details: GpuDetails, busy_ns: int) -> None:
-        holding: frozenset[str] | None = None
+        fill, holding = self._fill, frozenset[str]()
         if details.throttle_reasons is not None:
             holding = HOLDING_REASONS.intersection(details.throttle_reasons)
-            self._take_held(holding, busy_ns)
+            fill = _with_held(fill, holding, busy_ns)
         clock = _part(sample.sm_clock_hertz, details.sm_clock_max_hertz)
-        if clock is None:
-            return
-        self._clock_ns += busy_ns
-        self._clock += round(clock * busy_ns)
-        self._note(self._busy_until_ns)
-        limit_mw, drawn_mw = _milliwatts(details.power_limit_watts), _milliwatts(sample.power_watts)
-        is_full = clock >= self._settings.full_clock_from and not holding
-        if limit_mw and drawn_mw is not None and is_full:
-            known_ns, drawn, limit = self._power
-            drawn += min(drawn_mw, limit_mw) * busy_ns
-            self._power = known_ns + busy_ns, drawn, limit + limit_mw * busy_ns
-
-    def _take_held(self, holding: frozenset[str], busy_ns: int) -> None:
-        known_ns, held_ns = self._held
-        self._held = known_ns + busy_ns, held_ns + (busy_ns if holding else 0)
-        if holding:
-            by_ns = dict(self._held_by_ns)
-            for reason in holding:
-                by_ns[reason] = by_ns.get(reason, 0) + busy_ns
-            self._held_by_ns = MappingProxyType(by_ns)
-        self._note(self._busy_until_ns)
+        if clock is not None:
+            fill = fill._replace(sm_clock=_added(fill.sm_clock, clock, busy_ns))
+            limit_mw = _milliwatts(details.power_limit_watts)
+            drawn_mw = _milliwatts(sample.power_watts)
+            is_full = clock >= self._settings.full_clock_from and not holding
+            if limit_mw and drawn_mw is not None and is_full:
+                fill = fill._replace(
+                    power_ns=fill.power_ns + busy_ns,
+                    power_mw_ns=fill.power_mw_ns + min(drawn_mw, limit_mw) * busy_ns,
+                    power_limit_mw_ns=fill.power_limit_mw_ns + limit_mw * busy_ns,
+                )
+        if fill is not self._fill:
+            self._note(fill, self._busy_until_ns)
 
     def _take_activity(self, activity: ActivitySample) -> None:
         length_ns = activity.end_ns - max(activity.start_ns, self._activity_until_ns)
@@ -124,26 +107,29 @@ class FillLedger:
         busy_ratio = known_ratio(activity.graphics_ratio)
         if busy_ratio is None:
             busy_ratio = _busy_ratio_within(activity, self._recent, self._settings.min_cover)
-        active = known_ratio(activity.sm_active_ratio)
-        if active is None or busy_ratio is None or busy_ratio <= self._settings.busy_above:
+        is_busy = busy_ratio is not None and busy_ratio > self._settings.busy_above
+        if not is_busy or known_ratio(activity.sm_active_ratio) is None:
             return
-        first, *more = self._means
-        others = (
-            known_ratio(activity.sm_occupancy_ratio),
-            known_ratio(activity.tensor_active_ratio),
-            known_ratio(activity.memory_bandwidth_ratio),
-        )
-        occupancy, tensor, memory = (
-            mean if value is None else _added(mean, value, length_ns)
-            for mean, value in zip(more, others, strict=True)
-        )
-        self._means = _added(first, active, length_ns), occupancy, tensor, memory
-        self._note(activity.end_ns)
+        ratios = {name: known_ratio(getattr(activity, f"{name}_ratio")) for name in ACTIVITIES}
+        added: dict[str, Any] = {
+            name: _added(getattr(self._fill, name), ratio, length_ns)
+            for name, ratio in ratios.items()
+            if ratio is not None
+        }
+        self._note(self._fill._replace(**added), activity.end_ns)
 
-    def _note(self, at_ns: int) -> None:
-        if at_ns > self._told_at_ns:
-            self._told_at_ns = at_ns
-        self._snapshot = None
+    def _note(self, fill: GpuFill, at_ns: int) -> None:
+        self._fill, self._told_at_ns = fill, max(self._told_at_ns, at_ns)
+
+
+def _with_held(fill: GpuFill, holding: frozenset[str], busy_ns: int) -> GpuFill:
+    """The sums with so much busy time, in which these reasons held the clocks down."""
+    more = {reason: fill.held_by_ns.get(reason, 0) + busy_ns for reason in holding}
+    return fill._replace(
+        held_known_ns=fill.held_known_ns + busy_ns,
+        held_ns=fill.held_ns + (busy_ns if holding else 0),
+        held_by_ns=MappingProxyType({**fill.held_by_ns, **more}) if more else fill.held_by_ns,
+    )
 
 
 def _milliwatts(watts: float | None) -> int | None:

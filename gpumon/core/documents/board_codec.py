@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from gpumon.core.board.fill import (
+    ACTIVITIES,
     NO_FILL,
     GpuFill,
     Mean,
@@ -40,8 +41,6 @@ _TROUBLE: Final = FieldCodec(
 )
 _TROUBLE_ORDER: Final = ("kind", "severity", "code", "reason", "count", "seconds", "last_seen_at")
 
-_ACTIVITIES: Final = ("sm_active", "sm_occupancy", "tensor_active", "memory_bandwidth")
-
 
 def encode_fill(fill: GpuFill | None) -> dict[str, Any]:
     """Ratios over busy time, 0 to 1; ``None`` where unknown.
@@ -55,7 +54,7 @@ def encode_fill(fill: GpuFill | None) -> dict[str, Any]:
     return {
         "evidence": None if evidence is None else evidence.value,
         "observed_seconds": seconds(fill.observed_ns),
-        **{f"{name}_ratio": getattr(fill, name).ratio for name in _ACTIVITIES},
+        **{f"{name}_ratio": getattr(fill, name).ratio for name in ACTIVITIES},
         "power_ratio": fill.power_ratio,
         "power_watts": fill.power_watts,
         "power_limit_watts": fill.power_limit_watts,
@@ -112,7 +111,7 @@ def decode_fill(document: object) -> GpuFill | None:
         return round(1000 * (_number(told.get(name)) or 0.0))
 
     fill = GpuFill(
-        **{name: mean(name, activity_ns) for name in _ACTIVITIES},
+        **{name: mean(name, activity_ns) for name in ACTIVITIES},
         power_ns=power_ns,
         power_mw_ns=milliwatts("power_watts") * power_ns,
         power_limit_mw_ns=milliwatts("power_limit_watts") * power_ns,
