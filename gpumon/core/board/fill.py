@@ -158,12 +158,6 @@ def is_held_down(fill: GpuFill, settings: FillSettings = DEFAULT_FILL_SETTINGS) 
     )
 
 
-def is_memory_bound(fill: GpuFill, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> bool:
-    """Whether the memory's bandwidth is the limit, so that more multiprocessors would not help."""
-    ratio = fill.memory_bandwidth.ratio
-    return ratio is not None and ratio >= settings.memory_bound_from
-
-
 @rule(
     "under_filled",
     RuleKind.FINDING,
@@ -191,9 +185,10 @@ def is_under_filled(fill: GpuFill | None, settings: FillSettings = DEFAULT_FILL_
     if fill is None or fill.observed_ns < settings.min_busy_ns or is_held_down(fill, settings):
         return False
     if fill.evidence is Evidence.GPM:
-        active = fill.sm_active.ratio
+        active, memory = fill.sm_active.ratio, fill.memory_bandwidth.ratio
         is_low = active is not None and active < settings.sm_active_below
-        return is_low and not is_memory_bound(fill, settings)
+        # Where the memory's bandwidth is the limit, more multiprocessors would not help.
+        return is_low and (memory is None or memory < settings.memory_bound_from)
     power = fill.power_ratio
     return power is not None and power < settings.power_below
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 
 from gpumon.core.log.activity import GpuActivity
 
@@ -68,15 +70,8 @@ def together(gpus: Sequence[Iterable[tuple[int, GpuActivity]]], tolerance_ns: in
     """
     sweep = _Sweep(len(gpus), tolerance_ns)
     turns = merge(*(_numbered(number, changes) for number, changes in enumerate(gpus)))
-    now_ns, changed = 0, list[tuple[int, GpuActivity]]()
-    for at_ns, number, state in turns:
-        if at_ns != now_ns:
-            if changed:
-                sweep.move(now_ns, changed)
-                changed.clear()
-            now_ns = at_ns
-        changed.append((number, state))
-    sweep.move(now_ns, changed)
+    for at_ns, changes in groupby(turns, key=itemgetter(0)):
+        sweep.move(at_ns, [(number, state) for _, number, state in changes])
     return sweep.result()
 
 

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from gpumon.core.ring.events import RunFacts
 from gpumon.core.ring.format import COUNT_LIMIT, FACTS_MAX_BYTES
@@ -26,6 +26,11 @@ MAX_WORLD: Final = 1 << 24
 MAX_PID: Final = 1 << 31
 _MAX_NUMBER: Final = 1 << 63
 _ROUNDING: Final = 1e-6
+_GO_IN_TURN: Final[tuple[dict[str, Any], ...]] = (
+    {}, {"callback_ns": {}}, {"loader": {}}, {"shares": {}}, {"visible_devices": None},
+    {"gpus": None},
+)  # fmt: skip
+"""What is said no more where there is no room for it."""
 
 
 def encode_facts(facts: RunFacts, *, wall_ns: int = 0) -> bytes:
@@ -33,26 +38,16 @@ def encode_facts(facts: RunFacts, *, wall_ns: int = 0) -> bytes:
 
     A text that is too long is cut, but a list of GPUs is whole or left out: a
     part of it would say that the run has fewer; so are the shares of a batch.
-    If that is not enough the classes of callbacks go, then the loader facts,
-    then the shares, then ``visible_devices``, then ``gpus``.
+    If that is not enough, ``_GO_IN_TURN`` says what goes.
 
     Args:
         facts: What to say.
         wall_ns: Wall clock at ``facts.started_ns``, nanoseconds since the
             epoch: the pair that lets a reader date the run.
     """
-    without_callbacks = replace(facts, callback_ns={})
-    without_loader = replace(without_callbacks, loader={})
-    without_shares = replace(without_loader, shares={})
-    for candidate in (
-        facts,
-        without_callbacks,
-        without_loader,
-        without_shares,
-        replace(without_shares, visible_devices=None),
-        replace(without_shares, visible_devices=None, gpus=None),
-    ):
-        text = json.dumps(_as_json(candidate, wall_ns), ensure_ascii=False, separators=(",", ":"))
+    for left_out in _GO_IN_TURN:
+        facts = replace(facts, **left_out)
+        text = json.dumps(_as_json(facts, wall_ns), ensure_ascii=False, separators=(",", ":"))
         raw = text.encode("utf-8")
         if len(raw) <= FACTS_MAX_BYTES:
             return raw
