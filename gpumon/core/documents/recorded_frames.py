@@ -7,7 +7,7 @@ begin each block knowing nothing, so that a block says all by itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from gpumon.core.documents.field_codec import (
     KEPT,
@@ -29,8 +29,6 @@ _MOST_CALLS: Final = 1_024
 _DEVICE: Final = FieldCodec(Device, KEPT)
 _FRAME: Final = FieldCodec(Frame, KEPT, only=("rejected", "trouble", "call_errors"))
 _SAMPLE: Final = FieldCodec(GpuSample, KEPT, without=("device", "busy"))
-
-_Kept = TypeVar("_Kept")
 
 
 class _Told(NamedTuple):
@@ -84,18 +82,12 @@ class FrameWriter:
 
 
 class FrameReader:
-    """Reads the frames of one block after another.
+    """Reads the frames of a block."""
 
-    Args:
-        known: What the block before told: an object that comes again in equal
-            words stays the same object.
-    """
-
-    def __init__(self, known: FrameReader | None = None) -> None:
+    def __init__(self) -> None:
         self._gpus: list[_Told] = []
         self._calls, self._counts = _Sums("calls"), _Sums("call_counts")
         self._errors: tuple[tuple[str, int, int], ...] = ()
-        self._known = {} if known is None else {one.sample.device.uuid: one for one in known._gpus}
 
     def decode(self, document: object, at_ns: int) -> Frame:
         """One frame, or ``MalformedError``."""
@@ -117,21 +109,13 @@ class FrameReader:
             raise MalformedError("a GPU that nobody introduced")
         told = self._gpus[position] if position < len(self._gpus) else None
         if told is None:
-            device = _DEVICE.decode(fields.get("device"))
-            known = self._known.get(device.uuid)
-            before = GpuSample(device=_same(device, None if known is None else known.sample.device))
-            until_ns = at_ns
+            before, until_ns = GpuSample(device=_DEVICE.decode(fields.get("device"))), at_ns
         else:
-            known, before, until_ns = self._known.get(told.sample.device.uuid), *told[1:]
+            _, before, until_ns = told
             if "device" in fields:
                 before = before._replace(device=_DEVICE.decode(fields["device"]))
         busy, until_ns = _decode_busy(fields.get("busy", []), until_ns)
-        changed = _SAMPLE.values(fields)
-        if known is not None:
-            changed = {
-                name: _same(new, getattr(known.sample, name)) for name, new in changed.items()
-            }
-        sample = before._replace(busy=busy, **changed)
+        sample = before._replace(busy=busy, **_SAMPLE.values(fields))
         self._gpus[position : position + 1] = [_Told(position, sample, until_ns)]
         if len(self._gpus) > _MOST_GPUS:
             raise MalformedError("too many GPUs")
@@ -166,11 +150,6 @@ class _Sums:
         if len(self._known) > _MOST_CALLS:
             raise MalformedError("too many driver functions")
         return tuple(self._known.items())
-
-
-def _same(value: _Kept, known: _Kept | None) -> _Kept:
-    """The object that is known already, where the new one is equal to it."""
-    return known if known is not None and known == value else value
 
 
 def _encode_busy(busy: Sequence[BusySample], until_ns: int) -> tuple[list[list[Any]], int]:

@@ -11,7 +11,7 @@ import json
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.documents.field_codec import (
@@ -44,20 +44,12 @@ _LONGEST_READ_NS: Final = 60 * NS_PER_S
 _MOST_RINGS: Final = 1_024
 _MOST_EVENTS: Final = 1 << 20
 _WORD: Final = 1 << 64
-_LeftOut = tuple[tuple[int | None, int], ...]
 _KINDS: Final = frozenset(int(kind) for kind in RingKind)
 _READING: Final = FieldCodec(
     RingReading,
     KEPT._replace(tells_none=True),
     only=("key", "alive", "host_pid", "owner_uid", "ended_ns", "steps", "samples", "epoch"),
 )
-
-
-class _Written(NamedTuple):
-    """What a block has told of one ring so far."""
-
-    position: int
-    reading: RingReading
 
 
 class RingsWriter:
@@ -69,9 +61,8 @@ class RingsWriter:
 
     def __init__(self, present: dict[str, RingEvent]) -> None:
         self._present = present
-        self._rings: dict[str, _Written] = {}
-        self._refused: tuple[int, str | None] = (0, None)
-        self._left_out: tuple[_LeftOut, bool] = ((), True)
+        self._rings: dict[str, tuple[int, RingReading | None]] = {}  # its number, and what was told
+        self._before = RingsReading()
 
     def encode(self, rings: RingsReading, at_ns: int) -> dict[str, Any]:
         """One reading of all rings; empty where nothing was new and there is no ring.
@@ -88,74 +79,63 @@ class RingsWriter:
             listed = {one.key for one in rings.rings}
             for gone in self._present.keys() - listed:
                 del self._present[gone]
-        if (rings.rejected, rings.message) != self._refused:
-            self._refused = (rings.rejected, rings.message)
-            document["rings_rejected"] = [
-                rings.rejected,
-                None if rings.message is None else bounded(rings.message),
-            ]
-        if (rings.left_out, rings.is_whole) != self._left_out:
-            self._left_out = (rings.left_out, rings.is_whole)
+        before, self._before = self._before, rings
+        if (rings.rejected, rings.message) != (before.rejected, before.message):
+            message = None if rings.message is None else bounded(rings.message)
+            document["rings_rejected"] = [rings.rejected, message]
+        if (rings.left_out, rings.is_whole) != (before.left_out, before.is_whole):
             document["rings_left_out"] = [rings.is_whole, *map(list, rings.left_out)]
         return document
 
     def _ring(self, reading: RingReading, newest_ns: int) -> int | dict[str, Any]:
         """What is new in a ring; its number alone where nothing is."""
-        written = self._rings.get(reading.key)
-        position = len(self._rings) if written is None else written.position
-        document = _what_is_new(reading, None if written is None else written.reading)
+        position, before = self._rings.get(reading.key, (len(self._rings), None))
+        document = _what_is_new(reading, before)
         # One that has ended is not read again.
         if reading.ended_ns is None and reading.read_at_ns != newest_ns:
             document["read_after_ns"] = reading.read_at_ns - newest_ns
         if reading.lost_events:
             document["lost_events"] = reading.lost_events
-        if written is None and (present := self._present.get(reading.key)) is not None:
+        if before is None and (present := self._present.get(reading.key)) is not None:
             document["present"] = [present.at_ns, PHASE_NUMBER[present.phase], present.value]
         if reading.events:
             document["events"] = _encode_events(reading.events)
-            self._follow(reading)
-        self._rings[reading.key] = _Written(position, reading)
+            entered = reading.events.newest(RingKind.ENTER)
+            if entered is not None:
+                self._present[reading.key] = entered
+        self._rings[reading.key] = position, reading
         return {"ring": position, **document} if document else position
-
-    def _follow(self, reading: RingReading) -> None:
-        entered = reading.events.newest(RingKind.ENTER)
-        if entered is not None:
-            self._present[reading.key] = entered
 
 
 class RingsReader:
-    """Reads what rings said, one block after another.
+    """Reads what rings said in a block.
 
     Args:
-        known: What the block before told; objects that come again stay the same.
         is_after_gap: Whether something is missing before this block.
     """
 
-    def __init__(self, known: RingsReader | None = None, *, is_after_gap: bool = False) -> None:
+    def __init__(self, *, is_after_gap: bool = False) -> None:
         self._rings: list[RingReading] = []
-        self._refused: tuple[int, str | None] = (0, None)
-        self._left_out: tuple[_LeftOut, bool] = ((), True)
+        self._before = RingsReading()
         self._is_after_gap = is_after_gap
-        self._facts = {} if known is None else {one.key: one.facts for one in known._rings}
 
     def decode(self, fields: Mapping[str, object], at_ns: int) -> RingsReading:
         """One reading of all rings, or ``MalformedError``."""
+        changed: dict[str, Any] = {}
         if "rings_rejected" in fields:
             refused, message = (*items(fields["rings_rejected"], 2), None, None)[:2]
-            self._refused = whole(refused), None if message is None else text(message)
+            changed["rejected"] = whole(refused)
+            changed["message"] = None if message is None else text(message)
         if "rings_left_out" in fields:
-            self._left_out = _decode_left_out(fields["rings_left_out"])
+            left_out = _decode_left_out(fields["rings_left_out"])
+            changed["left_out"], changed["is_whole"] = left_out
         read_at_ns = _moved(at_ns, fields.get("read_after_ns", 0))
         if read_at_ns > at_ns + _LONGEST_READ_NS:
             raise MalformedError("rings that were read long after their tick")
         listed = items(fields.get("rings", []), _MOST_RINGS)
-        return RingsReading(
-            rings=tuple([self._ring(one, read_at_ns) for one in listed]),
-            rejected=self._refused[0],
-            message=self._refused[1],
-            left_out=self._left_out[0],
-            is_whole=self._left_out[1],
-        )
+        changed["rings"] = tuple([self._ring(one, read_at_ns) for one in listed])
+        self._before = replace(self._before, **changed)
+        return self._before
 
     def _ring(self, told: object, newest_ns: int) -> RingReading:
         fields = {"ring": told} if type(told) is int else mapping(told)
@@ -171,7 +151,7 @@ class RingsReader:
             "events": events,
         }
         if is_new or "facts" in fields:
-            changed["facts"] = self._decode_facts(fields.get("facts"), fields.get("key"))
+            changed["facts"] = _decode_facts(fields.get("facts"))
         if is_new or "phase_ns" in fields:
             known_ns = {} if is_new else self._rings[position].phase_ns
             changed["phase_ns"] = _decode_phases(fields.get("phase_ns", {}), known_ns)
@@ -190,13 +170,12 @@ class RingsReader:
         _insist_on_possible(reading)
         return reading
 
-    def _decode_facts(self, document: object, key: object) -> RunFacts:
-        try:
-            facts = parse_facts(json.dumps(mapping(document)).encode("utf-8", "surrogatepass"))
-        except (RingError, RecursionError) as error:
-            raise MalformedError(str(error)) from error
-        known = self._facts.get(key) if isinstance(key, str) else None
-        return known if known == facts else facts
+
+def _decode_facts(document: object) -> RunFacts:
+    try:
+        return parse_facts(json.dumps(mapping(document)).encode("utf-8", "surrogatepass"))
+    except (RingError, RecursionError) as error:
+        raise MalformedError(str(error)) from error
 
 
 def _what_is_new(reading: RingReading, before: RingReading | None) -> dict[str, Any]:
@@ -283,7 +262,7 @@ def _column(fields: Mapping[str, object], name: str, limit: int) -> list[int]:
     return numbers
 
 
-def _decode_left_out(value: object) -> tuple[_LeftOut, bool]:
+def _decode_left_out(value: object) -> tuple[tuple[tuple[int | None, int], ...], bool]:
     is_whole, *told = items(value, 2 + MOST_OWNERS_TOLD) or [True]
     pairs = [items(pair, 2) for pair in told]
     if any(len(pair) != 2 for pair in pairs):

@@ -171,8 +171,6 @@ class BlockReader:
     """Reads one block after another. A refused block leaves nothing behind."""
 
     def __init__(self) -> None:
-        self._frames: FrameReader | None = None
-        self._rings: RingsReader | None = None
         self._last_number, self._last_ns = -1, -1
 
     def read(self, raw: bytes) -> RecordedBlock:
@@ -193,8 +191,8 @@ class BlockReader:
             raise MalformedError("a block without a number")
         block_number = whole(lines.pop(0)["block"])
         is_end = bool(lines) and "end" in lines[-1]
-        frames = FrameReader(self._frames)
-        rings = RingsReader(self._rings, is_after_gap=block_number > self._last_number + 1)
+        frames = FrameReader()
+        rings = RingsReader(is_after_gap=block_number > self._last_number + 1)
         ticks = lines[:-1] if is_end else lines
         moments = tuple([_moment(fields, frames, rings) for fields in ticks])
         stamps_ns = [self._last_ns, *(moment.tick.at_ns for moment in moments)]
@@ -202,7 +200,6 @@ class BlockReader:
             raise MalformedError("a block of another time")
         missing = block_number - self._last_number - 1
         self._last_number, self._last_ns = block_number, stamps_ns[-1]
-        self._frames, self._rings = frames, rings
         return RecordedBlock(missing, header, moments, is_end)
 
 

@@ -124,6 +124,21 @@ class TestMemoryErrors:
         assert [one.times for one in errors_of((), log.errors, s(1))] == [1]
 
 
+class TestAnErrorThatIsToldAnew:
+    """As each block of a recording tells all that is known."""
+
+    def test_came_when_it_was_told_first(self) -> None:
+        log = ErrorWatch()
+        for count, at_s in ((1, 10), (1, 15), (2, 20), (2, 25)):
+            details = GpuDetails(read_at_ns=0, ecc_uncorrected_errors=count)
+            xids = ((31, count),)
+            log.hear(GpuSample(device=device(), details=details, xid_errors=xids), s(at_s))
+
+        assert log.errors == ErrorTimes(
+            xid_last_ns=((31, s(20)),), memory_errors=2, memory_error_last_ns=s(20)
+        )
+
+
 class TestAThrottledGpu:
     def test_is_in_trouble_by_heat(self) -> None:
         (trouble,) = broken(fill=gpm_fill(0.9, held=0.4)).troubles
