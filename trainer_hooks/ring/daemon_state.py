@@ -13,7 +13,6 @@ from gpumon.core.join.visible_devices import GpuName
 from gpumon.core.ring.events import RunFacts
 from gpumon.core.ring.runtime_paths import (
     STATE_SCHEMA,
-    FolderFacts,
     distrust,
     explicit_folder,
     reader_folders,
@@ -38,8 +37,7 @@ def _is_trusted(folder: Path, uid: int, *, explicit: bool) -> bool:
         status = folder.lstat()
     except OSError:
         return True  # it may be made later; whoever makes it in /tmp must be the user
-    facts = FolderFacts(status.st_mode, status.st_uid)
-    return distrust(folder, facts, uid=uid, explicit=explicit) is None
+    return distrust(folder, status, uid=uid, explicit=explicit) is None
 
 
 def fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:

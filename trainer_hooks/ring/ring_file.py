@@ -29,7 +29,6 @@ from gpumon.core.ring.runtime_paths import (
     PHASES,
     PRIVATE_MODE,
     SYSTEM_FOLDER,
-    FolderFacts,
     distrust,
     explicit_folder,
     is_shared,
@@ -85,19 +84,18 @@ def _checked(folder: Path, uid: int, *, explicit: bool) -> RingFolder:
         folder.mkdir(mode=PRIVATE_MODE, parents=explicit, exist_ok=True)
     _insist_on_trust(folder, uid, explicit=explicit)
     phases.mkdir(mode=PRIVATE_MODE, exist_ok=True)
-    facts = _insist_on_trust(phases, uid, explicit=explicit)
+    status = _insist_on_trust(phases, uid, explicit=explicit)
     if not os.access(phases, os.W_OK | os.X_OK):
         raise RingError(f"{phases} cannot be written")
-    return RingFolder(phases, _SHARED_RING if is_shared(facts) else _PRIVATE_RING)
+    return RingFolder(phases, _SHARED_RING if is_shared(status) else _PRIVATE_RING)
 
 
-def _insist_on_trust(folder: Path, uid: int, *, explicit: bool) -> FolderFacts:
+def _insist_on_trust(folder: Path, uid: int, *, explicit: bool) -> os.stat_result:
     status = folder.lstat()
-    facts = FolderFacts(status.st_mode, status.st_uid)
-    trouble = distrust(folder, facts, uid=uid, explicit=explicit)
+    trouble = distrust(folder, status, uid=uid, explicit=explicit)
     if trouble is not None:
         raise RingError(trouble)
-    return facts
+    return status
 
 
 class RingMemory(NamedTuple):

@@ -29,7 +29,6 @@ class FillLedger:
 
     def __init__(self, settings: FillSettings = DEFAULT_FILL_SETTINGS) -> None:
         self._settings = settings
-        self._activity: ActivitySample | None = None
         self._recent: deque[BusySample] = deque(maxlen=_RECENT_SAMPLES)
         self._activity_until_ns = self._busy_until_ns = self._told_at_ns = 0
         self._fill = NO_FILL
@@ -40,10 +39,8 @@ class FillLedger:
         """Take what the GPU said in one tick; what was taken before changes nothing."""
         if sample.busy:
             self._take_busy(sample)
-        activity = sample.activity
-        if activity is not None and activity is not self._activity:
-            self._activity = activity
-            self._take_activity(activity)
+        if sample.activity is not None:
+            self._take_activity(sample.activity)
 
     def snapshot(self) -> GpuFill | None:
         """The sums so far; ``None`` where nothing was ever told in busy time."""

@@ -116,14 +116,13 @@ class ErrorWatch:
     def __init__(self) -> None:
         self.errors = NO_ERRORS
         self._xids: tuple[tuple[int, int], ...] = ()
-        self._details: GpuDetails | None = None
 
     def hear(self, sample: GpuSample, at_ns: int) -> None:
-        """Take what the GPU said in one tick; a source repeats the same objects until news."""
-        if sample.xid_errors is not self._xids:
+        """Take what the GPU said in one tick; what it said before is no news."""
+        if sample.xid_errors != self._xids:
             self._take_xids(sample.xid_errors, at_ns)
-        if sample.details is not self._details and sample.details is not None:
-            self._take_details(sample.details, at_ns)
+        if sample.details is not None:
+            self._take_memory_errors(sample.details.ecc_uncorrected_errors, at_ns)
 
     def _take_xids(self, pairs: tuple[tuple[int, int], ...], at_ns: int) -> None:
         before, self._xids = dict(self._xids), pairs
@@ -131,9 +130,8 @@ class ErrorWatch:
         last_ns.update({xid: at_ns for xid, count in pairs if count > before.get(xid, 0)})
         self.errors = self.errors._replace(xid_last_ns=tuple(sorted(last_ns.items())))
 
-    def _take_details(self, details: GpuDetails, at_ns: int) -> None:
-        self._details = details
-        count, before = details.ecc_uncorrected_errors, self.errors.memory_errors
+    def _take_memory_errors(self, count: int | None, at_ns: int) -> None:
+        before = self.errors.memory_errors
         if count is None or count == before:
             return
         last_ns = self.errors.memory_error_last_ns

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import glob
+import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpumon.core.wording import listed
 
@@ -17,18 +18,6 @@ STATE_FILE: Final = "state.json"
 STATE_SCHEMA: Final = "gpumon.state/1"
 SHARED_MODE: Final = 0o1777
 PRIVATE_MODE: Final = 0o700
-
-
-class FolderFacts(NamedTuple):
-    """What ``lstat`` says of a folder.
-
-    Attributes:
-        mode: ``st_mode``, kind of file included.
-        owner_uid: Who owns it.
-    """
-
-    mode: int
-    owner_uid: int
 
 
 def explicit_folder(environ: Mapping[str, str]) -> Path | None:
@@ -151,7 +140,7 @@ def is_squatted(path: Path, owner_uid: int) -> bool:
     return bool(is_named) and str(owner_uid) not in (uid, "0")
 
 
-def distrust(path: Path, facts: FolderFacts, *, uid: int, explicit: bool) -> str | None:
+def distrust(path: Path, status: os.stat_result, *, uid: int, explicit: bool) -> str | None:
     """Why a folder must not be used, as a sentence; ``None`` where it may.
 
     In ``/tmp`` anybody can make a folder of any name: one that is a link, that
@@ -160,23 +149,23 @@ def distrust(path: Path, facts: FolderFacts, *, uid: int, explicit: bool) -> str
 
     Args:
         path: Its name, for the sentence.
-        facts: What ``lstat`` said.
+        status: What ``lstat`` said.
         uid: Who asks.
         explicit: Whether the user named it: then it may be another user's.
     """
-    if stat.S_ISLNK(facts.mode):
+    if stat.S_ISLNK(status.st_mode):
         return f"{path} is a link: name the folder itself"
-    if not stat.S_ISDIR(facts.mode):
+    if not stat.S_ISDIR(status.st_mode):
         return f"{path} is not a folder"
     # Only the superuser can make /run/gpumon: the service's own user has it from there.
-    by_superuser = facts.owner_uid == 0 or path.is_relative_to(SYSTEM_FOLDER)
-    if not explicit and not by_superuser and facts.owner_uid != uid:
-        return f"{path} belongs to user {facts.owner_uid}"
-    if facts.mode & 0o022 and not facts.mode & stat.S_ISVTX:
+    by_superuser = status.st_uid == 0 or path.is_relative_to(SYSTEM_FOLDER)
+    if not explicit and not by_superuser and status.st_uid != uid:
+        return f"{path} belongs to user {status.st_uid}"
+    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
         return f"{path} can be written by others: chmod 0700 it"
     return None
 
 
-def is_shared(facts: FolderFacts) -> bool:
+def is_shared(status: os.stat_result) -> bool:
     """Whether trainings of several users put their rings there."""
-    return bool(facts.mode & 0o002)
+    return bool(status.st_mode & 0o002)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from functools import partial
 from typing import Final, TypeVar
 
 from gpumon.core.clock import NS_PER_S
@@ -60,41 +61,25 @@ class Threshold:
         return f"{self.value:g} x" if self.unit is Unit.TIMES else f"{self.value:g}"
 
 
-def share(default: float, what: str, *, origin: str) -> float:
-    """Declare a threshold, as a field of a settings type, that is a part of a whole.
+def _threshold(unit: Unit, default: _Number, what: str, *, origin: str) -> _Number:
+    """Declare a threshold, as a field of a settings type.
 
     Args:
+        unit: What it counts.
         default: Its value where nobody says otherwise.
         what: What it decides, in a sentence.
         origin: Where the number comes from: a system or guide that uses it,
             or ``ours:`` and why.
     """
-    return _threshold(default, Unit.SHARE, what, origin)
-
-
-def time_ns(default: int, what: str, *, origin: str) -> int:
-    """The same of a time; arguments as those of ``share``."""
-    return _threshold(default, Unit.NANOSECONDS, what, origin)
-
-
-def count(default: int, what: str, *, origin: str) -> int:
-    """The same of a number of things."""
-    return _threshold(default, Unit.COUNT, what, origin)
-
-
-def times(default: float, what: str, *, origin: str) -> float:
-    """The same of a multiple of something."""
-    return _threshold(default, Unit.TIMES, what, origin)
-
-
-def amount_bytes(default: int, what: str, *, origin: str) -> int:
-    """The same of an amount of memory."""
-    return _threshold(default, Unit.BYTES, what, origin)
-
-
-def _threshold(default: _Number, unit: Unit, what: str, origin: str) -> _Number:
     declared = Threshold(name="", value=default, unit=unit, what=what, origin=origin)
     return field(default=default, metadata={_KEY: declared})
+
+
+share = partial(_threshold, Unit.SHARE)
+time_ns = partial(_threshold, Unit.NANOSECONDS)
+count = partial(_threshold, Unit.COUNT)
+times = partial(_threshold, Unit.TIMES)
+amount_bytes = partial(_threshold, Unit.BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,6 @@ from gpumon.core.ring.runtime_paths import (
     SHARED_MODE,
     STATE_FILE,
     SYSTEM_FOLDER,
-    FolderFacts,
     daemon_folders,
     distrust,
     explicit_folder,
@@ -238,7 +237,7 @@ def _may_speak(folder: Path, environ: Mapping[str, str], uid: int) -> bool:
     """Whether a state in this folder is believed; the superuser reads everybody's."""
     try:
         explicit = uid == 0 or explicit_folder(environ) is not None
-        return _distrust(folder, uid, explicit=explicit) is None
+        return distrust(folder, folder.lstat(), uid=uid, explicit=explicit) is None
     except OSError:
         return False
 
@@ -281,7 +280,7 @@ def _claim(folder: Path, uid: int, *, explicit: bool, modes: Mapping[Path, int])
         trouble = _trouble(folder, uid, explicit=explicit)
         if trouble is None:
             _make(phases, modes.get(phases, usual[1]))
-            trouble = _distrust(phases, uid, explicit=explicit)
+            trouble = distrust(phases, phases.lstat(), uid=uid, explicit=explicit)
     except OSError as error:
         return f"{folder}: {error.strerror or error}"
     return trouble
@@ -376,7 +375,7 @@ def _mode(status: os.stat_result) -> int:
 
 def _trouble(folder: Path, uid: int, *, explicit: bool) -> str | None:
     try:
-        trouble = _distrust(folder, uid, explicit=explicit)
+        trouble = distrust(folder, folder.lstat(), uid=uid, explicit=explicit)
         nearest = folder
     except FileNotFoundError:
         trouble, nearest = None, _nearest_existing(folder)
@@ -390,11 +389,6 @@ def _trouble(folder: Path, uid: int, *, explicit: bool) -> str | None:
 
 def _nearest_existing(folder: Path) -> Path:
     return next((parent for parent in folder.parents if parent.exists()), Path("/"))
-
-
-def _distrust(folder: Path, uid: int, *, explicit: bool) -> str | None:
-    status = folder.lstat()
-    return distrust(folder, FolderFacts(status.st_mode, status.st_uid), uid=uid, explicit=explicit)
 
 
 def _document(path: Path) -> dict[str, Any] | None:

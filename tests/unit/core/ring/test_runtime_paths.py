@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import pytest
 from gpumon.core.ring.runtime_paths import (
     PHASES,
     SYSTEM_FOLDER,
-    FolderFacts,
     daemon_folders,
     distrust,
     is_shared,
@@ -70,15 +70,15 @@ class TestAReaderLooks:
         assert not any("*" in pattern for pattern in reader_patterns({}, 7))
 
 
-def folder(mode: int, owner_uid: int = 7, kind: int = stat.S_IFDIR) -> FolderFacts:
-    return FolderFacts(kind | mode, owner_uid)
+def folder(mode: int, owner_uid: int = 7, kind: int = stat.S_IFDIR) -> os.stat_result:
+    return os.stat_result((kind | mode, 0, 0, 1, owner_uid, 0, 0, 0, 0, 0))
 
 
 class TestAFolderIsTrusted:
     @pytest.mark.parametrize(
         "facts", [folder(0o700), folder(0o755), folder(0o1777, 0), folder(0o755, 0)]
     )
-    def test_if_only_its_owner_or_the_superuser_rules_it(self, facts: FolderFacts) -> None:
+    def test_if_only_its_owner_or_the_superuser_rules_it(self, facts: os.stat_result) -> None:
         assert distrust(FOLDER, facts, uid=7, explicit=False) is None
 
     def test_if_the_user_named_it_even_if_it_is_somebody_elses(self) -> None:
@@ -102,7 +102,7 @@ class TestAFolderIsNotTrusted:
             (folder(0o770), "written by others"),
         ],
     )
-    def test_if(self, facts: FolderFacts, reason: str) -> None:
+    def test_if(self, facts: os.stat_result, reason: str) -> None:
         assert reason in (distrust(FOLDER, facts, uid=7, explicit=False) or "")
 
     def test_if_it_is_a_link_even_where_the_user_named_it(self) -> None:
