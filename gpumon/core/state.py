@@ -204,38 +204,19 @@ def origin_of(state: MonitorState) -> tuple[datetime, int]:
     return started, state.taken_at_ns - nanoseconds(observed_s)
 
 
-class UnknownGpu(NamedTuple):
-    """A GPU that its source names and could never read: it was lost before it was first heard.
+def unknown_gpu(state: MonitorState) -> tuple[Device, str] | None:
+    """The GPU that a state's source names and could never read: lost before it was first heard.
 
-    Attributes:
-        gpu_index: Its number; of a MIG instance, its GPU's.
-        mig_index: Which instance; ``None`` for a GPU.
-        error: Why it cannot be read.
+    Returns:
+        What is known of it, which is no UUID, and why it cannot be read; ``None``: there is none.
     """
-
-    gpu_index: int
-    mig_index: int | None
-    error: str
-
-    @property
-    def label(self) -> str:
-        """How people number it, as ``Device.label``."""
-        return f"{self.gpu_index}" + ("" if self.mig_index is None else f":{self.mig_index}")
-
-    @property
-    def troubles(self) -> tuple[Trouble, ...]:
-        """That it is lost."""
-        return all_troubles((), None, self.error, self.gpu_index)
-
-
-def unknown_gpu(state: MonitorState) -> UnknownGpu | None:
-    """The GPU that is not among a state's, and should be; ``None``: there is none."""
     named = _ONE_GPU.fullmatch(_source_message(state) or "")
     if named is None or not state.gpus:
         return None
-    found = UnknownGpu(int(named[1]), None if named[2] is None else int(named[2]), named[3])
-    known = {(gpu.device.index, gpu.device.mig_index) for gpu in state.gpus}
-    return None if (found.gpu_index, found.mig_index) in known else found
+    mig_index = None if named[2] is None else int(named[2])
+    found = Device(uuid="", index=int(named[1]), mig_index=mig_index)
+    known = {gpu.device.place for gpu in state.gpus}
+    return None if found.place in known else (found, named[3])
 
 
 def _lost_by(gpu: GpuState, state: MonitorState) -> Trouble | None:

@@ -85,10 +85,10 @@ def _unknown(state: MonitorState) -> Iterator[GpuReport]:
     found = unknown_gpu(state)
     if found is None:
         return
-    index, mig_index, error = found
+    device, error = found
     yield GpuReport(
-        index=index,
-        mig_index=mig_index,
+        index=device.index,
+        mig_index=device.mig_index,
         uuid=None,
         name=None,
         totals=GpuTotals(),

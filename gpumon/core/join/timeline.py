@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import compress, islice
+from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
 from gpumon.core.join.idle_sharing import WindowParts
@@ -152,7 +153,7 @@ class PhaseTimeline:
                 if start_ns != kept_ns:
                     self._amounts.pop(start_ns, None)
         del self._starts_ns[:keep_from], self._labels[:keep_from]
-        old = bisect_left(self._drained, time_ns, key=_end)
+        old = bisect_left(self._drained, time_ns, key=itemgetter(1))
         del self._drained[:old]
 
     def covered_ns(self, start_ns: int, end_ns: int) -> int:
@@ -213,7 +214,7 @@ class PhaseTimeline:
         known_ns = self._starts_ns[-1] if self._starts_ns else 0
         if records.is_in_order and records.stamps_ns[0] >= known_ns:
             return records
-        rows = sorted(records, key=_when)
+        rows = sorted(records, key=attrgetter("at_ns"))
         return RingRecords.of(
             row._replace(at_ns=max(row.at_ns, known_ns)) if row.kind is RingKind.ENTER else row
             for row in rows
@@ -358,7 +359,8 @@ class PhaseTimeline:
         exposed_ns = 0
         if self._idle_from_ns is not None:
             exposed_ns += max(0, end_ns - max(start_ns, self._idle_from_ns))
-        for position in range(bisect_right(self._drained, start_ns, key=_end), len(self._drained)):
+        first = bisect_right(self._drained, start_ns, key=itemgetter(1))
+        for position in range(first, len(self._drained)):
             drained_start_ns, drained_end_ns = self._drained[position]
             if drained_start_ns >= end_ns:
                 break
@@ -378,11 +380,3 @@ def _add_length(parts: WindowParts, label: SpanLabel, length_ns: int) -> None:
     else:
         parts.waits[label.cause] = parts.waits.get(label.cause, 0) + length_ns
         parts.validation_input_wait_ns += length_ns if label.is_validation_wait else 0
-
-
-def _when(event: RingEvent) -> int:
-    return event.at_ns
-
-
-def _end(span: tuple[int, int]) -> int:
-    return span[1]

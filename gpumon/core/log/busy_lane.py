@@ -90,43 +90,24 @@ class BusyLane:
             active_ns=tuple(self._active),
         )
 
-    def _make_room(self, end_ns: int) -> None:
+    def _spread(self, start_ns: int, end_ns: int, busy_ratio: float) -> None:
+        """Share a sample out among the cells it lies in."""
         while end_ns - self._start_ns > self._limit << self._shift:
             self._fold()
-
-    def _add(self, cell: int, observed_ns: int, busy_ns: int, active_ns: int) -> None:
-        self._observed[cell] += observed_ns
-        self._busy[cell] += busy_ns
-        self._active[cell] += active_ns
-
-    def _spread(self, start_ns: int, end_ns: int, busy_ratio: float) -> None:
-        """Share a sample out among the cells it lies in.
-
-        Of those, only the first can be there yet: samples come in order.
-        """
-        self._make_room(end_ns)
         begin_ns, length_ns = start_ns - self._start_ns, end_ns - start_ns
         busy_ns, is_active = round(length_ns * busy_ratio), busy_ratio > self._active_above
-        shift = self._shift
-        first, last = begin_ns >> shift, (begin_ns + length_ns - 1) >> shift
-        observed, busy, active = self._observed, self._busy, self._active
-        missing = first + 1 - len(observed)
-        if missing > 0:
-            for cells in (observed, busy, active):
-                cells.extend([0] * missing)
-        if first == last:
-            self._add(first, length_ns, busy_ns, length_ns if is_active else 0)
-            return
-        # Where each cell but the last one ends, from the sample's start on.
-        ends_ns = range(((first + 1) << shift) - begin_ns, length_ns, 1 << shift)
-        # What is due up to there, less what was given: nothing is lost to rounding.
-        due_ns = [busy_ns * end_ns // length_ns for end_ns in ends_ns]
-        self._add(first, ends_ns[0], due_ns[0], ends_ns[0] if is_active else 0)
-        given_ns = map(int.__sub__, [*due_ns[1:], busy_ns], due_ns)
-        parts_ns = [1 << shift] * (last - first - 1) + [length_ns - ends_ns[-1]]
-        busy.extend(given_ns)
-        observed.extend(parts_ns)
-        active.extend(parts_ns if is_active else [0] * (last - first))
+        first, last = begin_ns >> self._shift, (begin_ns + length_ns - 1) >> self._shift
+        for cells in (self._observed, self._busy, self._active):
+            cells.extend([0] * (last + 1 - len(cells)))
+        from_ns = given_ns = 0
+        for cell in range(first, last + 1):
+            until_ns = min(((cell + 1) << self._shift) - begin_ns, length_ns)
+            # What is due up to there, less what was given: nothing is lost to rounding.
+            due_ns = busy_ns * until_ns // length_ns
+            self._observed[cell] += until_ns - from_ns
+            self._busy[cell] += due_ns - given_ns
+            self._active[cell] += until_ns - from_ns if is_active else 0
+            from_ns, given_ns = until_ns, due_ns
 
     def _fold(self) -> None:
         self._shift += 1

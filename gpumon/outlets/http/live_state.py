@@ -8,10 +8,12 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gpumon.core.board.troubles import all_troubles
 from gpumon.core.clock import NS_PER_S, Clock
 from gpumon.core.documents.board_codec import encode_troubles
 from gpumon.core.documents.state_codec import board_document, encode_document, state_document
-from gpumon.core.state import MonitorState, UnknownGpu, gpu_troubles, origin_of, unknown_gpu
+from gpumon.core.sample import Device
+from gpumon.core.state import MonitorState, gpu_troubles, origin_of, unknown_gpu
 from gpumon.core.wording import label_text
 from gpumon.outlets.http.history import History
 
@@ -86,7 +88,7 @@ class LiveState:
             told["owner_uid"] = run.owner_uid
             told["refused_gpus"] = [label_text(uuid) for uuid in run.refused_uuids]
         lost = unknown_gpu(state)
-        document["unknown_gpus"] = [] if lost is None else [_unknown_document(lost)]
+        document["unknown_gpus"] = [] if lost is None else [_unknown_document(*lost)]
         return document
 
     def wait_beyond(self, tick: int, timeout_s: float) -> int | None:
@@ -122,10 +124,10 @@ class LiveState:
         return b"event: age\ndata: %s\n\n" % json.dumps(age_s).encode()
 
 
-def _unknown_document(gpu: UnknownGpu) -> dict[str, Any]:
+def _unknown_document(device: Device, error: str) -> dict[str, Any]:
     """A GPU that was lost before the daemon could ask it who it is."""
     return {
-        "label": gpu.label,
-        "error": label_text(gpu.error, 512),
-        "troubles": encode_troubles(gpu.troubles, None, 0),
+        "label": device.label,
+        "error": label_text(error, 512),
+        "troubles": encode_troubles(all_troubles((), None, error, device.index), None, 0),
     }
