@@ -31,20 +31,15 @@ from gpumon.core.verdict import Verdict
 
 
 class GpuState(NamedTuple):
-    """One GPU, now and since observation began.
+    """One GPU, now and since observation began; what a report tells, too, is as in ``GpuReport``.
 
     Attributes:
-        device: Who it is.
-        totals: Its settled time.
-        verdict: What that amounts to.
         latest: The newest sample that brought an answer; ``None`` before the
             first. Withdraw it from outlets when ``present`` is false.
         present: Whether the device answered within the last two periods.
         last_sample_at_ns: Stamp of the newest utilisation sample; ``None`` before the first.
         resolution_ns: Length of the newest utilisation sample: shorter pauses
             cannot be seen as such.
-        error: Why the device cannot be read; ``None`` where it can.
-        fill: How much of it worked while it was busy; ``None`` where nothing tells.
         under_filled_now: Whether little of it worked in its last minute or two of
             busy time, which are not long ago.
         listed: Whether the source still lists it: one that was taken out of
@@ -78,13 +73,12 @@ class RunState(RunReport):
     """What a report tells of one training process, and what only its ring does.
 
     Attributes:
-        world_size: Ranks of the job.
+        world_size: As in ``RunFacts``.
         phase: What it is doing; ``None`` once it has ended.
         epoch: Epoch under way, counted from 0; ``None`` before the first.
         named_gpus: The GPUs that it says it trains on, as the user wrote them;
             ``None``: it says nothing.
-        is_undecided: Whether one of the GPUs that it names worked, and its claim waits for the
-            next list of processes.
+        is_undecided: Whether a GPU that it names worked, and its claim waits for the next list.
     """
 
     world_size: int
@@ -134,7 +128,7 @@ def refusal_note(collector: CollectorState) -> str | None:
 
 
 class MonitorState(NamedTuple):
-    """Everything gpumon knows after one tick.
+    """Everything gpumon knows after one tick; what drivers' functions took is as in ``Frame``.
 
     Attributes:
         taken_at_ns: CLOCK_MONOTONIC of the tick.
@@ -149,14 +143,9 @@ class MonitorState(NamedTuple):
         collectors: One entry for each collector.
         samples_total: Ticks that brought a frame.
         missed_total: Ticks that brought none: late, hanging or failed.
-        call_seconds: Cumulative seconds spent in each driver function.
-        call_counts: How often each driver function was called.
         replayed: Whether this is played from a recording: not what happens
             now; every outlet says so.
-        call_errors: How often each driver function answered with an error, as
-            function, NVML's code and count.
-        rings_left_out: How many phase rings of which uid are not read, for there
-            are too many; under ``None``, those of further owners.
+        rings_left_out: As ``RingsReading.left_out``.
     """
 
     taken_at_ns: int

@@ -84,23 +84,19 @@ def is_memory_held(held: HeldMemory, settings: DetectorSettings) -> bool:
     return held.idle_ns >= settings.log.held_told_from_ns
 
 
-def log_findings(
-    report: Report, settings: DetectorSettings = DEFAULT_SETTINGS
-) -> tuple[LogFinding, ...]:
+def log_findings(report: Report) -> tuple[LogFinding, ...]:
     """All that a report's log shows beside the verdicts; nothing of a live report."""
-    found = (_all_pause(report, settings), _beside_peer(report, settings),
-             _held(report, settings), _coarse(report, settings))  # fmt: skip
-    return tuple(finding for findings in found for finding in findings)
+    return (*_all_pause(report), *_beside_peer(report), *_held(report), *_coarse(report))
 
 
-def coarse_sentence(report: Report, settings: DetectorSettings = DEFAULT_SETTINGS) -> str:
+def coarse_sentence(report: Report) -> str:
     """What so few samples cannot show; empty where they are enough."""
-    return next((finding.text for finding in _coarse(report, settings)), "")
+    return next((finding.text for finding in _coarse(report)), "")
 
 
-def _all_pause(report: Report, settings: DetectorSettings) -> Iterator[LogFinding]:
+def _all_pause(report: Report) -> Iterator[LogFinding]:
     joined = report.together
-    if joined is None or not all_pause_together(joined, settings):
+    if joined is None or not all_pause_together(joined, DEFAULT_SETTINGS):
         return
     labels = [report.gpus[position].label for position in joined.in_use]
     everyone = len(labels) == len(judged(report.gpus))
@@ -116,13 +112,13 @@ def _all_pause(report: Report, settings: DetectorSettings) -> Iterator[LogFindin
     )
 
 
-def _beside_peer(report: Report, settings: DetectorSettings) -> Iterator[LogFinding]:
+def _beside_peer(report: Report) -> Iterator[LogFinding]:
     known = judged(report.gpus)
     idle = [
         (gpu, gpu.idle_beside_peer_ns)
         for gpu in known
         if gpu.idle_beside_peer_ns is not None
-        and idles_beside_peer(gpu.idle_beside_peer_ns, gpu.totals.observed_ns, settings)
+        and idles_beside_peer(gpu.idle_beside_peer_ns, gpu.totals.observed_ns, DEFAULT_SETTINGS)
     ]
     unused = [item for item in idle if not item[0].totals.in_use_ns]
     used = [item for item in idle if item[0].totals.in_use_ns]
@@ -150,11 +146,11 @@ def _beside_peer(report: Report, settings: DetectorSettings) -> Iterator[LogFind
         )
 
 
-def _held(report: Report, settings: DetectorSettings) -> Iterator[LogFinding]:
+def _held(report: Report) -> Iterator[LogFinding]:
     held = [
         (gpu, gpu.held_memory)
         for gpu in judged(report.gpus)
-        if gpu.held_memory is not None and is_memory_held(gpu.held_memory, settings)
+        if gpu.held_memory is not None and is_memory_held(gpu.held_memory, DEFAULT_SETTINGS)
     ]
     if not held:
         return
@@ -173,9 +169,9 @@ def _held(report: Report, settings: DetectorSettings) -> Iterator[LogFinding]:
     )
 
 
-def _coarse(report: Report, settings: DetectorSettings) -> Iterator[LogFinding]:
+def _coarse(report: Report) -> Iterator[LogFinding]:
     sampling = report.sampling
-    if sampling is None or not is_too_coarse(sampling, settings):
+    if sampling is None or not is_too_coarse(sampling, DEFAULT_SETTINGS):
         return
     pause = in_time(sampling.shortest_visible_pause_ns)
     yield LogFinding(

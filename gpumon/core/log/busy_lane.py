@@ -94,20 +94,23 @@ class BusyLane:
         """Share a sample out among the cells it lies in."""
         while end_ns - self._start_ns > self._limit << self._shift:
             self._fold()
-        begin_ns, length_ns = start_ns - self._start_ns, end_ns - start_ns
+        shift, begin_ns, length_ns = self._shift, start_ns - self._start_ns, end_ns - start_ns
         busy_ns, is_active = round(length_ns * busy_ratio), busy_ratio > self._active_above
-        first, last = begin_ns >> self._shift, (begin_ns + length_ns - 1) >> self._shift
-        for cells in (self._observed, self._busy, self._active):
-            cells.extend([0] * (last + 1 - len(cells)))
+        observed, busy, active = self._observed, self._busy, self._active
+        cell, last = begin_ns >> shift, (begin_ns + length_ns - 1) >> shift
+        if last >= len(observed):
+            for cells in (observed, busy, active):
+                cells.extend([0] * (last + 1 - len(cells)))
         from_ns = given_ns = 0
-        for cell in range(first, last + 1):
-            until_ns = min(((cell + 1) << self._shift) - begin_ns, length_ns)
+        while from_ns < length_ns:
+            until_ns = length_ns if cell == last else ((cell + 1) << shift) - begin_ns
             # What is due up to there, less what was given: nothing is lost to rounding.
             due_ns = busy_ns * until_ns // length_ns
-            self._observed[cell] += until_ns - from_ns
-            self._busy[cell] += due_ns - given_ns
-            self._active[cell] += until_ns - from_ns if is_active else 0
-            from_ns, given_ns = until_ns, due_ns
+            observed[cell] += until_ns - from_ns
+            busy[cell] += due_ns - given_ns
+            if is_active:
+                active[cell] += until_ns - from_ns
+            from_ns, given_ns, cell = until_ns, due_ns, cell + 1
 
     def _fold(self) -> None:
         self._shift += 1

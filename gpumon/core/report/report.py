@@ -191,28 +191,20 @@ def idle_in(causes: Sequence[IdleCause], gpus: Iterable[GpuReport]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """One training process.
+    """One training process; what it says of itself is as in ``RunFacts``.
 
     Attributes:
-        run: Label: the run's name, ``-r<rank>`` where there are several ranks.
-        job: Job id that its ranks share.
-        rank: Rank within the job.
         pid: Process id as its host sees it.
-        framework: Such as ``"keras/jax"`` or ``"loop"``.
         steps: Training steps done.
         samples: Samples trained on; ``None``: the training does not tell.
         gpu_uuids: GPUs that count for this run.
         wall_ns: Time since the run's ring was made, until it ended.
         phase_ns: Cumulative time in each phase it has been in.
-        loader: Bounded facts about the input pipeline, as the hook saw it.
-        callback_ns: Time in the methods of each class of callback, as the hook saw it.
         step_ns: Median time from the end of a training step to that of the
             next, within an epoch and after the warm-up; ``None`` before there is one.
         first_input_wait_ns: How long it waited for input until its first step was over; ``None``:
             its beginning is not known.
-        shares: The part, 0 to 1, of each batch of the job that each GPU is
-            given, by UUID; empty: the training does not tell.
-        ratio_changes: How often the shares became others.
+        shares: As in ``RunFacts``, but by UUID.
         step_busy_ratios: The busy part, 0 to 1, of the time in training steps
             since the shares last changed, by UUID; without a GPU of which
             too little is known.
