@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cli.doctor.finding import Finding
+from gpumon.cli.doctor.findings import Finding
 from gpumon.cli.doctor.machine import machine_findings
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring.format import RING_BYTES

@@ -19,8 +19,7 @@ from rich.status import Status
 
 from gpumon import __version__
 from gpumon.cli.doctor.driver import driver_findings
-from gpumon.cli.doctor.finding import DRIVER, OFF, OK, Finding, finding_of
-from gpumon.cli.doctor.finding_lines import render_findings
+from gpumon.cli.doctor.findings import DRIVER, OFF, OK, Finding, finding_of, render_findings
 from gpumon.cli.doctor.gpus import gpu_findings, source_broken
 from gpumon.cli.doctor.machine import machine_findings
 from gpumon.cli.doctor.rule_table import render_rules, rules_document
@@ -156,7 +155,8 @@ def _look(word: str, options: NvmlOptions) -> tuple[list[Finding], ProbedDriver 
     if is_nvml:
         found += driver_findings(read_driver_files(), probed, frames)
     else:
-        found.append(_no_driver(word))
+        made_up = f"not asked: the GPUs of {word} are made up"
+        found.append(finding_of(DRIVER, "driver", made_up, status=OFF))
     return found, probed
 
 
@@ -180,10 +180,6 @@ def _probe(options: NvmlOptions, beat: Beat) -> ProbedDriver:
         return probe.ask_all()
 
 
-def _no_driver(word: str) -> Finding:
-    return finding_of(DRIVER, "driver", f"not asked: the GPUs of {word} are made up", status=OFF)
-
-
 # -- for scripts -------------------------------------------------------------------
 
 
@@ -192,7 +188,7 @@ def _document(findings: list[Finding], probed: ProbedDriver | None) -> dict[str,
         "schema": "gpumon.doctor/1",
         "version": __version__,
         "python": sys.version.split()[0],
-        "findings": [asdict(finding) for finding in findings],
+        "findings": [{"name": finding.name, **asdict(finding)} for finding in findings],
         "driver": None if probed is None else _driver(probed),
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from gpumon.cli.doctor.finding import BROKEN, DRIVER, MISSING, Finding, finding_of
+from gpumon.cli.doctor.findings import BROKEN, DRIVER, MISSING, Finding, finding_of
 from gpumon.core.sample import Frame
 from gpumon.core.wording import counted, listed, plainly
 from gpumon.sources.installed import DriverFiles

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from gpumon.cli.doctor.finding import BROKEN, GPUS, MISSING, OFF, OK, Finding
+from gpumon.cli.doctor.findings import BROKEN, MISSING, OFF, OK, SOURCE, Finding
 from gpumon.core.board.troubles import ErrorWatch, errors_of, throttled_now
 from gpumon.core.clock import seconds
 from gpumon.core.sample import ActivitySample, Frame, GpuSample
@@ -39,9 +39,7 @@ _OF_THE_BOARD: Final = frozenset({"power", "temperature", "sm clock", "energy"})
 def source_broken(error: GpumonError) -> Finding:
     """What is said where the source cannot be read at all."""
     what, _, fix = str(error).partition(": ")
-    return Finding(
-        name="gpu source", status=BROKEN, detail=what, fix=fix or _LOOK, group=GPUS, what="source"
-    )
+    return Finding(what=SOURCE, status=BROKEN, detail=what, fix=fix or _LOOK)
 
 
 def gpu_findings(
@@ -57,30 +55,24 @@ def gpu_findings(
     gpus = frames[-1].gpus
     if not gpus:
         yield Finding(
-            name="gpu source",
+            what=SOURCE,
             status=BROKEN,
             detail=f"{word} names no GPU",
             fix="check that the container or cgroup may see the GPUs (nvidia-smi -L)",
-            group=GPUS,
-            what="source",
         )
         return
     readable = sum(gpu.error is None for gpu in gpus)
     yield Finding(
-        name="gpu source",
+        what=SOURCE,
         status=OK if readable else BROKEN,
         detail=f"{word}: {_how_many(gpus)}, {readable} can be read",
-        group=GPUS,
-        what="source",
     )
     yield from _troubles(word, frames)
     for gpu in gpus:
         heard = [g for frame in frames for g in frame.gpus if g.device.uuid == gpu.device.uuid]
         asked = _probed(probed, gpu)
         for finding in _of_one(gpu, heard, asked):
-            label = gpu.device.label
-            name = f"gpu {label}" + (f" {finding.what}" if finding.what else "")
-            yield replace(finding, name=name, group=GPUS, gpu=label)
+            yield replace(finding, gpu=gpu.device.label)
     yield from _never_seen(gpus, () if probed is None else probed.gpus)
 
 
@@ -98,11 +90,7 @@ def _never_seen(gpus: Sequence[GpuSample], probed: Sequence[ProbedGpu]) -> Itera
             what, _, fix = one.lost.partition(": ")
             # A container is kept from the GPUs of others in this way: that breaks nothing.
             status = MISSING if one.lost_code == NO_PERMISSION else BROKEN
-            label = str(one.index)
-            yield Finding(
-                name=f"gpu {label}", status=status, detail=what, fix=fix or _LOOK, group=GPUS,
-                gpu=label,
-            )  # fmt: skip
+            yield Finding(status=status, detail=what, fix=fix or _LOOK, gpu=str(one.index))
 
 
 def _troubles(word: str, frames: Sequence[Frame]) -> Iterator[Finding]:
@@ -111,12 +99,10 @@ def _troubles(word: str, frames: Sequence[Frame]) -> Iterator[Finding]:
         return
     if word.startswith("follow:"):
         yield Finding(
-            name="busy spans",
+            what="busy spans",
             status=MISSING,
             detail=told[-1],
             fix="let the training write its busy spans to that file, a line as each span ends",
-            group=GPUS,
-            what="busy spans",
         )
         return
     # "GPU 2: the GPU is lost: reset it". Who cannot be read has a line of its own.
@@ -124,10 +110,8 @@ def _troubles(word: str, frames: Sequence[Frame]) -> Iterator[Finding]:
     readable = {f"GPU {gpu.device.label}" for gpu in frames[-1].gpus if gpu.error is None}
     if whose in readable or not whose.startswith("GPU "):
         what, _, fix = trouble.partition(": ")
-        yield Finding(
-            name="trouble", what="trouble", status=MISSING, detail=f"{whose}: {what}",
-            fix=fix or None, group=GPUS,
-        )  # fmt: skip
+        detail = f"{whose}: {what}"
+        yield Finding(what="trouble", status=MISSING, detail=detail, fix=fix or None)
 
 
 def _probed(probed: ProbedDriver | None, gpu: GpuSample) -> ProbedGpu | None:
@@ -153,9 +137,9 @@ def _identity(gpu: GpuSample) -> Finding:
     device = gpu.device
     if gpu.error is not None:
         what, _, fix = gpu.error.partition(": ")
-        return Finding(name="", status=BROKEN, detail=what, fix=fix or _LOOK)
+        return Finding(status=BROKEN, detail=what, fix=fix or _LOOK)
     known = (device.name, device.uuid, device.driver_version and f"driver {device.driver_version}")
-    return Finding(name="", status=OK, detail=", ".join(word for word in known if word))
+    return Finding(detail=", ".join(word for word in known if word))
 
 
 def _in_trouble(heard: list[GpuSample]) -> Iterator[Finding]:
@@ -165,7 +149,7 @@ def _in_trouble(heard: list[GpuSample]) -> Iterator[Finding]:
         log.hear(sample, 0)
     now = heard[-1]
     for one in (*errors_of(now.xid_errors, log.errors, 0), *throttled_now(now.details, None)):
-        yield Finding(name="", what=one.word, status=BROKEN, detail=one.text, fix=one.advice)
+        yield Finding(what=one.word, status=BROKEN, detail=one.text, fix=one.advice)
 
 
 def _utilisation(heard: list[GpuSample], asked: ProbedGpu | None) -> Finding:
@@ -178,7 +162,7 @@ def _utilisation(heard: list[GpuSample], asked: ProbedGpu | None) -> Finding:
         detail = (
             f"{len(windows)} samples, {middle_s * 1000:.0f} ms each: shorter pauses show as a level"
         )
-        return Finding(name="", what=what, status=OK, detail=detail, **prices)
+        return Finding(what=what, detail=detail, **prices)
     fix = None
     if heard[-1].device.mig_enabled or (asked is not None and asked.mig_enabled):
         detail = "with MIG on, only its instances have one"
@@ -186,7 +170,7 @@ def _utilisation(heard: list[GpuSample], asked: ProbedGpu | None) -> Finding:
         detail, fix = _refusal(field, asked), _fix(field.trouble, "utilization")
     else:
         detail = "no sample within two seconds"
-    return Finding(name="", what=what, status=MISSING, detail=detail, fix=fix, **prices)
+    return Finding(what=what, status=MISSING, detail=detail, fix=fix, **prices)
 
 
 # -- as the source tells them ----------------------------------------------------
@@ -199,14 +183,14 @@ def _told_fields(heard: list[GpuSample]) -> Iterator[Finding]:
         values = [value for one in heard if (value := getattr(one, told_as)) is not None]
         said = words(values[-1]) if values else None
         if said is not None:
-            yield Finding(name="", what=what, status=OK, detail=said)
+            yield Finding(what=what, detail=said)
         elif device.mig_index is None or what not in _OF_THE_BOARD:
-            yield Finding(name="", what=what, status=MISSING, detail="this source does not say")
+            yield Finding(what=what, status=MISSING, detail="this source does not say")
         else:
             of_the_board.append(what)
     if of_the_board:
         said = f"{listed(of_the_board)}: of the whole board, see GPU {device.index}"
-        yield Finding(name="", what="not its own", status=OFF, detail=said)
+        yield Finding(what="not its own", status=OFF, detail=said)
 
 
 def _active(activity: ActivitySample) -> str | None:
@@ -242,19 +226,17 @@ def _field(field: ProbedField, gpu: ProbedGpu) -> Finding:
     prices = _prices(field)
     if not field.wanted:
         said = _opt_in(field) if field.field.opt_in else "switched off: --nvml-off names it"
-        return Finding(name="", what=what, status=OFF, detail=said, **prices)
+        return Finding(what=what, status=OFF, detail=said, **prices)
     if field.works:
         status, detail, fix = OK, field.value or field.field.text, None
         if field.field.name == "persistence_mode" and gpu.persistence_mode is False:
             status, fix = MISSING, _PERSISTENCE
         if field.field.name == "events" and gpu.event_types:
             detail = ", ".join(gpu.event_types)
-        return Finding(name="", what=what, status=status, detail=detail, fix=fix, **prices)
+        return Finding(what=what, status=status, detail=detail, fix=fix, **prices)
     call = field.trouble
     fix = None if call is None else _fix(call, field.field.name)
-    return Finding(
-        name="", what=what, status=MISSING, detail=_refusal(field, gpu), fix=fix, **prices
-    )
+    return Finding(what=what, status=MISSING, detail=_refusal(field, gpu), fix=fix, **prices)
 
 
 def _refusal(field: ProbedField, gpu: ProbedGpu) -> str:
@@ -293,8 +275,8 @@ def _samples(gpu: ProbedGpu) -> Finding:
     ]
     if not kept:
         why = next((ring.answer for ring in gpu.rings if ring.answer), "they are empty")
-        return Finding(name="", what="samples kept", status=MISSING, detail=f"none: {why}")
-    return Finding(name="", what="samples kept", status=OK, detail="; ".join(kept))
+        return Finding(what="samples kept", status=MISSING, detail=f"none: {why}")
+    return Finding(what="samples kept", detail="; ".join(kept))
 
 
 def _mig(gpu: ProbedGpu) -> Finding:
@@ -302,4 +284,4 @@ def _mig(gpu: ProbedGpu) -> Finding:
     said = words.get(gpu.mig_enabled) or (
         f"on, {counted(gpu.mig_instances, 'instance', 'instances')}"
     )
-    return Finding(name="", what="mig", status=OK, detail=said)
+    return Finding(what="mig", detail=said)

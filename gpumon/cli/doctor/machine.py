@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, OFF, OK, Finding, finding_of
+from gpumon.cli.doctor.findings import BROKEN, MACHINE, MISSING, OFF, OK, Finding, finding_of
 from gpumon.cli.dstat_hosts import DstatHost, find_hosts
 from gpumon.cli.dstat_plugin_file import CopyState, examine
 from gpumon.core.board.troubles import TroubleKind

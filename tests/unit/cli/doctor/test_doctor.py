@@ -15,8 +15,7 @@ import pytest
 
 from gpumon.cli.doctor import doctor
 from gpumon.cli.doctor.driver import driver_findings
-from gpumon.cli.doctor.finding import BROKEN, MACHINE, MISSING, Finding
-from gpumon.cli.doctor.finding_lines import render_findings
+from gpumon.cli.doctor.findings import BROKEN, MACHINE, MISSING, Finding, render_findings
 from gpumon.cli.main import main
 from gpumon.errors import SourceUnavailableError
 from gpumon.outlets.text.style import TextStyle, style_for
@@ -32,8 +31,8 @@ FILES = DriverFiles(
     refused=(),
 )
 NO_DAEMON = Finding(
-    name="daemon", what="daemon", status=MISSING, detail="none is running",
-    fix="start one: gpumon serve", group=MACHINE,
+    what="daemon", status=MISSING, detail="none is running", fix="start one: gpumon serve",
+    group=MACHINE,
 )  # fmt: skip
 
 
@@ -376,9 +375,9 @@ def test_a_driver_that_opens_slowly_is_told(init_s: float, *, is_slow: bool) -> 
 
 
 def test_a_very_slow_reading_is_told_in_decimals() -> None:
-    board = Finding(name="gpu 0", what="", status="ok", detail="A board", group="GPUs", gpu="0")
+    board = Finding(detail="A board", gpu="0")
     slow = replace(
-        board, name="gpu 0 power", what="power", detail="97 W", period_seconds=60.0,
+        board, what="power", detail="97 W", period_seconds=60.0,
         reading_microseconds=1_234_567.0, seconds_per_second=1.2,
     )  # fmt: skip
 

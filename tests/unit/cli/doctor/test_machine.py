@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.doctor.driver import driver_findings
-from gpumon.cli.doctor.finding import Finding
+from gpumon.cli.doctor.findings import Finding
 from gpumon.cli.doctor.machine import machine_findings, port_finding
 from gpumon.sources.installed import container_words, read_driver_files
 from gpumon.sources.system_clock import read_boot_id

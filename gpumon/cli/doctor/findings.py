@@ -1,16 +1,81 @@
-"""The doctor's findings for people: a table of each kind of board, and what to type."""
+"""What the doctor found: one finding for each thing that it looked at, and all of them for people.
+
+For people that is a table of each kind of board, and what to type.
+"""
 
 from __future__ import annotations
 
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from gpumon.cli.doctor.finding import BROKEN, DRIVER, GPUS, MACHINE, MISSING, OFF, OK, Finding
 from gpumon.core.wording import listed, plainly
 from gpumon.outlets.text.style import WIDTH, TextStyle
+
+OK: Final = "ok"
+MISSING: Final = "missing"
+BROKEN: Final = "broken"
+OFF: Final = "off"
+
+GPUS: Final = "GPUs"
+DRIVER: Final = "Driver"
+MACHINE: Final = "Machine"
+SOURCE: Final = "source"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        status: ``ok``, ``missing`` (nothing breaks, less is shown), ``broken``,
+            or ``off`` (nobody asked for it).
+        detail: What was found.
+        fix: What to do about it; ``None`` where there is nothing to do.
+        group: ``GPUs``, ``Driver`` or ``Machine``.
+        gpu: Number of the GPU that it is of, such as ``"0"``, or ``"0:1"`` of
+            a MIG instance; ``None``: of the whole machine.
+        what: What it is; empty: the GPU itself.
+        period_seconds: How often it is read by default; 0: in each tick;
+            ``None``: it is no field of a GPU, or is waited for.
+        reading_microseconds: What one reading takes inside the driver.
+        seconds_per_second: Time inside the driver for each second, at that cadence.
+    """
+
+    status: str = OK
+    detail: str
+    fix: str | None = None
+    group: str = GPUS
+    gpu: str | None = None
+    what: str = ""
+    period_seconds: float | None = None
+    reading_microseconds: float | None = None
+    seconds_per_second: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is, and of which GPU: so scripts know it."""
+        if self.gpu is not None:
+            return f"gpu {self.gpu} {self.what}".rstrip()
+        return "gpu source" if self.what == SOURCE else self.what
+
+
+def finding_of(
+    group: str,
+    what: str,
+    detail: str,
+    *,
+    status: str = OK,
+    fix: str | None = None,
+    share: float | None = None,
+) -> Finding:
+    """A finding that is no GPU's; ``share`` are its seconds of each second."""
+    return Finding(
+        what=what, status=status, detail=detail, fix=fix, group=group, seconds_per_second=share
+    )
+
 
 _MARKS: Final = {OK: "✓", MISSING: "!", BROKEN: "✗", OFF: "·"}
 _PLAIN_MARKS: Final = {OK: "+", MISSING: "!", BROKEN: "x", OFF: "-"}
