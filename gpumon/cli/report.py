@@ -20,8 +20,13 @@ from gpumon.errors import NoDaemonError, NothingToJudgeError, UnreadableLogError
 from gpumon.outlets.text.comparison import side_by_side, speedup
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import style_for
-from gpumon.sources.daemon import END_OR_WAIT, fetch_report, find_silent_daemon, read_state
-from gpumon.sources.rings.runtime_dir import find_state_file
+from gpumon.sources.daemon import (
+    END_OR_WAIT,
+    fetch_report,
+    find_silent_daemon,
+    find_state_file,
+    read_state,
+)
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _READABLE = "a recording of `gpumon record`, or a report saved with `gpumon report --json`"

@@ -1,10 +1,11 @@
-"""The report of a running daemon, asked over its own web server."""
+"""A running daemon: found by the state that it renews, and asked over its own web server."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -12,15 +13,21 @@ from urllib.parse import quote
 from gpumon.core.clock import NS_PER_S, Clock, seconds
 from gpumon.core.documents.report_codec import decode_report
 from gpumon.core.report.report import Report
-from gpumon.core.ring.runtime_paths import RUNTIME_VARIABLE, STATE_FILE
+from gpumon.core.ring.runtime_paths import (
+    RUNTIME_VARIABLE,
+    STATE_FILE,
+    explicit_folder,
+    reader_patterns,
+)
 from gpumon.core.wording import in_time, label_text
 from gpumon.errors import NoDaemonError, UsageError
-from gpumon.sources.rings.runtime_dir import found_states, holder_of, is_fresh
+from gpumon.sources.rings.ring_listing import matching_paths
+from gpumon.sources.rings.runtime_dir import folder_distrust, holder_of
 
 _START_ONE: Final = "start one with `gpumon serve`"
 END_OR_WAIT: Final = "end it by its pid, or wait"
 """What to do about a daemon that is silent."""
-_MAX_STATE_BYTES: Final = 4 << 20
+_MAX_STATE_BYTES: Final = 8 << 20
 _MAX_REPORT_BYTES: Final = 16 << 20
 _MAX_SENTENCE_BYTES: Final = 2_000
 _OK: Final = 200
@@ -29,6 +36,54 @@ _NOT_FOR_US: Final = (401, 403)
 _PATIENCE_S: Final = 5.0
 _STALE_PERIODS: Final = 3
 _STALE_NS: Final = 3 * NS_PER_S
+
+
+def find_state_file(
+    environ: Mapping[str, str] = os.environ, *, now_ns: int | None = None
+) -> Path | None:
+    """The state file of a daemon that runs now; ``None`` where none does.
+
+    Args:
+        environ: Environment variables.
+        now_ns: CLOCK_MONOTONIC; now by default.
+    """
+    now_ns = time.monotonic_ns() if now_ns is None else now_ns
+    for folder, state in _found_states(environ):
+        if _is_fresh(state, now_ns):
+            return folder / STATE_FILE
+    return None
+
+
+def _found_states(environ: Mapping[str, str]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Each state in a reader's folders, however old, with its folder."""
+    uid = os.geteuid()
+    is_explicit = uid == 0 or explicit_folder(environ) is not None  # who reads everybody's
+    for folder in matching_paths(reader_patterns(environ, uid)):
+        try:
+            is_believed = folder_distrust(folder, uid, explicit=is_explicit) is None
+            state = _document(folder / STATE_FILE) if is_believed else None
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(state, dict):
+            yield folder, state
+
+
+def _document(path: Path) -> object:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        return json.loads(file.read(_MAX_STATE_BYTES))
+
+
+def _is_fresh(state: Mapping[str, Any], now_ns: int) -> bool:
+    """Whether a daemon wrote the state so lately that it runs."""
+    taken_ns, period_ns = state.get("monotonic_ns"), state.get("period_ns")
+    if not isinstance(taken_ns, int) or not isinstance(period_ns, int):
+        return False
+    return -NS_PER_S <= now_ns - taken_ns <= _stale_after_ns(period_ns)
+
+
+def _stale_after_ns(period_ns: int) -> int:
+    return max(_STALE_PERIODS * period_ns, _STALE_NS)
 
 
 class SilentDaemon(NamedTuple):
@@ -53,22 +108,22 @@ class SilentDaemon(NamedTuple):
 
 
 def find_silent_daemon(
-    environ: Mapping[str, str] | None = None, *, now_ns: int | None = None
+    environ: Mapping[str, str] = os.environ, *, now_ns: int | None = None
 ) -> SilentDaemon | None:
     """A daemon that still holds the folder in which its last state lies, a stale one.
 
     Its pid alone says nothing: another process may have it by now.
 
     Args:
-        environ: Environment variables; this process' own by default.
+        environ: Environment variables.
         now_ns: CLOCK_MONOTONIC; now by default.
     """
     now_ns = time.monotonic_ns() if now_ns is None else now_ns
-    for folder, state in found_states(environ):
+    for folder, state in _found_states(environ):
         pid, spoke_ns = state.get("pid"), state.get("monotonic_ns")
         if not isinstance(pid, int) or not isinstance(spoke_ns, int) or spoke_ns > now_ns:
             continue
-        if not is_fresh(state, now_ns) and pid == holder_of(folder):
+        if not _is_fresh(state, now_ns) and pid == holder_of(folder):
             return SilentDaemon(pid, now_ns - spoke_ns)
     return None
 
@@ -101,7 +156,7 @@ def read_state(
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise NoDaemonError(f"{path} cannot be read ({error}): {_START_ONE}") from error
     age_ns = clock.monotonic_ns() - stamp_ns
-    if not same_boot or age_ns > max(_STALE_PERIODS * period_ns, _STALE_NS):
+    if not same_boot or age_ns > _stale_after_ns(period_ns):
         age = f"{seconds(age_ns):,.0f} s ago" if same_boot else "before this machine was rebooted"
         raise NoDaemonError(f"the gpumon daemon has stopped: it last spoke {age}; {_START_ONE}")
     return dict(state)

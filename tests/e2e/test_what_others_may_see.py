@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.sources.rings.runtime_dir import find_state_file
+from gpumon.sources.daemon import find_state_file
 from tests.daemon import RunningDaemon
 from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 from tests.patience import PATIENCE_S, wait_until
@@ -139,7 +139,7 @@ class TestTheSuperuser:
             os.chown(folder, NOBODY, NOBODY)
             state = {"monotonic_ns": time.monotonic_ns(), "period_ns": 3600 * NS_PER_S}
             (folder / "state.json").write_text(json.dumps(state))
-            found = find_state_file({}, 0)
+            found = find_state_file({})
         finally:
             shutil.rmtree(folder)
 

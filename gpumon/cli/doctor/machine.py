@@ -31,17 +31,13 @@ from gpumon.sources.daemon import (
     answer_of,
     fetch_report,
     find_silent_daemon,
+    find_state_file,
     read_state,
 )
 from gpumon.sources.installed import container_words, strangers_called_gpumon
 from gpumon.sources.rings.ring_listing import matching_paths
 from gpumon.sources.rings.ring_look import RingsSeen, look_at_rings
-from gpumon.sources.rings.runtime_dir import (
-    NAME_A_FOLDER,
-    find_state_file,
-    runtime_dir_to_be,
-    runtime_dir_trouble,
-)
+from gpumon.sources.rings.runtime_dir import NAME_A_FOLDER, runtime_dir_to_be
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _PATIENCE_S: Final = 1.0
@@ -55,15 +51,14 @@ _START_WITHOUT_GPUS: Final = (
 
 
 def machine_findings(
-    environ: Mapping[str, str] | None = None, *, has_gpus: bool = True
+    environ: Mapping[str, str] = os.environ, *, has_gpus: bool = True
 ) -> Iterator[Finding]:
     """All that is to say of the machine, without its GPUs.
 
     Args:
-        environ: Environment variables; this process' own by default.
+        environ: Environment variables.
         has_gpus: Whether a daemon would find something to watch.
     """
-    environ = os.environ if environ is None else environ
     yield _runtime_folder(environ)
     state = find_state_file(environ)
     silent = find_silent_daemon(environ) if state is None else None
@@ -87,9 +82,8 @@ def machine_findings(
 
 
 def _runtime_folder(environ: Mapping[str, str]) -> Finding:
-    folder = runtime_dir_to_be(environ)
+    folder, trouble = runtime_dir_to_be(environ)
     if folder is None:
-        trouble = runtime_dir_trouble(environ) or "none"
         return _found("runtime folder", trouble, status=BROKEN, fix=NAME_A_FOLDER)
     named = f", which ${RUNTIME_VARIABLE} names" if explicit_folder(environ) else ""
     said = f"usable: gpumon serve keeps state and rings in {folder}{named}"

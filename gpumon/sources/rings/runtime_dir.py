@@ -1,25 +1,23 @@
-"""The folder a daemon lives in: made, checked, kept, and found again by readers."""
+"""The folder a daemon lives in: made, checked, and held, so that no second one lives there."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from gpumon.core.clock import NS_PER_S
 from gpumon.core.ring.runtime_paths import (
     PHASES,
     PRIVATE_MODE,
     RUNTIME_VARIABLE,
     SHARED_MODE,
-    STATE_FILE,
     SYSTEM_FOLDER,
     daemon_folders,
     distrust,
@@ -27,12 +25,8 @@ from gpumon.core.ring.runtime_paths import (
     reader_patterns,
 )
 from gpumon.errors import FolderInUseError, GpumonError
-from gpumon.sources.rings.ring_listing import matching_paths
 
 NAME_A_FOLDER: Final = f"name a folder of yours in ${RUNTIME_VARIABLE}"
-_STATE_MAX_BYTES: Final = 8 << 20
-_STALE_AFTER_PERIODS: Final = 3
-_STALE_AFTER_NS: Final = 3 * NS_PER_S
 _SYSTEM_MODE: Final = 0o755
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK_FOLDER: Final = "daemon"
@@ -46,10 +40,7 @@ _Facts = tuple[int, int, int, int]
 
 
 def claim_runtime_dir(
-    environ: Mapping[str, str] | None = None,
-    uid: int | None = None,
-    *,
-    modes: Mapping[Path, int] | None = None,
+    environ: Mapping[str, str] = os.environ, *, modes: Mapping[Path, int] | None = None
 ) -> Path:
     """Make, where need be, and check the folder a daemon keeps its state and the rings in.
 
@@ -57,8 +48,7 @@ def claim_runtime_dir(
     other is its owner's alone. ``$GPUMON_RUNTIME_DIR`` overrules both.
 
     Args:
-        environ: Environment variables; this process' own by default.
-        uid: Who asks; the effective user by default.
+        environ: Environment variables.
         modes: Of folders that are to be made with another mode than the usual one.
 
     Returns:
@@ -67,16 +57,33 @@ def claim_runtime_dir(
     Raises:
         GpumonError: No folder can be made or trusted; says why.
     """
-    environ = os.environ if environ is None else environ
-    uid = os.geteuid() if uid is None else uid
+    folder, why = _first_that_does(environ, partial(_claim, modes=modes or {}))
+    if folder is None:
+        raise _no_folder(why)
+    return folder
+
+
+def runtime_dir_to_be(environ: Mapping[str, str] = os.environ) -> tuple[Path | None, str]:
+    """The folder a daemon would take that starts now. Makes nothing.
+
+    Returns:
+        ``None`` where none would do, and why, as a sentence.
+    """
+    return _first_that_does(environ, _trouble)
+
+
+def _first_that_does(
+    environ: Mapping[str, str], trouble_with: Callable[..., str | None]
+) -> tuple[Path | None, str]:
+    """The first of a daemon's folders with which there is no trouble; else all troubles."""
+    uid, is_explicit = os.geteuid(), explicit_folder(environ) is not None
     troubles = []
     for folder in daemon_folders(environ, uid):
-        is_explicit = explicit_folder(environ) is not None
-        trouble = _claim(folder, uid, explicit=is_explicit, modes=modes or {})
+        trouble = trouble_with(folder, uid, explicit=is_explicit)
         if trouble is None:
-            return folder
+            return folder, ""
         troubles.append(trouble)
-    raise _no_folder("; ".join(troubles))
+    return None, "; ".join(troubles)
 
 
 class HeldFolder:
@@ -92,15 +99,14 @@ class HeldFolder:
         is_lost: Whether it cannot be had for now, nor any other.
     """
 
-    def __init__(self, environ: Mapping[str, str] | None = None, uid: int | None = None) -> None:
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         """Claim the first folder that may be had, as ``claim_runtime_dir`` does, and lock it.
 
         Raises:
             FolderInUseError: Another daemon lives there; says which, and what to do.
             GpumonError: There is no folder; says why.
         """
-        self._environ = os.environ if environ is None else environ
-        self._uid = os.geteuid() if uid is None else uid
+        self._environ = environ
         self._lock: int | None = None
         self._place = Path()  # of the lock
         self._seen: dict[str, _Facts] = {}
@@ -157,7 +163,7 @@ class HeldFolder:
                 place.rmdir()
 
     def _take(self) -> Path:
-        folder = claim_runtime_dir(self._environ, self._uid, modes=self._modes)
+        folder = claim_runtime_dir(self._environ, modes=self._modes)
         try:
             self._hold(folder)
         except OSError as error:
@@ -168,7 +174,7 @@ class HeldFolder:
     def _hold(self, folder: Path) -> None:
         """Lock a folder that was claimed, unless it is, and note what was found there."""
         itself, phases = os.lstat(folder), os.lstat(folder / PHASES)
-        place = _place_of_lock(folder, itself, self._uid)
+        place = _place_of_lock(folder, itself)
         descriptor = os.open(place, _FOLDER_FLAGS)
         locked = os.fstat(descriptor)
         if self._lock is not None and os.path.samestat(locked, os.fstat(self._lock)):
@@ -190,38 +196,6 @@ def ring_folders(claimed: Path) -> tuple[str, ...]:
     return (own, *(pattern for pattern in patterns if pattern != own))
 
 
-def find_state_file(
-    environ: Mapping[str, str] | None = None,
-    uid: int | None = None,
-    *,
-    now_ns: int | None = None,
-) -> Path | None:
-    """The state file of a daemon that runs now; ``None`` where none does.
-
-    Args:
-        environ: Environment variables; this process' own by default.
-        uid: Who asks; the effective user by default.
-        now_ns: CLOCK_MONOTONIC; now by default.
-    """
-    now_ns = time.monotonic_ns() if now_ns is None else now_ns
-    for folder, state in found_states(environ, uid):
-        if is_fresh(state, now_ns):
-            return folder / STATE_FILE
-    return None
-
-
-def found_states(
-    environ: Mapping[str, str] | None = None, uid: int | None = None
-) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Each state in a reader's folders, however old, with its folder."""
-    environ = os.environ if environ is None else environ
-    uid = os.geteuid() if uid is None else uid
-    for folder in matching_paths(reader_patterns(environ, uid)):
-        state = _document(folder / STATE_FILE) if _may_speak(folder, environ, uid) else None
-        if state is not None:
-            yield folder, state
-
-
 def holder_of(folder: Path) -> int | None:
     """Pid of the daemon that lives in a folder; ``None``: of none is it known."""
     try:
@@ -231,40 +205,6 @@ def holder_of(folder: Path) -> int | None:
         return None
     holder = _holder(place)
     return int(holder) if holder.isdecimal() else None
-
-
-def _may_speak(folder: Path, environ: Mapping[str, str], uid: int) -> bool:
-    """Whether a state in this folder is believed; the superuser reads everybody's."""
-    try:
-        explicit = uid == 0 or explicit_folder(environ) is not None
-        return distrust(folder, folder.lstat(), uid=uid, explicit=explicit) is None
-    except OSError:
-        return False
-
-
-def runtime_dir_trouble(
-    environ: Mapping[str, str] | None = None, uid: int | None = None
-) -> str | None:
-    """Why no daemon could live here, as a sentence; ``None`` where one could. Makes nothing."""
-    troubles = [trouble for _, trouble in _folders_tried(environ, uid)]
-    return None if None in troubles else "; ".join(filter(None, troubles))
-
-
-def runtime_dir_to_be(
-    environ: Mapping[str, str] | None = None, uid: int | None = None
-) -> Path | None:
-    """The folder a daemon would take that starts now; ``None``: none would do. Makes nothing."""
-    tried = _folders_tried(environ, uid)
-    return next((folder for folder, trouble in tried if trouble is None), None)
-
-
-def _folders_tried(
-    environ: Mapping[str, str] | None, uid: int | None
-) -> Iterator[tuple[Path, str | None]]:
-    environ = os.environ if environ is None else environ
-    uid = os.geteuid() if uid is None else uid
-    for folder in daemon_folders(environ, uid):
-        yield folder, _trouble(folder, uid, explicit=explicit_folder(environ) is not None)
 
 
 def _no_folder(why: str) -> GpumonError:
@@ -280,7 +220,7 @@ def _claim(folder: Path, uid: int, *, explicit: bool, modes: Mapping[Path, int])
         trouble = _trouble(folder, uid, explicit=explicit)
         if trouble is None:
             _make(phases, modes.get(phases, usual[1]))
-            trouble = distrust(phases, phases.lstat(), uid=uid, explicit=explicit)
+            trouble = folder_distrust(phases, uid, explicit=explicit)
     except OSError as error:
         return f"{folder}: {error.strerror or error}"
     return trouble
@@ -295,7 +235,7 @@ def _make(folder: Path, mode: int, *, parents: bool = False) -> None:
     folder.chmod(mode)
 
 
-def _place_of_lock(folder: Path, status: os.stat_result, uid: int) -> Path:
+def _place_of_lock(folder: Path, status: os.stat_result) -> Path:
     """The folder that nobody else may open: itself, or one in it, which is made.
 
     Raises:
@@ -306,7 +246,7 @@ def _place_of_lock(folder: Path, status: os.stat_result, uid: int) -> Path:
     place = folder / _LOCK_FOLDER
     _make(place, PRIVATE_MODE)
     found = os.lstat(place)
-    if found.st_mode & _OTHERS or found.st_uid not in (0, uid, status.st_uid):
+    if found.st_mode & _OTHERS or found.st_uid not in (0, os.geteuid(), status.st_uid):
         raise PermissionError(errno.EPERM, "somebody else may open it: remove it", str(place))
     return place
 
@@ -375,7 +315,7 @@ def _mode(status: os.stat_result) -> int:
 
 def _trouble(folder: Path, uid: int, *, explicit: bool) -> str | None:
     try:
-        trouble = distrust(folder, folder.lstat(), uid=uid, explicit=explicit)
+        trouble = folder_distrust(folder, uid, explicit=explicit)
         nearest = folder
     except FileNotFoundError:
         trouble, nearest = None, _nearest_existing(folder)
@@ -391,23 +331,6 @@ def _nearest_existing(folder: Path) -> Path:
     return next((parent for parent in folder.parents if parent.exists()), Path("/"))
 
 
-def _document(path: Path) -> dict[str, Any] | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        try:
-            document = json.loads(file.read(_STATE_MAX_BYTES))
-        except (OSError, ValueError, RecursionError):
-            return None
-    return document if isinstance(document, dict) else None
-
-
-def is_fresh(state: Mapping[str, Any], now_ns: int) -> bool:
-    """Whether a daemon wrote the state so lately that it runs; ``now_ns`` is CLOCK_MONOTONIC."""
-    taken_ns, period_ns = state.get("monotonic_ns"), state.get("period_ns")
-    if not isinstance(taken_ns, int) or not isinstance(period_ns, int):
-        return False
-    age_ns = now_ns - taken_ns
-    return -NS_PER_S <= age_ns <= max(_STALE_AFTER_PERIODS * period_ns, _STALE_AFTER_NS)
+def folder_distrust(folder: Path, uid: int, *, explicit: bool) -> str | None:
+    """Why that folder is not to be trusted, as a sentence. Raises ``OSError`` where it is not."""
+    return distrust(folder, folder.lstat(), uid=uid, explicit=explicit)

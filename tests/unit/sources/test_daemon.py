@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -15,15 +17,22 @@ from typing import Any
 
 import pytest
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.documents.report_codec import encode_report
 from gpumon.core.phase import IdleCause
 from gpumon.errors import NoDaemonError, UsageError
-from gpumon.sources.daemon import SilentDaemon, fetch_report, find_silent_daemon, read_state
+from gpumon.sources.daemon import (
+    SilentDaemon,
+    fetch_report,
+    find_silent_daemon,
+    find_state_file,
+    read_state,
+)
 from gpumon.sources.rings.runtime_dir import HeldFolder
 from tests.builders_clock import HandClock
 from tests.builders_report import gpu, report
 from tests.builders_time import s
-from tests.neighbours import as_root, become, shared_runtime_folder
+from tests.neighbours import NOBODY, as_root, become, shared_runtime_folder
 
 BOOT = "b00t"
 REPORT = report(gpu(40, {IdleCause.INPUT_WAIT: 20}))
@@ -230,3 +239,74 @@ class TestADaemonThatIsSilent:
 
 def said(folder: Path) -> dict[str, str]:
     return {"GPUMON_RUNTIME_DIR": str(folder)}
+
+
+class TestAStateFile:
+    def write(self, folder: Path, taken_ns: object, period_ns: object = NS_PER_S) -> Path:
+        path = folder / "state.json"
+        path.write_text(json.dumps({"monotonic_ns": taken_ns, "period_ns": period_ns}))
+        return path
+
+    def test_is_found_while_it_is_fresh(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path, 100 * NS_PER_S)
+
+        assert find_state_file(said(tmp_path), now_ns=103 * NS_PER_S) == path
+        assert find_state_file(said(tmp_path), now_ns=103 * NS_PER_S + 1) is None
+
+    def test_stays_fresh_for_three_periods(self, tmp_path: Path) -> None:
+        path = self.write(tmp_path, 100 * NS_PER_S, 10 * NS_PER_S)
+
+        assert find_state_file(said(tmp_path), now_ns=130 * NS_PER_S) == path
+
+    def test_of_an_earlier_boot_is_not_fresh(self, tmp_path: Path) -> None:
+        self.write(tmp_path, 10_000 * NS_PER_S)
+
+        assert find_state_file(said(tmp_path), now_ns=5 * NS_PER_S) is None
+
+    @pytest.mark.parametrize("body", ["", "[]", "{", "[" * 100_000, '{"monotonic_ns": "x"}'])
+    def test_that_is_nonsense_is_none(self, tmp_path: Path, body: str) -> None:
+        (tmp_path / "state.json").write_text(body)
+
+        assert find_state_file(said(tmp_path), now_ns=NS_PER_S) is None
+
+    def test_that_is_a_link_or_a_pipe_is_none(self, tmp_path: Path) -> None:
+        real = self.write(tmp_path, 1)
+        link, pipe = tmp_path / "link", tmp_path / "pipe"
+        link.mkdir()
+        pipe.mkdir()
+        (link / "state.json").symlink_to(real)
+        os.mkfifo(pipe / "state.json")
+
+        assert find_state_file(said(link), now_ns=1) is None
+        assert find_state_file(said(pipe), now_ns=1) is None
+
+    def test_need_not_exist(self, tmp_path: Path) -> None:
+        assert find_state_file(said(tmp_path / "nowhere")) is None
+
+
+@as_root
+class TestAStateFileOfANeighbour:
+    """Who made ``/tmp/gpumon-7`` before user 7 did, and says where a report is to be had."""
+
+    @pytest.fixture
+    def made(self) -> Iterator[Path]:
+        folder = Path("/tmp/gpumon-54323")
+        folder.mkdir(mode=0o755)
+        state = {"monotonic_ns": time.monotonic_ns(), "period_ns": 3600 * NS_PER_S}
+        (folder / "state.json").write_text(json.dumps(state))
+        yield folder
+        shutil.rmtree(folder)
+
+    def found(self) -> Path | None:
+        return find_state_file({"XDG_RUNTIME_DIR": "/nowhere"})
+
+    def test_is_not_believed(self, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "geteuid", lambda: 54_323)
+        os.chown(made, 54_323, -1)
+        own = self.found()
+        os.chown(made, NOBODY, -1)
+
+        if own is not None and not own.is_relative_to(made):
+            pytest.skip(f"a real daemon of this machine comes first: {own}")
+        assert own == made / "state.json"
+        assert self.found() is None

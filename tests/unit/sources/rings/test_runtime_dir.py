@@ -1,27 +1,23 @@
-"""Specification of the daemon's folder: its own, no link, found again while it is fresh."""
+"""Specification of the daemon's folder: its own, no link, held against a second one."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import stat
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gpumon.core.clock import NS_PER_S
 from gpumon.errors import FolderInUseError, GpumonError
 from gpumon.sources.rings.runtime_dir import (
     HeldFolder,
     claim_runtime_dir,
-    find_state_file,
     ring_folders,
-    runtime_dir_trouble,
+    runtime_dir_to_be,
 )
 from tests.neighbours import NOBODY, as_root
 
@@ -49,7 +45,9 @@ class TestADaemonsFolder:
 
         assert claim_runtime_dir(said(tmp_path / "a")) == first
 
-    def test_of_a_user_lies_in_the_session(self, tmp_path: Path) -> None:
+    def test_of_a_user_lies_in_the_session(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         uid = os.getuid() or 65_534
         session = tmp_path / "session"
         session.mkdir()
@@ -57,9 +55,9 @@ class TestADaemonsFolder:
             os.chown(session, uid, -1)
         environ = {"XDG_RUNTIME_DIR": str(session)}
 
-        trouble = runtime_dir_trouble(environ, uid)
+        monkeypatch.setattr(os, "geteuid", lambda: uid)
 
-        assert trouble is None
+        assert runtime_dir_to_be(environ)[1] == ""
 
     @pytest.mark.parametrize("name", ["link", "file", "open"])
     def test_is_refused_where_it_cannot_be_trusted(self, tmp_path: Path, name: str) -> None:
@@ -71,7 +69,7 @@ class TestADaemonsFolder:
 
         with pytest.raises(GpumonError, match=str(tmp_path / name)):
             claim_runtime_dir(said(tmp_path / name))
-        assert runtime_dir_trouble(said(tmp_path / name))
+        assert runtime_dir_to_be(said(tmp_path / name))[0] is None
 
     def test_that_cannot_be_written_is_named_once_with_what_to_do(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -86,10 +84,10 @@ class TestADaemonsFolder:
             "name a folder of yours in $GPUMON_RUNTIME_DIR"
         )
         trouble = f"{tmp_path / 'new'}: {tmp_path} cannot be written"
-        assert runtime_dir_trouble(said(tmp_path / "new")) == trouble
+        assert runtime_dir_to_be(said(tmp_path / "new")) == (None, trouble)
 
     def test_is_checked_without_being_made(self, tmp_path: Path) -> None:
-        assert runtime_dir_trouble(said(tmp_path / "a")) is None
+        assert runtime_dir_to_be(said(tmp_path / "a")) == (tmp_path / "a", "")
         assert not (tmp_path / "a").exists()
 
     def test_is_where_rings_are_looked_for_first(self, tmp_path: Path) -> None:
@@ -294,73 +292,3 @@ class TestAFolderThatIsKept:
             held.keep()
 
         assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-class TestAStateFile:
-    def write(self, folder: Path, taken_ns: object, period_ns: object = NS_PER_S) -> Path:
-        path = folder / "state.json"
-        path.write_text(json.dumps({"monotonic_ns": taken_ns, "period_ns": period_ns}))
-        return path
-
-    def test_is_found_while_it_is_fresh(self, tmp_path: Path) -> None:
-        path = self.write(tmp_path, 100 * NS_PER_S)
-
-        assert find_state_file(said(tmp_path), now_ns=103 * NS_PER_S) == path
-        assert find_state_file(said(tmp_path), now_ns=103 * NS_PER_S + 1) is None
-
-    def test_stays_fresh_for_three_periods(self, tmp_path: Path) -> None:
-        path = self.write(tmp_path, 100 * NS_PER_S, 10 * NS_PER_S)
-
-        assert find_state_file(said(tmp_path), now_ns=130 * NS_PER_S) == path
-
-    def test_of_an_earlier_boot_is_not_fresh(self, tmp_path: Path) -> None:
-        self.write(tmp_path, 10_000 * NS_PER_S)
-
-        assert find_state_file(said(tmp_path), now_ns=5 * NS_PER_S) is None
-
-    @pytest.mark.parametrize("body", ["", "[]", "{", "[" * 100_000, '{"monotonic_ns": "x"}'])
-    def test_that_is_nonsense_is_none(self, tmp_path: Path, body: str) -> None:
-        (tmp_path / "state.json").write_text(body)
-
-        assert find_state_file(said(tmp_path), now_ns=NS_PER_S) is None
-
-    def test_that_is_a_link_or_a_pipe_is_none(self, tmp_path: Path) -> None:
-        real = self.write(tmp_path, 1)
-        link, pipe = tmp_path / "link", tmp_path / "pipe"
-        link.mkdir()
-        pipe.mkdir()
-        (link / "state.json").symlink_to(real)
-        os.mkfifo(pipe / "state.json")
-
-        assert find_state_file(said(link), now_ns=1) is None
-        assert find_state_file(said(pipe), now_ns=1) is None
-
-    def test_need_not_exist(self, tmp_path: Path) -> None:
-        assert find_state_file(said(tmp_path / "nowhere")) is None
-
-
-@as_root
-class TestAStateFileOfANeighbour:
-    """Who made ``/tmp/gpumon-7`` before user 7 did, and says where a report is to be had."""
-
-    @pytest.fixture
-    def made(self) -> Iterator[Path]:
-        folder = Path("/tmp/gpumon-54323")
-        folder.mkdir(mode=0o755)
-        state = {"monotonic_ns": time.monotonic_ns(), "period_ns": 3600 * NS_PER_S}
-        (folder / "state.json").write_text(json.dumps(state))
-        yield folder
-        shutil.rmtree(folder)
-
-    def found(self) -> Path | None:
-        return find_state_file({"XDG_RUNTIME_DIR": "/nowhere"}, 54_323)
-
-    def test_is_not_believed(self, made: Path) -> None:
-        os.chown(made, 54_323, -1)
-        own = self.found()
-        os.chown(made, NOBODY, -1)
-
-        if own is not None and not own.is_relative_to(made):
-            pytest.skip(f"a real daemon of this machine comes first: {own}")
-        assert own == made / "state.json"
-        assert self.found() is None
