@@ -12,7 +12,7 @@ import os
 import struct
 import sys
 from array import array
-from functools import reduce
+from functools import cache, reduce
 from operator import and_, not_, xor
 from typing import Final, NamedTuple
 
@@ -220,28 +220,28 @@ def decode_records(raw: bytes, first_sequence: int) -> tuple[RingRecords, bytes]
     words = words_of(raw)
     columns = [words[at::RECORD_WORDS] for at in range(RECORD_WORDS)]
     heads, stamps, values, checks = map(_number, columns)
-    first_sequence &= SEQUENCE_MASK
-    until_wrap = min(count, SEQUENCE_MASK + 1 - first_sequence)
-    expected = array("Q", _heads(first_sequence, until_wrap))
-    expected.extend(_heads(0, count - until_wrap))
-    of_another_place = (heads ^ _number(expected)) & _number(array("Q", [_SEQUENCE_BITS]) * count)
+    first = (first_sequence & SEQUENCE_MASK) * _number(array("Q", [1]) * count)
+    # What wraps at 48 bits is carried into the neighbour's lowest bits, which the mask leaves out.
+    expected = first + _number(_places()[: 8 * count]) << SEQUENCE_SHIFT
+    of_another_place = (heads ^ expected) & _number(array("Q", [_SEQUENCE_BITS]) * count)
     wrong = heads ^ stamps ^ values ^ checks | of_another_place
     kinds, phases = raw[_KIND_BYTE::RECORD_BYTES], raw[_PHASE_BYTE::RECORD_BYTES]
-    whole = bytes(map(and_, kinds.translate(_KNOWN_KINDS), phases.translate(_KNOWN_PHASES)))
+    known = map(_number, (kinds.translate(_KNOWN_KINDS), phases.translate(_KNOWN_PHASES)))
+    whole = reduce(and_, known).to_bytes(count, sys.byteorder)
     if wrong:
         fits = map(not_, words_of(wrong.to_bytes(8 * count, sys.byteorder)))
         whole = bytes(map(and_, whole, fits))
     return RingRecords(kinds, phases, columns[1].tolist(), columns[2]), whole
 
 
-def _number(words: array[int]) -> int:
-    return int.from_bytes(words.tobytes(), sys.byteorder)
+def _number(words: array[int] | bytes) -> int:
+    return int.from_bytes(words, sys.byteorder)
 
 
-def _heads(first_sequence: int, count: int) -> range:
-    """The sequence numbers as they stand in the first words of records."""
-    after = first_sequence + count
-    return range(first_sequence << SEQUENCE_SHIFT, after << SEQUENCE_SHIFT, 1 << SEQUENCE_SHIFT)
+@cache
+def _places() -> bytes:
+    """0, 1, 2, … as words, for as many records as a ring holds; only a reader needs them."""
+    return array("Q", range(RECORD_COUNT)).tobytes()
 
 
 _FLOCK: Final = struct.Struct("hhqqi4x")
