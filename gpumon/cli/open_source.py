@@ -24,7 +24,7 @@ from gpumon.sources.nvml.fields.table import (
 )
 from gpumon.sources.recording import RecordingFile
 from gpumon.sources.rings.phase_rings import PhaseRingReader, Unlink
-from gpumon.sources.rings.ring_opening import unlink_if_ours
+from gpumon.sources.rings.ring_folder import unlink_if_ours
 from gpumon.sources.system_clock import read_boot_id
 
 LIVE_SOURCE_HELP = (

@@ -24,10 +24,12 @@ from gpumon.core.ring.fair_share import (
 )
 from gpumon.errors import RingError
 from gpumon.sources.rings.ring_file import MAX_RECORDS_PER_READ, RingFile, RingNotReadyError
-from gpumon.sources.rings.ring_listing import FolderListing, claims_in, folders_to_read
-from gpumon.sources.rings.ring_opening import (
+from gpumon.sources.rings.ring_folder import (
+    FolderListing,
     OwnFiles,
     Place,
+    claims_in,
+    folders_to_read,
     open_phases,
     open_ring,
     refusal_of,

@@ -16,8 +16,15 @@ from gpumon.core.ring.events import RingReading
 from gpumon.core.ring.fair_share import RingClaim, fair_choice, told_by_owner
 from gpumon.errors import RingError
 from gpumon.sources.rings.ring_file import RingNotReadyError
-from gpumon.sources.rings.ring_listing import FolderListing, claims_in, folders_to_read
-from gpumon.sources.rings.ring_opening import OwnFiles, open_phases, open_ring, refusal_of
+from gpumon.sources.rings.ring_folder import (
+    FolderListing,
+    OwnFiles,
+    claims_in,
+    folders_to_read,
+    open_phases,
+    open_ring,
+    refusal_of,
+)
 
 _MOST_RINGS: Final = 16_384
 _MOST_FOLDERS: Final = 256

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.core.clock import NS_PER_S
-from gpumon.sources.rings.ring_listing import NAMES_A_TICK, RINGS_A_TICK, FolderListing
-from gpumon.sources.rings.ring_opening import Place
+from gpumon.sources.rings.ring_folder import NAMES_A_TICK, RINGS_A_TICK, FolderListing, Place
 from tests.builders_ring import phases_folder
 from tests.neighbours import NOBODY, as_root
 
