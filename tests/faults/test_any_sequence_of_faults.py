@@ -25,7 +25,6 @@ from gpumon.core.documents.report_codec import decode_report, encode_report
 from gpumon.outlets.text.report_text import render_report
 from gpumon.outlets.text.style import TextStyle
 from gpumon.pipeline.reports import report_of
-from gpumon.sources.nvml.fields.table import NvmlOptions
 from tests.builders_driver import EVERY_FIELD, DriverStory
 from tests.fakenvml.generations import DriverGeneration
 from tests.fakenvml.in_process import shown_to_this_process
@@ -34,7 +33,7 @@ from tests.fakenvml.layout import FUNCTIONS, NO_OVERRIDE
 GPUS = 3
 CODES = st.sampled_from([1, 2, 3, 4, 6, 7, 9, 10, 13, 15, 16, 17, 18, 21, 77, 999])
 SLOTS = st.integers(0, GPUS - 1)
-WITHOUT_EVENTS = NvmlOptions(fields=EVERY_FIELD.fields - {"events"})
+WITHOUT_EVENTS = EVERY_FIELD - {"events"}
 """Their thread is started at each opening and costs more than all else."""
 
 Open = Callable[[], tuple[DriverStory, Callable[[], None]]]

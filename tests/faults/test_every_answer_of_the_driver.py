@@ -16,7 +16,6 @@ import pynvml
 import pytest
 
 from gpumon.core.sample import GpuSample
-from gpumon.sources.nvml.fields.table import NvmlOptions
 from tests.builders_driver import EVERY_FIELD, DriverStory
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import OLD_DRIVER, PRESENT_DRIVER, DriverGeneration
@@ -47,7 +46,7 @@ BACK_WITHIN = 6
 ALL_ANSWERS_WITHIN = 6
 """And ticks after that, in which every field had its turn."""
 
-WITHOUT_EVENTS = NvmlOptions(fields=EVERY_FIELD.fields - {"events"})
+WITHOUT_EVENTS = EVERY_FIELD - {"events"}
 """They come by a thread of their own, which costs more to start than all else takes."""
 
 

@@ -23,8 +23,7 @@ from gpumon.sources.nvml.codes import (
 from gpumon.sources.nvml.drain import RingSweep
 from gpumon.sources.nvml.fields.calls import NumberCall
 from gpumon.sources.nvml.fields.power import PowerTrack
-from gpumon.sources.nvml.fields.reader import FieldReader
-from gpumon.sources.nvml.fields.schedule import FieldFaults, Surroundings
+from gpumon.sources.nvml.fields.reader import FieldFaults, FieldReader, Surroundings
 from gpumon.sources.nvml.fields.table import POWER_USAGE, RATES, AnswerLayout, NvmlCall
 from gpumon.sources.nvml.gpm import GpmTrack
 
@@ -69,7 +68,7 @@ class NvmlGpu:
         device: Device,
         around: Surroundings,
     ) -> None:
-        self._around, self._wants_power = around, "power" in around.options.fields
+        self._around, self._wants_power = around, "power" in around.options
         self.track = BusyTrack()
         self._holds_ns = holds_for_ns(around.period_ns)
         self.fields = FieldReader(library, handle, around)

@@ -11,7 +11,7 @@ from gpumon.errors import SourceUnavailableError
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.codes import GPU_IS_LOST, NO_PERMISSION, gpu_trouble
 from gpumon.sources.nvml.fields.calls import BoardNumber
-from gpumon.sources.nvml.fields.schedule import Surroundings
+from gpumon.sources.nvml.fields.reader import Surroundings
 from gpumon.sources.nvml.fields.table import MEMORY, NvmlOptions
 from gpumon.sources.nvml.gpm import Gpm
 from gpumon.sources.nvml.gpu import NvmlGpu
@@ -194,7 +194,7 @@ def _describe(library: NvmlLibrary, handle: int, index: int, options: NvmlOption
     uuid = library.text("nvmlDeviceGetUUID", handle)
     if uuid is None:
         return None
-    is_wanted = "memory" in options.fields
+    is_wanted = "memory" in options
     memory = BoardNumber(MEMORY, library, handle).numbers() if is_wanted else None
     return Device(
         uuid=uuid,

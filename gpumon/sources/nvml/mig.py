@@ -27,8 +27,13 @@ from gpumon.sources.nvml.clock import Entry
 from gpumon.sources.nvml.codes import PERMANENT, SUCCESS
 from gpumon.sources.nvml.fields.calls import BoardNumber
 from gpumon.sources.nvml.fields.processes import process_field
-from gpumon.sources.nvml.fields.reader import read_numbers, read_processes
-from gpumon.sources.nvml.fields.schedule import FieldFaults, FieldSchedule, Surroundings
+from gpumon.sources.nvml.fields.reader import (
+    FieldFaults,
+    FieldSchedule,
+    Surroundings,
+    read_numbers,
+    read_processes,
+)
 from gpumon.sources.nvml.fields.table import MEMORY, NvmlOptions, field_called
 from gpumon.sources.nvml.gpm import Gpm, GpmTrack
 from gpumon.sources.nvml.gpu import NvmlGpu
@@ -125,7 +130,7 @@ class MigInstance:
 
     def _ask_anew(self) -> FieldSchedule:
         """Its memory and its processes, as if for the first time."""
-        library, wanted = self.library, self._around.options.fields
+        library, wanted = self.library, self._around.options
         schedule = FieldSchedule(self._around)
         if "memory" in wanted:
             calls = FieldCalls(library)
@@ -143,7 +148,7 @@ class MigInstance:
 
     def _describe(self, library: NvmlLibrary) -> Device:
         place, board = self.place, self.parent.device
-        is_wanted = "memory" in self._around.options.fields
+        is_wanted = "memory" in self._around.options
         memory = BoardNumber(MEMORY, library, place.handle).numbers() if is_wanted else None
         return Device(
             uuid=place.uuid,

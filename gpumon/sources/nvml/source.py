@@ -16,7 +16,7 @@ from gpumon.sources.nvml.clock import US, StampClock
 from gpumon.sources.nvml.codes import no_gpu, unavailable
 from gpumon.sources.nvml.each_tick import TickReader
 from gpumon.sources.nvml.events import NvmlEvents
-from gpumon.sources.nvml.fields.schedule import Surroundings
+from gpumon.sources.nvml.fields.reader import Surroundings
 from gpumon.sources.nvml.fields.slow_reading import SLOW_PATIENCE_S, SlowReader, SlowThread
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS, SLOW_PERIOD_S, NvmlOptions
 from gpumon.sources.nvml.gpm import Gpm
@@ -93,7 +93,7 @@ class NvmlSource:
         self._inventory = NvmlInventory(self._around)
         self._library: NvmlLibrary | None = None
         self._gpm: Gpm | None = None
-        self._events = NvmlEvents(wanted="events" in options.fields)
+        self._events = NvmlEvents(wanted="events" in options)
         self._accounts = CallAccounts()
         self._calls_so_far: dict[str, Any] = {}
         self._rejected = 0
@@ -224,7 +224,7 @@ class NvmlSource:
         """
         try:
             library = self._library = NvmlLibrary(self._accounts)
-            if "activity" in self._options.fields:
+            if "activity" in self._options:
                 self._gpm = Gpm(library, self._monotonic_ns)
             self._take_inventory(library)
             gone = [gpu.gone for gpu in self._inventory.gpus]

@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.cli.serve import Daemon
 from gpumon.errors import GpumonError
-from gpumon.sources.nvml.fields.table import NvmlOptions
+from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS
 
 
 def test_a_daemon_without_a_folder_gives_its_port_back(
@@ -27,7 +27,7 @@ def test_a_daemon_without_a_folder_gives_its_port_back(
             token=None,
             period_s=1.0,
             wait=False,
-            nvml=NvmlOptions(),
+            nvml=DEFAULT_OPTIONS,
         )
 
     socket.create_server(("127.0.0.1", port)).close()

@@ -323,7 +323,7 @@ def process_field(
     gpu_instance: int | None = None,
 ) -> ProcessField:
     """The processes of that GPU, with names where the user wants them."""
-    names = ProcessNames(library.process_name) if "process_names" in options.fields else None
+    names = ProcessNames(library.process_name) if "process_names" in options else None
     return ProcessField(calls or library, handle, names=names, gpu_instance=gpu_instance)
 
 

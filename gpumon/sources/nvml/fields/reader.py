@@ -1,21 +1,180 @@
-"""What one board says every few seconds, field by field, each answer looked at before believed."""
+"""What one board says every few seconds, field by field, each answer looked at before believed.
+
+A field that is slow is asked less often; one that nobody could read for three
+of its periods has no answer any more; and one whose calls fail is told as
+failing, until one of them answers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any, Final, TypeAlias
 
-from gpumon.core.sample import GpuDetails, ProcessSample
+from gpumon.core.board.latest_values import LatestValues, holds_for_ns
+from gpumon.core.clock import NS_PER_S
+from gpumon.core.sample import FieldFault, GpuDetails, ProcessSample
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
+from gpumon.sources.nvml.codes import code_name
 from gpumon.sources.nvml.fields.calls import BoardNumber
 from gpumon.sources.nvml.fields.links import LinkRates
 from gpumon.sources.nvml.fields.power import EnergyCounter
 from gpumon.sources.nvml.fields.processes import process_field
-from gpumon.sources.nvml.fields.schedule import FieldSchedule, Read, Surroundings
-from gpumon.sources.nvml.fields.table import ENERGY, NVML_FIELDS, NvmlField
+from gpumon.sources.nvml.fields.table import ENERGY, NVML_FIELDS, NvmlField, NvmlOptions
 from gpumon.sources.nvml.gpm import GpmTrack
 
+Read: TypeAlias = Callable[[int], Mapping[str, Any]]
+"""Asks the driver, at an instant of CLOCK_MONOTONIC; gives the values by name."""
+
 _IN_DETAILS: Final = frozenset(GpuDetails._fields)
+
+_RESTED_TIMES: Final = 50
+"""A field that took that long rests for so many times as long: it gets 2 % of the time at most."""
+
+_LONGEST_REST_NS: Final = 60 * NS_PER_S
+
+_HANGS_AFTER_NS: Final = 3 * NS_PER_S
+"""A call that takes so long is told of: what is behind it waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the devices of one source have in common.
+
+    Attributes:
+        options: Which fields are read.
+        monotonic_ns: Tells the time.
+        period_ns: Time between two ticks.
+        slow_period_ns: Time between two readings of what changes slowly.
+        after_reading: Runs something when no slow reading is under way: now, or by
+            the thread that reads.
+    """
+
+    options: NvmlOptions
+    monotonic_ns: Callable[[], int]
+    period_ns: int
+    slow_period_ns: int
+    after_reading: Callable[[Callable[[], None]], None]
+
+
+class FieldFaults:
+    """Which fields of one device fail now.
+
+    Attributes:
+        failing: They, in the order in which they began to.
+    """
+
+    def __init__(self) -> None:
+        self.failing: tuple[FieldFault, ...] = ()
+        self._hanging: str | None = None
+
+    def note(self, field: str, function: str, code: int, now_ns: int) -> None:
+        """A call of that field failed."""
+        self.begin(field, f"{function} answers {code_name(code)}", now_ns)
+
+    def begin(self, field: str, reason: str, now_ns: int) -> None:
+        """That field fails; since when is kept where it did before."""
+        for fault in self.failing:
+            if fault.field == field:
+                return
+        self.failing = (*self.failing, FieldFault(field, reason, now_ns))
+
+    def hang(self, field: str | None, now_ns: int) -> None:
+        """That field's call does not come back; ``None``: no call hangs any more."""
+        if self._hanging is not None and self._hanging != field:
+            self.end(self._hanging)
+        self._hanging = field
+        if field is not None:
+            self.begin(field, "the call has not come back", now_ns)
+
+    def end(self, field: str) -> None:
+        """That field was answered."""
+        if self.failing:
+            self.failing = tuple([fault for fault in self.failing if fault.field != field])
+
+
+@dataclass(slots=True)
+class _Scheduled:
+    """One field's reading.
+
+    Attributes:
+        field: What users call it.
+        calls: What it asks through.
+        read: Asks the driver, at an instant of CLOCK_MONOTONIC; gives the values by name.
+        rests_until_ns: Not before, for it took long.
+    """
+
+    field: str
+    calls: FieldCalls
+    read: Read
+    rests_until_ns: int = 0
+
+
+class FieldSchedule:
+    """The fields of one device that are read every few seconds, in their order.
+
+    One thread reads; another may look at what that brought, and at what is
+    under way.
+
+    Attributes:
+        latest: What they said.
+        faults: Which of them fail.
+        period_ns: How often each is asked.
+    """
+
+    def __init__(self, around: Surroundings) -> None:
+        self.latest = LatestValues()
+        self.faults = FieldFaults()
+        self.period_ns = max(around.slow_period_ns, around.period_ns)
+        self._monotonic_ns = around.monotonic_ns
+        self._scheduled: list[_Scheduled] = []
+        self._under_way: tuple[str, int] | None = None
+
+    def add(self, field: str, calls: FieldCalls, read: Read) -> None:
+        """One more field: what users call it, what it asks through, and how it is read."""
+        self._scheduled.append(_Scheduled(field, calls, read))
+
+    def read_due(self) -> None:
+        """Ask for everything that is due."""
+        for one in self._scheduled:
+            now_ns = self._monotonic_ns()
+            if now_ns < one.rests_until_ns:
+                continue
+            started_ns = perf_counter_ns()
+            values = self._ask(one, now_ns)
+            rest_ns = min(_RESTED_TIMES * (perf_counter_ns() - started_ns), _LONGEST_REST_NS)
+            one.rests_until_ns = now_ns + rest_ns
+            # A field that rests is asked later, and only then it can be late.
+            later_ns = max(0, rest_ns - self.period_ns)
+            self._tell(one.field, values, later_ns + holds_for_ns(self.period_ns))
+
+    def read_now(self, field: str, calls: FieldCalls, read: Read, period_ns: int) -> None:
+        """Ask for a field whose turns somebody else counts."""
+        values = self._ask(_Scheduled(field, calls, read), self._monotonic_ns())
+        self._tell(field, values, holds_for_ns(max(period_ns, self.period_ns)))
+
+    def _ask(self, one: _Scheduled, now_ns: int) -> Mapping[str, Any]:
+        calls = one.calls
+        calls.begin()
+        self._under_way = one.field, now_ns
+        values = one.read(now_ns)
+        self._under_way = None
+        if calls.error is not None:
+            self.faults.note(one.field, *calls.error, now_ns)
+        elif calls.answered:
+            self.faults.end(one.field)
+        return values
+
+    def _tell(self, field: str, values: Mapping[str, Any], for_ns: int) -> None:
+        self.latest.tell(field, values, self._monotonic_ns() + for_ns)
+
+    def hanging(self, now_ns: int) -> str | None:
+        """The field whose call has not returned for seconds; ``None``: there is none."""
+        under_way = self._under_way
+        if under_way is None or now_ns - under_way[1] < _HANGS_AFTER_NS:
+            return None
+        return under_way[0]
 
 
 def read_numbers(
@@ -86,7 +245,7 @@ class FieldReader:
         self.schedule = FieldSchedule(around)
         self.measure_at_ns = self.whole_since_ns = 0
         self.gpm: GpmTrack | None = None
-        wanted = around.options.fields
+        wanted = around.options
         for field in NVML_FIELDS:
             if field.name in wanted and field.period_s and not field.own_parts:
                 calls = FieldCalls(library)

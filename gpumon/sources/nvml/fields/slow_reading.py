@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gpumon.sources.nvml.fields.schedule import Surroundings
+from gpumon.sources.nvml.fields.reader import Surroundings
 from gpumon.sources.nvml.gpu import NvmlGpu
 from gpumon.sources.nvml.mig import MigInstance
 
@@ -118,7 +118,7 @@ class SlowReader:
             patience_s: How long a tick waits for a round to end, in seconds.
         """
         self._thread, self._around, self._patience_s = thread, around, patience_s
-        self._may_measure = "pcie" in around.options.fields
+        self._may_measure = "pcie" in around.options
         self.unread: list[NvmlGpu | MigInstance] = []
         self._being_read: list[NvmlGpu | MigInstance] = []
 

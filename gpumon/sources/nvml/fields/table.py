@@ -389,18 +389,10 @@ ALWAYS_ON: Final = "utilization"
 """The field that cannot be switched off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvmlOptions:
-    """What the user wants asked of the driver.
+NvmlOptions: TypeAlias = frozenset[str]
+"""What the user wants asked of the driver: the names of the fields that are read."""
 
-    Attributes:
-        fields: Names of the fields that are read.
-    """
-
-    fields: frozenset[str] = frozenset(field.name for field in NVML_FIELDS if not field.opt_in)
-
-
-DEFAULT_OPTIONS: Final = NvmlOptions()
+DEFAULT_OPTIONS: Final[NvmlOptions] = frozenset(one.name for one in NVML_FIELDS if not one.opt_in)
 
 
 def nvml_options(*, off: Iterable[str] = (), on: Iterable[str] = ()) -> NvmlOptions:
@@ -410,7 +402,7 @@ def nvml_options(*, off: Iterable[str] = (), on: Iterable[str] = ()) -> NvmlOpti
         UsageError: A name is none, or is said both ways, or is
             ``utilization``, without which there is nothing to tell.
 
-    >>> sorted(nvml_options(off=["processes"], on=["fan"]).fields ^ DEFAULT_OPTIONS.fields)
+    >>> sorted(nvml_options(off=["processes"], on=["fan"]) ^ DEFAULT_OPTIONS)
     ['fan', 'processes']
     """
     without, more = frozenset(off), frozenset(on)
@@ -423,4 +415,4 @@ def nvml_options(*, off: Iterable[str] = (), on: Iterable[str] = ()) -> NvmlOpti
     both = sorted(without & more)
     if both:
         raise UsageError(f"{both[0]} is switched both on and off: say one of the two")
-    return NvmlOptions(fields=(DEFAULT_OPTIONS.fields | more) - without)
+    return (DEFAULT_OPTIONS | more) - without

@@ -279,7 +279,7 @@ class NvmlProbe:
     # -- a field ---------------------------------------------------------------
 
     def _ask_field(self, handle: int, field: NvmlField, rings: Sequence[ProbedRing]) -> ProbedField:
-        wanted = field.name in self._options.fields
+        wanted = field.name in self._options
         if not wanted:
             return ProbedField(field, wanted=False)
         questions = {one.function: one for one in self._questions(handle, field)}
