@@ -30,6 +30,15 @@ class Clock(SystemClock):
 Open = Callable[[], NvmlSource]
 
 
+class Refusals:
+    """Counts the values that are refused because no device can have meant them."""
+
+    count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
 def recent(fake: FakeNvml, *percents: float) -> list[tuple[int, float]]:
     """Entries of an explicit ring, 100 ms apart, the last one just now."""
     now_us = fake.stamp_us(time.monotonic_ns())

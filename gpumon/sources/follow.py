@@ -80,6 +80,8 @@ class FollowSource:
     appear with their first span.
     """
 
+    simulated = True
+
     def __init__(self, path: Path, clock: Clock) -> None:
         """Wait for the file if it is not there yet.
 
@@ -97,11 +99,6 @@ class FollowSource:
         self._lines = 0
         self._opened_ns = clock.monotonic_ns()
         self._gpus = {0: _FollowedGpu(0, self._opened_ns)}
-
-    @property
-    def simulated(self) -> bool:
-        """These GPUs are made up."""
-        return True
 
     def read(self) -> Frame:
         """The windows that are complete since the last call.

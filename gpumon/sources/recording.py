@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from gpumon.core.clock import seconds
@@ -93,12 +92,7 @@ class RecordingFile:
     def __enter__(self) -> RecordingFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -114,6 +114,8 @@ SCRIPTS: dict[str, tuple[DutyCycle, ...]] = {
 class SimulatedSource:
     """Says what a driver would say of GPUs that follow a script."""
 
+    simulated = True
+
     def __init__(self, script: str, clock: Clock) -> None:
         """Start the script now.
 
@@ -133,11 +135,6 @@ class SimulatedSource:
         )
         self._activities: list[ActivitySample | None] = [None] * len(self._cycles)
         self._active_until_ns = self._started_ns
-
-    @property
-    def simulated(self) -> bool:
-        """These GPUs are made up."""
-        return True
 
     def read(self) -> Frame:
         """The windows that have ended since the last call."""

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import IO, BinaryIO, Final, Protocol, cast
 
 from gpumon.errors import UnreadableLogError
@@ -94,12 +94,7 @@ class LogText:
     def __enter__(self) -> LogText:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

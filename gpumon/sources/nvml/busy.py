@@ -9,7 +9,7 @@ was not read meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -87,16 +87,16 @@ class BusyTrack:
         position_us: The newest stamp seen: the ring is asked for what is newer.
         percent: The latest utilisation; ``None`` before the first.
         percent_at_ns: CLOCK_MONOTONIC of what it tells.
-        rejected: Values refused so far, because no device can have meant them.
         started: Whether a first look has set the position.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, refuse: Callable[[], None]) -> None:
+        """Know nothing yet; ``refuse`` counts a value that no device can have meant."""
         self.position_us = 0
         self.percent: float | None = None
         self.percent_at_ns = 0
-        self.rejected = 0
         self.started = False
+        self._refuse = refuse
         self._cadence = Cadence()
         self._previous_ns = 0
         self._covered_until_ns = 0
@@ -136,8 +136,8 @@ class BusyTrack:
         """Turn new entries of the ring into samples, oldest first.
 
         Entries seen before are skipped. A stamp that runs back or lies in the
-        future, and a value outside 0 to 100, are counted in ``rejected``; the
-        window of such a value stays unobserved.
+        future, and a value outside 0 to 100, are refused; the window of such a
+        value stays unobserved.
 
         Args:
             entries: A stamp and a percentage each, oldest first.
@@ -153,7 +153,8 @@ class BusyTrack:
             end_ns = stamp_us * US - offset_ns
             if stamp_us <= position_us or end_ns > latest_ns:
                 # What was seen is no news, but only at the head of the ring.
-                self.rejected += end_ns > latest_ns or stamp_us < position_us != seen_us
+                if end_ns > latest_ns or stamp_us < position_us != seen_us:
+                    self._refuse()
                 continue
             gap_before_ns, gap_ns = gap_ns, end_ns - previous_ns
             start_ns = previous_ns
@@ -161,7 +162,7 @@ class BusyTrack:
                 start_ns = end_ns - cadence.length_after(gap_ns, gap_before_ns, percent)
             previous_ns, position_us = end_ns, stamp_us
             if not 0 <= percent <= 100:
-                self.rejected += 1
+                self._refuse()
                 continue
             self.percent, self.percent_at_ns = percent, end_ns
             start_ns = max(start_ns, covered_ns)
@@ -190,7 +191,7 @@ class BusyTrack:
         start_ns = max(since_ns, self._covered_until_ns)
         self._covered_until_ns = max(self._covered_until_ns, now_ns)
         if not 0 <= percent <= 100:
-            self.rejected += 1
+            self._refuse()
             return []
         self.percent, self.percent_at_ns = percent, now_ns
         return [BusySample(start_ns, now_ns, percent / 100)] if start_ns < now_ns else []

@@ -72,14 +72,20 @@ class _Support(ctypes.Structure):
 class Gpm:
     """GPM of NVML as it was opened, for all its GPUs."""
 
-    def __init__(self, library: NvmlLibrary, monotonic_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        library: NvmlLibrary,
+        monotonic_ns: Callable[[], int],
+        refuse: Callable[[], None] = lambda: None,
+    ) -> None:
         """Make room for answers; nothing is asked yet.
 
         Args:
             library: NVML, opened.
             monotonic_ns: Tells the time.
+            refuse: Counts a value that no board can have meant.
         """
-        self.monotonic_ns = monotonic_ns
+        self.monotonic_ns, self.refuse = monotonic_ns, refuse
         self._ask = library.ask
         self._holders: set[GpmTrack] = set()
         self.reading = threading.Lock()
@@ -173,7 +179,6 @@ class GpmTrack:
         self._samples: tuple[int, int] | None = None  # the earlier, and room for the next
         self._taken_at_ns: int | None = None  # the earlier, where it holds something
         self.code = SUCCESS
-        self._rejected = 0
 
     def read(self, since_ns: int = 0) -> ActivitySample | None:
         """Activity from the last sample to now.
@@ -227,11 +232,6 @@ class GpmTrack:
             self._gpm.take_back(self, self._samples)
         self._samples = self._taken_at_ns = None
 
-    def newly_rejected(self) -> int:
-        """Values refused since this was asked before, because no board can have meant them."""
-        rejected, self._rejected = self._rejected, 0
-        return rejected
-
     def _borrow(self) -> tuple[int, int] | None:
         """Two samples, where the GPU has GPM and it may be asked for now."""
         if self._ask_again_at_ns is None or self._gpm.monotonic_ns() < self._ask_again_at_ns:
@@ -259,7 +259,7 @@ class GpmTrack:
             if percent is not None and 100.0 < percent <= _WHOLE_PERCENT:
                 percent = 100.0
             if percent is not None and not 0.0 <= percent <= 100.0:  # NaN is not, either
-                self._rejected += 1
+                self._gpm.refuse()
                 percent = None
             ratios.append(None if percent is None else percent / 100.0)
         if ratios.count(None) == len(ratios):

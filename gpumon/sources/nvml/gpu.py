@@ -22,7 +22,7 @@ from gpumon.sources.nvml.codes import (
 )
 from gpumon.sources.nvml.drain import RingSweep
 from gpumon.sources.nvml.fields.calls import NumberCall
-from gpumon.sources.nvml.fields.power import PowerTrack
+from gpumon.sources.nvml.fields.power import EnergyCounter, PowerTrack
 from gpumon.sources.nvml.fields.reader import FieldFaults, FieldReader, Surroundings
 from gpumon.sources.nvml.fields.table import POWER_USAGE, RATES, AnswerLayout, NvmlCall
 from gpumon.sources.nvml.gpm import GpmTrack
@@ -69,9 +69,10 @@ class NvmlGpu:
         around: Surroundings,
     ) -> None:
         self._around, self._wants_power = around, "power" in around.options
-        self.track = BusyTrack()
+        self.track = BusyTrack(around.refuse)
         self._holds_ns = holds_for_ns(around.period_ns)
-        self.fields = FieldReader(library, handle, around)
+        self._energy = EnergyCounter(around.refuse)
+        self.fields = FieldReader(library, handle, around, self._energy)
         self._failed_at_ns = 0
         self.attach(library, handle, device)
 
@@ -85,7 +86,7 @@ class NvmlGpu:
         self._rates = NumberCall(library, handle, RATES)
         self._mig = NumberCall(library, handle, MIG_MODE)
         self._index = NumberCall(library, handle, _INDEX)
-        self.power = PowerTrack(library, handle)
+        self.power = PowerTrack(library, handle, self._around.refuse)
         self.failure = self.gone = SUCCESS
         self.has_ring, self.has_power = True, self._wants_power
         self._ring_failed = False
@@ -115,14 +116,9 @@ class NvmlGpu:
 
     def _begin_anew(self) -> None:
         """Ask for what is slow as if for the first time."""
-        self.fields = FieldReader(self.library, self.handle, self._around, self.fields)
+        self.fields = FieldReader(self.library, self.handle, self._around, self._energy)
         self.fields.gpm = None if self.in_parts else self.gpm
         self._details = None
-
-    @property
-    def rejected(self) -> int:
-        """Values refused so far, because no device can have meant them."""
-        return self.track.rejected + self.fields.rejected + self.power.rejected
 
     # -- each tick -----------------------------------------------------------
 

@@ -29,14 +29,12 @@ class NvmlInventory:
     Attributes:
         gpus: Whole GPUs, in index order.
         instances: The compute instances of those that are cut, in order.
-        rejected_before: How many values were refused of those that are gone.
     """
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self.gpus: list[NvmlGpu] = []
         self.instances: list[MigInstance] = []
-        self.rejected_before = 0
         self._taken_out: dict[str, NvmlGpu] = {}
         self._count = 0
         self._unread: frozenset[int] = frozenset()
@@ -96,7 +94,6 @@ class NvmlInventory:
         gpu = self._taken_out.pop(uuid, None)
         if gpu is not None:
             gpu.gone = GPU_IS_LOST  # until it has the handle that it was listed with
-            self.rejected_before -= gpu.rejected
         return gpu
 
     def _keep(
@@ -108,7 +105,6 @@ class NvmlInventory:
             if all_were_read:
                 gpu.use_gpm(None)
                 self._taken_out[gpu.device.uuid] = gpu
-                self.rejected_before += gpu.rejected
                 continue
             if gpu.library is not library:  # its handle died with NVML as it was open before
                 gpu.gone = library.refusals[0] if library.refusals else GPU_IS_LOST
@@ -130,7 +126,6 @@ class NvmlInventory:
         for one in self.instances:
             if one not in instances:
                 one.end()
-                self.rejected_before += one.rejected
         self.instances = instances
 
     def _places(self, gpu: NvmlGpu) -> tuple[MigPlace, ...]:

@@ -89,7 +89,6 @@ class MigInstance:
         place: Where it lies.
         parent: Its GPU.
         device: Who it is.
-        rejected: Values refused so far, because no device can have meant them.
         refresh_at_ns: When the slow values are due again; 0 before the first.
         is_doubtful: Whether it ceased to answer: it may not be there any more.
     """
@@ -114,7 +113,6 @@ class MigInstance:
         self._around = around
         self._holds_ns = holds_for_ns(around.period_ns)
         self.library, self.place, self.parent = library, place, parent
-        self.rejected = 0
         self._faults = FieldFaults()
         self.schedule = self._ask_anew()
         self.device = self._describe(library)
@@ -135,16 +133,13 @@ class MigInstance:
         if "memory" in wanted:
             calls = FieldCalls(library)
             memory = field_called("memory")
-            read = read_numbers(memory, calls, self.place.handle, self._refuse)
+            read = read_numbers(memory, calls, self.place.handle, self._around.refuse)
             schedule.add("memory", calls, read)
         if "processes" in wanted:
             calls = FieldCalls(library)
             read_one = _processes_of(library, self.place, self._around.options, calls)
             schedule.add("processes", calls, read_processes(read_one))
         return schedule
-
-    def _refuse(self) -> None:
-        self.rejected += 1
 
     def _describe(self, library: NvmlLibrary) -> Device:
         place, board = self.place, self.parent.device
@@ -199,7 +194,6 @@ class MigInstance:
         self._answers = True
         if activity is None:
             return ()
-        self.rejected += gpm.newly_rejected()
         self._activity = activity
         ratio = self._utilization_ratio = activity.graphics_ratio
         return () if ratio is None else (BusySample(activity.start_ns, activity.end_ns, ratio),)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from gpumon.core.clock import NS_PER_S, Clock, nanoseconds
@@ -79,6 +81,7 @@ class NvmlSource:
         self._stamps = StampClock(clock, read_clock_ns)
         self._pace = Pace()
         self._slow_ns = nanoseconds(slow_period_s)
+        self._refused: deque[None] = deque()  # what two threads may add to, and lose none
         self._slow_thread = SlowThread()
         self._around = Surroundings(
             options=options,
@@ -86,6 +89,7 @@ class NvmlSource:
             period_ns=nanoseconds(period_s),
             slow_period_ns=self._slow_ns,
             after_reading=self._slow_thread.afterwards,
+            refuse=partial(self._refused.append, None),
         )
         if slow_patience_s is None:
             slow_patience_s = min(SLOW_PATIENCE_S, period_s / 4)
@@ -96,7 +100,6 @@ class NvmlSource:
         self._events = NvmlEvents(wanted="events" in options)
         self._accounts = CallAccounts()
         self._calls_so_far: dict[str, Any] = {}
-        self._rejected = 0
         self._inventory_at_ns = 0
         self._refresh_at_ns = 0
         self._tick_is_old = False
@@ -164,7 +167,7 @@ class NvmlSource:
         return Frame(
             taken_at_ns=self._monotonic_ns(),
             gpus=samples,
-            rejected=self._newly_rejected(),
+            rejected=self._newly_refused(),
             trouble=self._trouble,
             **self._calls_so_far,
         )
@@ -207,11 +210,11 @@ class NvmlSource:
         readable = [gpu for gpu in gpus if not (gpu.failure or gpu.gone)]
         events.follow(library, [(gpu.device.uuid, gpu.handle) for gpu in readable], now_ns)
 
-    def _newly_rejected(self) -> int:
-        total = self._inventory.rejected_before
-        total += sum([one.rejected for one in self._devices])
-        fresh, self._rejected = total - self._rejected, total
-        return fresh
+    def _newly_refused(self) -> int:
+        count = len(self._refused)
+        for _ in range(count):
+            self._refused.popleft()
+        return count
 
     # -- opening, and opening again -------------------------------------------
 
@@ -225,7 +228,7 @@ class NvmlSource:
         try:
             library = self._library = NvmlLibrary(self._accounts)
             if "activity" in self._options:
-                self._gpm = Gpm(library, self._monotonic_ns)
+                self._gpm = Gpm(library, self._monotonic_ns, self._around.refuse)
             self._take_inventory(library)
             gone = [gpu.gone for gpu in self._inventory.gpus]
             if all(gone):

@@ -31,14 +31,13 @@ class ByteCounter:
     """From a counter's readings to a rate. One that ran back tells nothing of the time between.
 
     Attributes:
-        rejected: Rates refused, because no link is that fast.
         ran_back: Whether it was ever below its reading before.
     """
 
-    def __init__(self, *, unit_bytes: int, most_bytes_per_second: float) -> None:
-        self.rejected = 0
+    def __init__(self, counter: NvmlCounter, refuse: Callable[[], None]) -> None:
+        """Know nothing yet; ``refuse`` counts a rate that no link can have."""
         self.ran_back = False
-        self._unit_bytes, self._most = unit_bytes, most_bytes_per_second
+        self._counter, self._refuse = counter, refuse
         self._last: tuple[int, int] | None = None
 
     def rate(self, count: int, at_ns: int) -> float | None:
@@ -58,9 +57,9 @@ class ByteCounter:
         if count < last[0]:
             self.ran_back = True
             return None
-        rate = (count - last[0]) * self._unit_bytes * NS_PER_S / (at_ns - last[1])
-        if rate > self._most:
-            self.rejected += 1
+        rate = (count - last[0]) * self._counter.unit_bytes * NS_PER_S / (at_ns - last[1])
+        if rate > self._counter.most_bytes_per_second:
+            self._refuse()
             return None
         return rate
 
@@ -105,7 +104,7 @@ class LinkRates:
         calls: FieldCalls,
         handle: int,
         monotonic_ns: Callable[[], int],
-        refuse: Callable[[], None] = lambda: None,
+        refuse: Callable[[], None],
     ) -> None:
         """Choose the links; no rate is known before the second reading.
 
@@ -118,11 +117,9 @@ class LinkRates:
         """
         self.wants_window = False
         self._calls, self._handle = calls, handle
-        self._monotonic_ns, self._refuse = monotonic_ns, refuse
+        self._monotonic_ns = monotonic_ns
         self._bytes = {
-            counter: ByteCounter(
-                unit_bytes=counter.unit_bytes, most_bytes_per_second=counter.most_bytes_per_second
-            )
+            counter: ByteCounter(counter, refuse)
             for field in (_PCIE, _NVLINK)
             if field.name in wanted
             for counter in field.counters
@@ -169,12 +166,7 @@ class LinkRates:
             return None
         if count >= _LARGEST_COUNT:
             return None
-        counted = self._bytes[counter]
-        refused = counted.rejected
-        rate = counted.rate(count, at_ns)
-        if counted.rejected > refused:
-            self._refuse()
-        return rate
+        return self._bytes[counter].rate(count, at_ns)
 
     def _is_hopeless(self, counter: NvmlCounter, value: pynvml.c_nvmlFieldValue_t) -> bool:
         """Whether that answer means that this counter is not worth asking for again.

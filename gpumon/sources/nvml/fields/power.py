@@ -12,7 +12,7 @@ What it has used is a counter that never goes back, whatever the board's own doe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S
@@ -35,18 +35,13 @@ class PowerTrack:
         has_ring: Whether the driver keeps power samples of it.
         position_us: The newest stamp seen: the ring is asked for what is
             newer; 0: all of it, to find out where it is.
-        rejected: Values refused so far, because no board can draw that much.
     """
 
-    def __init__(self, library: NvmlLibrary, handle: int) -> None:
-        """Ask that GPU from now on.
-
-        Args:
-            library: NVML, opened.
-            handle: Which GPU.
-        """
+    def __init__(self, library: NvmlLibrary, handle: int, refuse: Callable[[], None]) -> None:
+        """Ask that GPU from now on; ``refuse`` counts a value that no board can draw."""
         self.has_ring = True
-        self.position_us = self.rejected = 0
+        self.position_us = 0
+        self._count_refused = refuse
         self._seen_us = 0
         self._milliwatts: float | None = None
         self._heard_at_ns = self._look_again_at_ns = -_LOOK_AGAIN_NS
@@ -123,7 +118,7 @@ class PowerTrack:
         return self._milliwatts
 
     def _refuse(self) -> None:
-        self.rejected += 1
+        self._count_refused()
         self._milliwatts = None
 
 
@@ -143,14 +138,11 @@ class EnergyCounter:
     missing, never guessed. Where it went on while nobody could ask, all of it
     counts.
 
-    Attributes:
-        joules: What is handed out; ``None`` before the first answer.
-        rejected: Readings refused because no board can have meant them.
     """
 
-    def __init__(self) -> None:
-        self.joules: float | None = None
-        self.rejected = 0
+    def __init__(self, refuse: Callable[[], None]) -> None:
+        """Know nothing yet; ``refuse`` counts a reading that no board can have meant."""
+        self._refuse = refuse
         self._sum_millijoules = 0
         self._last_millijoules: int | None = None
         self._last_at_ns = 0
@@ -169,7 +161,7 @@ class EnergyCounter:
         if millijoules is None:
             return None
         if not 0 <= millijoules < 1 << 63:
-            self.rejected += 1
+            self._refuse()
             return None
         last = self._last_millijoules
         if last is None:
@@ -177,12 +169,11 @@ class EnergyCounter:
         elif millijoules >= last:
             self._add(millijoules - last, now_ns - self._last_at_ns)
         self._last_millijoules, self._last_at_ns = millijoules, now_ns
-        self.joules = self._sum_millijoules / 1000
-        return self.joules
+        return self._sum_millijoules / 1000
 
     def _add(self, used_millijoules: int, elapsed_ns: int) -> None:
         most = _MOST_WATTS * max(0, elapsed_ns) * 1000 // NS_PER_S + _SLACK_MILLIJOULES
         if used_millijoules > most:
-            self.rejected += 1
+            self._refuse()
         else:
             self._sum_millijoules += used_millijoules

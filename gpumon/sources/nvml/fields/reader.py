@@ -49,6 +49,7 @@ class Surroundings:
         slow_period_ns: Time between two readings of what changes slowly.
         after_reading: Runs something when no slow reading is under way: now, or by
             the thread that reads.
+        refuse: Counts a value that no device can have meant, on whichever thread.
     """
 
     options: NvmlOptions
@@ -56,6 +57,7 @@ class Surroundings:
     period_ns: int
     slow_period_ns: int
     after_reading: Callable[[Callable[[], None]], None]
+    refuse: Callable[[], None]
 
 
 class FieldFaults:
@@ -219,7 +221,6 @@ class FieldReader:
 
     Attributes:
         schedule: The fields, what they said and which of them fail.
-        rejected: Values refused so far, because no board can have meant them.
         measure_at_ns: When ``measure_links`` is due again; 0 before the first.
         gpm: Tells the activity; ``None`` where nothing of it is to be known.
         whole_since_ns: Of the time before this instant no activity is told.
@@ -230,7 +231,7 @@ class FieldReader:
         library: NvmlLibrary,
         handle: int,
         around: Surroundings,
-        before: FieldReader | None = None,
+        energy: EnergyCounter,
     ) -> None:
         """Choose the fields.
 
@@ -238,23 +239,21 @@ class FieldReader:
             library: NVML, opened.
             handle: Which GPU.
             around: What the GPUs have in common.
-            before: What was asked of that GPU until now: its energy goes on from there.
+            energy: What that GPU has used until now, which goes on from there.
         """
-        self._energy: EnergyCounter = EnergyCounter() if before is None else before._energy
-        self.rejected: int = 0 if before is None else before.rejected
         self.schedule = FieldSchedule(around)
         self.measure_at_ns = self.whole_since_ns = 0
         self.gpm: GpmTrack | None = None
-        wanted = around.options
+        wanted, refuse = around.options, around.refuse
         for field in NVML_FIELDS:
             if field.name in wanted and field.period_s and not field.own_parts:
                 calls = FieldCalls(library)
-                read = read_numbers(field, calls, handle, self._refuse)
+                read = read_numbers(field, calls, handle, refuse)
                 if field.numbers == (ENERGY,):
-                    read = self._joules(calls, handle)
+                    read = _joules(energy, BoardNumber(ENERGY, calls, handle, refuse))
                 self.schedule.add(field.name, calls, read)
         self._link_calls = FieldCalls(library)
-        self._links = LinkRates(wanted, self._link_calls, handle, around.monotonic_ns, self._refuse)
+        self._links = LinkRates(wanted, self._link_calls, handle, around.monotonic_ns, refuse)
         counted = sorted(wanted & {"pcie", "nvlink"})
         if counted:
             name = f"{' and '.join(counted)} counters"
@@ -266,9 +265,6 @@ class FieldReader:
         if "activity" in wanted:
             calls = FieldCalls(library)
             self.schedule.add("activity", calls, self._activity(calls))
-
-    def _refuse(self) -> None:
-        self.rejected += 1
 
     @property
     def wants_measuring(self) -> bool:
@@ -284,17 +280,6 @@ class FieldReader:
         measure = _noted(self._links.measure)
         self.schedule.read_now("pcie", self._link_calls, measure, round_ns)
 
-    def _joules(self, calls: FieldCalls, handle: int) -> Read:
-        counter, energy = self._energy, BoardNumber(ENERGY, calls, handle, self._refuse)
-
-        def read(at_ns: int) -> Mapping[str, Any]:
-            rejected = counter.rejected
-            joules = counter.take(energy.believed(), at_ns)
-            self.rejected += counter.rejected - rejected
-            return {ENERGY.told_as: joules}
-
-        return read
-
     def _activity(self, calls: FieldCalls) -> Read:
         def read(_at_ns: int) -> Mapping[str, Any]:
             gpm = self.gpm
@@ -302,10 +287,13 @@ class FieldReader:
                 return {}
             activity = gpm.read(self.whole_since_ns)
             calls.note("GPM", gpm.code)
-            self.rejected += gpm.newly_rejected()
             return {"activity": activity}
 
         return read
+
+
+def _joules(counter: EnergyCounter, energy: BoardNumber) -> Read:
+    return lambda at_ns: {ENERGY.told_as: counter.take(energy.believed(), at_ns)}
 
 
 def _noted(read: Callable[[], Mapping[str, Any]]) -> Read:

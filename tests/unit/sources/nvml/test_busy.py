@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import BusySample
 from gpumon.sources.nvml.busy import BusyTrack
 from gpumon.sources.nvml.clock import Entry
+from tests.builders_nvml import Refusals
 
 STEP_US = 166_667
 START_US = 100_000_000_000
@@ -24,9 +26,11 @@ def stamped(*percents: float, after_us: int = START_US, step_us: int = STEP_US) 
     return [(after_us + number * step_us, percent) for number, percent in enumerate(percents, 1)]
 
 
-def started(*, step_us: int = STEP_US, entries: int = 20) -> BusyTrack:
+def started(
+    refuse: Callable[[], None] | None = None, *, step_us: int = STEP_US, entries: int = 20
+) -> BusyTrack:
     """A track whose first look found a ring that ends now."""
-    track = BusyTrack()
+    track = BusyTrack(refuse or Refusals())
     track.start(
         stamped(*[50] * entries, after_us=START_US - entries * step_us, step_us=step_us), 0, NOW_NS
     )
@@ -49,14 +53,14 @@ def busy_ns(samples: list[BusySample]) -> float:
 
 class TestTheFirstLook:
     def test_observes_nothing_but_knows_the_latest_value(self) -> None:
-        track = BusyTrack()
+        track = BusyTrack(Refusals())
         track.start(stamped(10, 20, 30), 0, NOW_NS + 600 * MS)
 
         assert track.position_us == START_US + 3 * STEP_US
         assert track.percent == 30
 
     def test_cuts_the_window_in_which_it_happens(self) -> None:
-        track = BusyTrack()
+        track = BusyTrack(Refusals())
         track.start(stamped(50, 50), 0, (START_US + 2 * STEP_US) * 1000 + 100 * MS)
 
         (sample,) = take(track, stamped(80, after_us=START_US + 2 * STEP_US))
@@ -92,24 +96,26 @@ class TestASample:
         assert total_ns([sample]) == STEP_US * 1000
 
     def test_that_was_seen_before_is_no_news(self) -> None:
-        track = started()
+        refused = Refusals()
+        track = started(refused)
         seen = take(track, stamped(10, 20))
 
         again = take(track, stamped(10, 20, 30))
 
         assert len(seen) == 2
         assert [sample.busy_ratio for sample in again] == [0.3]
-        assert track.rejected == 0
+        assert refused.count == 0
 
 
 class TestAValueThatNoDeviceCanMean:
     @pytest.mark.parametrize("value", [101, 255, -1, float("nan"), float("inf")])
     def test_is_counted_and_its_window_stays_unobserved(self, value: float) -> None:
-        track = started()
+        refused = Refusals()
+        track = started(refused)
 
         samples = take(track, stamped(100, value, 50))
 
-        assert track.rejected == 1
+        assert refused.count == 1
         assert [sample.busy_ratio for sample in samples] == [1.0, 0.5]
         assert total_ns(samples) == 2 * STEP_US * 1000
         assert samples[0].end_ns + STEP_US * 1000 == samples[1].start_ns
@@ -123,7 +129,8 @@ class TestAValueThatNoDeviceCanMean:
 
 class TestAStamp:
     def test_that_runs_back_is_counted_and_ignored(self) -> None:
-        track = started()
+        refused = Refusals()
+        track = started(refused)
         entries = [
             *stamped(100, 100),
             (START_US + STEP_US // 2, 0),
@@ -132,16 +139,17 @@ class TestAStamp:
 
         samples = take(track, entries)
 
-        assert track.rejected == 1
+        assert refused.count == 1
         assert [sample.busy_ratio for sample in samples] == [1.0, 1.0, 0.5]
 
     def test_from_the_future_is_counted_and_does_not_move_the_position(self) -> None:
-        track = started()
+        refused = Refusals()
+        track = started(refused)
 
         samples = track.take([(START_US + 3_600_000_000, 100)], 0, NOW_NS)
 
         assert samples == []
-        assert track.rejected == 1
+        assert refused.count == 1
         assert track.position_us == START_US
 
 
@@ -164,7 +172,7 @@ class TestTheCadence:
         assert total_ns([sample]) == NS_PER_S
 
     def test_is_learnt_from_the_first_gap_where_the_ring_was_empty(self) -> None:
-        track = BusyTrack()
+        track = BusyTrack(Refusals())
         track.start((), 0, NOW_NS)
         take(track, [(START_US + 200_000, 30)])
 
@@ -271,10 +279,11 @@ class TestAReadingWithoutAStamp:
         assert total_ns(covered + late) == 7 * STEP_US * 1000
 
     def test_over_a_hundred_is_counted_and_covers_nothing(self) -> None:
-        track = started()
+        refused = Refusals()
+        track = started(refused)
 
         assert track.cover(200, 0, NOW_NS + 1000 * MS) == []
-        assert track.rejected == 1
+        assert refused.count == 1
 
     def test_is_due_when_the_ring_was_silent_for_longer_than_its_stamps_are_apart(self) -> None:
         track = started()

@@ -12,9 +12,9 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.core.sample import GpuDetails
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.fields.links import ByteCounter, LinkRates
-from gpumon.sources.nvml.fields.table import nvml_options
+from gpumon.sources.nvml.fields.table import NvmlCounter, nvml_options
 from gpumon.sources.nvml.source import NvmlSource
-from tests.builders_nvml import open_at_a_standstill
+from tests.builders_nvml import Refusals, open_at_a_standstill
 from tests.fakenvml.control import FUNCTION_NOT_FOUND, NOT_SUPPORTED, UNKNOWN, FakeNvml
 
 MEASURED = "nvmlDeviceGetPcieThroughput"
@@ -201,7 +201,9 @@ class TestTheCallForCounters:
     def test_is_one_for_all(self, fake_nvml: FakeNvml) -> None:
         library = NvmlLibrary()
         handle = library.handle_by_index(0) or 0
-        links = LinkRates({"nvlink", "pcie"}, FieldCalls(library), handle, time.monotonic_ns)
+        links = LinkRates(
+            {"nvlink", "pcie"}, FieldCalls(library), handle, time.monotonic_ns, Refusals()
+        )
 
         links.read_counters()
 
@@ -214,12 +216,16 @@ class TestTheCallForCounters:
         assert fake_nvml.calls(COUNTED) == fake_nvml.calls(MEASURED) == 0
 
 
+def a_counter(most_bytes_per_second: int, refuse: Refusals) -> ByteCounter:
+    return ByteCounter(NvmlCounter("rate", 0, 0, 1, most_bytes_per_second, False), refuse)
+
+
 class TestAByteCounter:
     @given(st.lists(st.tuples(st.integers(0, (1 << 63) - 1), st.integers(-2, 100)), max_size=40))
     def test_gives_no_rate_below_zero_or_beyond_what_a_link_can_carry(
         self, readings: list[tuple[int, int]]
     ) -> None:
-        counter, now_ns = ByteCounter(unit_bytes=1, most_bytes_per_second=1e12), NS_PER_S
+        counter, now_ns = a_counter(10**12, Refusals()), NS_PER_S
         for count, wait_s in readings:
             now_ns += wait_s * NS_PER_S
             rate = counter.rate(count, now_ns)
@@ -227,9 +233,10 @@ class TestAByteCounter:
             assert rate is None or 0.0 <= rate <= 1e12
 
     def test_that_is_refused_once_is_counted(self) -> None:
-        counter = ByteCounter(unit_bytes=1, most_bytes_per_second=10)
+        refused = Refusals()
+        counter = a_counter(10, refused)
 
         rates = [counter.rate(count, at_s * NS_PER_S) for at_s, count in enumerate((0, 100, 105))]
 
         assert rates == [None, None, 5.0]
-        assert counter.rejected == 1
+        assert refused.count == 1

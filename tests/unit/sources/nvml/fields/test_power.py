@@ -10,6 +10,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import NvmlLibrary
 from gpumon.sources.nvml.fields.power import PowerTrack
 from tests.builders_driver import DriverStory
+from tests.builders_nvml import Refusals
 from tests.fakenvml.control import GPU_IS_LOST, NOT_SUPPORTED, UNKNOWN, FakeNvml
 
 DRAIN, POWER = "nvmlDeviceGetSamples", "nvmlDeviceGetPowerUsage"
@@ -18,9 +19,14 @@ PRESENT_MW = 310_500  # what the fake's nvmlDeviceGetPowerUsage answers
 
 
 @pytest.fixture
-def track(library: NvmlLibrary, handle: int) -> PowerTrack:
+def refused() -> Refusals:
+    return Refusals()
+
+
+@pytest.fixture
+def track(library: NvmlLibrary, handle: int, refused: Refusals) -> PowerTrack:
     """A track whose ring is known up to 1,000 us."""
-    track = PowerTrack(library, handle)
+    track = PowerTrack(library, handle, refused)
     track.take([(1_000, 100_000)], 0)
     return track
 
@@ -47,11 +53,13 @@ class TestTheMean:
 
         assert track.take([], TICK_NS // 5) == 200_000
 
-    def test_is_refused_where_no_board_can_draw_it(self, track: PowerTrack) -> None:
+    def test_is_refused_where_no_board_can_draw_it(
+        self, track: PowerTrack, refused: Refusals
+    ) -> None:
         for number, insane in enumerate((-1, 2**32 - 1, math.nan, math.inf), start=1):
             stamp_us = 1_000 + 20_000 * number
             assert track.take([(stamp_us, insane)], TICK_NS * number) is None
-            assert track.rejected == number
+            assert refused.count == number
 
         assert track.take([(101_000, 250_000)], 5 * TICK_NS) == 250_000
 
@@ -76,7 +84,7 @@ class TestThePresentDraw:
     def test_is_asked_before_anything_is_known_of_the_ring(
         self, library: NvmlLibrary, handle: int
     ) -> None:
-        assert PowerTrack(library, handle).take([(5_000, 1)], 0) == PRESENT_MW
+        assert PowerTrack(library, handle, Refusals()).take([(5_000, 1)], 0) == PRESENT_MW
 
     def test_is_asked_where_the_driver_keeps_no_samples(self, fake_nvml: FakeNvml) -> None:
         fake_nvml.fail(DRAIN, NOT_SUPPORTED)

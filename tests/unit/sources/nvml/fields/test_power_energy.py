@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.fields.power import EnergyCounter
+from tests.builders_nvml import Refusals
 
 EVERY_S = 5
 
 
 def joules_after(*millijoules: int | None, every_s: int = EVERY_S) -> list[float | None]:
     """What is handed out for those readings of a board's counter."""
-    counter = EnergyCounter()
+    counter = EnergyCounter(Refusals())
     return [
         counter.take(reading, (number + 1) * every_s * NS_PER_S)
         for number, reading in enumerate(millijoules)
@@ -44,20 +45,22 @@ class TestTheCounter:
 
 class TestAReadingThatNoBoardCanMean:
     def test_is_refused_and_forgotten(self) -> None:
-        counter = EnergyCounter()
+        refused = Refusals()
+        counter = EnergyCounter(refused)
         counter.take(1_000, 1 * NS_PER_S)
 
         assert counter.take((1 << 64) - 1, 2 * NS_PER_S) is None
         assert counter.take(2_000, 3 * NS_PER_S) == 2.0
-        assert counter.rejected == 1
+        assert refused.count == 1
 
     def test_of_more_than_can_have_been_used_since_adds_nothing(self) -> None:
-        counter = EnergyCounter()
+        refused = Refusals()
+        counter = EnergyCounter(refused)
         counter.take(0, 1 * NS_PER_S)
 
         assert counter.take(10**12, 6 * NS_PER_S) == 0.0
         assert counter.take(10**12 + 500, 11 * NS_PER_S) == 0.5
-        assert counter.rejected == 1
+        assert refused.count == 1
 
 
 steps = st.lists(
@@ -83,7 +86,8 @@ class TestLaws:
     def test_it_tells_all_between_readings_without_a_reset_and_never_more_than_was_used(
         self, steps: list[tuple[int, int, bool, bool]]
     ) -> None:
-        counter, now_ns, told = EnergyCounter(), 0, None
+        refused = Refusals()
+        counter, now_ns, told = EnergyCounter(refused), 0, None
         on_board = used_in_all = certain = since_reading = 0
         was_reset = False
         for before, after, resets, answers in steps:
@@ -99,4 +103,4 @@ class TestLaws:
 
         if told is not None:
             assert certain <= round(told * 1000) <= used_in_all
-        assert counter.rejected == 0
+        assert refused.count == 0

@@ -7,6 +7,7 @@ from gpumon.core.clock import NS_PER_S
 from gpumon.sources.nvml.binding import FieldCalls, NvmlLibrary
 from gpumon.sources.nvml.fields.reader import FieldSchedule, Surroundings
 from gpumon.sources.nvml.fields.table import DEFAULT_OPTIONS
+from tests.builders_nvml import Refusals
 
 
 def test_an_answer_holds_no_longer_than_its_field_is_asked_for(library: NvmlLibrary) -> None:
@@ -17,6 +18,7 @@ def test_an_answer_holds_no_longer_than_its_field_is_asked_for(library: NvmlLibr
         period_ns=NS_PER_S,
         slow_period_ns=period_ns,
         after_reading=lambda run: run(),
+        refuse=Refusals(),
     )
     schedule = FieldSchedule(around)
     schedule.add("power", FieldCalls(library), lambda _: {"power_watts": 97.0})
