@@ -41,12 +41,7 @@ _STALE_NS: Final = 3 * NS_PER_S
 def find_state_file(
     environ: Mapping[str, str] = os.environ, *, now_ns: int | None = None
 ) -> Path | None:
-    """The state file of a daemon that runs now; ``None`` where none does.
-
-    Args:
-        environ: Environment variables.
-        now_ns: CLOCK_MONOTONIC; now by default.
-    """
+    """The state file of a daemon that runs now; ``None`` where none does."""
     now_ns = time.monotonic_ns() if now_ns is None else now_ns
     for folder, state in _found_states(environ):
         if _is_fresh(state, now_ns):
@@ -113,10 +108,6 @@ def find_silent_daemon(
     """A daemon that still holds the folder in which its last state lies, a stale one.
 
     Its pid alone says nothing: another process may have it by now.
-
-    Args:
-        environ: Environment variables.
-        now_ns: CLOCK_MONOTONIC; now by default.
     """
     now_ns = time.monotonic_ns() if now_ns is None else now_ns
     for folder, state in _found_states(environ):

@@ -33,12 +33,7 @@ _GROUPS: Final = re.compile(r"docker|kubepods|containerd|libpod|lxc")
 
 
 def container_words(environ: Mapping[str, str], root: Path = Path("/")) -> str | None:
-    """What shows that this is a container, such as ``"Docker (/.dockerenv)"``; ``None``: nothing.
-
-    Args:
-        environ: Environment variables.
-        root: Where the marks and ``proc`` lie.
-    """
+    """What shows that this is a container, such as ``"Docker (/.dockerenv)"``, if anything does."""
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return "Kubernetes ($KUBERNETES_SERVICE_HOST)"
     for mark, name in _MARKS.items():
@@ -77,11 +72,7 @@ class DriverFiles:
 
 
 def read_driver_files(root: Path = Path("/")) -> DriverFiles:
-    """Look at what is there.
-
-    Args:
-        root: Where ``proc`` and ``dev`` lie.
-    """
+    """Look at what lies below ``root``."""
     version = _VERSION.search(_text(root / "proc/driver/nvidia/version"))
     restricted = _RESTRICTED.search(_text(root / "proc/driver/nvidia/params"))
     nodes = sorted(path for path in (root / "dev").glob("nvidia*") if _NODE.fullmatch(path.name))

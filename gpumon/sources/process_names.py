@@ -72,12 +72,6 @@ class ProcessNames:
     def __init__(
         self, ask_driver: Callable[[int], str | None], *, proc: Path = Path("/proc")
     ) -> None:
-        """Take where to ask.
-
-        Args:
-            ask_driver: Gives the name the driver knows a pid by, or ``None``.
-            proc: Where the kernel shows processes.
-        """
         self._ask_driver = ask_driver
         self._proc = proc if shows_all_pids(proc) else None
         self._names: dict[int, str | None] = {}

@@ -30,13 +30,7 @@ _found = partial(finding_of, DRIVER)
 def driver_findings(
     files: DriverFiles, probed: ProbedDriver | None, frames: Sequence[Frame]
 ) -> Iterator[Finding]:
-    """All that is to say of the driver.
-
-    Args:
-        files: What the kernel's files say.
-        probed: What the driver answered; ``None`` where it could not be asked.
-        frames: What the source said, for what its reading really cost.
-    """
+    """All that is to say of the driver; ``probed`` is ``None`` where it could not be asked."""
     if probed is not None:
         yield _found("driver", _versions(probed))
         if probed.init_s > _SLOW_INIT_S:

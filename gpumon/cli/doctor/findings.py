@@ -88,12 +88,7 @@ _LEGEND: Final = {OK: "works", MISSING: "less is shown", BROKEN: "broken", OFF: 
 
 
 def render_findings(findings: Sequence[Finding], style: TextStyle) -> Iterator[str]:
-    """The whole answer, line by line, 80 columns wide.
-
-    Args:
-        findings: What was found, in the order in which it is shown.
-        style: What the terminal can show.
-    """
+    """The whole answer, line by line, 80 columns wide."""
     told = [f"{_mark(status, style)} {word}" for status, word in _LEGEND.items()]
     yield f"gpumon doctor: {'   '.join(told)}"
     for group in (GPUS, DRIVER, MACHINE):

@@ -45,13 +45,7 @@ def source_broken(error: GpumonError) -> Finding:
 def gpu_findings(
     word: str, frames: Sequence[Frame], probed: ProbedDriver | None
 ) -> Iterator[Finding]:
-    """All that is to say of the source and its GPUs.
-
-    Args:
-        word: The source's word.
-        frames: What it said in the looks, one or more.
-        probed: What the driver answered; ``None`` where the source is no driver.
-    """
+    """All that is to say of the source and its GPUs; ``probed``: where it is a driver."""
     gpus = frames[-1].gpus
     if not gpus:
         yield Finding(

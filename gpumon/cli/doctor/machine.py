@@ -53,12 +53,7 @@ _START_WITHOUT_GPUS: Final = (
 def machine_findings(
     environ: Mapping[str, str] = os.environ, *, has_gpus: bool = True
 ) -> Iterator[Finding]:
-    """All that is to say of the machine, without its GPUs.
-
-    Args:
-        environ: Environment variables.
-        has_gpus: Whether a daemon would find something to watch.
-    """
+    """All that is to say of the machine, without its GPUs."""
     yield _runtime_folder(environ)
     state = find_state_file(environ)
     silent = find_silent_daemon(environ) if state is None else None
@@ -154,11 +149,7 @@ def _refusals(state: dict[str, Any], collectors: list[CollectorState]) -> Iterat
 
 
 def port_finding(listen: str = DEFAULT_LISTEN) -> Finding:
-    """Whether the port is free, gpumon's, or somebody else's.
-
-    Args:
-        listen: ``HOST:PORT``.
-    """
+    """Whether the port of a ``HOST:PORT`` is free, gpumon's, or somebody else's."""
     host, port = parse_listen(listen)
     name = f"port {port}"
     try:

@@ -26,9 +26,6 @@ def render_rules(style: TextStyle) -> Iterator[str]:
     """The whole table, line by line, 80 columns wide.
 
     A threshold that several rules read is explained at the first of them.
-
-    Args:
-        style: What the terminal can show.
     """
     explained: dict[str, str] = {}
     yield "gpumon doctor: the rules, their thresholds, and where each number comes from"

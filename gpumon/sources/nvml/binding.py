@@ -102,11 +102,7 @@ class NvmlLibrary:
     """
 
     def __init__(self, accounts: CallAccounts | None = None) -> None:
-        """Open it.
-
-        Args:
-            accounts: Those of the library as it was open before, to go on from.
-        """
+        """Open it; ``accounts`` are those of the library as it was open before, to go on from."""
         self.accounts = CallAccounts() if accounts is None else accounts
         self._calls: dict[str, CFunction] = {}
         self.refused: dict[int, int] = {}
@@ -153,16 +149,9 @@ class NvmlLibrary:
         *arguments: object,
         no_error: Collection[int] = NO_ERROR,
     ) -> int:
-        """One call of the C function of that name, with its time taken.
+        """One call of the C function of that name, with its time taken; gives NVML's code.
 
-        Args:
-            name: The function.
-            types: Of its arguments.
-            arguments: What it is called with.
-            no_error: Codes that are no failure of the driver here.
-
-        Returns:
-            NVML's code.
+        ``types`` are those of its arguments; codes of ``no_error`` are no failure of the driver.
         """
         call = self.function(name, *types)
         started_ns = perf_counter_ns()

@@ -94,11 +94,7 @@ def gpu_trouble(code: int) -> str:
 
 
 def no_gpu(refusals: Sequence[int]) -> SourceUnavailableError:
-    """What to tell the user where there is a driver and no GPU that can be read.
-
-    Args:
-        refusals: What the driver answered when it was asked for each of them.
-    """
+    """What to say where there is a driver and no GPU that can be read; it answered ``refusals``."""
     if refusals:
         return unavailable(refusals[0])
     return SourceUnavailableError(

@@ -26,12 +26,7 @@ class TickReader:
     """
 
     def __init__(self, library: NvmlLibrary, devices: Sequence[NvmlGpu | MigInstance]) -> None:
-        """Lay out the calls.
-
-        Args:
-            library: NVML, opened.
-            devices: In the order of the frame; an instance asks for itself.
-        """
+        """Lay out the calls for these devices, which are in the order of the frame."""
         self._devices = devices
         self._gpus = [one for one in devices if isinstance(one, NvmlGpu)]
         reachable = [gpu for gpu in self._gpus if not gpu.gone]
@@ -56,9 +51,7 @@ class TickReader:
     def ask(self, back_us: int, monotonic_ns: Callable[[], int]) -> int:
         """Fetch what is new in the rings, and the power: it changes as fast as the work does.
 
-        Args:
-            back_us: Ask for entries from that long before each position on.
-            monotonic_ns: Tells the time.
+        Rings are asked for what lies up to ``back_us`` before their positions, too.
 
         Returns:
             CLOCK_MONOTONIC just after the rings were drained.

@@ -54,10 +54,7 @@ class EventSet:
     def __init__(self, library: NvmlLibrary, hear: Hear, wake: Callable[[], None]) -> None:
         """Make the set. It hears nothing before ``start``.
 
-        Args:
-            library: NVML, opened.
-            hear: Takes each event, on the waiting thread.
-            wake: Called on that thread after each event and at its end.
+        Its waiting thread calls ``hear`` with each event, and ``wake`` after that and at its end.
         """
         self._library, self._hear, self._wake = library, hear, wake
         self._set = ctypes.c_void_p()
@@ -227,13 +224,7 @@ class NvmlEvents:
         return {self._damaged.popleft() for _ in range(len(self._damaged))}
 
     def follow(self, library: NvmlLibrary, gpus: Iterable[tuple[str, int]], now_ns: int) -> None:
-        """Hear these GPUs; cheap where nothing changed.
-
-        Args:
-            library: NVML, opened.
-            gpus: UUID and handle of each GPU that can be read.
-            now_ns: CLOCK_MONOTONIC.
-        """
+        """Hear these GPUs, by UUID and handle; cheap where nothing changed."""
         if self._set is not None and self._set.ended:
             self._step_back(self._set, now_ns)
         if not self._possible or now_ns < self._retry_at_ns:

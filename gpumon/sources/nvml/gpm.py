@@ -78,13 +78,7 @@ class Gpm:
         monotonic_ns: Callable[[], int],
         refuse: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make room for answers; nothing is asked yet.
-
-        Args:
-            library: NVML, opened.
-            monotonic_ns: Tells the time.
-            refuse: Counts a value that no board can have meant.
-        """
+        """Make room for answers; nothing is asked yet."""
         self.monotonic_ns, self.refuse = monotonic_ns, refuse
         self._ask = library.ask
         self._holders: set[GpmTrack] = set()
@@ -94,12 +88,7 @@ class Gpm:
             self._room.metrics[at].id = metric
 
     def track(self, handle: int, *, gpu_instance: int | None = None) -> GpmTrack:
-        """What is known of one GPU, or of one GPU instance of it; close it when that is gone.
-
-        Args:
-            handle: The GPU, also for an instance.
-            gpu_instance: The number of the instance.
-        """
+        """What is known of one GPU, or of one GPU instance on it; close it when that is gone."""
         return GpmTrack(self, handle, gpu_instance)
 
     def close(self) -> None:

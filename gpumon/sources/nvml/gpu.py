@@ -172,12 +172,7 @@ class NvmlGpu:
         )
 
     def busy(self, instant: DrainInstant, entries: Sequence[Entry]) -> Sequence[BusySample]:
-        """Its utilisation since the tick before.
-
-        Args:
-            instant: What the GPUs of the tick have in common.
-            entries: What is new in its ring, if anything.
-        """
+        """Its utilisation since the tick before; ``entries`` are what is new in its ring."""
         if self.in_parts:
             return ()
         if entries and self.track.started:

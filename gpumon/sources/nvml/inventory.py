@@ -52,11 +52,7 @@ class NvmlInventory:
         return sorted(everything, key=lambda one: one.device.place)
 
     def take(self, library: NvmlLibrary, gpm: Gpm | None) -> None:
-        """Match what NVML lists with what is known.
-
-        Args:
-            library: NVML, opened.
-            gpm: GPM of it; ``None`` where nobody wants it.
+        """Match what NVML lists with what is known; ``gpm`` is ``None`` where nobody wants it.
 
         Raises:
             SourceUnavailableError: NVML does not say how many there are.

@@ -101,15 +101,6 @@ class MigInstance:
         gpm: Gpm | None,
         around: Surroundings,
     ) -> None:
-        """Begin to watch it.
-
-        Args:
-            library: NVML, opened.
-            place: Where it lies.
-            parent: Its GPU.
-            gpm: GPM of the library; ``None`` where nobody wants it.
-            around: What the devices have in common.
-        """
         self._around = around
         self._holds_ns = holds_for_ns(around.period_ns)
         self.library, self.place, self.parent = library, place, parent
@@ -177,11 +168,7 @@ class MigInstance:
     # -- each tick -----------------------------------------------------------
 
     def busy(self, instant: DrainInstant, _entries: Sequence[Entry]) -> Sequence[BusySample]:
-        """Its utilisation since the tick before, where GPM tells it.
-
-        Args:
-            instant: What the GPUs of the tick have in common.
-        """
+        """Its utilisation since the tick before, where GPM tells it."""
         gpm = self._gpm
         if gpm is None:
             return ()

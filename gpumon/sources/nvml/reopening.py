@@ -44,11 +44,7 @@ def code_of_the_driver(failures: Sequence[int]) -> int | None:
 
 
 def library_was_replaced(maps: str) -> bool:
-    """Whether the mapped libnvidia-ml is not what a new process would get.
-
-    Args:
-        maps: As ``/proc/self/maps`` has it.
-    """
+    """Whether ``/proc/self/maps`` has another libnvidia-ml than a new process would get."""
     for line in maps.splitlines():
         if _LIBRARY not in line:
             continue
@@ -98,12 +94,7 @@ class Reopening:
         self._wait_ns, self._silent_since_ns = _FIRST_WAIT_NS, None
 
     def code_to_give_up_for(self, failures: Sequence[int], asked: int, now_ns: int) -> int | None:
-        """Whether to close NVML because of what a tick brought.
-
-        Args:
-            failures: What those GPUs answered that could not be read.
-            asked: How many GPUs were asked.
-            now_ns: CLOCK_MONOTONIC.
+        """Whether to close NVML because ``asked`` GPUs were asked in a tick, and some failed so.
 
         Returns:
             The code to name as the reason; ``None``: it stays open.

@@ -96,9 +96,7 @@ class RingFile:
     def read(self, now_ns: int, *, max_records: int = MAX_RECORDS_PER_READ) -> RingReading:
         """What is new. A run that has ended is asked no more: it is the same reading each time.
 
-        Args:
-            now_ns: CLOCK_MONOTONIC of the tick.
-            max_records: Newest records to read; older ones count as lost.
+        Of more than ``max_records``, the older ones count as lost.
 
         Raises:
             RingError: It has become something that must not be trusted.
@@ -151,9 +149,6 @@ class RingFile:
 
     def counts(self, now_ns: int) -> tuple[int, RingCounts] | None:
         """The run's pid and what its totals say just now; ``None`` where ``read`` says as much.
-
-        Args:
-            now_ns: CLOCK_MONOTONIC.
 
         Raises:
             RingError: It has become something that must not be trusted.

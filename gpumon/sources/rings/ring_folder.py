@@ -72,10 +72,6 @@ class FolderListing:
     other times, and its name, but not these. Of each owner the oldest are kept
     by name, as many as could be read, and the others are only counted: so a
     hundred thousand files take neither a tick's time nor the daemon's memory.
-
-    Args:
-        folder: The runtime folder.
-        places: How many rings can be read.
     """
 
     def __init__(self, folder: str, places: int) -> None:
@@ -290,13 +286,6 @@ def open_ring(
     place: Place, folder: int, own_files: OwnFiles, *, boot_id: str, now_ns: int
 ) -> RingFile | None:
     """Open a ring through its folder's descriptor.
-
-    Args:
-        place: Where it was seen.
-        folder: Descriptor of its folder.
-        own_files: What this process has open.
-        boot_id: Of the kernel that runs.
-        now_ns: CLOCK_MONOTONIC.
 
     Returns:
         ``None`` for a ring of this very process: closing it would free its lock.

@@ -102,16 +102,11 @@ class _Look:
 
 
 def look_at_rings(directories: Iterable[str | Path], *, boot_id: str, clock: Clock) -> RingsSeen:
-    """Read every ring once, up to 16,384 of them and for 3 s at most.
+    """Read every ring once that lies in folders that fit: up to 16,384, and for 3 s at most.
 
     A ring is closed as soon as its lock was asked, so no number of dead ones
     takes the place of one that lives. Where time or number do not suffice,
     each owner has his fair part, and of his rings the newest are read first.
-
-    Args:
-        directories: Runtime folders, as shell patterns.
-        boot_id: Of the kernel that runs; rings of another are refused.
-        clock: Its monotonic clock stamps the rings.
     """
     claims, unnamed, is_listed = _listed(directories, clock)
     choice = fair_choice(claims, _MOST_RINGS, unnamed)

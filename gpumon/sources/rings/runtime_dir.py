@@ -45,11 +45,8 @@ def claim_runtime_dir(
     """Make, where need be, and check the folder a daemon keeps its state and the rings in.
 
     The superuser's is ``/run/gpumon``, where everybody may put a ring; any
-    other is its owner's alone. ``$GPUMON_RUNTIME_DIR`` overrules both.
-
-    Args:
-        environ: Environment variables.
-        modes: Of folders that are to be made with another mode than the usual one.
+    other is its owner's alone. ``$GPUMON_RUNTIME_DIR`` overrules both; ``modes``
+    are of folders that are to be made otherwise.
 
     Returns:
         The folder; ``phases`` lies in it.

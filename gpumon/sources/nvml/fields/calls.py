@@ -41,13 +41,7 @@ class DriverCall:
     no_error = NO_ERROR
 
     def __init__(self, library: NvmlCalls, name: str, *arguments: tuple[object, object]) -> None:
-        """Bind the call.
-
-        Args:
-            library: NVML, opened.
-            name: The C function.
-            arguments: A ctypes type and a value for each of its arguments.
-        """
+        """Bind the call; each of its arguments is a ctypes type and a value."""
         call = library.function(name, *(kind for kind, _ in arguments))
         self._call = partial(call, *(value for _, value in arguments))
         self.name, self._library = name, library
@@ -125,13 +119,6 @@ class NumberCall(DriverCall):
     """A call whose answer is a number, or a few, of which the first counts."""
 
     def __init__(self, library: NvmlCalls, handle: int, call: NvmlCall) -> None:
-        """Bind the call.
-
-        Args:
-            library: NVML, opened.
-            handle: Which GPU.
-            call: What is asked, and how it answers.
-        """
         self._room = _ROOMS[call.answer]()
         super().__init__(
             library,
@@ -166,14 +153,7 @@ class BoardNumber:
         handle: int,
         refuse: Callable[[], None] = lambda: None,
     ) -> None:
-        """Bind its calls.
-
-        Args:
-            number: Which.
-            library: NVML, opened.
-            handle: Which GPU.
-            refuse: Counts a value that is refused because no board can mean it.
-        """
+        """Bind its calls; ``refuse`` counts a value that no board can mean."""
         self._number, self._refuse = number, refuse
         self._calls = [NumberCall(library, handle, call) for call in number.calls]
         self._known: Told = None

@@ -43,10 +43,6 @@ class ByteCounter:
     def rate(self, count: int, at_ns: int) -> float | None:
         """Bytes a second since the reading before.
 
-        Args:
-            count: What the counter says, in its unit.
-            at_ns: CLOCK_MONOTONIC of the reading.
-
         Returns:
             ``None`` for the first reading, after the counter was reset or
             wrapped round, and where no link can be that fast.
@@ -106,15 +102,7 @@ class LinkRates:
         monotonic_ns: Callable[[], int],
         refuse: Callable[[], None],
     ) -> None:
-        """Choose the links; no rate is known before the second reading.
-
-        Args:
-            wanted: Names of the fields that are read.
-            calls: Of the driver.
-            handle: Which GPU.
-            monotonic_ns: Tells the time.
-            refuse: Counts a value that no link can mean.
-        """
+        """Choose the links that are wanted; no rate is known before the second reading."""
         self.wants_window = False
         self._calls, self._handle = calls, handle
         self._monotonic_ns = monotonic_ns

@@ -148,11 +148,7 @@ class EnergyCounter:
         self._last_at_ns = 0
 
     def take(self, millijoules: int | None, now_ns: int) -> float | None:
-        """Take a reading of the board's counter.
-
-        Args:
-            millijoules: Since the board's counter began; ``None``: no answer.
-            now_ns: CLOCK_MONOTONIC of the reading.
+        """Take a reading of the board's counter, which it told at ``now_ns`` of CLOCK_MONOTONIC.
 
         Returns:
             The sum in joules, at least that of the reading before; ``None``

@@ -76,14 +76,7 @@ class _OldestRecord(ctypes.Structure):
 
 
 def records_call(library: NvmlCalls, handle: int, function: str, capacity: int) -> RecordsCall:
-    """One of the functions of ``PROCESS_LISTS`` and ``PROCESS_SHARES``, bound to a GPU.
-
-    Args:
-        library: NVML, opened.
-        handle: Which GPU, or MIG instance.
-        function: Its name.
-        capacity: For how many processes there is room.
-    """
+    """One of the functions of ``PROCESS_LISTS`` and ``PROCESS_SHARES``, bound to a GPU."""
     newer_shares, older_shares = [call.function for call in PROCESS_SHARES]
     if function == newer_shares:
         return _newer_shares(library, handle, function, capacity)
@@ -252,15 +245,9 @@ class ProcessField:
         owners: ProcessOwners | None = None,
         gpu_instance: int | None = None,
     ) -> None:
-        """Bind the calls.
+        """Bind the calls; of a whole GPU with ``gpu_instance``, only those on that are told.
 
-        Args:
-            library: NVML, opened.
-            handle: Which GPU, or MIG instance.
-            names: Knows names and users; ``None``: nobody asked for them.
-            owners: Knows whose a process is; ``None``: as the kernel of this machine tells.
-            gpu_instance: Keep only processes of this GPU instance, where the
-                handle is that of the whole GPU.
+        ``names`` is for who asked for names and users; ``owners`` knows whose a process is.
         """
         self._names, self._gpu_instance = names, gpu_instance
         self._owners = owners or ProcessOwners()
@@ -275,11 +262,7 @@ class ProcessField:
         return self._lists.code
 
     def read(self, now_ns: int) -> tuple[ProcessSample, ...] | None:
-        """The processes; ``None`` where the list is not to be had.
-
-        Args:
-            now_ns: CLOCK_MONOTONIC.
-        """
+        """The processes; ``None`` where the list is not to be had."""
         found = self._list()
         if found is None:
             return None

@@ -182,14 +182,7 @@ class FieldSchedule:
 def read_numbers(
     field: NvmlField, calls: FieldCalls, handle: int, refuse: Callable[[], None]
 ) -> Read:
-    """How a field is read that is all numbers of the table.
-
-    Args:
-        field: Which.
-        calls: What it asks through.
-        handle: Which GPU, or MIG instance.
-        refuse: Counts a value that no board can mean.
-    """
+    """How a field is read that is all numbers of the table."""
     numbers = {
         number.told_as: BoardNumber(number, calls, handle, refuse) for number in field.numbers
     }
@@ -233,14 +226,7 @@ class FieldReader:
         around: Surroundings,
         energy: EnergyCounter,
     ) -> None:
-        """Choose the fields.
-
-        Args:
-            library: NVML, opened.
-            handle: Which GPU.
-            around: What the GPUs have in common.
-            energy: What that GPU has used until now, which goes on from there.
-        """
+        """Choose the fields; ``energy`` goes on from what that GPU has used until now."""
         self.schedule = FieldSchedule(around)
         self.measure_at_ns = self.whole_since_ns = 0
         self.gpm: GpmTrack | None = None
@@ -272,11 +258,7 @@ class FieldReader:
         return self._links.wants_window
 
     def measure_links(self, round_ns: int) -> None:
-        """Let the driver measure PCIe, about 40 ms: not on two GPUs in one tick.
-
-        Args:
-            round_ns: How long it takes until all GPUs had their turn.
-        """
+        """Let the driver measure PCIe, about 40 ms: one GPU a tick, so all in ``round_ns``."""
         measure = _noted(self._links.measure)
         self.schedule.read_now("pcie", self._link_calls, measure, round_ns)
 

@@ -40,9 +40,7 @@ class SlowThread:
     def run(self, work: Sequence[Work], patience_s: float) -> None:
         """Begin a round, where none is under way, and wait for its end, but not long.
 
-        Args:
-            work: What is done, one after the other.
-            patience_s: How long to wait; what is not done by then is done all the same.
+        What is not done by then is done all the same, one after the other.
 
         Raises:
             Exception: What an earlier round or this one ended with.
@@ -110,13 +108,6 @@ class SlowReader:
     """
 
     def __init__(self, thread: SlowThread, around: Surroundings, patience_s: float) -> None:
-        """Nothing is read yet.
-
-        Args:
-            thread: Where it is read.
-            around: What the devices have in common.
-            patience_s: How long a tick waits for a round to end, in seconds.
-        """
         self._thread, self._around, self._patience_s = thread, around, patience_s
         self._may_measure = "pcie" in around.options
         self.unread: list[NvmlGpu | MigInstance] = []
@@ -126,10 +117,6 @@ class SlowReader:
         self, devices: Sequence[NvmlGpu | MigInstance], now_ns: int
     ) -> list[NvmlGpu | MigInstance]:
         """Read those whose turn it is, or as soon as what is under way is over.
-
-        Args:
-            devices: All of them, in the order of the frame.
-            now_ns: CLOCK_MONOTONIC.
 
         Returns:
             Those whose turn it is.

@@ -202,14 +202,7 @@ class NvmlProbe:
         limits: ProbeLimits = _DEFAULT_LIMITS,
         beat: Beat = lambda what: None,
     ) -> None:
-        """Open the library.
-
-        Args:
-            clock: The monotonic clock, against which stamps are held.
-            options: Which fields are asked.
-            limits: How often, and for how long.
-            beat: Told what is asked next.
-        """
+        """Open the library; ``beat`` is told what is asked next."""
         self._clock, self._options, self._limits, self._beat = clock, options, limits, beat
         self._stamps = StampClock(clock)
         beat("nvmlInit")
