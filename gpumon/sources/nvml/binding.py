@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from time import perf_counter_ns
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pynvml
 
@@ -79,13 +79,13 @@ class CallAccounts:
 _MOST_PARTS: Final = 64
 _MOST_GPUS: Final = 1024
 
-_POINTERS: Final = (ctypes.c_void_p, ctypes.c_void_p)
-_TEXT: Final = (ctypes.c_char_p, ctypes.c_uint)
-
 _OF_OTHERS: Final = NO_ERROR | {NO_PERMISSION}
 """How a container is kept from the GPUs of others."""
 
 CFunction = Callable[..., int]
+
+CArgument: TypeAlias = "ctypes._SimpleCData[Any] | ctypes.Array[Any] | ctypes._CArgObject | bytes"
+"""An argument that says its type in C: a bare number would be cut to 32 bits."""
 
 
 class NvmlLibrary:
@@ -104,15 +104,14 @@ class NvmlLibrary:
     def __init__(self, accounts: CallAccounts | None = None) -> None:
         """Open it; ``accounts`` are those of the library as it was open before, to go on from."""
         self.accounts = CallAccounts() if accounts is None else accounts
-        self._calls: dict[str, CFunction] = {}
         self.refused: dict[int, int] = {}
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             self.accounts.failed("nvmlInitWithFlags", error.value)
             raise unavailable(error.value) from error
-        # An own object on the same handle: argument types set on pynvml's
-        # functions would be seen by whoever else uses pynvml in this process.
+        # An own object on the same handle: argument types that somebody else in
+        # this process sets on pynvml's functions are none of ours.
         self._library = ctypes.CDLL(None, handle=pynvml.nvmlLib._handle)
         self._open = True
         self.driver_version = self.text("nvmlSystemGetDriverVersion")
@@ -124,36 +123,21 @@ class NvmlLibrary:
             with suppress(pynvml.NVMLError):  # gone already: that was wanted
                 pynvml.nvmlShutdown()
 
-    def function(self, name: str, *types: object) -> CFunction:
+    def function(self, name: str) -> CFunction:
         """The C function of that name; one that the driver lacks answers 13."""
-        call = self._calls.get(name)
-        if call is None:
-            try:
-                found = getattr(self._library, name)
-            except AttributeError:
-                call = _missing
-            else:
-                found.argtypes, found.restype = types, ctypes.c_int
-                call = found
-            self._calls[name] = call
-        return call
+        found: CFunction = getattr(self._library, name, _missing)
+        return found
 
     def has(self, name: str) -> bool:
         """Whether the driver has a function of that name."""
         return hasattr(self._library, name)
 
-    def ask(
-        self,
-        name: str,
-        types: Sequence[object],
-        *arguments: object,
-        no_error: Collection[int] = NO_ERROR,
-    ) -> int:
+    def ask(self, name: str, *arguments: CArgument, no_error: Collection[int] = NO_ERROR) -> int:
         """One call of the C function of that name, with its time taken; gives NVML's code.
 
-        ``types`` are those of its arguments; codes of ``no_error`` are no failure of the driver.
+        Codes of ``no_error`` are no failure of the driver.
         """
-        call = self.function(name, *types)
+        call = self.function(name)
         started_ns = perf_counter_ns()
         code = call(*arguments)
         spent_ns = perf_counter_ns() - started_ns
@@ -176,7 +160,7 @@ class NvmlLibrary:
             SourceUnavailableError: It does not say.
         """
         count = ctypes.c_uint()
-        code = self.ask("nvmlDeviceGetCount_v2", (ctypes.c_void_p,), ctypes.addressof(count))
+        code = self.ask("nvmlDeviceGetCount_v2", ctypes.byref(count))
         if code != SUCCESS:
             raise unavailable(code)
         self.refused.clear()
@@ -184,10 +168,9 @@ class NvmlLibrary:
 
     def handle_by_index(self, index: int) -> int | None:
         """A GPU's handle; ``None`` if NVML gives none, as for a lost GPU."""
-        handle = ctypes.c_void_p()
-        types, where = (ctypes.c_uint, ctypes.c_void_p), ctypes.addressof(handle)
-        name, no_error = "nvmlDeviceGetHandleByIndex_v2", _OF_OTHERS
-        code = self.ask(name, types, index, where, no_error=no_error)
+        handle, place = ctypes.c_void_p(), ctypes.c_uint(index)
+        name = "nvmlDeviceGetHandleByIndex_v2"
+        code = self.ask(name, place, ctypes.byref(handle), no_error=_OF_OTHERS)
         if code == SUCCESS:
             return handle.value
         self.refused[index] = code
@@ -195,9 +178,8 @@ class NvmlLibrary:
 
     def handle_by_uuid(self, uuid: str) -> int | None:
         """A GPU's handle; ``None`` if NVML gives none."""
-        handle = ctypes.c_void_p()
-        types, where = (ctypes.c_char_p, ctypes.c_void_p), ctypes.addressof(handle)
-        code = self.ask("nvmlDeviceGetHandleByUUID", types, uuid.encode(errors="replace"), where)
+        handle, name = ctypes.c_void_p(), uuid.encode(errors="replace")
+        code = self.ask("nvmlDeviceGetHandleByUUID", name, ctypes.byref(handle))
         return handle.value if code == SUCCESS else None
 
     def uuid_at(self, index: int) -> str | None:
@@ -208,16 +190,15 @@ class NvmlLibrary:
     def memory_capacity_bytes(self, handle: int) -> int | None:
         """Memory of a GPU, or of a MIG part, in bytes."""
         sizes = (ctypes.c_ulonglong * 3)()  # total, free, used
-        code = self.ask("nvmlDeviceGetMemoryInfo", _POINTERS, handle, ctypes.addressof(sizes))
+        code = self.ask("nvmlDeviceGetMemoryInfo", ctypes.c_void_p(handle), sizes)
         return int(sizes[0]) if code == SUCCESS else None
 
     def is_cut(self, handle: int) -> bool:
         """Whether MIG is on: then only parts of this GPU can be used."""
-        mode = (ctypes.c_uint * 2)()  # now, after a reset
-        where = ctypes.addressof(mode)
-        types, later = (*_POINTERS, ctypes.c_void_p), where + ctypes.sizeof(ctypes.c_uint)
-        code = self.ask("nvmlDeviceGetMigMode", types, handle, where, later)
-        return code == SUCCESS and mode[0] == 1
+        now, later = ctypes.c_uint(), ctypes.c_uint()  # that is after a reset
+        places = ctypes.byref(now), ctypes.byref(later)
+        code = self.ask("nvmlDeviceGetMigMode", ctypes.c_void_p(handle), *places)
+        return code == SUCCESS and now.value == 1
 
     def mig_parts(self, handle: int) -> list[tuple[int, int]] | None:
         """Index and handle of each compute instance; an index stays empty where one was destroyed.
@@ -225,15 +206,14 @@ class NvmlLibrary:
         Returns:
             ``None`` if one of the calls fails otherwise than for want of an instance.
         """
-        number, part = ctypes.c_uint(), ctypes.c_void_p()
-        where = ctypes.addressof(number)
-        code = self.ask("nvmlDeviceGetMaxMigDeviceCount", _POINTERS, handle, where)
+        whole, number, part = ctypes.c_void_p(handle), ctypes.c_uint(), ctypes.c_void_p()
+        code = self.ask("nvmlDeviceGetMaxMigDeviceCount", whole, ctypes.byref(number))
         if code != SUCCESS:
             return [] if code in PERMANENT else None
-        name, where = "nvmlDeviceGetMigDeviceHandleByIndex", ctypes.addressof(part)
-        types, parts = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p), []
+        name, parts = "nvmlDeviceGetMigDeviceHandleByIndex", []
         for index in range(min(number.value, _MOST_PARTS)):
-            code = self.ask(name, types, handle, index, where, no_error=NO_PART_THERE)
+            places = ctypes.c_uint(index), ctypes.byref(part)
+            code = self.ask(name, whole, *places, no_error=NO_PART_THERE)
             if code == SUCCESS and part.value is not None:
                 parts.append((index, part.value))
             elif code not in NO_PART_THERE and code not in PERMANENT:
@@ -243,8 +223,15 @@ class NvmlLibrary:
     def number(self, name: str, handle: int) -> int | None:
         """A number that NVML gives of a GPU as ``unsigned int``."""
         value = ctypes.c_uint()
-        code = self.ask(name, _POINTERS, handle, ctypes.addressof(value))
+        code = self.ask(name, ctypes.c_void_p(handle), ctypes.byref(value))
         return value.value if code == SUCCESS else None
+
+    def event_types(self, handle: int) -> tuple[int, int]:
+        """The driver's code, and the bits of the events that a GPU can report: 0 with an error."""
+        types = ctypes.c_ulonglong()
+        name, gpu = "nvmlDeviceGetSupportedEventTypes", ctypes.c_void_p(handle)
+        code = self.ask(name, gpu, ctypes.byref(types))
+        return code, types.value if code == SUCCESS else 0
 
     def process_name(self, pid: int) -> str | None:
         """The name NVML gives a process; bytes that are no text are replaced.
@@ -252,29 +239,23 @@ class NvmlLibrary:
         Returns:
             At most 128 printable characters, or ``None`` if it gives none.
         """
-        name = ctypes.create_string_buffer(4096)
-        types = (ctypes.c_uint, *_TEXT)
-        code = self.ask("nvmlSystemGetProcessName", types, pid, name, ctypes.sizeof(name))
-        if code != SUCCESS:
-            return None
-        return _printable(name.value)[:128]
+        name = self._text("nvmlSystemGetProcessName", 4096, ctypes.c_uint(pid))
+        return None if name is None else name[:128]
 
     def text(self, name: str, handle: int | None = None) -> str | None:
         """A name or number that NVML gives as text, of a GPU or of the system."""
-        room = ctypes.create_string_buffer(96)
-        if handle is None:
-            code = self.ask(name, _TEXT, room, ctypes.sizeof(room))
-        else:
-            types = (ctypes.c_void_p, *_TEXT)
-            code = self.ask(name, types, handle, room, ctypes.sizeof(room))
+        return self._text(name, 96, *([] if handle is None else [ctypes.c_void_p(handle)]))
+
+    def _text(self, name: str, most_bytes: int, *of: CArgument) -> str | None:
+        room = ctypes.create_string_buffer(most_bytes)
+        code = self.ask(name, *of, room, ctypes.c_uint(most_bytes))
         return _printable(room.value) if code == SUCCESS else None
 
     def pci_bus_id(self, handle: int) -> str | None:
         """Such as ``"00000000:3B:00.0"``."""
         # The bytes themselves: pynvml's structure decodes them, and raises on a bad one.
         room = ctypes.create_string_buffer(ctypes.sizeof(pynvml.nvmlPciInfo_t))
-        types = (ctypes.c_void_p, ctypes.c_char_p)
-        if self.ask("nvmlDeviceGetPciInfo_v3", types, handle, room) != SUCCESS:
+        if self.ask("nvmlDeviceGetPciInfo_v3", ctypes.c_void_p(handle), room) != SUCCESS:
             return None
         at = pynvml.nvmlPciInfo_t.busId.offset
         return _printable(room.raw[at:].partition(b"\0")[0])

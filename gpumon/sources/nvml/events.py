@@ -68,11 +68,9 @@ class EventSet:
         if name is None:
             self.code = FUNCTION_NOT_FOUND
             return
-        self._wait = library.function(name, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
-        self._free = library.function("nvmlEventSetFree", ctypes.c_void_p)
-        self.code = library.ask(
-            "nvmlEventSetCreate", (ctypes.c_void_p,), ctypes.addressof(self._set)
-        )
+        self._wait = library.function(name)
+        self._free = library.function("nvmlEventSetFree")
+        self.code = library.ask("nvmlEventSetCreate", ctypes.byref(self._set))
 
     def register(self, uuid: str, handle: int) -> int:
         """Hear that GPU, too, of what it supports.
@@ -80,22 +78,16 @@ class EventSet:
         Returns:
             NVML's code; 0 also where it supports none of what is wanted.
         """
-        types = ctypes.c_ulonglong()
-        code = self._library.ask(
-            "nvmlDeviceGetSupportedEventTypes",
-            (ctypes.c_void_p, ctypes.c_void_p), handle, ctypes.addressof(types),
-        )  # fmt: skip
-        wanted = types.value & _WANTED
+        code, types = self._library.event_types(handle)
+        wanted = types & _WANTED
         if code != SUCCESS or not wanted:
             return code
         self._uuid_of[handle] = uuid
         with self._lock:
             if self._freed:
                 return UNINITIALIZED
-            code = self._library.ask(
-                "nvmlDeviceRegisterEvents",
-                (ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_void_p), handle, wanted, self._set,
-            )  # fmt: skip
+            what = ctypes.c_void_p(handle), ctypes.c_ulonglong(wanted), self._set
+            code = self._library.ask("nvmlDeviceRegisterEvents", *what)
         self.hears_somebody |= code == SUCCESS
         return code
 
@@ -144,9 +136,9 @@ class EventSet:
 
     def _listen(self) -> None:
         event, in_a_row = pynvml.c_nvmlEventData_t(), 0
-        where = ctypes.addressof(event)
+        asked = self._set, ctypes.byref(event), ctypes.c_uint(WAIT_MS)
         while not self._stop.is_set():
-            code = self._wait(self._set, where, WAIT_MS)
+            code = self._wait(*asked)
             if code == _TIMEOUT:
                 self.worked, in_a_row = True, 0
                 continue

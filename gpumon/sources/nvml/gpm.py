@@ -41,10 +41,6 @@ _SAMPLES: Final = 2
 _WHOLE_PERCENT: Final = 101.0
 """Counters that are not copied at one instant can make a little more than the whole. Assumed."""
 
-_POINTER: Final = (ctypes.c_void_p,)
-_POINTERS: Final = (ctypes.c_void_p, ctypes.c_void_p)
-_OF_A_PART: Final = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p)
-
 
 class _Metric(ctypes.Structure):
     _fields_ = (
@@ -104,7 +100,8 @@ class Gpm:
     def query(self, handle: int) -> tuple[int, bool]:
         """The driver's code, and, where that is success, whether that GPU has GPM."""
         answer = _Support(version=_VERSION)
-        code = self._ask("nvmlGpmQueryDeviceSupport", _POINTERS, handle, ctypes.addressof(answer))
+        gpu = ctypes.c_void_p(handle)
+        code = self._ask("nvmlGpmQueryDeviceSupport", gpu, ctypes.byref(answer))
         return code, code == SUCCESS and answer.is_supported != 0
 
     def lend(self, track: GpmTrack) -> tuple[int, int] | None:
@@ -123,18 +120,19 @@ class Gpm:
 
     def _new_sample(self) -> int | None:
         sample = ctypes.c_void_p()
-        code = self._ask("nvmlGpmSampleAlloc", _POINTER, ctypes.addressof(sample))
+        code = self._ask("nvmlGpmSampleAlloc", ctypes.byref(sample))
         return sample.value if code == SUCCESS else None
 
     def _give_back(self, samples: Iterable[int]) -> None:
         for sample in samples:
-            self._ask("nvmlGpmSampleFree", _POINTER, sample)
+            self._ask("nvmlGpmSampleFree", ctypes.c_void_p(sample))
 
     def take(self, handle: int, gpu_instance: int | None, sample: int) -> int:
         """Copy the board's counters into a sample; gives the driver's code."""
+        gpu, where = ctypes.c_void_p(handle), ctypes.c_void_p(sample)
         if gpu_instance is None:
-            return self._ask("nvmlGpmSampleGet", _POINTERS, handle, sample)
-        return self._ask("nvmlGpmMigSampleGet", _OF_A_PART, handle, gpu_instance, sample)
+            return self._ask("nvmlGpmSampleGet", gpu, where)
+        return self._ask("nvmlGpmMigSampleGet", gpu, ctypes.c_uint(gpu_instance), where)
 
     def between(self, earlier: int, later: int) -> tuple[int, list[float | None]]:
         """What happened between two samples.
@@ -144,7 +142,7 @@ class Gpm:
             time in the order of ``_METRICS``, ``None`` for what it does not answer.
         """
         self._room.earlier, self._room.later = earlier, later
-        code = self._ask("nvmlGpmMetricsGet", _POINTER, ctypes.addressof(self._room))
+        code = self._ask("nvmlGpmMetricsGet", ctypes.byref(self._room))
         if code != SUCCESS:
             return code, []
         return code, [

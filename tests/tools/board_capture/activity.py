@@ -55,8 +55,8 @@ class ActivityWatcher:
     def _asked(self, function: str, numbers: int) -> list[int]:
         """The first of the numbers that the driver answers; none where it refuses."""
         room = (ctypes.c_uint * numbers)()
-        call = self._library.function(function, ctypes.c_void_p, ctypes.c_void_p)
-        return [room[0]] if call(self._handle, ctypes.addressof(room)) == SUCCESS else []
+        call = self._library.function(function)
+        return [room[0]] if call(ctypes.c_void_p(self._handle), room) == SUCCESS else []
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import pynvml
 
-from gpumon.sources.nvml.binding import TEMPERATURE_V1, NvmlCalls, TemperatureV1
+from gpumon.sources.nvml.binding import TEMPERATURE_V1, CArgument, NvmlCalls, TemperatureV1
 from gpumon.sources.nvml.codes import (
     FUNCTION_NOT_FOUND,
     INSUFFICIENT_SIZE,
@@ -40,10 +40,8 @@ class DriverCall:
 
     no_error = NO_ERROR
 
-    def __init__(self, library: NvmlCalls, name: str, *arguments: tuple[object, object]) -> None:
-        """Bind the call; each of its arguments is a ctypes type and a value."""
-        call = library.function(name, *(kind for kind, _ in arguments))
-        self._call = partial(call, *(value for _, value in arguments))
+    def __init__(self, library: NvmlCalls, name: str, *arguments: CArgument) -> None:
+        self._call = partial(library.function(name), *arguments)
         self.name, self._library = name, library
         self.code = SUCCESS
         self.supported = True
@@ -123,9 +121,9 @@ class NumberCall(DriverCall):
         super().__init__(
             library,
             call.function,
-            (ctypes.c_void_p, handle),
-            *((ctypes.c_int, argument) for argument in call.arguments),
-            *((ctypes.c_void_p, ctypes.addressof(place)) for place in self._room.places),
+            ctypes.c_void_p(handle),
+            *map(ctypes.c_int, call.arguments),
+            *map(ctypes.byref, self._room.places),
         )
 
     @property

@@ -70,9 +70,9 @@ class CounterCall(DriverCall):
         super().__init__(
             calls,
             FIELD_VALUES.function,
-            (ctypes.c_void_p, handle),
-            (ctypes.c_int, len(counters)),
-            (ctypes.c_void_p, ctypes.addressof(self._values)),
+            ctypes.c_void_p(handle),
+            ctypes.c_int(len(counters)),
+            self._values,
         )
 
     def ask(self) -> bool:

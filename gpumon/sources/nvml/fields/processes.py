@@ -89,7 +89,7 @@ def records_call(library: NvmlCalls, handle: int, function: str, capacity: int) 
     def prepare(_seen_us: int) -> None:
         count.value = capacity
 
-    call = ListCall(library, function, (ctypes.c_void_p, handle), _at(count), _at(room))
+    call = ListCall(library, function, ctypes.c_void_p(handle), ctypes.byref(count), room)
     return RecordsCall(call, room, prepare, lambda: count.value)
 
 
@@ -101,7 +101,7 @@ def _newer_shares(library: NvmlCalls, handle: int, function: str, capacity: int)
     def prepare(seen_us: int) -> None:
         request.processSamplesCount, request.lastSeenTimeStamp = capacity, seen_us
 
-    call = ListCall(library, function, (ctypes.c_void_p, handle), _at(request))
+    call = ListCall(library, function, ctypes.c_void_p(handle), ctypes.byref(request))
     return RecordsCall(call, room, prepare, lambda: int(request.processSamplesCount))
 
 
@@ -112,16 +112,9 @@ def _older_shares(library: NvmlCalls, handle: int, function: str, capacity: int)
     def prepare(seen_us: int) -> None:
         count.value, newer_than_us.value = capacity, seen_us
 
-    places = _at(room), _at(count)
-    stamp = ctypes.c_ulonglong, newer_than_us
-    call = ListCall(library, function, (ctypes.c_void_p, handle), *places, stamp)
+    places = room, ctypes.byref(count), newer_than_us
+    call = ListCall(library, function, ctypes.c_void_p(handle), *places)
     return RecordsCall(call, room, prepare, lambda: count.value)
-
-
-def _at(
-    place: ctypes.Structure | ctypes.Array[Any] | ctypes.c_uint,
-) -> tuple[object, object]:
-    return ctypes.c_void_p, ctypes.addressof(place)
 
 
 class NewestRecords:

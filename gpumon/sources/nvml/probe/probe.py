@@ -66,7 +66,6 @@ GPM_APART_S: Final = 0.12
 
 _NOT_SUPPORTED: Final = 3
 _MOST_PROCESSES: Final = 256
-_POINTER: Final = ctypes.c_void_p
 
 _EVENT_NAMES: Final = {
     0x1: "single-bit ECC error",
@@ -133,9 +132,9 @@ class WatchedLibrary(NvmlLibrary):
         self.log, self.whose, self._beat = CallLog(), "", beat
         super().__init__()
 
-    def function(self, name: str, *types: object) -> CFunction:
+    def function(self, name: str) -> CFunction:
         """The C function of that name, watched."""
-        call = super().function(name, *types)
+        call = super().function(name)
 
         def watched(*arguments: object) -> int:
             self._beat(f"{self.whose}{name}")
@@ -236,7 +235,7 @@ class NvmlProbe:
     def _cuda_version(self) -> str | None:
         number = ctypes.c_int()
         for name in ("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"):
-            if self.library.ask(name, (_POINTER,), ctypes.addressof(number)) == SUCCESS:
+            if self.library.ask(name, ctypes.byref(number)) == SUCCESS:
                 return f"{number.value // 1000}.{number.value % 1000 // 10}"
         return None
 
@@ -253,7 +252,7 @@ class NvmlProbe:
         rings = tuple(self._ask_ring(handle, kind) for kind in range(len(SAMPLE_KINDS)))
         library.number("nvmlDeviceGetIndex", handle)
         is_lost = library.log.codes["nvmlDeviceGetIndex"] == GPU_IS_LOST
-        events = self._event_bits(handle)
+        code, events = library.event_types(handle)
         return ProbedGpu(
             index=index,
             uuid=library.text("nvmlDeviceGetUUID", handle),
@@ -266,7 +265,7 @@ class NvmlProbe:
             mig_enabled=None if mig_mode is None else mig_mode == 1,
             mig_instances=len(library.mig_parts(handle) or ()) if mig_mode == 1 else 0,
             persistence_mode=None if persistence is None else bool(persistence),
-            event_types=None if events is None else _event_names(events),
+            event_types=_event_names(events) if code == SUCCESS else None,
         )
 
     # -- a field ---------------------------------------------------------------
@@ -346,24 +345,16 @@ class NvmlProbe:
 
     def _ask_for_events(self, handle: int, log: CallLog) -> None:
         """Register for what the GPU can report, wait some times for no time, and let go."""
-        ask, wanted, events = self.library.ask, self._event_bits(handle) or 0, _POINTER()
-        code = ask("nvmlEventSetCreate", (_POINTER,), ctypes.addressof(events))
+        ask, events, data = self.library.ask, ctypes.c_void_p(), pynvml.c_nvmlEventData_t()
+        wanted = ctypes.c_ulonglong(self.library.event_types(handle)[1])
+        code = ask("nvmlEventSetCreate", ctypes.byref(events))
         if code != SUCCESS:
             log.codes[EVENT_REGISTER.function] = code
             return
-        to_register = _POINTER, ctypes.c_ulonglong, _POINTER
-        ask(EVENT_REGISTER.function, to_register, handle, wanted, events.value)
-        data, to_wait = pynvml.c_nvmlEventData_t(), (_POINTER, _POINTER, ctypes.c_uint)
+        ask(EVENT_REGISTER.function, ctypes.c_void_p(handle), wanted, events)
         for _ in range(self._limits.times):
-            ask(EVENT_WAIT.function, to_wait, events.value, ctypes.addressof(data), 0)
-        ask("nvmlEventSetFree", (_POINTER,), events.value)
-
-    def _event_bits(self, handle: int) -> int | None:
-        """The types of events that a GPU can report; ``None`` where it does not say."""
-        bits = ctypes.c_ulonglong()
-        name, types = "nvmlDeviceGetSupportedEventTypes", (_POINTER, _POINTER)
-        code = self.library.ask(name, types, handle, ctypes.addressof(bits))
-        return bits.value if code == SUCCESS else None
+            ask(EVENT_WAIT.function, events, ctypes.byref(data), ctypes.c_uint(0))
+        ask("nvmlEventSetFree", events)
 
     # -- the rings -------------------------------------------------------------
 

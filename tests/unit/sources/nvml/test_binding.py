@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,8 +81,8 @@ class TestAnOpenLibrary:
     def test_counts_no_more_gpus_than_a_machine_can_have(
         self, monkeypatch: pytest.MonkeyPatch, library: NvmlLibrary, listed: int, asked: int
     ) -> None:
-        def answer(name: str, types: object, where: int) -> int:
-            ctypes.c_uint.from_address(where).value = listed
+        def answer(name: str, where: Any) -> int:
+            where._obj.value = listed
             return SUCCESS
 
         monkeypatch.setattr(library, "ask", answer)

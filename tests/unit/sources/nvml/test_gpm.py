@@ -6,6 +6,7 @@ import ctypes
 import math
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -177,10 +178,10 @@ class TestAValueOfGpm:
         class Driver:
             """Answers one metric after the other, as the table says."""
 
-            def ask(self, name: str, types: object, *arguments: int) -> int:
+            def ask(self, name: str, *arguments: Any) -> int:
                 if name == METRICS_GET:
                     for place in range(5):
-                        at = arguments[0] + 24 + 40 * place
+                        at = ctypes.addressof(arguments[0]._obj) + 24 + 40 * place
                         metric = ctypes.c_uint.from_address(at).value
                         code, value = answers[metric]
                         ctypes.c_uint.from_address(at + 4).value = code
