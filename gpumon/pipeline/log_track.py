@@ -302,7 +302,6 @@ class GpuTrack:
             return
         self._batch.append(BusySample(start_ns, end_ns, busy_ratio))
         self._used.append(used_bytes)
-        self._tells_memory = self._tells_memory or used_bytes is not None
         if len(self._batch) >= self._batch_samples:
             self._settle()
 
@@ -339,6 +338,8 @@ class GpuTrack:
             goes_on: Whether the next row may repeat the window of the last one.
         """
         batch, begin = self._batch, 0
+        if not self._tells_memory:
+            self._tells_memory = any(used is not None for used in self._used)
         for end in self._releases.positions(batch, self._used):
             self._observe(batch[begin:end], goes_on=False)
             self.ledger.end_job()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from gpumon.core.sample import BusySample
@@ -42,9 +43,10 @@ class Lane:
 class BusyLane:
     """Takes the samples of one GPU, oldest first; memory does not grow with them.
 
-    When the log outgrows the cells, their width doubles and neighbours become
-    one. The cells' sums are always those of the samples, in whole
-    nanoseconds: of a sample that lies in several cells, each gets its part.
+    Sums run on, and what they are where a cell ends is noted: a cell has what
+    they grew by. When the log outgrows the cells, every other note goes, and
+    neighbours have become one. Nothing is lost, in whole nanoseconds: of a
+    sample that lies in several cells, each gets its part.
 
     Args:
         limit: Most cells kept, at least 2.
@@ -57,11 +59,10 @@ class BusyLane:
         self._limit = max(2, limit)
         self._active_above = active_above
         self._shift = 0  # a cell is 2 ** shift ns wide
-        self._start_ns = 0
-        self._end_ns = -1
-        self._observed = array("q")
-        self._busy = array("q")
-        self._active = array("q")
+        self._start_ns: int | None = None
+        self._end_ns = self._cell_end_ns = -1
+        self._observed_ns = self._busy_ns = self._active_ns = 0
+        self._observed, self._busy, self._active = array("q"), array("q"), array("q")
 
     def extend(self, samples: Sequence[BusySample]) -> None:
         """Take more samples.
@@ -71,56 +72,51 @@ class BusyLane:
                 left out here too, so both come to the same sums.
         """
         for start_ns, end_ns, busy_ratio in samples:
-            if self._end_ns <= start_ns < end_ns and 0.0 <= busy_ratio <= 1.0:
-                if not self._observed:
-                    self._start_ns = start_ns
-                self._end_ns = end_ns
-                self._spread(start_ns, end_ns, busy_ratio)
+            if not (self._end_ns <= start_ns < end_ns and 0.0 <= busy_ratio <= 1.0):
+                continue
+            self._end_ns = end_ns
+            length_ns = end_ns - start_ns
+            busy_ns = round(length_ns * busy_ratio)
+            active_ns = length_ns if busy_ratio > self._active_above else 0
+            if end_ns > self._cell_end_ns:
+                self._close_cells(start_ns, length_ns, busy_ns, active_ns)
+            self._observed_ns += length_ns
+            self._busy_ns += busy_ns
+            self._active_ns += active_ns
 
     def snapshot(self) -> Lane:
         """The lane so far."""
-        if not self._observed:
+        if self._start_ns is None:
             return Lane()
         return Lane(
             start_ns=self._start_ns,
             end_ns=self._end_ns,
             cell_ns=1 << self._shift,
-            observed_ns=tuple(self._observed),
-            busy_ns=tuple(self._busy),
-            active_ns=tuple(self._active),
+            observed_ns=_growth([*self._observed, self._observed_ns]),
+            busy_ns=_growth([*self._busy, self._busy_ns]),
+            active_ns=_growth([*self._active, self._active_ns]),
         )
 
-    def _spread(self, start_ns: int, end_ns: int, busy_ratio: float) -> None:
-        """Share a sample out among the cells it lies in."""
+    def _close_cells(self, start_ns: int, length_ns: int, busy_ns: int, active_ns: int) -> None:
+        """Note the sums at the end of every cell that is over before a sample is."""
+        end_ns = start_ns + length_ns
+        if self._start_ns is None:
+            self._start_ns = start_ns
         while end_ns - self._start_ns > self._limit << self._shift:
-            self._fold()
-        shift, begin_ns, length_ns = self._shift, start_ns - self._start_ns, end_ns - start_ns
-        busy_ns, is_active = round(length_ns * busy_ratio), busy_ratio > self._active_above
-        observed, busy, active = self._observed, self._busy, self._active
-        cell, last = begin_ns >> shift, (begin_ns + length_ns - 1) >> shift
-        if last >= len(observed):
-            for cells in (observed, busy, active):
-                cells.extend([0] * (last + 1 - len(cells)))
-        from_ns = given_ns = 0
-        while from_ns < length_ns:
-            until_ns = length_ns if cell == last else ((cell + 1) << shift) - begin_ns
-            # What is due up to there, less what was given: nothing is lost to rounding.
-            due_ns = busy_ns * until_ns // length_ns
-            observed[cell] += until_ns - from_ns
-            busy[cell] += due_ns - given_ns
-            if is_active:
-                active[cell] += until_ns - from_ns
-            from_ns, given_ns, cell = until_ns, due_ns, cell + 1
-
-    def _fold(self) -> None:
-        self._shift += 1
-        self._observed = _pairs(self._observed)
-        self._busy = _pairs(self._busy)
-        self._active = _pairs(self._active)
+            self._shift += 1
+            self._observed = self._observed[1::2]
+            self._busy, self._active = self._busy[1::2], self._active[1::2]
+        width_ns = 1 << self._shift
+        cell_end_ns = self._start_ns + (len(self._observed) + 1) * width_ns
+        while cell_end_ns < end_ns:
+            part_ns = max(0, cell_end_ns - start_ns)
+            self._observed.append(self._observed_ns + part_ns)
+            self._busy.append(self._busy_ns + busy_ns * part_ns // length_ns)
+            self._active.append(self._active_ns + active_ns * part_ns // length_ns)
+            cell_end_ns += width_ns
+        self._cell_end_ns = cell_end_ns
 
 
-def _pairs(cells: array[int]) -> array[int]:
-    """The sums of neighbours."""
-    if len(cells) % 2:
-        cells.append(0)
-    return array("q", map(int.__add__, cells[::2], cells[1::2]))
+def _growth(sums: Sequence[int]) -> tuple[int, ...]:
+    """By how much sums grew from one to the next."""
+    return tuple(after - before for before, after in pairwise((0, *sums)))

@@ -62,6 +62,7 @@ class MemoryRelease:
             if held >= least and used <= share * held and sample.busy_ratio <= active_above:
                 found.append(at)
                 held = 0
-            held = max(held, used)
+            if used > held:
+                held = used
         self._held_bytes = held
         return found
