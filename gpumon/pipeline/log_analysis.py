@@ -41,7 +41,6 @@ class LogAnalysis:
         self._tracks: list[GpuTrack] = []
         self._shown: list[GpuTrack] = []
         self._zero_ns: int | None = None
-        self._gpus_at_most = 1
 
     def take(self, samples: Iterable[LogSample]) -> None:
         """Settle rows in file order, to the end of the log.
@@ -55,7 +54,9 @@ class LogAnalysis:
             if self._zero_ns is None:
                 self._zero_ns = zero_ns = stamp_ns - _HEAD_ROOM_NS
             while gpu >= len(tracks):
-                self._add_track()
+                tracks.append(GpuTrack(self._settings, self._period_ns, self._room))
+                for track in tracks:
+                    track.share_memory(1 << len(tracks).bit_length())
             tracks[gpu].take(stamp_ns - zero_ns, busy_ratio, used_bytes)
         for track in tracks:
             track.finish()
@@ -118,17 +119,6 @@ class LogAnalysis:
     def lanes(self) -> tuple[Lane, ...]:
         """How busy each GPU of the report was, in its order and on its clock."""
         return tuple(track.lane.snapshot() for track in self._shown)
-
-    def _add_track(self) -> None:
-        tracks = self._tracks
-        tracks.append(GpuTrack(self._settings, self._period_ns, self._room))
-        count = len(tracks)
-        if count & (count - 1) == 0:  # each time that they have doubled
-            self._gpus_at_most = 2 * count
-            for track in tracks:
-                track.share_memory(self._gpus_at_most)
-        else:
-            tracks[-1].share_memory(self._gpus_at_most)
 
     def _together(self, tracks: Sequence[GpuTrack]) -> Together | None:
         if len(tracks) < 2 or self._room.is_full:

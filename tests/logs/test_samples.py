@@ -19,10 +19,11 @@ import pytest
 
 from gpumon.core.report.report import Report
 from gpumon.core.verdict import VerdictName
-from gpumon.sources.logs.detect import LOOKED_AT_LINES, reader_for
+from gpumon.sources.logs.detect import reader_for
 from gpumon.sources.logs.formats import formats
 from gpumon.sources.logs.log_sample import LogFormat, LogOptions
 from gpumon.sources.logs.log_text import LogText
+from gpumon.sources.logs.table.csv_cells import HEAD_LINES
 from tests.builders_logs import analyse_file
 
 FOLDER = Path(__file__).parent / "samples"
@@ -91,7 +92,7 @@ def sample(request: pytest.FixtureRequest) -> Path:
 class TestEverySample:
     def test_is_known_as_its_format_and_as_no_other(self, sample: Path) -> None:
         with LogText(str(sample)) as text:
-            head = list(islice(text.lines(), LOOKED_AT_LINES))
+            head = list(islice(text.lines(), HEAD_LINES))
 
         knowing = [one for one in formats() if not one.is_last_resort and one.mark(head)]
 

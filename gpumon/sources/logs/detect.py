@@ -14,7 +14,7 @@ from gpumon.sources.logs.line_prefixes import prefixes_of
 from gpumon.sources.logs.log_sample import LogFormat, LogOptions, LogReader, line_like
 from gpumon.sources.logs.stamps.log_order import LogInOrder
 from gpumon.sources.logs.table.column_layout import looks_like_header, unknown_column
-from gpumon.sources.logs.table.csv_cells import HEAD_LINES, CellSplitter, head_of, separator_of
+from gpumon.sources.logs.table.csv_cells import CellSplitter, head_of, separator_of
 from gpumon.sources.logs.table.headings import column_named
 from gpumon.sources.logs.table.skipped_lines import SkippedLines
 
@@ -27,8 +27,6 @@ _NEEDED: Final = (
     "of Prometheus' range queries; or log with `nvidia-smi --query-gpu=timestamp,index,"
     "utilization.gpu --format=csv -l 1`"
 )
-LOOKED_AT_LINES: Final = HEAD_LINES
-"""Lines of a log that a format is known by: what a login prints may stand before it."""
 _ADVICE: Final = (
     "log with `nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1` instead"
 )

@@ -31,6 +31,7 @@ Cells = Callable[[Any], Any]
 """The cell of a row under a key; ``None`` where there is none."""
 _EXPONENT: Final = re.compile(r"\d{1,20}(?:\.\d{1,20})?e[-+]?\d{1,2}", re.ASCII)
 _MEMO_LIMIT: Final = 16_384
+_NO_MEMORY: Final = (0, None, 1)
 _MORE_GPUS: Final = f"More than {MAX_GPUS:,} GPUs: what the others did was not read."
 _WAY_OUT: Final = (
     'write the unit into the headings, such as "gpu0 [%]", or say --column '
@@ -42,14 +43,13 @@ _WAY_OUT: Final = (
 class _GpuColumns:
     """Where the cells of one GPU are."""
 
+    gpu: WideGpu
     position: int
     busy: Hashable
     busy_rank: int
     full: float
     is_blank_absent: bool
     is_guessed: bool
-    used: Hashable | None = None
-    used_unit: int = 1
 
 
 class WideTable(GpuLog):
@@ -62,7 +62,7 @@ class WideTable(GpuLog):
         self._columns: dict[WideGpu, _GpuColumns] = {}
         self._by_key: dict[Hashable, _GpuColumns] = {}
         self._may_be_absent, self._has_more = True, False
-        self._used: dict[WideGpu, tuple[int, Hashable, int]] = {}
+        self._used: dict[WideGpu, tuple[int, Hashable | None, int]] = {}
         self._total: dict[WideGpu, tuple[Hashable, int]] = {}
         self._unsure: list[_GpuColumns] = []
         self._stamp_at: tuple[int, Hashable, int] | None = None
@@ -81,7 +81,6 @@ class WideTable(GpuLog):
             UsageError: A column the user named is none that is here read by name.
         """
         chosen, stamp = self._chosen.get(Column.UTILIZATION), self._chosen.get(Column.STAMP)
-        touched: set[WideGpu] = set()
         for key, text in headings:
             meaning = meaning_of(text)
             if stamp is not None and (text.strip() == stamp or key == stamp):
@@ -93,11 +92,6 @@ class WideTable(GpuLog):
                 continue
             if meaning is not None:
                 self._place(key, meaning, text)
-                if meaning.gpu is not None:
-                    touched.add(meaning.gpu)
-        for gpu in touched & self._columns.keys() & self._used.keys():
-            columns = self._columns[gpu]
-            _, columns.used, columns.used_unit = self._used[gpu]
 
     def _require_gpus(self) -> None:
         """Hold that a column with a utilisation was found.
@@ -169,8 +163,9 @@ class WideTable(GpuLog):
                 yield LogSample(gpu, moment_ns, None)
                 continue
             self._has_told = True
-            used = None if columns.used is None else get(columns.used)
-            yield LogSample(gpu, moment_ns, ratio, bytes_of(used, unit_bytes=columns.used_unit))
+            _, used_at, unit_bytes = self._used.get(columns.gpu, _NO_MEMORY)
+            used = None if used_at is None else get(used_at)
+            yield LogSample(gpu, moment_ns, ratio, bytes_of(used, unit_bytes=unit_bytes))
         if refused is not None:
             self._skipped.add(refused, number)
 
@@ -237,6 +232,7 @@ class WideTable(GpuLog):
             self._unsure = [one for one in self._unsure if one is not columns]
             self._by_key.pop(columns.busy, None)
         columns = self._columns[gpu] = self._by_key[key] = _GpuColumns(
+            gpu=gpu,
             position=position,
             busy=key,
             busy_rank=meaning.rank,

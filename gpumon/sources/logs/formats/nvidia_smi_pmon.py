@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpumon.sources.logs.formats.nvidia_smi_dmon import ScrollingTable, TableHeader, header_mark
 from gpumon.sources.logs.gpu_log import Rows
 from gpumon.sources.logs.log_sample import LogFormat, LoggedGpu, LogOptions, LogSample
-from gpumon.sources.logs.scrolling_table import ScrollingTable, TableHeader, header_mark
 from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _MOST_PROCESSES: Final = 16_384

@@ -61,7 +61,6 @@ class NvidiaSmiQueryLog(GpuLog):
         self._stamp_ns: int | None = None
         self._page: _Page | None = None
         self._section = ""
-        self._cut_gpus: set[int] = set()
 
     def _read(self) -> Rows:
         for number, line in self._numbered(_MOST_SIGNS):
@@ -73,13 +72,7 @@ class NvidiaSmiQueryLog(GpuLog):
         yield from self._finish()
 
     def _notes(self) -> list[str]:
-        if not self._cut_gpus:
-            return []
-        positions = ", ".join(map(str, sorted(self._cut_gpus)))
-        return [
-            f"GPU {positions} is cut into MIG instances, whose utilisation nvidia-smi -q does not "
-            "tell: they are not observed."
-        ]
+        return self._gpus.cut_notes("nvidia-smi -q")
 
     def _note(self, page: _Page, key: str, value: str, number: int) -> None:
         """Keep a value of a GPU's page that tells something of it."""
@@ -142,16 +135,14 @@ class NvidiaSmiQueryLog(GpuLog):
         yield self._sample(self._position_of(page), self._stamp_ns, ratio, number, used)
 
     def _position_of(self, page: _Page) -> int | None:
-        is_cut = page.values.get(_MIG_MODE) == "Enabled"
         told = LoggedGpu(
             uuid=page.values.get(_UUID),
             name=page.values.get(_NAME),
             memory_bytes=self._bytes_of(page, _TOTAL),
-            mig_enabled=is_cut,
         )
         position = self._gpus.position(page.bus_id, told)
-        if is_cut and position is not None:
-            self._cut_gpus.add(position)
+        if position is not None and page.values.get(_MIG_MODE) == "Enabled":
+            self._gpus.mark_cut(position)
             self._has_told = True
         return position
 

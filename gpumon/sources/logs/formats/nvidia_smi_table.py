@@ -53,17 +53,10 @@ class NvidiaSmiTableLog(GpuLog):
         self._bare_title_at = 0
         self._waiting: LoggedGpu | None = None
         self._last_gpu: int | None = None
-        self._cut_gpus: set[int] = set()
 
     def _notes(self) -> list[str]:
         notes = [note.replace("a row", "a table") for note in super()._notes()]
-        if self._cut_gpus:
-            indexes = ", ".join(map(str, sorted(self._cut_gpus)))
-            notes.append(
-                f"GPU {indexes} is cut into MIG instances, whose utilisation nvidia-smi's table "
-                "does not tell: they are not observed."
-            )
-        return notes
+        return notes + self._gpus.cut_notes("nvidia-smi's table")
 
     def _read(self) -> Rows:
         head = list(islice(self._lines, _HEAD_LINES))
@@ -130,7 +123,7 @@ class NvidiaSmiTableLog(GpuLog):
 
     def _mark_cut(self) -> None:
         if self._last_gpu is not None:
-            self._cut_gpus.add(self._gpus.mark_cut(self._last_gpu).index or 0)
+            self._gpus.mark_cut(self._last_gpu)
             self._has_told = True
 
     def _instance(self, cells: Sequence[str]) -> LogSample | None:

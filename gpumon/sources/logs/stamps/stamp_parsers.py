@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.sources.logs.stamps.date_shapes import (
@@ -38,25 +38,6 @@ _FIRST_EPOCH_NS: Final = 10**17 * 9  # 1998
 _LAST_EPOCH_NS: Final = 10**17 * 41  # 2099
 _HALF_YEAR_NS: Final = 183 * DAY_NS
 _LEAP_YEAR_NS: Final = 366 * DAY_NS
-
-
-class StampParser(Protocol):
-    """Reads the stamps of one log, which all look alike.
-
-    Attributes:
-        clock: What they mean.
-        note: What the report has to say of how they were read.
-    """
-
-    @property
-    def clock(self) -> LogClock: ...
-
-    @property
-    def note(self) -> str | None: ...
-
-    def parse(self, text: str) -> int | None:
-        """Nanoseconds on the log's clock; ``None``: not a stamp of this log."""
-        ...
 
 
 class NumberStamps:
@@ -179,7 +160,6 @@ class WrittenStamps:
         return None
 
     def parse(self, text: str) -> int | None:
-        """As ``StampParser`` has it."""
         if text == self._text:
             return self._stamp_ns
         written = written_time(text, self._shape, self._order)
@@ -227,7 +207,6 @@ class ClockStamps:
         self._last_ns = 0
 
     def parse(self, text: str) -> int | None:
-        """As ``StampParser`` has it."""
         found = TIME_SHAPE.fullmatch(text)
         if found is None:
             return None
@@ -243,6 +222,14 @@ class ClockStamps:
             return self._day_ns - DAY_NS + clock_ns  # a late row of the day before
         self._last_ns = clock_ns
         return self._day_ns + clock_ns
+
+
+StampParser = NumberStamps | DateStamps | WrittenStamps | ClockStamps
+"""Reads the stamps of one log, which all look alike.
+
+``parse`` gives nanoseconds on the log's ``clock``, and ``None`` for what is no stamp of this log;
+``note`` is what the report has to say of how they were read, if anything.
+"""
 
 
 def parser_for(
@@ -267,7 +254,8 @@ def parser_for(
     written = _written_parser(text, others, is_elapsed=is_elapsed)
     if written is not None and text.isdigit():  # a date without any mark in it, and no number
         return written
-    return _number_parser(text, unit_ns) or written
+    numbers: StampParser | None = _number_parser(text, unit_ns)
+    return numbers or written
 
 
 def parser_among(

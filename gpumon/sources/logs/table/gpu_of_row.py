@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final, Protocol
+from typing import Final
 
 from gpumon.sources.logs.log_sample import LoggedGpu
 from gpumon.sources.logs.table.cell_values import MemoryCells
@@ -19,32 +19,11 @@ _TICK_SHARE: Final = 0.25
 _INTEGER: Final = re.compile(r"\d{1,6}", re.ASCII)
 
 
-class GpuRows(Protocol):
-    """Gives every row the position of its GPU."""
-
-    @property
-    def is_by_cell(self) -> bool:
-        """Whether the cells of a row tell its GPU, without its time."""
-        ...
-
-    @property
-    def note(self) -> str | None:
-        """What the report has to say of it."""
-        ...
-
-    def position_of(self, cells: Sequence[str], stamp_ns: int | None) -> int | None:
-        """Position of the row's GPU; ``None``: the row belongs to nobody."""
-        ...
-
-    def relayout(self, layout: ColumnLayout) -> None:
-        """The columns have moved: a new header was seen."""
-        ...
-
-
 class _NamedRows:
     """Rows that say which GPU they speak of."""
 
     note: str | None = None
+    """What the report has to say of it."""
 
     def __init__(self, layout: ColumnLayout, key_column: int, gpus: GpuTable) -> None:
         self._gpus = gpus
@@ -54,6 +33,7 @@ class _NamedRows:
 
     @property
     def is_by_cell(self) -> bool:
+        """Whether the cells of a row tell its GPU, without its time."""
         return self._key_column is not None
 
     def position_of(self, cells: Sequence[str], stamp_ns: int | None) -> int | None:
@@ -66,6 +46,7 @@ class _NamedRows:
         return self._gpus.position(key, _described(self._layout, cells))
 
     def relayout(self, layout: ColumnLayout) -> None:
+        """The columns have moved: a new header was seen."""
         self._layout = layout
         self._key_column = layout.identifying_position()
         if self._key_column is None and self._is_by_name:
@@ -114,6 +95,10 @@ class _OrderedRows:
 
     def relayout(self, layout: ColumnLayout) -> None:
         self._layout = layout
+
+
+GpuRows = _NamedRows | _OrderedRows
+"""Gives every row the position of its GPU; ``None``: the row belongs to nobody."""
 
 
 def rows_of(layout: ColumnLayout, stamps_ns: Sequence[int], gpus: GpuTable) -> GpuRows:

@@ -49,6 +49,20 @@ class GpuTable:
         self.gpus[position] = gpu = replace(self.gpus[position], mig_enabled=True)
         return gpu
 
+    def cut_notes(self, tool: str) -> list[str]:
+        """A sentence on the GPUs that are cut into instances of which a tool tells nothing."""
+        cut = [
+            position if gpu.index is None else gpu.index
+            for position, gpu in enumerate(self.gpus)
+            if gpu.mig_enabled
+        ]
+        if not cut:
+            return []
+        return [
+            f"GPU {', '.join(map(str, sorted(cut)))} is cut into MIG instances, whose utilisation "
+            f"{tool} does not tell: they are not observed."
+        ]
+
     @property
     def told_apart(self) -> tuple[LoggedGpu, ...]:
         """The GPUs; under names that say whose they are where they are of several owners."""
