@@ -255,7 +255,7 @@ def parser_for(
     if written is not None and text.isdigit():  # a date without any mark in it, and no number
         return written
     numbers: StampParser | None = _number_parser(text, unit_ns)
-    return numbers or written
+    return written if numbers is None else numbers
 
 
 def parser_among(
