@@ -14,7 +14,7 @@ from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 
-from grafana import fill_panels, panels, queries
+from grafana import panels, queries
 
 TARGET: Final = Path(__file__).parent / "dashboards" / "gpu-starvation.json"
 PANELS: Final = (
@@ -25,12 +25,7 @@ PANELS: Final = (
     panels.gaps,
     panels.per_gpu,
 )
-FILL_PANELS: Final = (
-    fill_panels.filling,
-    fill_panels.power,
-    fill_panels.held_down,
-    fill_panels.xid_errors,
-)
+FILL_PANELS: Final = (panels.filling, panels.power, panels.held_down, panels.xid_errors)
 
 
 def _choice(name: str, label: str, query: str) -> build.QueryVariable:

@@ -1,4 +1,4 @@
-"""The panels on lost time: the first six of the dashboard."""
+"""The panels of the dashboard: lost time, how full GPUs are, and what holds them back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import common as options
 from grafana_foundation_sdk.builders import dashboard as build
-from grafana_foundation_sdk.builders import prometheus, stat, table, timeseries
+from grafana_foundation_sdk.builders import prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
@@ -14,19 +14,20 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from grafana import queries
 
 SOURCE: Final = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
-WIDE: Final = 24
+_WIDE: Final = 24
+_HALF: Final = 12
 
-BAND_COLOURS: Final = {
+_BAND_COLOURS: Final = {
     "busy": "green",
     "starved": "red",
     "suspected": "orange",
     "lost to something else": "yellow",
     "not in use": "#5a5a5a",
 }
-NOT_IN_USE: Final = model.ValueMap(
+_NOT_IN_USE: Final = model.ValueMap(
     options={"-1": model.ValueMappingResult(text="not in use", color="text")}
 )
-NO_PAUSE: Final = model.SpecialValueMap(
+_NO_PAUSE: Final = model.SpecialValueMap(
     options=model.DashboardSpecialValueMapOptions(
         match=model.SpecialValueMatch.NULL_AND_NAN,
         result=model.ValueMappingResult(text="none", color="text"),
@@ -34,17 +35,17 @@ NO_PAUSE: Final = model.SpecialValueMap(
 )
 
 
-def query(expr: str, legend: str, ref: str) -> prometheus.Dataquery:
+def _query(expr: str, legend: str, ref: str) -> prometheus.Dataquery:
     """A query over the time shown."""
     return prometheus.Dataquery().expr(expr).legend_format(legend).ref_id(ref).datasource(SOURCE)
 
 
 def _moment(expr: str, legend: str, ref: str) -> prometheus.Dataquery:
     """A query for one value over the whole time shown."""
-    return query(expr, legend, ref).instant()
+    return _query(expr, legend, ref).instant()
 
 
-def thresholds(*steps: tuple[float | None, str]) -> build.ThresholdsConfig:
+def _thresholds(*steps: tuple[float | None, str]) -> build.ThresholdsConfig:
     """Colours from a value on; ``None`` is minus infinity."""
     return (
         build.ThresholdsConfig()
@@ -57,7 +58,7 @@ def _property(key: str, value: object) -> model.DynamicConfigValue:
     return model.DynamicConfigValue(id_val=key, value=value)
 
 
-def fixed(colour: str) -> model.DynamicConfigValue:
+def _fixed(colour: str) -> model.DynamicConfigValue:
     """One colour, whatever the value."""
     return _property("color", {"mode": "fixed", "fixedColor": colour})
 
@@ -98,14 +99,14 @@ def lost_share() -> stat.Panel:
         )
         .span(16)
         .decimals(1)
-        .mappings([NOT_IN_USE])
-        .thresholds(thresholds((None, "green"), (0.05, "orange"), (0.2, "red")))  # as the verdict
+        .mappings([_NOT_IN_USE])
+        .thresholds(_thresholds((None, "green"), (0.05, "orange"), (0.2, "red")))  # as the verdict
         .color_mode(common.BigValueColorMode.VALUE)
         .with_target(_moment(queries.LOST_SHARE, "lost", "A"))
         .with_target(_moment(queries.STARVED_SHARE, "starved", "B"))
         .with_target(_moment(queries.SUSPECTED_SHARE, "suspected", "C"))
         .with_target(_moment(queries.LOST_SECONDS, "GPU time", "D"))
-        .override_by_name("GPU time", [_property("unit", "s"), fixed("text")])
+        .override_by_name("GPU time", [_property("unit", "s"), _fixed("text")])
     )
 
 
@@ -118,19 +119,19 @@ def culprit() -> stat.Panel:
             "seconds of GPU time. 'unknown' means that no training was tagged."
         )
         .span(8)
-        .thresholds(thresholds((None, "text")))
+        .thresholds(_thresholds((None, "text")))
         .with_target(_moment(queries.CULPRIT, "{{cause}}", "A"))
     )
 
 
-def curves(panel_id: int, title: str, unit: str) -> timeseries.Panel:
+def _curves(panel_id: int, title: str, unit: str) -> timeseries.Panel:
     """Lines over the time shown, half the dashboard wide."""
     return (
         timeseries.Panel()
         .id(panel_id)
         .title(title)
         .height(9)
-        .span(12)
+        .span(_HALF)
         .unit(unit)
         .min(0)
         .legend(_legend())
@@ -148,7 +149,7 @@ def _stacked(panel: timeseries.Panel) -> timeseries.Panel:
 
 def use_of_time() -> timeseries.Panel:
     """Busy, idle and starved, adding up to the whole."""
-    panel = _stacked(curves(3, "Where the GPU time went", "percentunit")).description(
+    panel = _stacked(_curves(3, "Where the GPU time went", "percentunit")).description(
         "Share of GPU time, all chosen GPUs together; the bands add up to 100 %. Built on time "
         "counters, so that no rhythm of scraping hides a pause. An idle time whose cause is not "
         "decided yet appears once it is."
@@ -161,8 +162,8 @@ def use_of_time() -> timeseries.Panel:
         (queries.NOT_IN_USE_BAND, "not in use"),
     )
     for ref, (expr, name) in zip("ABCDE", bands, strict=True):
-        panel = panel.with_target(query(expr, name, ref)).override_by_name(
-            name, [fixed(BAND_COLOURS[name])]
+        panel = panel.with_target(_query(expr, name, ref)).override_by_name(
+            name, [_fixed(_BAND_COLOURS[name])]
         )
     return panel.max(1)
 
@@ -170,34 +171,34 @@ def use_of_time() -> timeseries.Panel:
 def causes() -> timeseries.Panel:
     """What the lost time went to."""
     return (
-        _stacked(curves(4, "What the lost time went to", "none"))
+        _stacked(_curves(4, "What the lost time went to", "none"))
         .description(
             "GPUs lost to each cause: 1 is one whole GPU standing idle, summed over the chosen "
             "ones. Time before the first work of a job and after its last is left out."
         )
         .decimals(2)
-        .with_target(query(queries.CAUSES, "{{cause}}", "A"))
-        .override_by_name("input_wait", [fixed("red")])
-        .override_by_name("unknown", [fixed("orange")])
+        .with_target(_query(queries.CAUSES, "{{cause}}", "A"))
+        .override_by_name("input_wait", [_fixed("red")])
+        .override_by_name("unknown", [_fixed("orange")])
     )
 
 
 def gaps() -> timeseries.Panel:
     """How long the pauses are: the shape of the trouble."""
     return (
-        curves(5, "Length of the pauses", "s")
-        .span(WIDE)
+        _curves(5, "Length of the pauses", "s")
+        .span(_WIDE)
         .description(
             "Median and 95th percentile of the pauses between two bursts of work, in seconds, "
             "counted when a pause ends. Pauses shorter than the driver's sample (1/6 to 1 s) do "
             "not show as such; they lower the busy share instead. No line: no pause ended."
         )
-        .with_target(query(queries.GAP_MEDIAN, "GPU {{gpu}} {{name}} median", "A"))
-        .with_target(query(queries.GAP_P95, "GPU {{gpu}} {{name}} 95 %", "B"))
+        .with_target(_query(queries.GAP_MEDIAN, "GPU {{gpu}} {{name}} median", "A"))
+        .with_target(_query(queries.GAP_P95, "GPU {{gpu}} {{name}} 95 %", "B"))
     )
 
 
-COLUMNS: Final = {
+_COLUMNS: Final = {
     "busy": ("Busy", "percentunit"),
     "starved": ("Starved", "percentunit"),
     "suspected": ("Suspected", "percentunit"),
@@ -210,7 +211,7 @@ COLUMNS: Final = {
 
 
 def _arrangement() -> list[model.DataTransformerConfig]:
-    values = {f"Value #{key}": heading for key, (heading, _) in COLUMNS.items()}
+    values = {f"Value #{key}": heading for key, (heading, _) in _COLUMNS.items()}
     names = {"instance": "Machine", "gpu": "GPU", "name": "Model", "uuid": "UUID", **values}
     arrange = {
         "excludeByName": {"Time": True, "job": True, "Value #info": True},
@@ -235,14 +236,102 @@ def per_gpu() -> table.Panel:
             "Memory its newest share in use; Starved now: 5 % of the last minute in use were."
         )
         .height(9)
-        .span(WIDE)
+        .span(_WIDE)
         .decimals(1)
         .transformations(_arrangement())
     )
     for key, expr in queries.TABLE.items():
         panel = panel.with_target(_moment(expr, "", key).format(PromQueryFormat.TABLE))
-    for heading, unit in COLUMNS.values():
+    for heading, unit in _COLUMNS.values():
         panel = panel.override_by_name(heading, [_property("unit", unit)])
     return panel.override_by_name(
-        "Pause 95 %", [_property("unit", "s"), _property("mappings", [NO_PAUSE])]
+        "Pause 95 %", [_property("unit", "s"), _property("mappings", [_NO_PAUSE])]
+    )
+
+
+# -- how full GPUs are while they are busy, and what holds them back --------------
+
+_STATES: Final = (
+    ("free", "green"),
+    ("set by somebody", "blue"),
+    ("power limit", "yellow"),
+    ("heat", "orange"),
+    ("the board itself", "red"),
+)
+
+
+def filling() -> timeseries.Panel:
+    """How much of each GPU works."""
+    panel = (
+        _curves(7, "How full the GPUs are", "percentunit")
+        .max(1)
+        .description(
+            "Share of the multiprocessors that have work, share of the time in which the tensor "
+            "cores work, and memory bandwidth in use (GPM, Hopper and later). A GPU can be busy "
+            "all the time and yet little of it works: below half of the multiprocessors, and with "
+            "memory bandwidth to spare, try a larger batch and fewer, larger kernels. "
+            "'No data': no GPU here tells."
+        )
+    )
+    for ref, (what, expr) in zip("ABC", queries.FILLING.items(), strict=True):
+        panel = panel.with_target(_query(expr, f"GPU {{{{gpu}}}} {{{{name}}}} {what}", ref))
+    return panel
+
+
+def power() -> timeseries.Panel:
+    """How near each GPU is to its power limit."""
+    return (
+        _curves(8, "Power against its limit", "percentunit")
+        .description(
+            "Power draw of each board, of the limit in force. A busy GPU that draws less than half "
+            "of it at full clock is probably not full; where activity is told beside this, that is "
+            "the better evidence."
+        )
+        .with_target(_query(queries.POWER_SHARE, "GPU {{gpu}} {{name}}", "A"))
+    )
+
+
+def held_down() -> statetimeline.Panel:
+    """Why the clocks are held down, one row for each GPU."""
+    return (
+        statetimeline.Panel()
+        .id(9)
+        .title("What holds the clocks down")
+        .description(
+            "The gravest reason for which a board holds its clocks down. The power limit at full "
+            "load is as it should be; heat and the board itself (hardware slowdown, power brake) "
+            "want a look at cooling and power supply. Grey: not known."
+        )
+        .height(8)
+        .span(_HALF)
+        .unit("none")
+        .mappings(
+            [
+                model.ValueMap(
+                    options={
+                        str(number): model.ValueMappingResult(text=text, color=colour)
+                        for number, (text, colour) in enumerate(_STATES)
+                    }
+                )
+            ]
+        )
+        .thresholds(_thresholds((None, "green")))
+        .show_value(common.VisibilityMode.NEVER)
+        .with_target(_query(queries.HELD_DOWN, "GPU {{gpu}} {{name}}", "A"))
+    )
+
+
+def xid_errors() -> timeseries.Panel:
+    """Errors that the driver reported."""
+    return (
+        _curves(10, "XID errors", "none")
+        .height(8)
+        .decimals(0)
+        .description(
+            "Errors that the driver reported while gpumon listened, counted by XID: each step is "
+            "one more. XID 13, 31, 43 and 45 mostly come from a program, others from the board or "
+            "its links; the runbook of GpumonGPUXidErrors says what to do. A line at 0: none."
+        )
+        .with_target(_query(queries.XID_ERRORS, "GPU {{gpu}} {{name}} XID {{xid}}", "A"))
+        .override_by_regexp(".*XID none", [_fixed("text")])
     )
