@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from gpumon.core.clock import Clock
 from gpumon.core.state import MonitorState
 from gpumon.outlets.http.bounded_server import ServerLimits
+from gpumon.outlets.http.callers import WebToken
 from gpumon.outlets.http.live_state import SaidReader
 from gpumon.outlets.http.routes import ReportReader, ReportScope
 from gpumon.outlets.http.server import HttpServer
-from gpumon.outlets.http.web_token import WebToken
 from gpumon.outlets.metrics.metric_values import READERS, Reader
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock

@@ -28,9 +28,9 @@ from gpumon.core.documents.report_codec import encode_report, encode_said
 from gpumon.core.ring.runtime_paths import STATE_FILE
 from gpumon.core.sample import Moment
 from gpumon.core.state import MonitorState
+from gpumon.outlets.http.callers import WebToken, read_token
 from gpumon.outlets.http.routes import ReportScope
 from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
-from gpumon.outlets.http.web_token import WebToken, read_token
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from gpumon.outlets.state_file import StateFile
 from gpumon.pipeline.monitor import Monitor

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpumon.outlets.http.web_token import WebToken
+from gpumon.outlets.http.callers import WebToken
 from tests.builders_state import RunningClock
 from tests.e2e.open_page import ADVICE, Visit, recent, story
 from tests.serving import own_address, serving

@@ -25,7 +25,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.outlets.http.callers import Caller, caller_of
 from gpumon.outlets.http.request import LONGEST_HEAD_BYTES, end_of_head
-from gpumon.outlets.http.seldom import Seldom
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,6 +35,8 @@ _LOOK_EVERY_S: Final = 0.1
 _ACCEPT_BACKOFF_S: Final = 0.1
 _MOST_ACCEPTED_AT_ONCE: Final = 64
 _BLOCK_BYTES: Final = 65_536
+_SAID_EVERY_S: Final = 60.0
+"""What may happen a thousand times a second is said once a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,7 @@ class _Pool:
     """The threads of one kind of request; only the loop counts them."""
 
     def __init__(self, name: str, threads: int, most_waiting: int) -> None:
-        self.name, self.threads, self.most_waiting = name, threads, most_waiting
+        self.name, self.threads, self.most_waiting = f"gpumon-http-{name}", threads, most_waiting
         self.running = 0
         self.waiting: deque[tuple[_Connection, Job]] = deque()
 
@@ -149,9 +150,9 @@ class BoundedServer:
         self._receive, self._limits = receive, limits
         self._too_long, self._busy = too_long, busy
         self._pools = {
-            PoolKind.KEPT: _Pool("gpumon-http-kept", limits.max_kept, limits.max_queued),
-            PoolKind.REST: _Pool("gpumon-http-rest", limits.max_rest, limits.max_queued),
-            PoolKind.STREAM: _Pool("gpumon-http-stream", limits.max_streams, 0),
+            PoolKind.KEPT: _Pool("kept", limits.max_kept, limits.max_queued),
+            PoolKind.REST: _Pool("rest", limits.max_rest, limits.max_queued),
+            PoolKind.STREAM: _Pool("stream", limits.max_streams, 0),
         }
         self._inside: dict[socket.socket, _Connection] = {}  # the oldest first
         self._answered: deque[tuple[_Connection, Job]] = deque()
@@ -395,3 +396,22 @@ class BoundedServer:
             with contextlib.suppress(OSError):
                 connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
         connection.socket.close()
+
+
+class Seldom:
+    """Counts what was not said, so that the next sentence can tell. Safe on several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._said_s: float | None = None
+        self._unsaid = 0
+
+    def unsaid(self) -> int | None:
+        """How often it has happened unsaid, if it is time to say it; asked each time it happens."""
+        with self._lock:
+            now_s = time.monotonic()
+            if self._said_s is not None and now_s - self._said_s < _SAID_EVERY_S:
+                self._unsaid += 1
+                return None
+            self._said_s, unsaid, self._unsaid = now_s, self._unsaid, 0
+            return unsaid

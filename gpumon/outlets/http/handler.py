@@ -10,7 +10,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final
 
-from gpumon.outlets.http.bounded_server import Job, PoolKind, ServerLimits
+from gpumon.outlets.http.bounded_server import Job, PoolKind, Seldom, ServerLimits
 from gpumon.outlets.http.callers import Caller
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.http.request import Refused, Request, read_head
@@ -22,7 +22,6 @@ from gpumon.outlets.http.routes import (
     Routes,
     sentence,
 )
-from gpumon.outlets.http.seldom import Seldom
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,8 +46,7 @@ class HttpHandler:
                 return encoded(sentence(request.status, request.text))
             _LOG.debug("%s %s %s", caller.key, request.method, request.path)
             if request.method not in ("GET", "HEAD"):
-                refused = sentence(405, "Only GET and HEAD.")
-                return encoded(refused._replace(headers=(("Allow", "GET, HEAD"),)))
+                return encoded(sentence(405, "Only GET and HEAD.", ("Allow", "GET, HEAD")))
             response = self._routes.refusal(request, caller)
             if response is not None:
                 return encoded(response, with_body=request.method == "GET")
@@ -90,17 +88,12 @@ class HttpHandler:
 class FaultLog:
     """Says what went wrong here at most once a minute, and shows each place of it once."""
 
-    def __init__(self, seldom: Seldom | None = None) -> None:
-        self._seldom = seldom or Seldom()
+    def __init__(self) -> None:
+        self._seldom = Seldom()
         self._shown: set[tuple[str, str, int | None]] = set()
 
     def tell(self, what: str, error: Exception) -> None:
-        """Log a fault of ours.
-
-        Args:
-            what: What cannot be answered.
-            error: Why.
-        """
+        """Log a fault of ours: what cannot be answered, and why."""
         unsaid = self._seldom.unsaid()
         if unsaid is None:
             return
@@ -113,11 +106,6 @@ class FaultLog:
             "%s cannot be answered%s: %s: %s", what, more, type(error).__name__, error,
             exc_info=error if is_new else None,
         )  # fmt: skip
-
-
-def busy(why: str) -> Response:
-    """There is no room now."""
-    return sentence(503, why)._replace(headers=(("Retry-After", "5"),))
 
 
 def broken() -> bytes:
@@ -133,18 +121,14 @@ def encoded(response: Response, *, with_body: bool = True) -> bytes:
 
 
 def _head(status: int, content_type: str, *headers: tuple[str, str]) -> bytes:
-    lines = [
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
-        "Server: gpumon",
-        time.strftime("Date: %a, %d %b %Y %H:%M:%S GMT", time.gmtime()),
-        *(
-            f"{name}: {value}"
-            for name, value in (
-                ("Content-Type", content_type),
-                *headers,
-                *SECURITY_HEADERS,
-                ("Connection", "close"),
-            )
-        ),
-    ]
-    return "\r\n".join([*lines, "", ""]).encode()
+    fields = (
+        ("Server", "gpumon"),
+        ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),
+        ("Content-Type", content_type),
+        *headers,
+        *SECURITY_HEADERS,
+        ("Connection", "close"),
+    )
+    lines = [f"{name}: {value}" for name, value in fields]
+    first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
+    return "\r\n".join([first, *lines, "", ""]).encode()

@@ -23,10 +23,9 @@ from gpumon.core.clock import LONGEST_LOOK_BACK_S
 from gpumon.core.documents.state_codec import encode_document
 from gpumon.core.wording import label_text
 from gpumon.errors import GpumonError, UsageError
-from gpumon.outlets.http.callers import Caller, host_name, is_loopback
+from gpumon.outlets.http.callers import Caller, WebToken, host_name, is_loopback
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.http.request import Request
-from gpumon.outlets.http.web_token import WebToken
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 
 STREAM_PATH: Final = "/api/v1/stream"
@@ -53,14 +52,10 @@ _PAGE_FILES: Final = MappingProxyType(
     {
         "/": "index.html",
         "/page.css": "page.css",
-        "/page.js": "page.js",
-        "/figures.js": "figures.js",
-        "/gpus.js": "gpus.js",
-        "/lanes.js": "lanes.js",
-        "/order.js": "order.js",
-        "/tables.js": "tables.js",
-        "/troubles.js": "troubles.js",
-        "/words.js": "words.js",
+        **{
+            f"/{name}.js": f"{name}.js"
+            for name in ["page", "figures", "gpus", "lanes", "order", "tables", "troubles", "words"]
+        },
         "/favicon.svg": "favicon.svg",
         "/favicon.ico": "favicon.svg",
     }
@@ -101,14 +96,9 @@ class Response(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def sentence(status: int, text: str) -> Response:
+def sentence(status: int, text: str, *headers: tuple[str, str]) -> Response:
     """An answer of one sentence, for people and probes."""
-    return Response(status, _TEXT, f"{text}\n".encode(errors="backslashreplace"))
-
-
-def is_local_name(host: str | None) -> bool:
-    """Whether a host asked for can only mean this machine; browsers always name one."""
-    return host is None or is_loopback(host_name(host))
+    return Response(status, _TEXT, f"{text}\n".encode(errors="backslashreplace"), headers)
 
 
 class Routes:
@@ -130,7 +120,9 @@ class Routes:
     def refusal(self, request: Request, caller: Caller) -> Response | None:
         """Why this caller is not served this, if he is not."""
         is_open = request.path in PUBLIC_PATHS and not caller.came_to_loopback
-        if is_open or (caller.is_local and is_local_name(request.host)):
+        # Browsers always name a host.
+        is_local_name = request.host is None or is_loopback(host_name(request.host))
+        if is_open or (caller.is_local and is_local_name):
             return None
         if caller.is_local:
             return sentence(403, "Host must be a local name such as localhost or 127.0.0.1.")
@@ -144,9 +136,7 @@ class Routes:
         if self._token.is_shown(request.fields.get("authorization", "")):
             return None
         asks = ("WWW-Authenticate", 'Basic realm="gpumon", charset="UTF-8"')
-        return sentence(
-            401, "The token of --web-token-file is the password, whoever asks."
-        )._replace(headers=(asks,))
+        return sentence(401, "The token of --web-token-file is the password, whoever asks.", asks)
 
     def answer(self, request: Request, caller: Caller) -> Response:
         """The whole answer to a GET; only a report looks at the query."""

@@ -12,11 +12,10 @@ from gpumon.core.clock import Clock
 from gpumon.core.state import MonitorState
 from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http.bounded_server import BoundedServer, ServerLimits
-from gpumon.outlets.http.callers import is_loopback
-from gpumon.outlets.http.handler import HttpHandler, busy, encoded
+from gpumon.outlets.http.callers import WebToken, is_loopback
+from gpumon.outlets.http.handler import HttpHandler, encoded
 from gpumon.outlets.http.live_state import LiveState, SaidReader, nothing_said
 from gpumon.outlets.http.routes import ReportReader, Routes, sentence
-from gpumon.outlets.http.web_token import WebToken
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 
 DEFAULT_LISTEN: Final = "127.0.0.1:19835"
@@ -109,7 +108,9 @@ class HttpServer:
             listeners,
             HttpHandler(routes, self._live, limits).receive,
             too_long=lambda: encoded(sentence(431, "The head of the request is too long.")),
-            busy=lambda: encoded(busy("too many connections, try again.")),
+            busy=lambda: encoded(
+                sentence(503, "too many connections, try again.", ("Retry-After", "5"))
+            ),
             limits=limits,
         )
 

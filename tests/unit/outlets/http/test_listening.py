@@ -12,9 +12,8 @@ import pytest
 
 from gpumon.cli.main import build_parser
 from gpumon.errors import GpumonError, UsageError
-from gpumon.outlets.http.callers import is_loopback
+from gpumon.outlets.http.callers import WebToken, is_loopback
 from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
-from gpumon.outlets.http.web_token import WebToken
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock, monitor_state
 from tests.patience import until

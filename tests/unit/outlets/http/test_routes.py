@@ -8,11 +8,10 @@ import pytest
 
 from gpumon.core.clock import LONGEST_LOOK_BACK_S
 from gpumon.errors import UsageError
-from gpumon.outlets.http.callers import Caller, caller_of, host_name, is_loopback
+from gpumon.outlets.http.callers import Caller, WebToken, caller_of, host_name, is_loopback
 from gpumon.outlets.http.live_state import LiveState
 from gpumon.outlets.http.request import Request
 from gpumon.outlets.http.routes import ReportReader, ReportScope, Response, Routes
-from gpumon.outlets.http.web_token import WebToken
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock
 

@@ -11,7 +11,6 @@ import pytest
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.outlets.http.bounded_server import ServerLimits
 from gpumon.outlets.http.handler import FaultLog
-from gpumon.outlets.http.seldom import Seldom
 from gpumon.outlets.http.server import HttpServer
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock, monitor_state
@@ -323,10 +322,11 @@ class TestAFaultOfOurs:
         assert "/api/v1/stream cannot be answered" in caplog.text
 
     def test_of_a_minute_later_says_how_many_were_not_told(
-        self, caplog: pytest.LogCaptureFixture
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now_s = 0.0
-        faults = FaultLog(Seldom(now=lambda: now_s))
+        monkeypatch.setattr("time.monotonic", lambda: now_s)
+        faults = FaultLog()
 
         def fail() -> None:
             try:

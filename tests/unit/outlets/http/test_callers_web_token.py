@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.errors import UsageError
-from gpumon.outlets.http.web_token import read_token
+from gpumon.outlets.http.callers import read_token
 
 TOKEN = "0123456789abcdef"
 
