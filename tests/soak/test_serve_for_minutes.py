@@ -12,7 +12,7 @@ from tests.daemon import RunningDaemon
 
 pytestmark = pytest.mark.soak
 
-_WARM_UP_S = 30.0
+_WARM_UP_S = 65.0  # then the page's history is full
 _WATCHED_S = float(os.environ.get("GPUMON_SOAK_SECONDS", "300"))
 
 
