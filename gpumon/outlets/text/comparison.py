@@ -8,8 +8,8 @@ from typing import Final
 from gpumon.core.judge.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
 from gpumon.core.judge.run_pace import RunPair, RunPairs, pairs_of
 from gpumon.core.judge.unlike import Unlikeness, unlike
-from gpumon.core.phase import CAUSES, IdleCause
-from gpumon.core.report.report import BESIDE_CAUSES, FIRST_INPUT_WAIT, Report
+from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
+from gpumon.core.report.report import BESIDE_CAUSES, FIRST_INPUT_WAIT, Report, idle_in
 from gpumon.core.wording import (
     in_percent,
     in_seconds,
@@ -27,7 +27,6 @@ _MOST_RUNS: Final = 8
 """With more trainings than that, the table shows the first of them."""
 _NS_PER_MS: Final = 1e6
 _LONG_STEP_MS: Final = 10_000.0
-_OUT_OF_USE = frozenset({IdleCause.NOT_IN_USE, IdleCause.START_UP})
 
 
 def side_by_side(
@@ -39,7 +38,7 @@ def side_by_side(
 ) -> str:
     """Both reports as one table, with the gain and whether the advice kept its promise.
 
-    In what the reports are not alike stands first.
+    In what they are not alike stands first.
 
     Args:
         before: The report whose advice was followed.
@@ -57,8 +56,8 @@ def side_by_side(
     lines.append(_shares("lost", before, after, [_lost_ns(before), _lost_ns(after)]))
     wholes = before.in_use_ns, after.in_use_ns
     for cause in CAUSES:
-        amounts = [_idle_ns(before, cause), _idle_ns(after, cause)]
-        if cause in _OUT_OF_USE or all(map(is_next_to_nothing, amounts, wholes)):
+        amounts = [idle_in((cause,), report.gpus) for report in (before, after)]
+        if cause in OUT_OF_USE or all(map(is_next_to_nothing, amounts, wholes)):
             continue
         row = _shares(f"  {WORD_OF_CAUSE[cause]}", before, after, amounts)
         lines.append(style.painted(f"{row} {style.arrow}", "bold") if cause is marked else row)
@@ -254,7 +253,3 @@ def _lost_ns(report: Report) -> int:
 def _lost_ratio(report: Report) -> float | None:
     in_use_ns = report.in_use_ns
     return _lost_ns(report) / in_use_ns if in_use_ns else None
-
-
-def _idle_ns(report: Report, cause: IdleCause) -> int:
-    return sum(gpu.totals.idle_ns.get(cause, 0) for gpu in report.gpus)

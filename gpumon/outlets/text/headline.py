@@ -12,12 +12,20 @@ from gpumon.core.judge.fill_texts import fill_claim, fill_reason
 from gpumon.core.judge.log_findings import coarse_sentence
 from gpumon.core.judge.pause_texts import certain_loss, clockwork, irregular_reason, is_irregular
 from gpumon.core.judge.verdict_rules import is_mostly_in_pauses
-from gpumon.core.phase import IdleCause
+from gpumon.core.phase import OUT_OF_USE, IdleCause
 from gpumon.core.report.report import GpuReport, Report, judged
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.verdict import Severity, VerdictName
-from gpumon.core.wording import counted, in_percent, in_seconds, in_time, label_text, listed
+from gpumon.core.wording import (
+    counted,
+    gpus_named,
+    in_percent,
+    in_seconds,
+    in_time,
+    label_text,
+    listed,
+)
 from gpumon.outlets.text.style import capital
 from gpumon.outlets.text.trouble_lines import (
     has_trouble,
@@ -224,23 +232,19 @@ def _work_well(gpus: Sequence[GpuReport]) -> str:
 def _mute(gpus: Sequence[GpuReport]) -> str:
     mute = [gpu for gpu in gpus if gpu.is_mute]
     if not mute:
-        return f"MIG is on, on {listed([f'GPU {gpu.label}' for gpu in gpus])}, without an instance"
+        return f"MIG is on, on {gpus_named(gpu.label for gpu in gpus)}, without an instance"
     return _all_of(mute, "does not tell how busy it is", "do not tell how busy they are")
 
 
 def greatest_proved(gpu: GpuReport) -> IdleCause:
     """The known cause with the most idle time while in use, but for the very first batch."""
-    known = {
-        cause: idle_ns
-        for cause, idle_ns in gpu.totals.after_first_batch.idle_ns.items()
-        if idle_ns and cause not in (IdleCause.UNKNOWN, IdleCause.NOT_IN_USE, IdleCause.START_UP)
-    }
-    return max(known, key=known.__getitem__) if known else IdleCause.UNKNOWN
+    idle_ns = gpu.totals.after_first_batch.idle_ns
+    known = (cause for cause in idle_ns if cause not in (IdleCause.UNKNOWN, *OUT_OF_USE))
+    return max(filter(idle_ns.get, known), key=idle_ns.__getitem__, default=IdleCause.UNKNOWN)
 
 
 def _all_of(gpus: Sequence[GpuReport], one: str, many: str) -> str:
-    names = listed([f"GPU {gpu.label}" for gpu in gpus])
-    return f"{names} {one if len(gpus) == 1 else many}"
+    return f"{gpus_named(gpu.label for gpu in gpus)} {one if len(gpus) == 1 else many}"
 
 
 def _others(main: GpuReport, gpus: Sequence[GpuReport]) -> str:

@@ -13,7 +13,7 @@ from gpumon.core.judge.advice import WORD_OF_CAUSE, hides_much
 from gpumon.core.judge.advice_texts import slowest_callbacks
 from gpumon.core.judge.fill_texts import fill_figures, held_sentence
 from gpumon.core.judge.imbalance_texts import shares_text
-from gpumon.core.phase import CAUSES, IdleCause
+from gpumon.core.phase import CAUSES, OUT_OF_USE, IdleCause
 from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import GpuReport, Report, RunReport, judged
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS, DEFAULT_SETTINGS
@@ -198,11 +198,9 @@ def _fill(gpu: GpuReport) -> list[str]:
 
 def _causes(gpu: GpuReport) -> list[tuple[IdleCause, int]]:
     """Causes with time, the greatest loss first, time out of use last."""
-    present = [(cause, gpu.totals.idle_ns.get(cause, 0)) for cause in CAUSES]
-    outside = (IdleCause.NOT_IN_USE, IdleCause.START_UP)
+    rows = ((cause, gpu.totals.idle_ns.get(cause, 0)) for cause in CAUSES)
     return sorted(
-        ((cause, idle_ns) for cause, idle_ns in present if idle_ns > 0),
-        key=lambda row: (row[0] in outside, -row[1]),
+        (row for row in rows if row[1] > 0), key=lambda row: (row[0] in OUT_OF_USE, -row[1])
     )
 
 
