@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gpumon.core.clock import Clock
@@ -15,7 +16,8 @@ from gpumon.outlets.http.callers import WebToken
 from gpumon.outlets.http.live_state import SaidReader
 from gpumon.outlets.http.routes import ReportReader, ReportScope
 from gpumon.outlets.http.server import HttpServer
-from gpumon.outlets.metrics.metric_values import READERS, Reader
+from gpumon.outlets.metrics.metric_table import METRICS, MetricSpec
+from gpumon.outlets.metrics.metric_values import Reader
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock
 from tests.needs import missing
@@ -33,6 +35,11 @@ class Answer(NamedTuple):
         return self.body.decode()
 
 
+def read_otherwise(**readers: Reader) -> tuple[MetricSpec, ...]:
+    """All metrics, some of them with other readers."""
+    return tuple(replace(spec, read=readers.get(spec.name, spec.read)) for spec in METRICS)
+
+
 @contextlib.contextmanager
 def serving(
     *states: MonitorState,
@@ -41,7 +48,7 @@ def serving(
     said: SaidReader | None = None,
     limits: ServerLimits | None = None,
     token: WebToken | None = None,
-    readers: Mapping[str, Reader] = READERS,
+    metrics: Sequence[MetricSpec] = METRICS,
     clock: Clock | None = None,
 ) -> Iterator[HttpServer]:
     """A server that was told these states, closed at the end whatever happens.
@@ -49,7 +56,7 @@ def serving(
     Without ``said``, what it says of each of them is what the report says of all.
     """
     clock = clock or StoppedClock()
-    exporter = MetricsExporter(clock=clock, version="0.1.0", readers=readers)
+    exporter = MetricsExporter(clock=clock, version="0.1.0", metrics=metrics)
 
     def as_reported(_: MonitorState) -> Mapping[str, Any]:
         told = report(ReportScope()) if report is not None else None

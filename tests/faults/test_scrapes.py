@@ -12,9 +12,9 @@ from collections.abc import Iterable
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpumon.outlets.metrics.metric_values import READERS, MetricView, Row
+from gpumon.outlets.metrics.metric_values import MetricView, Row
 from tests.builders_state import S, monitor_state, run, starved_gpu
-from tests.serving import ask, serving
+from tests.serving import ask, read_otherwise, serving
 
 
 def metric(text: str, name: str) -> dict[tuple[str, ...], float]:
@@ -33,8 +33,8 @@ class TestACollectorThatRaises:
         def broken(view: MetricView) -> Iterable[Row]:
             raise OSError("driver/library version mismatch")
 
-        readers = {**READERS, "gpumon_gpu_temperature_celsius": broken}
-        with serving(monitor_state(), readers=readers) as server:
+        metrics = read_otherwise(gpumon_gpu_temperature_celsius=broken)
+        with serving(monitor_state(), metrics=metrics) as server:
             answer = ask(server, "/metrics")
 
         assert answer.status == 200

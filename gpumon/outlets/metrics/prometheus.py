@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -31,14 +31,7 @@ from gpumon.core.settings.detector import GAP_BUCKETS_SECONDS
 from gpumon.core.state import MonitorState
 from gpumon.core.wording import label_text
 from gpumon.outlets.metrics.metric_table import METRICS, MetricKind, MetricSpec
-from gpumon.outlets.metrics.metric_values import (
-    READERS,
-    HistogramValue,
-    LabelBudget,
-    MetricView,
-    Reader,
-    Row,
-)
+from gpumon.outlets.metrics.metric_values import HistogramValue, LabelBudget, MetricView, Row
 
 _LOG = logging.getLogger(__name__)
 _PLAIN_TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -63,11 +56,11 @@ class MetricsExporter:
     """
 
     def __init__(
-        self, *, clock: Clock, version: str, readers: Mapping[str, Reader] = READERS
+        self, *, clock: Clock, version: str, metrics: Sequence[MetricSpec] = METRICS
     ) -> None:
         self._clock = clock
         self._version = version
-        self._readers = readers
+        self._metrics = metrics
         self._budget = LabelBudget()
         self._newest = MetricView()
         self._warned: set[str] = set()
@@ -89,7 +82,7 @@ class MetricsExporter:
         now_ns = self._clock.monotonic_ns()
         view = replace(self._newest, now_ns=now_ns, version=self._version)
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Scrape(view, self._readers, self._warn_once))
+        registry.register(_Scrape(view, self._metrics, self._warn_once))
         encode, content_type = _encoder(accept or "")
         return encode(registry), content_type
 
@@ -112,17 +105,17 @@ class _Scrape(Collector):
     def __init__(
         self,
         view: MetricView,
-        readers: Mapping[str, Reader],
+        metrics: Sequence[MetricSpec],
         on_error: Callable[[str, Exception], None],
     ) -> None:
         self._view = view
-        self._readers = readers
+        self._metrics = metrics
         self._on_error = on_error
         self._refused: dict[str, int] = {}
         self._succeeded: dict[str, bool] = {}
 
     def collect(self) -> Iterator[Metric]:
-        for spec in METRICS:
+        for spec in self._metrics:
             series = self._read(spec)
             if spec.name == _DROPPED:
                 series = {(family,): (float(count),) for family, count in self._dropped().items()}
@@ -135,11 +128,10 @@ class _Scrape(Collector):
 
     def _read(self, spec: MetricSpec) -> _Series:
         self._succeeded.setdefault(spec.group, True)
-        reader = self._readers.get(spec.name)
-        if reader is None:
+        if spec.read is None:
             return {}
         try:
-            return self._checked(spec, reader(self._view))
+            return self._checked(spec, spec.read(self._view))
         except Exception as error:  # noqa: BLE001 - one broken family must not take the others along
             self._succeeded[spec.group] = False
             self._on_error(spec.name, error)

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.state import CollectorState, MonitorState
 from gpumon.core.time.totals import GpuTotals
-from gpumon.outlets.metrics.metric_values import READERS, MetricView, Reader, Row
+from gpumon.outlets.metrics.metric_values import MetricView, Reader, Row
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import (
     HEALTHY_UUID,
@@ -34,6 +34,7 @@ from tests.builders_state import (
     starved_gpu,
 )
 from tests.needs import needed
+from tests.serving import read_otherwise
 
 SHARES = {STARVED_UUID: 0.375, HEALTHY_UUID: 0.625}
 SHARED = run(gpu_uuids=(*SHARES,), shares=SHARES, ratio_changes=2)
@@ -47,9 +48,7 @@ def exporter(
     readers: Mapping[str, Reader] = MappingProxyType({}),
 ) -> MetricsExporter:
     made = MetricsExporter(
-        clock=clock or StoppedClock(),
-        version="0.1.0",
-        readers={**READERS, **readers},
+        clock=clock or StoppedClock(), version="0.1.0", metrics=read_otherwise(**readers)
     )
     for state in states:
         made.publish(state)
