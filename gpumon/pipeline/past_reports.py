@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain
-from types import MappingProxyType
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
@@ -24,7 +23,7 @@ from gpumon.core.state import MonitorState, RunState
 from gpumon.core.time.totals import GpuTotals
 from gpumon.core.wording import listed
 from gpumon.errors import UsageError
-from gpumon.pipeline.reports import report_of
+from gpumon.pipeline.reports import NO_COUNTS, report_of
 
 _EVERY_NS = 10 * NS_PER_S
 _MOST = 256
@@ -344,9 +343,6 @@ def _alone(opened: _Open, now: Report, run: RunReport) -> Report:
     )
 
 
-_NO_COUNTS: Final[Mapping[int, RingCounts]] = MappingProxyType({})
-
-
 class ReportDesk:
     """Follows a monitor from tick to tick; answers from any thread."""
 
@@ -369,7 +365,7 @@ class ReportDesk:
 
     def report(
         self,
-        newest: Mapping[int, RingCounts] = _NO_COUNTS,
+        newest: Mapping[int, RingCounts] = NO_COUNTS,
         *,
         since_s: float | None = None,
         run: str | None = None,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, Clock, seconds
@@ -20,10 +19,10 @@ from gpumon.core.state import CollectorState, MonitorState
 from gpumon.errors import UnreadableLogError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.past_reports import ReportDesk
+from gpumon.pipeline.watch import Watch
 from gpumon.sources.recording import RecordingFile
 
 COLLECTOR: Final = "replay"
-_NO_COUNTS: Final[Mapping[int, RingCounts]] = MappingProxyType({})
 
 Watched = Callable[[Iterable[Moment]], Iterable[Moment]]
 
@@ -94,7 +93,6 @@ class ReplayClock:
         return self._began_ns + round(passed_ns * self._speed)
 
     def wall_time_s(self) -> float:
-        """Seconds since the epoch, now."""
         return self._clock.wall_time_s()
 
     def sleep_until_ns(self, deadline_ns: int) -> None:
@@ -103,15 +101,13 @@ class ReplayClock:
         self._clock.sleep_until_ns(self._began_ns + round(passed_ns))
 
     def begin(self) -> None:
-        """The recording begins now."""
         self._began_ns = self._clock.monotonic_ns()
 
     def stand_still(self, at_ns: int) -> None:
-        """The recording is over."""
         self._over_ns = at_ns
 
 
-class ReplayWatch:
+class ReplayWatch(Watch):
     """Plays a recording tick by tick, each when it is due; then its last state stays.
 
     Args:
@@ -139,7 +135,6 @@ class ReplayWatch:
         """The recording could be opened: there is something to watch."""
 
     def next_moment(self) -> Moment | None:
-        """The next tick as it was recorded, when it is due."""
         moment = None if self._is_over else self._next()
         if moment is None:
             if not self._is_over:
@@ -157,8 +152,7 @@ class ReplayWatch:
         return moment
 
     def newest_counts(self) -> Mapping[int, RingCounts]:
-        """Nothing: between two ticks of a recording nobody counted."""
-        return _NO_COUNTS
+        return {}  # between two ticks of a recording nobody counted
 
     def collectors(self) -> tuple[CollectorState, ...]:
         """Whether the recording goes on, and what could not be read of it."""
@@ -183,7 +177,6 @@ class ReplayWatch:
         return self._moved(state, self._system_clock.monotonic_ns() - state.taken_at_ns)
 
     def close(self) -> None:
-        """Close the recording."""
         self._recording.close()
 
     def _next(self) -> Moment | None:

@@ -27,10 +27,10 @@ from gpumon.core.wording import listed
 _MOST_NAMED: Final = 4
 _MOST_DOUBTS: Final = 8
 _BEGINNING_NS: Final = 10 * NS_PER_S
-_NO_COUNTS: Mapping[int, RingCounts] = MappingProxyType({})
+NO_COUNTS: Final[Mapping[int, RingCounts]] = MappingProxyType({})
 
 
-def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = _NO_COUNTS) -> Report:
+def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS) -> Report:
     """Where the time went since the daemon began.
 
     Pending time is in the report as such: its cause is not decided yet.

@@ -27,17 +27,13 @@ _LONGEST_BACK_OFF_S: Final = 60.0
 
 
 class Watch(Protocol):
-    """Something that is watched: the machine, or a recording that is played."""
+    """Something that is watched: the machine, or a recording that is played.
 
-    @property
-    def facts(self) -> MonitorFacts:
-        """What stays the same while it is watched."""
-        ...
+    Attributes:
+        facts: What stays the same while it is watched.
+    """
 
-    @property
-    def clock(self) -> Clock:
-        """The clock of the states that outlets are shown."""
-        ...
+    facts: MonitorFacts
 
     def insist(self) -> None:
         """Fail now if there is nothing to watch.
@@ -62,22 +58,22 @@ class Watch(Protocol):
 
     def collectors(self) -> tuple[CollectorState, ...]:
         """How collectors of its own did, beside those that a monitor knows."""
-        ...
+        return ()
 
     def shown(self, state: MonitorState) -> MonitorState:
-        """A state as outlets show it, on ``clock`` and under the boot id of this machine."""
-        ...
+        """A state as outlets show it, under the boot id of this machine."""
+        return state
 
     def left(self, state: MonitorState) -> MonitorState:
         """A state as it is left for other processes, who hold it against CLOCK_MONOTONIC."""
-        ...
+        return state
 
     def close(self) -> None:
         """Let go of everything. Safe to call twice."""
         ...
 
 
-class MachineWatch:
+class MachineWatch(Watch):
     """A source and the phase rings of this machine, read on a grid of deadlines.
 
     Args:
@@ -94,43 +90,28 @@ class MachineWatch:
         facts: MonitorFacts,
         clock: Clock,
     ) -> None:
-        self.facts, self.clock = facts, clock
-        self._rings = rings
+        self.facts = facts
+        self._rings, self._clock = rings, clock
         self._source = SourceThread(make_source, clock)
         self._sampler = Sampler(self._source, clock, period_ns=facts.period_ns)
 
     def insist(self) -> None:
-        """Fail now if the source cannot be read at all."""
         self._source.ask()
         frames, error, _ = self._source.take(_FIRST_ANSWER_S)
         if not frames and error is not None:
             raise SourceUnavailableError(error)
 
     def next_moment(self) -> Moment:
-        """The next tick, and what the rings said after it."""
         tick = self._sampler.tick()
         if self._source.restart_needed is not None:
             raise self._source.restart_needed
-        began_ns = time.perf_counter_ns()
-        rings = self._rings.read(self.clock.monotonic_ns())
+        began_ns = time.perf_counter_ns()  # after the source: phases are known in all samples
+        rings = self._rings.read(self._clock.monotonic_ns())
         took_seconds = (time.perf_counter_ns() - began_ns) / NS_PER_S
-        return Moment(tick, rings, self.clock.wall_time_s(), took_seconds)
+        return Moment(tick, rings, self._clock.wall_time_s(), took_seconds)
 
     def newest_counts(self) -> Mapping[int, RingCounts]:
-        """As the rings tell just now."""
-        return self._rings.newest_counts(self.clock.monotonic_ns())
-
-    def collectors(self) -> tuple[CollectorState, ...]:
-        """None of its own."""
-        return ()
-
-    def shown(self, state: MonitorState) -> MonitorState:
-        """As it is."""
-        return state
-
-    def left(self, state: MonitorState) -> MonitorState:
-        """As it is."""
-        return state
+        return self._rings.newest_counts(self._clock.monotonic_ns())
 
     def close(self) -> None:
         """Close the rings, and the source if its last read returns in time."""
@@ -191,6 +172,11 @@ class SourceThread:
 
     A source that cannot be made is tried again, at longer and longer
     intervals up to a minute.
+
+    Attributes:
+        idle: Whether the last read has returned.
+        restart_needed: Why only a new process can read the source again; ``None``: this one
+            can, or may.
     """
 
     def __init__(self, make_source: Callable[[], GpuSource], clock: Clock) -> None:
@@ -203,27 +189,17 @@ class SourceThread:
         self._lock = threading.Lock()
         self._frames: list[Frame] = []
         self._error: str | None = None
-        self._restart_needed: RestartNeededError | None = None
         self._duration_seconds = 0.0
-        self._idle = True
         self._stopping = False
+        self.idle = True
+        self.restart_needed: RestartNeededError | None = None
         self._thread = threading.Thread(target=self._work, name="gpumon-source", daemon=True)
         self._thread.start()
 
-    @property
-    def idle(self) -> bool:
-        """Whether the last read has returned."""
-        return self._idle
-
-    @property
-    def restart_needed(self) -> RestartNeededError | None:
-        """Why only a new process can read the source again; ``None``: this one can, or may."""
-        return self._restart_needed
-
     def ask(self) -> None:
         """Ask for a read; does nothing while one is under way."""
-        if self._idle:
-            self._idle = False
+        if self.idle:
+            self.idle = False
             self._answered.clear()
             self._asked.set()
 
@@ -258,7 +234,7 @@ class SourceThread:
                 self._duration_seconds = (self._clock.monotonic_ns() - began_ns) / NS_PER_S
                 if frame is not None:
                     self._frames.append(frame)
-                self._idle = True
+                self.idle = True
             self._answered.set()
         if self._source is not None:
             self._source.close()
@@ -276,7 +252,7 @@ class SourceThread:
                 self._retry_at_ns = now_ns + round(self._back_off_s * NS_PER_S)
                 self._back_off_s = min(self._back_off_s * 2, _LONGEST_BACK_OFF_S)
             if isinstance(trouble, RestartNeededError):
-                self._restart_needed = trouble
+                self.restart_needed = trouble
             if isinstance(trouble, GpumonError):
                 return None, str(trouble)
             return None, f"{type(trouble).__name__}: {trouble}"
