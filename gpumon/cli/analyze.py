@@ -59,7 +59,6 @@ class AnalyzeCommand:
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare its options."""
         parser.add_argument("files", metavar="FILE", nargs="+", help="a log, or - for stdin")
         parser.add_argument(
             "--json",

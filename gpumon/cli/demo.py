@@ -158,7 +158,6 @@ class DemoCommand:
     example = "gpumon demo --keep      # and leave the page up"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare its options."""
         parser.add_argument(
             "--keras", action="store_true", help="train with Keras on JAX instead of plain Python"
         )

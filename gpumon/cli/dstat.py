@@ -33,7 +33,6 @@ class DstatCommand:
     example = "gpumon dstat install && dstat -cdn --gpu 1"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare its options."""
         actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
         actions.add_parser("install", help="copy the plugin to ~/.dstat and ~/.dool")
         actions.add_parser("uninstall", help="remove those copies")

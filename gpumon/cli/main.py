@@ -40,7 +40,7 @@ _COMMANDS = {
         "gpumon.cli.record:RecordCommand",
         "keep what GPUs and trainings say in a file, for gpumon replay",
     ),
-    "replay": ("gpumon.cli.replay:ReplayCommand", "the report of what gpumon record kept"),
+    "replay": ("gpumon.cli.report:ReplayCommand", "the report of what gpumon record kept"),
     "dstat": (
         "gpumon.cli.dstat:DstatCommand",
         "bring `dstat --gpu` and `dool --gpu` to this machine",

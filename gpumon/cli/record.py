@@ -117,7 +117,6 @@ class RecordCommand:
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare its options."""
         parser.add_argument("file", metavar="FILE", help="the recording to make")
         parser.add_argument("--source", metavar="SOURCE", default="nvml", help=LIVE_SOURCE_HELP)
         add_period_argument(parser)

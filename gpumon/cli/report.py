@@ -1,4 +1,4 @@
-"""``gpumon report``: where the time went: of the running daemon, a recording, or saved reports."""
+"""``gpumon report`` and ``gpumon replay``: where the time went, by whoever can tell."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _READABLE = "a recording of `gpumon record`, or a report saved with `gpumon report --json`"
 _COMPARISON_SCHEMA = "gpumon.comparison/1"
+_LOOK_EVERY = 256
+"""Ticks of a recording between two looks at the clock: a tenth of a second at most."""
 _PERCENT = number_argument(lambda text: float(text.removesuffix("%")), "a percentage", 0, 100)
 
 
@@ -52,7 +54,6 @@ class ReportCommand:
     example = "gpumon report --fail-if-starved-above 5 --fail-if-lost-above 20"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare its options."""
         parser.add_argument(
             "recording",
             metavar="RECORDING",
@@ -95,7 +96,6 @@ class ReportCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Print the report, and hold it against the limits."""
         _check(args)
-        style = style_for(sys.stdout, os.environ)
         if args.compare:
             before, report = (read_saved(path) for path in args.compare)
             if before == report:
@@ -103,15 +103,43 @@ class ReportCommand:
             if args.json:
                 print(json.dumps(comparison(before, report), indent=2))
             else:
-                print(side_by_side(before, report, style), end="")
+                print(side_by_side(before, report, style_for(sys.stdout, os.environ)), end="")
         else:
             report = _report_asked_for(args)
-            if args.json:
-                print(json.dumps(encode_report(report), indent=2))
-            else:
-                print(render_report(report, style), end="")
+            _print(report, as_json=args.json)
         sys.stdout.flush()  # what was printed stands before what is said of it
         return _judge(report, _limits(args))
+
+
+class ReplayCommand:
+    """Print the report of a recording that `gpumon record` made.
+
+    It is the report that a running daemon would have given at the end of the
+    recording, figure for figure: of this machine or of another, however long
+    ago. What was cut off or damaged is left out, and said. To see it live,
+    on the page, in /metrics and in dstat, let a daemon play it.
+    """
+
+    example = (
+        "gpumon replay night.gpumon\n"
+        "  gpumon report night.gpumon --since 1h              # only its last hour\n"
+        "  gpumon serve --source replay:night.gpumon,speed=10 # ten seconds of it a second"
+    )
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("file", metavar="FILE", help="a recording")
+        parser.add_argument("--json", action="store_true", help="print gpumon.report/1 JSON")
+
+    def run(self, args: argparse.Namespace) -> int:
+        _print(_of_recording(args.file, None, None), as_json=args.json)
+        return 0
+
+
+def _print(report: Report, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(encode_report(report), indent=2))
+    else:
+        print(render_report(report, style_for(sys.stdout, os.environ)), end="")
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -153,12 +181,10 @@ def read_saved(path: str, *, since_s: float | None = None, run: str | None = Non
         UnreadableLogError: No such file, or neither of the two; says what would do.
         UsageError: A part of a saved report was asked for, or a run that is none.
     """
-    # What replays a recording need not be there for the report of the daemon.
-    from gpumon.cli.replay import report_of_recording
     from gpumon.sources.recording import is_recording
 
     if is_recording(path):
-        return report_of_recording(path, since_s=since_s, run=run)
+        return _of_recording(path, since_s, run)
     report = _decoded(path)
     for option, given in (("--since", since_s), ("--run", run)):
         if given is not None:
@@ -166,6 +192,19 @@ def read_saved(path: str, *, since_s: float | None = None, run: str | None = Non
                 f"{path} is a saved report: {option} is of the running daemon, or of a recording"
             )
     return report
+
+
+def _of_recording(path: str, since_s: float | None, run: str | None) -> Report:
+    # What replays a recording need not be there for the report of the daemon.
+    from gpumon.cli.reading_progress import ReadingProgress
+    from gpumon.pipeline.replay import replayed_report
+    from gpumon.sources.recording import RecordingFile
+
+    with (
+        RecordingFile(path) as recording,
+        ReadingProgress(recording, sys.stderr, look_every=_LOOK_EVERY) as progress,
+    ):
+        return replayed_report(recording, progress.watched, since_s=since_s, run=run)
 
 
 def _decoded(path: str) -> Report:

@@ -56,7 +56,6 @@ class ServeCommand:
     example = "gpumon serve --source simulated:input-bound    # then open the page it names"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare its options."""
         parser.add_argument(
             "--source",
             metavar="SOURCE",
