@@ -50,16 +50,13 @@ class Monitor:
         self._settings = settings or DetectorSettings()
         self._gpus: dict[str, GpuTracker] = {}
         self._runs = RunRegistry(simulated=facts.simulated)
-        self._has_unlisted = False
         self._lists_tell = False  # whether the driver ever named a process
         self._began_ns: int | None = None
         self._samples_total = self._missed_total = 0
         self._source_errors = self._rejected = 0
         self._source_message: str | None = None
         self._source_trouble: str | None = None
-        self._call_seconds: tuple[tuple[str, float], ...] = ()
-        self._call_counts: tuple[tuple[str, int], ...] = ()
-        self._call_errors: tuple[tuple[str, int, int], ...] = ()
+        self._newest: Frame | None = None
 
     def take(
         self, moment: Moment, more_collectors: tuple[CollectorState, ...] = ()
@@ -85,9 +82,9 @@ class Monitor:
             self._samples_total += 1
             self._hear(frame)
             self._settle(frame)
-        if self._runs:
-            self._forget()
+        self._forget()
         gpus, source_collector = self._gpus_now(tick)
+        told = self._newest
         return MonitorState(
             taken_at_ns=tick.at_ns,
             wall_time_s=moment.wall_time_s,
@@ -101,34 +98,25 @@ class Monitor:
             collectors=(source_collector, _collector_of(moment), *more_collectors),
             samples_total=self._samples_total,
             missed_total=self._missed_total,
-            call_seconds=self._call_seconds,
-            call_counts=self._call_counts,
+            call_seconds=told.call_seconds if told else (),
+            call_counts=told.call_counts if told else (),
             replayed=facts.replayed,
-            call_errors=self._call_errors,
+            call_errors=told.call_errors if told else (),
             rings_left_out=rings.left_out,
         )
 
     def _hear(self, frame: Frame) -> None:
-        self._rejected += frame.rejected
-        self._call_seconds, self._call_counts = frame.call_seconds, frame.call_counts
-        self._call_errors = frame.call_errors
+        self._rejected, self._newest = self._rejected + frame.rejected, frame
         if frame.trouble is not None:
             self._source_trouble = frame.trouble
         self._lists_tell = self._lists_tell or any(sample.processes for sample in frame.gpus)
-        moved = False
         for sample in frame.gpus:
             tracker = self._gpus.get(sample.device.uuid)
             if tracker is None:
-                tracker = GpuTracker(sample, self._settings)
-                self._gpus[sample.device.uuid] = tracker
-                moved = True
-            elif sample.device is not tracker.newest.device:
-                moved = True
+                tracker = self._gpus[sample.device.uuid] = GpuTracker(sample, self._settings)
             tracker.hear(sample, frame.taken_at_ns)
-        if moved:
-            self._gpus = dict(sorted(self._gpus.items(), key=_place))
-        if self._has_unlisted or len(frame.gpus) != len(self._gpus):
-            self._note_listed(frame)
+        self._gpus = dict(sorted(self._gpus.items(), key=_place))
+        self._note_listed(frame)
 
     def _note_listed(self, frame: Frame) -> None:
         """Tell the GPUs that were taken out from those that are only silent."""
@@ -142,7 +130,6 @@ class Monitor:
                 # Instances are made anew all day long, each with a UUID of its own.
                 self._rejected += gpu.ledger.rejected
                 del self._gpus[uuid]
-        self._has_unlisted = len(listed) < len(self._gpus)
 
     def _settle(self, frame: Frame) -> None:
         """Settle a frame of which every GPU was heard: a peer's work counts too."""
@@ -172,13 +159,12 @@ class Monitor:
         return gpus_of_job
 
     def _forget(self) -> None:
-        runs = self._runs.runs
         ends_ns = [gpu.ledger.last_end_ns for gpu in self._gpus.values()]
         settled = [end_ns for end_ns in ends_ns if end_ns >= 0]
         if settled:
             # A GPU that is gone must not keep every phase since then in memory.
             needed_ns = max(min(settled), max(settled) - _MOST_BEHIND_NS) - _KEEP_BEHIND_NS
-            for run in runs:
+            for run in self._runs.runs:
                 run.timeline.forget_before(needed_ns)
 
     def _gpus_now(self, tick: Tick) -> tuple[tuple[GpuState, ...], CollectorState]:
@@ -186,7 +172,8 @@ class Monitor:
         states: list[GpuState] = []
         at_ns, silence_ns, failed = tick.at_ns, self._silence_ns, None
         faulty: GpuSample | None = None
-        errors_total = self._rejected + sum([count for _, _, count in self._call_errors])
+        call_errors = self._newest.call_errors if self._newest else ()
+        errors_total = self._rejected + sum([count for _, _, count in call_errors])
         for gpu in self._gpus.values():
             states.append(gpu.state(at_ns, silence_ns))
             errors_total += gpu.ledger.rejected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter, itemgetter
 from typing import Final
 
 from gpumon.core.join.timeline import PhaseTimeline
@@ -351,7 +352,7 @@ class RunRegistry:
             began_ns: When observation began.
         """
         labelled = [(run.started_ns, run.label, run) for run in self._runs.values() if run.label]
-        labelled.sort(key=_age_and_label)
+        labelled.sort(key=itemgetter(0, 1))
         return tuple(run.state(label, began_ns) for _, label, run in labelled)
 
     def _give_labels(self) -> None:
@@ -364,7 +365,7 @@ class RunRegistry:
         owners = {run.label: run for run in self._runs.values() if run.label}
         living = {run.reading.facts.run: run for run in self._runs.values() if run.reading.alive}
         new = [run for run in self._runs.values() if run.label is None and not run.is_superseded]
-        for run in sorted(new, key=_age):
+        for run in sorted(new, key=attrgetter("started_ns")):
             label = name = run.reading.facts.run
             number = 1
             while (label in owners and not _may_follow(run, owners[label])) or (
@@ -403,11 +404,3 @@ def _is_behind(run: TrackedRun, living: TrackedRun) -> bool:
 def _may_follow(run: TrackedRun, earlier: TrackedRun) -> bool:
     """Whether the run may take the other's label over, and go on with its counters."""
     return not earlier.reading.alive and earlier.reading.owner_uid == run.reading.owner_uid
-
-
-def _age_and_label(labelled: tuple[int, str, TrackedRun]) -> tuple[int, str]:
-    return labelled[:2]
-
-
-def _age(run: TrackedRun) -> int:
-    return run.started_ns
