@@ -15,7 +15,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from gpumon.core.ring.events import RingReading
-from gpumon.core.sample import BusySample, GpuSample, ProcessSample
+from gpumon.core.sample import BusySample, ProcessSample
 from gpumon.core.time.totals import GpuTotals
 
 
@@ -84,18 +84,6 @@ class ProcessList(NamedTuple):
     def first_after(self, samples: Iterable[BusySample]) -> BusySample | None:
         """The first of them that began after the list was read."""
         return next((one for one in samples if one.start_ns >= self.read_at_ns), None)
-
-
-def list_of(sample: GpuSample, heard_at_ns: int, *, is_known_to_tell: bool) -> ProcessList:
-    """The list in what a GPU said.
-
-    Args:
-        sample: What it said last.
-        heard_at_ns: When.
-        is_known_to_tell: As in ``ProcessList``.
-    """
-    read_at_ns = heard_at_ns if sample.processes_at_ns is None else sample.processes_at_ns
-    return ProcessList(sample.processes, read_at_ns, is_known_to_tell)
 
 
 def is_process_of(reading: RingReading, process: ProcessSample) -> bool:

@@ -15,7 +15,7 @@ from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.state import GpuState
 from gpumon.core.time.ledger import GpuLedger
 from gpumon.pipeline.awaited_work import AwaitedWork, Awaiting, parts_of
-from gpumon.pipeline.gpu_claims import Claim, HeldSamples, ProcessList, list_of
+from gpumon.pipeline.gpu_claims import Claim, HeldSamples, ProcessList
 from gpumon.pipeline.runs import TrackedRun
 
 
@@ -50,7 +50,6 @@ class LastingExcess:
 
 _RECENT_SAMPLES = 256
 _INPUT = "input"
-_NO_LEADS: dict[str, int] = {}
 _NOTHING_SHARED = SharedIdle({})
 
 
@@ -145,7 +144,11 @@ class GpuTracker:
         self._open_from_ns = None
         if newest.processes is None and all(run.counts_on(uuid) for run in undecided):
             return
-        listed = list_of(newest, self._answered_at_ns or 0, is_known_to_tell=lists_tell)
+        read_at_ns = newest.processes_at_ns
+        heard_at_ns = self._answered_at_ns or 0
+        listed = ProcessList(
+            newest.processes, heard_at_ns if read_at_ns is None else read_at_ns, lists_tell
+        )
         above, samples = self._settings.active_above, [*self._held.samples, *newest.busy]
         for run in undecided:
             run.undecided_on.discard(uuid)
@@ -212,7 +215,9 @@ class GpuTracker:
         ]
         owners = frozenset([run.reading.owner_uid for run in waits_for])
         self._stop_awaiting(self._awaiting.owners - owners)
-        self._note_waiting(bool(waits_for))
+        ledger.run_waits(bool(waits_for))
+        if not waits_for:
+            self._awaited.forget()
         self._has_peers = bool(peers)
         if runs:
             for sample in busy:
@@ -231,11 +236,6 @@ class GpuTracker:
         if owners:
             self.ledger.await_less(self._awaiting.drop(owners))
             self._awaited.drop(owners)
-
-    def _note_waiting(self, waits: bool) -> None:
-        self.ledger.run_waits(waits)
-        if not waits:
-            self._awaited.forget()
 
     def state(self, now_ns: int, silence_ns: int) -> GpuState:
         """The GPU as outlets show it; silent for ``silence_ns`` means absent."""
@@ -292,7 +292,7 @@ class GpuTracker:
         start_ns, end_ns, busy_ratio = sample
         length_ns, window = end_ns - start_ns, parts_of(on_here, start_ns, end_ns)
         idle_ns = length_ns - round(length_ns * busy_ratio)
-        leads_ns = self._leads_ns(sample, peers) if peers else _NO_LEADS
+        leads_ns = self._leads_ns(sample, peers)
         if len(on_here) == 1 and not on_here[0].used_uuids.isdisjoint(leads_ns):
             self._hide_input_wait(window, sample, leads_ns, on_here[0])
         lead_ns = max(leads_ns.values(), default=0)

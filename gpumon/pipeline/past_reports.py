@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import chain
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
@@ -156,16 +155,12 @@ class RunReports:
         with self._turn:
             living = [key for key in reversed(self._open) if _run_of(key, now) is not None]
             newest_first = [*living, *reversed(self._finished)]
-            key = next(
-                chain(
-                    (key for key in newest_first if key[0] == label),
-                    (key for key in newest_first if str(key[1]) == label),
-                ),
-                None,
-            )
-            if key is not None:
-                namesakes = [one for one in newest_first if one != key and _name(one) == _name(key)]
-                return _beside(namesakes, self._report_of(key, now), key)
+            named = [key for key in newest_first if key[0] == label]
+            named += [key for key in newest_first if str(key[1]) == label]
+            if named:
+                key, name = named[0], name_of_run(*named[0])
+                alike = [one for one in newest_first if one != key and name_of_run(*one) == name]
+                return _beside(alike, self._report_of(key, now), key)
             names = list(dict.fromkeys(name for name, _ in [*self._open, *self._finished]))
         if any(run.ended_before and label in (run.run, str(run.pid)) for run in now.runs):
             raise UsageError(
@@ -280,21 +275,16 @@ def _run_of(key: _Key, report: Report) -> RunReport | None:
     return next((run for run in report.runs if (run.run, run.pid) == key), None)
 
 
-def _name(key: _Key) -> str:
-    """What a run calls itself."""
-    return name_of_run(*key)
-
-
 def _beside(namesakes: Sequence[_Key], report: Report, key: _Key) -> Report:
     """The report with a word on other runs of its name."""
     if not namesakes:
         return report
-    pids = [str(pid) for _, pid in namesakes]
+    pids, name = [str(pid) for _, pid in namesakes], name_of_run(*key)
     if len(pids) == 1:
-        others = f"Another run was called {_name(key)}: `gpumon report --run {pids[0]}` shows it."
+        others = f"Another run was called {name}: `gpumon report --run {pids[0]}` shows it."
     else:
         others = (
-            f"{len(pids)} other runs were called {_name(key)} (pids {listed(pids)}): "
+            f"{len(pids)} other runs were called {name} (pids {listed(pids)}): "
             "`gpumon report --run PID` shows one of them."
         )
     return replace(report, notes=(*report.notes, f"This one has pid {key[1]}. {others}"))

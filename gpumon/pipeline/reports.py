@@ -75,7 +75,7 @@ def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS)
         notes=(
             *_notes(state),
             *_joining_notes(state),
-            *map(_gross_note, filter(_waits_gross, state.runs)),
+            *_gross_notes(state),
         ),
     )
 
@@ -169,13 +169,11 @@ def _joining_doubt(run: RunState, gpus: Sequence[GpuName], state: MonitorState) 
     return doubt_of_work(run.named_gpus, gpus, simulated=state.simulated, pid=run.pid)
 
 
-def _waits_gross(run: RunState) -> bool:
-    return run.loader.get("input_wait") == "gross"
-
-
-def _gross_note(run: RunState) -> str:
-    return (
-        f"The waits for input of {run.run} are gross: it fetches several batches an execution, "
-        "some while the GPU computes, and how much of those waits the GPU felt is an estimate. "
-        "With steps_per_execution=1 it is measured."
-    )
+def _gross_notes(state: MonitorState) -> Iterator[str]:
+    for run in state.runs:
+        if run.loader.get("input_wait") == "gross":
+            yield (
+                f"The waits for input of {run.run} are gross: it fetches several batches an "
+                "execution, some while the GPU computes, and how much of those waits the GPU "
+                "felt is an estimate. With steps_per_execution=1 it is measured."
+            )
