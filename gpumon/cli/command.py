@@ -32,20 +32,12 @@ class Command(Protocol):
 
 
 def complain(sentence: object) -> None:
-    """Print one line on standard error, whatever names of files and columns it repeats.
-
-    Args:
-        sentence: What went wrong; an error says it itself.
-    """
+    """Print one line on standard error, whatever names of files and columns it repeats."""
     print(f"gpumon: {label_text(sentence, _LONGEST_SENTENCE)}", file=sys.stderr)
 
 
 def end_on_signals(stop: Callable[[], object]) -> None:
-    """Call this on Ctrl-C, on SIGTERM, and when the terminal goes.
-
-    Args:
-        stop: Ends the command soon. Called in a signal handler.
-    """
+    """Call this, in a signal handler, on Ctrl-C, on SIGTERM, and when the terminal goes."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # Under nohup the terminal may go.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:

@@ -39,13 +39,7 @@ class CollectorLog:
         *,
         logged: frozenset[str] = frozenset(),
     ) -> None:
-        """Take what the collectors say now.
-
-        Args:
-            collectors: Each of them, whether it is well or not.
-            now_ns: CLOCK_MONOTONIC.
-            logged: Sentences that somebody else logs.
-        """
+        """Take what all collectors say now, but for sentences that somebody else has logged."""
         for collector in collectors:
             if not collector.success and collector.message in logged:
                 self._well_since_ns.pop(collector.name, None)
@@ -90,23 +84,19 @@ class XidLog:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._seen: dict[str, tuple[tuple[int, int], ...]] = {}
+        self._said: set[tuple[str, int]] = set()
         self._vanished: set[str] = set()
 
     def follow(self, gpus: Iterable[GpuState]) -> None:
         """Take the errors that the GPUs had up to now, and who is listed."""
         for gpu in gpus:
-            uuid, pairs = gpu.device.uuid, gpu.xid_errors
+            uuid = gpu.device.uuid
             if gpu.listed is (uuid in self._vanished):
                 self._take_listed(gpu)
-            before = self._seen.get(uuid, ())
-            if not pairs or pairs is before:
-                continue
-            said = {xid for xid, _ in before}
-            for xid, _ in pairs:
-                if xid not in said:
+            for xid, _ in gpu.xid_errors:
+                if (uuid, xid) not in self._said:
+                    self._said.add((uuid, xid))
                     self._log.warning("GPU %s (%s): %s", gpu.device.label, uuid, xid_sentence(xid))
-            self._seen[uuid] = pairs
 
     def _take_listed(self, gpu: GpuState) -> None:
         uuid, label = gpu.device.uuid, gpu.device.label
@@ -139,12 +129,7 @@ class FieldLog:
         self.sentences: frozenset[str] = frozenset()
 
     def follow(self, gpus: Iterable[GpuState], now_ns: int) -> None:
-        """Take what the GPUs say now; one that does not answer says nothing of its fields.
-
-        Args:
-            gpus: Each of them.
-            now_ns: CLOCK_MONOTONIC.
-        """
+        """Take what the GPUs say now; one that does not answer says nothing of its fields."""
         failing: dict[_FieldKey, tuple[Device, FieldFault]] = {}
         answering = set()
         for gpu in gpus:
@@ -159,11 +144,8 @@ class FieldLog:
                 self._log.warning("%s", fault_sentence(device, fault))
         for key in [*self._faults]:
             if key not in failing and key[0] in answering:
-                self._is_well(key, now_ns)
+                since_ns = self._well_since_ns.setdefault(key, now_ns)
+                if now_ns - since_ns >= _WELL_FOR_NS:
+                    del self._well_since_ns[key]
+                    self._log.info("%s", mended_sentence(*self._faults.pop(key), since_ns))
         self.sentences = frozenset(fault_sentence(*one) for one in failing.values())
-
-    def _is_well(self, key: _FieldKey, now_ns: int) -> None:
-        since_ns = self._well_since_ns.setdefault(key, now_ns)
-        if now_ns - since_ns >= _WELL_FOR_NS:
-            del self._well_since_ns[key]
-            self._log.info("%s", mended_sentence(*self._faults.pop(key), since_ns))

@@ -13,9 +13,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -72,14 +72,9 @@ class DemoScreen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Leave what is on the screen."""
         self._progress.stop()
 
     def begin(self, title: str, run: str, steps: int) -> None:
-        """A training begins."""
         self._title, self._steps, self._before = title, steps, None
         name = f"{title:<29}" if self._wide else f"{run:<10}"
         self._task = self._progress.add_task(name, total=steps, now="starting")
@@ -123,15 +118,8 @@ class DemoScreen:
         return self._rates_told
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """One of the two trainings.
-
-    Attributes:
-        title: What is told of it.
-        run: Its name in the report.
-        workers: Threads that read ahead; 0: none.
-    """
+class Stage(NamedTuple):
+    """One of the two trainings: its name in the report, and how many threads read ahead, 0 or more."""
 
     title: str
     run: str
@@ -172,23 +160,18 @@ class DemoCommand:
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        """Run both trainings and compare."""
         module = _training_module(keras=args.keras)
         style = style_for(sys.stdout, os.environ)
-        with (
-            _scratch_folder() as folder,
-            _daemon(folder) as address,
-            DemoScreen(address) as screen,
-        ):
-            reports, passes, earlier = [], 0, fetch_report({"address": address})
-            for stage in _STAGES:
-                result = _train(folder, module, stage, (args.steps, passes), screen)
-                passes = int(result["passes"])
-                now = _settled_report(address, stage.run)
-                reports.append(_of_one_stage(earlier, now))
-                screen.say_truth(stage.title, reports[-1], result)
-                earlier = now
-            screen.close()
+        with _scratch_folder() as folder, _daemon(folder) as address:
+            with DemoScreen(address) as screen:
+                reports, passes, earlier = [], 0, fetch_report({"address": address})
+                for stage in _STAGES:
+                    result = _train(folder, module, stage, (args.steps, passes), screen)
+                    passes = int(result["passes"])
+                    now = _settled_report(address, stage.run)
+                    reports.append(_of_one_stage(earlier, now))
+                    screen.say_truth(stage.title, reports[-1], result)
+                    earlier = now
             for stage, report in zip(_STAGES, reports, strict=True):
                 print(f"\n== {stage.title}\n\n{render_report(report, style)}", end="")
             before, after = reports

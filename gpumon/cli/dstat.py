@@ -40,11 +40,6 @@ class DstatCommand:
         where.add_argument("--json", action="store_true", help="for scripts")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it.
-
-        Raises:
-            GpumonError: A copy could not be written or removed; the other one was.
-        """
         hosts = find_hosts(os.environ)
         if args.action == "install":
             _at_each_copy(_copy_to, _ELSEWHERE)

@@ -104,11 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(loaded: Collection[str]) -> CommandParser:
-    """The parser of the command line, which lists all commands.
-
-    Args:
-        loaded: Those whose options it knows, too. Only these are imported.
-    """
+    """The parser of the command line: it lists all commands, and imports only those loaded."""
     parser = CommandParser(
         prog="gpumon",
         description=_DESCRIPTION,
@@ -117,22 +113,17 @@ def build_parser(loaded: Collection[str]) -> CommandParser:
     )
     parser.add_argument("--version", action="version", version=f"gpumon {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (_, summary) in _COMMANDS.items():
+    for name, (place, summary) in _COMMANDS.items():
         subparser = subparsers.add_parser(
             name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         if name in loaded:
             parser.commands[name] = subparser
-            _declare(subparser, _load_command(name))
+            module, _, class_name = place.partition(":")
+            _declare(subparser, getattr(import_module(module), class_name)())
             if name == _CONFIGURED:
                 subparser.tell_variables()
     return parser
-
-
-def _load_command(name: str) -> Command:
-    module, _, class_name = _COMMANDS[name][0].partition(":")
-    command: Command = getattr(import_module(module), class_name)()
-    return command
 
 
 def _declare(subparser: CommandParser, command: Command) -> None:

@@ -115,7 +115,7 @@ def open_source(
 
     Args:
         word: As after ``--source``.
-        clock: The monotonic clock.
+        clock: The system's.
         nvml: What the driver is asked, where it is the source.
         period_s: How often the source is read, in seconds.
 

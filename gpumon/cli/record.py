@@ -136,7 +136,6 @@ class RecordCommand:
         add_nvml_arguments(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Record until told to stop."""
         check_source_word(args.source)
         if replay_of(args.source) is not None:
             raise UsageError("what is recorded already need not be recorded again: copy the file")

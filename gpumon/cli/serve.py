@@ -89,7 +89,6 @@ class ServeCommand:
         add_nvml_arguments(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Serve until told to stop."""
         logging.basicConfig(format="gpumon: %(message)s", level=logging.INFO, stream=sys.stderr)
         for sentence in misspelt_variables(args.parser, os.environ):
             _LOG.warning("%s", sentence)
