@@ -80,7 +80,13 @@ def everything_cycle() -> Cycle:
     rings = PhaseRingReader((str(folder),), boot_id="")
     state_file = StateFile(folder / "state.json")
     exporter = MetricsExporter(clock=clock, version="0")
-    server = HttpServer("127.0.0.1:0", exporter=exporter, clock=clock)
+    server = HttpServer(
+        "127.0.0.1:0",
+        exporter=exporter,
+        clock=clock,
+        report=lambda _: None,
+        said=lambda _: {"notes": [], "advice": []},
+    )
 
     def cycle() -> object:
         rings.read(clock.monotonic_ns())

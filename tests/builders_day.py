@@ -30,6 +30,7 @@ from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.past_reports import ReportDesk
 from gpumon.sources.nvml.source import NvmlSource
 from tests.fakenvml.control import FakeNvml
+from tests.serving import nothing_said
 
 EPOCH_AHEAD_NS: Final = 1_700_000_000 * NS_PER_S
 _SCRAPE_EVERY_S: Final = 60.0
@@ -85,7 +86,7 @@ class Day:
         )  # fmt: skip
         self._trainings = Trainings(run_s)
         self._desk = ReportDesk()
-        self._live = LiveState(self._clock)
+        self._live = LiveState(self._clock, nothing_said)
         self._exporter = MetricsExporter(clock=self._clock, version="0")
         self._file = StateFile(folder / "state.json")
         self._every = {

@@ -22,6 +22,17 @@ from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock
 from tests.needs import missing
 
+_LIMITS = ServerLimits()
+
+
+def nothing_said(state: MonitorState) -> Mapping[str, Any]:
+    """Where nobody makes reports."""
+    return {"notes": [], "advice": []}
+
+
+def no_report(scope: ReportScope) -> None:
+    """Where nobody makes any."""
+
 
 class Answer(NamedTuple):
     """What came back."""
@@ -46,7 +57,7 @@ def serving(
     listen: str | Sequence[str] = "127.0.0.1:0",
     report: ReportReader | None = None,
     said: SaidReader | None = None,
-    limits: ServerLimits | None = None,
+    limits: ServerLimits = _LIMITS,
     token: WebToken | None = None,
     metrics: Sequence[MetricSpec] = METRICS,
     clock: Clock | None = None,
@@ -66,7 +77,7 @@ def serving(
         *([listen] if isinstance(listen, str) else listen),
         exporter=exporter,
         clock=clock,
-        report=report,
+        report=report or no_report,
         said=said or as_reported,
         limits=limits,
         token=token,

@@ -119,7 +119,7 @@ class DemoScreen:
 
 
 class Stage(NamedTuple):
-    """One of the two trainings: its name in the report, and how many threads read ahead, 0 or more."""
+    """One of the two trainings: what it is called, and how many threads read ahead, if any."""
 
     title: str
     run: str

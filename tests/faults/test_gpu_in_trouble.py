@@ -23,6 +23,7 @@ from tests.faults.faulty_machine import Machine, gpu
 from tests.faults.two_busy_gpus import FIRST, SECOND
 from tests.patience import wait_until
 from tests.processes import ending
+from tests.serving import nothing_said
 
 BROKEN = 5
 SW_POWER_CAP, HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE = 0x04, 0x08, 0x40, 0x80
@@ -49,7 +50,7 @@ def told(story: DriverStory) -> str:
 
 def troubles(story: DriverStory) -> list[list[tuple[str, str]]]:
     """Kind and severity of each trouble of each GPU, as ``/api/v1/state`` has them."""
-    live = LiveState(story.clock)
+    live = LiveState(story.clock, nothing_said)
     live.publish(story.state)
     gpus = (live.document() or {})["gpus"]
     return [[(one["kind"], one["severity"]) for one in gpu["troubles"]] for gpu in gpus]

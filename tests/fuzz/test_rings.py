@@ -33,6 +33,7 @@ from tests.fuzz.figures import check_report, parsed
 from tests.fuzz.fuzzing import CI_SECONDS, SOAK_SECONDS, Fuzz, Growth
 from tests.fuzz.neighbours_rings import HONEST_PID, honest_training, neighbour
 from tests.patience import no_hang
+from tests.serving import nothing_said
 
 _MOST_GROWTH_KIB = 32_768
 _FEW_CASES = 50
@@ -72,7 +73,7 @@ class Daemon:
         )  # fmt: skip
         self.desk = ReportDesk()
         self.exporter = MetricsExporter(clock=self.clock, version="0")
-        self.live = LiveState(self.clock)
+        self.live = LiveState(self.clock, nothing_said)
         self.file = StateFile(folder / "state.json")
         self.rings: tuple[RingReading, ...] = ()
         self.strangers = 0

@@ -83,12 +83,7 @@ class PoolKind(Enum):
 
 
 class Job(NamedTuple):
-    """A whole request that needs a thread.
-
-    Attributes:
-        pool: Of which kind it is.
-        run: Makes the answer.
-    """
+    """A whole request that needs a thread of that pool, on which its answer is made."""
 
     pool: PoolKind
     run: Callable[[], bytes | Stream]
@@ -302,7 +297,6 @@ class BoundedServer:
             self._begin(*pool.waiting.popleft())
 
     def _work(self, connection: _Connection, job: Job) -> None:
-        """On a thread of its own."""
         try:
             answer = job.run()
             if isinstance(answer, bytes):

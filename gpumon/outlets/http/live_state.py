@@ -21,11 +21,6 @@ SaidReader = Callable[[MonitorState], Mapping[str, Any]]
 """Gives the ``notes`` and the ``advice`` of the report on a state."""
 
 
-def nothing_said(state: MonitorState) -> Mapping[str, Any]:
-    """Where nobody makes reports."""
-    return {"notes": [], "advice": []}
-
-
 class LiveState:
     """Hands each tick to any number of readers; a slow one skips ticks and holds nobody up.
 
@@ -33,7 +28,7 @@ class LiveState:
     stores; a tick becomes text when the first reader asks, once for all of them.
     """
 
-    def __init__(self, clock: Clock, said: SaidReader = nothing_said) -> None:
+    def __init__(self, clock: Clock, said: SaidReader) -> None:
         self._clock = clock
         self._said = said
         self.history = History()
@@ -54,7 +49,6 @@ class LiveState:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wake all streams for the last time."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

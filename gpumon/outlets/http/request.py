@@ -67,11 +67,7 @@ def end_of_head(received: bytes | bytearray, looked_at: int = 0) -> int | None:
 
 
 def read_head(head: bytes | bytearray) -> Request | Refused:
-    """The request that a whole head is.
-
-    Args:
-        head: Up to the empty line.
-    """
+    """The request that a whole head is, up to the empty line."""
     first, *lines = [
         line.removesuffix("\r") for line in head.decode("latin-1").rstrip("\r\n").split("\n")
     ]

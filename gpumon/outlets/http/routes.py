@@ -109,8 +109,8 @@ class Routes:
         *,
         live: LiveState,
         exporter: MetricsExporter,
-        report: ReportReader | None,
-        token: WebToken | None = None,
+        report: ReportReader,
+        token: WebToken | None,
     ) -> None:
         self._live = live
         self._exporter = exporter
@@ -170,7 +170,7 @@ class Routes:
         if isinstance(scope, str):
             return sentence(400, scope)
         try:
-            return self._document(None if self._report is None else self._report(scope))
+            return self._document(self._report(scope))
         except UsageError as error:
             return sentence(404, str(error))
         except GpumonError as error:

@@ -14,12 +14,13 @@ from gpumon.errors import GpumonError, UsageError
 from gpumon.outlets.http.bounded_server import BoundedServer, ServerLimits
 from gpumon.outlets.http.callers import WebToken, is_loopback
 from gpumon.outlets.http.handler import HttpHandler, encoded
-from gpumon.outlets.http.live_state import LiveState, SaidReader, nothing_said
+from gpumon.outlets.http.live_state import LiveState, SaidReader
 from gpumon.outlets.http.routes import ReportReader, Routes, sentence
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 
 DEFAULT_LISTEN: Final = "127.0.0.1:19835"
 _BACKLOG: Final = 128
+_LIMITS: Final = ServerLimits()
 _LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Where a listener on every address is reached from this machine."""
 
@@ -53,10 +54,7 @@ def parse_listen(listen: str) -> Endpoint:
 
 
 class HttpServer:
-    """Serves the newest published tick from threads of its own.
-
-    Whatever the sampler does, answers come at once: they are made from the
-    last tick that was published.
+    """Serves the newest published tick from threads of its own, whatever the sampler does.
 
     Attributes:
         endpoints: Where it listens.
@@ -68,10 +66,10 @@ class HttpServer:
         *listen: str,
         exporter: MetricsExporter,
         clock: Clock,
-        report: ReportReader | None = None,
-        said: SaidReader = nothing_said,
-        limits: ServerLimits | None = None,
+        report: ReportReader,
+        said: SaidReader,
         token: WebToken | None = None,
+        limits: ServerLimits = _LIMITS,
     ) -> None:
         """Bind the ports; nothing is answered before ``start``.
 
@@ -85,14 +83,13 @@ class HttpServer:
                 for a run that is none. Called on a thread of the server.
             said: What the report on a tick says in words, for the page that
                 shows that tick. Called on a thread of the server.
-            limits: How much the server gives away.
             token: By which a peer beyond loopback gets everything.
+            limits: How much the server gives away.
 
         Raises:
             UsageError: A ``listen`` is not ``HOST:PORT``, or one is inside another.
             GpumonError: A port cannot be had; says who has it. Then none is taken.
         """
-        limits = limits or ServerLimits()
         self._exporter = exporter
         self._live = LiveState(clock, said)
         listeners = _bound([parse_listen(word) for word in listen or (DEFAULT_LISTEN,)])
@@ -125,7 +122,6 @@ class HttpServer:
         return not all(is_loopback(one.host) for one in self.endpoints)
 
     def start(self) -> None:
-        """Begin to answer."""
         self._server.start()
 
     def publish(self, state: MonitorState) -> None:

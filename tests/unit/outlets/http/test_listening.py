@@ -17,7 +17,7 @@ from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock, monitor_state
 from tests.patience import until
-from tests.serving import ask, own_address, serving
+from tests.serving import ask, no_report, nothing_said, own_address, serving
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -140,7 +140,13 @@ class TestListening:
     def test_can_be_closed_before_it_ever_started_and_twice(self) -> None:
         clock = StoppedClock()
         exporter = MetricsExporter(clock=clock, version="0")
-        server = HttpServer("127.0.0.1:0", exporter=exporter, clock=clock)
+        server = HttpServer(
+            "127.0.0.1:0",
+            exporter=exporter,
+            clock=clock,
+            report=no_report,
+            said=nothing_said,
+        )
 
         server.close()
         server.close()

@@ -14,6 +14,7 @@ from gpumon.outlets.http.request import Request
 from gpumon.outlets.http.routes import ReportReader, ReportScope, Response, Routes
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock
+from tests.serving import no_report, nothing_said
 
 TOKEN = "correct-horse-battery-staple"
 ONLY_HERE = caller_of("127.0.0.1", "127.0.0.1")
@@ -23,10 +24,12 @@ REST = ["/", "/page.js", "/api/v1/state", "/api/v1/report", "/api/v1/history", "
 OPEN = ["/metrics", "/-/healthy", "/-/ready"]
 
 
-def routes(report: ReportReader | None = None, token: WebToken | None = None) -> Routes:
+def routes(report: ReportReader = no_report, token: WebToken | None = None) -> Routes:
     clock = StoppedClock()
     exporter = MetricsExporter(clock=clock, version="0")
-    return Routes(live=LiveState(clock), exporter=exporter, report=report, token=token)
+    return Routes(
+        live=LiveState(clock, nothing_said), exporter=exporter, report=report, token=token
+    )
 
 
 def asking(path: str, host: str | None = None, query: str = "", **fields: str) -> Request:

@@ -14,7 +14,7 @@ from gpumon.outlets.http.handler import FaultLog
 from gpumon.outlets.http.server import HttpServer
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock, monitor_state
-from tests.serving import ask, dial, own_address, read_events, serving
+from tests.serving import ask, dial, no_report, nothing_said, own_address, read_events, serving
 
 
 class TestEachAddress:
@@ -143,7 +143,13 @@ class TestTheStream:
     def test_says_how_old_the_newest_tick_is(self) -> None:
         clock = StoppedClock()
         exporter = MetricsExporter(clock=clock, version="0")
-        server = HttpServer("127.0.0.1:0", exporter=exporter, clock=clock)
+        server = HttpServer(
+            "127.0.0.1:0",
+            exporter=exporter,
+            clock=clock,
+            report=no_report,
+            said=nothing_said,
+        )
         server.start()
         try:
             server.publish(monitor_state())
