@@ -118,12 +118,9 @@ class HeldSamples:
         return (sample for busy, _ in self._ticks for sample in busy)
 
     def add(self, busy: Sequence[BusySample], present: bool | None, *, after_ns: int) -> None:
-        """Take those of a tick.
+        """Take those of a tick, oldest first, and whether processes were on the GPU then.
 
-        Args:
-            busy: Oldest first.
-            present: Whether processes were on the GPU then; ``None``: nothing told.
-            after_ns: Where the newest ended that is settled.
+        The newest that is settled ended at ``after_ns``.
         """
         self._ticks.append((busy, present))
         self._count(busy, max(self.until_ns, after_ns))
@@ -131,7 +128,9 @@ class HeldSamples:
     def until(self, open_from_ns: int | None) -> Iterator[tuple[Sequence[BusySample], bool | None]]:
         """Let those ticks go, one by one, that end before an instant; ``None``: all."""
         ticks, settled_ns = self._ticks, -1
-        while ticks and not _reaches(ticks[0][0], open_from_ns):
+        while ticks and (
+            open_from_ns is None or all(end_ns <= open_from_ns for _, end_ns, _ in ticks[0][0])
+        ):
             tick = ticks.popleft()
             yield tick
             settled_ns = max([settled_ns, *(end_ns for _, end_ns, _ in tick[0])])
@@ -157,7 +156,3 @@ class HeldSamples:
                 self._busy_ns += round(length_ns * busy_ratio)
                 until_ns = end_ns
         self.until_ns = max(self.until_ns, until_ns)
-
-
-def _reaches(busy: Sequence[BusySample], open_from_ns: int | None) -> bool:
-    return open_from_ns is not None and any(end_ns > open_from_ns for _, end_ns, _ in busy)

@@ -53,14 +53,7 @@ class GpuJoin:
         return sorted((gpu.device for gpu in self._samples), key=lambda device: device.place)
 
     def gpus_of(self, reading: RingReading) -> frozenset[str]:
-        """What the run says, else where NVML sees it, else what it may see.
-
-        Args:
-            reading: The run's ring.
-
-        Returns:
-            UUIDs. Empty where nothing points to a GPU.
-        """
+        """UUIDs of what the run says, else where NVML sees it, else what it may see; or none."""
         facts = reading.facts
         if facts.gpus is not None:
             return self._at_work(self._named(facts.gpus), reading)

@@ -44,7 +44,6 @@ class ReportHistory:
         return not self._kept or now_ns - self._kept[-1][0] >= _EVERY_NS
 
     def keep(self, report: Report, now_ns: int) -> None:
-        """Keep a report, without what only its newest reader needs."""
         self._kept.append((now_ns, slim(report)))
         if len(self._kept) > _MOST:
             stamps = [at_ns for at_ns, _ in self._kept]
@@ -135,7 +134,6 @@ class RunReports:
         self._runs_on: dict[str, int] = {}  # how many ever used a GPU, by its UUID
 
     def follow(self, state: MonitorState) -> None:
-        """Take the newest tick."""
         with self._turn:
             if state.runs or self._open:
                 self._follow(state)
@@ -347,7 +345,6 @@ class ReportDesk:
         return self._state
 
     def follow(self, state: MonitorState) -> None:
-        """Take the newest tick."""
         self._runs.follow(state)
         self._state = state
         if self._history.is_due(state.taken_at_ns):

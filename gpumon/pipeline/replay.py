@@ -74,9 +74,7 @@ def replayed_report(
 class ReplayClock:
     """Says when it is in a recording that is played: it stands still once that is over.
 
-    Args:
-        clock: The system's.
-        speed: Seconds of the recording to a second of this machine.
+    So many seconds of the recording pass in a second of the system's clock.
     """
 
     def __init__(self, clock: Clock, speed: float) -> None:

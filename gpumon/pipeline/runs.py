@@ -54,14 +54,7 @@ class StepBalance:
         self._changed_at_ns = told_ns[-1] if told_ns else reading.read_at_ns
 
     def add(self, uuid: str, start_ns: int, step_ns: int, busy_ns: int) -> None:
-        """Count one window of a GPU.
-
-        Args:
-            uuid: The GPU's.
-            start_ns: When the window began.
-            step_ns: How much of it lay in training steps.
-            busy_ns: How much of that the GPU was busy.
-        """
+        """Count a window: how much of it lay in training steps, and how busy the GPU was then."""
         if step_ns > 0 and start_ns >= self._changed_at_ns:
             before_ns, before_busy_ns = self._times_ns.get(uuid, (0, 0))
             self._times_ns[uuid] = before_ns + step_ns, before_busy_ns + busy_ns
@@ -177,12 +170,10 @@ class TrackedRun:
 
     @property
     def started_ns(self) -> int:
-        """When the ring was made."""
         return self.reading.facts.started_ns
 
     @property
     def ended_ns(self) -> int | None:
-        """When the run ended; ``None`` while it lives."""
         return self.reading.ended_ns
 
     def counts_on(self, uuid: str) -> bool:
@@ -212,8 +203,7 @@ class TrackedRun:
     def over_ns(self, patience_ns: int) -> int | None:
         """Since when its training is over; its process may live on. ``None`` while it trains.
 
-        Args:
-            patience_ns: For how long it may say nothing.
+        For ``patience_ns`` it may say nothing.
         """
         return self.ended_ns or self.timeline.over_since_ns(patience_ns)
 
@@ -226,10 +216,6 @@ class TrackedRun:
             and not self.undecided_on
             and all(self.left_ns.get(uuid) == ended_ns for uuid in self.wanted_uuids)
         )
-
-    def supersede(self) -> None:
-        """A newer run of the same name takes the label over."""
-        self.label, self.is_superseded = None, True
 
     def take(self, reading: RingReading) -> None:
         """Take what the ring said in this tick."""
@@ -346,11 +332,7 @@ class RunRegistry:
         )
 
     def states(self, began_ns: int = 0) -> tuple[RunState, ...]:
-        """Every run as outlets show it, under a label of its own, oldest first.
-
-        Args:
-            began_ns: When observation began.
-        """
+        """Every run as outlets show it, oldest first; observation began at ``began_ns``."""
         labelled = [(run.started_ns, run.label, run) for run in self._runs.values() if run.label]
         labelled.sort(key=itemgetter(0, 1))
         return tuple(run.state(label, began_ns) for _, label, run in labelled)
@@ -375,7 +357,7 @@ class RunRegistry:
                 label = f"{name}-{run.reading.host_pid}{suffix}"
                 number += 1
             if label in owners:
-                owners[label].supersede()
+                owners[label].label, owners[label].is_superseded = None, True
             owners[label] = run
             run.label = label
 

@@ -125,14 +125,11 @@ def main_advice(report: Report) -> Advice | None:
 
 
 def other_advice(report: Report) -> list[str]:
-    """The other advice, a paragraph each.
-
-    Args:
-        report: What to say. Where its headline is on a GPU in trouble, none was given yet.
-    """
+    """The other advice, a paragraph each."""
     first = main_advice(report)
     if first is None:
         return []
+    # Where the headline is on a GPU in trouble, none was given yet.
     told = None if first_remedy(report, Severity.HIGH) else first
     # The main one comes first, as in the headline.
     more = [advice for advice in (first, *report.advice) if advice is not told]
@@ -143,12 +140,7 @@ def other_advice(report: Report) -> list[str]:
 
 
 def findings_beside(report: Report, told: str) -> list[str]:
-    """What a log shows beside the verdicts, each with what to do, a paragraph each.
-
-    Args:
-        report: What to say.
-        told: The line Next: what it says is not told again.
-    """
+    """What a log shows beside the verdicts and the line Next, a paragraph each, with what to do."""
     return [
         _sentences(finding, report)
         for finding in log_findings(report)
@@ -174,12 +166,7 @@ def notes_beside(report: Report, told: Collection[str] = ()) -> list[str]:
 
 
 def levels_lines(gpu: GpuReport, sampling: Sampling | None) -> list[str]:
-    """At which levels a GPU that no tag explains was used, and how it paused.
-
-    Args:
-        gpu: Of a log.
-        sampling: How finely it was sampled; ``None``: it is no log's, and nothing is said.
-    """
+    """At which levels a GPU of a log was used, and how it paused; nothing of one in no log."""
     totals = gpu.totals
     if sampling is None or not totals.in_use_ns:
         return []

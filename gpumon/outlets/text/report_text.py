@@ -54,12 +54,7 @@ _WIDEST_WORD: Final = 21
 
 
 def render_report(report: Report, style: TextStyle) -> str:
-    """The whole report as text, 80 columns wide, with a line break at its end.
-
-    Args:
-        report: What to say.
-        style: What the terminal can show.
-    """
+    """The whole report as text, 80 columns wide, with a line break at its end."""
     report = replace(report, runs=report.observed_runs)
     blocks = [_headline(report, style), _observed(report)]
     machine = "\n".join(wrapped(machine_line(report)))
@@ -206,8 +201,12 @@ def _causes(gpu: GpuReport) -> list[tuple[IdleCause, int]]:
 
 def _row(title: str, amount_ns: int, whole_ns: int, style: TextStyle) -> str:
     ratio = amount_ns / whole_ns if whole_ns else 0.0
-    figures = f"{in_seconds(amount_ns):>13}{100 * ratio:>7.1f} %"
-    return f"  {title:<30.30}{figures}  {style.bar(ratio, _BAR)}"
+    return f"{_amount(title, amount_ns, whole_ns)}  {style.bar(ratio, _BAR)}"
+
+
+def _amount(title: str, amount_ns: int, whole_ns: int) -> str:
+    percent = 100 * amount_ns / whole_ns if whole_ns else 0.0
+    return f"  {title:<30.30}{in_seconds(amount_ns):>13}{percent:>7.1f} %"
 
 
 def _detail(title: str, amount_ns: int) -> str:
@@ -227,15 +226,11 @@ def _reasons(gpu: GpuReport) -> list[str]:
 
 
 def _sum_row(gpu: GpuReport) -> str:
-    totals = gpu.totals
+    totals, ratio = gpu.totals, gpu.verdict.coverage_ratio
     total_ns = totals.busy_ns + totals.idle_total_ns + totals.pending_ns
-    share = 100 * total_ns / totals.observed_ns if totals.observed_ns else 0.0
-    coverage = (
-        ""
-        if gpu.verdict.coverage_ratio is None
-        else f"  coverage {in_percent(gpu.verdict.coverage_ratio, DEFAULT_SETTINGS.min_coverage)}"
-    )
-    return f"  {'sum = observed':<30}{in_seconds(total_ns):>13}{share:>7.1f} %{coverage}"
+    coverage = "" if ratio is None else in_percent(ratio, DEFAULT_SETTINGS.min_coverage)
+    row = _amount("sum = observed", total_ns, totals.observed_ns)
+    return f"{row}  coverage {coverage}" if coverage else row
 
 
 def _hidden(gpu: GpuReport) -> str:

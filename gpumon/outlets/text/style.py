@@ -80,11 +80,9 @@ def capital(text: str) -> str:
 
 
 def wrapped(text: str, *, first: str = "") -> list[str]:
-    """The text in lines of at most 80 columns, no number parted from its unit.
+    """A paragraph in lines of at most 80 columns, no number parted from its unit.
 
-    Args:
-        text: One paragraph.
-        first: What the first line begins with; the others are indented as far.
+    The first line begins with ``first``; the others are indented as far.
     """
     lines = textwrap.wrap(
         _BEFORE_UNIT.sub(_NO_BREAK, text),
