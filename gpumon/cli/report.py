@@ -11,9 +11,6 @@ from pathlib import Path
 from gpumon.cli.arguments import number_argument, time_argument
 from gpumon.cli.command import complain
 from gpumon.core.documents.report_codec import decode_report, encode_report
-from gpumon.core.judge.gate import Limits, judgement
-from gpumon.core.judge.run_pace import encode_pair, pairs_of
-from gpumon.core.judge.unlike import unlike
 from gpumon.core.report.report import Report
 from gpumon.core.ring.runtime_paths import reader_words
 from gpumon.errors import NoDaemonError, NothingToJudgeError, UnreadableLogError, UsageError
@@ -27,6 +24,7 @@ from gpumon.sources.daemon import (
     find_state_file,
     read_state,
 )
+from gpumon.sources.rings.runtime_dir import find_state_file
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _READABLE = "a recording of `gpumon record`, or a report saved with `gpumon report --json`"
@@ -98,17 +96,12 @@ class ReportCommand:
         _check(args)
         if args.compare:
             before, report = (read_saved(path) for path in args.compare)
-            if before == report:
-                complain("note: both are the same report: nothing can have changed")
-            if args.json:
-                print(json.dumps(comparison(before, report), indent=2))
-            else:
-                print(side_by_side(before, report, style_for(sys.stdout, os.environ)), end="")
+            _print_both(before, report, as_json=args.json)
         else:
             report = _report_asked_for(args)
             _print(report, as_json=args.json)
         sys.stdout.flush()  # what was printed stands before what is said of it
-        return _judge(report, _limits(args))
+        return _judge(report, args.fail_if_starved_above, args.fail_if_lost_above)
 
 
 class ReplayCommand:
@@ -135,11 +128,26 @@ class ReplayCommand:
         return 0
 
 
+# What writes, compares and judges is brought along once there is a report: who asks where no
+# daemon runs is told so at once.
+
+
 def _print(report: Report, *, as_json: bool) -> None:
+
     if as_json:
         print(json.dumps(encode_report(report), indent=2))
     else:
         print(render_report(report, style_for(sys.stdout, os.environ)), end="")
+
+
+def _print_both(before: Report, after: Report, *, as_json: bool) -> None:
+
+    if before == after:
+        complain("note: both are the same report: nothing can have changed")
+    if as_json:
+        print(json.dumps(comparison(before, after), indent=2))
+    else:
+        print(side_by_side(before, after, style_for(sys.stdout, os.environ)), end="")
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -237,6 +245,9 @@ def _unfit(path: str, why: str, instead: str = "") -> UnreadableLogError:
 
 def comparison(before: Report, after: Report) -> dict[str, object]:
     """Two reports, in what they are not alike, and what was gained, for machines."""
+    from gpumon.core.judge.run_pace import encode_pair, pairs_of
+    from gpumon.core.judge.unlike import unlike
+
     pairs = pairs_of(before, after)
     runs = [
         *(encode_pair(pair.before, pair.after) for pair in pairs.both),
@@ -253,20 +264,16 @@ def comparison(before: Report, after: Report) -> dict[str, object]:
     }
 
 
-def _limits(args: argparse.Namespace) -> Limits:
-    starved, lost = (
-        None if percent is None else percent / 100.0
-        for percent in (args.fail_if_starved_above, args.fail_if_lost_above)
-    )
-    return Limits(starved=starved, lost=lost)
-
-
-def _judge(report: Report, limits: Limits) -> int:
-    """1, with a sentence on each limit that a GPU is above; else 0.
+def _judge(report: Report, *percents: float | None) -> int:
+    """1, with a sentence on each limit, starved and lost, that a GPU is above; else 0.
 
     Raises:
         NothingToJudgeError: There are limits, and no GPU with a verdict.
     """
+    from gpumon.core.judge.gate import Limits, judgement
+
+    starved, lost = (None if percent is None else percent / 100.0 for percent in percents)
+    limits = Limits(starved=starved, lost=lost)
     if limits == Limits():
         return 0
     found = judgement(report, limits)
