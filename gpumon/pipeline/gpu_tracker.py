@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from gpumon.core.board.fill_ledger import FillLedger
 from gpumon.core.board.troubles import ErrorWatch
@@ -200,17 +200,14 @@ class GpuTracker:
         peers: Sequence[GpuTracker],
     ) -> None:
         ledger, newest = self.ledger, self.newest
-        overs_ns = [run.over_ns(self._settings.idle_job_ends_after_ns) for run in runs]
+        overs_ns = {run: run.over_ns(self._settings.idle_job_ends_after_ns) for run in runs}
         # Also for a training that is over, until its end is passed: these samples may be older.
         uuid = newest.device.uuid
         # A claim that is open holds nobody else's job, whose processes are gone.
-        waiting = any(
-            over_ns is None and run.counts_on(uuid)
-            for run, over_ns in zip(runs, overs_ns, strict=True)
-        )
+        waiting = any(over_ns is None and run.counts_on(uuid) for run, over_ns in overs_ns.items())
         waits_for = [
             run
-            for run, over_ns in zip(runs, overs_ns, strict=True)
+            for run, over_ns in overs_ns.items()
             if over_ns is None or run.left_ns.get(uuid) != over_ns
         ]
         owners = frozenset([run.reading.owner_uid for run in waits_for])
@@ -222,10 +219,9 @@ class GpuTracker:
         if runs:
             for sample in busy:
                 self._settle(sample, runs, peers)
-                is_at_work = sample.busy_ratio > self._settings.active_above
-                self._close(runs, overs_ns, is_at_work=is_at_work)
+                self._close(overs_ns, is_at_work=sample.busy_ratio > self._settings.active_above)
             if not busy:
-                self._close(runs, overs_ns, is_at_work=False)
+                self._close(overs_ns, is_at_work=False)
         elif busy:
             ledger.observe(busy)
         ledger.processes_seen(None if present is None else present or waiting)
@@ -332,31 +328,28 @@ class GpuTracker:
         surplus_ns = self._excess.of(_INPUT, window.input_wait_ns - all_idle_ns, length_ns)
         hide_input_wait(window, surplus_ns)
 
-    def _close(
-        self, runs: tuple[TrackedRun, ...], overs_ns: Sequence[int | None], *, is_at_work: bool
-    ) -> None:
+    def _close(self, overs_ns: Mapping[TrackedRun, int | None], *, is_at_work: bool) -> None:
         """End the job of a training whose end the samples have passed, before they go on.
 
         Unless somebody else holds the GPU, what follows belongs to no job: its process is gone
         with its lock, or lives on with other things, once the device has done its last work.
         """
         uuid, last_end_ns, left = self.newest.device.uuid, self.ledger.last_end_ns, False
-        for run, over_ns in zip(runs, overs_ns, strict=True):
+        for run, over_ns in overs_ns.items():
             if over_ns is None or over_ns > last_end_ns or run.left_ns.get(uuid) == over_ns:
                 continue
             if run.ended_ns is not None or not is_at_work:
                 run.left_ns[uuid] = over_ns
                 left |= uuid in run.used_uuids
-        if left and not self._is_held(runs, overs_ns):
+        if left and not self._is_held(overs_ns):
             self.ledger.end_job()
 
-    def _is_held(self, runs: tuple[TrackedRun, ...], overs_ns: Sequence[int | None]) -> bool:
+    def _is_held(self, overs_ns: Mapping[TrackedRun, int | None]) -> bool:
         """Whether somebody is at work here; who is only about to be begins a job of its own."""
         uuid = self.newest.device.uuid
-        training = [run for run, over_ns in zip(runs, overs_ns, strict=True) if over_ns is None]
-        if any(uuid in run.used_uuids for run in training):
+        if any(over_ns is None and uuid in run.used_uuids for run, over_ns in overs_ns.items()):
             return True
-        pids = {run.reading.host_pid for run in runs if run.ended_ns is None}
+        pids = {run.reading.host_pid for run in overs_ns if run.ended_ns is None}
         return any(process.pid not in pids for process in self.newest.processes or ())
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpumon.core.clock import NS_PER_S
 from gpumon.core.report.report import JobKey
-from gpumon.core.sample import Frame, GpuSample, Moment, Tick, fault_sentence
+from gpumon.core.sample import Frame, Moment, Tick, fault_sentence
 from gpumon.core.settings.detector import DetectorSettings
 from gpumon.core.state import RINGS, CollectorState, GpuState, MonitorState
 from gpumon.pipeline.gpu_tracker import GpuTracker
@@ -169,35 +169,24 @@ class Monitor:
 
     def _gpus_now(self, tick: Tick) -> tuple[tuple[GpuState, ...], CollectorState]:
         """Every GPU as outlets show it, and how their source did."""
-        states: list[GpuState] = []
-        at_ns, silence_ns, failed = tick.at_ns, self._silence_ns, None
-        faulty: GpuSample | None = None
+        gpus = [*self._gpus.values()]
+        said = [gpu.newest for gpu in gpus]
+        wrong = [
+            tick.error,  # then the others are what was said before
+            self._source_trouble,
+            *(f"GPU {one.device.label}: {one.error}" for one in said if one.error is not None),
+            *(fault_sentence(one.device, one.faults[0]) for one in said if one.faults),
+        ]
+        message = next((one for one in wrong if one is not None), None)
+        self._source_message = self._source_message if message is None else message
+        self._source_errors += tick.error is not None
         call_errors = self._newest.call_errors if self._newest else ()
-        errors_total = self._rejected + sum([count for _, _, count in call_errors])
-        for gpu in self._gpus.values():
-            states.append(gpu.state(at_ns, silence_ns))
-            errors_total += gpu.ledger.rejected
-            if failed is None and gpu.newest.error is not None:
-                failed = gpu.newest
-            if faulty is None and gpu.newest.faults:
-                faulty = gpu.newest
-        if faulty is not None:
-            self._source_message = fault_sentence(faulty.device, faulty.faults[0])
-        if failed is not None:
-            self._source_message = f"GPU {failed.device.label}: {failed.error}"
-        if self._source_trouble is not None:
-            self._source_message = self._source_trouble
-        if tick.error is not None:  # then the others are what was said before
-            self._source_errors += 1
-            self._source_message = tick.error
-        is_whole = failed is None and faulty is None
-        success = is_whole and tick.error is None and self._source_trouble is None
-        errors_total += self._source_errors
-        return tuple(states), CollectorState(
+        errors = (self._rejected, self._source_errors, *(count for _, _, count in call_errors))
+        return tuple(gpu.state(tick.at_ns, self._silence_ns) for gpu in gpus), CollectorState(
             name=self._facts.source_kind,
-            success=success,
+            success=message is None,
             duration_seconds=tick.duration_seconds,
-            errors_total=errors_total,
+            errors_total=sum(errors) + sum(gpu.ledger.rejected for gpu in gpus),
             message=self._source_message,
         )
 

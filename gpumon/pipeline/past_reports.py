@@ -201,8 +201,11 @@ class RunReports:
     def _follow(self, state: MonitorState) -> None:
         listed_now = {(run.run, run.pid): run for run in state.runs if not run.ended_before}
         self._done &= listed_now.keys()
-        for key in [key for key in self._open if key not in listed_now]:
-            self._finish_gone(key)  # another has taken its label
+        if self._previous is not None:
+            for key in [key for key in self._open if key not in listed_now]:
+                # Another has taken its label.
+                self._open[key].gone_ns = self._previous.taken_at_ns
+                self._finish(key, report_of(self._previous))
         self._begin(listed_now, state)
         living_on = _living_on(state.runs)
         over = []
@@ -230,12 +233,6 @@ class RunReports:
         for uuid in set(run.gpu_uuids) - opened.counted:
             opened.counted.add(uuid)
             self._runs_on[uuid] = self._runs_on.get(uuid, 0) + 1
-
-    def _finish_gone(self, key: _Key) -> None:
-        if self._previous is not None:
-            self._open[key].gone_ns = self._previous.taken_at_ns
-            self._finish(key, report_of(self._previous))
-        self._open.pop(key, None)
 
     def _finish(self, key: _Key, now: Report) -> None:
         opened, run = self._open.pop(key), _run_of(key, now)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -111,7 +112,7 @@ class _Scrape(Collector):
         self._view = view
         self._metrics = metrics
         self._on_error = on_error
-        self._refused: dict[str, int] = {}
+        self._refused: Counter[str] = Counter()
         self._succeeded: dict[str, bool] = {}
 
     def collect(self) -> Iterator[Metric]:
@@ -147,15 +148,14 @@ class _Scrape(Collector):
             if len(labels) != len(spec.labels):
                 raise ValueError(f"{len(labels)} label values for {spec.labels!r}")
             if labels in series:
-                self._refused[spec.name] = self._refused.get(spec.name, 0) + 1
+                self._refused[spec.name] += 1
             else:
                 series[labels] = numbers
         return series
 
     def _dropped(self) -> dict[str, int]:
-        counted = dict(self._view.dropped)
-        for family, refused in self._refused.items():
-            counted[family] = counted.get(family, 0) + refused
+        counted = Counter(dict(self._view.dropped))
+        counted.update(self._refused)
         return counted
 
 
