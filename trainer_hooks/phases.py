@@ -13,10 +13,11 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, overload
 
 from gpumon.core.phase import PHASE_NUMBER, PHASES, TrainingPhase
+from gpumon.core.ring.format import MODE_SHIFT
 from trainer_hooks.ring.process_ring import describe_run, process_ring
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce, QuietWarningPerWord
 from trainer_hooks.ring.ring_writer import START_UP
-from trainer_hooks.ring.run_nesting import OTHER
+from trainer_hooks.ring.run_nesting import OTHER, place_of
 from trainer_hooks.trainers.loader_facts import loader_facts
 
 T = TypeVar("T")
@@ -59,35 +60,37 @@ class phase:  # noqa: N801 (used like a keyword: ``with phase("input_wait"):``)
 
     def __init__(self, name: str) -> None:
         self._number = _number_named(name)
-        self._before: list[tuple[int, int, int]] = []  # and the thread that entered
+        self._before: list[tuple[int, int]] = []  # the writer's span, and the thread that entered
 
     def __enter__(self) -> None:
         ring = process_ring()
         writer = ring.writer_here
         if writer is not None:
-            number, mode = writer.present
-            self._before.append((number, mode, get_ident()))
+            span = writer.span
+            self._before.append((span, ring.thread))
             ring.depth += 1
-            writer.enter(self._number, _MODE_OF.get(self._number, mode))
+            writer.enter(self._number, _MODE_OF.get(self._number, span >> MODE_SHIFT))
 
     def __exit__(self, *_: object) -> None:
         ring = process_ring()
         writer = ring.writer_here
         if writer is not None and self._before:
-            number, mode, _thread = self._before.pop()
+            span, _thread = self._before.pop()
             ring.depth -= 1
             if ring.innermost is not None:
-                number, mode = ring.region_closes(number, mode)
+                number, mode = ring.region_closes(place_of(span))
             elif ring.depth == 0:
                 # Not what it began in: that may be over by now, as another task's region is.
                 number, mode = OTHER
+            else:
+                number, mode = place_of(span)
             writer.enter(number, mode, is_brief=True)
-        elif ring.writer is not None and self._before and self._before[-1][2] == get_ident():
+        elif ring.writer is not None and self._before and self._before[-1][1] == get_ident():
             # A run has begun on another thread since, whose phases count now.
-            number, mode, _thread = self._before.pop()
+            span, _thread = self._before.pop()
             ring.depth -= 1
             if ring.innermost is not None:
-                ring.region_closes(number, mode)
+                ring.region_closes(place_of(span))
 
 
 class TimedIterator(Generic[T]):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import RLock, get_ident
 
 from gpumon.core.phase import PHASES
 from gpumon.core.ring.events import TRAINING_OVER, RunFacts
@@ -48,7 +48,7 @@ class ProcessRing:
     def __init__(self, writer: RingWriter | None, path: Path | None = None) -> None:
         """The calling thread is the one that may change phases; the ring is at ``path``."""
         self.writer = writer
-        self.thread = threading.get_ident()
+        self.thread = get_ident()
         self.depth = 0
         self.innermost: NestedRun | None = None
         self._path = path
@@ -57,14 +57,14 @@ class ProcessRing:
     @property
     def writer_here(self) -> RingWriter | None:
         """The writer, if the calling thread may change phases."""
-        return self.writer if threading.get_ident() == self.thread else None
+        return self.writer if get_ident() == self.thread else None
 
     def begin_run(self, run: UnderWay) -> NestedRun:
         """A run begins: the calling thread is the one whose phases count, until it ends."""
         self.look_for_gpus()
         before = OTHER if self.writer is None else self.writer.present
         nested = NestedRun(run, self.innermost, before, depth=self.depth, thread_before=self.thread)
-        self.innermost, self.thread = nested, threading.get_ident()
+        self.innermost, self.thread = nested, get_ident()
         return nested
 
     def end_run(self, run: NestedRun) -> None:
@@ -77,7 +77,7 @@ class ProcessRing:
         self._miss_gpus()
         if self.innermost is not run or self.depth > run.depth:
             return
-        here, thread = threading.get_ident(), self.thread
+        here, thread = get_ident(), self.thread
         if thread != here:
             # One thread writes. From here on the other begins to write nothing, and
             # if it is not in our code now, it has not begun either.
@@ -114,15 +114,10 @@ class ProcessRing:
         if self.writer is not None and self.writer.enabled:
             self._doubts.at_the_end(self.writer.facts, self.writer.steps)
 
-    def region_closes(self, number: int, mode: int) -> PhaseAndMode:
-        """X, or around one: what is under way after it.
-
-        Args:
-            number: Of the phase that was under way as the region began.
-            mode: Its mode.
-        """
-        depth, run, place = self.depth, self.innermost, (number, mode)
-        if number == START_UP and depth == 0 and run is not None and run.depth > 0:
+    def region_closes(self, place: PhaseAndMode) -> PhaseAndMode:
+        """What is under way after a region that began in ``place``, inside a run or around one."""
+        depth, run = self.depth, self.innermost
+        if place[0] == START_UP and depth == 0 and run is not None and run.depth > 0:
             place = OTHER  # whoever has had a region has started
         while run is not None and depth < run.depth:  # it was around that run: which has raised
             run.depth, run.before = depth, place
@@ -196,7 +191,7 @@ class _Slot:
 
     ring: ProcessRing | None = None
     is_being_made = False
-    lock = threading.RLock()
+    lock = RLock()
 
 
 def process_ring() -> ProcessRing:
@@ -360,7 +355,7 @@ def _end() -> None:
 
 def _forget_in_child() -> None:
     """A forked child records nothing, and must not wait for a lock its parent held."""
-    _Slot.lock = threading.RLock()
+    _Slot.lock = RLock()
     _Slot.is_being_made = False
     if _Slot.ring is not None:
         _Slot.ring = ProcessRing(None)
