@@ -15,9 +15,9 @@ import keras
 
 from gpumon.core.phase import PHASES
 from trainer_hooks.keras.closing_line import FitFigures, closing_line
-from trainer_hooks.keras.daemon_counters import GpuRatios
 from trainer_hooks.keras.phase_machine import PhaseMachine
 from trainer_hooks.keras.step_times import StepEnds, StepTimes
+from trainer_hooks.ring.daemon_counters import GpuRatios
 from trainer_hooks.ring.daemon_state import state_folders
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.gross_wait import is_gross

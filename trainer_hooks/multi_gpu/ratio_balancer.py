@@ -18,7 +18,6 @@ from trainer_hooks.multi_gpu.balance.controller import (
     SplitChange,
 )
 from trainer_hooks.multi_gpu.batch_split import Setting
-from trainer_hooks.multi_gpu.busy_counters import BusyCounters
 from trainer_hooks.multi_gpu.parallel_model import ParallelModel
 from trainer_hooks.multi_gpu.replica_times import TimedStep
 from trainer_hooks.multi_gpu.step_intervals import (
@@ -27,6 +26,7 @@ from trainer_hooks.multi_gpu.step_intervals import (
     SplitTimes,
     StepIntervals,
 )
+from trainer_hooks.ring.daemon_counters import BusyCounters
 from trainer_hooks.ring.frames import caller_named
 from trainer_hooks.ring.quiet_warning import warn_quietly
 

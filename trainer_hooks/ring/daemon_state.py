@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from gpumon.core.join.visible_devices import GpuName
 from gpumon.core.ring.events import RunFacts
 from gpumon.core.ring.runtime_paths import (
+    STATE_FILE,
     STATE_SCHEMA,
     distrust,
     explicit_folder,
@@ -58,6 +59,12 @@ def fresh_state(path: Path, boot_id: str, now_ns: int) -> dict[str, Any] | None:
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     return dict(state) if is_fresh and is_ours and is_of_now else None
+
+
+def newest_state(folders: Sequence[Path], boot_id: str, now_ns: int) -> dict[str, Any] | None:
+    """The state of a daemon that runs now, in the first of ``folders`` that has one."""
+    states = (fresh_state(folder / STATE_FILE, boot_id, now_ns) for folder in folders)
+    return next((state for state in states if state is not None), None)
 
 
 def gpus_in(state: Mapping[str, Any]) -> list[GpuName]:

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from gpumon.core.join.visible_devices import doubt_of_names, doubt_of_work
 from gpumon.core.ring.events import RunFacts
-from gpumon.core.ring.runtime_paths import STATE_FILE
-from trainer_hooks.ring.daemon_state import fresh_state, gpus_in, runs_in, state_folders
+from trainer_hooks.ring.daemon_state import gpus_in, newest_state, runs_in, state_folders
 from trainer_hooks.ring.quiet_warning import warn_quietly
 
 _BEGINNING_NS: Final = 10_000_000_000
@@ -63,19 +62,14 @@ class GpuDoubts:
         if self._is_settled:
             return
         try:
-            state = self._state(facts.boot_id)
+            folders = state_folders(os.environ, os.geteuid())
+            state = newest_state(folders, facts.boot_id, self._now_ns())
             doubt = None if state is None or not state["gpus"] else doubt_of(state, facts)
         except Exception:  # noqa: BLE001 (not what a daemon writes: then nobody can tell)
             doubt = None
         if doubt is not None:
             self._is_settled = True
             warn_quietly(f"to gpumon, this training {doubt}", callers_up=4)
-
-    def _state(self, boot_id: str) -> dict[str, Any] | None:
-        now_ns = self._now_ns()
-        paths = [folder / STATE_FILE for folder in state_folders(os.environ, os.geteuid())]
-        states = (fresh_state(path, boot_id, now_ns) for path in paths)
-        return next((state for state in states if state is not None), None)
 
     def _of_names(self, state: dict[str, Any], facts: RunFacts) -> str | None:
         return doubt_of_names(facts.gpus, gpus_in(state))

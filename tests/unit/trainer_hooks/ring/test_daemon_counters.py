@@ -24,7 +24,7 @@ from tests.builders_state import (
     run,
     starved_gpu,
 )
-from trainer_hooks.keras.daemon_counters import GpuRatios
+from trainer_hooks.ring.daemon_counters import GpuRatios
 from trainer_hooks.ring.daemon_state import state_folders
 
 OURS = RunFacts(

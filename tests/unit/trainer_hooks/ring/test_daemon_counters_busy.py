@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.keras.fake_daemon import FakeDaemon
-from trainer_hooks.multi_gpu.busy_counters import BusyCounters
 from trainer_hooks.ring import process_ring
+from trainer_hooks.ring.daemon_counters import BusyCounters
 
 DEVICES = ("GPU:0", "GPU:1")
 UUIDS = ("GPU-a", "GPU-b1")

@@ -1,0 +1,217 @@
+"""What a daemon counts of this run's GPUs, over an epoch or some steps of the training.
+
+Nothing here blocks or raises: a file is opened, read once and closed. No daemon, a stale state, one
+of another boot, or no GPU of this run: no answer, never 0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any, Final, NamedTuple
+
+from gpumon.core.ring.events import RunFacts
+from trainer_hooks.ring.daemon_state import gpus_in, newest_state, runs_in, state_folders
+from trainer_hooks.ring.gpu_shares import gpu_names
+from trainer_hooks.ring.process_ring import ring_so_far
+from trainer_hooks.ring.run_facts import read_run_facts
+
+_REST_NS: Final = 200_000_000
+"""A state younger than this is not read again: the epochs are shorter than the daemon's ticks."""
+_LEAST_PERIODS: Final = 5
+"""The driver's figures look back up to a period: in a shorter stretch they are of what was before.
+"""
+
+
+class _Counters(NamedTuple):
+    """What one GPU has counted, in nanoseconds: so far, or between two looks."""
+
+    observed_ns: int
+    busy_ns: int
+    in_use_ns: int
+    starved_ns: int
+
+
+_GpuOfDaemon = tuple[object, str]
+"""The daemon's process id and the GPU's UUID: another daemon counts from 0."""
+
+
+class GpuRatios:
+    """How busy the GPUs of a run were, and how starved, from one epoch's end to the next."""
+
+    def __init__(
+        self, folders: Sequence[Path], boot_id: str, *, now_ns: Callable[[], int] = monotonic_ns
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            folders: Where a daemon's state may lie, best first.
+            boot_id: The kernel's present one.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        self._folders = folders
+        self._boot_id = boot_id
+        self._now_ns = now_ns
+        self._read_at_ns = now_ns() - _REST_NS - 1
+        self._before: dict[_GpuOfDaemon, _Counters] = {}
+        self._last: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """An epoch begins: count from here."""
+        if self._now_ns() - self._read_at_ns > _REST_NS:
+            self._before = _counters_in(self._state())
+
+    def since_then(self, facts: RunFacts) -> dict[str, float]:
+        """``gpu_busy_ratio`` and ``starved_ratio`` of the epoch that ends, 0 to 1, where known.
+
+        Counters that did not move since the last epoch repeat its values.
+
+        Args:
+            facts: Which run this is, and which GPUs it said it trains on.
+        """
+        if self._now_ns() - self._read_at_ns <= _REST_NS:
+            return self._last
+        state = self._state()
+        before, now = self._before, _counters_in(state)
+        ours = [(state.get("pid"), uuid) for uuid in _gpus_of(state, facts)]
+        spent = [_spent(before[gpu], now[gpu]) for gpu in ours if gpu in before and gpu in now]
+        observed_ns = sum(gpu.observed_ns for gpu in spent)
+        if spent and observed_ns == 0:
+            return self._last
+        self._before = now
+        self._last = {}
+        if observed_ns > 0:
+            self._last["gpu_busy_ratio"] = _ratio(sum(g.busy_ns for g in spent), observed_ns)
+        in_use_ns = sum(gpu.in_use_ns for gpu in spent)
+        if in_use_ns > 0:
+            # Some of it may have been settled now and lost before: never more than was idle.
+            starved_ns = sum(min(g.starved_ns, g.observed_ns - g.busy_ns) for g in spent)
+            self._last["starved_ratio"] = _ratio(starved_ns, in_use_ns)
+        return self._last
+
+    def is_there(self) -> bool:
+        """Whether a daemon runs now."""
+        return bool(self._state())
+
+    def _state(self) -> Mapping[str, Any]:
+        self._read_at_ns = now_ns = self._now_ns()
+        return newest_state(self._folders, self._boot_id, now_ns) or {}
+
+
+class _Look(NamedTuple):
+    """The counters of some GPUs, as of one instant, CLOCK_MONOTONIC in nanoseconds."""
+
+    step: int
+    taken_ns: int
+    period_ns: int
+    gpus: list[_GpuOfDaemon]
+    counters: list[_Counters]
+
+
+class BusyCounters:
+    """How busy each GPU of a model was in a step, from differences of the daemon's counters.
+
+    Args:
+        devices: TensorFlow's names, such as ``"GPU:0"``.
+        now_ns: CLOCK_MONOTONIC.
+    """
+
+    def __init__(self, devices: Sequence[str], *, now_ns: Callable[[], int] = monotonic_ns) -> None:
+        self._devices = tuple(devices)
+        self._now_ns = now_ns
+        self._folders = state_folders(os.environ, os.geteuid())
+        self._first: _Look | None = None
+        self._since_ns = 0
+        self._is_there = False
+
+    @property
+    def is_there(self) -> bool:
+        """Whether, at the last look, a daemon ran that knows all these GPUs."""
+        return self._is_there
+
+    def forget(self) -> None:
+        """What was counted so far says nothing of what comes."""
+        self._first = None
+        self._since_ns = self._now_ns()
+
+    def busy_seconds(self, step: int) -> tuple[float, ...] | None:
+        """How long each GPU was busy in a step, in seconds, since this last told it.
+
+        Args:
+            step: Steps that the training has done.
+
+        Returns:
+            ``None`` where that is not known, or not for long enough yet.
+        """
+        before, now = self._first, self._look(step)
+        self._is_there = now is not None
+        if now is None or before is None:
+            is_of_now = now is not None and now.taken_ns >= self._since_ns
+            self._first = now if is_of_now else None  # else it counts what was before
+            return None
+        spent = list(map(_spent, before.counters, now.counters))
+        lost = any(gpu.observed_ns < 0 or gpu.busy_ns < 0 for gpu in spent)
+        if now.gpus != before.gpus or lost:  # another daemon counts from 0
+            self._first = now
+            return None
+        shortest_ns = min(gpu.observed_ns for gpu in spent)
+        if shortest_ns < _LEAST_PERIODS * now.period_ns or step <= before.step:
+            return None
+        self._first = now
+        step_s = (now.taken_ns - before.taken_ns) / 1e9 / (step - before.step)
+        return tuple(step_s * min(1.0, gpu.busy_ns / gpu.observed_ns) for gpu in spent)
+
+    def _look(self, step: int) -> _Look | None:
+        ring = ring_so_far()
+        known = None if ring is None or ring.writer is None else ring.writer.facts
+        facts = read_run_facts(started_ns=0) if known is None else known
+        names = gpu_names(self._devices, facts.gpus)
+        state = newest_state(self._folders, facts.boot_id, self._now_ns())
+        return None if names is None or state is None else _look_at(state, names, step)
+
+
+def _look_at(state: Mapping[str, Any], names: Sequence[str], step: int) -> _Look | None:
+    """The counters of those GPUs; ``None`` where one is missing, or this is no daemon's state."""
+    try:
+        known, counters = gpus_in(state), _counters_in(state)
+        meant = [next(gpu for gpu in known if gpu.is_meant_by(name)) for name in names]
+        gpus: list[_GpuOfDaemon] = [(state.get("pid"), gpu.uuid) for gpu in meant]
+        taken_ns, period_ns = int(state["monotonic_ns"]), int(state["period_ns"])
+        return _Look(step, taken_ns, period_ns, gpus, [counters[gpu] for gpu in gpus])
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration):
+        return None
+
+
+def _counters_in(state: Mapping[str, Any]) -> dict[_GpuOfDaemon, _Counters]:
+    """Each GPU's counters; none where the state is not what a daemon writes."""
+    try:
+        return {
+            (state.get("pid"), str(gpu["uuid"])): _Counters(
+                int(gpu["observed_ns"]),
+                int(gpu["busy_ns"]),
+                int(gpu["in_use_ns"]),
+                int(gpu["starved_ns"]) + int(gpu["suspected_ns"]),
+            )
+            for gpu in state["gpus"]
+        }
+    except (KeyError, TypeError, ValueError):
+        return {}
+
+
+def _spent(before: _Counters, now: _Counters) -> _Counters:
+    return _Counters(*(b - a for a, b in zip(before, now, strict=True)))
+
+
+def _gpus_of(state: Mapping[str, Any], facts: RunFacts) -> list[str]:
+    """UUIDs of this run's GPUs: as the daemon joined them, else as the run named them."""
+    try:
+        named = [gpu.uuid for gpu in gpus_in(state) if any(map(gpu.is_meant_by, facts.gpus or ()))]
+        return [str(uuid) for run in runs_in(state, facts) for uuid in run["gpus"]] or named
+    except (KeyError, TypeError, AttributeError):
+        return []
+
+
+def _ratio(part_ns: int, whole_ns: int) -> float:
+    return min(1.0, max(0.0, part_ns / whole_ns))
