@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.core.phase import PHASES, TrainingPhase
-from trainer_hooks.keras.closing_line import FitFigures, closing_line
+from trainer_hooks.keras.fit_figures import FitFigures, closing_line
 
 
 def figures(**seconds: float) -> FitFigures:
