@@ -18,7 +18,7 @@ from trainer_hooks.keras.step_times import StepEnds, StepTimes
 from trainer_hooks.ring.daemon_counters import GpuRatios
 from trainer_hooks.ring.daemon_state import state_folders
 from trainer_hooks.ring.ring_writer import RingWriter
-from trainer_hooks.taps.gross_wait import is_gross
+from trainer_hooks.taps import is_gross
 
 _LOG = logging.getLogger(__name__)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import abc
+from typing import Any, Final, Protocol
 
 from trainer_hooks.keras.phase_machine import PhaseMachine
+from trainer_hooks.ring.process_ring import describe_run, process_ring
+from trainer_hooks.ring.ring_writer import RingWriter
 
 FUNCTION_OF_MODE = ("train_function", "test_function", "predict_function")
 """The attribute of a model that holds the step of a mode, by the number of the mode."""
@@ -44,23 +47,73 @@ class StepListener(Protocol):
         ...
 
 
-class Tap(Protocol):
-    """Puts itself around a model's steps, and takes itself away again.
+class Tap(abc.ABC):
+    """Puts timed functions in the place of a model's own steps, until ``remove``.
+
+    Keras looks the functions up on the model in each step, and a model made
+    by ``fit`` keeps them: so an attribute of the instance is enough.
 
     Attributes:
         fetches_first: Whether Keras fetches a batch before it calls the
             callbacks that announce it, as it does on torch.
     """
 
-    fetches_first: bool
+    fetches_first = False
+
+    def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
+        self._model = model
+        self._listener = listener
+        self._placed: dict[str, tuple[Any, Any]] = {}
 
     def place(self, mode: int) -> None:
         """Go around the step of this mode, unless it is done already."""
-        ...
+        name = FUNCTION_OF_MODE[mode]
+        present = getattr(self._model, name, None)
+        if present is None or self._is_placed(name):
+            return
+        bare = bare_of(present)
+        timed = self._timed(bare, mode)
+        if timed is not bare:
+            timed.bare = bare
+        self._placed[name] = (bare, timed)
+        setattr(self._model, name, timed)
 
     def remove(self) -> None:
         """Leave the model as it was, but for functions that were made anew meanwhile."""
-        ...
+        for name, (original, timed) in self._placed.items():
+            if getattr(self._model, name, None) is timed:
+                setattr(self._model, name, original)
+        self._placed.clear()
+
+    def _is_placed(self, name: str) -> bool:
+        return name in self._placed and self._placed[name][1] is getattr(self._model, name, None)
+
+    @abc.abstractmethod
+    def _timed(self, function: Any, mode: int) -> Any:  # noqa: ANN401
+        """What stands for a bare step function of that mode; itself, where nothing is timed."""
+
+
+def bare_of(function: Any) -> Any:  # noqa: ANN401
+    """The function without what a training that died left around it."""
+    while hasattr(function, "bare"):
+        function = function.bare
+    return function
+
+
+_FACT: Final = "input_wait"
+_GROSS: Final = "gross"
+
+
+def say_that_the_wait_is_gross() -> None:
+    """Say in the ring's first page that a wait for input may have passed beside the compute."""
+    writer = process_ring().writer
+    if writer is not None:
+        describe_run(loader={**writer.facts.loader, _FACT: _GROSS})
+
+
+def is_gross(writer: RingWriter) -> bool:
+    """Whether that was said of the training under way."""
+    return writer.facts.loader.get(_FACT) == _GROSS
 
 
 def make_tap(backend: str, model: Any, listener: StepListener) -> Tap | None:  # noqa: ANN401

@@ -1,33 +1,34 @@
-"""Where Keras waits on JAX: inside the train function, which calls ``next(iterator)`` itself."""
+"""Keras on JAX: it waits inside the train function, which calls ``next(iterator)`` itself.
+
+How long JAX traced, lowered and compiled, it tells by its own monitoring.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from time import monotonic_ns
+from typing import Any, Final
+
+import jax
 
 from trainer_hooks.keras.phase_machine import TRAIN, PhaseMachine
-from trainer_hooks.taps import StepListener
-from trainer_hooks.taps.gross_wait import say_that_the_wait_is_gross
-from trainer_hooks.taps.jax_compiling import JAX_COMPILING
+from trainer_hooks.taps import StepListener, Tap, say_that_the_wait_is_gross
 from trainer_hooks.taps.samples import rows_of
-from trainer_hooks.taps.step_functions import StepFunctions
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
 
-class JaxTap(StepFunctions):
+class JaxTap(Tap):
     """Goes around the step functions, hands them a timed iterator, and hears of compiling."""
 
-    fetches_first = False
-
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
-        super().__init__(model, lambda function, mode: _timed(function, mode, listener))
+        super().__init__(model, listener)
         self._has_gross_wait = getattr(model, "steps_per_execution", 1) != 1
         self._compiled = listener.compiled
         JAX_COMPILING.listen(self._compiled)
 
     def place(self, mode: int) -> None:
-        """Go around the step of this mode, unless it is done already."""
         super().place(mode)
         if mode == TRAIN and self._has_gross_wait:
             say_that_the_wait_is_gross()
@@ -36,6 +37,11 @@ class JaxTap(StepFunctions):
         """Leave the model as it was, and let go of it: JAX keeps what listens for good."""
         super().remove()
         JAX_COMPILING.leave(self._compiled)
+
+    def _timed(self, function: StepFunction, mode: int) -> StepFunction:
+        if mode == TRAIN:
+            return _train(function, self._listener)
+        return _borrowed(function, mode, self._listener)
 
 
 _NO_BATCHES: Iterator[Any] = iter(())
@@ -96,10 +102,6 @@ class JaxTrainingBatches(JaxBatches):
         return batch
 
 
-def _timed(function: StepFunction, mode: int, listener: StepListener) -> StepFunction:
-    return _train(function, listener) if mode == TRAIN else _borrowed(function, mode, listener)
-
-
 def _train(function: StepFunction, listener: StepListener) -> StepFunction:
     batches: JaxTrainingBatches | None = None
 
@@ -140,3 +142,75 @@ def _borrowed(function: StepFunction, mode: int, listener: StepListener) -> Step
             return function(state, JaxBatches(iterator, machine))
 
     return borrowed
+
+
+_EVENTS: Final = frozenset(
+    {
+        "/jax/core/compile/jaxpr_trace_duration",
+        "/jax/core/compile/jaxpr_to_mlir_module_duration",
+        "/jax/core/compile/backend_compile_duration",
+    }
+)
+_MOST_SPANS: Final = 256
+
+
+class CoveredTime:
+    """The length of the union of spans that are reported as each ends.
+
+    Tracing one function traces others inside it, and JAX reports both.
+
+    >>> covered = CoveredTime()
+    >>> covered.add(10, 20), covered.add(0, 30)
+    (10, 20)
+    """
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[int, int]] = []  # disjoint, oldest first
+
+    def add(self, start_ns: int, end_ns: int) -> int:
+        """Take a span that ended last; how much of it is new, in nanoseconds."""
+        known_ns = 0
+        first_ns = start_ns
+        while self._spans and self._spans[-1][1] > start_ns:
+            old_start_ns, old_end_ns = self._spans.pop()
+            known_ns += min(old_end_ns, end_ns) - max(old_start_ns, start_ns)
+            first_ns = min(first_ns, old_start_ns)
+        self._spans.append((first_ns, end_ns))
+        del self._spans[:-_MOST_SPANS]
+        return max(0, end_ns - start_ns - known_ns)
+
+
+class JaxCompiling:
+    """Tells one listener at a time; JAX keeps what is registered for good, so there is one of it.
+
+    The listener is called with nanoseconds, on the thread that compiled.
+    """
+
+    def __init__(self) -> None:
+        self._tell: Callable[[int], None] | None = None
+        self._covered = CoveredTime()
+        self._is_registered = False
+
+    def listen(self, tell: Callable[[int], None]) -> None:
+        """Tell ``tell`` from now on, where this JAX has such monitoring."""
+        self._tell = tell
+        if not self._is_registered:
+            self._is_registered = True
+            with contextlib.suppress(Exception):
+                jax.monitoring.register_event_duration_secs_listener(self._take)
+
+    def leave(self, tell: Callable[[int], None]) -> None:
+        """Tell ``tell`` no more, and let go of it; another that has come since is told on."""
+        if self._tell == tell:
+            self._tell = None
+
+    def _take(self, event: str, duration_s: float, **_: object) -> None:
+        tell = self._tell
+        if tell is None or event not in _EVENTS:
+            return
+        now_ns = monotonic_ns()
+        tell(self._covered.add(now_ns - round(duration_s * 1e9), now_ns))
+
+
+JAX_COMPILING: Final = JaxCompiling()
+"""The one of this process."""

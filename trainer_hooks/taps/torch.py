@@ -8,10 +8,9 @@ from typing import Any, Final
 
 from trainer_hooks.keras.phase_machine import TRAIN
 from trainer_hooks.ring.frames import caller_named
-from trainer_hooks.taps import StepListener
+from trainer_hooks.taps import StepListener, Tap
 from trainer_hooks.taps.cuda_events import CudaEvents, events_of_this_device
 from trainer_hooks.taps.samples import rows_of
-from trainer_hooks.taps.step_functions import StepFunctions
 from trainer_hooks.taps.torch_compiling import CompileClock
 
 StepFunction = Callable[[Any], Any]
@@ -21,7 +20,7 @@ _STEPS_TO_FIND_A_DEVICE: Final = 3
 _MAKES_LOADERS: Final = "get_torch_dataloader"
 
 
-class TorchTap(StepFunctions):
+class TorchTap(Tap):
     """Goes around the step functions and the loaders, hears of compiling, and asks CUDA.
 
     CUDA is asked only if the training uses it: nothing is initialised here.
@@ -30,8 +29,7 @@ class TorchTap(StepFunctions):
     fetches_first = True
 
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
-        super().__init__(model, self._timed)
-        self._listener = listener
+        super().__init__(model, listener)
         self._loaders = TorchLoaders(listener)
         self._clock = CompileClock(listener)
         self._device: CudaEvents | None = None

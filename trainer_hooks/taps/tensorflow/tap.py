@@ -8,9 +8,13 @@ from typing import Any, Final
 from gpumon.core.phase import TrainingMode
 from trainer_hooks.keras.phase_machine import TRAIN
 from trainer_hooks.ring.frames import caller_named
-from trainer_hooks.taps import FUNCTION_OF_MODE, StepListener
-from trainer_hooks.taps.gross_wait import say_that_the_wait_is_gross
-from trainer_hooks.taps.step_functions import StepFunctions, bare_of
+from trainer_hooks.taps import (
+    FUNCTION_OF_MODE,
+    StepListener,
+    Tap,
+    bare_of,
+    say_that_the_wait_is_gross,
+)
 from trainer_hooks.taps.tensorflow.eager import EagerStep
 from trainer_hooks.taps.tensorflow.functions import form_of, traces_of
 from trainer_hooks.taps.tensorflow.fused import FusedStep, new_totals_for, totals_in, warn_blind
@@ -20,27 +24,21 @@ _DATASET: Final = "_distributed_dataset"
 """What Keras' epoch iterator goes through in ``predict``."""
 
 
-class TensorflowTap(StepFunctions):
+class TensorflowTap(Tap):
     """Goes around the steps: between fetch and compute where it can, inside the graph where not."""
 
-    fetches_first = False
-
     def __init__(self, model: Any, listener: StepListener) -> None:  # noqa: ANN401
-        super().__init__(model, self._around)
-        self._listener = listener
+        super().__init__(model, listener)
         self._steps_per_execution = int(getattr(model, "steps_per_execution", 1) or 1)
         self._predictions = TimedPredictions(listener)
 
     def place(self, mode: int) -> None:
-        """Go around the step of this mode, unless it is done already."""
         if mode == TrainingMode.PREDICT:
             self._predictions.place()
             return
-        name = FUNCTION_OF_MODE[mode]
-        if name in self._placed and self._placed[name][1] is getattr(self._model, name, None):
+        if self._is_placed(FUNCTION_OF_MODE[mode]):
             return
-        self._uncover(name)
-        if mode == TRAIN and not self._is_split(self._model.train_function):
+        if mode == TRAIN and not self._is_split(bare_of(self._model.train_function)):
             try:
                 self._make_ready_for_timers()
             except Exception as error:  # noqa: BLE001 (one phase instead of two)
@@ -48,11 +46,10 @@ class TensorflowTap(StepFunctions):
         super().place(mode)
 
     def remove(self) -> None:
-        """Leave the model as it was, but for functions that were made anew meanwhile."""
         super().remove()
         self._predictions.remove()
 
-    def _around(self, function: Any, mode: int) -> Any:  # noqa: ANN401
+    def _timed(self, function: Any, mode: int) -> Any:  # noqa: ANN401
         step = self._step_around(function, mode)
         if step is None:
             return function
@@ -87,16 +84,10 @@ class TensorflowTap(StepFunctions):
     def _is_split(self, function: Any) -> bool:  # noqa: ANN401
         return self._steps_per_execution == 1 and form_of(function).takes_batches
 
-    def _uncover(self, name: str) -> None:
-        """Take off what an earlier training that died left around a function."""
-        present: Any = getattr(self._model, name, None)
-        if bare_of(present) is not present:
-            setattr(self._model, name, bare_of(present))
-
     def _make_ready_for_timers(self) -> None:
         """See to it that every trace of the train function is made with timers in it."""
         model = self._model
-        fused = form_of(model.train_function).fused
+        fused = form_of(bare_of(model.train_function)).fused
         if fused is None:
             return
         if totals_in(fused) is None:
