@@ -218,7 +218,7 @@ class TestTheStreamsOfCuda:
         self, torch: Any, asked: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from trainer_hooks.prefetch.ahead import read_ahead
-        from trainer_hooks.prefetch.torch_copies import CudaHost
+        from trainer_hooks.prefetch.on_torch import CudaHost
 
         class Row(torch.Tensor):  # type: ignore[misc]
             def is_pinned(self) -> bool:
