@@ -6,9 +6,14 @@ import sys
 from typing import Any
 
 from trainer_hooks.batches.batch_rule import checked_rule
-from trainer_hooks.batches.indexed import ArraySamples, BatchedSamples, IndexedBatches
-from trainer_hooks.batches.leaves import array_of, is_array, leaves_of, map_leaves
-from trainer_hooks.batches.streams import FixedBatches, rebatched
+from trainer_hooks.batches.leaves import array_of, is_a, is_array, leaves_of, map_leaves
+from trainer_hooks.batches.rebatching import (
+    ArraySamples,
+    BatchedSamples,
+    FixedBatches,
+    IndexedBatches,
+    rebatched,
+)
 
 
 def fixed_batches(
@@ -102,15 +107,15 @@ def fixed_batches(
             "shuffle=True is for arrays; shuffle other data where they are made, such as by "
             "tf.data's .shuffle() or DataLoader(shuffle=True)"
         )
-    if _descends_from(data, "tensorflow", "DatasetV2"):
+    if is_a(data, "tensorflow", "data.Dataset"):
         from trainer_hooks.batches.tensorflow_datasets import fixed_dataset
 
         return fixed_dataset(data, rule)
-    if _descends_from(data, "keras", "PyDataset"):
+    if is_a(data, "keras", "utils.PyDataset"):
         from trainer_hooks.batches.py_datasets import FixedFromPyDataset
 
         return FixedFromPyDataset(data, rule)
-    if _descends_from(data, "torch", "DataLoader"):
+    if is_a(data, "torch", "utils.data.DataLoader"):
         from trainer_hooks.batches.torch_loaders import fixed_loader
 
         return fixed_loader(data, rule)
@@ -128,8 +133,8 @@ def is_arrays(data: object) -> bool:
 
 
 def _from_batches(data: Any, rule: Any) -> Any:  # noqa: ANN401
-    is_other = isinstance(data, (str, bytes, dict, tuple)) or _descends_from(
-        data, "tensorflow", "DistributedDataset"
+    is_other = isinstance(data, (str, bytes, dict, tuple)) or is_a(
+        data, "tensorflow", "distribute.DistributedDataset"
     )
     if hasattr(data, "__next__"):
         return rebatched(data, rule)
@@ -150,11 +155,3 @@ def _for_keras(batches: IndexedBatches) -> Any:  # noqa: ANN401
     from trainer_hooks.batches.py_datasets import FixedPyDataset
 
     return FixedPyDataset(batches)
-
-
-def _descends_from(data: object, package: str, name: str) -> bool:
-    """Whether its class is, or is made of, a class of this name: asks without importing."""
-    return any(
-        kind.__name__ == name and kind.__module__.split(".")[0] == package
-        for kind in type(data).__mro__
-    )

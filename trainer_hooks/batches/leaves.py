@@ -28,16 +28,26 @@ def map_leaves(change: Callable[..., Any], first: Batch, *others: Batch) -> Batc
 
 def leaves_of(batch: Batch) -> list[Any]:
     """All that stands in a structure, from left to right, but ``None``."""
-    found: list[Any] = []
-    map_leaves(found.append, batch)
-    return [leaf for leaf in found if leaf is not None]
+    return [leaf for leaf in _every_leaf(batch) if leaf is not None]
 
 
 def has_gaps(batch: Batch) -> bool:
     """Whether ``None`` stands anywhere in a structure."""
+    return any(leaf is None for leaf in _every_leaf(batch))
+
+
+def _every_leaf(batch: Batch) -> list[Any]:
     found: list[Any] = []
     map_leaves(found.append, batch)
-    return any(leaf is None for leaf in found)
+    return found
+
+
+def is_a(thing: object, package: str, path: str) -> bool:
+    """Whether it is of a class of a package: it is not, where nobody imported that."""
+    found: Any = sys.modules.get(package)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return isinstance(found, type) and isinstance(thing, found)
 
 
 def is_array(leaf: object) -> bool:
@@ -97,7 +107,7 @@ def one_a_row(values: Sequence[float], like: Any) -> Any:  # noqa: ANN401
     It is a torch tensor beside torch's, else a NumPy array.
     """
     shape = (-1,) + (1,) * (len(like.shape) - 1)
-    if _is_of_torch(like):
+    if is_a(like, "torch", "Tensor"):
         torch = sys.modules["torch"]
         return torch.tensor(values, dtype=torch.float32, device=like.device).reshape(shape)
     return _numpy().asarray(values, dtype="float32").reshape(shape)
@@ -105,21 +115,20 @@ def one_a_row(values: Sequence[float], like: Any) -> Any:  # noqa: ANN401
 
 def scaled_rows(leaf: Any, factors: Sequence[float]) -> Any:  # noqa: ANN401
     """Each row times its factor, in floating point."""
-    if not _is_of_torch(leaf):
-        leaf = _numpy().asarray(leaf)
+    if is_a(leaf, "torch", "Tensor"):
+        return leaf * one_a_row(factors, leaf)
+    leaf = _numpy().asarray(leaf)
     by_row = one_a_row(factors, leaf)
-    if _is_of_torch(leaf):
-        return leaf * by_row
-    return (
-        leaf * by_row.astype(leaf.dtype) if leaf.dtype.kind == "f" else leaf.astype("f4") * by_row
-    )
+    if leaf.dtype.kind == "f":
+        return leaf * by_row.astype(leaf.dtype)
+    return leaf.astype("f4") * by_row
 
 
 def _joined_arrays(pieces: tuple[Any, ...]) -> Any:  # noqa: ANN401
     first = pieces[0]
     if first is None:
         return None
-    if _is_of_torch(first):
+    if is_a(first, "torch", "Tensor"):
         return sys.modules["torch"].cat(pieces)
     if _is_of("tensorflow", first):
         return sys.modules["tensorflow"].concat(pieces, 0)
@@ -134,11 +143,6 @@ def _taken(leaf: Any, rows: Any) -> Any:  # noqa: ANN401
     if _is_of("tensorflow", leaf):
         return sys.modules["tensorflow"].gather(leaf, rows)
     return leaf[rows]
-
-
-def _is_of_torch(leaf: Any) -> bool:  # noqa: ANN401
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(leaf, torch.Tensor)
 
 
 def _is_of(framework: str, leaf: object) -> bool:

@@ -7,9 +7,9 @@ from typing import Any
 import keras
 
 from trainer_hooks.batches.batch_rule import BatchRule
-from trainer_hooks.batches.indexed import BatchedSamples, IndexedBatches
 from trainer_hooks.batches.leaves import Batch
 from trainer_hooks.batches.only_for_training import is_evaluating, refusal
+from trainer_hooks.batches.rebatching import BatchedSamples, IndexedBatches
 
 
 class FixedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
@@ -66,10 +66,6 @@ class FixedFromPyDataset(FixedPyDataset):
 
 
 class _PyDatasetSamples(BatchedSamples):
-    def __init__(self, source: Any) -> None:  # noqa: ANN401
-        super().__init__(source)
-        self._source = source
-
     def batches_in_source(self) -> int | None:
-        batches: int | None = self._source.num_batches
+        batches: int | None = self._batches.num_batches
         return batches

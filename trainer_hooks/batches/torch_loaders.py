@@ -11,7 +11,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from trainer_hooks.batches.batch_rule import BatchRule
 from trainer_hooks.batches.leaves import Batch
 from trainer_hooks.batches.only_for_training import only_for_training
-from trainer_hooks.batches.streams import rebatched
+from trainer_hooks.batches.rebatching import rebatched
 
 
 def fixed_loader(loader: Any, rule: BatchRule) -> Any:  # noqa: ANN401

@@ -23,8 +23,7 @@ from trainer_hooks.multi_gpu.batch_split import (
     parts_of,
 )
 from trainer_hooks.multi_gpu.device_names import dealt, of_each, strategy_over
-from trainer_hooks.multi_gpu.differentiable_call import differentiable_call
-from trainer_hooks.multi_gpu.replica_step import Replicas, ReplicaStep
+from trainer_hooks.multi_gpu.replica_step import Replicas, ReplicaStep, differentiable_call
 from trainer_hooks.multi_gpu.replica_times import ReplicaTimes, TimedStep
 from trainer_hooks.multi_gpu.saves_template import SavesTemplate
 from trainer_hooks.multi_gpu.scoped_optimizer import carry_trained, scoped_optimizer

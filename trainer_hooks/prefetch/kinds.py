@@ -8,6 +8,7 @@ from enum import Enum
 from importlib import import_module
 from typing import Any
 
+from trainer_hooks.batches.leaves import is_a
 from trainer_hooks.ring.quiet_warning import QuietWarningOnce
 
 
@@ -31,19 +32,19 @@ def kind_of(data: Any, device: Any = None) -> Kind:  # noqa: ANN401
     Raises:
         TypeError: It is no data of batches, or may be meant for JAX or for torch.
     """
-    if _is_a(data, "tensorflow", "data.Dataset"):
+    if is_a(data, "tensorflow", "data.Dataset"):
         return Kind.TF_DATA
-    if _is_a(data, "tensorflow", "distribute.DistributedDataset"):
+    if is_a(data, "tensorflow", "distribute.DistributedDataset"):
         raise TypeError(
             "this data is spread over devices by a strategy, which prefetches it already: "
             "prefetch before it is distributed, with device='CPU:0'"
         )
-    if _is_a(data, "keras", "utils.PyDataset"):
+    if is_a(data, "keras", "utils.PyDataset"):
         return Kind.PY_DATASET
     _refuse_what_is_no_data(data)
     if (kind := _kind_of_device(device)) is not None:
         return kind
-    return Kind.TORCH if _is_a(data, "torch", "utils.data.DataLoader") else _kind_that_runs()
+    return Kind.TORCH if is_a(data, "torch", "utils.data.DataLoader") else _kind_that_runs()
 
 
 def keras_backend() -> str | None:
@@ -53,14 +54,6 @@ def keras_backend() -> str | None:
         return str(keras.backend.backend()) if keras is not None else None
     except AttributeError:  # half imported, or not the Keras we know
         return None
-
-
-def _is_a(data: object, package: str, path: str) -> bool:
-    """Whether it is of a class of a package: it is not, where nobody imported that."""
-    found: Any = sys.modules.get(package)
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    return isinstance(found, type) and isinstance(data, found)
 
 
 def _refuse_what_is_no_data(data: object) -> None:

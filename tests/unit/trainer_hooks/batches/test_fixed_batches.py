@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer_hooks.batches import fixed_batches
-from trainer_hooks.batches.streams import FixedBatches
+from trainer_hooks.batches.rebatching import FixedBatches
 
 
 def samples(count: int) -> tuple[Any, Any]:

@@ -1,26 +1,14 @@
-"""Batches from what can be asked for by number: arrays, and sequences of batches."""
+"""Batches of one size, cut and joined from arrays, sequences of batches, and streams of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 from trainer_hooks.batches.batch_rule import BatchRule
 from trainer_hooks.batches.leaves import Batch, cut, joined, reordered, rows_in
-
-
-class Samples(Protocol):
-    """Samples in a row."""
-
-    def count(self) -> int | None:
-        """How many; ``None`` for endless ones."""
-
-    def read(self, start: int, stop: int) -> Batch:
-        """Samples ``start`` up to ``stop`` as one batch."""
-
-    def epoch_ended(self) -> None:
-        """An epoch is over: the order may change."""
+from trainer_hooks.batches.only_for_training import is_evaluating, refusal
 
 
 class ArraySamples:
@@ -34,14 +22,17 @@ class ArraySamples:
         self.epoch_ended()
 
     def count(self) -> int:
+        """How many samples."""
         return self._count
 
     def read(self, start: int, stop: int) -> Batch:
+        """Samples ``start`` up to ``stop`` as one batch."""
         if self._order is None:
             return cut(self._arrays, start, stop)
         return reordered(self._arrays, self._order[start:stop])
 
     def epoch_ended(self) -> None:
+        """An epoch is over: the order may change."""
         if self._shuffle:
             import numpy as np
 
@@ -61,6 +52,7 @@ class BatchedSamples:
         self._counted: tuple[int, int] | None = None  # so many batches have so many samples
 
     def count(self) -> int | None:
+        """How many samples; ``None`` for endless ones."""
         batches = self.batches_in_source()
         if not batches:
             return batches
@@ -70,6 +62,7 @@ class BatchedSamples:
         return self._counted[1]
 
     def read(self, start: int, stop: int) -> Batch:
+        """Samples ``start`` up to ``stop`` as one batch."""
         each, batches = self._each(), self.batches_in_source()
         pieces = [
             cut(
@@ -110,7 +103,7 @@ class BatchedSamples:
 class IndexedBatches:
     """Batches of one size by number, as often as one likes; ``len()`` says how many."""
 
-    def __init__(self, samples: Samples, rule: BatchRule) -> None:
+    def __init__(self, samples: ArraySamples | BatchedSamples, rule: BatchRule) -> None:
         self._samples = samples
         self._rule = rule
         self.tail = rule.tail
@@ -161,3 +154,65 @@ class IndexedBatches:
     def epoch_ended(self) -> None:
         """An epoch is over: the order of shuffled samples changes."""
         self._samples.epoch_ended()
+
+
+def rebatched(batches: Iterable[Batch], rule: BatchRule) -> Iterator[Batch]:
+    """The same samples in the same order, in batches of one size; one pass, lazily.
+
+    No more is held than one batch more than is asked for, so an endless source may be given.
+    A batch of the right size that comes at the right moment is passed on as it is.
+
+    Raises:
+        ValueError: A batch holds something else than arrays of one length; or the last is filled
+            up with copies, and the first was asked for by Keras' ``evaluate``.
+    """
+    is_evaluated = is_evaluating()  # now: Keras may ask for the others in a thread of its own
+    held: list[Batch] = []
+    rows = 0
+    for batch in batches:
+        more = rows_in(batch)
+        if more == 0:
+            continue
+        held.append(batch)
+        rows += more
+        if rows < rule.batch_size:
+            continue
+        whole, start = joined(held), 0
+        while rows - start >= rule.batch_size:
+            yield rule.finished(cut(whole, start, start + rule.batch_size))
+            start += rule.batch_size
+        held = [cut(whole, start, rows)] if start < rows else []
+        rows -= start
+    if held:
+        if is_evaluated and rule.fills_up(rows):
+            raise refusal(rule.tail)
+        last = rule.finished(joined(held))
+        if last is not None:
+            yield last
+
+
+class FixedBatches:
+    """Batches of one size that can be gone through as often as their source.
+
+    How many there are is known only at the end of a pass, so there is no ``len()``.
+    """
+
+    def __init__(self, source: Iterable[Batch], rule: BatchRule) -> None:
+        self._source = source
+        self._rule = rule
+
+    def __iter__(self) -> Iterator[Batch]:
+        return rebatched(self._source, self._rule)
+
+    def forever(self) -> Iterator[Batch]:
+        """Pass after pass in a generator, which ``fit(..., steps_per_epoch=...)`` takes.
+
+        It ends at a pass without any batch.
+        """
+        while True:
+            none = True
+            for batch in self:
+                none = False
+                yield batch
+            if none:
+                return
