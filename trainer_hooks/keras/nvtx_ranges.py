@@ -31,38 +31,24 @@ class NvtxWriter:
     def __init__(self, writer: StepWriter, ranges: Ranges) -> None:
         """Open nothing yet."""
         self._writer = writer
+        self.count, self.epoch, self.spent_ns = writer.count, writer.epoch, writer.spent_ns
         self._ranges = ranges
         self._is_open = False
         self._names = [[phase.value + mode for phase in PHASES] for mode in _MODES]
 
     @property
     def present(self) -> tuple[int, int]:
-        """Number of the phase under way, and of its mode."""
         return self._writer.present
 
     @property
     def span(self) -> int:
-        """The same in one number, ``phase | mode << MODE_SHIFT``."""
         return self._writer.span
 
     def enter(self, phase: int, mode: int = 0, *, is_done: bool = False) -> None:
-        """A phase begins and the one before it ends; ``is_done``: and the device its steps."""
         self._writer.enter(phase, mode, is_done=is_done)
         self.close()
         self._ranges.push(self._names[mode][phase])
         self._is_open = True
-
-    def count(self, steps: int, samples: int) -> None:
-        """More steps were handed to the device; a phase is entered soon."""
-        self._writer.count(steps, samples)
-
-    def epoch(self, epoch: int) -> None:
-        """An epoch begins."""
-        self._writer.epoch(epoch)
-
-    def spent_ns(self, phase: int) -> int:
-        """Nanoseconds in a phase so far, those of the one under way included."""
-        return self._writer.spent_ns(phase)
 
     def close(self) -> None:
         """Leave no range open."""

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import mmap
 import os
+import sys
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,7 +39,6 @@ from gpumon.errors import RingError
 
 _SHARED_RING: Final = 0o644
 _PRIVATE_RING: Final = 0o600
-_IS_LITTLE: Final = memoryview(b"\1\0\0\0\0\0\0\0").cast("Q")[0] == 1
 
 
 class RingFolder(NamedTuple):
@@ -182,4 +182,4 @@ def _locked(folder: Path) -> int | None:
 
 def publish(memory: RingMemory) -> None:
     """Let readers in."""
-    memory.words[0] = int.from_bytes(MAGIC, "little" if _IS_LITTLE else "big")
+    memory.words[0] = int.from_bytes(MAGIC, sys.byteorder)

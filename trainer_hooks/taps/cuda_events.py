@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from trainer_hooks.ring.quiet_warning import warn_quietly
 
@@ -37,18 +37,6 @@ class Event(Protocol):
         ...
 
 
-class Instant(NamedTuple):
-    """When the device came past a mark.
-
-    Attributes:
-        at_ns: CLOCK_MONOTONIC, nanoseconds.
-        error_ns: The truth is at most so far away.
-    """
-
-    at_ns: int
-    error_ns: int
-
-
 class DeviceClock:
     """Joins the device's clock to the host's, by what must be true of every event.
 
@@ -66,8 +54,8 @@ class DeviceClock:
         self.reference: Event | None = None
         self._earliest_ns = self._latest_ns = 0.0
 
-    def instant_of(self, event: Event, after_ns: int, by_ns: int) -> Instant:
-        """When a finished event happened.
+    def instant_of(self, event: Event, after_ns: int, by_ns: int) -> tuple[int, int]:
+        """When a finished event happened, and how far away the truth is at most.
 
         Args:
             event: Finished, as ``query`` said.
@@ -91,7 +79,7 @@ class DeviceClock:
             self._earliest_ns = max(self._earliest_ns, earliest_ns - since_ns - unsure_ns)
             self._latest_ns = min(self._latest_ns, latest_ns - since_ns + unsure_ns)
         middle_ns = (earliest_ns + latest_ns) / 2
-        return Instant(round(middle_ns), round((latest_ns - earliest_ns) / 2))
+        return round(middle_ns), round((latest_ns - earliest_ns) / 2)
 
     def _ns_since_reference(self, event: Event) -> float:
         if self.reference is None:

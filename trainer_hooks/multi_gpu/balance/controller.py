@@ -34,8 +34,6 @@ _LEAST_GAIN: Final = 0.005
 """A move that promises less speed, as a part, is not made."""
 _MOST_MOVES: Final = 9
 """Splits that are tried before the best of them stays."""
-_CLEAR_CHANGE: Final = 0.03
-"""A GPU's time has changed when it is off by this part twice."""
 _MOST_GROWTH: Final = 2
 """How many times a GPU's samples may be multiplied or divided by in one move."""
 _DOUBT_SPREADS: Final = 1.5
@@ -99,7 +97,7 @@ class RatioController:
         self.limits: tuple[int | None, ...] = tuple(limits or (None,) * len(self.counts))
         if not len(self.limits) == len(self.names) == len(self.counts):
             raise ValueError(f"{len(self.counts)} GPUs need as many memory limits and names")
-        self.speeds = KnownSpeeds(tuple(SpeedCurve() for _ in self.counts), _CLEAR_CHANGE)
+        self.speeds = KnownSpeeds(tuple(SpeedCurve() for _ in self.counts))
         self._tried: list[tuple[int, ...]] = []
         self._settled: tuple[float, ...] | None = None
         self._gave_up = False

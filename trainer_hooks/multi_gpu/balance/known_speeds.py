@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from trainer_hooks.multi_gpu.balance.solver import Room, SecondsOf, slowest_seconds
 from trainer_hooks.multi_gpu.balance.speed_curve import STEADIEST, Point, SpeedCurve
 
+_CLEAR_CHANGE: Final = 0.03
+"""A GPU's time has changed when it is off by this part twice, where its own noise is not larger."""
 _CLEAR_SPREADS: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSpeeds:
-    """The curves of some GPUs.
-
-    Attributes:
-        curves: One for each GPU.
-        clear_change: From which part of a time on a difference is more than noise,
-            where a GPU's own noise does not ask for more.
-    """
+    """The curves of some GPUs, one for each."""
 
     curves: tuple[SpeedCurve, ...]
-    clear_change: float
 
     @property
     def is_complete(self) -> bool:
@@ -58,12 +53,13 @@ class KnownSpeeds:
         self, counts: Sequence[int], busy_seconds: Sequence[float], *, changed: Sequence[bool]
     ) -> KnownSpeeds:
         """With an interval more; the GPUs that have changed begin anew with it."""
-        return self._with(
-            curve.changed_to(count, seconds)
-            if has_changed
-            else curve.with_seen(count, seconds, tolerance=self._clear(curve))
-            for curve, count, seconds, has_changed in zip(
-                self.curves, counts, busy_seconds, changed, strict=True
+        seen = zip(self.curves, counts, busy_seconds, changed, strict=True)
+        return KnownSpeeds(
+            tuple(
+                curve.changed_to(count, seconds)
+                if has_changed
+                else curve.with_seen(count, seconds, tolerance=self._clear(curve))
+                for curve, count, seconds, has_changed in seen
             )
         )
 
@@ -76,10 +72,11 @@ class KnownSpeeds:
 
     def forgetting(self, changed: Sequence[bool], counts: Sequence[int]) -> KnownSpeeds:
         """Of the GPUs that have changed only what is known of the present split."""
-        return self._with(
-            curve.changed_to(count, seconds) if has_changed else curve
-            for curve, count, seconds, has_changed in zip(
-                self.curves, counts, self.at(counts), changed, strict=True
+        known = zip(self.curves, counts, self.at(counts), changed, strict=True)
+        return KnownSpeeds(
+            tuple(
+                curve.changed_to(count, seconds) if has_changed else curve
+                for curve, count, seconds, has_changed in known
             )
         )
 
@@ -111,14 +108,11 @@ class KnownSpeeds:
                 return seconds
         return 0.0
 
-    def _with(self, curves: Iterable[SpeedCurve]) -> KnownSpeeds:
-        return replace(self, curves=tuple(curves))
-
     def _points_at(self, counts: Sequence[int]) -> list[Point | None]:
         return [curve.point_at(count) for curve, count in zip(self.curves, counts, strict=True)]
 
     def _clear(self, curve: SpeedCurve) -> float:
-        return max(self.clear_change, _CLEAR_SPREADS * curve.spread)
+        return max(_CLEAR_CHANGE, _CLEAR_SPREADS * curve.spread)
 
 
 def _sign(off: float | None, clear: float) -> int:

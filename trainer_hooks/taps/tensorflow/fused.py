@@ -17,18 +17,27 @@ from trainer_hooks.taps.tensorflow.functions import ENDS_OF_DATA, ITERATORS, for
 
 
 class GraphTotals:
-    """A variable on the CPU that timers in a graph add to.
+    """A variable on the CPU that timers add to: they are traced around what fetches a batch.
 
     Attributes:
         traces: How often the function had been traced when all its traces had timers.
+        timers: Traced so far, and not looked for yet.
     """
 
     def __init__(self) -> None:
+        """Find what is to be gone around.
+
+        Raises:
+            ImportError: This TensorFlow keeps its iterators elsewhere.
+            KeyError: Its iterators fetch in another way.
+            RuntimeError: A strategy is in scope.
+        """
         if tf.distribute.has_strategy():
             raise RuntimeError("a variable made here would be one for each replica")
         with tf.init_scope(), tf.device("CPU:0"):
             self._variable = tf.Variable(tf.zeros(3, tf.float64), trainable=False)
-        self.traces = 0
+        self._patch = patch_of_iterators()
+        self.traces = self.timers = 0
 
     def read(self) -> Totals:
         """What was summed up so far."""
@@ -37,10 +46,24 @@ class GraphTotals:
         ).numpy()
         return Totals(float(wait_s), int(batches), int(rows))
 
-    def add(self, wait_s: Any, batches: Any, rows: Any) -> None:  # noqa: ANN401
-        """In a graph: add three scalars."""
-        parts = [tf.cast(part, tf.float64) for part in (wait_s, batches, rows)]
-        self._variable.assign_add(tf.stack(parts), read_value=False)
+    def call(self, function: Any, iterator: Any) -> Any:  # noqa: ANN401
+        """Call a step function; what it traces is traced with timers."""
+        return self._patch.call(function, iterator, self._trace_fetch)
+
+    def _trace_fetch(self, fetch: Fetch) -> Any:  # noqa: ANN401
+        if tf.executing_eagerly():
+            return fetch()
+        with tf.device("CPU:0"):
+            began_s = tf.timestamp()
+        with tf.control_dependencies([began_s]):
+            fetched = fetch()
+        parts = tf.nest.flatten(fetched, expand_composites=True)
+        with tf.control_dependencies(parts), tf.device("CPU:0"):
+            told = (tf.timestamp() - began_s, *_batches_and_rows(fetched))
+            more = tf.stack([tf.cast(part, tf.float64) for part in told])
+            self._variable.assign_add(more, read_value=False)
+        self.timers += 1
+        return fetched
 
 
 def totals_in(function: Any) -> GraphTotals | None:  # noqa: ANN401
@@ -57,43 +80,6 @@ def new_totals_for(function: Any) -> GraphTotals:  # noqa: ANN401
 
 _TIMED: WeakKeyDictionary[Any, GraphTotals] = WeakKeyDictionary()
 """A function keeps its traces, and so the timers in them, over many trainings."""
-
-
-class TimedFetches:
-    """Around a call: whatever fetches a batch in a graph that it traces gets timers.
-
-    Attributes:
-        made: Timers traced so far.
-    """
-
-    def __init__(self, totals: GraphTotals) -> None:
-        """Find what is to be gone around; the timers add to ``totals``.
-
-        Raises:
-            ImportError: This TensorFlow keeps its iterators elsewhere.
-            KeyError: Its iterators fetch in another way.
-        """
-        self._patch = patch_of_iterators()
-        self._totals = totals
-        self.made = 0
-
-    def call(self, function: Any, iterator: Any) -> Any:  # noqa: ANN401
-        """Call a step function; what it traces is traced with timers."""
-        return self._patch.call(function, iterator, self._trace_fetch)
-
-    def _trace_fetch(self, fetch: Fetch) -> Any:  # noqa: ANN401
-        if tf.executing_eagerly():
-            return fetch()
-        with tf.device("CPU:0"):
-            began_s = tf.timestamp()
-        with tf.control_dependencies([began_s]):
-            fetched = fetch()
-        parts = tf.nest.flatten(fetched, expand_composites=True)
-        with tf.control_dependencies(parts), tf.device("CPU:0"):
-            ended_s = tf.timestamp()
-            self._totals.add(ended_s - began_s, *_batches_and_rows(fetched))
-        self.made += 1
-        return fetched
 
 
 def _batches_and_rows(fetched: Any) -> tuple[Any, Any]:  # noqa: ANN401
@@ -131,11 +117,8 @@ class FusedStep:
         self._batches = batches
         self._fused = form_of(function).fused
         self._totals = None if self._fused is None else totals_in(self._fused)
-        self._fetches = None if self._totals is None else _timed_fetches(self._totals)
+        self._accounts = None if self._totals is None else Accounts(self._totals.read, batches)
         self._was_unheard = False
-        self._accounts: Accounts | None = None
-        if self._totals is not None and self._fetches is not None:
-            self._accounts = Accounts(self._totals.read, batches)
 
     @property
     def has_gross_wait(self) -> bool:
@@ -152,8 +135,8 @@ class FusedStep:
         if not isinstance(iterator, ITERATORS):
             return self._function(iterator)
         traces = traces_of(self._fused)
-        if self._accounts is not None:
-            self._check_accounts(traces)
+        if self._totals is not None:
+            self._check_accounts(self._totals, traces)
         machine.fetch_end()  # the timers tell what of it was a wait
         if traces == 0:
             machine.compile_begin()
@@ -171,9 +154,9 @@ class FusedStep:
         return logs
 
     def _call(self, iterator: Any) -> Any:  # noqa: ANN401
-        if self._fetches is None:
+        if self._totals is None:
             return self._function(iterator)
-        return self._fetches.call(self._function, iterator)
+        return self._totals.call(self._function, iterator)
 
     def _tell(self, machine: PhaseMachine, took_ns: int, traces: int | None) -> None:
         listener, told = self._listener, Execution(0, self._batches, 0)
@@ -203,10 +186,9 @@ class FusedStep:
         if wait_ns >= _WORTH_TELLING_NS and traces == traces_of(self._fused):
             self._listener.waited(wait_ns)
 
-    def _check_accounts(self, traces: int | None) -> None:
+    def _check_accounts(self, totals: GraphTotals, traces: int | None) -> None:
         """Another thread may have had the word meanwhile: what passed then is not told here."""
-        totals = self._totals
-        if totals is None or traces != totals.traces:
+        if traces != totals.traces:
             self._see_one_phase("it was traced while another training was tagged")
         elif self._was_unheard:
             self._was_unheard = False
@@ -217,25 +199,17 @@ class FusedStep:
 
     def _check_timers(self) -> None:
         """A trace was made: the timers must have gone into it."""
-        if self._totals is None or self._fetches is None or self._accounts is None:
+        if self._totals is None:
             return
-        if self._fetches.made:
-            self._fetches.made = 0
+        if self._totals.timers:
+            self._totals.timers = 0
             self._totals.traces = traces_of(self._fused) or 0
         else:
             self._see_one_phase("no operation that fetches a batch went by while it was traced")
 
     def _see_one_phase(self, reason: object) -> None:
-        self._accounts = self._fetches = None
+        self._accounts = self._totals = None
         warn_blind(reason)
-
-
-def _timed_fetches(totals: GraphTotals) -> TimedFetches | None:
-    try:
-        return TimedFetches(totals)
-    except Exception as error:  # noqa: BLE001 (another TensorFlow may look otherwise inside)
-        warn_blind(error)
-        return None
 
 
 def warn_blind(reason: object) -> None:

@@ -13,7 +13,7 @@ ROOMS = (Room(1, 200), Room(1, 200))
 
 def two_alike() -> KnownSpeeds:
     """Each was seen to take 0.1 s for 50 samples and 0.2 s for 100."""
-    known = KnownSpeeds((SpeedCurve(), SpeedCurve()), clear_change=0.03)
+    known = KnownSpeeds((SpeedCurve(), SpeedCurve()))
     for count, seconds in ((50, 0.1), (100, 0.2)):
         known = known.with_seen((count,) * 2, (seconds,) * 2, changed=(False, False))
     return known
