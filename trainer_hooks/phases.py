@@ -215,6 +215,5 @@ def _number_named(name: str) -> int:
         said,
         f"gpumon knows no phase {said} and counts its time as other; "
         f"the phases are {', '.join(_NUMBER_NAMED)}",
-        callers_up=3,
     )
     return OTHER[0]

@@ -103,25 +103,18 @@ def _timed_feed(feeder: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     """What an epoch's iterator yields: step numbers, and the batches or an iterator over them."""
     with _waiting():
         feed = iter(feeder)
+    for *steps, batches in _each_waited_for(feed):
+        yield (*steps, _each_waited_for(batches) if hasattr(batches, "__next__") else batches)
+
+
+def _each_waited_for(source: Iterator[Any]) -> Iterator[Any]:
     while True:
         with _waiting():
             try:
-                *steps, batches = next(feed)
+                item = next(source)
             except StopIteration:
                 return
-        yield (*steps, _TimedBatches(batches) if hasattr(batches, "__next__") else batches)
-
-
-class _TimedBatches:
-    def __init__(self, source: Iterator[Any]) -> None:
-        self._source = source
-
-    def __iter__(self) -> _TimedBatches:
-        return self
-
-    def __next__(self) -> Any:  # noqa: ANN401
-        with _waiting():
-            return next(self._source)
+        yield item
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any, Final
 import keras
 
 from trainer_hooks.keras.class_in_list import AlsoOnTheClass
-from trainer_hooks.keras.own_fit import OwnFit
+from trainer_hooks.keras.own_fit import OwnFitCallback
 from trainer_hooks.ring.quiet_warning import warn_quietly
 
 _DEEPEST: Final = 64
@@ -66,7 +66,7 @@ class NonFiniteWeightsError(ArithmeticError):
         self.found = found
 
 
-class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+class NaNGuard(OwnFitCallback):
     """Watches the weights and the moving statistics of all layers for NaN and infinity.
 
     A loss can look fine while a BatchNorm's moving variance is NaN, for only evaluation
@@ -111,11 +111,8 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
             # 26 to 50 of epoch 2; the training is stopped
     """
 
-    async_safe = True
-    """Keras then need not wait for each step on account of this callback."""
-
     def __init__(self, every: int = 25, on_found: str = "stop") -> None:
-        super().__init__()
+        super().__init__("NaNGuard", "watches", raises=NonFiniteWeightsError)
         if not hasattr(every, "__index__") or isinstance(every, bool) or every < 1:
             raise ValueError(f"every must be a whole number of batches, 1 or more, not {every!r}")
         if on_found not in _ON_FOUND:
@@ -123,21 +120,14 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self.found: NonFinite | None = None
         self._every = every
         self._on_found = on_found
-        self._own_fit = OwnFit("NaNGuard")
-        self._is_watching = False
 
     @AlsoOnTheClass
     def set_model(self, model: Any) -> None:  # noqa: ANN401
-        if not self._own_fit.is_around():
+        if not self._is_inside_own_fit():
             super().set_model(model)
 
-    @AlsoOnTheClass
-    def set_params(self, params: Any) -> None:  # noqa: ANN401
-        if not self._own_fit.is_around():
-            super().set_params(params)
-
     def on_train_begin(self, logs: object = None) -> None:
-        if not self._own_fit.begins():
+        if not self._begins_own_fit():
             return
         self.found = None
         self._is_watching = True
@@ -148,18 +138,19 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         self._begin_epoch()
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        if self._own_fit.calls():
+        if self._is_called_by_own_fit():
             self._epoch = epoch + 1
             self._begin_epoch()
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         # Keras calls this one between two steps in the thread that trains, on all backends:
         # on JAX the step to come frees the very buffers that are to be looked at.
-        self._guarded(self._before_batch, batch)
+        if self._watches_here():
+            self._guarded(self._before_batch, batch)
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         # Maybe in another thread, after later batches began. Keras has the numbers by now.
-        if not self._own_fit.calls():
+        if not self._is_called_by_own_fit():
             return
         if batch >= self._begun:
             self._ended = batch + 1
@@ -169,26 +160,16 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
             self._odd_losses.append(batch + 1)
 
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        self._guarded(self._after_epoch)
+        if self._watches_here():
+            self._guarded(self._after_epoch)
 
     def _begin_epoch(self) -> None:
         self._begun = self._ended = self._checked = 0
         self._odd_losses: list[int] = []
         self._has_followed_loss = False
 
-    def _guarded(self, look: Callable[..., None], *values: int) -> None:
-        if not self._is_watching or not self._own_fit.calls():
-            return
-        try:
-            look(*values)
-        except NonFiniteWeightsError:
-            raise
-        except Exception as error:  # noqa: BLE001 (the training goes on unwatched)
-            self._is_watching = False
-            warn_quietly(
-                f"NaNGuard watches no longer, for it failed: {type(error).__name__}: {error}",
-                callers_up=3,
-            )
+    def _watches_here(self) -> bool:
+        return self._is_watching and self._is_called_by_own_fit()
 
     def _before_batch(self, batch: int) -> None:
         self._begun = batch
@@ -257,7 +238,7 @@ class NaNGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
         if self._on_found == "stop":
             self._model.stop_training = True
         stopped = "; the training is stopped" if self._on_found == "stop" else ""
-        warn_quietly(f"{self.found}{stopped}", callers_up=5)
+        warn_quietly(f"{self.found}{stopped}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,6 @@ class PhaseTagger(Tagger, keras.callbacks.Callback):  # type: ignore[misc]  # Ke
             warn_quietly(
                 "PhaseTagger(nvtx=True) opens no NVTX ranges: there is neither the package "
                 "nvtx (`pip install nvtx`) nor a torch with CUDA",
-                callers_up=3,
             )
         return ranges
 

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from gpumon.core.join.batch_shares import checked_ratios, split_counts
-from trainer_hooks.multi_gpu.batch_split import Setting, Tensor
+from trainer_hooks.multi_gpu.batch_split import Tensor
 from trainer_hooks.multi_gpu.device_names import device_names, make_stand_ins
 from trainer_hooks.multi_gpu.parallel_model import HOST, ParallelModel
 from trainer_hooks.multi_gpu.shared_weights import strategy_of
@@ -132,7 +132,7 @@ def _refuse_what_cannot_be_split(model: object) -> None:
             f"{stateful[0]!r} keeps a state for each row of a batch (stateful=True), and which GPU "
             "has which row may change from batch to batch; make the layer with stateful=False"
         )
-    own = [name for name in _OWN_STEPS if getattr(type(model), name) != _keras_own(name)]
+    own = [name for name in _OWN_STEPS if getattr(type(model), name) != getattr(keras.Model, name)]
     if own:
         raise ValueError(
             f"{type(model).__name__} has a {own[0]} of its own, and nothing can tell how what "
@@ -149,7 +149,3 @@ def _warn_of_unknown_variables(model: keras.Model) -> None:
                 "all GPUs share: what the layer writes there is written once for each GPU; make "
                 "it by add_weight()"
             )
-
-
-def _keras_own(name: str) -> Setting:
-    return getattr(keras.Model, name)

@@ -89,8 +89,7 @@ class ParallelModel(SavesTemplate, keras.Model):  # type: ignore[misc]  # Keras 
     @property
     def devices(self) -> tuple[str, ...]:
         """TensorFlow's names of the devices, such as ``("GPU:0", "GPU:1")``."""
-        devices: tuple[str, ...] = self._parts.devices
-        return devices
+        return self._parts.devices
 
     @property
     def ratios(self) -> tuple[float, ...]:
@@ -98,8 +97,7 @@ class ParallelModel(SavesTemplate, keras.Model):  # type: ignore[misc]  # Keras 
 
         May be assigned at any time, in the middle of a training too; the next step splits so.
         """
-        ratios: tuple[float, ...] = self._parts.split.ratios
-        return ratios
+        return self._parts.split.ratios
 
     @ratios.setter
     def ratios(self, ratios: Sequence[float]) -> None:
@@ -122,8 +120,7 @@ class ParallelModel(SavesTemplate, keras.Model):  # type: ignore[misc]  # Keras 
         Of more than 64 steps the last 64; none before ``time_replicas``. With ``run_eagerly``
         the devices take turns: each is then timed in its own, and waits for the one before.
         """
-        told: tuple[TimedStep, ...] = self._parts.times.taken()
-        return told
+        return self._parts.times.taken()
 
     @property
     def output_names(self) -> list[str]:

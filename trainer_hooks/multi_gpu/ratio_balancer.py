@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
-
-import keras
 
 from gpumon.core.join.batch_shares import split_counts
 from trainer_hooks.keras.adapter_facts import adapter_facts
 from trainer_hooks.keras.class_in_list import AlsoOnTheClass
 from trainer_hooks.keras.fit_figures import say
-from trainer_hooks.keras.own_fit import OwnFit
+from trainer_hooks.keras.own_fit import OwnFitCallback
 from trainer_hooks.multi_gpu.balance.controller import (
     RatioController,
     SplitChange,
@@ -67,7 +65,7 @@ class RatioChange:
         return f"batches are split {new} from step {self.step} on, not {old} ({self.reason}{gain})"
 
 
-class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+class RatioBalancer(OwnFitCallback):
     """Changes ``model.ratios`` until all GPUs take equally long for their part of a batch.
 
     Every ``every`` steps it compares how long each GPU was busy in a step, and where one is clearly
@@ -127,9 +125,6 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
             # of its time after the first; +18.0% speed expected)
     """
 
-    async_safe = True
-    """Keras then need not wait for each step on account of this callback."""
-
     changes: tuple[RatioChange, ...]
 
     def __init__(
@@ -142,7 +137,7 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
         dead_band: float = 0.01,
         verbose: int = 1,
     ) -> None:
-        super().__init__()
+        super().__init__("RatioBalancer", "levels", raises=LimitsTooLowError)
         for name, value, least in (("every", every, 1), ("warm_up", warm_up, 0)):
             if not hasattr(value, "__index__") or isinstance(value, bool) or value < least:
                 raise ValueError(
@@ -157,17 +152,10 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
         self._source, self._max_samples = source, max_samples
         self._dead_band = dead_band
         self._controller: RatioController | None = None
-        self._own_fit = OwnFit("RatioBalancer")
-        self._is_watching = False
-
-    @AlsoOnTheClass
-    def set_params(self, params: Setting) -> None:
-        if not self._own_fit.is_around():
-            super().set_params(params)
 
     @AlsoOnTheClass
     def set_model(self, model: Setting) -> None:
-        if self._own_fit.is_around():
+        if self._is_inside_own_fit():
             return
         if not isinstance(model, ParallelModel):
             raise ValueError(
@@ -183,7 +171,7 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
             model.time_replicas()
 
     def on_train_begin(self, logs: object = None) -> None:
-        if not self._own_fit.begins():
+        if not self._begins_own_fit():
             return
         self._knows_batch = False
         self._is_watching = not self._model.run_eagerly
@@ -198,7 +186,7 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         # Keras calls this one between two steps in the thread that trains; where each batch ends,
         # it calls from threads of its own while the next step runs.
-        if not self._own_fit.calls():
+        if not self._is_called_by_own_fit():
             return
         is_due = self._step >= self._next_look or not self._knows_batch
         if is_due and self._step and self._is_watching:
@@ -213,18 +201,6 @@ class RatioBalancer(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ha
         self._steps, self._breaks = StepIntervals(), SpeedBreaks()
         self._counters = BusyCounters(model.devices) if self._source == "gpumon" else None
         self._is_by_counters = False
-
-    def _guarded(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except LimitsTooLowError:
-            raise
-        except Exception as error:  # noqa: BLE001 (the training goes on as it is split)
-            self._is_watching = False
-            warn_quietly(
-                f"RatioBalancer levels no longer, for it failed: {type(error).__name__}: {error}",
-                callers_up=3,
-            )
 
     def _before_first_step(self) -> None:
         self._gather_steps()

@@ -114,5 +114,4 @@ def say_that_there_is_no_gpu(framework: str) -> None:
     _warn(
         f"prefetch_to_device: {framework} sees no GPU, so batches are only read ahead, "
         "and stay on the host",
-        callers_up=2,
     )

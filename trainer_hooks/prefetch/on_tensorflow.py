@@ -52,7 +52,6 @@ def _default() -> tuple[str, int]:
             f"prefetch_to_device: of {len(gpus)} GPUs, batches go to the first; name the one you "
             'train on, or device="CPU:0" for multi_gpu_model or a strategy, which send each GPU '
             "its own part from the host",
-            callers_up=3,
         )
     return "GPU", _place_of(gpus[0])[1]
 

@@ -69,7 +69,7 @@ class GpuDoubts:
             doubt = None
         if doubt is not None:
             self._is_settled = True
-            warn_quietly(f"to gpumon, this training {doubt}", callers_up=4)
+            warn_quietly(f"to gpumon, this training {doubt}")
 
     def _of_names(self, state: dict[str, Any], facts: RunFacts) -> str | None:
         return doubt_of_names(facts.gpus, gpus_in(state))

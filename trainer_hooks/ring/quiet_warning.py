@@ -6,20 +6,14 @@ import contextlib
 import sys
 import warnings
 from itertools import count
-from types import FrameType
 
 from trainer_hooks.ring.frames import users_frame
 
 
-def warn_quietly(text: str, *, callers_up: int = 2) -> None:
-    """Warn, with a line of the user's as the place: no file of ours, no library's.
-
-    Args:
-        text: What to say.
-        callers_up: Look for that line from here on: 1 is the caller.
-    """
+def warn_quietly(text: str) -> None:
+    """Warn, with a line of the user's as the place: no file of ours, no library's."""
     with contextlib.suppress(Exception):  # a warning as an error, or nowhere to write it
-        frame = users_frame(_up(sys._getframe(), callers_up))
+        frame = users_frame(sys._getframe())
         warnings.warn_explicit(
             text,
             RuntimeWarning,
@@ -36,10 +30,9 @@ class QuietWarningOnce:
     def __init__(self) -> None:
         self._calls = count()  # one atomic step: two threads do not both come first
 
-    def __call__(self, text: str, *, callers_up: int = 2) -> None:
-        """Warn as ``warn_quietly`` does, which see."""
+    def __call__(self, text: str) -> None:
         if next(self._calls) == 0:
-            warn_quietly(text, callers_up=callers_up + 1)
+            warn_quietly(text)
 
 
 class QuietWarningPerWord:
@@ -49,8 +42,8 @@ class QuietWarningPerWord:
         self._most = most
         self._first: dict[str, object] = {}
 
-    def __call__(self, word: str, text: str, *, callers_up: int = 2) -> None:
-        """Warn of a word as ``warn_quietly`` does, which see; the last warning says that it is."""
+    def __call__(self, word: str, text: str) -> None:
+        """Warn of a word; the last warning says that it is."""
         if len(self._first) >= self._most:
             return
         call = object()
@@ -58,10 +51,4 @@ class QuietWarningPerWord:
             return
         if len(self._first) >= self._most:
             text += f" (no more of these warnings: {self._most} are enough)"
-        warn_quietly(text, callers_up=callers_up + 1)
-
-
-def _up(frame: FrameType, callers: int) -> FrameType:
-    for _ in range(callers):
-        frame = frame.f_back or frame
-    return frame
+        warn_quietly(text)
