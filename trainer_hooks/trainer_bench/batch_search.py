@@ -9,10 +9,8 @@ from typing import Final
 _FINENESS: Final = 64
 """The search ends when the answer is known to a part of so many."""
 
-ROUND_TO: Final = 8
+_ROUND_TO: Final = 8
 LARGEST: Final = 1 << 20
-
-SamplesASecond = float
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +18,7 @@ class Try:
     """One batch, and what came of it: samples a second, ``None`` where memory ran out."""
 
     batch: int
-    samples_a_second: SamplesASecond | None
+    samples_a_second: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class BatchFound:
 
 
 def find_batch(
-    trained: Callable[[int], SamplesASecond | None],
+    trained: Callable[[int], float | None],
     *,
     first: int = 64,
     margin: float = 0.05,
@@ -62,46 +60,42 @@ def find_batch(
     >>> found.fits, found.advised, [one.batch for one in found.tries[:6]]
     (1000, 944, [64, 128, 256, 512, 1024, 768])
     """
-    search = _Search(trained)
-    fits, too_large = search.doubled(min(first, most), most)
-    while fits and too_large is not None and too_large - fits > max(1, fits // _FINENESS):
-        middle = (fits + too_large) // 2
-        if search.fits(middle):
-            fits = middle
+    tries: list[Try] = []
+
+    def fits(batch: int) -> bool:
+        tries.append(Try(batch, trained(batch)))
+        return tries[-1].samples_a_second is not None
+
+    largest, too_large = _doubled(fits, min(first, most), most)
+    while largest and too_large is not None and too_large - largest > max(1, largest // _FINENESS):
+        middle = (largest + too_large) // 2
+        if fits(middle):
+            largest = middle
         else:
             too_large = middle
-    advised = fits
+    advised = largest
     while advised:
         advised = _rounded(int(advised * (1 - margin))) or 1
-        if search.fits(advised):
-            return BatchFound(fits, advised, tuple(search.tries))
+        if fits(advised):
+            return BatchFound(largest, advised, tuple(tries))
         if advised == 1:
             break
     return None
 
 
-class _Search:
-    def __init__(self, trained: Callable[[int], SamplesASecond | None]) -> None:
-        self._trained = trained
-        self.tries: list[Try] = []
-
-    def fits(self, batch: int) -> bool:
-        self.tries.append(Try(batch, self._trained(batch)))
-        return self.tries[-1].samples_a_second is not None
-
-    def doubled(self, batch: int, most: int) -> tuple[int, int | None]:
-        """The last power that fits, 0 for none, and the first that does not."""
-        too_large = None
-        while batch and not self.fits(batch):
-            too_large, batch = batch, batch // 2
-        while batch and too_large is None and batch < most:
-            larger = min(batch * 2, most)
-            if self.fits(larger):
-                batch = larger
-            else:
-                too_large = larger
-        return batch, too_large
+def _doubled(fits: Callable[[int], bool], batch: int, most: int) -> tuple[int, int | None]:
+    """The last power that fits, 0 for none, and the first that does not."""
+    too_large = None
+    while batch and not fits(batch):
+        too_large, batch = batch, batch // 2
+    while batch and too_large is None and batch < most:
+        larger = min(batch * 2, most)
+        if fits(larger):
+            batch = larger
+        else:
+            too_large = larger
+    return batch, too_large
 
 
 def _rounded(batch: int) -> int:
-    return batch // ROUND_TO * ROUND_TO if batch >= 4 * ROUND_TO else batch
+    return batch // _ROUND_TO * _ROUND_TO if batch >= 4 * _ROUND_TO else batch

@@ -6,11 +6,11 @@ import gc
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gpumon.errors import SourceUnavailableError, UsageError
-from trainer_hooks.trainer_bench.engine import BenchStep, GpuOutOfMemoryError
+from trainer_hooks.trainer_bench.measuring import BenchStep, GpuOutOfMemoryError
 
 if TYPE_CHECKING:
     import keras
@@ -79,7 +79,9 @@ class KerasEngine:
     def gpus(self) -> tuple[str, ...]:
         return tuple(self._cpus or (name for name in self._logical if name.startswith("GPU")))
 
-    def train(self, gpus: Sequence[str], batches: Sequence[int]) -> Iterator[BenchStep]:
+    def train(
+        self, gpus: Sequence[str], batches: Sequence[int]
+    ) -> Generator[BenchStep, None, None]:
         import keras
 
         total = sum(batches)

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.errors import GpumonError, UsageError
-from trainer_hooks.trainer_bench.engine import Engine
+from trainer_hooks.trainer_bench.measuring import Engine
 from trainer_hooks.trainer_bench.modes import (
+    Outcome,
+    Session,
     best_ratio,
     largest_batches,
     scaling,
     training_runs,
 )
-from trainer_hooks.trainer_bench.progress import bar_for
-from trainer_hooks.trainer_bench.session import SIMULATED, Outcome, Session
 from trainer_hooks.trainer_bench.svg_plot import svg_of
 
 _DESCRIPTION: Final = """\
@@ -49,6 +49,9 @@ exit codes: 0 done, 1 the work failed, 2 wrong words, 3 no GPU
 ("runs", "balance", "find_batch" or "scaling") and what that mode measured;
 rates are samples a second, times seconds, and null means nobody can tell.
 """
+
+
+_SIMULATED: Final = "SIMULATED: no GPU is used, and no figure here is a real one's"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -169,11 +172,10 @@ def _run(args: argparse.Namespace) -> int:
         gpus=tuple(args.gpus),
         batches=tuple(args.batches),
         seconds=args.seconds,
-        bar=bar_for(sys.stderr),
-        say=_say_nothing if args.json else _say,
+        is_quiet=args.json,
     )
     if engine.is_simulated:
-        session.say(SIMULATED)
+        session.say(_SIMULATED)
     for line in engine.devices():
         session.say(line)
     outcome = _outcome(session, args)
@@ -218,14 +220,6 @@ def _write_plot(outcome: Outcome, path: Path, *, is_simulated: bool) -> None:
     if is_simulated:
         plot = replace(plot, title=f"{plot.title} (SIMULATED)")
     path.write_text(svg_of(plot), encoding="utf-8")
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def _say_nothing(line: str) -> None:
-    del line
 
 
 def _count(word: str) -> int:

@@ -1,14 +1,66 @@
-"""Some seconds of training, and what came of them."""
+"""What the bench asks of whatever trains, and what came of some seconds of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-
-from trainer_hooks.trainer_bench.engine import BenchStep, Engine
-from trainer_hooks.trainer_bench.progress import Bar
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 DEFAULT_GPU = "default GPU"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchStep:
+    """One step of training.
+
+    Attributes:
+        samples: In its batch, over all GPUs.
+        seconds: It took.
+        busy_seconds: Of each GPU; ``None`` where the engine cannot tell.
+    """
+
+    samples: int
+    seconds: float
+    busy_seconds: tuple[float, ...] | None = None
+
+
+class GpuOutOfMemoryError(Exception):
+    """A GPU's memory does not hold its part of the batch; the engine can go on with a smaller.
+
+    Attributes:
+        gpu: Which of the GPUs, from 0; ``None`` where nobody can tell.
+    """
+
+    def __init__(self, gpu: int | None) -> None:
+        super().__init__("out of memory")
+        self.gpu = gpu
+
+
+class Engine(Protocol):
+    """Trains the bench's model."""
+
+    is_simulated: bool
+
+    def devices(self) -> tuple[str, ...]:
+        """A line for each device, for people."""
+
+    def gpus(self) -> tuple[str, ...]:
+        """The names of all GPUs, such as ``"GPU:0"``."""
+
+    def train(
+        self, gpus: Sequence[str], batches: Sequence[int]
+    ) -> Generator[BenchStep, None, None]:
+        """Train without end, after one step that is not told: what it compiles is no speed.
+
+        Args:
+            gpus: Names; none for the engine's default device.
+            batches: Samples of each step for each of ``gpus``, or one for the default.
+
+        Raises:
+            GpuOutOfMemoryError: At any step.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +81,7 @@ class Measured:
     samples: int = 0
     seconds: float = 0.0
     steps: int = 0
-    busy_seconds: tuple[float, ...] | None = field(default=None)
+    busy_seconds: tuple[float, ...] | None = None
 
     @property
     def global_batch(self) -> int:
@@ -57,20 +109,17 @@ class Measured:
         busy = step.busy_seconds
         if busy is not None and self.busy_seconds is not None:
             busy = tuple(a + b for a, b in zip(self.busy_seconds, busy, strict=True))
-        return Measured(
-            self.gpus, self.batches, self.samples + step.samples, self.seconds + step.seconds,
-            self.steps + 1, busy,
-        )  # fmt: skip
+        return replace(
+            self,
+            samples=self.samples + step.samples,
+            seconds=self.seconds + step.seconds,
+            steps=self.steps + 1,
+            busy_seconds=busy,
+        )
 
 
 def runs_of(
-    engine: Engine,
-    gpus: Sequence[str],
-    batches: Sequence[int],
-    *,
-    runs: int,
-    seconds: float,
-    bar: Bar,
+    engine: Engine, gpus: Sequence[str], batches: Sequence[int], *, runs: int, seconds: float
 ) -> Iterator[Measured]:
     """Train in runs of some seconds each, and tell after each what came of all so far.
 
@@ -78,37 +127,34 @@ def runs_of(
         GpuOutOfMemoryError: A GPU does not hold its part.
     """
     measured = Measured(tuple(gpus), tuple(batches))
-    training = engine.train(gpus, batches)
     name = " ".join(gpus) or DEFAULT_GPU
-    try:
+    with closing(engine.train(gpus, batches)) as training:
         for run in range(runs):
-            with bar(f"{name} [{measured.global_batch}]", seconds) as advance:
+            with progress_bar(f"{name} [{measured.global_batch}]", seconds) as advance:
                 while measured.seconds < (run + 1) * seconds:
                     step = next(training)
                     measured = measured.and_then(step)
                     advance(step.seconds)
             yield measured
-    finally:
-        close = getattr(training, "close", None)
-        if close is not None:
-            close()
 
 
-def measure(
-    engine: Engine,
-    gpus: Sequence[str],
-    batches: Sequence[int],
-    *,
-    seconds: float,
-    bar: Bar,
-) -> Measured:
-    """One run.
+@contextmanager
+def progress_bar(name: str, seconds: float) -> Iterator[Callable[[float], None]]:
+    """A bar for so many seconds; what it gives is called with those that have passed.
 
-    Raises:
-        GpuOutOfMemoryError: A GPU does not hold its part.
+    It is on stderr, never among the results, only where somebody looks at it, and gone when
+    its run is over.
     """
-    (measured,) = runs_of(engine, gpus, batches, runs=1, seconds=seconds, bar=bar)
-    return measured
+    if not sys.stderr.isatty():
+        yield lambda passed: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as shown:
+        task = shown.add_task(name, total=seconds)
+        yield lambda passed: shown.advance(task, passed)
 
 
 def speed_of(alone: Sequence[Measured]) -> float:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from gpumon.core.join.batch_shares import simple_ratios
 from gpumon.errors import GpumonError, UsageError
 from trainer_hooks.trainer_bench.batch_search import LARGEST, Try, find_batch
-from trainer_hooks.trainer_bench.engine import GpuOutOfMemoryError
 from trainer_hooks.trainer_bench.measuring import (
     DEFAULT_GPU,
+    Engine,
+    GpuOutOfMemoryError,
     Measured,
     runs_of,
     speed_of,
     why_above_alone,
 )
 from trainer_hooks.trainer_bench.ratio_search import RatioFound, RatioSearch
-from trainer_hooks.trainer_bench.session import Json, Outcome, Session, fields_of, out_of_memory
 from trainer_hooks.trainer_bench.svg_plot import Plot, Series
 
 RUNS_OF_THE_AUTHOR = 8
@@ -31,7 +32,103 @@ UNEQUAL = 0.05
 MOST_ON_CPU = 4096
 """The memory of a CPU is the machine's, and others live there: no search is to fill it up."""
 
+LARGE_BATCH: Final = 512
+
 _SPEED = "samples a second"
+
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Session:
+    """Everything a mode needs.
+
+    Attributes:
+        engine: Trains.
+        gpus: Named by the user, or by the mode; none for the default GPU.
+        batches: As the user wrote them.
+        seconds: Of each run.
+        is_quiet: Whether nothing is said to people, for JSON is asked for.
+        notices: What a reader of the figures should know; also in JSON.
+    """
+
+    engine: Engine
+    gpus: tuple[str, ...]
+    batches: tuple[int, ...]
+    seconds: float
+    is_quiet: bool = False
+    notices: list[str] = field(default_factory=list)
+
+    def say(self, line: str) -> None:
+        """Print a line for people."""
+        if not self.is_quiet:
+            print(line, flush=True)
+
+    def measure(self, gpus: Sequence[str], batches: Sequence[int]) -> Measured:
+        """One run.
+
+        Raises:
+            GpuOutOfMemoryError: A GPU does not hold its part.
+        """
+        (measured,) = runs_of(self.engine, gpus, batches, runs=1, seconds=self.seconds)
+        return measured
+
+    def notice(self, sentence: str | None) -> None:
+        """Say it, if there is something."""
+        if sentence is None:
+            return
+        self.notices.append(sentence)
+        self.say(f"\nNotice: {sentence}")
+
+    def notice_of(self, batch: int) -> None:
+        """Say what a large global batch does to what is learnt."""
+        if batch > LARGE_BATCH:
+            self.notice(
+                f"a global batch of {batch} is past {LARGE_BATCH}: faster, but it generalises "
+                "worse unless the learning rate is scaled with the batch and warmed up "
+                "(docs/multi-gpu.md)"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a mode came to: fields for JSON, and a plot of it."""
+
+    fields: Json
+    plot: Plot
+
+
+def fields_of(measured: Measured) -> Json:
+    """A run for JSON; rates in samples a second, times in seconds."""
+    each = zip(measured.gpus or (DEFAULT_GPU,), measured.batches, measured.of_each_gpu, strict=True)
+    return {
+        "gpus": [
+            {"gpu": gpu, "batch": batch, "samples_per_second": round(speed, 2)}
+            for gpu, batch, speed in each
+        ],
+        "global_batch": measured.global_batch,
+        "samples": measured.samples,
+        "seconds": round(measured.seconds, 6),
+        "steps": measured.steps,
+        "samples_per_second": round(measured.samples_a_second, 2),
+        "busy_seconds": (
+            None
+            if measured.busy_seconds is None
+            else [round(seconds, 6) for seconds in measured.busy_seconds]
+        ),
+    }
+
+
+def out_of_memory(
+    error: GpuOutOfMemoryError, gpus: Sequence[str], batches: Sequence[int]
+) -> GpumonError:
+    """The sentence for it."""
+    if error.gpu is None:
+        where = f"with {' + '.join(map(str, batches))} samples on {' '.join(gpus) or DEFAULT_GPU}"
+    else:
+        name = gpus[error.gpu] if gpus else DEFAULT_GPU
+        where = f"on {name}, which does not hold {batches[error.gpu]} samples"
+    return GpumonError(f"out of memory {where}; --find-batch tells what a GPU holds")
 
 
 def training_runs(session: Session, runs: int) -> Outcome:
@@ -42,9 +139,8 @@ def training_runs(session: Session, runs: int) -> Outcome:
     told = []
     try:
         for measured in runs_of(
-            session.engine, session.gpus, session.batches,
-            runs=runs, seconds=session.seconds, bar=session.bar,
-        ):  # fmt: skip
+            session.engine, session.gpus, session.batches, runs=runs, seconds=session.seconds
+        ):
             told.append(measured)
             _say_run(session, measured)
     except GpuOutOfMemoryError as error:
@@ -101,19 +197,16 @@ def best_ratio(session: Session) -> Outcome:
     session.say(f"\nEach GPU alone at two batches, then all of them at {batch}")
     found = search.search(most_runs=most_runs)
     best = found.best
+    alone = ", ".join(_split(one.gpus, one.batches) for one in found.best_alone)
     session.say(
         f"\nBest: {_split(best.gpus, best.batches)} {best.samples_a_second:.0f}sps, "
         f"{best.samples_a_second / found.peaks:.1%} of what they did alone "
-        f"({_parts(found.best_alone)}), after {found.runs} runs"
+        f"({alone}), after {found.runs} runs"
     )
     session.say(f"ratios={list(found.ratios)}")
     session.notice(why_above_alone(best, found.best_alone))
     session.notice_of(batch)
     return Outcome(_ratio_fields(found), _ratio_plot(found))
-
-
-def _parts(alone: Sequence[Measured]) -> str:
-    return ", ".join(_split(measured.gpus, measured.batches) for measured in alone)
 
 
 def _split(gpus: Sequence[str], batches: Sequence[int]) -> str:
@@ -123,7 +216,7 @@ def _split(gpus: Sequence[str], batches: Sequence[int]) -> str:
 def _ratio_fields(found: RatioFound) -> Json:
     return {
         "mode": "balance",
-        "ratios": list(simple_ratios(found.best.batches)),
+        "ratios": list(found.ratios),
         "batches": list(found.best.batches),
         "samples_per_second": round(found.best.samples_a_second, 2),
         "part_of_solo_speeds": round(found.best.samples_a_second / found.peaks, 4),

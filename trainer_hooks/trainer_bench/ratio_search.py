@@ -9,8 +9,7 @@ from gpumon.core.join.batch_shares import simple_ratios, split_counts
 from gpumon.errors import GpumonError
 from trainer_hooks.multi_gpu.balance.solver import Room, best_split
 from trainer_hooks.multi_gpu.balance.speed_curve import SpeedCurve
-from trainer_hooks.trainer_bench.engine import GpuOutOfMemoryError
-from trainer_hooks.trainer_bench.measuring import Measured, speed_of
+from trainer_hooks.trainer_bench.measuring import GpuOutOfMemoryError, Measured, speed_of
 
 Trainer = Callable[[Sequence[str], Sequence[int]], Measured]
 
@@ -109,7 +108,9 @@ class RatioSearch:
         measured = self._tried([self._gpus[place]], [batch], [place])
         if measured is not None:
             self.found.alone.append(measured)
-            self._learn(place, batch, _busy(measured)[0])
+            self._curves[place] = self._curves[place].with_seen(
+                batch, _busy(measured)[0], tolerance=_CLEAR
+            )
 
     def _try_together(self, counts: Sequence[int]) -> None:
         measured = self._tried(self._gpus, counts, range(len(self._gpus)))
@@ -135,10 +136,6 @@ class RatioSearch:
                 less = counts[at] - 1 if error.gpu is not None else int(counts[at] * 0.9)
                 self._limits[places[at]] = less if known is None else min(known, less)
             return None
-
-    def _learn(self, place: int, batch: int, seconds: float) -> None:
-        curve = self._curves[place]
-        self._curves[place] = curve.with_seen(batch, seconds, tolerance=_CLEAR)
 
     def _next_split(self) -> tuple[int, ...]:
         rooms = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Final
 
 from gpumon.errors import UsageError
@@ -10,7 +10,7 @@ from trainer_hooks.multi_gpu.balance.simulated_gpus import (
     SimulatedOutOfMemoryError,
     article_machine,
 )
-from trainer_hooks.trainer_bench.engine import BenchStep, GpuOutOfMemoryError
+from trainer_hooks.trainer_bench.measuring import BenchStep, GpuOutOfMemoryError
 
 _NOISE: Final = 0.01
 _WHO: Final = {
@@ -58,7 +58,9 @@ class SimulatedEngine:
     def gpus(self) -> tuple[str, ...]:
         return tuple(f"GPU:{at}" for at in range(len(self._names)))
 
-    def train(self, gpus: Sequence[str], batches: Sequence[int]) -> Iterator[BenchStep]:
+    def train(
+        self, gpus: Sequence[str], batches: Sequence[int]
+    ) -> Generator[BenchStep, None, None]:
         known = self.gpus()
         strange = [gpu for gpu in gpus if gpu not in known]
         if strange:

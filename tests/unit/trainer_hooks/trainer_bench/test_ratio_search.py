@@ -8,10 +8,13 @@ import pytest
 
 from gpumon.errors import GpumonError
 from trainer_hooks.multi_gpu.balance.simulated_gpus import article_machine
-from trainer_hooks.trainer_bench.engine import BenchStep, Engine, GpuOutOfMemoryError
-from trainer_hooks.trainer_bench.measuring import Measured, measure
-from trainer_hooks.trainer_bench.modes import RUNS_OF_THE_AUTHOR
-from trainer_hooks.trainer_bench.progress import no_bar
+from trainer_hooks.trainer_bench.measuring import (
+    BenchStep,
+    Engine,
+    GpuOutOfMemoryError,
+    Measured,
+)
+from trainer_hooks.trainer_bench.modes import RUNS_OF_THE_AUTHOR, Session
 from trainer_hooks.trainer_bench.ratio_search import RatioFound, RatioSearch
 from trainer_hooks.trainer_bench.simulated_engine import SimulatedEngine
 
@@ -20,12 +23,8 @@ SOLO_SPEEDS = 1345 + 875
 
 
 def searched(batch: int, engine: Engine | None = None) -> RatioFound:
-    trains = engine or SimulatedEngine()
-
-    def train(gpus: Sequence[str], batches: Sequence[int]) -> Measured:
-        return measure(trains, gpus, batches, seconds=10, bar=no_bar)
-
-    return RatioSearch(train, PAIR, batch).search(most_runs=RUNS_OF_THE_AUTHOR - 1)
+    session = Session(engine or SimulatedEngine(), PAIR, (batch,), seconds=10, is_quiet=True)
+    return RatioSearch(session.measure, PAIR, batch).search(most_runs=RUNS_OF_THE_AUTHOR - 1)
 
 
 class TestTheArticlesPair:
