@@ -13,7 +13,7 @@ from gpumon.core.phase import PHASES, TrainingPhase
 from gpumon.core.ring.events import RingEvent
 from tests.ring_contents import records_in, totals_in
 from trainer_hooks import PhaseTagger
-from trainer_hooks.examples.measured_model import MeasuredModel
+from trainer_hooks.examples.keras_parts import MeasuredModel
 from trainer_hooks.ring.process_ring import process_ring
 
 FEATURES = 8
@@ -124,7 +124,7 @@ def measured_model(notes: Notes, *layers: Any) -> Any:
     """The small model, whose steps note from inside when they ran."""
     keras.utils.set_random_seed(1)
     parts = [keras.Input((FEATURES,)), *layers, keras.layers.Dense(4), keras.layers.Dense(1)]
-    model = MeasuredModel(parts, notes)
+    model = MeasuredModel(parts, notes.note)
     model.compile("adam", "mse")
     return model
 

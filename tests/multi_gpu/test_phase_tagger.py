@@ -17,7 +17,7 @@ from tests.multi_gpu.later import b, keras, tf
 from trainer_hooks.examples.busy_spans import unoccupied_seconds
 from trainer_hooks.ring.process_ring import process_ring
 
-sleeping: Any = ImportedLater("trainer_hooks.examples.sleeping_gpus")
+sleeping: Any = ImportedLater("trainer_hooks.examples.keras_parts")
 
 pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
 
@@ -58,7 +58,7 @@ class Notes:
 
 
 def slow_on_both(notes: Notes) -> Any:
-    gpus = {device: sleeping.SleepingGpu(SPEED, notes) for device in DEVICES}
+    gpus = {device: sleeping.SleepingGpu(SPEED, notes.note) for device in DEVICES}
     return sleeping.SleepingCompute(gpus)
 
 

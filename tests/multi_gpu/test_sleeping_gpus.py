@@ -13,7 +13,7 @@ from tests.multi_gpu.later import b, keras
 from trainer_hooks.examples.busy_spans import unoccupied_seconds
 
 ran: Any = ImportedLater("tests.multi_gpu.operations_run")
-sleeping: Any = ImportedLater("trainer_hooks.examples.sleeping_gpus")
+sleeping: Any = ImportedLater("trainer_hooks.examples.keras_parts")
 
 pytestmark = [pytest.mark.multi_gpu, pytest.mark.alone]
 
@@ -33,16 +33,12 @@ class Board:
     def _gpu(self, number: int, speed: float) -> Any:
         computed, spans_ns = self.computed[number], self.spans_ns[number]
 
-        class Notes:
-            def note(self, start_ns: int, end_ns: int) -> None:
-                spans_ns.append((start_ns, end_ns))
-
         class Counting(sleeping.SleepingGpu):  # type: ignore[misc]
             def compute(self, rows: Any, part: float) -> Any:
                 computed.append(len(rows))
                 return super().compute(rows, part)
 
-        return Counting(speed, Notes())
+        return Counting(speed, lambda start_ns, end_ns: spans_ns.append((start_ns, end_ns)))
 
     def model(self, *ratios: float) -> Any:
         layers = [

@@ -12,7 +12,7 @@ import numpy as np
 
 from tests.keras.builders_keras import BATCH, FEATURES, Edges, Notes, measured_model, phase_ns
 from tests.truth.numbered_batches import Batches, NumberedCompute, Span, source_of
-from trainer_hooks.examples import slow_causes as slow
+from trainer_hooks.examples import keras_parts as parts
 
 NS = 1e9
 POINTS = 0.02
@@ -88,7 +88,7 @@ def _delay_ns() -> int:
     return delay_ns
 
 
-class TimedCheckpoint(slow.SlowCheckpoint):
+class TimedCheckpoint(parts.SlowCheckpoint):
     """Notes the writing as well as the sleep."""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -101,7 +101,7 @@ class Fit(NamedTuple):
     """What a training is made of.
 
     Attributes:
-        cause: What holds it up, one of ``slow_causes.CAUSES``.
+        cause: What holds it up, one of ``keras_parts.CAUSES``.
         slow_s: How long, each time: a batch, a checkpoint, a validation batch,
             a call of the callback, the trace.
         source: What the batches come as.
@@ -125,12 +125,12 @@ def train(fit: Fit, folder: Path, *more: Any) -> Outcome:
     """
     from trainer_hooks import PhaseTagger
 
-    notes, sleeps, edges = Notes(), slow.Sleeps(), TruthfulEdges()
-    trace, compute = slow.SlowToTrace(sleeps), NumberedCompute(fit.compute_s)
-    compiles = fit.cause == slow.COMPILE
+    notes, sleeps, edges = Notes(), parts.Sleeps(), TruthfulEdges()
+    trace, compute = parts.SlowToTrace(sleeps), NumberedCompute(fit.compute_s)
+    compiles = fit.cause == parts.COMPILE
     model = measured_model(notes, *([trace] if compiles else []), compute)
-    batches = Batches(fit.slow_s if fit.cause == slow.INPUT else 0.0)
-    validation = _rows_and_sums(5) if fit.cause == slow.VALIDATION else None
+    batches = Batches(fit.slow_s if fit.cause == parts.INPUT else 0.0)
+    validation = _rows_and_sums(5) if fit.cause == parts.VALIDATION else None
     # Its twin compiles what a training needs besides its own step, such as the sums of an epoch.
     _warm_up(measured_model(Notes(), NumberedCompute(0.0)) if compiles else model, fit, validation)
     notes.spans_ns.clear()
@@ -149,10 +149,10 @@ def train(fit: Fit, folder: Path, *more: Any) -> Outcome:
     return _outcome(fit, sleeps, edges, batches, Steps(notes, compute, edges))
 
 
-def _callbacks(fit: Fit, sleeps: slow.Sleeps, folder: Path) -> Sequence[Any]:
-    if fit.cause == slow.CHECKPOINT:
+def _callbacks(fit: Fit, sleeps: parts.Sleeps, folder: Path) -> Sequence[Any]:
+    if fit.cause == parts.CHECKPOINT:
         return [TimedCheckpoint(folder / "latest.weights.h5", fit.slow_s, sleeps)]
-    return slow.slow_callbacks(fit.cause, fit.slow_s, sleeps, folder)
+    return parts.slow_callbacks(fit.cause, fit.slow_s, sleeps, folder)
 
 
 def _warm_up(model: Any, fit: Fit, validation: Any) -> None:
@@ -186,7 +186,7 @@ def _is_within(at_ns: int, windows_ns: Sequence[Span]) -> bool:
 
 
 def _outcome(
-    fit: Fit, sleeps: slow.Sleeps, edges: TruthfulEdges, batches: Batches, steps: Steps
+    fit: Fit, sleeps: parts.Sleeps, edges: TruthfulEdges, batches: Batches, steps: Steps
 ) -> Outcome:
     from trainer_hooks.ring.process_ring import process_ring
 
@@ -196,9 +196,9 @@ def _outcome(
     truth = {
         "input_wait": batches.waited_s(edges, steps.taken, steps.trained),
         "checkpoint": slept.get("written", 0.0),
-        "validation": _validated_s(steps, edges, slept.get(slow.VALIDATION, 0.0)),
-        "callbacks": slept.get(slow.CALLBACK, 0.0),
-        "compile": _compiled_s(steps, edges, batches) if fit.cause == slow.COMPILE else 0.0,
+        "validation": _validated_s(steps, edges, slept.get(parts.VALIDATION, 0.0)),
+        "callbacks": slept.get(parts.CALLBACK, 0.0),
+        "compile": _compiled_s(steps, edges, batches) if fit.cause == parts.COMPILE else 0.0,
     }
     made_s = sum(one.end_ns - one.start_ns for one in batches.made if one is not None) / NS
     return Outcome(
@@ -206,7 +206,7 @@ def _outcome(
         steps_made=len(steps.trained),
         steps_told=pen.steps,
         wall_s=edges.wall_ns / NS,
-        slept_s=made_s if fit.cause == slow.INPUT else slept.get(fit.cause, 0.0),
+        slept_s=made_s if fit.cause == parts.INPUT else slept.get(fit.cause, 0.0),
     )
 
 

@@ -12,17 +12,20 @@ import time
 from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 _Result = TypeVar("_Result")
 
 
-class SpanNotes(Protocol):
-    """Whoever is told of busy spans."""
+Note = Callable[[int, int], None]
+"""Told that the GPU was busy between two instants of CLOCK_MONOTONIC, in nanoseconds."""
 
-    def note(self, start_ns: int, end_ns: int) -> None:
-        """The GPU was busy between two instants of CLOCK_MONOTONIC."""
-        ...
+Through = Callable[..., Any]
+"""Within a step: calls what it is given first, and hands its second argument on.
+
+A compiler can neither leave the call out nor move it: what the step goes on with comes from it,
+and it comes after all that follows the second argument.
+"""
 
 
 def unoccupied_seconds(
@@ -37,16 +40,12 @@ def unoccupied_seconds(
     >>> unoccupied_seconds([(0, 6), (4, 10)], [(8, 20), (0, 1)]) * 1e9
     7.0
     """
-    waited, computed = united(waits_ns), united(busy_ns)
-    hidden_ns, first = 0, 0
-    for start, end in waited:
-        while first < len(computed) and computed[first][1] <= start:
-            first += 1
-        at = first
-        while at < len(computed) and computed[at][0] < end:
-            hidden_ns += min(end, computed[at][1]) - max(start, computed[at][0])
-            at += 1
-    return (sum(end - start for start, end in waited) - hidden_ns) / 1e9
+    computed = list(busy_ns)
+    return (_covered_ns([*waits_ns, *computed]) - _covered_ns(computed)) / 1e9
+
+
+def _covered_ns(spans_ns: Iterable[tuple[int, int]]) -> int:
+    return sum(end - start for start, end in united(spans_ns))
 
 
 def imbalance_seconds(spans_ns: Sequence[Sequence[tuple[int, int]]]) -> list[float]:
@@ -139,7 +138,7 @@ class BusySpans:
         self._file.write(json.dumps(line) + "\n")
 
 
-def note_compute(model: Any, optimizer: Any, spans: SpanNotes) -> None:
+def note_compute(model: Any, optimizer: Any, note: Note) -> None:
     """Note each stretch from a torch model's forward pass to the optimizer's step.
 
     The notes come from hooks of torch itself, below any training loop. In
@@ -152,11 +151,74 @@ def note_compute(model: Any, optimizer: Any, spans: SpanNotes) -> None:
 
     def forward_ends(module: Any, *_: object) -> None:
         if not module.training:
-            spans.note(began_ns[0], time.monotonic_ns())
+            note(began_ns[0], time.monotonic_ns())
 
     def step_ends(*_: object) -> None:
-        spans.note(began_ns[0], time.monotonic_ns())
+        note(began_ns[0], time.monotonic_ns())
 
     model.register_forward_pre_hook(forward_begins)
     model.register_forward_hook(forward_ends)
     optimizer.register_step_post_hook(step_ends)
+
+
+class StepNoter:
+    """Says from within a compiled step when it ran: below any training loop, and any hook of one.
+
+    Args:
+        note: Told of each step.
+        through: How the framework of the step calls Python from within it.
+    """
+
+    def __init__(self, note: Note, through: Through) -> None:
+        self._note, self._through = note, through
+        self._began_ns = 0
+
+    def begin(self, rows: Any) -> Any:
+        """Hand the batch's rows on: they are there, and the compute begins."""
+        return self._through(self._begins, rows)
+
+    def end(self, loss: Any, weights: Iterable[Any]) -> Any:
+        """Hand the loss on, once the step has updated each of its weights."""
+        return self._through(self._ends, loss, *weights)
+
+    def _begins(self) -> None:
+        self._began_ns = time.monotonic_ns()
+
+    def _ends(self) -> None:
+        self._note(self._began_ns, time.monotonic_ns())
+
+
+def through_jax(call: Callable[[], None], value: Any, *after: Any) -> Any:
+    """A host callback within the compiled program, which JAX runs to its end before it goes on."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    def called(on_host: Any, *_: Any) -> Any:
+        call()
+        return np.asarray(on_host)
+
+    touched = [jnp.ravel(each)[0] for each in after]
+    shape = jax.ShapeDtypeStruct(value.shape, value.dtype)
+    return jax.pure_callback(called, shape, value, *touched)
+
+
+def through_tensorflow(call: Callable[[], None], value: Any, *after: Any) -> Any:
+    """A Python operation in the graph of the step."""
+    import tensorflow as tf
+
+    def called(on_host: Any, *_: Any) -> Any:
+        call()
+        return on_host
+
+    # Reading a variable comes after what the step assigned to it.
+    touched = [tf.reshape(each, [-1])[0] for each in after]
+    passed = tf.numpy_function(called, [value, *touched], value.dtype)
+    passed.set_shape(value.shape)
+    return passed
+
+
+def through_torch(call: Callable[[], None], value: Any, *_: Any) -> Any:
+    """A call: a CPU computes as torch goes."""
+    call()
+    return value

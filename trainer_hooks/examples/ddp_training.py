@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from trainer_hooks import phase, step, timed
 from trainer_hooks.ddp import RatioSampler, global_mean
 from trainer_hooks.examples.busy_spans import BusySpans
-from trainer_hooks.examples.command_line import duration, positive, spans_parser, tell
+from trainer_hooks.examples.example_run import duration, positive, spans_parser, tell
 
 FEATURES, CLASSES, SAMPLES = 16, 4, 480
 

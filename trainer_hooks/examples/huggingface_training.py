@@ -15,8 +15,8 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 from trainer_hooks.examples.busy_spans import note_compute
-from trainer_hooks.examples.command_line import example_parser, positive, run_of
-from trainer_hooks.examples.slow_store import CLASSES, Batch, SlowStore, make_store
+from trainer_hooks.examples.example_run import example_parser, positive, run_of
+from trainer_hooks.examples.slow_store import CLASSES, Batch, SlowStore
 from trainer_hooks.huggingface import PhaseTagger
 
 _EPOCHS = 3
@@ -31,13 +31,12 @@ def as_sentences(batches: Sequence[Batch]) -> dict[str, Any]:
     return {"input_ids": words.clamp(0, _WORDS - 1), "labels": torch.from_numpy(labels)}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> None:
     """Train once and print one JSON line about it."""
     parser = example_parser(__doc__, workers="of the DataLoader")
     parser.add_argument("--width", type=positive, default=32, help="of the two layers of BERT")
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     with run_of(args) as run:
-        make_store(run.folder)
         model = BertForSequenceClassification(
             BertConfig(
                 vocab_size=_WORDS,
@@ -49,9 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         )
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        note_compute(model, optimizer, run.spans)
+        note_compute(model, optimizer, run.spans.note)
         per_epoch = max(1, args.steps // _EPOCHS)
-        store = SlowStore(run.folder, batches=per_epoch, latency_s=args.latency_ms / 1000)
+        store = SlowStore(run.folder, batches=per_epoch, latency_ms=args.latency_ms)
         trainer = Trainer(
             model,
             TrainingArguments(
@@ -76,8 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             loss=trained.training_loss,
             reading_seconds=store.reading_ns / 1e9,
         )
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -10,7 +10,7 @@ joins these phases with what it measures on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -18,11 +18,9 @@ import jax
 import jax.numpy as jnp
 
 from trainer_hooks import phase, step, timed
-from trainer_hooks.examples.busy_spans import BusySpans
-from trainer_hooks.examples.command_line import example_parser, positive, run_of
-from trainer_hooks.examples.read_ahead import read_ahead
-from trainer_hooks.examples.slow_store import CLASSES, FEATURES, Batch, SlowStore, make_store
-from trainer_hooks.examples.step_noter import StepNoter, noted_in_jax
+from trainer_hooks.examples.busy_spans import Note, StepNoter, through_jax
+from trainer_hooks.examples.example_run import example_parser, positive, read_ahead, run_of
+from trainer_hooks.examples.slow_store import CLASSES, FEATURES, Batch, SlowStore
 
 Weights = list[Any]
 TrainStep = Callable[[Weights, Any, Any], tuple[Weights, Any]]
@@ -47,26 +45,26 @@ def loss_of(weights: Weights, rows: Any, labels: Any) -> Any:
     return -jnp.take_along_axis(chances, labels[:, None], axis=1).mean()
 
 
-def measured_step(spans: BusySpans) -> TrainStep:
+def measured_step(note: Note) -> TrainStep:
     """A compiled step that notes, from inside, when it ran.
 
     The notes are host callbacks within the compiled program: the first needs
     the batch, the last needs every updated weight.
     """
-    begin, end = noted_in_jax(StepNoter(spans))
+    noter = StepNoter(note, through_jax)
 
     def train_step(weights: Weights, rows: Any, labels: Any) -> tuple[Weights, Any]:
-        loss, gradients = jax.value_and_grad(loss_of)(weights, begin(rows), labels)
+        loss, gradients = jax.value_and_grad(loss_of)(weights, noter.begin(rows), labels)
         weights = [old - 0.05 * slope for old, slope in zip(weights, gradients, strict=True)]
-        return weights, end(loss, weights)
+        return weights, noter.end(loss, weights)
 
     compiled: TrainStep = jax.jit(train_step)
     return compiled
 
 
-def train(batches: Iterable[Batch], width: int, spans: BusySpans) -> tuple[int, float]:
+def train(batches: Iterable[Batch], width: int, note: Note) -> tuple[int, float]:
     """Train on every batch; how many steps that were, and the last loss."""
-    weights, train_step = new_weights(width), measured_step(spans)
+    weights, train_step = new_weights(width), measured_step(note)
     steps, loss = 0, jnp.zeros(())
     for rows, labels in timed(batches):
         with phase("train_step" if steps else "compile"):
@@ -77,20 +75,18 @@ def train(batches: Iterable[Batch], width: int, spans: BusySpans) -> tuple[int, 
         return steps, float(loss)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> None:
     """Train once and print one JSON line about it."""
     parser = example_parser(__doc__, workers="threads that read ahead")
     parser.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     with run_of(args) as run:
-        make_store(run.folder)
-        store = SlowStore(run.folder, batches=args.steps, latency_s=args.latency_ms / 1000)
+        store = SlowStore(run.folder, batches=args.steps, latency_ms=args.latency_ms)
         batches = read_ahead(store.__getitem__, batches=args.steps, workers=args.workers)
         run.starts()
-        steps, loss = train(batches, args.width, run.spans)
+        steps, loss = train(batches, args.width, run.spans.note)
         run.tell(steps=steps, loss=loss)
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

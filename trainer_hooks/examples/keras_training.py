@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,17 +21,16 @@ import keras
 import numpy as np
 
 from trainer_hooks import PhaseTagger
-from trainer_hooks.examples import slow_causes as slow
-from trainer_hooks.examples.busy_spans import SpanNotes, unoccupied_seconds
-from trainer_hooks.examples.command_line import (
+from trainer_hooks.examples import keras_parts as parts
+from trainer_hooks.examples.busy_spans import Note, unoccupied_seconds
+from trainer_hooks.examples.example_run import (
     ExampleRun,
     duration,
     example_parser,
     natural,
     run_of,
 )
-from trainer_hooks.examples.measured_model import MeasuredModel
-from trainer_hooks.examples.slow_store import CLASSES, FEATURES, SlowStore, make_store
+from trainer_hooks.examples.slow_store import CLASSES, FEATURES, SlowStore
 
 _EPOCHS = 3
 _STEP_SECONDS = 0.045
@@ -42,21 +40,12 @@ _VALIDATION_BATCHES = 4
 _ROWS_A_BATCH = 128
 
 
-class _Unnoted:
-    """Takes no notes: for steps that are no part of the training."""
-
-    def note(self, start_ns: int, end_ns: int) -> None:
-        """Forget it."""
-
-
-def make_model(
-    width: int, spans: SpanNotes, *more: keras.Layer, steps_per_execution: int = 1
-) -> Any:
+def make_model(width: int, note: Note, *more: keras.Layer, steps_per_execution: int = 1) -> Any:
     """A compiled classifier that notes when it computes.
 
     Args:
         width: Of both hidden layers.
-        spans: Told of each stretch of computing.
+        note: Told of each stretch of computing.
         more: Layers to come before the last.
         steps_per_execution: As Keras has it.
     """
@@ -67,14 +56,14 @@ def make_model(
         *more,
         keras.layers.Dense(CLASSES, activation="softmax"),
     ]
-    model = MeasuredModel(layers, spans)
+    model = parts.MeasuredModel(layers, note)
     model.compile("sgd", "sparse_categorical_crossentropy", steps_per_execution=steps_per_execution)
     return model
 
 
 def width_for(step_seconds: float) -> int:
     """How wide the hidden layers make a step of about that length on this machine."""
-    model = make_model(_TRIAL_WIDTH, _Unnoted())
+    model = make_model(_TRIAL_WIDTH, lambda *_: None)  # no part of the training
     rows = np.zeros((_ROWS_A_BATCH, FEATURES), np.float32)
     labels = np.zeros(_ROWS_A_BATCH, np.int64)
     trials_s = []
@@ -89,46 +78,44 @@ def width_for(step_seconds: float) -> int:
     return round(min(8192.0, (math.sqrt(FEATURES**2 + 3 * wanted) - FEATURES) / 3))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> None:
     """Train once and print one JSON line about it.
 
     In it, ``slept_seconds`` is how long each cause held the training up, and
     ``idle_seconds`` how much of that the compute stood still.
     """
     parser = _parser()
-    args = parser.parse_args(argv)
-    if args.slow == slow.COMPILE and keras.backend.backend() == "torch":
+    args = parser.parse_args()
+    if args.slow == parts.COMPILE and keras.backend.backend() == "torch":
         parser.error("--slow compile: torch runs each step as it is and compiles nothing")
     with run_of(args) as run:
         _train(args, run)
-    return 0
 
 
 def _train(args: argparse.Namespace, run: ExampleRun) -> None:
-    folder, spans, sleeps = run.folder, run.spans, slow.Sleeps()
-    make_store(folder)
+    folder, spans, sleeps = run.folder, run.spans, parts.Sleeps()
     width = args.passes or width_for(_STEP_SECONDS)
     steps = max(1, args.steps // _EPOCHS)
-    trace = slow.SlowToTrace(sleeps)
-    compiles = args.slow == slow.COMPILE
+    trace = parts.SlowToTrace(sleeps)
+    compiles = args.slow == parts.COMPILE
     model = make_model(
         width,
-        spans,
+        spans.note,
         *([trace] if compiles else []),
         steps_per_execution=args.steps_per_execution,
     )
     store = SlowStore(
         folder,
         batches=steps,
-        latency_s=args.latency_ms / 1000 if args.slow == slow.INPUT else 0.0,
-        sleep=partial(sleeps.sleep, slow.INPUT),
+        latency_ms=args.latency_ms if args.slow == parts.INPUT else 0.0,
+        sleep=partial(sleeps.sleep, parts.INPUT),
     )
     each_s = args.slow_seconds / _times(args.slow, steps)
-    callbacks = [PhaseTagger(), *slow.slow_callbacks(args.slow, each_s, sleeps, folder)]
+    callbacks = [PhaseTagger(), *parts.slow_callbacks(args.slow, each_s, sleeps, folder)]
     if compiles:
         callbacks.append(trace.armed_by(each_s))
     options: dict[str, Any] = {}
-    if args.slow == slow.VALIDATION:
+    if args.slow == parts.VALIDATION:
         options["validation_data"] = _validation_rows(folder)
         options["validation_batch_size"] = _ROWS_A_BATCH
 
@@ -148,7 +135,7 @@ def _train(args: argparse.Namespace, run: ExampleRun) -> None:
     # At the end of the training, and not of ``fit``: TensorFlow may take seconds more to let go
     # of a loader that is at work on batches which nobody will want.
     callbacks.append(keras.callbacks.LambdaCallback(on_train_end=tell))
-    data = slow.SlowBatches(store.__getitem__, steps, workers=args.workers)
+    data = parts.SlowBatches(store.__getitem__, steps, workers=args.workers)
     run.starts()
     model.fit(data, epochs=_EPOCHS, verbose=0, callbacks=callbacks, **options)
 
@@ -156,22 +143,24 @@ def _train(args: argparse.Namespace, run: ExampleRun) -> None:
 def _times(cause: str, steps: int) -> int:
     """How many sleeps share the time of a cause."""
     return {
-        slow.CHECKPOINT: _EPOCHS,
-        slow.VALIDATION: _EPOCHS * _VALIDATION_BATCHES,
-        slow.CALLBACK: _EPOCHS * steps,
+        parts.CHECKPOINT: _EPOCHS,
+        parts.VALIDATION: _EPOCHS * _VALIDATION_BATCHES,
+        parts.CALLBACK: _EPOCHS * steps,
     }.get(cause, 1)
 
 
 def _validation_rows(folder: Path) -> tuple[Any, Any]:
     """Rows and labels that are in memory: validation waits for no input."""
-    store = SlowStore(folder, batches=_VALIDATION_BATCHES, latency_s=0.0)
+    store = SlowStore(folder, batches=_VALIDATION_BATCHES, latency_ms=0.0)
     rows, labels = zip(*(store[number] for number in range(len(store))), strict=True)
     return np.concatenate(rows), np.concatenate(labels)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = example_parser(__doc__, workers="of the PyDataset")
-    parser.add_argument("--slow", choices=slow.CAUSES, default=slow.INPUT, help="what holds it up")
+    parser.add_argument(
+        "--slow", choices=parts.CAUSES, default=parts.INPUT, help="what holds it up"
+    )
     parser.add_argument(
         "--slow-seconds", type=duration, default=5.0, help="of any other cause, in all"
     )
@@ -188,4 +177,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -8,15 +8,14 @@ epoch, and saves the model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import lightning.pytorch as lightning
 import torch
 
-from trainer_hooks.examples.busy_spans import BusySpans, note_compute
-from trainer_hooks.examples.command_line import example_parser, positive, run_of
-from trainer_hooks.examples.slow_store import SlowStore, make_store
+from trainer_hooks.examples.busy_spans import Note, note_compute
+from trainer_hooks.examples.example_run import example_parser, positive, run_of
+from trainer_hooks.examples.slow_store import SlowStore
 from trainer_hooks.examples.torch_training import loader_of, two_hidden_layers
 from trainer_hooks.lightning import PhaseTagger
 
@@ -27,10 +26,10 @@ _VALIDATED = 2
 class Classifier(lightning.LightningModule):  # type: ignore[misc]
     """Two hidden layers."""
 
-    def __init__(self, width: int, spans: BusySpans) -> None:
+    def __init__(self, width: int, note: Note) -> None:
         super().__init__()
         self.layers = two_hidden_layers(width)
-        self._spans = spans
+        self._note = note
 
     def training_step(self, batch: Any, number: int) -> Any:
         rows, labels = batch
@@ -43,19 +42,18 @@ class Classifier(lightning.LightningModule):  # type: ignore[misc]
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), lr=0.05)
-        note_compute(self.layers, optimizer, self._spans)
+        note_compute(self.layers, optimizer, self._note)
         return optimizer
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> None:
     """Train once and print one JSON line about it."""
     parser = example_parser(__doc__, workers="of the DataLoader")
     parser.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     with run_of(args) as run:
-        make_store(run.folder)
         stores = [
-            SlowStore(run.folder, batches=batches, latency_s=args.latency_ms / 1000)
+            SlowStore(run.folder, batches=batches, latency_ms=args.latency_ms)
             for batches in (max(1, args.steps // _EPOCHS), _VALIDATED)
         ]
         trainer = lightning.Trainer(
@@ -72,14 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         loaders = [loader_of(store, args.workers) for store in stores]
         run.starts()
-        trainer.fit(Classifier(args.width, run.spans), *loaders)
+        trainer.fit(Classifier(args.width, run.spans.note), *loaders)
         run.tell(
             steps=trainer.global_step,
             accuracy=float(trainer.callback_metrics["accuracy"]),
             reading_seconds=sum(store.reading_ns for store in stores) / 1e9,
         )
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

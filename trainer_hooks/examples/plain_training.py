@@ -21,8 +21,13 @@ from operator import mul
 from pathlib import Path
 
 from trainer_hooks import phase, step, timed
-from trainer_hooks.examples.command_line import ExampleRun, example_parser, natural, run_of
-from trainer_hooks.examples.read_ahead import read_ahead
+from trainer_hooks.examples.example_run import (
+    ExampleRun,
+    example_parser,
+    natural,
+    read_ahead,
+    run_of,
+)
 
 _FEATURES = 48
 _HIDDEN = 12
@@ -133,18 +138,17 @@ def passes_for(step_seconds: float, batch: Batch) -> int:
     return max(1, round(step_seconds * _TRIED / max(1e-6, time.thread_time() - started_s)))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> None:
     """Train once and print one JSON line about it."""
     parser = example_parser(__doc__, workers="threads that read ahead")
     parser.add_argument("--passes", type=natural, default=0, help="compute a step; 0: about 40 ms")
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     with phase("start_up"), run_of(args) as run:
         make_store(run.folder)
         passes = args.passes or passes_for(_STEP_S, read_batch(run.folder, 0.0, 0))
         read = partial(read_batch, run.folder, args.latency_ms / 1000)
         with phase("other"):
             _train(read_ahead(read, batches=args.steps, workers=args.workers), passes, run)
-    return 0
 
 
 def _train(batches: Iterator[Batch], passes: int, run: ExampleRun) -> None:
@@ -158,4 +162,4 @@ def _train(batches: Iterator[Batch], passes: int, run: ExampleRun) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -12,17 +12,18 @@ from numpy.typing import NDArray
 
 FEATURES = 512
 CLASSES = 10
+_FILES = 32
 _FILES_A_BATCH = 4
 _ROWS_A_FILE = 32
 
 Batch = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
-def make_store(folder: Path, files: int = 32, seed: int = 0) -> None:
-    """Write the data set: files of compressed rows, with a label each that can be learned."""
-    random = np.random.default_rng(seed)
+def _write_files(folder: Path) -> None:
+    """The data set: files of compressed rows, with a label each that can be learned."""
+    random = np.random.default_rng(0)
     true_weights = random.normal(size=(FEATURES, CLASSES))
-    for number in range(files):
+    for number in range(_FILES):
         rows = random.normal(size=(_ROWS_A_FILE, FEATURES)).astype(np.float32)
         labels = (rows @ true_weights).argmax(axis=1).astype(np.float32)
         block = np.concatenate([rows, labels[:, None]], axis=1).astype(np.float32)
@@ -35,9 +36,9 @@ class SlowStore:
     It is as much of a data set as torch's ``DataLoader`` asks for.
 
     Args:
-        folder: Where ``make_store`` put the files; batches go round them.
+        folder: Where the files are; written if they are not. Batches go round them.
         batches: How many there are.
-        latency_s: How long the store lets each file wait, as a network file
+        latency_ms: How long the store lets each file wait, as a network file
             system or an object store does.
         sleep: Waits for so many seconds.
 
@@ -50,11 +51,13 @@ class SlowStore:
         folder: Path,
         *,
         batches: int,
-        latency_s: float,
+        latency_ms: float,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        if not any(folder.glob("part-*.z")):
+            _write_files(folder)
         self._paths = sorted(folder.glob("part-*.z"))
-        self._batches, self._latency_s, self._sleep = batches, latency_s, sleep
+        self._batches, self._latency_s, self._sleep = batches, latency_ms / 1000, sleep
         self.reading_ns = 0
 
     def __len__(self) -> int:

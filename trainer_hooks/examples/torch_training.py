@@ -8,15 +8,14 @@ with as many workers as ``--workers`` says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.busy_spans import note_compute
-from trainer_hooks.examples.command_line import ExampleRun, example_parser, positive, run_of
-from trainer_hooks.examples.slow_store import CLASSES, FEATURES, SlowStore, make_store
+from trainer_hooks.examples.example_run import ExampleRun, example_parser, positive, run_of
+from trainer_hooks.examples.slow_store import CLASSES, FEATURES, SlowStore
 
 _EPOCHS = 3
 
@@ -42,7 +41,7 @@ def train(loader: Any, width: int, run: ExampleRun) -> tuple[int, float]:
     model = two_hidden_layers(width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.9)
-    note_compute(model, optimizer, run.spans)
+    note_compute(model, optimizer, run.spans.note)
     steps, loss = 0, torch.tensor(0.0)
     for _ in range(_EPOCHS):
         for rows, labels in timed(loader):
@@ -59,21 +58,19 @@ def train(loader: Any, width: int, run: ExampleRun) -> tuple[int, float]:
     return steps, loss.item()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> None:
     """Train once and print one JSON line about it."""
     parser = example_parser(__doc__, workers="of the DataLoader")
     parser.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     with run_of(args) as run:
-        make_store(run.folder)
         per_epoch = max(1, args.steps // _EPOCHS)
-        store = SlowStore(run.folder, batches=per_epoch, latency_s=args.latency_ms / 1000)
+        store = SlowStore(run.folder, batches=per_epoch, latency_ms=args.latency_ms)
         loader = loader_of(store, args.workers)
         run.starts()
         steps, loss = train(loader, args.width, run)
         run.tell(steps=steps, loss=loss, reading_seconds=store.reading_ns / 1e9)
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -25,9 +25,14 @@ import tensorflow as tf
 from gpumon.core.join.batch_shares import checked_ratios
 from trainer_hooks import PhaseTagger, multi_gpu
 from trainer_hooks.examples.busy_spans import BusySpans, imbalance_seconds, input_seconds
-from trainer_hooks.examples.command_line import duration, natural, positive, spans_parser, tell
-from trainer_hooks.examples.sleeping_gpus import SleepingCompute, SleepingGpu
-from trainer_hooks.examples.slow_causes import INPUT, Sleeps, SlowBatches
+from trainer_hooks.examples.example_run import duration, natural, positive, spans_parser, tell
+from trainer_hooks.examples.keras_parts import (
+    INPUT,
+    SleepingCompute,
+    SleepingGpu,
+    Sleeps,
+    SlowBatches,
+)
 
 _FEATURES: Final = 8
 _CLASSES: Final = 3
@@ -120,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _train(args: argparse.Namespace, ratios: Sequence[float], spans: Sequence[BusySpans]) -> None:
     # CPU:0 stays the host; the next ones stand for the GPUs.
     stand_ins = {
-        f"CPU:{number}": SleepingGpu(speed, of_gpu)
+        f"CPU:{number}": SleepingGpu(speed, of_gpu.note)
         for number, (speed, of_gpu) in enumerate(zip(args.speeds, spans, strict=True), start=1)
     }
     multi_gpu_model = multi_gpu.multi_gpu_model  # before TensorFlow starts: it makes the stand-ins

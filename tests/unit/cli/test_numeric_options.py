@@ -12,7 +12,7 @@ from gpumon.cli.analyze import column_argument
 from gpumon.cli.main import build_parser
 from gpumon.cli.open_source import check_source_word
 from gpumon.outlets.http.callers import read_token
-from trainer_hooks.examples.command_line import example_parser, writable
+from trainer_hooks.examples.example_run import example_parser, writable
 from trainer_hooks.trainer_bench import main as trainer_bench
 
 COMMANDS = ("serve", "analyze", "report", "demo", "doctor", "record", "replay", "dstat")

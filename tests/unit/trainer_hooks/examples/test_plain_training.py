@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from trainer_hooks.examples.plain_training import PlainNet, make_store, read_batch
-from trainer_hooks.examples.read_ahead import read_ahead
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -34,14 +33,6 @@ class TestTheNet:
             net.train(read_batch(tmp_path, 0.0, k % 7), passes=1)
 
         assert net.train(read_batch(tmp_path, 0.0, 7), passes=1) < 1.2
-
-
-class TestReadingAhead:
-    @pytest.mark.parametrize("workers", [1, 3, 8])
-    def test_gives_what_reading_in_turn_gives(self, workers: int) -> None:
-        assert list(read_ahead(lambda k: k * k, batches=7, workers=workers)) == [
-            k * k for k in range(7)
-        ]
 
 
 class TestTheProgram:

@@ -1,4 +1,4 @@
-"""Specification of the words that all examples take."""
+"""Specification of the words that all examples take, and of batches read ahead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer_hooks.examples.command_line import example_parser
+from trainer_hooks.examples.example_run import example_parser, read_ahead
 
 
 def refused(capsys: pytest.CaptureFixture[str], spans: Path, *words: str) -> str:
@@ -66,3 +66,11 @@ class TestTheWordsOfAnExample:
         example_parser("", workers="threads").parse_args(["--spans", str(spans)])
 
         assert spans.read_text() == "{}\n"
+
+
+class TestReadingAhead:
+    @pytest.mark.parametrize("workers", [1, 3, 8])
+    def test_gives_what_reading_in_turn_gives(self, workers: int) -> None:
+        assert list(read_ahead(lambda k: k * k, batches=7, workers=workers)) == [
+            k * k for k in range(7)
+        ]

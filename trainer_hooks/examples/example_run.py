@@ -1,18 +1,22 @@
-"""What all examples share: the words they take, and the line of JSON that each ends with."""
+"""What all examples share: the words they take, reading ahead, and the JSON line at the end."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
+import queue
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from trainer_hooks.examples.busy_spans import BusySpans
+
+T = TypeVar("T")
 
 _MOST: Final = 1_000_000_000
 _MOST_GPUS: Final = 64
@@ -84,6 +88,30 @@ def run_of(args: argparse.Namespace) -> Iterator[ExampleRun]:
     """A training that was started with the words of ``example_parser``."""
     with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
         yield ExampleRun(Path(name), spans)
+
+
+def read_ahead(read: Callable[[int], T], *, batches: int, workers: int) -> Iterator[T]:
+    """The batches ``read(0)``, ``read(1)``, ... in that order, as without threads.
+
+    Args:
+        read: Reads the batch of that number; called on any of the threads.
+        batches: How many to read.
+        workers: How many threads read, each at most two batches more than were asked for;
+            0: each batch is read when it is asked for.
+    """
+    if not workers:
+        yield from map(read, range(batches))
+        return
+    ahead: list[queue.Queue[T]] = [queue.Queue(maxsize=2) for _ in range(workers)]
+
+    def read_every_nth(worker: int) -> None:
+        for batch in range(worker, batches, workers):
+            ahead[worker].put(read(batch))
+
+    for worker in range(workers):
+        threading.Thread(target=read_every_nth, args=(worker,), daemon=True).start()
+    for batch in range(batches):
+        yield ahead[batch % workers].get()
 
 
 def tell(result: dict[str, Any]) -> None:

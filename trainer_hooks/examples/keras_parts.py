@@ -1,0 +1,276 @@
+"""What a Keras training can be made of to know where its time goes: parts that time themselves.
+
+A model that notes its steps, whatever may hold a training up, and GPUs that are simulated. All
+but the model take their time by sleeping.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import keras
+
+from trainer_hooks.examples.busy_spans import (
+    Note,
+    StepNoter,
+    through_jax,
+    through_tensorflow,
+    through_torch,
+)
+
+INPUT, CHECKPOINT, VALIDATION = "input", "checkpoint", "validation"
+CALLBACK, COMPILE, NONE = "callback", "compile", "none"
+CAUSES = (INPUT, CHECKPOINT, VALIDATION, CALLBACK, COMPILE, NONE)
+
+_THROUGH: Final = {
+    "jax": through_jax,
+    "tensorflow": through_tensorflow,
+    "torch": through_torch,
+}
+_FORWARD: Final = 1 / 3
+_BACKWARD: Final = 2 / 3
+
+
+class MeasuredModel(keras.Sequential):  # type: ignore[misc]  # Keras has no types
+    """Notes in each step of training or validation, between which is Keras' own.
+
+    The first note needs the batch, the last every updated weight. No hook of Keras takes part.
+    """
+
+    def __init__(self, layers: Sequence[keras.Layer], note: Note) -> None:
+        super().__init__(layers)
+        self._noter = StepNoter(note, _THROUGH[keras.backend.backend()])
+
+    def compile(self, *words: Any, **named: Any) -> None:
+        """As Keras does, but on TensorFlow without XLA, which knows no Python operations."""
+        if keras.backend.backend() == "tensorflow":
+            named["jit_compile"] = False
+        super().compile(*words, **named)
+
+    def train_step(self, *given: Any) -> Any:
+        """Keras' own step between two notes."""
+        return self._noted(super().train_step, given)
+
+    def test_step(self, *given: Any) -> Any:
+        """The same for a batch of validation."""
+        return self._noted(super().test_step, given)
+
+    def _noted(self, step: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        """On JAX a step is given the model's state before the batch, and returns it last."""
+        *state, (rows, *others) = given
+        made = step(*state, (self._noter.begin(rows), *others))
+        logs, *state = made if state else (made,)
+        weights = state[0][0] if state else [own.value for own in self.trainable_variables]
+        logs = {**logs, "loss": self._noter.end(logs["loss"], weights)}
+        return (logs, *state) if state else logs
+
+
+class Sleeps:
+    """Sleeps, and adds up by cause how long that really took.
+
+    Attributes:
+        spans_ns: Of each cause, when it slept: CLOCK_MONOTONIC nanoseconds.
+    """
+
+    def __init__(self) -> None:
+        self.spans_ns: dict[str, list[tuple[int, int]]] = {}
+        self._lock = threading.Lock()
+
+    def sleep(self, cause: str, seconds: float) -> None:
+        """Sleep for a cause; from any thread."""
+        if seconds > 0:
+            began_ns = time.monotonic_ns()
+            time.sleep(seconds)
+            self.note(cause, began_ns, time.monotonic_ns())
+
+    def note(self, cause: str, began_ns: int, ended_ns: int) -> None:
+        """A cause took the training from one instant to another."""
+        with self._lock:
+            self.spans_ns.setdefault(cause, []).append((began_ns, ended_ns))
+
+    def seconds(self, from_ns: int = 0, to_ns: int = 1 << 63) -> dict[str, float]:
+        """By cause, what was slept in sleeps that began between two instants."""
+        with self._lock:
+            return {
+                cause: sum(end - start for start, end in spans if from_ns <= start < to_ns) / 1e9
+                for cause, spans in self.spans_ns.items()
+            }
+
+
+class SlowBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
+    """Batches by number, in the order in which Keras asks for them.
+
+    Args:
+        read: Gives the batch of a number, in its time.
+        batches: How many there are in an epoch.
+        workers: Threads of Keras' own that ask.
+    """
+
+    def __init__(self, read: Callable[[int], Any], batches: int, *, workers: int = 1) -> None:
+        super().__init__(workers=max(1, workers), max_queue_size=8)
+        self._read, self._batches = read, batches
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def __getitem__(self, index: int) -> Any:
+        return self._read(index)
+
+
+class SlowCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+    """Writes the weights after each epoch to a store that takes its time."""
+
+    def __init__(self, path: Path, seconds: float, sleeps: Sleeps) -> None:
+        super().__init__(str(path), save_weights_only=True)
+        self._seconds = seconds
+        self._sleeps = sleeps
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._sleeps.sleep(CHECKPOINT, self._seconds)
+        super().on_epoch_end(epoch, logs)
+
+
+class _Sleeper(keras.callbacks.Callback):  # type: ignore[misc]
+    def __init__(self, seconds: float, sleeps: Sleeps) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._sleeps = sleeps
+
+
+class SlowCallback(_Sleeper):
+    """Does something slow after each batch."""
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        self._sleeps.sleep(CALLBACK, self._seconds)
+
+
+class SlowScore(_Sleeper):
+    """Works out a score of each validation batch on the host."""
+
+    def on_test_batch_end(self, batch: int, logs: object = None) -> None:
+        self._sleeps.sleep(VALIDATION, self._seconds)
+
+
+class SlowToTrace(keras.layers.Layer):  # type: ignore[misc]
+    """Changes nothing, but is slow to trace once, as a big model is to compile.
+
+    It takes part where a step is traced (JAX, TensorFlow), not where it runs.
+    """
+
+    def __init__(self, sleeps: Sleeps) -> None:
+        super().__init__()
+        self._sleeps = sleeps
+        self._seconds = 0.0
+
+    def armed_by(self, seconds: float) -> keras.callbacks.Callback:
+        """A callback: the first trace after the training begins takes so much longer.
+
+        Keras goes through the layers before that, too, to build the model.
+        """
+
+        class Arm(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_train_begin(_, logs: object = None) -> None:  # noqa: N805 (self is the layer)
+                self._seconds = seconds
+
+        return Arm()
+
+    def call(self, rows: Any) -> Any:
+        """Hand the rows on."""
+        seconds, self._seconds = self._seconds, 0.0
+        self._sleeps.sleep(COMPILE, seconds)
+        return rows
+
+
+def slow_callbacks(
+    cause: str, each_s: float, sleeps: Sleeps, folder: Path
+) -> Sequence[keras.callbacks.Callback]:
+    """The callbacks that a cause needs, each of whose sleeps is that long."""
+    if cause == CHECKPOINT:
+        return [SlowCheckpoint(folder / "latest.weights.h5", each_s, sleeps)]
+    if cause == CALLBACK:
+        return [SlowCallback(each_s, sleeps)]
+    if cause == VALIDATION:
+        return [SlowScore(each_s, sleeps)]
+    return []
+
+
+class SleepingGpu:
+    """Takes a time in proportion to the samples that it is given, and notes when that was.
+
+    Args:
+        samples_per_second: How many it trains on, forward and backward.
+        note: Told of each stretch of computing.
+    """
+
+    def __init__(self, samples_per_second: float, note: Note) -> None:
+        self._seconds_a_sample = 1 / samples_per_second
+        self._note = note
+        self._overslept_s = 0.0
+
+    def compute(self, rows: Any, part: float) -> Any:
+        """Sleep for a part of what a step takes with these rows, and hand them back.
+
+        What one sleep took too long, the next is shorter: so the speed is the one that was named.
+        """
+        began_ns = time.monotonic_ns()
+        wanted_s = part * len(rows) * self._seconds_a_sample
+        time.sleep(max(0.0, wanted_s - self._overslept_s))
+        ended_ns = time.monotonic_ns()
+        self._overslept_s += (ended_ns - began_ns) / 1e9 - wanted_s
+        self._note(began_ns, ended_ns)
+        return rows
+
+
+class SleepingCompute(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
+    """Changes nothing, but keeps the GPU busy that computes it, forward and backward.
+
+    No hook takes part: the sleeps are operations in the graph, on the device of the replica
+    that they belong to, and they know from that device which GPU it is. There must be weights
+    before this layer, or nothing would ask for its gradient.
+
+    Args:
+        gpus: By TensorFlow's name of the device that stands for each, such as ``"CPU:1"``.
+            On any other device the layer takes no time.
+    """
+
+    def __init__(self, gpus: Mapping[str, SleepingGpu], **named: Any) -> None:
+        super().__init__(**named)
+        self._gpus = gpus
+
+    def get_config(self) -> dict[str, Any]:
+        """For copies in this very process: the GPUs are not written to any file."""
+        return {**super().get_config(), "gpus": self._gpus}
+
+    def call(self, rows: Any) -> Any:
+        """Hand the rows on, once the GPU has computed them; float (samples, ...)."""
+        import tensorflow as tf
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]  # TensorFlow has no types
+        def computed(forward_rows: Any) -> tuple[Any, Any]:
+            return self._on_its_gpu(forward_rows, _FORWARD), lambda upstream: self._on_its_gpu(
+                upstream, _BACKWARD
+            )
+
+        return computed(rows)
+
+    def _on_its_gpu(self, rows: Any, part: float) -> Any:
+        device = rows.device.rsplit("device:", 1)[-1]
+        gpu = self._gpus.get(device)
+        if gpu is None:
+            return rows
+        import tensorflow as tf
+
+        # Operations with a state wait for one another, also those of different GPUs.
+        computed = tf.numpy_function(
+            lambda array: gpu.compute(array, part),
+            [rows],
+            rows.dtype,
+            stateful=False,
+            name=f"busy_on_{device.replace(':', '_')}",
+        )
+        computed.set_shape(rows.shape)
+        return computed
