@@ -8,7 +8,7 @@ Importing this brings no torch along.
 from __future__ import annotations
 
 from trainer_hooks.ddp.all_ranks import global_mean, global_sum
-from trainer_hooks.ddp.batch_share import BatchShare
+from trainer_hooks.ddp.epoch_plan import BatchShare
 from trainer_hooks.ddp.ratio_sampler import RatioSampler
 
 __all__ = ["BatchShare", "RatioSampler", "global_mean", "global_sum"]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gpumon.core.join.batch_shares import checked_ratios, levelled_ratios, shares_of
 from trainer_hooks.ddp.all_ranks import GroupRank, agreed_by_all, asked_of_all, rank_in_group
-from trainer_hooks.ddp.batch_share import BatchShare
-from trainer_hooks.ddp.epoch_plan import EpochPlan, EpochShape, Ratios
+from trainer_hooks.ddp.epoch_plan import BatchShare, EpochPlan, EpochShape, Ratios
 from trainer_hooks.ring.gpu_shares import gpu_names
 from trainer_hooks.ring.process_ring import ring_so_far
 

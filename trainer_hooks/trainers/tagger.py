@@ -22,29 +22,6 @@ _TRAINER: Final = {
     "trainer_hooks.lightning": "Lightning",
     "trainer_hooks.huggingface": "the Hugging Face Trainer",
 }
-
-
-def missing_attribute(tagger: object, name: str) -> AttributeError:
-    """The error of a tagger that lacks an attribute, which may tell whose tagger was meant.
-
-    A run that is known by the mistaken tagger alone is withdrawn.
-
-    Returns:
-        The sentence for what only another trainer asks for; else the usual one.
-    """
-    module, kind = type(tagger).__module__, type(tagger).__qualname__
-    if name not in _WHERE:
-        return AttributeError(f"{kind!r} object has no attribute {name!r}")
-    withdraw_run()
-    package = _WHERE[name]
-    return AttributeError(
-        f"gpumon has another tagger for {_TRAINER[package]}: "
-        f"`from {package} import PhaseTagger` (this one is that of {module})",
-        name=None,  # named, Python would end the sentence with a guess: "Did you mean: ..."
-        obj=None,
-    )
-
-
 _OF_ONE_TRAINING: Final = frozenset({"_tagging", "_warned"})
 
 
@@ -78,8 +55,21 @@ class Tagger:
         self._start_afresh()
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Another library's trainer asks for what the callbacks of this one have not."""
-        raise missing_attribute(self, name)
+        """Another library's trainer asks for what the callbacks of this one have not.
+
+        A run that is known by the mistaken tagger alone is withdrawn.
+        """
+        kind = type(self)
+        if name not in _WHERE:
+            raise AttributeError(f"{kind.__qualname__!r} object has no attribute {name!r}")
+        withdraw_run()
+        package = _WHERE[name]
+        raise AttributeError(
+            f"gpumon has another tagger for {_TRAINER[package]}: "
+            f"`from {package} import PhaseTagger` (this one is that of {kind.__module__})",
+            name=None,  # named, Python would end the sentence with a guess: "Did you mean: ..."
+            obj=None,
+        )
 
     def _set_up(self, run: str | None, gpus: Sequence[int | str] | None, *, framework: str) -> None:
         """Be a tagger of that run; see ``announce_run``."""

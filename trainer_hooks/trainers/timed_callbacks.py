@@ -85,7 +85,8 @@ class EventCallbacks:
         busy = [
             callback
             for callback in callbacks
-            if getattr(type(callback), event, None) is not nothing or event in _own(callback)
+            if getattr(type(callback), event, None) is not nothing
+            or event in getattr(callback, "__dict__", {})
         ]
         others = [callback for callback in busy if not isinstance(callback, Tagger)]
         if not others and event not in TELL_PHASES:
@@ -134,7 +135,3 @@ class TimedCallbacks(list[Any]):
                 yield callback
             finally:  # also if it raised: then this is closed
                 times.end()
-
-
-def _own(callback: object) -> dict[str, Any]:
-    return getattr(callback, "__dict__", {})

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from trainer_hooks.ring.process_ring import ProcessRing
 from trainer_hooks.ring.ring_writer import RingWriter
 from trainer_hooks.taps.samples import rows_of
 from trainer_hooks.trainers import phase_numbers as at
-from trainer_hooks.trainers.patching import Method, PatchedMethods
+from trainer_hooks.trainers.patching import Method, PatchedMethods, TimedBatches, TimedLoader
 from trainer_hooks.trainers.tagged_run import TaggedRun
-from trainer_hooks.trainers.timed_batches import TimedBatches, TimedLoader
 from trainer_hooks.trainers.timed_callbacks import (
     NOBODY,
     TELL_PHASES,
@@ -59,8 +59,33 @@ class _Outermost:
             self._run.stop()
 
 
-class TrainerTagging(TaggedRun):
-    """PatchedMethods the methods of one trainer that say where its time goes.
+class _PatchedRun(TaggedRun):
+    """A run that is listened to by patched methods, until it is over.
+
+    It is told of fetches; each is for the mode that the trainer is in.
+    """
+
+    def __init__(self, ring: ProcessRing, writer: RingWriter, mode: int) -> None:
+        super().__init__(ring, writer)
+        self._mode = mode
+        self._patched = PatchedMethods()
+
+    def fetch_begins(self) -> None:
+        """The next batch is asked for."""
+        if self.is_here:
+            self._go(at.INPUT_WAIT[self._mode])
+
+    def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
+        """It is there, and evaluated now."""
+        if self.is_here:
+            self._go(at.EVALUATION[self._mode])
+
+    def _leave(self) -> None:
+        self._patched.remove()
+
+
+class TrainerTagging(_PatchedRun):
+    """Patches the methods of one trainer that say where its time goes.
 
     The phases nest and exclude each other: after a method, the phase is again
     what it was before. What is trained inside of one, with the same trainer or
@@ -76,15 +101,13 @@ class TrainerTagging(TaggedRun):
         events: EventCallbacks,
     ) -> None:
         """Put everything in place."""
-        super().__init__(ring, writer)
+        super().__init__(ring, writer, at.TRAINS)
         self._events = events
         self._slots_of: dict[tuple[str, int], Slots | None] = {}
-        self._mode = at.TRAINS
         self._samples = 0
         self._outermost = _Outermost(self)
         self._is_in_epoch = False
         self._epoch: weakref.ref[Any] | None = None
-        self._patched = PatchedMethods()
         for name, mode in MODE_OF.items():
             self._patched.place(trainer, name, self._around_evaluation(mode))
         for name in _SAVES:
@@ -105,22 +128,17 @@ class TrainerTagging(TaggedRun):
         """Whether it is still under way: between two steps, an error may go unnoticed."""
         return super().goes_on() and self._outermost.is_entered
 
-    def _leave(self) -> None:
-        self._patched.remove()
-
     def _around_evaluation(self, mode: int) -> Callable[[Method], Method]:
         def around(method: Method) -> Method:
             def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
                 if self._mode != at.TRAINS or not self.is_here:
                     return method(*args, **named)
-                before = self._writer.present
-                self._mode = mode
-                self._go(at.EVALUATION[mode])
-                self.callbacks.begin(NOBODY)  # for a callback may have asked for it
-                try:
-                    return self._watched(before, at.TRAINS, method, args, named)
-                finally:
-                    self.callbacks.end()
+                with self._inside(at.EVALUATION[mode], mode):
+                    self.callbacks.begin(NOBODY)  # for a callback may have asked for it
+                    try:
+                        return method(*args, **named)
+                    finally:
+                        self.callbacks.end()
 
             return timed
 
@@ -130,26 +148,22 @@ class TrainerTagging(TaggedRun):
         def timed(*args: Any, **named: Any) -> Any:  # noqa: ANN401
             if not self.is_here:
                 return method(*args, **named)
-            before = self._writer.present
-            self._go(at.CHECKPOINT)
-            return self._watched(before, self._mode, method, args, named)
+            with self._inside(at.CHECKPOINT, self._mode):
+                return method(*args, **named)
 
         return timed
 
-    def _watched(
-        self,
-        before: at.PhaseAndMode,
-        mode: int,
-        method: Method,
-        args: tuple[Any, ...],
-        named: dict[str, Any],
-    ) -> Any:  # noqa: ANN401
-        """Call a method and go back."""
+    @contextmanager
+    def _inside(self, place: at.PhaseAndMode, mode: int) -> Iterator[None]:
+        """Somewhere else while a method runs; then back to where the training was."""
+        before, mode_before = self._writer.present, self._mode
+        self._mode = mode
+        self._go(place)
         try:
             with self._outermost:
-                return method(*args, **named)
+                yield
         finally:
-            self._mode = mode
+            self._mode = mode_before
             if self.is_here:
                 self._go(before)
 
@@ -280,22 +294,15 @@ class TrainerTagging(TaggedRun):
         if self._is_in_epoch:
             self.stop()
 
-    def fetch_begins(self) -> None:
-        """The next batch is asked for."""
-        if self.is_here:
-            self._go(at.INPUT_WAIT[self._mode])
-
     def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
         """It is there; the last before a step, or before it is evaluated."""
-        if not self.is_here:
-            return
         if self._mode != at.TRAINS:
-            self._go(at.EVALUATION[self._mode])
-            return
-        self._samples += rows_of(batch)
-        if is_last:
-            self.step_begins()
-            self._writer.enter(*at.TRAIN_STEP)
+            super().fetch_ends(batch, is_last=is_last)
+        elif self.is_here:
+            self._samples += rows_of(batch)
+            if is_last:
+                self.step_begins()
+                self._writer.enter(*at.TRAIN_STEP)
 
 
 class StartOfEvaluation:
@@ -317,8 +324,8 @@ class StartOfEvaluation:
         return getattr, (getattr(self._start, "__self__", None), "start")
 
 
-class LoneEvaluation(TaggedRun):
-    """PatchedMethods the loop of one evaluation, until that returns or raises."""
+class LoneEvaluation(_PatchedRun):
+    """Patches the loop of one evaluation, until that returns or raises."""
 
     def __init__(
         self,
@@ -328,24 +335,12 @@ class LoneEvaluation(TaggedRun):
         mode: int,
     ) -> None:
         """Put it in place; the phase begins with the loop. ``mode``: validation or prediction."""
-        super().__init__(ring, writer)
-        self._mode = mode
-        self._patched = PatchedMethods()
+        super().__init__(ring, writer, mode)
         self._patched.place(trainer, "evaluation_loop", self._around_loop)
 
     def goes_on(self) -> bool:
         """Whether the loop was reached: the trainer may have found nothing to evaluate."""
         return super().goes_on() and self._nested is not None
-
-    def fetch_begins(self) -> None:
-        """The next batch is asked for."""
-        if self.is_here:
-            self._go(at.INPUT_WAIT[self._mode])
-
-    def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
-        """It is there, and evaluated now."""
-        if self.is_here:
-            self._go(at.EVALUATION[self._mode])
 
     def _around_loop(self, method: Method) -> Method:
         def timed(dataloader: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -359,6 +354,3 @@ class LoneEvaluation(TaggedRun):
                 self.stop()
 
         return timed
-
-    def _leave(self) -> None:
-        self._patched.remove()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainer_hooks.trainers.timed_batches import TimedBatches, TimedLoader
+from trainer_hooks.trainers.patching import TimedBatches, TimedLoader
 
 
 class Notes:
