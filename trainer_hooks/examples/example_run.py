@@ -10,7 +10,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -64,12 +63,13 @@ class ExampleRun:
     """One training of an example, while it runs.
 
     Attributes:
+        args: The words it was started with.
         folder: For its files; gone at the end.
         spans: Told when it computes.
     """
 
-    def __init__(self, folder: Path, spans: BusySpans) -> None:
-        self.folder, self.spans = folder, spans
+    def __init__(self, args: argparse.Namespace, folder: Path, spans: BusySpans) -> None:
+        self.args, self.folder, self.spans = args, folder, spans
         self._started_ns = time.monotonic_ns()
 
     def starts(self) -> None:
@@ -83,11 +83,11 @@ class ExampleRun:
         tell({**figures, **seconds})
 
 
-@contextmanager
-def run_of(args: argparse.Namespace) -> Iterator[ExampleRun]:
-    """A training that was started with the words of ``example_parser``."""
+def run_example(parser: argparse.ArgumentParser, train: Callable[[ExampleRun], None]) -> None:
+    """Train once, with the words of a parser that ``example_parser`` made."""
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, BusySpans(args.spans, args.gpu) as spans:
-        yield ExampleRun(Path(name), spans)
+        train(ExampleRun(args, Path(name), spans))
 
 
 def read_ahead(read: Callable[[int], T], *, batches: int, workers: int) -> Iterator[T]:

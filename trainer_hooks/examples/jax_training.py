@@ -10,7 +10,7 @@ joins these phases with what it measures on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -19,8 +19,14 @@ import jax.numpy as jnp
 
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.busy_spans import Note, StepNoter, through_jax
-from trainer_hooks.examples.example_run import example_parser, positive, read_ahead, run_of
-from trainer_hooks.examples.slow_store import CLASSES, FEATURES, Batch, SlowStore
+from trainer_hooks.examples.example_run import (
+    ExampleRun,
+    example_parser,
+    positive,
+    read_ahead,
+    run_example,
+)
+from trainer_hooks.examples.slow_store import CLASSES, FEATURES, SlowStore
 
 Weights = list[Any]
 TrainStep = Callable[[Weights, Any, Any], tuple[Weights, Any]]
@@ -62,9 +68,13 @@ def measured_step(note: Note) -> TrainStep:
     return compiled
 
 
-def train(batches: Iterable[Batch], width: int, note: Note) -> tuple[int, float]:
-    """Train on every batch; how many steps that were, and the last loss."""
-    weights, train_step = new_weights(width), measured_step(note)
+def train(run: ExampleRun) -> None:
+    """Train on as many batches as ``--steps`` says."""
+    args = run.args
+    store = SlowStore(run.folder, batches=args.steps, latency_ms=args.latency_ms)
+    batches = read_ahead(store.__getitem__, batches=args.steps, workers=args.workers)
+    run.starts()
+    weights, train_step = new_weights(args.width), measured_step(run.spans.note)
     steps, loss = 0, jnp.zeros(())
     for rows, labels in timed(batches):
         with phase("train_step" if steps else "compile"):
@@ -72,21 +82,11 @@ def train(batches: Iterable[Batch], width: int, note: Note) -> tuple[int, float]
         step(samples=len(labels))
         steps += 1
     with phase("device_sync"):
-        return steps, float(loss)
-
-
-def main() -> None:
-    """Train once and print one JSON line about it."""
-    parser = example_parser(__doc__, workers="threads that read ahead")
-    parser.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
-    args = parser.parse_args()
-    with run_of(args) as run:
-        store = SlowStore(run.folder, batches=args.steps, latency_ms=args.latency_ms)
-        batches = read_ahead(store.__getitem__, batches=args.steps, workers=args.workers)
-        run.starts()
-        steps, loss = train(batches, args.width, run.spans.note)
-        run.tell(steps=steps, loss=loss)
+        last_loss = float(loss)
+    run.tell(steps=steps, loss=last_loss)
 
 
 if __name__ == "__main__":
-    main()
+    words = example_parser(__doc__, workers="threads that read ahead")
+    words.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
+    run_example(words, train)

@@ -28,7 +28,7 @@ from trainer_hooks.examples.example_run import (
     duration,
     example_parser,
     natural,
-    run_of,
+    run_example,
 )
 from trainer_hooks.examples.slow_store import CLASSES, FEATURES, SlowStore
 
@@ -78,32 +78,15 @@ def width_for(step_seconds: float) -> int:
     return round(min(8192.0, (math.sqrt(FEATURES**2 + 3 * wanted) - FEATURES) / 3))
 
 
-def main() -> None:
-    """Train once and print one JSON line about it.
+def train(run: ExampleRun) -> None:
+    """Train for some epochs.
 
-    In it, ``slept_seconds`` is how long each cause held the training up, and
+    In what it tells, ``slept_seconds`` is how long each cause held the training up, and
     ``idle_seconds`` how much of that the compute stood still.
     """
-    parser = _parser()
-    args = parser.parse_args()
-    if args.slow == parts.COMPILE and keras.backend.backend() == "torch":
-        parser.error("--slow compile: torch runs each step as it is and compiles nothing")
-    with run_of(args) as run:
-        _train(args, run)
-
-
-def _train(args: argparse.Namespace, run: ExampleRun) -> None:
-    folder, spans, sleeps = run.folder, run.spans, parts.Sleeps()
+    args, folder, spans, sleeps = run.args, run.folder, run.spans, parts.Sleeps()
     width = args.passes or width_for(_STEP_SECONDS)
     steps = max(1, args.steps // _EPOCHS)
-    trace = parts.SlowToTrace(sleeps)
-    compiles = args.slow == parts.COMPILE
-    model = make_model(
-        width,
-        spans.note,
-        *([trace] if compiles else []),
-        steps_per_execution=args.steps_per_execution,
-    )
     store = SlowStore(
         folder,
         batches=steps,
@@ -112,9 +95,10 @@ def _train(args: argparse.Namespace, run: ExampleRun) -> None:
     )
     each_s = args.slow_seconds / _times(args.slow, steps)
     callbacks = [PhaseTagger(), *parts.slow_callbacks(args.slow, each_s, sleeps, folder)]
-    if compiles:
-        callbacks.append(trace.armed_by(each_s))
-    options: dict[str, Any] = {}
+    layers, options = [], dict[str, Any]()
+    if args.slow == parts.COMPILE:
+        layers = [parts.SlowToTrace(sleeps)]
+        callbacks.append(layers[0].armed_by(each_s))
     if args.slow == parts.VALIDATION:
         options["validation_data"] = _validation_rows(folder)
         options["validation_batch_size"] = _ROWS_A_BATCH
@@ -135,6 +119,7 @@ def _train(args: argparse.Namespace, run: ExampleRun) -> None:
     # At the end of the training, and not of ``fit``: TensorFlow may take seconds more to let go
     # of a loader that is at work on batches which nobody will want.
     callbacks.append(keras.callbacks.LambdaCallback(on_train_end=tell))
+    model = make_model(width, spans.note, *layers, steps_per_execution=args.steps_per_execution)
     data = parts.SlowBatches(store.__getitem__, steps, workers=args.workers)
     run.starts()
     model.fit(data, epochs=_EPOCHS, verbose=0, callbacks=callbacks, **options)
@@ -177,4 +162,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    words = _parser()
+    if words.parse_args().slow == parts.COMPILE and keras.backend.backend() == "torch":
+        words.error("--slow compile: torch runs each step as it is and compiles nothing")
+    run_example(words, train)

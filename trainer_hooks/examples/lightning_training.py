@@ -14,7 +14,7 @@ import lightning.pytorch as lightning
 import torch
 
 from trainer_hooks.examples.busy_spans import Note, note_compute
-from trainer_hooks.examples.example_run import example_parser, positive, run_of
+from trainer_hooks.examples.example_run import ExampleRun, example_parser, positive, run_example
 from trainer_hooks.examples.slow_store import SlowStore
 from trainer_hooks.examples.torch_training import loader_of, two_hidden_layers
 from trainer_hooks.lightning import PhaseTagger
@@ -46,37 +46,35 @@ class Classifier(lightning.LightningModule):  # type: ignore[misc]
         return optimizer
 
 
-def main() -> None:
-    """Train once and print one JSON line about it."""
-    parser = example_parser(__doc__, workers="of the DataLoader")
-    parser.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
-    args = parser.parse_args()
-    with run_of(args) as run:
-        stores = [
-            SlowStore(run.folder, batches=batches, latency_ms=args.latency_ms)
-            for batches in (max(1, args.steps // _EPOCHS), _VALIDATED)
-        ]
-        trainer = lightning.Trainer(
-            max_epochs=_EPOCHS,
-            default_root_dir=run.folder,
-            accelerator="cpu",
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            callbacks=[
-                PhaseTagger(),
-                lightning.callbacks.ModelCheckpoint(monitor="accuracy", mode="max"),
-            ],
-        )
-        loaders = [loader_of(store, args.workers) for store in stores]
-        run.starts()
-        trainer.fit(Classifier(args.width, run.spans.note), *loaders)
-        run.tell(
-            steps=trainer.global_step,
-            accuracy=float(trainer.callback_metrics["accuracy"]),
-            reading_seconds=sum(store.reading_ns for store in stores) / 1e9,
-        )
+def train(run: ExampleRun) -> None:
+    """Train for some epochs, each of which ends with a validation."""
+    stores = [
+        SlowStore(run.folder, batches=batches, latency_ms=run.args.latency_ms)
+        for batches in (max(1, run.args.steps // _EPOCHS), _VALIDATED)
+    ]
+    trainer = lightning.Trainer(
+        max_epochs=_EPOCHS,
+        default_root_dir=run.folder,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[
+            PhaseTagger(),
+            lightning.callbacks.ModelCheckpoint(monitor="accuracy", mode="max"),
+        ],
+    )
+    loaders = [loader_of(store, run.args.workers) for store in stores]
+    run.starts()
+    trainer.fit(Classifier(run.args.width, run.spans.note), *loaders)
+    run.tell(
+        steps=trainer.global_step,
+        accuracy=float(trainer.callback_metrics["accuracy"]),
+        reading_seconds=sum(store.reading_ns for store in stores) / 1e9,
+    )
 
 
 if __name__ == "__main__":
-    main()
+    words = example_parser(__doc__, workers="of the DataLoader")
+    words.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
+    run_example(words, train)

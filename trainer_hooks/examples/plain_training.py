@@ -15,7 +15,7 @@ import random
 import time
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from operator import mul
 from pathlib import Path
@@ -26,7 +26,7 @@ from trainer_hooks.examples.example_run import (
     example_parser,
     natural,
     read_ahead,
-    run_of,
+    run_example,
 )
 
 _FEATURES = 48
@@ -138,23 +138,16 @@ def passes_for(step_seconds: float, batch: Batch) -> int:
     return max(1, round(step_seconds * _TRIED / max(1e-6, time.thread_time() - started_s)))
 
 
-def main() -> None:
-    """Train once and print one JSON line about it."""
-    parser = example_parser(__doc__, workers="threads that read ahead")
-    parser.add_argument("--passes", type=natural, default=0, help="compute a step; 0: about 40 ms")
-    args = parser.parse_args()
-    with phase("start_up"), run_of(args) as run:
+def train(run: ExampleRun) -> None:
+    """Train on as many batches as ``--steps`` says."""
+    args = run.args
+    with phase("start_up"):
         make_store(run.folder)
         passes = args.passes or passes_for(_STEP_S, read_batch(run.folder, 0.0, 0))
         read = partial(read_batch, run.folder, args.latency_ms / 1000)
-        with phase("other"):
-            _train(read_ahead(read, batches=args.steps, workers=args.workers), passes, run)
-
-
-def _train(batches: Iterator[Batch], passes: int, run: ExampleRun) -> None:
-    net, losses = PlainNet(), []
+        net, losses = PlainNet(), []
     run.starts()
-    for batch in timed(batches):
+    for batch in timed(read_ahead(read, batches=args.steps, workers=args.workers)):
         with phase("train_step"):
             losses.append(run.spans.measure(partial(net.train, batch, passes=passes)))
         step(samples=len(batch))
@@ -162,4 +155,6 @@ def _train(batches: Iterator[Batch], passes: int, run: ExampleRun) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    words = example_parser(__doc__, workers="threads that read ahead")
+    words.add_argument("--passes", type=natural, default=0, help="compute a step; 0: about 40 ms")
+    run_example(words, train)

@@ -14,7 +14,7 @@ import torch
 
 from trainer_hooks import phase, step, timed
 from trainer_hooks.examples.busy_spans import note_compute
-from trainer_hooks.examples.example_run import ExampleRun, example_parser, positive, run_of
+from trainer_hooks.examples.example_run import ExampleRun, example_parser, positive, run_example
 from trainer_hooks.examples.slow_store import CLASSES, FEATURES, SlowStore
 
 _EPOCHS = 3
@@ -36,9 +36,13 @@ def loader_of(store: SlowStore, workers: int) -> Any:
     return torch.utils.data.DataLoader(store, batch_size=None, num_workers=workers)
 
 
-def train(loader: Any, width: int, run: ExampleRun) -> tuple[int, float]:
-    """Train for some epochs; how many steps that were, and the last loss."""
-    model = two_hidden_layers(width)
+def train(run: ExampleRun) -> None:
+    """Train for some epochs."""
+    per_epoch = max(1, run.args.steps // _EPOCHS)
+    store = SlowStore(run.folder, batches=per_epoch, latency_ms=run.args.latency_ms)
+    loader = loader_of(store, run.args.workers)
+    run.starts()
+    model = two_hidden_layers(run.args.width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.9)
     note_compute(model, optimizer, run.spans.note)
@@ -55,22 +59,10 @@ def train(loader: Any, width: int, run: ExampleRun) -> tuple[int, float]:
         scheduler.step()
         with phase("checkpoint"):
             torch.save(model.state_dict(), run.folder / "model.pt")
-    return steps, loss.item()
-
-
-def main() -> None:
-    """Train once and print one JSON line about it."""
-    parser = example_parser(__doc__, workers="of the DataLoader")
-    parser.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
-    args = parser.parse_args()
-    with run_of(args) as run:
-        per_epoch = max(1, args.steps // _EPOCHS)
-        store = SlowStore(run.folder, batches=per_epoch, latency_ms=args.latency_ms)
-        loader = loader_of(store, args.workers)
-        run.starts()
-        steps, loss = train(loader, args.width, run)
-        run.tell(steps=steps, loss=loss, reading_seconds=store.reading_ns / 1e9)
+    run.tell(steps=steps, loss=loss.item(), reading_seconds=store.reading_ns / 1e9)
 
 
 if __name__ == "__main__":
-    main()
+    words = example_parser(__doc__, workers="of the DataLoader")
+    words.add_argument("--width", type=positive, default=1024, help="of the two hidden layers")
+    run_example(words, train)

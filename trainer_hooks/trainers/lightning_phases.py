@@ -127,11 +127,9 @@ class PhaseWriter(Protocol):
     @property
     def present(self) -> at.PhaseAndMode:
         """Number of the phase under way, and of its mode."""
-        ...
 
     def enter(self, phase: int, mode: int = 0) -> None:
         """A phase begins and the one before it ends."""
-        ...
 
 
 class LightningPhases:

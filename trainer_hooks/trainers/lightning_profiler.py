@@ -22,11 +22,9 @@ class Heard(Protocol):
 
     def begin(self) -> None:
         """It begins."""
-        ...
 
     def end(self, error: BaseException | None) -> None:
         """It is over, by that error where it raised one."""
-        ...
 
 
 Listener = Callable[[str], "Heard | None"]

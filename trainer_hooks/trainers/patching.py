@@ -71,11 +71,9 @@ class FetchListener(Protocol):
 
     def fetch_begins(self) -> None:
         """The next batch is asked for."""
-        ...
 
     def fetch_ends(self, batch: Any, *, is_last: bool) -> None:  # noqa: ANN401
         """It is there; the last before a step, or before it is evaluated."""
-        ...
 
 
 class TimedBatches(Proxy):

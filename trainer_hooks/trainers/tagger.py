@@ -30,7 +30,6 @@ class Stoppable(Protocol):
 
     def stop(self) -> None:
         """Take everything away. Safe to call twice, and from any thread."""
-        ...
 
 
 class Tagger:
