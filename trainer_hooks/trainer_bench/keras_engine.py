@@ -97,7 +97,8 @@ class KerasEngine:
         except Exception as error:
             if not _is_out_of_memory(error):
                 raise
-            raise GpuOutOfMemoryError(None) from None  # its traceback would hold the tensors
+            # Not from that error: its traceback would hold the tensors.
+            raise GpuOutOfMemoryError(None, gpus, batches) from None
         finally:
             del model
             keras.backend.clear_session()

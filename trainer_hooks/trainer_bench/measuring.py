@@ -8,6 +8,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from gpumon.errors import GpumonError
+
 DEFAULT_GPU = "default GPU"
 
 
@@ -26,16 +28,22 @@ class BenchStep:
     busy_seconds: tuple[float, ...] | None = None
 
 
-class GpuOutOfMemoryError(Exception):
+class GpuOutOfMemoryError(GpumonError):
     """A GPU's memory does not hold its part of the batch; the engine can go on with a smaller.
 
     Attributes:
         gpu: Which of the GPUs, from 0; ``None`` where nobody can tell.
     """
 
-    def __init__(self, gpu: int | None) -> None:
-        super().__init__("out of memory")
+    def __init__(self, gpu: int | None, gpus: Sequence[str], batches: Sequence[int]) -> None:
         self.gpu = gpu
+        if gpu is None:
+            samples = " + ".join(map(str, batches))
+            where = f"with {samples} samples on {' '.join(gpus) or DEFAULT_GPU}"
+        else:
+            name = gpus[gpu] if gpus else DEFAULT_GPU
+            where = f"on {name}, which does not hold {batches[gpu]} samples"
+        super().__init__(f"out of memory {where}; --find-batch tells what a GPU holds")
 
 
 class Engine(Protocol):

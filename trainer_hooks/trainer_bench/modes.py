@@ -119,32 +119,17 @@ def fields_of(measured: Measured) -> Json:
     }
 
 
-def out_of_memory(
-    error: GpuOutOfMemoryError, gpus: Sequence[str], batches: Sequence[int]
-) -> GpumonError:
-    """The sentence for it."""
-    if error.gpu is None:
-        where = f"with {' + '.join(map(str, batches))} samples on {' '.join(gpus) or DEFAULT_GPU}"
-    else:
-        name = gpus[error.gpu] if gpus else DEFAULT_GPU
-        where = f"on {name}, which does not hold {batches[error.gpu]} samples"
-    return GpumonError(f"out of memory {where}; --find-batch tells what a GPU holds")
-
-
 def training_runs(session: Session, runs: int) -> Outcome:
     """Train in some runs and print the speed so far after each."""
     session.say(
         f"\nEach of the {runs} training runs should take about {session.seconds:g} seconds..."
     )
     told = []
-    try:
-        for measured in runs_of(
-            session.engine, session.gpus, session.batches, runs=runs, seconds=session.seconds
-        ):
-            told.append(measured)
-            _say_run(session, measured)
-    except GpuOutOfMemoryError as error:
-        raise out_of_memory(error, session.gpus, session.batches) from error
+    for measured in runs_of(
+        session.engine, session.gpus, session.batches, runs=runs, seconds=session.seconds
+    ):
+        told.append(measured)
+        _say_run(session, measured)
     session.notice_of(sum(session.batches))
     names = session.gpus or (DEFAULT_GPU,)
     series = [
@@ -305,10 +290,7 @@ def scaling(session: Session, counts: tuple[int, ...]) -> Outcome:
     (batch,) = session.batches
 
     def trained(names: Sequence[str]) -> Measured:
-        try:
-            return session.measure(names, (batch,) * len(names))
-        except GpuOutOfMemoryError as error:
-            raise out_of_memory(error, names, (batch,) * len(names)) from error
+        return session.measure(names, (batch,) * len(names))
 
     session.say("\nEach GPU alone; efficiency is of the sum of these")
     alone: list[Measured] = []

@@ -66,13 +66,13 @@ class SimulatedEngine:
         if strange:
             raise UsageError(f"there is no {strange[0]} here: there are {', '.join(known)}")
         numbers = [known.index(gpu) for gpu in gpus] or [0]
-        self._step(numbers, batches)
-        while True:
-            yield self._step(numbers, batches)
+        try:
+            self._step(numbers, batches)
+            while True:
+                yield self._step(numbers, batches)
+        except SimulatedOutOfMemoryError as error:
+            raise GpuOutOfMemoryError(error.gpu, gpus, batches) from error
 
     def _step(self, numbers: Sequence[int], batches: Sequence[int]) -> BenchStep:
-        try:
-            step = self._machine.train(batches, numbers)
-        except SimulatedOutOfMemoryError as error:
-            raise GpuOutOfMemoryError(error.gpu) from error
+        step = self._machine.train(batches, numbers)
         return BenchStep(sum(batches), step.seconds, step.busy_seconds)

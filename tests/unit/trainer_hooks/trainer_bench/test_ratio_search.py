@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import pytest
 
@@ -88,12 +88,14 @@ def test_a_gpu_that_was_clearly_slower_with_half_its_batch_is_judged_by_that_alo
 class Secretive(SimulatedEngine):
     """As real ones are: it tells neither the busy times nor which GPU ran out of memory."""
 
-    def _step(self, numbers: Sequence[int], batches: Sequence[int]) -> BenchStep:
+    def train(
+        self, gpus: Sequence[str], batches: Sequence[int]
+    ) -> Generator[BenchStep, None, None]:
         try:
-            step = super()._step(numbers, batches)
+            for step in super().train(gpus, batches):
+                yield BenchStep(step.samples, step.seconds)
         except GpuOutOfMemoryError:
-            raise GpuOutOfMemoryError(None) from None
-        return BenchStep(step.samples, step.seconds)
+            raise GpuOutOfMemoryError(None, gpus, batches) from None
 
 
 @pytest.mark.parametrize("batch", [512, 1024])
