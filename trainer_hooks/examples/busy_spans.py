@@ -64,7 +64,7 @@ def imbalance_seconds(spans_ns: Sequence[Sequence[tuple[int, int]]]) -> list[flo
 
 
 def input_seconds(
-    busy_ns: Sequence[tuple[int, int]], fetches_ns: Sequence[tuple[int, int]]
+    busy_ns: Iterable[tuple[int, int]], fetches_ns: Iterable[tuple[int, int]]
 ) -> float:
     """How long no GPU could compute because a batch was still to come.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Final
+from typing import Any
 
 import keras
 
@@ -16,27 +16,17 @@ from trainer_hooks.trainer_bench.keras_engine import FULL, made_up_digits, maxin
 
 __all__ = ["get_MNIST_train_data", "get_model"]
 
-_WIDTHS: Final = {"full": FULL, "small": tuple(tuple(n // 16 for n in part) for part in FULL)}
 
+def get_model() -> keras.Model:
+    """The model, not yet compiled: 37 million weights, as in the article.
 
-def get_model(size: str | None = None) -> keras.Model:
-    """The model, not yet compiled.
-
-    Args:
-        size: ``"full"``: 37 million weights, as in the article; ``"small"``: the same layers a
-            16th as wide, for a CPU. ``None``: full, but small where logical CPU devices
-            stand in for GPUs.
-
-    Raises:
-        ValueError: No such size.
+    Where logical CPU devices stand in for GPUs, the same layers are a 16th as wide.
     """
-    if size is None:
-        size = "small" if os.environ.get(STAND_INS) else "full"
-        if size == "small":
-            print("CPU devices stand in for GPUs: the model is a small one.", file=sys.stderr)
-    if size not in _WIDTHS:
-        raise ValueError(f"a gpu_maxing_model is full or small, not {size!r}")
-    return maxing_net(_WIDTHS[size], name=f"gpu_maxing_model_{size}")
+    size, widths = "full", FULL
+    if os.environ.get(STAND_INS):
+        print("CPU devices stand in for GPUs: the model is a small one.", file=sys.stderr)
+        size, widths = "small", tuple(tuple(width // 16 for width in part) for part in FULL)
+    return maxing_net(widths, name=f"gpu_maxing_model_{size}")
 
 
 def get_MNIST_train_data(samples: int = 60_000) -> tuple[Any, Any]:  # noqa: N802 (the article's)

@@ -37,6 +37,8 @@ _FILES_A_BATCH = 4
 _ROWS_A_FILE = 8
 _STEP_S = 0.040
 _TRIED = 40
+_RATE = 0.003
+"""How far each row moves the weights."""
 
 Batch = list[tuple["array[float]", int]]
 """Rows, each with its label."""
@@ -45,31 +47,28 @@ Batch = list[tuple["array[float]", int]]
 class PlainNet:
     """A small classifier of two layers, with its gradient written out."""
 
-    def __init__(self, seed: int = 0) -> None:
-        draw = random.Random(seed).gauss
+    def __init__(self) -> None:
+        draw = random.Random(0).gauss
         self._first = [[0.1 * draw(0, 1) for _ in range(_FEATURES)] for _ in range(_HIDDEN)]
         self._second = [[0.1 * draw(0, 1) for _ in range(_HIDDEN)] for _ in range(_CLASSES)]
 
-    def train(self, batch: Batch, *, passes: int, rate: float = 0.003) -> float:
+    def train(self, batch: Batch, *, passes: int) -> float:
         """Go ``passes`` times over one batch; the mean loss of the first time, before it learned.
 
         Args:
             batch: Rows and labels.
             passes: From 1 on.
-            rate: How far each row moves the weights.
         """
-        losses = [
-            sum(self._descend(row, label, rate) for row, label in batch) for _ in range(passes)
-        ]
+        losses = [sum(self._descend(row, label) for row, label in batch) for _ in range(passes)]
         return losses[0] / len(batch)
 
-    def _descend(self, row: array[float], label: int, rate: float) -> float:
+    def _descend(self, row: array[float], label: int) -> float:
         hidden = [max(0.0, sum(map(mul, row, weights))) for weights in self._first]
         chances = _softmax([sum(map(mul, hidden, weights)) for weights in self._second])
         errors = [chance - (number == label) for number, chance in enumerate(chances)]
         for unit, value in enumerate(hidden):
             if value > 0.0:
-                back = rate * sum(
+                back = _RATE * sum(
                     error * weights[unit]
                     for error, weights in zip(errors, self._second, strict=True)
                 )
@@ -80,7 +79,8 @@ class PlainNet:
         for number, error in enumerate(errors):
             weights = self._second[number]
             self._second[number] = [
-                weight - rate * error * value for weight, value in zip(weights, hidden, strict=True)
+                weight - _RATE * error * value
+                for weight, value in zip(weights, hidden, strict=True)
             ]
         return -math.log(chances[label] + 1e-9)
 
@@ -92,9 +92,9 @@ def _softmax(scores: Sequence[float]) -> list[float]:
     return [power / total for power in powers]
 
 
-def make_store(folder: Path, seed: int = 1) -> None:
+def make_store(folder: Path) -> None:
     """Write the data set: files of compressed rows, with a label each that can be learned."""
-    draw = random.Random(seed).gauss
+    draw = random.Random(1).gauss
     truth = [[draw(0, 1) for _ in range(_FEATURES)] for _ in range(_CLASSES)]
     for number in range(_FILES):
         values = array("d")

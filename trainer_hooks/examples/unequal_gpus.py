@@ -15,6 +15,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,32 +25,26 @@ import tensorflow as tf
 
 from gpumon.core.join.batch_shares import checked_ratios
 from trainer_hooks import PhaseTagger, multi_gpu
+from trainer_hooks.examples import keras_parts as parts
 from trainer_hooks.examples.busy_spans import BusySpans, imbalance_seconds, input_seconds
 from trainer_hooks.examples.example_run import duration, natural, positive, spans_parser, tell
-from trainer_hooks.examples.keras_parts import (
-    INPUT,
-    SleepingCompute,
-    SleepingGpu,
-    Sleeps,
-    SlowBatches,
-)
 
 _FEATURES: Final = 8
 _CLASSES: Final = 3
 _STDIN: Final = 0
 
 
-def slow_rows(args: argparse.Namespace, sleeps: Sleeps) -> SlowBatches:
+def slow_rows(args: argparse.Namespace, sleeps: parts.Sleeps) -> parts.SlowBatches:
     """The same batch again and again, each of which takes a while to come."""
     random = np.random.default_rng(0)
     rows = random.normal(size=(args.batch, _FEATURES)).astype(np.float32)
     labels = random.integers(0, _CLASSES, args.batch)
 
     def read(number: int) -> tuple[Any, Any]:
-        sleeps.sleep(INPUT, args.latency_ms / 1000)
+        sleeps.sleep(parts.INPUT, args.latency_ms / 1000)
         return rows, labels
 
-    return SlowBatches(read, args.steps)
+    return parts.SlowBatches(read, args.steps)
 
 
 class TypedRatios(keras.callbacks.Callback):  # type: ignore[misc]
@@ -125,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _train(args: argparse.Namespace, ratios: Sequence[float], spans: Sequence[BusySpans]) -> None:
     # CPU:0 stays the host; the next ones stand for the GPUs.
     stand_ins = {
-        f"CPU:{number}": SleepingGpu(speed, of_gpu.note)
+        f"CPU:{number}": parts.SleepingGpu(speed, of_gpu.note)
         for number, (speed, of_gpu) in enumerate(zip(args.speeds, spans, strict=True), start=1)
     }
     multi_gpu_model = multi_gpu.multi_gpu_model  # before TensorFlow starts: it makes the stand-ins
@@ -133,25 +128,30 @@ def _train(args: argparse.Namespace, ratios: Sequence[float], spans: Sequence[Bu
         [
             keras.Input((_FEATURES,)),
             keras.layers.Dense(16, activation="relu"),
-            SleepingCompute(stand_ins),
+            parts.SleepingCompute(stand_ins),
             keras.layers.Dense(_CLASSES, activation="softmax"),
         ]
     )
     gpus = list(range(len(stand_ins)))
     model = multi_gpu_model(template, gpus=gpus, ratios=ratios)
     model.compile("sgd", "sparse_categorical_crossentropy")
-    sleeps = Sleeps()
+    sleeps = parts.Sleeps()
     data = slow_rows(args, sleeps)
     tagger = PhaseTagger(run=args.run, gpus=[args.first_gpu + gpu for gpu in gpus])
     began_s = time.monotonic()
 
     def say(_: object = None) -> None:
+        spans_ns = [of_gpu.spans_ns for of_gpu in spans]
         tell(
             {
                 "steps": int(model.optimizer.iterations.numpy()),
                 "ratios": model.ratios,
                 "wall_seconds": time.monotonic() - began_s,
-                **_truth([of_gpu.spans_ns for of_gpu in spans], sleeps.spans_ns.get(INPUT, [])),
+                "busy_seconds": [of_gpu.busy_ns / 1e9 for of_gpu in spans],
+                "imbalance_seconds": imbalance_seconds(spans_ns),
+                "input_seconds": input_seconds(
+                    chain.from_iterable(spans_ns), sleeps.spans_ns.get(parts.INPUT, [])
+                ),
             }
         )
 
@@ -163,19 +163,6 @@ def _train(args: argparse.Namespace, ratios: Sequence[float], spans: Sequence[Bu
     except KeyboardInterrupt:
         say()
         raise
-
-
-def _truth(
-    spans_ns: Sequence[Sequence[tuple[int, int]]], fetches_ns: Sequence[tuple[int, int]]
-) -> dict[str, Any]:
-    """What the GPUs did, by their own notes; nanoseconds of CLOCK_MONOTONIC."""
-    return {
-        "busy_seconds": [sum(end - start for start, end in of_gpu) / 1e9 for of_gpu in spans_ns],
-        "imbalance_seconds": imbalance_seconds(spans_ns),
-        "input_seconds": input_seconds(
-            [span for of_gpu in spans_ns for span in of_gpu], fetches_ns
-        ),
-    }
 
 
 def _what_to_do(spans: Path, speeds: Sequence[float], ratios: Sequence[float]) -> str:

@@ -37,7 +37,7 @@ class KerasEngine:
 
     is_simulated = False
 
-    def __init__(self, gpus: Sequence[str] = (), *, size: str = "full") -> None:
+    def __init__(self, gpus: Sequence[str], *, size: str) -> None:
         """Start TensorFlow, with logical CPU devices where ``CPU:1`` or more is asked for.
 
         Args:

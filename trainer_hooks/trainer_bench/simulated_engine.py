@@ -30,12 +30,11 @@ class SimulatedEngine:
 
     is_simulated = True
 
-    def __init__(self, names: Sequence[str] = ("fast", "slow"), *, seed: int = 0) -> None:
-        """Make the machine.
+    def __init__(self, names: Sequence[str] = ("fast", "slow")) -> None:
+        """Make the machine, with a noise of 1 % a step.
 
         Args:
             names: ``"fast"`` or ``"slow"`` for each GPU.
-            seed: Of the noise, 1 % a step.
 
         Raises:
             UsageError: There is no GPU of that name.
@@ -47,7 +46,7 @@ class SimulatedEngine:
                 "--simulate takes fast and slow, separated by commas"
             )
         self._names = tuple(names)
-        self._machine = article_machine(names, noise=_NOISE, seed=seed)
+        self._machine = article_machine(names, noise=_NOISE)
 
     def devices(self) -> tuple[str, ...]:
         return tuple(
