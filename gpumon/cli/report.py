@@ -24,7 +24,6 @@ from gpumon.sources.daemon import (
     find_state_file,
     read_state,
 )
-from gpumon.sources.rings.runtime_dir import find_state_file
 from gpumon.sources.system_clock import SystemClock, read_boot_id
 
 _READABLE = "a recording of `gpumon record`, or a report saved with `gpumon report --json`"

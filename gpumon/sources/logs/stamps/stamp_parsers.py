@@ -254,8 +254,7 @@ def parser_for(
     written = _written_parser(text, others, is_elapsed=is_elapsed)
     if written is not None and text.isdigit():  # a date without any mark in it, and no number
         return written
-    numbers: StampParser | None = _number_parser(text, unit_ns)
-    return written if numbers is None else numbers
+    return _number_parser(text, unit_ns) or written
 
 
 def parser_among(
