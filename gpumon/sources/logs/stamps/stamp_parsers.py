@@ -271,7 +271,7 @@ def parser_among(
         parser_for(text, texts[at + 1 :], unit_ns=unit_ns, is_elapsed=is_elapsed)
         for at, text in enumerate(texts)
     )
-    return next(filter(None, parsers), None)
+    return next((parser for parser in parsers if parser is not None), None)
 
 
 def _number_parser(text: str, unit_ns: int) -> NumberStamps | None:
