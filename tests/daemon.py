@@ -111,7 +111,9 @@ class RunningDaemon:
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of one request."""
         try:
-            with urllib.request.urlopen(f"http://{self.address}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"http://{self.address}{path}", timeout=PATIENCE_S
+            ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

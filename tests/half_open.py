@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.patience import PATIENCE_S
+
 BEGUN = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 _RENEWED_EVERY_S = 1.5
 """The server lets go of a half-open connection after 2 s."""
@@ -27,7 +29,7 @@ def half_open_clients(address: str, count: int) -> Iterator[None]:
     held: deque[socket.socket] = deque()
 
     def begin() -> None:
-        client = socket.create_connection(_parts(address), timeout=5)
+        client = socket.create_connection(_parts(address), timeout=PATIENCE_S)
         client.sendall(BEGUN)
         held.append(client)
 
@@ -61,7 +63,7 @@ def scrape_times(address: str, count: int) -> list[float]:
     times_s = []
     for _ in range(count):
         began_s = time.perf_counter()
-        client = http.client.HTTPConnection(*_parts(address), timeout=10)
+        client = http.client.HTTPConnection(*_parts(address), timeout=PATIENCE_S)
         try:
             client.request("GET", "/metrics")
             answer = client.getresponse()

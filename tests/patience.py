@@ -17,7 +17,9 @@ HANG_S: Final = 120.0
 """... and time on the clock, for what waits without working."""
 
 
-def until(condition: Callable[[], bool], within_s: float = 5.0, *, every_s: float = 0.01) -> bool:
+def until(
+    condition: Callable[[], bool], within_s: float = PATIENCE_S, *, every_s: float = 0.01
+) -> bool:
     """Whether it comes true within the time."""
     give_up_s = time.monotonic() + within_s
     while time.monotonic() < give_up_s:

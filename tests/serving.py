@@ -21,6 +21,7 @@ from gpumon.outlets.metrics.metric_values import Reader
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock
 from tests.needs import missing
+from tests.patience import PATIENCE_S
 
 _LIMITS = ServerLimits()
 
@@ -100,12 +101,12 @@ def ask(
     to: str | None = None,
     **headers: str,
 ) -> Answer:
-    """One request and its whole answer, within five seconds.
+    """One request and its whole answer.
 
     Args:
         to: The address to ask at, where it is not the one for this machine.
     """
-    connection = http.client.HTTPConnection(to or server.host, server.port, timeout=5)
+    connection = http.client.HTTPConnection(to or server.host, server.port, timeout=PATIENCE_S)
     try:
         connection.putrequest(method, path, skip_host=True)
         connection.putheader("Host", host or server.address)
@@ -120,7 +121,7 @@ def ask(
 
 def dial(server: HttpServer, sent: bytes = b"", to: str | None = None) -> socket.socket:
     """A bare connection that has sent these bytes and nothing more."""
-    connection = socket.create_connection((to or server.host, server.port), timeout=5)
+    connection = socket.create_connection((to or server.host, server.port), timeout=PATIENCE_S)
     if sent:
         connection.sendall(sent)
     return connection

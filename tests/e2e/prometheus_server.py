@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 Sample = dict[str, Any]
 
 
@@ -25,7 +27,7 @@ def free_port() -> int:
 
 
 def fetched(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         body: bytes = answer.read()
         return body
 

@@ -14,6 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tests.patience import PATIENCE_S
+
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -65,7 +67,7 @@ def on_a_terminal(
     os.close(terminal)
     try:
         raw = _all_output(controller, time.monotonic() + timeout_s)
-        return Written(process.wait(timeout=5), raw.decode("utf-8", "replace"))
+        return Written(process.wait(timeout=PATIENCE_S), raw.decode("utf-8", "replace"))
     finally:
         os.close(controller)
         if process.poll() is None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon import RunningDaemon
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tests.serving import own_address
 
 HEALTHY = ("--source", "simulated:healthy", "--period", "0.5")
@@ -38,7 +38,7 @@ def status_of(url: str, token: str | None = None) -> int:
     if token is not None:
         request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             status: int = answer.status
             return status
     except urllib.error.HTTPError as error:
@@ -51,7 +51,7 @@ def dialled(address: str, sent: bytes, count: int) -> Iterator[list[socket.socke
     host, _, port = address.rpartition(":")
     with contextlib.ExitStack() as opened:
         clients = [
-            opened.enter_context(socket.create_connection((host, int(port)), timeout=5))
+            opened.enter_context(socket.create_connection((host, int(port)), timeout=PATIENCE_S))
             for _ in range(count)
         ]
         for client in clients:

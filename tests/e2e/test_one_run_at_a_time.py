@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.daemon import RunningDaemon
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import ending
 
 TRAINING = """
@@ -75,7 +75,7 @@ class TwoRuns:
             self.truth[name] = json.loads(process.stdout.readline())
             runs = {run["run"]: run for run in self._daemon.report()["runs"]}
             self.steps_at_once[name] = runs[name]["steps"]
-            process.communicate("", timeout=10)
+            process.communicate("", timeout=PATIENCE_S)
         wait_until(lambda: self._is_over(name))
         self._daemon.settled_report()  # what follows within a reading of its end counts for it
 

@@ -18,7 +18,7 @@ import pytest
 
 from gpumon.sources.recording import RecordingFile
 from tests.daemon import RunningDaemon
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import ending
 
 STEPS = 8
@@ -91,7 +91,7 @@ class TestARecorderThatIsKilled:
             for after_s, process in zip(moments_s, running, strict=True):
                 time.sleep(max(0.0, began_s + after_s - time.monotonic()))
                 process.send_signal(signal.SIGKILL)
-                process.communicate(timeout=10)
+                process.communicate(timeout=PATIENCE_S)
 
         for path in paths:
             members = whole_members(path.read_bytes())
@@ -133,7 +133,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
         )  # fmt: skip
         live = daemon.settled_report()
         recording.send_signal(signal.SIGTERM)
-        told, _ = recording.communicate(timeout=10)
+        told, _ = recording.communicate(timeout=PATIENCE_S)
         assert recording.returncode == 0, told
     recorded = gpumon("replay", str(path), "--json", environ=daemon.environ)
     assert recorded.returncode == 0, recorded.stderr

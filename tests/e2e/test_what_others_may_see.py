@@ -25,7 +25,7 @@ SECRET = "hunter2-on-the-command-line"
 EVERYTHING = ("/metrics", "/", "/api/v1/state", "/api/v1/report", "/api/v1/history")
 STATUS_OF = """
 import sys, urllib.request
-print([urllib.request.urlopen(f"http://{sys.argv[1]}{path}", timeout=5).status
+print([urllib.request.urlopen(f"http://{sys.argv[1]}{path}", timeout=20).status
        for path in ("/metrics", "/", "/api/v1/report")])
 """
 SOCKETS = """
@@ -87,7 +87,7 @@ class TestAProxyOnTheMachine:
             request = urllib.request.Request(f"http://{daemon.address}/")
             request.add_header("X-Forwarded-For", "192.0.2.7")
             request.add_header("Forwarded", "for=192.0.2.7")
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 status = answer.status
 
         assert status == 200

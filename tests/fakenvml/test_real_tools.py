@@ -27,6 +27,7 @@ from tests.e2e.prometheus_server import free_port
 from tests.fakenvml.build import fake_env
 from tests.fakenvml.control import FakeNvml
 from tests.fakenvml.generations import DRIVER_GENERATIONS, MIDDLE_DRIVER, DriverGeneration
+from tests.patience import PATIENCE_S
 from tests.processes import ending
 
 BIN = Path(sys.executable).parent
@@ -126,7 +127,10 @@ def scraped(url: str, *, until: tuple[str, ...]) -> str:
     while len(pages) < 2 or not all(mark in pages[-2] for mark in until):
         assert time.monotonic() < deadline_s, f"not seen: {until}"
         time.sleep(0.05)
-        with suppress(urllib.error.URLError), urllib.request.urlopen(url, timeout=10) as answer:
+        with (
+            suppress(urllib.error.URLError),
+            urllib.request.urlopen(url, timeout=PATIENCE_S) as answer,
+        ):
             pages.append(answer.read().decode())
     return pages[-1]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.daemon import RunningDaemon
 from tests.fakenvml.control import DRIVER_NOT_LOADED, VERSION_MISMATCH
 from tests.faults.faulty_machine import Machine, gpu
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 
 def without_driver(folder: Path) -> dict[str, str]:
@@ -110,7 +110,9 @@ class TestADriverThatTakesLongToStart:
         with machine.serve("--listen", address, ready=False) as daemon:
             wait_until(lambda: machine.fake.waiting("nvmlInitWithFlags") > 0)
 
-            with urllib.request.urlopen(f"http://{address}/-/healthy", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"http://{address}/-/healthy", timeout=PATIENCE_S
+            ) as answer:
                 assert answer.status == 200
 
             machine.fake.delay("nvmlInitWithFlags", 0)

@@ -60,7 +60,7 @@ class Scraper:
         self._url = f"http://{daemon.address}/metrics"
 
     def ask(self) -> dict[str, float]:
-        with urllib.request.urlopen(self._url, timeout=5) as answer:
+        with urllib.request.urlopen(self._url, timeout=PATIENCE_S) as answer:
             lines = answer.read().decode().splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, value in pairs}

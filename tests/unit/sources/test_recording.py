@@ -15,6 +15,7 @@ from gpumon.core.sample import Moment
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.recording import RecordingFile, is_recording
 from tests.builders_recording import header, plain_moments, record, training_moments
+from tests.patience import PATIENCE_S
 
 MOMENTS = plain_moments(26)
 """The first one in a block of its own, then five blocks of five seconds each."""
@@ -84,7 +85,7 @@ class TestAWholeRecording:
             written = pool.submit(pipe.write_text, "index, utilization.gpu\n")
             assert not any(is_recording(pipe) for _ in range(100))
             reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-            assert written.result(timeout=5) > 0
+            assert written.result(timeout=PATIENCE_S) > 0
             assert os.read(reader, 100) == b"index, utilization.gpu\n"
             os.close(reader)
 

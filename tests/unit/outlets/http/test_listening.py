@@ -16,7 +16,7 @@ from gpumon.outlets.http.callers import WebToken, is_loopback
 from gpumon.outlets.http.server import DEFAULT_LISTEN, HttpServer, parse_listen
 from gpumon.outlets.metrics.prometheus import MetricsExporter
 from tests.builders_state import StoppedClock, monitor_state
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 from tests.serving import ask, no_report, nothing_said, own_address, serving
 
 TOKEN = "correct-horse-battery-staple"
@@ -69,7 +69,7 @@ class TestOnSeveralAddresses:
         ) as server:
             statuses = []
             for host, port in server.endpoints:
-                with socket.create_connection((host, port), timeout=5) as client:
+                with socket.create_connection((host, port), timeout=PATIENCE_S) as client:
                     client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
                     statuses.append(client.recv(12))
 
@@ -115,7 +115,7 @@ class TestListening:
 
     def test_frees_the_port_within_two_seconds_of_closing_even_with_a_stream_open(self) -> None:
         with serving(monitor_state()) as server:
-            stream = socket.create_connection((server.host, server.port), timeout=5)
+            stream = socket.create_connection((server.host, server.port), timeout=PATIENCE_S)
             stream.sendall(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"200 OK" in stream.recv(100)
             started = time.monotonic()
@@ -130,7 +130,7 @@ class TestListening:
     def test_ends_its_threads_when_it_closes(self) -> None:
         before = threading.active_count()
         with serving(monitor_state()) as server:
-            stream = socket.create_connection((server.host, server.port), timeout=5)
+            stream = socket.create_connection((server.host, server.port), timeout=PATIENCE_S)
             stream.sendall(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"200 OK" in stream.recv(100)
         stream.close()
@@ -166,7 +166,7 @@ class TestListening:
             port = int(other.stdout.readline())
             with pytest.raises(GpumonError) as caught, serving(listen=f"127.0.0.1:{port}"):
                 pass
-            other.communicate("\n", timeout=5)
+            other.communicate("\n", timeout=PATIENCE_S)
 
         assert str(caught.value).startswith(
             f"port {port} on 127.0.0.1 is in use by pid {other.pid} ("
