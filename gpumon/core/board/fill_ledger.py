@@ -47,11 +47,7 @@ class FillLedger:
         return self._fill if self._told_at_ns else None
 
     def is_under_filled_now(self, now_ns: int) -> bool:
-        """Whether the last minute or two of busy time were under-filled, and are not long ago.
-
-        Args:
-            now_ns: On the clock of the samples.
-        """
+        """Whether the last minute or two of busy time were under-filled, and are not long ago."""
         fill, least_ns = self.snapshot(), self._settings.min_busy_ns
         if fill is None:
             return False

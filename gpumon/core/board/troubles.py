@@ -145,12 +145,9 @@ class ErrorWatch:
 
 
 def lost(what: str, *, last_ns: int | None = None, index: int | None = None) -> Trouble:
-    """The trouble of a GPU that cannot be read.
+    """The trouble of a GPU that cannot be read: ``what`` says why not, a colon, and what to do.
 
-    Args:
-        what: Why not, as its source says it: what is so, a colon, and what to do.
-        last_ns: When it was read last, on the report's clock.
-        index: Its number.
+    When it was read last is on the report's clock.
     """
     told, _, todo = what.partition(": ")
     return _lost(f"cannot be read: {told}", todo, last_ns, index)
@@ -176,12 +173,8 @@ def all_troubles(
 ) -> tuple[Trouble, ...]:
     """All that is wrong with one GPU, the worst first.
 
-    Args:
-        told: Those that follow from nothing else: its errors, that it cannot be read, and
-            what slows it down just now.
-        fill: What held its clocks down while it was busy.
-        error: Why it cannot be read now; ``None`` where it can.
-        index: Its number.
+    What is ``told`` follows from nothing else: its errors, that it cannot be read, and what slows
+    it down just now. What held its clocks down while it was busy follows from how full it was.
     """
     if not (told or fill or error):
         return ()
@@ -198,25 +191,14 @@ def all_troubles(
 def errors_of(
     xid_errors: Sequence[tuple[int, int]], times: ErrorTimes, now_ns: int
 ) -> tuple[Trouble, ...]:
-    """The errors that a GPU reported.
-
-    Args:
-        xid_errors: How many of each XID it had, as pairs.
-        times: When they came, and its memory errors.
-        now_ns: On the clock of ``times``.
-    """
+    """The errors that a GPU reported, by how many of each XID there were and when they came."""
     last_ns = dict(times.xid_last_ns)
     xids = (_xid(xid, count, last_ns.get(xid), now_ns) for xid, count in xid_errors)
     return (*xids, *_memory_errors(times, now_ns))
 
 
 def troubles_since(before: Sequence[Trouble], after: Sequence[Trouble]) -> tuple[Trouble, ...]:
-    """Those told in the time between two reports.
-
-    Args:
-        before: A GPU's at the earlier one.
-        after: The same GPU's at the later one.
-    """
+    """Those of a GPU that were told in the time between two reports."""
     counted = {(one.kind, one.code): one.times or 0 for one in before}
     found = []
     for one in after:

@@ -140,10 +140,8 @@ def encode_troubles(
 ) -> list[dict[str, Any]]:
     """The troubles, the worst first.
 
-    Args:
-        troubles: Of one GPU.
-        origin: The wall clock's time at ``origin_ns``; ``None``: it is not known.
-        origin_ns: An instant on the clock of their times.
+    They are dated where the wall clock's time at ``origin_ns``, of the clock of their times, is
+    known.
     """
     documents = []
     for trouble in troubles:

@@ -49,12 +49,7 @@ class FrameWriter:
         self._errors: tuple[tuple[str, int, int], ...] = ()
 
     def encode(self, frame: Frame, at_ns: int) -> dict[str, Any]:
-        """One frame.
-
-        Args:
-            frame: What the source said.
-            at_ns: The stamp that the frame's own counts from.
-        """
+        """One frame; its stamps are told as what they are after ``at_ns``."""
         document: dict[str, Any] = {
             "after_ns": frame.taken_at_ns - at_ns,
             "gpus": [self._gpu(sample, at_ns) for sample in frame.gpus],

@@ -67,9 +67,7 @@ class RingsWriter:
     def encode(self, rings: RingsReading, at_ns: int) -> dict[str, Any]:
         """One reading of all rings; empty where nothing was new and there is no ring.
 
-        Args:
-            rings: What was read.
-            at_ns: The stamp that those of the readings count from.
+        Stamps of readings are told as what they are after ``at_ns``.
         """
         document: dict[str, Any] = {}
         if rings.rings:

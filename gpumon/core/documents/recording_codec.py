@@ -174,10 +174,7 @@ class BlockReader:
         self._last_number, self._last_ns = -1, -1
 
     def read(self, raw: bytes) -> RecordedBlock:
-        """The whole block.
-
-        Args:
-            raw: Its lines.
+        """The whole block, by its lines.
 
         Raises:
             OtherSchemaError: It begins a recording of another schema.

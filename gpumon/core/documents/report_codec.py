@@ -285,12 +285,7 @@ def _encode_machine(machine: MachineTime, joined: Together | None) -> dict[str, 
 
 
 def _decode_together(machine: object, gpus: Sequence[Any]) -> Together | None:
-    """What GPUs did at the same time; ``None`` where the document does not say.
-
-    Args:
-        machine: The document's ``machine``; older ones have none.
-        gpus: Its GPUs.
-    """
+    """What GPUs did at the same time; ``None`` where an older document does not say."""
     if not isinstance(machine, Mapping) or machine.get("together") is None:
         return None
     joined = _TOGETHER.decode(

@@ -151,14 +151,10 @@ def share_idle(
 
 
 def hide_input_wait(parts: WindowParts, hidden_ns: int) -> None:
-    """Count so much of the waits for input as hidden: a GPU of the run had work then.
+    """Count so much of the waits for input as hidden, in place: a GPU of the run had work then.
 
     One process feeds all GPUs of a run at once. While one of them computes, the others do not
     wait for input, whatever the process does: they wait for that one.
-
-    Args:
-        parts: What the run did in a window; changed in place, of the same length.
-        hidden_ns: Most that is hidden.
     """
     waited_ns = parts.input_wait_ns
     beside_ns = max(0, min(hidden_ns, parts.gross_input_wait_ns))  # these are hidden sooner
@@ -192,12 +188,7 @@ def _in_proportion(
 def merge_parts(parts: list[tuple[WindowParts, int]], window_ns: int) -> WindowParts:
     """What several runs on one GPU did in one window: idle time is split between them.
 
-    Args:
-        parts: Each run's parts, and how much of the window it covers.
-        window_ns: Length of the window.
-
-    Returns:
-        Parts that together cover no more than the window.
+    Each comes with how much of the window it covers; together they cover no more than all of it.
     """
     covered_ns = sum(covered for _, covered in parts)
     longest_ns = max((covered for _, covered in parts), default=0)

@@ -163,13 +163,8 @@ def doubt_of_work(
 ) -> str:
     """Why a training may have been seen at work on no GPU, and what to set.
 
-    To be said after its name.
-
-    Args:
-        names: As in ``doubt_of_names``.
-        gpus: All that are watched, one at least.
-        simulated: Whether they are made up.
-        pid: Its process id, as the daemon sees it.
+    To be said after its name; names and GPUs as in ``doubt_of_names``, its pid as the daemon
+    sees it.
     """
     wrong = doubt_of_names(names, gpus)
     if wrong is not None:

@@ -40,10 +40,6 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
     What no verdict rests on comes after it: a first batch that came late, which
     is paid once; a GPU that is busy and under-filled, which costs no time; and
     last one that was not in use, which loses nothing by definition.
-
-    Args:
-        gpus: The GPUs of a report.
-        runs: The training runs that were tagged while they were observed.
     """
     runs = [run for run in runs if not (run.ended_before or run.is_refused)]
     by_cause = {cause: [gpu for gpu in gpus if is_worth_a_change(gpu, cause)] for cause in _TEXTS}

@@ -96,12 +96,7 @@ def fill_reason(gpu: GpuReport) -> str:
 
 
 def under_filled_advice(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice | None:
-    """What to try for GPUs that are busy and under-filled; ``None`` where there is none.
-
-    Args:
-        gpus: The GPUs of a report.
-        runs: Its training runs.
-    """
+    """What to try for GPUs that are busy and under-filled; ``None`` where there is none."""
     found = under_filled(gpus)
     if not found:
         return None

@@ -20,13 +20,7 @@ _KERAS_ON_TENSORFLOW = "keras/tensorflow"
 def imbalance_text(
     waiting: Sequence[GpuReport], gpus: Sequence[GpuReport], runs: Sequence[RunReport]
 ) -> str:
-    """What to write so that the GPUs of a job are done at the same time.
-
-    Args:
-        waiting: Those that wait for another.
-        gpus: All of the report.
-        runs: All of the report.
-    """
+    """What to write so that the GPUs of a job, of which some wait, are done at the same time."""
     names = {gpu.uuid: gpu.label for gpu in gpus if gpu.uuid is not None}
     sentences = [
         " ".join(_of_job(balance, waiting, names, [run for run in runs if run.job_key == job]))
@@ -39,10 +33,6 @@ def imbalance_bound(waiting: Sequence[GpuReport], runs: Sequence[RunReport]) -> 
     """How many times faster level GPUs can be at most; ``None`` where shares are unknown.
 
     A GPU that waits does not win all its wait back: it takes work over.
-
-    Args:
-        waiting: Those that wait for another.
-        runs: All of the report.
     """
     of_jobs = dict(_concerned(waiting, runs)).values()
     covered = {uuid for balance in of_jobs for uuid in balance.busy_ratios}

@@ -52,13 +52,7 @@ def all_pause_together(joined: Together, settings: DetectorSettings) -> bool:
     measured_with=("active_above",),
 )
 def idles_beside_peer(idle_ns: int, observed_ns: int, settings: DetectorSettings) -> bool:
-    """Whether a GPU idled for long while another one worked.
-
-    Args:
-        idle_ns: How long it did.
-        observed_ns: How long it was observed.
-        settings: The thresholds.
-    """
+    """Whether a GPU idled for long while another one worked, of the time it was observed."""
     return (
         idle_ns >= settings.min_in_use_ns
         and idle_ns >= settings.log.beside_peer_share * observed_ns

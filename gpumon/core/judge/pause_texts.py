@@ -17,11 +17,9 @@ _MOSTLY_LOW: Final = DEFAULT_SETTINGS.advice.mostly_low_share
 
 
 def untagged_text(gpus: Sequence[GpuReport], how_to_tag: str) -> str:
-    """What to do about idle time that no tag explains, as its pauses suggest.
+    """What to do about idle time that no tag explains, as the pauses of who loses it suggest.
 
-    Args:
-        gpus: Those that lose it.
-        how_to_tag: How to prove the cause; goes on a sentence.
+    How to prove the cause goes on a sentence.
     """
     suspected = [gpu for gpu in gpus if gpu.verdict.name is VerdictName.STARVATION_SUSPECTED]
     if suspected and all(gpu.totals.cycle_ns is not None for gpu in suspected):

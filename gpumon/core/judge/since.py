@@ -21,16 +21,12 @@ _COUNTERS = tuple(
 
 
 def totals_since(before: GpuTotals, after: GpuTotals) -> GpuTotals:
-    """The totals of the time between, as far as counters can tell.
+    """The totals of the time between two of one GPU, as far as a daemon's counters can tell.
 
     Pending time that was decided meanwhile counts for the time in which it
     was decided: the observed time is taken less by what was pending before,
     so that the sums close here too. Quantiles of gaps, and how long a cycle
     is, are those of ``after``, where any pause ended meanwhile.
-
-    Args:
-        before: Totals of a GPU.
-        after: Totals of the same GPU, later in the same daemon's life.
     """
     counters = {name: getattr(after, name) - getattr(before, name) for name in _COUNTERS}
     counters["observed_ns"] += before.pending_ns

@@ -31,11 +31,7 @@ class GpuActivity(IntEnum):
 
 
 class ChangeRoom:
-    """How many changes the GPUs of a log may still keep together.
-
-    Args:
-        limit: Most of them.
-    """
+    """How many changes the GPUs of a log may still keep together."""
 
     def __init__(self, limit: int = MOST_CHANGES) -> None:
         self.left = limit
@@ -71,11 +67,7 @@ class StateChanges:
         self._last = BusySample(-1, -1, 0.0)
 
     def extend(self, samples: Sequence[BusySample]) -> None:
-        """Take more samples.
-
-        Args:
-            samples: Disjoint, of valid ratios, oldest first.
-        """
+        """Take more samples: disjoint, of valid ratios, oldest first."""
         for sample in samples:
             start_ns, end_ns, busy_ratio = sample
             if start_ns < self._until_ns:

@@ -31,9 +31,6 @@ class HeldMemoryTracker:
     pause of one that is still there. A sample without a word on memory ends
     a stretch, and so does a silence in which a job may have come and gone;
     no silence counts.
-
-    Args:
-        settings: Says what is active, how much is held, and how long is long.
     """
 
     def __init__(self, settings: DetectorSettings) -> None:

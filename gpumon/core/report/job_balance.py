@@ -116,9 +116,7 @@ def is_unequal(balance: JobBalance, settings: AdviceSettings = DEFAULT_SETTINGS.
 def balance_of_job(runs: Iterable[RunReport], job: str) -> JobBalance | None:
     """How even one job is; ``None`` where fewer than two of its GPUs are known.
 
-    Args:
-        runs: The runs of a report, oldest first: of two on one GPU the newer counts.
-        job: Id of the job.
+    Of two runs on one GPU the newer counts: they come oldest first.
     """
     of_job = sorted((run for run in runs if run.job == job), key=attrgetter("rank"))
     busy_ratios: dict[str, float] = {}

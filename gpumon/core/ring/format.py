@@ -119,10 +119,7 @@ def is_blank(raw: bytes) -> bool:
 
 
 def parse_header(raw: bytes) -> RingHeader:
-    """Read the changing words of page 0.
-
-    Args:
-        raw: The first ``HEADER_BYTES`` of the file, or more.
+    """Read the changing words of page 0, of which at least ``HEADER_BYTES`` are given.
 
     Raises:
         RingError: Not a ring, a ring of another version, or one that
@@ -151,8 +148,7 @@ def parse_header(raw: bytes) -> RingHeader:
 def version_trouble(raw: bytes) -> str | None:
     """What to say of a ring of another version, whatever its length; ``None`` if it is none.
 
-    Args:
-        raw: The first 16 bytes of the file, or more.
+    The first 16 bytes of the file are enough.
     """
     if raw[: len(MAGIC)] != MAGIC or len(raw) < 8 * (WORD_VERSION + 1):
         return None

@@ -145,13 +145,7 @@ def distrust(path: Path, status: os.stat_result, *, uid: int, explicit: bool) ->
 
     In ``/tmp`` anybody can make a folder of any name: one that is a link, that
     is somebody else's, or that others may write would let them read, replace
-    or remove what lies in it.
-
-    Args:
-        path: Its name, for the sentence.
-        status: What ``lstat`` said.
-        uid: Who asks.
-        explicit: Whether the user named it: then it may be another user's.
+    or remove what lies in it. One that the user named may be another user's.
     """
     if stat.S_ISLNK(status.st_mode):
         return f"{path} is a link: name the folder itself"

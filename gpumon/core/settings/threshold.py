@@ -100,12 +100,7 @@ class Settings:
 
 
 def thresholds_of(settings: Settings, group: str = "") -> Iterator[Threshold]:
-    """All thresholds of some settings, and then of the groups in them, in their fields' order.
-
-    Args:
-        settings: Those.
-        group: What their names begin with.
-    """
+    """All thresholds of some settings, then of the groups in them, which their names begin with."""
     yield from _declared(settings, group)
     for each in fields(settings):
         value = getattr(settings, each.name)

@@ -16,10 +16,6 @@ def job_patience_ns(sample_ns: int, settings: DetectorSettings) -> int:
 
     A minute, but never before 12 samples: of fewer it may be chance that all fall into pauses.
 
-    Args:
-        sample_ns: How long one sample is, in nanoseconds.
-        settings: Both thresholds.
-
     >>> job_patience_ns(1_000_000_000, DetectorSettings()) // 1_000_000_000
     60
     >>> job_patience_ns(10_000_000_000, DetectorSettings()) // 1_000_000_000
@@ -35,9 +31,6 @@ class MemoryRelease:
     framework's allocator holds on to it, and so does the CUDA context. Memory
     that is back to next to nothing says that the process has ended, as an
     empty process list does, however soon the next one works.
-
-    Args:
-        settings: Says what is active, and how little is next to nothing.
     """
 
     def __init__(self, settings: DetectorSettings) -> None:

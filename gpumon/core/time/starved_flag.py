@@ -55,11 +55,8 @@ class StarvedFlag:
     measured_with=("flag_window_ns", "min_in_use_ns"),
 )
 def is_starved_now(share: float, was: bool, settings: DetectorSettings) -> bool:
-    """Whether a GPU is starved, by what it was and what it lost since.
+    """Whether a GPU is starved, by the share, 0 to 1, of its latest time in use that it lost so.
 
-    Args:
-        share: Starved and suspected share, 0 to 1, of its latest time in use.
-        was: Whether it was starved before: that ends later than it begins.
-        settings: The thresholds.
+    Where it was starved before, that ends later than it begins.
     """
     return share >= (settings.flag_off_share if was else settings.flag_on_share)
