@@ -92,7 +92,6 @@ class CollectorState(NamedTuple):
     """How one collector (``nvml``, ``phase_rings`` ...) did in the last tick.
 
     Attributes:
-        name: The collector.
         success: Whether its last read worked, all of it: it did not where one
             field of one GPU fails.
         duration_seconds: How long that read took.
@@ -134,13 +133,11 @@ class MonitorState(NamedTuple):
         taken_at_ns: CLOCK_MONOTONIC of the tick.
         wall_time_s: Seconds since the epoch at ``taken_at_ns``; for outlets only.
         started_wall_time_s: The same for the moment observation began.
-        period_ns: Time between two ticks.
         source: The ``--source`` word.
         simulated: Whether the GPUs are made up; every outlet says so.
         boot_id: Kernel boot id: monotonic stamps compare only within one.
         gpus: One entry for each GPU, in index order, lost ones included.
         runs: Training runs, alive or ended less than 15 minutes ago.
-        collectors: One entry for each collector.
         samples_total: Ticks that brought a frame.
         missed_total: Ticks that brought none: late, hanging or failed.
         replayed: Whether this is played from a recording: not what happens

@@ -51,9 +51,6 @@ class Verdict(NamedTuple):
     """One GPU's verdict with what it rests on.
 
     Attributes:
-        name: The word.
-        severity: How much is lost.
-        pattern: What utilisation alone shows.
         main_cause: The cause with the most lost time; ``None`` where none is lost.
         lost_ratio: Idle share of in-use time, 0 to 1; ``None`` without in-use time.
         starved_ratio: (starved + suspected) / in-use, 0 to 1; ``None`` without in-use time.

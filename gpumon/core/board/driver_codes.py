@@ -8,12 +8,7 @@ from typing import Final, NamedTuple
 
 
 class CodeText(NamedTuple):
-    """One code in words.
-
-    Attributes:
-        meaning: What happened; of a slowdown, what holds the clocks down.
-        advice: What to do.
-    """
+    """One code in words: what happened (of a slowdown, what holds the clocks down), what to do."""
 
     meaning: str
     advice: str

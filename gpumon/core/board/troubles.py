@@ -42,14 +42,12 @@ class Trouble(NamedTuple):
     """One thing that is wrong with one GPU.
 
     Attributes:
-        kind: What kind of thing.
         severity: High asks somebody to act now; moderate is worth a word;
             none is long past, and told for the record.
         text: What is so, to be said after the GPU's name.
         advice: What to do, as a clause.
         code: The number of an XID.
         reason: Why it is throttled, by NVML's name; of memory errors, ``UNCORRECTED``.
-        times: How often it came.
         duration_ns: For how long it was so.
         last_ns: When it came last, on the report's clock; of a lost GPU, when
             it was read last. ``None``: not known.
@@ -107,11 +105,7 @@ NO_ERRORS = ErrorTimes()
 
 
 class ErrorWatch:
-    """Follows one GPU from tick to tick.
-
-    Attributes:
-        errors: As of the newest tick.
-    """
+    """Follows one GPU from tick to tick."""
 
     def __init__(self) -> None:
         self.errors = NO_ERRORS

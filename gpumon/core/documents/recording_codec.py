@@ -64,17 +64,13 @@ _LEVEL: Final = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingHeader:
-    """What a recording says of itself before anything else.
+    """What a recording says of itself before anything else; the source is as in ``MonitorState``.
 
     Attributes:
         version: Version of gpumon that recorded.
-        source: The ``--source`` word that was recorded.
-        simulated: Whether the GPUs were made up.
-        boot_id: Kernel boot id: the stamps compare within it.
         host: Name of the machine; empty where nobody told.
         started_wall_time_s: Seconds since the epoch when it began.
         started_ns: CLOCK_MONOTONIC of the same moment.
-        period_ns: Time between two ticks.
         note: What its maker wants to be known of it.
         devices: The GPUs of its first frame.
     """
@@ -104,8 +100,6 @@ class RecordedBlock(NamedTuple):
 
     Attributes:
         missing: How many blocks should have come before it and did not.
-        header: Of the first one.
-        moments: Its ticks.
         is_end: Whether it holds the line that ends the recording.
     """
 

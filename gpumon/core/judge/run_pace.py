@@ -20,8 +20,6 @@ class RunPace:
     """How fast the runs of one label in a report went, one after the other.
 
     Attributes:
-        run: The label.
-        steps: Training steps of all of them.
         wall_ns: From the start of each to its end, start-up and pauses with it.
         samples: Samples trained on; ``None``: not all of them tell.
         step_ns: Median time of a step within an epoch, of the last one; ``None``: unknown.
@@ -81,13 +79,7 @@ class RunPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPairs:
-    """The trainings of two reports: those in both, and those in one alone.
-
-    Attributes:
-        both: By label, as the first report lists them.
-        only_before: Trainings that the second report has not.
-        only_after: Those that the first has not.
-    """
+    """The trainings of two reports: those in both, and those in one alone."""
 
     both: tuple[RunPair, ...]
     only_before: tuple[RunPace, ...]

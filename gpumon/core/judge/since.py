@@ -76,13 +76,9 @@ def _gaps_since(before: GapTotals, after: GapTotals) -> GapTotals:
 
 
 def report_since(before: Report, after: Report) -> Report:
-    """The report of the time between two reports of one daemon.
+    """The report of the time between two of one daemon; clock and names are those of the later.
 
     Runs are those that were not yet over at ``before``, as they are now.
-
-    Args:
-        before: The earlier report.
-        after: The later one; its clock and its names are kept.
     """
     earlier = {gpu.uuid: gpu for gpu in before.gpus}
     gpus = []

@@ -23,7 +23,6 @@ class Unlikeness(NamedTuple):
     """One way in which two reports are not alike.
 
     Attributes:
-        text: A sentence, with what can be compared all the same.
         of_work: Whether other hardware did the work: then speed tells of that, and of no change.
         of_length: Whether seconds say nothing, for one is of much more work.
     """

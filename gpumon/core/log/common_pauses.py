@@ -101,12 +101,7 @@ class _Sweep:
         self._ns_by_count: dict[int, int] = {}
 
     def move(self, at_ns: int, changed: Sequence[tuple[int, GpuActivity]]) -> None:
-        """Go on to a moment, and take what changes there.
-
-        Args:
-            at_ns: Later than every moment before.
-            changed: Numbers of GPUs, and their states from then on.
-        """
+        """Go on to a later moment, and take the numbers of GPUs that change, with their states."""
         in_use, idle, states = self._in_use, self._idle, self._states
         count = len(in_use)
         if count > 1:

@@ -109,20 +109,14 @@ def sampling_of(period_ns: int, settings: DetectorSettings = DEFAULT_SETTINGS) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReport:
-    """One GPU's part of a report.
+    """One GPU's part of a report; which GPU, is told as in ``Device``.
 
     Attributes:
-        index: As the source counts; of a MIG instance, its GPU's.
-        uuid: ``None`` where the source does not say.
-        name: Likewise.
+        uuid: ``None`` where the source does not say; so is ``name``.
         totals: Where its time went. Times in intervals count from the
             report's ``origin_ns``.
-        verdict: What that amounts to.
         error: Why it cannot be read now; ``None`` where it can.
         fill: How much of it worked while it was busy; ``None`` where nothing tells.
-        mig_enabled: Whether it is cut into MIG instances, and they do the work.
-        parent_uuid: The GPU that this MIG instance is a part of; ``None`` for a GPU.
-        mig_index: Which of its instances; ``None`` for a GPU.
         listed: Whether it is still there: a GPU may be taken out, an instance destroyed.
         idle_beside_peer_ns: In a log of several GPUs, how long it idled, in use or not, while
             another one worked; ``None`` where nobody looked.
@@ -276,18 +270,15 @@ class Report:
 
     Attributes:
         source: A log's path, or the ``--source`` word of a daemon.
-        simulated: Whether the GPUs are made up.
         started_at: ISO 8601 time of the first observed instant; ``None``
             where the source has no wall clock.
         origin_ns: The instant ``started_at`` names, on the clock of the intervals.
         observed_ns: Longest time any GPU was observed.
-        period_ns: Time between two samples.
         skipped_lines: Lines of a log that could not be used.
         gpus: In index order.
         runs: Training runs; empty for logs.
         advice: What to change first comes first.
         notes: Sentences a reader must know (assumptions, merged intervals).
-        replayed: Whether it is of a recording.
         together: What the GPUs of a log did at the same time; ``None`` where nobody looked.
         sampling: What the period of a log lets anybody see; ``None`` in a live report.
     """

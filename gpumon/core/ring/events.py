@@ -171,12 +171,9 @@ class RingReading:
 
     Attributes:
         key: Stable name of the ring, its own among all folders and over time.
-        facts: What the process says of itself.
         alive: Whether the ring's lock is held.
         host_pid: The lock holder's pid as this host sees it (from the lock
             while it was held); ``facts.pid`` where the lock was never seen held.
-        owner_uid: Who owns the file.
-        read_at_ns: CLOCK_MONOTONIC of the read.
         ended_ns: When the run ended: the last instant at which the lock was
             seen held, or the last record; ``None`` while it lives.
         events: Records new since the last read, oldest first.
@@ -206,9 +203,7 @@ class RingCounts(NamedTuple):
     """What a living run's ring says between two ticks, for a report that is asked for just then.
 
     Attributes:
-        steps: Cumulative training steps.
         wall_ns: From the run's start to its newest change.
-        samples: Samples trained on, as many as the training tells.
     """
 
     steps: int
@@ -221,7 +216,6 @@ class RingsReading:
     """What all rings said in one tick.
 
     Attributes:
-        rings: One entry for each trustworthy ring.
         rejected: Rings refused so far: hostile, torn, of another version or boot.
         message: Whose rings are not read now, as a sentence; where there are
             none, why the last one was refused.

@@ -69,8 +69,6 @@ class RingHeader(NamedTuple):
         facts_generation: Grows by one whenever the facts are restated.
         head: Records written so far; the next one's sequence number.
         totals_generation: Newest copy of the totals that is complete.
-        facts_bytes: Length of the facts' JSON, in bytes.
-        facts_crc: Its CRC-32.
     """
 
     facts_generation: int
@@ -88,8 +86,6 @@ class RingTotals(NamedTuple):
         present: The phase the process is in.
         mode: Its ``TrainingMode``, as a number.
         since_ns: Where the part of ``present`` begins that is not in ``phase_ns``.
-        steps: Training steps so far.
-        samples: Samples trained on so far.
         epoch: Epoch under way, from 0; ``None`` before the first.
         last_ns: Stamp of the newest change.
         phase_ns: Nanoseconds in each phase, without the present one, in ring order.

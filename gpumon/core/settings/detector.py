@@ -227,11 +227,6 @@ class DetectorSettings(Settings):
     """All thresholds of verdicts, findings and advice. Shares 0 to 1, times in nanoseconds.
 
     ``gpumon doctor --rules`` lists them with the rules that read them.
-
-    Attributes:
-        fill: Those of "busy, but under-filled".
-        advice: Those of what is worth an advice.
-        trouble: Those of a GPU in trouble.
     """
 
     active_above: float = share(

@@ -28,7 +28,6 @@ class Rule:
 
     Attributes:
         id: Stable, in snake_case; of a verdict, its name in reports.
-        kind: What becomes of its word.
         says: What is so where it holds, in a clause.
         evidence: What it rests on, in a sentence.
         thresholds: Names, as in ``thresholds_of``, of those that ``holds`` asks for.

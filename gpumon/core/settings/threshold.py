@@ -37,10 +37,9 @@ class Threshold:
     Attributes:
         name: As rules name it: the field's, after its group's and a dot where
             it stands in one: ``lost_share``, ``fill.busy_above``.
-        value: Its value in these settings, in its unit.
-        unit: What it counts.
         what: What it decides, in a sentence.
-        origin: Where the number comes from: whose it is, or that it is ours, and why.
+        origin: Where the number comes from: a system or guide that uses it,
+            or ``ours:`` and why.
     """
 
     name: str
@@ -62,15 +61,7 @@ class Threshold:
 
 
 def _threshold(unit: Unit, default: _Number, what: str, *, origin: str) -> _Number:
-    """Declare a threshold, as a field of a settings type.
-
-    Args:
-        unit: What it counts.
-        default: Its value where nobody says otherwise.
-        what: What it decides, in a sentence.
-        origin: Where the number comes from: a system or guide that uses it,
-            or ``ours:`` and why.
-    """
+    """Declare a threshold, as a field of a settings type; arguments as in ``Threshold``."""
     declared = Threshold(name="", value=default, unit=unit, what=what, origin=origin)
     return field(default=default, metadata={_KEY: declared})
 

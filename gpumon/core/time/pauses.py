@@ -55,11 +55,7 @@ class Rhythm:
         return round(self._mean_ns) if self.variation < settings.steady_below else None
 
     def is_lacking(self, busy_share: float) -> bool:
-        """Whether enough cycles show that there is none.
-
-        Args:
-            busy_share: Of the job's time in use, 0 to 1.
-        """
+        """Whether enough cycles show that there is none; ``busy_share`` is of the time in use."""
         settings = self._settings
         return (
             busy_share < settings.irregular_busy_below
@@ -72,9 +68,6 @@ class IdleSpan(NamedTuple):
     """One sample, as far as a pause is concerned; nanoseconds.
 
     Attributes:
-        start_ns: Where it begins.
-        end_ns: Where it ends.
-        idle_ns: Its idle time.
         untagged_ns: What of that no phase explains.
         input_wait_ns: What of it a tag proves to be a wait for input.
     """
