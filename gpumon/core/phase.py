@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from types import MappingProxyType
 from typing import Final
 
 
@@ -70,7 +69,7 @@ class InputWaitReason(str, Enum):
 PHASES: Final = tuple(TrainingPhase)
 """All phases in ring order: the index of a phase here is its number in a record."""
 
-PHASE_NUMBER: Final = MappingProxyType({phase: number for number, phase in enumerate(PHASES)})
+PHASE_NUMBER: Final = {phase: number for number, phase in enumerate(PHASES)}
 CAUSES: Final = tuple(IdleCause)
 OUT_OF_USE: Final = (IdleCause.START_UP, IdleCause.NOT_IN_USE)
 """Causes of idle time that is no loss: nobody used the GPU."""
@@ -78,14 +77,12 @@ OUT_OF_USE: Final = (IdleCause.START_UP, IdleCause.NOT_IN_USE)
 STEP_PHASES: Final = frozenset({TrainingPhase.TRAIN_STEP, TrainingPhase.DEVICE_SYNC})
 """Phases in which the device has been given its work: idle time there is not a wait of the host."""
 
-_CAUSE_OF_PHASE: Final = MappingProxyType(
-    {
-        TrainingPhase.TRAIN_STEP: IdleCause.WITHIN_STEP,
-        TrainingPhase.DEVICE_SYNC: IdleCause.WITHIN_STEP,
-        TrainingPhase.PREDICT: IdleCause.VALIDATION,
-        TrainingPhase.OTHER: IdleCause.UNKNOWN,
-    }
-)
+_CAUSE_OF_PHASE: Final = {
+    TrainingPhase.TRAIN_STEP: IdleCause.WITHIN_STEP,
+    TrainingPhase.DEVICE_SYNC: IdleCause.WITHIN_STEP,
+    TrainingPhase.PREDICT: IdleCause.VALIDATION,
+    TrainingPhase.OTHER: IdleCause.UNKNOWN,
+}
 
 
 def phase_named(name: str) -> TrainingPhase:

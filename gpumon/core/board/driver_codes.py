@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 
@@ -131,19 +130,17 @@ nobody needs them.
 
 _AIR: Final = "look at its fans and filters, and at the air it gets"
 
-SLOWDOWNS: Final[Mapping[str, CodeText]] = MappingProxyType(
-    {
-        "hw_thermal_slowdown": CodeText("heat", _AIR),
-        "sw_thermal_slowdown": CodeText("heat", _AIR),
-        "hw_power_brake_slowdown": CodeText(
-            "the machine's power supply", "look at the machine's power supplies and their limits"
-        ),
-        "hw_slowdown": CodeText(
-            "the board itself, for heat or power",
-            "look at its temperature, power cables and power supply",
-        ),
-    }
-)
+SLOWDOWNS: Final[Mapping[str, CodeText]] = {
+    "hw_thermal_slowdown": CodeText("heat", _AIR),
+    "sw_thermal_slowdown": CodeText("heat", _AIR),
+    "hw_power_brake_slowdown": CodeText(
+        "the machine's power supply", "look at the machine's power supplies and their limits"
+    ),
+    "hw_slowdown": CodeText(
+        "the board itself, for heat or power",
+        "look at its temperature, power cables and power supply",
+    ),
+}
 """The reasons that are a trouble, the one that says most first: ``hw_slowdown`` comes along with
 others. Not the power limit, which a GPU at full load is meant to reach, nor what somebody has set.
 """

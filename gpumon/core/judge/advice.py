@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 from gpumon.core.clock import seconds
@@ -240,51 +239,47 @@ def _fixed(text: str) -> _TextOf:
     return lambda gpus, runs: text
 
 
-WORD_OF_CAUSE: Final[Mapping[IdleCause, str]] = MappingProxyType(
-    {
-        IdleCause.INPUT_WAIT: "waiting for input",
-        IdleCause.CHECKPOINT: "during checkpoints",
-        IdleCause.VALIDATION: "during validation",
-        IdleCause.CALLBACKS: "in callbacks",
-        IdleCause.HOST_TO_DEVICE: "copying to the device",
-        IdleCause.WITHIN_STEP: "inside the training step",
-        IdleCause.IMBALANCE: "waiting for a slower GPU",
-        IdleCause.COMPILE: "while compiling",
-        IdleCause.BETWEEN_EPOCHS: "between epochs",
-        IdleCause.START_UP: "during start-up",
-        IdleCause.UNKNOWN: "cause unknown",
-        IdleCause.NOT_IN_USE: "not in use",
-    }
-)
+WORD_OF_CAUSE: Final[Mapping[IdleCause, str]] = {
+    IdleCause.INPUT_WAIT: "waiting for input",
+    IdleCause.CHECKPOINT: "during checkpoints",
+    IdleCause.VALIDATION: "during validation",
+    IdleCause.CALLBACKS: "in callbacks",
+    IdleCause.HOST_TO_DEVICE: "copying to the device",
+    IdleCause.WITHIN_STEP: "inside the training step",
+    IdleCause.IMBALANCE: "waiting for a slower GPU",
+    IdleCause.COMPILE: "while compiling",
+    IdleCause.BETWEEN_EPOCHS: "between epochs",
+    IdleCause.START_UP: "during start-up",
+    IdleCause.UNKNOWN: "cause unknown",
+    IdleCause.NOT_IN_USE: "not in use",
+}
 """How each cause reads after "idle"."""
 
 WORD_OF_FIRST_WAIT: Final = "waiting for the very first batch"
 """How ``FIRST_INPUT_WAIT``, which is a part of a cause, reads there."""
 
-_TEXTS: Final[Mapping[IdleCause, _TextOf]] = MappingProxyType(
-    {
-        IdleCause.INPUT_WAIT: input_wait_text,
-        IdleCause.UNKNOWN: unknown_text,
-        IdleCause.CHECKPOINT: _fixed(
-            "Save less often, save weights only, or save in the background: "
-            "to memory or a local disk first, and copy from there."
-        ),
-        IdleCause.VALIDATION: _fixed(
-            "Validate less often or on fewer batches (validation_freq, validation_steps), "
-            "with a larger batch, or in a process of its own on saved weights."
-        ),
-        IdleCause.CALLBACKS: callbacks_text,
-        IdleCause.HOST_TO_DEVICE: _fixed(
-            "Copy the next batch while the present one is computed: prefetch to the device, "
-            "with pinned memory, and send small types (uint8, float16) instead of float32."
-        ),
-        IdleCause.WITHIN_STEP: within_step_text,
-        IdleCause.IMBALANCE: lambda gpus, runs: imbalance_text(gpus, gpus, runs),
-        IdleCause.COMPILE: _fixed(
-            "Compile once: keep the shapes fixed (drop or pad the last batch), "
-            "and turn on the framework's compilation cache so that the next run need not."
-        ),
-        IdleCause.BETWEEN_EPOCHS: between_epochs_text,
-        IdleCause.START_UP: start_up_text,
-    }
-)
+_TEXTS: Final[Mapping[IdleCause, _TextOf]] = {
+    IdleCause.INPUT_WAIT: input_wait_text,
+    IdleCause.UNKNOWN: unknown_text,
+    IdleCause.CHECKPOINT: _fixed(
+        "Save less often, save weights only, or save in the background: "
+        "to memory or a local disk first, and copy from there."
+    ),
+    IdleCause.VALIDATION: _fixed(
+        "Validate less often or on fewer batches (validation_freq, validation_steps), "
+        "with a larger batch, or in a process of its own on saved weights."
+    ),
+    IdleCause.CALLBACKS: callbacks_text,
+    IdleCause.HOST_TO_DEVICE: _fixed(
+        "Copy the next batch while the present one is computed: prefetch to the device, "
+        "with pinned memory, and send small types (uint8, float16) instead of float32."
+    ),
+    IdleCause.WITHIN_STEP: within_step_text,
+    IdleCause.IMBALANCE: lambda gpus, runs: imbalance_text(gpus, gpus, runs),
+    IdleCause.COMPILE: _fixed(
+        "Compile once: keep the shapes fixed (drop or pad the last batch), "
+        "and turn on the framework's compilation cache so that the next run need not."
+    ),
+    IdleCause.BETWEEN_EPOCHS: between_epochs_text,
+    IdleCause.START_UP: start_up_text,
+}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 from gpumon.core.judge.pause_texts import untagged_text
@@ -20,39 +19,34 @@ _TAG_THE_PHASES: Final = (
 _MOST_CALLBACKS: Final = 3
 _LIMITS: Final = DEFAULT_SETTINGS.advice
 
-_TEXT_OF_REASON: Final = MappingProxyType(
-    {
-        InputWaitReason.CPU_BOUND: (
-            "The processors are the limit: use more workers up to the number of cores, make "
-            "decoding and augmentation cheaper, or keep their results in a cache."
-        ),
-        InputWaitReason.GIL_BOUND: (
-            "Python's lock is the limit: load in worker processes instead of threads."
-        ),
-        InputWaitReason.DISK_BOUND: (
-            "The disk is the limit: pack many small files into few large ones, "
-            "or cache the data set in memory or on a local SSD."
-        ),
-        InputWaitReason.NETWORK_BOUND: (
-            "The network is the limit: copy the data set to a local disk first, "
-            "or store it compressed."
-        ),
-        InputWaitReason.MEMORY_PRESSURE: (
-            "Memory is short: use fewer workers or a smaller shuffle buffer, "
-            "so that the data set stays in the page cache."
-        ),
-        InputWaitReason.LATENCY_BOUND: (
-            "Each read waits, none is large: keep more of them under way, "
-            "with more workers and a deeper prefetch."
-        ),
-    }
-)
-_TAG_OF_PHASE: Final = MappingProxyType(
-    {
-        TrainingPhase.INPUT_WAIT: "its wait for input with `for batch in timed(loader)`",
-        TrainingPhase.TRAIN_STEP: 'its step with `with phase("train_step")`',
-    }
-)
+_TEXT_OF_REASON: Final = {
+    InputWaitReason.CPU_BOUND: (
+        "The processors are the limit: use more workers up to the number of cores, make "
+        "decoding and augmentation cheaper, or keep their results in a cache."
+    ),
+    InputWaitReason.GIL_BOUND: (
+        "Python's lock is the limit: load in worker processes instead of threads."
+    ),
+    InputWaitReason.DISK_BOUND: (
+        "The disk is the limit: pack many small files into few large ones, "
+        "or cache the data set in memory or on a local SSD."
+    ),
+    InputWaitReason.NETWORK_BOUND: (
+        "The network is the limit: copy the data set to a local disk first, or store it compressed."
+    ),
+    InputWaitReason.MEMORY_PRESSURE: (
+        "Memory is short: use fewer workers or a smaller shuffle buffer, "
+        "so that the data set stays in the page cache."
+    ),
+    InputWaitReason.LATENCY_BOUND: (
+        "Each read waits, none is large: keep more of them under way, "
+        "with more workers and a deeper prefetch."
+    ),
+}
+_TAG_OF_PHASE: Final = {
+    TrainingPhase.INPUT_WAIT: "its wait for input with `for batch in timed(loader)`",
+    TrainingPhase.TRAIN_STEP: 'its step with `with phase("train_step")`',
+}
 FIRST_BATCH_TEXT: Final = (
     "The first batch came late, once a run: make the shuffle buffer smaller, since it is filled "
     "first; read the first files from a local copy (cold shards, a cold cache); and list or index "
@@ -314,14 +308,12 @@ def _way_of(run: RunReport) -> str:
 
 
 _ANY_WAYS: Final = "compile the step, run several steps a call where the framework can"
-WAYS_OF_FRAMEWORK: Final = MappingProxyType(
-    {
-        "keras/tensorflow": (
-            "compile the step (jit_compile=True), run several steps a call (steps_per_execution)"
-        ),
-        "keras/jax": "run several steps a call (steps_per_execution)",
-        "keras/torch": "compile the model (torch.compile)",
-        "lightning": "compile the model (torch.compile)",
-        "huggingface": "compile the model (torch_compile=True)",
-    }
-)
+WAYS_OF_FRAMEWORK: Final = {
+    "keras/tensorflow": (
+        "compile the step (jit_compile=True), run several steps a call (steps_per_execution)"
+    ),
+    "keras/jax": "run several steps a call (steps_per_execution)",
+    "keras/torch": "compile the model (torch.compile)",
+    "lightning": "compile the model (torch.compile)",
+    "huggingface": "compile the model (torch_compile=True)",
+}

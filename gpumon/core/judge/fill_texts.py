@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Final
 
 from gpumon.core.board.driver_codes import SLOWDOWNS
@@ -14,12 +13,12 @@ from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS
 from gpumon.core.wording import in_percent, in_seconds, listed
 
 _BUSY: Final = in_percent(DEFAULT_FILL_SETTINGS.busy_above)
-_BY_WHAT: Final = MappingProxyType(
-    {"sw_power_cap": "its power limit", **{name: one.meaning for name, one in SLOWDOWNS.items()}}
-)
-_FEWER_KERNELS: Final = MappingProxyType(
-    {**WAYS_OF_FRAMEWORK, "keras/tensorflow": "compile the step (jit_compile=True)"}
-)
+_BY_WHAT: Final = {name: one.meaning for name, one in SLOWDOWNS.items()} | {
+    "sw_power_cap": "its power limit"
+}
+_FEWER_KERNELS: Final = WAYS_OF_FRAMEWORK | {
+    "keras/tensorflow": "compile the step (jit_compile=True)"
+}
 _ANY_FEWER_KERNELS: Final = "compile the step (jit, torch.compile), or use CUDA graphs"
 
 

@@ -26,6 +26,11 @@ def explicit_folder(environ: Mapping[str, str]) -> Path | None:
     return Path(named) if named else None
 
 
+def _unless_named(environ: Mapping[str, str], *folders: Path) -> tuple[Path, ...]:
+    named = explicit_folder(environ)
+    return folders if named is None else (named,)
+
+
 def own_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
     """Folders that belong to one user, best first."""
     session = environ.get("XDG_RUNTIME_DIR")
@@ -41,19 +46,14 @@ def writer_folders(
     >>> [str(p) for p in writer_folders({}, 7, system_folder_has_phases=True)]
     ['/run/gpumon', '/tmp/gpumon-7']
     """
-    explicit = explicit_folder(environ)
-    if explicit is not None:
-        return (explicit,)
     system = (SYSTEM_FOLDER,) if system_folder_has_phases else ()
-    return (*system, *own_folders(environ, uid))
+    return _unless_named(environ, *system, *own_folders(environ, uid))
 
 
 def daemon_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
     """Where a daemon may live, best first: it takes the first it may write."""
-    explicit = explicit_folder(environ)
-    if explicit is not None:
-        return (explicit,)
-    return (SYSTEM_FOLDER,) if uid == 0 else (SYSTEM_FOLDER, *own_folders(environ, uid))
+    own = () if uid == 0 else own_folders(environ, uid)
+    return _unless_named(environ, SYSTEM_FOLDER, *own)
 
 
 def reader_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
@@ -65,12 +65,9 @@ def reader_folders(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
     >>> [str(p) for p in reader_folders({}, 7)]
     ['/run/gpumon', '/run/user/7/gpumon', '/tmp/gpumon-7']
     """
-    explicit = explicit_folder(environ)
-    if explicit is not None:
-        return (explicit,)
     *of_session, last = own_folders(environ, uid)
     found = (SYSTEM_FOLDER, *of_session, Path(f"/run/user/{uid}/gpumon"), last)
-    return tuple(dict.fromkeys(found))
+    return _unless_named(environ, *dict.fromkeys(found))
 
 
 def reader_patterns(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:

@@ -25,26 +25,25 @@ _PER_OCTAVE: Final = 1 << _BITS
 
 
 class GapHistogram:
-    """Lengths of the pauses that have ended."""
+    """Lengths of the pauses that have ended.
+
+    Attributes:
+        count: How many.
+    """
 
     def __init__(self) -> None:
         self._bins: dict[int, int] = {}
         self._bucket_counts = [0] * (len(_BOUNDS_NS) + 1)  # each its own; the last: longer
-        self._count = 0
+        self.count = 0
         self._total_ns = 0
         self._longest_ns = self._last_ns = 0
         self._quantiles_ns: tuple[int | None, int | None] = (None, None)
         self._quantiles_due_at = 1
         self._snapshot: GapTotals | None = None
 
-    @property
-    def count(self) -> int:
-        """Pauses that have ended."""
-        return self._count
-
     def add(self, length_ns: int) -> None:
         """Count one pause that has ended; ``length_ns`` is its idle time."""
-        self._count += 1
+        self.count += 1
         self._put(length_ns)
 
     def lengthen_last(self, by_ns: int) -> None:
@@ -53,17 +52,17 @@ class GapHistogram:
         self._bins[_bin_of(last_ns)] -= 1
         self._bucket_counts[bisect_left(_BOUNDS_NS, last_ns)] -= 1
         self._total_ns -= last_ns
-        self._quantiles_due_at = self._count
+        self._quantiles_due_at = self.count
         self._put(last_ns + by_ns)
 
     def snapshot(self) -> GapTotals:
         """The sums and quantiles so far. The same object until a pause is added."""
         if self._snapshot is None:
-            if self._count >= self._quantiles_due_at:
+            if self.count >= self._quantiles_due_at:
                 self._quantiles_ns = (self._quantile_ns(0.50), self._quantile_ns(0.95))
-                self._quantiles_due_at = self._count + 1 + self._count // _STEADY_COUNT
+                self._quantiles_due_at = self.count + 1 + self.count // _STEADY_COUNT
             self._snapshot = GapTotals(
-                self._count,
+                self.count,
                 self._total_ns,
                 self._longest_ns,
                 *self._quantiles_ns,
@@ -81,9 +80,9 @@ class GapHistogram:
         self._snapshot = None
 
     def _quantile_ns(self, quantile: float) -> int | None:
-        if self._count == 0:
+        if self.count == 0:
             return None
-        wanted = math.ceil(quantile * self._count)
+        wanted = math.ceil(quantile * self.count)
         seen = 0
         for bin_ in sorted(self._bins):
             seen += self._bins[bin_]

@@ -46,11 +46,7 @@ class IntervalList:
 
     def insert(self, intervals: Iterable[Interval]) -> None:
         """Add intervals that may begin before some of those kept."""
-        added = list(intervals)
-        in_order = not self._intervals or not added or self._intervals[-1] <= added[0]
-        self._intervals.extend(added)
-        if not in_order:
-            self._intervals.sort()
+        self._intervals = sorted([*self._intervals, *intervals])
         self.extend(())
 
     def take(self) -> tuple[Interval, ...]:
