@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
-from gpumon.core.board.fill_ledger import FillLedger
+from gpumon.core.board.fill import FillLedger
 from gpumon.core.board.troubles import ErrorWatch
 from gpumon.core.join.idle_sharing import SharedIdle, WindowParts, hide_input_wait, share_idle
 from gpumon.core.judge.verdict_rules import judge

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.core.board.fill import is_held_down, is_under_filled
-from gpumon.core.board.fill_ledger import FillLedger
+from gpumon.core.board.fill import FillLedger, is_held_down, is_under_filled
 from gpumon.core.board.troubles import is_throttled
 from gpumon.core.state import GpuState
 from tests.builders_fill import seconds_of

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.core.board.fill import Evidence, GpuFill, is_held_down
-from gpumon.core.board.fill_ledger import FillLedger
+from gpumon.core.board.fill import Evidence, FillLedger, GpuFill, is_held_down
 from gpumon.core.sample import ActivitySample, BusySample, GpuDetails, GpuSample
 from tests.builders_fill import BEGAN_S, seconds_of
 from tests.builders_time import s
