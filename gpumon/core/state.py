@@ -1,8 +1,4 @@
-"""The one immutable value that every outlet shows, made anew in each tick, and what is wrong in it.
-
-What each tick makes is a named tuple: a frozen dataclass takes several times
-as long to make.
-"""
+"""The one immutable value that every outlet shows, made anew in each tick, and what is wrong."""
 
 from __future__ import annotations
 

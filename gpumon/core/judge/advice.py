@@ -70,6 +70,7 @@ def speedup_upper_bound(in_use_ns: int, lost_ns: int) -> float:
 
 
 def _advice_on(cause: IdleCause, hit: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice:
+    text = _TEXTS[cause]
     return Advice(
         cause=cause.value,
         lost_seconds=seconds(_lost_ns(cause, hit)),
@@ -83,7 +84,7 @@ def _advice_on(cause: IdleCause, hit: Sequence[GpuReport], runs: Sequence[RunRep
             default=None,
         ),
         evidence=_evidence(cause, hit),
-        text=_TEXTS[cause](hit, runs),
+        text=text if isinstance(text, str) else text(hit, runs),
         gpus=tuple(gpu.label for gpu in hit),
     )
 
@@ -235,10 +236,6 @@ def _unused_gpus(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice
     )
 
 
-def _fixed(text: str) -> _TextOf:
-    return lambda gpus, runs: text
-
-
 WORD_OF_CAUSE: Final[Mapping[IdleCause, str]] = {
     IdleCause.INPUT_WAIT: "waiting for input",
     IdleCause.CHECKPOINT: "during checkpoints",
@@ -258,25 +255,25 @@ WORD_OF_CAUSE: Final[Mapping[IdleCause, str]] = {
 WORD_OF_FIRST_WAIT: Final = "waiting for the very first batch"
 """How ``FIRST_INPUT_WAIT``, which is a part of a cause, reads there."""
 
-_TEXTS: Final[Mapping[IdleCause, _TextOf]] = {
+_TEXTS: Final[Mapping[IdleCause, str | _TextOf]] = {
     IdleCause.INPUT_WAIT: input_wait_text,
     IdleCause.UNKNOWN: unknown_text,
-    IdleCause.CHECKPOINT: _fixed(
+    IdleCause.CHECKPOINT: (
         "Save less often, save weights only, or save in the background: "
         "to memory or a local disk first, and copy from there."
     ),
-    IdleCause.VALIDATION: _fixed(
+    IdleCause.VALIDATION: (
         "Validate less often or on fewer batches (validation_freq, validation_steps), "
         "with a larger batch, or in a process of its own on saved weights."
     ),
     IdleCause.CALLBACKS: callbacks_text,
-    IdleCause.HOST_TO_DEVICE: _fixed(
+    IdleCause.HOST_TO_DEVICE: (
         "Copy the next batch while the present one is computed: prefetch to the device, "
         "with pinned memory, and send small types (uint8, float16) instead of float32."
     ),
     IdleCause.WITHIN_STEP: within_step_text,
     IdleCause.IMBALANCE: lambda gpus, runs: imbalance_text(gpus, gpus, runs),
-    IdleCause.COMPILE: _fixed(
+    IdleCause.COMPILE: (
         "Compile once: keep the shapes fixed (drop or pad the last batch), "
         "and turn on the framework's compilation cache so that the next run need not."
     ),

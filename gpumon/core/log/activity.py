@@ -118,16 +118,13 @@ class StateChanges:
             self._add(at_ns, GpuActivity.PAUSED if in_job else GpuActivity.OUT_OF_USE)
             return
         at_ns = start_ns
-        if self._active_until_ns >= 0 and self._is_over(sample):
+        patience_ns = job_patience_ns(end_ns - start_ns, self._settings)
+        if self._active_until_ns >= 0 and start_ns - self._active_until_ns > patience_ns:
             self._leave_job()
         elif is_next and self._active_until_ns >= 0:
             at_ns += _idle_ns(sample)
             self._spent_until_ns = end_ns
         self._add(at_ns, GpuActivity.WORKING)
-
-    def _is_over(self, active: BusySample) -> bool:
-        patience_ns = job_patience_ns(active.end_ns - active.start_ns, self._settings)
-        return active.start_ns - self._active_until_ns > patience_ns
 
     def _leave_job(self) -> None:
         """What was kept since the last active sample was out of use, and no pause."""

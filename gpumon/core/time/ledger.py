@@ -6,7 +6,7 @@ whole nanoseconds; nothing that was settled ever moves. Memory is constant.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from gpumon.core.join.idle_sharing import SharedIdle
@@ -46,7 +46,6 @@ class GpuLedger:
         self._resolved_ns = self._inferred_ns = self._hidden_ns = 0
         self._first_wait_ns = self._validation_wait_ns = 0
         self._idle_ns: dict[IdleCause, int] = {}
-        self._reason_ns: dict[str, int] = {}
         self._in_use_ns = self._in_use_busy_ns = self._low_ns = self._high_ns = 0
         # Inactive time since the last active sample: in use only if another follows.
         self._unsure_ns = self._unsure_busy_ns = self._unsure_low_ns = 0
@@ -67,26 +66,17 @@ class GpuLedger:
                 self._settle(sample, 0, 0)
         self._update_flag()
 
-    def observe_shared(
-        self,
-        sample: BusySample,
-        shared: SharedIdle,
-        reasons: Mapping[str, float] | None = None,
-    ) -> None:
+    def observe_shared(self, sample: BusySample, shared: SharedIdle) -> None:
         """Settle one sample whose idle time phases explain, wholly or in part.
 
         Args:
             sample: As in ``observe``.
             shared: Its idle time by cause; sums to at most its idle time.
-            reasons: Shares, summing to at most 1, of its ``input_wait`` by
-                what held the input up.
         """
         if self._is_taken(sample):
             return
         explained_ns = self._explain(shared)
         input_wait_ns = shared.idle_ns.get(IdleCause.INPUT_WAIT, 0)
-        for reason, share in (reasons or {}).items():
-            self._reason_ns[reason] = self._reason_ns.get(reason, 0) + int(input_wait_ns * share)
         self._settle(sample, explained_ns, input_wait_ns - shared.first_input_wait_ns)
         self._update_flag()
 
@@ -156,7 +146,6 @@ class GpuLedger:
             suspected_ns=pauses.suspected_ns,
             resolved_ns=self._resolved_ns,
             inferred_ns=self._inferred_ns,
-            input_wait_by_reason_ns=self._reason_ns.copy(),
             hidden_input_wait_ns=self._hidden_ns,
             low_ns=self._low_ns,
             high_ns=self._high_ns,

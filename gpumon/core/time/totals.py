@@ -42,9 +42,6 @@ _NO_GAPS = GapTotals()
 class GpuTotals(NamedTuple):
     """Settled time of one GPU since observation began. All of it only grows, but ``pending_ns``.
 
-    A named tuple, because one is made for each GPU in each tick, and a frozen
-    dataclass of so many fields takes four times as long to make.
-
     ``busy_ns + sum(idle_ns.values()) + pending_ns == observed_ns``, always.
 
     Attributes:
