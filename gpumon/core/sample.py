@@ -27,10 +27,8 @@ class Device:
         uuid: NVML UUID such as ``"GPU-8f1c2a"``. Survives a reboot and a
             change of order; the index does not.
         index: NVML index at the time of the inventory; of a MIG instance, its parent's.
-        name: Product name such as ``"NVIDIA H200"``.
         pci_bus_id: Such as ``"00000000:3B:00.0"``.
         driver_version: Such as ``"580.95.05"``.
-        memory_capacity_bytes: Device memory, in bytes.
         mig_enabled: Whether the GPU is cut into MIG instances: then it is they
             that work, and the GPU itself has no utilisation.
         parent_uuid: UUID of the GPU that this MIG instance is a part of;
@@ -109,7 +107,6 @@ class BusySample(NamedTuple):
     time that *ends* at its stamp.
 
     Attributes:
-        start_ns: Where the covered time begins.
         end_ns: Where it ends: the sample's stamp.
         busy_ratio: Share of it, 0 to 1, in which at least one kernel ran
             (NVML ``utilization.gpu`` / 100).
@@ -168,8 +165,6 @@ class ActivitySample(NamedTuple):
     """How much of a GPU worked while it was busy, over a stretch of time (NVML's GPM, Hopper on).
 
     Attributes:
-        start_ns: Where the covered time begins.
-        end_ns: Where it ends.
         graphics_ratio: Share of the time in which any engine computed, 0 to 1.
         sm_active_ratio: Share of the streaming multiprocessors that had a
             warp, over the time, 0 to 1.
@@ -307,7 +302,6 @@ class Tick(NamedTuple):
     """What one tick brought.
 
     Attributes:
-        at_ns: CLOCK_MONOTONIC of the tick.
         late_ns: By how much it was later than its deadline.
         frames: Frames that arrived: normally one; none while the source
             hangs; two when a late one arrives beside a fresh one.
@@ -329,9 +323,7 @@ class Moment(NamedTuple):
     """One tick and all that was read beside it: what a monitor advances by.
 
     Attributes:
-        tick: What the source brought.
         rings: What the phase rings said after it.
-        wall_time_s: Seconds since the epoch.
         rings_seconds: How long reading the rings took.
     """
 

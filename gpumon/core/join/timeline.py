@@ -147,11 +147,9 @@ class PhaseTimeline:
     def forget_before(self, time_ns: int) -> None:
         """Let go of what ended before ``time_ns``."""
         keep_from = max(0, bisect_right(self._starts_ns, time_ns) - 1)
-        if self._amounts:
-            kept_ns = self._starts_ns[keep_from] if keep_from else 0
-            for start_ns in self._starts_ns[:keep_from]:
-                if start_ns != kept_ns:
-                    self._amounts.pop(start_ns, None)
+        if self._amounts and keep_from:
+            kept_ns = self._starts_ns[keep_from]
+            self._amounts = {at: own for at, own in self._amounts.items() if at >= kept_ns}
         del self._starts_ns[:keep_from], self._labels[:keep_from]
         old = bisect_left(self._drained, time_ns, key=itemgetter(1))
         del self._drained[:old]

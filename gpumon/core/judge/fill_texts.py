@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.core.board.driver_codes import SLOWDOWNS
-from gpumon.core.board.fill import Evidence, GpuFill, is_held_down, is_under_filled
+from gpumon.core.board.fill import NO_FILL, Evidence, GpuFill, is_held_down, is_under_filled
 from gpumon.core.judge.advice_texts import WAYS_OF_FRAMEWORK
 from gpumon.core.report.report import UNDER_FILLED, Advice, GpuReport, RunReport, runs_on
 from gpumon.core.settings.detector import DEFAULT_FILL_SETTINGS
@@ -130,9 +130,8 @@ def _what_to_try(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> str:
 
 
 def _fullness(gpu: GpuReport) -> float:
-    fill = gpu.fill
-    ratio = None if fill is None else fill.sm_active.ratio
-    ratio = fill.power_ratio if fill is not None and ratio is None else ratio
+    fill = gpu.fill or NO_FILL
+    ratio = fill.power_ratio if fill.sm_active.ratio is None else fill.sm_active.ratio
     return 1.0 if ratio is None else ratio
 
 

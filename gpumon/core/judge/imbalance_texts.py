@@ -90,31 +90,21 @@ def _of_job(
 def _what_to_write(
     balance: JobBalance, label_of: Mapping[str, str], runs: Sequence[RunReport]
 ) -> str:
-    levelled = balance.levelled_ratios
+    # What even parts would need is the best guess there is, and said to be one.
+    levelled = balance.levelled_ratios or balance.levelled_if_even
     if levelled is None:
-        # What even parts would need is the best guess there is, and said to be one.
-        levelled = balance.levelled_if_even
-        if levelled is None:
-            return (
-                "One of them did none of the work: give it a part of each batch, or leave it out."
-            )
-        ratios = simple_ratios([*levelled.values()])
-        return (
-            f"How batches are split is not known; if evenly, {_colons(ratios)} would level them: "
-            f"{_call(ratios, levelled, label_of, runs)}."
-        )
+        return "One of them did none of the work: give it a part of each batch, or leave it out."
     ratios = simple_ratios([*levelled.values()])
-    if balance.is_told and balance.shares is not None:
-        now = _colons(simple_ratios([*balance.shares.values()]))
-        keeper = "a `RatioBalancer`" if len(runs) == 1 else "`RatioSampler.level`"
-        return (
-            f"Batches are split {now}; split them {_colons(ratios)}: "
-            f"{_call(ratios, levelled, label_of, runs)}, or let {keeper} find "
-            "and keep the ratios while it trains."
-        )
+    wanted, call = _colons(ratios), _call(ratios, levelled, label_of, runs)
+    if balance.levelled_ratios is None:
+        return f"How batches are split is not known; if evenly, {wanted} would level them: {call}."
+    if not balance.is_told or balance.shares is None:
+        return f"Batches are split evenly; split them {wanted}: {call}."
+    now = _colons(simple_ratios([*balance.shares.values()]))
+    keeper = "a `RatioBalancer`" if len(runs) == 1 else "`RatioSampler.level`"
     return (
-        f"Batches are split evenly; split them {_colons(ratios)}: "
-        f"{_call(ratios, levelled, label_of, runs)}."
+        f"Batches are split {now}; split them {wanted}: {call}, or let {keeper} find "
+        "and keep the ratios while it trains."
     )
 
 

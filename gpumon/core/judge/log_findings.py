@@ -134,7 +134,7 @@ def _beside_peer(report: Report) -> Iterator[LogFinding]:
             rule="idle_beside_peer",
             gpus=tuple(labels),
             text=f"{gpus_named(labels)} idle{'s' if len(labels) == 1 else ''} {_how_long(used)} "
-            f"while {_peers(used, known)} {_work(used, known)}.",
+            f"while {_peers(used, known)} work{'s' if len(known) == 2 else ''}.",
             remedy="If they do one job, its work is shared unevenly; if they do several, there is "
             "room for more.",
         )
@@ -187,7 +187,3 @@ def _peers(idle: Sequence[tuple[GpuReport, int]], known: Sequence[GpuReport]) ->
     if len(known) == 2 and len(idle) == 1:
         return next(f"GPU {gpu.label}" for gpu in known if gpu is not idle[0][0])
     return "the other" if len(known) == 2 else "others"
-
-
-def _work(idle: Sequence[tuple[GpuReport, int]], known: Sequence[GpuReport]) -> str:
-    return "works" if len(known) == 2 else "work"

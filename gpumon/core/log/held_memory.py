@@ -15,7 +15,6 @@ class HeldMemory(NamedTuple):
 
     Attributes:
         idle_ns: Those stretches together.
-        longest_ns: The longest of them.
         peak_bytes: The most memory in use in any of them; 0 without one.
     """
 

@@ -16,9 +16,7 @@ class GapTotals:
     """Pauses that have ended, as counts in a fixed log histogram.
 
     Attributes:
-        count: Pauses that ended.
         total_ns: Their idle time together.
-        longest_ns: The longest of them.
         p50_ns: Median length; ``None`` without a pause.
         p95_ns: 95th percentile; ``None`` without a pause.
         bucket_counts: Cumulative counts for the bounds of
