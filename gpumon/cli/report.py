@@ -11,6 +11,9 @@ from pathlib import Path
 from gpumon.cli.arguments import number_argument, time_argument
 from gpumon.cli.command import complain
 from gpumon.core.documents.report_codec import decode_report, encode_report
+from gpumon.core.judge.gate import Limits, judgement
+from gpumon.core.judge.run_pace import pairs_of
+from gpumon.core.judge.unlike import unlike
 from gpumon.core.report.report import Report
 from gpumon.core.ring.runtime_paths import reader_words
 from gpumon.errors import NoDaemonError, NothingToJudgeError, UnreadableLogError, UsageError
@@ -244,8 +247,7 @@ def _unfit(path: str, why: str, instead: str = "") -> UnreadableLogError:
 
 def comparison(before: Report, after: Report) -> dict[str, object]:
     """Two reports, in what they are not alike, and what was gained, for machines."""
-    from gpumon.core.judge.run_pace import encode_pair, pairs_of
-    from gpumon.core.judge.unlike import unlike
+    from gpumon.core.judge.run_pace import encode_pair
 
     pairs = pairs_of(before, after)
     runs = [
@@ -269,7 +271,6 @@ def _judge(report: Report, *percents: float | None) -> int:
     Raises:
         NothingToJudgeError: There are limits, and no GPU with a verdict.
     """
-    from gpumon.core.judge.gate import Limits, judgement
 
     starved, lost = (None if percent is None else percent / 100.0 for percent in percents)
     limits = Limits(starved=starved, lost=lost)

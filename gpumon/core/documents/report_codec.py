@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from gpumon.core.clock import seconds
+from gpumon.core.clock import NS_PER_S, seconds
 from gpumon.core.documents.board_codec import (
     decode_fill,
     decode_troubles,
@@ -27,6 +27,7 @@ from gpumon.core.documents.field_codec import (
     time_ns,
 )
 from gpumon.core.judge.log_findings import log_findings
+from gpumon.core.judge.run_pace import RunPace, RunPair
 from gpumon.core.log.common_pauses import Together
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.core.report.job_balance import JobBalance, balances
@@ -82,6 +83,8 @@ _FINDING: Final = FieldCodec(LogFinding, OURS, without=("remedy",))
 _SAMPLING: Final = FieldCodec(Sampling, TOLD)
 _MACHINE: Final = FieldCodec(MachineTime, TOLD, names={"out_of_use_ns": "not_in_use_seconds"})
 _TOGETHER: Final = FieldCodec(Together, TOLD, without=("all_paused_ns", "idle_beside_peer_ns"))
+
+_PACE: Final = FieldCodec(RunPace, TOLD)
 
 _GPU_ORDER: Final = (
     "index", "label", "uuid", "name", "error", "observed_seconds", "busy_seconds", "idle_seconds",
@@ -296,3 +299,25 @@ def _decode_together(machine: object, gpus: Sequence[Any]) -> Together | None:
         ),
     )
     return replace(joined, in_use=tuple(at for at in joined.in_use if at < len(gpus)))
+
+
+# -- one training of two reports ---------------------------------------------------
+
+
+def encode_pair(before: RunPace | None, after: RunPace | None) -> dict[str, Any]:
+    """A training of a comparison; ``None``: that report has it not."""
+    pair = None if before is None or after is None else RunPair(before=before, after=after)
+    one = after or before
+    return {
+        "run": "" if one is None else label_text(one.run),
+        "before": None if before is None else _encode_pace(before),
+        "after": None if after is None else _encode_pace(after),
+        "speedup": None if pair is None else pair.speedup,
+    }
+
+
+def _encode_pace(pace: RunPace) -> dict[str, Any]:
+    told, step_ns = _PACE.encode(pace), pace.step_wall_ns
+    step_seconds = told.pop("step_seconds")
+    told["wall_seconds_per_step"] = None if step_ns is None else step_ns / NS_PER_S
+    return {**told, "step_seconds": step_seconds, "samples_per_second": pace.samples_per_second}

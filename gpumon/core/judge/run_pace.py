@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpumon.core.clock import NS_PER_S, seconds
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.report.report import Report, RunReport
-from gpumon.core.wording import label_text
 
 _SAME_STEP: Final = 1.01
 """Steps are of one size as long as the samples of each differ by no more: the last one of an epoch
@@ -27,8 +26,8 @@ class RunPace:
 
     run: str
     steps: int
-    wall_ns: int
     samples: int | None = None
+    wall_ns: int
     step_ns: int | None = None
 
     @property
@@ -139,27 +138,3 @@ def _pace(label: str, runs: Sequence[RunReport]) -> RunPace:
         samples=sum(counted) if len(counted) == len(runs) else None,
         step_ns=medians[-1] if medians else None,
     )
-
-
-def encode_pair(before: RunPace | None, after: RunPace | None) -> dict[str, object]:
-    """A training of a comparison as JSON; ``None``: that report has it not."""
-    pair = None if before is None or after is None else RunPair(before=before, after=after)
-    return {
-        "run": label_text(next((pace.run for pace in (after, before) if pace is not None), "")),
-        "before": None if before is None else _encode_pace(before),
-        "after": None if after is None else _encode_pace(after),
-        "speedup": None if pair is None else pair.speedup,
-    }
-
-
-def _encode_pace(pace: RunPace) -> dict[str, object]:
-    step_wall_ns = pace.step_wall_ns
-    return {
-        "run": label_text(pace.run),
-        "steps": pace.steps,
-        "samples": pace.samples,
-        "wall_seconds": seconds(pace.wall_ns),
-        "wall_seconds_per_step": None if step_wall_ns is None else step_wall_ns / NS_PER_S,
-        "step_seconds": None if pace.step_ns is None else seconds(pace.step_ns),
-        "samples_per_second": pace.samples_per_second,
-    }

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.core.clock import seconds
-from gpumon.core.documents.report_codec import decode_report, encode_report
+from gpumon.core.documents.report_codec import decode_report, encode_pair, encode_report
+from gpumon.core.judge.run_pace import RunPace
 from gpumon.core.phase import CAUSES, IdleCause
 from gpumon.errors import UsageError
 from tests.builders_report import gpu, report, run, with_intervals
@@ -235,3 +236,17 @@ class TestTheWayBack:
 
         with pytest.raises(UsageError, match="not a valid"):
             decode_report(damaged)
+
+
+def test_a_training_of_one_report_alone_is_written_down_with_nothing_beside_it() -> None:
+    pace = RunPace(run="a\x1b", steps=500, wall_ns=60_000_000_000)
+
+    document = encode_pair(None, pace)
+
+    assert document["run"] == "a\N{REPLACEMENT CHARACTER}"
+    assert (document["before"], document["speedup"]) == (None, None)
+    assert [*document["after"].items()] == [
+        ("run", "a\N{REPLACEMENT CHARACTER}"), ("steps", 500), ("samples", None),
+        ("wall_seconds", 60.0), ("wall_seconds_per_step", 0.12), ("step_seconds", None),
+        ("samples_per_second", None),
+    ]  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.core.judge.run_pace import encode_pair, paces, pairs_of
+from gpumon.core.judge.run_pace import paces, pairs_of
 from gpumon.core.report.report import RunReport
 from tests.builders_report import report, run
 from tests.builders_time import s
@@ -110,13 +110,3 @@ class TestASpeedup:
         after = report(runs=(named("a", 100, 45), named("b", 100, 10)))
 
         assert pairs_of(before, after).speedup == pytest.approx(100 / 55)
-
-
-def test_a_training_of_one_report_alone_is_written_down_with_nothing_beside_it() -> None:
-    (pace,) = paces([named("a\x1b", steps=500, wall_s=60)])
-
-    document = encode_pair(None, pace)
-
-    assert document["run"] == "a\N{REPLACEMENT CHARACTER}"
-    assert (document["before"], document["speedup"]) == (None, None)
-    assert document["after"]["wall_seconds_per_step"] == pytest.approx(0.12)  # type: ignore[index]
