@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from gpumon.core.clock import seconds
@@ -46,12 +45,7 @@ def advise(gpus: Sequence[GpuReport], runs: Sequence[RunReport]) -> tuple[Advice
         ((cause, hit) for cause, hit in by_cause.items() if hit),
         key=lambda item: -_lost_ns(*item),
     )
-    found = [
-        _advice_on_imbalance(hit, gpus, runs)
-        if cause is IdleCause.IMBALANCE
-        else _advice_on(cause, hit, runs)
-        for cause, hit in by_loss
-    ]
+    found = [_advice_on(cause, hit, gpus, runs) for cause, hit in by_loss]
     beside = (_late_first_batch(gpus), under_filled_advice(gpus, runs), _unused_gpus(gpus, runs))
     return (*found, *(advice for advice in beside if advice is not None))
 
@@ -69,37 +63,35 @@ def speedup_upper_bound(in_use_ns: int, lost_ns: int) -> float:
     return max(1.0, in_use_ns / left_ns) if left_ns > 0 else 1.0
 
 
-def _advice_on(cause: IdleCause, hit: Sequence[GpuReport], runs: Sequence[RunReport]) -> Advice:
-    text = _TEXTS[cause]
+def _advice_on(
+    cause: IdleCause,
+    hit: Sequence[GpuReport],
+    gpus: Sequence[GpuReport],
+    runs: Sequence[RunReport],
+) -> Advice:
+    text, bound = _TEXTS[cause], _speedup_at_most(cause, hit)
+    if cause is IdleCause.IMBALANCE:
+        # Whom they wait for has not lost anything, and must be named.
+        text, levelled = imbalance_text(hit, gpus, runs) or text, imbalance_bound(hit, runs)
+        bound = bound if levelled is None else levelled
     return Advice(
         cause=cause.value,
         lost_seconds=seconds(_lost_ns(cause, hit)),
-        # GPUs may belong to different jobs: a bound for each of them is the greatest of all.
-        speedup_upper_bound=max(
-            (
-                speedup_upper_bound(_working_ns(gpu, cause), cost_ns(gpu, cause))
-                for gpu in hit
-                if cause is not IdleCause.UNKNOWN or promises_speed(gpu.totals)
-            ),
-            default=None,
-        ),
+        speedup_upper_bound=bound,
         evidence=_evidence(cause, hit),
         text=text if isinstance(text, str) else text(hit, runs),
         gpus=tuple(gpu.label for gpu in hit),
     )
 
 
-def _advice_on_imbalance(
-    hit: Sequence[GpuReport], gpus: Sequence[GpuReport], runs: Sequence[RunReport]
-) -> Advice:
-    """As any other, but whom they wait for has not lost anything, and must be named."""
-    advice = _advice_on(IdleCause.IMBALANCE, hit, runs)
-    bound = imbalance_bound(hit, runs)
-    return replace(
-        advice,
-        text=imbalance_text(hit, gpus, runs),
-        speedup_upper_bound=advice.speedup_upper_bound if bound is None else bound,
-    )
+def _speedup_at_most(cause: IdleCause, gpus: Sequence[GpuReport]) -> float | None:
+    """GPUs may belong to different jobs: a bound for each of them is the greatest of all."""
+    bounds = [
+        speedup_upper_bound(_working_ns(gpu, cause), cost_ns(gpu, cause))
+        for gpu in gpus
+        if cause is not IdleCause.UNKNOWN or promises_speed(gpu.totals)
+    ]
+    return max(bounds, default=None)
 
 
 def _lost_ns(cause: IdleCause, gpus: Sequence[GpuReport]) -> int:
@@ -272,7 +264,10 @@ _TEXTS: Final[Mapping[IdleCause, str | _TextOf]] = {
         "with pinned memory, and send small types (uint8, float16) instead of float32."
     ),
     IdleCause.WITHIN_STEP: within_step_text,
-    IdleCause.IMBALANCE: lambda gpus, runs: imbalance_text(gpus, gpus, runs),
+    IdleCause.IMBALANCE: (
+        "Give the slower GPU a smaller share of each batch, in the ratio of their speeds, "
+        "or put GPUs of one kind in a job."
+    ),
     IdleCause.COMPILE: (
         "Compile once: keep the shapes fixed (drop or pad the last batch), "
         "and turn on the framework's compilation cache so that the next run need not."

@@ -10,23 +10,22 @@ from gpumon.core.report.job_balance import JobBalance, balances
 from gpumon.core.report.report import GpuReport, JobKey, RunReport
 from gpumon.core.wording import in_percent, in_seconds, listed
 
-_PLAIN = (
-    "Give the slower GPU a smaller share of each batch, in the ratio of their speeds, "
-    "or put GPUs of one kind in a job."
-)
 _KERAS_ON_TENSORFLOW = "keras/tensorflow"
 
 
 def imbalance_text(
     waiting: Sequence[GpuReport], gpus: Sequence[GpuReport], runs: Sequence[RunReport]
 ) -> str:
-    """What to write so that the GPUs of a job, of which some wait, are done at the same time."""
+    """What to write so that the GPUs of a job, of which some wait, are done at the same time.
+
+    Empty where it is not known how busy they were in its steps.
+    """
     names = {gpu.uuid: gpu.label for gpu in gpus if gpu.uuid is not None}
     sentences = [
         " ".join(_of_job(balance, waiting, names, [run for run in runs if run.job_key == job]))
         for job, balance in _concerned(waiting, runs)
     ]
-    return " ".join(sentences or [_PLAIN])
+    return " ".join(sentences)
 
 
 def imbalance_bound(waiting: Sequence[GpuReport], runs: Sequence[RunReport]) -> float | None:

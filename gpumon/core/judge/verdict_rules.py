@@ -135,17 +135,14 @@ def is_partial(totals: GpuTotals, settings: DetectorSettings) -> bool:
     return True
 
 
-VERDICT_RULES: Final = tuple(
-    rule_of(predicate)
-    for predicate in (
-        is_not_in_use,
-        is_too_short_to_judge,
-        is_healthy,
-        is_starved,
-        is_stalled,
-        is_starvation_suspected,
-        is_partial,
-    )
+VERDICT_RULES: Final = (
+    rule_of(is_not_in_use),
+    rule_of(is_too_short_to_judge),
+    rule_of(is_healthy),
+    rule_of(is_starved),
+    rule_of(is_stalled),
+    rule_of(is_starvation_suspected),
+    rule_of(is_partial),
 )
 """In the order of ``VerdictName``."""
 _IN_ORDER: Final = tuple((VerdictName(one.id), one.holds) for one in VERDICT_RULES)
