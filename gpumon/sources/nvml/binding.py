@@ -61,19 +61,15 @@ class CallAccounts:
         with self._adding:
             self._errors[name, code] = self._errors.get((name, code), 0) + 1
 
-    # A list at once in each of these: another thread may add a function meanwhile.
-
-    def seconds(self) -> tuple[tuple[str, float], ...]:
-        """Seconds spent inside each function so far."""
-        return tuple([(name, ns / NS_PER_S) for name, (ns, _) in list(self._spent.items())])
-
-    def counts(self) -> tuple[tuple[str, int], ...]:
-        """How often each function was called so far."""
-        return tuple([(name, calls) for name, (_, calls) in list(self._spent.items())])
-
-    def errors(self) -> tuple[tuple[str, int, int], ...]:
-        """How often each function answered with each code that is an error."""
-        return tuple([(name, code, count) for (name, code), count in list(self._errors.items())])
+    def so_far(self) -> dict[str, Any]:
+        """All of it, by its names in ``Frame``."""
+        # Lists at once: another thread may add a function meanwhile.
+        spent, errors = list(self._spent.items()), list(self._errors.items())
+        return {
+            "call_seconds": tuple([(name, ns / NS_PER_S) for name, (ns, _) in spent]),
+            "call_counts": tuple([(name, calls) for name, (_, calls) in spent]),
+            "call_errors": tuple([(name, code, count) for (name, code), count in errors]),
+        }
 
 
 _MOST_PARTS: Final = 64

@@ -20,7 +20,7 @@ class TickReader:
 
     Attributes:
         asked: How many GPUs it asks something.
-        has_codes: Whether a call answered with anything but success in this tick.
+        is_old: Whether a GPU turned out not to support something: make a new one.
         failed: Whether a GPU could not be read in this tick.
         failed_late: Whether that was found out only while its sample was made.
     """
@@ -40,7 +40,7 @@ class TickReader:
         self._fresh: dict[NvmlGpu | MigInstance, list[Entry]] = {}
         self._milliwatts: dict[NvmlGpu | MigInstance, float | None] = {}
         self._asked_at_ns = 0
-        self.has_codes = self.failed = self.failed_late = False
+        self.is_old = self.failed = self.failed_late = False
         self._forget_failures()
 
     def _forget_failures(self) -> None:
@@ -72,15 +72,12 @@ class TickReader:
         asked = [gpu.power.code for gpu in self._with_power if gpu not in drawn]
         # A GPU without a handle counts: where there is no other, nothing else tells of it.
         codes = (*self._rings.codes, *self._power_rings.codes, *asked)
-        self.has_codes = self.failed or any(codes)
+        if self.failed or any(codes):
+            self.is_old |= self._sort_failures()
         return now_ns
 
-    def sort_failures(self) -> bool:
-        """Note on each GPU what went wrong with it, where there are codes.
-
-        Returns:
-            Whether a GPU turned out not to support something: make a new round.
-        """
+    def _sort_failures(self) -> bool:
+        """Note on each GPU what went wrong with it; say whether one does not support something."""
         changed = False
         for gpu, code in zip(self._with_ring, self._rings.codes, strict=True):
             if code in PERMANENT:

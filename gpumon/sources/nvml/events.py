@@ -194,21 +194,18 @@ class NvmlEvents:
     """Keeps one event set on the GPUs that can be read. All but its set's thread is one thread's.
 
     Attributes:
+        counts: How many errors of each XID a GPU had.
         news: Whether something happened since ``take_news``.
     """
 
     def __init__(self, *, wanted: bool) -> None:
         self._wanted = self._possible = wanted
-        self._counts = XidCounts()
+        self.counts = XidCounts()
         self._damaged: deque[str] = deque(maxlen=_MOST_DAMAGED)
         self._set: EventSet | None = None
         self._known: set[tuple[str, int]] = set()
         self._retry_at_ns, self._wait_ns = 0, _FIRST_WAIT_NS
         self.news = False
-
-    def counts(self, uuid: str) -> Counts:
-        """How many errors of each XID that GPU had: the same object until there are more."""
-        return self._counts.of(uuid)
 
     def take_news(self) -> set[str]:
         """The GPUs whose memory failed since the last call, by UUID."""
@@ -264,7 +261,7 @@ class NvmlEvents:
 
     def _hear(self, uuid: str, kind: int, number: int) -> None:
         if kind & XID_ERROR:
-            self._counts.add(uuid, number)
+            self.counts.add(uuid, number)
         elif kind & DOUBLE_BIT_ERROR:
             self._damaged.append(uuid)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gpumon.core.board.latest_values import holds_for_ns
@@ -23,7 +23,7 @@ from gpumon.sources.nvml.codes import (
 from gpumon.sources.nvml.drain import RingSweep
 from gpumon.sources.nvml.fields.calls import NumberCall
 from gpumon.sources.nvml.fields.power import EnergyCounter, PowerTrack
-from gpumon.sources.nvml.fields.reader import FieldFaults, FieldReader, Surroundings
+from gpumon.sources.nvml.fields.reader import FieldFaults, FieldReader, FieldSchedule, Surroundings
 from gpumon.sources.nvml.fields.table import POWER_USAGE, RATES, AnswerLayout, NvmlCall
 from gpumon.sources.nvml.gpm import GpmTrack
 
@@ -39,15 +39,11 @@ class NvmlGpu:
     """What is known of one GPU; it outlives a lost handle.
 
     Attributes:
-        device: Who it is.
         faults: Which of its fields fail that each tick asks for.
-        track: Its utilisation up to now.
         failure: The code that made this tick's reading impossible; 0 if none.
         gone: The code with which it was refused when NVML was opened again: it
             has no handle now, and nothing of it may be asked; 0 if none.
         has_ring: Whether the driver keeps utilisation samples of it.
-        has_power: Whether its power draw can be asked.
-        power: Its power draw up to now.
         in_parts: Whether it is cut into MIG parts: then its utilisation is
             unknown, which is not idle.
         refresh_at_ns: When the slow values are due again; 0 before the first.
@@ -126,7 +122,7 @@ class NvmlGpu:
         self, busy: Sequence[BusySample], milliwatts: float | None, now_ns: int
     ) -> GpuSample:
         """What this GPU says in this tick."""
-        track, latest = self.track, self.fields.schedule.latest
+        track, latest = self.track, self.schedule.latest
         percent = track.percent
         if percent is not None and now_ns - track.percent_at_ns >= self._holds_ns:
             percent = None
@@ -149,11 +145,11 @@ class NvmlGpu:
             self.faults.end("utilization")
         if draws_power:
             self.faults.end("power")
-        self.fields.schedule.latest.has_news = True
+        self.schedule.latest.has_news = True
 
     def _put_together(self, now_ns: int) -> None:
         """Keep as a whole what each sample repeats until something of it changes."""
-        schedule = self.fields.schedule
+        schedule = self.schedule
         values = schedule.latest.at(now_ns)
         details = _details_in(values)
         if details != self._details:  # the same object comes until something of it is new
@@ -213,19 +209,19 @@ class NvmlGpu:
     # -- now and then ----------------------------------------------------------
 
     @property
-    def reading(self) -> Callable[[], None]:
-        """Reads what changes slowly: some of these calls take milliseconds on real boards."""
-        return self.fields.schedule.read_due
+    def schedule(self) -> FieldSchedule:
+        """What changes slowly: some of these calls take milliseconds on real boards."""
+        return self.fields.schedule
 
     def note_xids(self, counts: tuple[tuple[int, int], ...]) -> None:
         """Take how many errors of each XID it had since the source was opened."""
         self.xid_errors = counts
-        self.fields.schedule.latest.has_news = True
+        self.schedule.latest.has_news = True
 
     def note_hanging(self, now_ns: int) -> None:
         """Tell of the field whose call has not come back for seconds, if there is one."""
-        self.faults.hang(self.fields.schedule.hanging(now_ns), now_ns)
-        self.fields.schedule.latest.has_news = True
+        self.faults.hang(self.schedule.hanging(now_ns), now_ns)
+        self.schedule.latest.has_news = True
 
     @property
     def is_dark(self) -> bool:

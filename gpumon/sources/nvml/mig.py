@@ -44,10 +44,7 @@ class MigPlace(NamedTuple):
 
     Attributes:
         uuid: ``MIG-...``.
-        handle: Its handle.
-        parent_handle: Its GPU's.
         gpu_instance: Number of its GPU instance; ``None`` if the driver does not say.
-        compute_instance: Its number in that.
         is_alone: Whether its GPU instance holds no other.
     """
 
@@ -86,9 +83,7 @@ class MigInstance:
 
     Attributes:
         library: NVML as it was open when it was found.
-        place: Where it lies.
-        parent: Its GPU.
-        device: Who it is.
+        schedule: Its memory and its processes.
         refresh_at_ns: When the slow values are due again; 0 before the first.
         is_doubtful: Whether it ceased to answer: it may not be there any more.
     """
@@ -211,11 +206,6 @@ class MigInstance:
         return GpuSample(device=self.device, error=self.parent.failed_sample(now_ns).error)
 
     # -- now and then ----------------------------------------------------------
-
-    @property
-    def reading(self) -> Callable[[], None]:
-        """Reads its memory and its processes."""
-        return self.schedule.read_due
 
     def note_hanging(self, now_ns: int) -> None:
         """Tell of the field whose call has not come back for seconds, if there is one."""

@@ -148,10 +148,8 @@ class NvmlSource:
             self._shift(jump_ns)
         self._pace.step(stamps.silence_ns, stamps.ticked_at_ns)
         now_ns = tick.ask(max(0, jump_ns // US), self._monotonic_ns)
-        if tick.has_codes:
-            self._tick_is_old |= tick.sort_failures()
-            if tick.failed:
-                self._give_up_if_all_failed(tick, now_ns)
+        if tick.failed:
+            self._give_up_if_all_failed(tick, now_ns)
         inventory = self._inventory
         if now_ns >= self._refresh_at_ns or self._events.news or inventory.is_doubtful:
             self._refresh(library, now_ns)
@@ -159,7 +157,7 @@ class NvmlSource:
         samples = tick.samples(stamps, self._pace.steady_since_ns, now_ns)
         if tick.failed_late:
             self._give_up_if_all_failed(tick, now_ns)
-        if self._tick_is_old:
+        if self._tick_is_old or tick.is_old:
             self._arrange(library)
             # What has just turned out not to be there any more is not told of in this tick, either.
             listed = {one.device.uuid for one in self._devices}
@@ -176,10 +174,7 @@ class NvmlSource:
         """Where the looking around took its time, what the rings brought is old by now."""
         if self._monotonic_ns() - now_ns < _HELD_UP_NS:
             return now_ns
-        now_ns = tick.ask(back_us, self._monotonic_ns)
-        if tick.has_codes:
-            self._tick_is_old |= tick.sort_failures()
-        return now_ns
+        return tick.ask(back_us, self._monotonic_ns)
 
     def _shift(self, jump_ns: int) -> None:
         # Every position stays at its instant; and after a jump forward,
@@ -196,7 +191,7 @@ class NvmlSource:
 
     def _note_xids(self) -> None:
         for gpu in self._inventory.gpus:
-            gpu.note_xids(self._events.counts(gpu.device.uuid))
+            gpu.note_xids(self._events.counts.of(gpu.device.uuid))
 
     def _listen(self, library: NvmlLibrary, now_ns: int) -> None:
         """Hand out what was heard, look at memory that failed, and hear the GPUs there are."""
@@ -288,12 +283,7 @@ class NvmlSource:
         if not self._tick.failed:
             self._reopening.was_read()
         self._trouble = next(inventory.troubles(library), None)
-        accounts = self._accounts
-        self._calls_so_far = {
-            "call_seconds": accounts.seconds(),
-            "call_counts": accounts.counts(),
-            "call_errors": accounts.errors(),
-        }
+        self._calls_so_far = self._accounts.so_far()
         due_ns = [gpu.refresh_at_ns for gpu in inventory.gpus]
         due_ns += [instance.refresh_at_ns for instance in inventory.instances]
         self._refresh_at_ns = min(*due_ns, self._inventory_at_ns, now_ns + _LOOK_NS)

@@ -18,7 +18,6 @@ import pynvml
 from gpumon.sources.nvml.binding import TEMPERATURE_V1, CArgument, NvmlCalls, TemperatureV1
 from gpumon.sources.nvml.codes import (
     FUNCTION_NOT_FOUND,
-    INSUFFICIENT_SIZE,
     NO_ERROR,
     PERMANENT,
     SUCCESS,
@@ -63,12 +62,6 @@ class DriverCall:
     def is_missing(self) -> bool:
         """Whether it is the driver that has no such call, so that an older one may do."""
         return self.code in _NOT_IN_THIS_DRIVER
-
-
-class ListCall(DriverCall):
-    """A call that is made again with more room where its answer did not fit."""
-
-    no_error = NO_ERROR | {INSUFFICIENT_SIZE}
 
 
 class _Room(NamedTuple):

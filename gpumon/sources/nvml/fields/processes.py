@@ -7,8 +7,7 @@ was seen to take 4.5 ms, and they say nothing about a training.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pynvml
@@ -17,14 +16,15 @@ from gpumon.core.clock import nanoseconds
 from gpumon.core.sample import ProcessSample
 from gpumon.sources.nvml.binding import (
     PROCESSES_UTILIZATION_V1,
+    CArgument,
     FieldCalls,
     NvmlCalls,
     NvmlLibrary,
     ProcessesUtilizationInfoV1,
     ProcessUtilizationInfoV1,
 )
-from gpumon.sources.nvml.codes import INSUFFICIENT_SIZE, NOT_FOUND, SUCCESS
-from gpumon.sources.nvml.fields.calls import ListCall
+from gpumon.sources.nvml.codes import INSUFFICIENT_SIZE, NO_ERROR, NOT_FOUND, SUCCESS
+from gpumon.sources.nvml.fields.calls import DriverCall
 from gpumon.sources.nvml.fields.table import (
     PROCESS_LISTS,
     PROCESS_PERIOD_S,
@@ -42,79 +42,60 @@ _SHARES_DUE_NS: Final = nanoseconds(PROCESS_PERIOD_S) * 9 // 10
 _FIRST_ROOM, _MOST_ROOM = 64, 4096
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsCall:
-    """A call that fills a list of records, one a process, with room for so many.
-
-    Attributes:
-        call: The call itself.
-        room: Where the records go.
-        prepare: Asks for what is newer than a stamp, where the call knows stamps.
-        said: How many records the driver says there are.
-    """
-
-    call: ListCall
-    room: ctypes.Array[Any]
-    prepare: Callable[[int], None]
-    said: Callable[[], int]
-
-    def ask(self, seen_us: int = 0) -> int:
-        """Make the call; gives the driver's code."""
-        self.prepare(seen_us)
-        self.call.ask()
-        return self.call.code
-
-    def records(self) -> list[Any]:
-        """What the driver filled in."""
-        return self.room[: min(self.said(), len(self.room))]
-
-
 class _OldestRecord(ctypes.Structure):
     """A process as drivers before MIG list it: shorter than the newer ones."""
 
     _fields_ = (("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong))
 
 
-def records_call(library: NvmlCalls, handle: int, function: str, capacity: int) -> RecordsCall:
-    """One of the functions of ``PROCESS_LISTS`` and ``PROCESS_SHARES``, bound to a GPU."""
-    newer_shares, older_shares = [call.function for call in PROCESS_SHARES]
-    if function == newer_shares:
-        return _newer_shares(library, handle, function, capacity)
-    if function == older_shares:
-        return _older_shares(library, handle, function, capacity)
-    is_oldest = function == PROCESS_LISTS[-1].function
-    room = ((_OldestRecord if is_oldest else pynvml.c_nvmlProcessInfo_v2_t) * capacity)()
-    count = ctypes.c_uint()
-
-    def prepare(_seen_us: int) -> None:
-        count.value = capacity
-
-    call = ListCall(library, function, ctypes.c_void_p(handle), ctypes.byref(count), room)
-    return RecordsCall(call, room, prepare, lambda: count.value)
+_NEWER_SHARES, _OLDER_SHARES = [call.function for call in PROCESS_SHARES]
+_RECORDS: Final[dict[str, type[ctypes.Structure]]] = {
+    _NEWER_SHARES: ProcessUtilizationInfoV1,
+    _OLDER_SHARES: pynvml.c_nvmlProcessUtilizationSample_t,
+    PROCESS_LISTS[-1].function: _OldestRecord,
+}
+"""What a function fills in, where that is not the record of the newer lists."""
 
 
-def _newer_shares(library: NvmlCalls, handle: int, function: str, capacity: int) -> RecordsCall:
-    """One structure with everything in it."""
-    room = (ProcessUtilizationInfoV1 * capacity)()
-    request = ProcessesUtilizationInfoV1(version=PROCESSES_UTILIZATION_V1, procUtilArray=room)
+class RecordsCall(DriverCall):
+    """A function of ``PROCESS_LISTS`` or ``PROCESS_SHARES``, with room for so many records.
 
-    def prepare(seen_us: int) -> None:
-        request.processSamplesCount, request.lastSeenTimeStamp = capacity, seen_us
+    Attributes:
+        room: Where the records go, one a process.
+    """
 
-    call = ListCall(library, function, ctypes.c_void_p(handle), ctypes.byref(request))
-    return RecordsCall(call, room, prepare, lambda: int(request.processSamplesCount))
+    no_error = NO_ERROR | {INSUFFICIENT_SIZE}  # it is made again then, with more room
 
+    def __init__(self, library: NvmlCalls, handle: int, function: str, capacity: int) -> None:
+        kind_of_record = _RECORDS.get(function, pynvml.c_nvmlProcessInfo_v2_t)
+        self.room: ctypes.Array[Any] = (kind_of_record * capacity)()
+        self._count, self._newer_than_us = ctypes.c_uint(), ctypes.c_ulonglong()
+        places: tuple[CArgument, ...] = ctypes.byref(self._count), self.room
+        if function == _OLDER_SHARES:
+            places = self.room, ctypes.byref(self._count), self._newer_than_us
+        if function == _NEWER_SHARES:  # one structure with everything in it
+            kind = ProcessesUtilizationInfoV1
+            request = kind(version=PROCESSES_UTILIZATION_V1, procUtilArray=self.room)
+            self._count = ctypes.c_uint.from_buffer(request, kind.processSamplesCount.offset)
+            stamp_at = kind.lastSeenTimeStamp.offset
+            self._newer_than_us = ctypes.c_ulonglong.from_buffer(request, stamp_at)
+            places = (ctypes.byref(request),)
+        super().__init__(library, function, ctypes.c_void_p(handle), *places)
 
-def _older_shares(library: NvmlCalls, handle: int, function: str, capacity: int) -> RecordsCall:
-    room = (pynvml.c_nvmlProcessUtilizationSample_t * capacity)()
-    count, newer_than_us = ctypes.c_uint(), ctypes.c_ulonglong()
+    @property
+    def said(self) -> int:
+        """How many records the driver says there are."""
+        return self._count.value
 
-    def prepare(seen_us: int) -> None:
-        count.value, newer_than_us.value = capacity, seen_us
+    def ask_newer(self, seen_us: int = 0) -> int:
+        """Ask for what is newer than a stamp, where the call knows stamps; gives NVML's code."""
+        self._count.value, self._newer_than_us.value = len(self.room), seen_us
+        self.ask()
+        return self.code
 
-    places = room, ctypes.byref(count), newer_than_us
-    call = ListCall(library, function, ctypes.c_void_p(handle), *places)
-    return RecordsCall(call, room, prepare, lambda: count.value)
+    def records(self) -> list[Any]:
+        """What the driver filled in."""
+        return self.room[: min(self.said, len(self.room))]
 
 
 class NewestRecords:
@@ -134,29 +115,29 @@ class NewestRecords:
     @property
     def supported(self) -> bool:
         """Whether it is worth asking."""
-        return bool(self._functions) and (self._bound is None or self._bound.call.supported)
+        return bool(self._functions) and (self._bound is None or self._bound.supported)
 
     def read(self, seen_us: int = 0) -> list[Any] | None:
         """The records, of what is newer than that stamp; ``None``: ``code`` says why."""
         while self._functions:
             bound = self._bound or self._with_room(_FIRST_ROOM)
-            code = bound.ask(seen_us)
+            code = bound.ask_newer(seen_us)
             if code == INSUFFICIENT_SIZE and len(bound.room) < _MOST_ROOM:
                 # Some say then how many they have room for, not how many there are.
-                most = max(2 * bound.said() + 1, 2 * len(bound.room))
+                most = max(2 * bound.said + 1, 2 * len(bound.room))
                 bound = self._with_room(min(most, _MOST_ROOM))
-                code = bound.ask(seen_us)
+                code = bound.ask_newer(seen_us)
             self.code = code
             if code == SUCCESS:
                 return bound.records()
-            if not bound.call.is_missing:
+            if not bound.is_missing:
                 return None
             self._bound = None
             del self._functions[0]
         return None
 
     def _with_room(self, capacity: int) -> RecordsCall:
-        self._bound = records_call(self._library, self._handle, self._functions[0], capacity)
+        self._bound = RecordsCall(self._library, self._handle, self._functions[0], capacity)
         return self._bound
 
 

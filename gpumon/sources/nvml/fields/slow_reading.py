@@ -137,7 +137,7 @@ class SlowReader:
         self.unread = [one for one in devices if one in waiting and not one.failure]
         if is_free:
             self._being_read, self.unread = self.unread, []
-            work = [one.reading for one in self._being_read]
+            work = [one.schedule.read_due for one in self._being_read]
             if self._may_measure:
                 work.append(self._measuring(devices, now_ns))
             if work:

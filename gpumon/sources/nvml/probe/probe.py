@@ -35,7 +35,7 @@ from gpumon.sources.nvml.codes import (
 from gpumon.sources.nvml.drain import SAMPLE_KINDS, UTILIZATION_SAMPLES, RingSweep
 from gpumon.sources.nvml.fields.calls import NumberCall
 from gpumon.sources.nvml.fields.links import CounterCall
-from gpumon.sources.nvml.fields.processes import records_call
+from gpumon.sources.nvml.fields.processes import RecordsCall
 from gpumon.sources.nvml.fields.table import (
     DEFAULT_OPTIONS,
     EVENT_REGISTER,
@@ -419,8 +419,8 @@ def _of_counters(asked: CounterCall) -> Question:
 
 
 def _of_processes(library: NvmlLibrary, handle: int, function: str, words: str) -> Question:
-    records = records_call(library, handle, function, _MOST_PROCESSES)
-    return Question(function, records.ask, lambda: words.format(records.said()))
+    records = RecordsCall(library, handle, function, _MOST_PROCESSES)
+    return Question(function, records.ask_newer, lambda: words.format(records.said))
 
 
 def _event_names(bits: int) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ class TestALibraryThatCannotBeOpened:
         with pytest.raises(SourceUnavailableError):
             NvmlLibrary(accounts)
 
-        assert accounts.errors() == (("nvmlInitWithFlags", UNKNOWN, 1),)
+        assert accounts.so_far()["call_errors"] == (("nvmlInitWithFlags", UNKNOWN, 1),)
 
     def test_can_be_opened_once_the_reason_is_gone(self, fake_nvml: FakeNvml) -> None:
         fake_nvml.fail("nvmlInitWithFlags", VERSION_MISMATCH)

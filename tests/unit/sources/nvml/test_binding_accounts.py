@@ -112,5 +112,5 @@ class TestSumsOfTwoThreads:
         for thread in threads:
             thread.join()
 
-        assert dict(accounts.counts()) == {"f": 40_000}
-        assert accounts.errors() == (("f", 999, 40_000),)
+        assert dict(accounts.so_far()["call_counts"]) == {"f": 40_000}
+        assert accounts.so_far()["call_errors"] == (("f", 999, 40_000),)

@@ -176,7 +176,7 @@ class TestAMemoryErrorThatIsNotCorrected:
         try:
             fake_nvml.report_ecc(0, uncorrected=False)
             fake_nvml.report_xid(0, 13)
-            wait_until(lambda: events.counts("GPU-0") == ((13, 1),))
+            wait_until(lambda: events.counts.of("GPU-0") == ((13, 1),))
             after_a_corrected_one = events.take_news()
             fake_nvml.report_ecc(0, uncorrected=True)
             wait_until(lambda: events.news)

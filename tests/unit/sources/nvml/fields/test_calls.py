@@ -65,8 +65,8 @@ class TestANumber:
         NumberCall(library, handle, POWER_USAGE).read()
         NumberCall(library, library.handle_by_index(1) or 0, POWER_USAGE).read()
 
-        assert 0.04 <= dict(library.accounts.seconds())[POWER] < 1.0
-        assert dict(library.accounts.counts())[POWER] == fake_nvml.calls(POWER) == 2
+        assert 0.04 <= dict(library.accounts.so_far()["call_seconds"])[POWER] < 1.0
+        assert dict(library.accounts.so_far()["call_counts"])[POWER] == fake_nvml.calls(POWER) == 2
 
 
 class TestAPairOfNumbers:
