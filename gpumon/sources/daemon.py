@@ -82,12 +82,7 @@ def _stale_after_ns(period_ns: int) -> int:
 
 
 class SilentDaemon(NamedTuple):
-    """A daemon that lives and does not speak.
-
-    Attributes:
-        pid: Of its process.
-        silent_ns: How long it has not spoken.
-    """
+    """A daemon that lives and has not spoken for so long."""
 
     pid: int
     silent_ns: int

@@ -38,13 +38,7 @@ class ProcessOwners:
             ``None`` where nothing tells (it is gone, hidden, or pids here are not those that
             the driver means), and of a process that works for others.
         """
-        if self._proc is None:
-            return None
-        try:
-            status = (self._proc / str(pid) / "status").read_bytes()
-        except OSError:
-            return None
-        for line in status.splitlines():
+        for line in _said_of(pid, "status", self._proc).splitlines():
             name, _, said = line.partition(b":")
             if name == b"Name" and said.strip() == _WORKS_FOR_OTHERS:
                 return None
@@ -66,6 +60,14 @@ def shows_all_pids(proc: Path) -> bool:
         return False
 
 
+def _said_of(pid: int, file: str, proc: Path | None) -> bytes:
+    """What the kernel says of a process; nothing where it is gone, or hidden."""
+    try:
+        return b"" if proc is None else (proc / str(pid) / file).read_bytes()
+    except OSError:
+        return b""
+
+
 class ProcessNames:
     """Remembers names while their processes are on one GPU, and what users are called."""
 
@@ -84,7 +86,8 @@ class ProcessNames:
     def name(self, pid: int) -> str | None:
         """The program's name: at most 128 printable characters, without its folder and words."""
         if pid not in self._names:
-            raw = (self._ask_driver(pid) or "").strip() or self._comm(pid) or ""
+            raw = (self._ask_driver(pid) or "").strip()
+            raw = raw or _said_of(pid, "comm", self._proc).decode("utf-8", errors="replace")
             self._names[pid] = _program(raw) or None
         return self._names[pid]
 
@@ -98,15 +101,6 @@ class ProcessNames:
             except KeyError:
                 self._users[uid] = str(uid)
         return self._users[uid]
-
-    def _comm(self, pid: int) -> str | None:
-        if self._proc is None:
-            return None
-        try:
-            raw = (self._proc / str(pid) / "comm").read_bytes()
-        except OSError:
-            return None
-        return raw.decode("utf-8", errors="replace").strip()
 
 
 def _program(raw: str) -> str:

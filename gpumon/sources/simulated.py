@@ -38,13 +38,7 @@ _ACTIVITY_NS = 5 * NS_PER_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """How much of a GPU works while it is busy, as GPM would tell. Ratios 0 to 1.
-
-    Attributes:
-        sm_active_ratio: Share of the multiprocessors that have work.
-        tensor_active_ratio: Share of the time the tensor cores work.
-        memory_bandwidth_ratio: Memory bandwidth in use.
-    """
+    """How much of a GPU works while it is busy, as GPM would tell. Ratios 0 to 1."""
 
     sm_active_ratio: float
     tensor_active_ratio: float

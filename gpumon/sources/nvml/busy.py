@@ -201,9 +201,8 @@ class DrainInstant(NamedTuple):
     """When a tick's rings were drained, and how their stamps are to be read.
 
     Attributes:
-        stamps: Where the driver's stamps lie on the monotonic clock.
-        steady_since_ns: Since when the source was read without a stop.
-        now_ns: CLOCK_MONOTONIC just after the rings were drained.
+        steady_since_ns: Since when the source was read without a stop; CLOCK_MONOTONIC.
+        now_ns: The same clock just after the rings were drained.
     """
 
     stamps: StampClock

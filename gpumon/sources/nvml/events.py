@@ -255,7 +255,7 @@ class NvmlEvents:
             self._set = event_set
             event_set.start()
         else:
-            event_set.close(_nothing)
+            event_set.close(lambda: None)
 
     # -- on the waiting thread ---------------------------------------------------
 
@@ -267,7 +267,3 @@ class NvmlEvents:
 
     def _wake(self) -> None:
         self.news = True
-
-
-def _nothing() -> None:
-    pass

@@ -168,11 +168,7 @@ class GpmTrack:
         self.code = SUCCESS
 
     def read(self, since_ns: int = 0) -> ActivitySample | None:
-        """Activity from the last sample to now.
-
-        Args:
-            since_ns: A sample from before this instant is not used: nobody
-                was there in between.
+        """Activity from the last sample to now; one from before ``since_ns`` is not used.
 
         Returns:
             ``None`` if there was no sample to compare with, if it was taken
@@ -197,7 +193,7 @@ class GpmTrack:
         earlier, later = samples
         self.code = gpm.take(self._handle, self._gpu_instance, later)
         if self.code != SUCCESS:
-            self.restart()
+            self._taken_at_ns = None  # it begins with a new sample: time up to it is not covered
             self._rest_if_refused()
             return None
         # The counters were copied somewhere within the call.
@@ -208,10 +204,6 @@ class GpmTrack:
         self.code, percents = gpm.between(earlier, later)
         self._rest_if_refused()
         return self._sample(earlier_ns, taken_at_ns, percents)
-
-    def restart(self) -> None:
-        """Begin with a new sample: time up to it is not covered."""
-        self._taken_at_ns = None
 
     def close(self) -> None:
         """Free the samples. Who reads on borrows new ones."""

@@ -114,14 +114,9 @@ class PhaseRingReader:
     ) -> None:
         """Read nothing yet.
 
-        Args:
-            directories: Runtime folders (rings lie in their ``phases``); shell
-                patterns are expanded anew every few seconds.
-            boot_id: Of the kernel that runs; rings of another are refused.
-            keep_ended_ns: How long a ring stays after its lock was freed.
-            max_rings: Most rings followed at once.
-            unlink: Removes the file of a run that ended so long ago; who only
-                looks on beside a daemon leaves that to it.
+        Folders come as shell patterns, which are expanded anew every few seconds; rings of
+        another boot than ``boot_id`` are refused. ``keep_ended_ns`` after a ring's lock was freed,
+        ``unlink`` removes its file: who only looks on beside a daemon leaves that to it.
         """
         self._patterns = tuple(str(directory) for directory in directories)
         self._boot_id = boot_id

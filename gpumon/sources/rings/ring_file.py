@@ -31,7 +31,6 @@ from gpumon.core.ring.format import (
     RECORD_BYTES,
     RECORD_COUNT,
     RING_BYTES,
-    LockState,
     RingHeader,
     RingTotals,
     decode_records,
@@ -104,7 +103,8 @@ class RingFile:
         if self._ended is not None:
             return self._ended
         # Before the records: once the lock is free, they are all there.
-        lock = lock_state(self._descriptor)
+        answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, LOCK_QUESTION)  # it takes nothing
+        lock = read_lock_answer(answer)
         if lock.held:
             self._last_held_ns = now_ns
             self._host_pid = lock.pid or self._host_pid
@@ -270,11 +270,6 @@ def _latest_ns(now_ns: int) -> int:
     The clock is asked again: this process may have stood still since its tick began.
     """
     return max(now_ns, time.monotonic_ns()) + _SLACK_NS
-
-
-def lock_state(descriptor: int) -> LockState:
-    """Who holds the POSIX lock on byte 0; asks only, takes nothing."""
-    return read_lock_answer(fcntl.fcntl(descriptor, fcntl.F_GETLK, LOCK_QUESTION))
 
 
 def _regular_ring_owner(descriptor: int) -> int:

@@ -31,7 +31,6 @@ class DriverCall:
     """One call on one GPU. An answer of "not supported" is remembered, not asked for again.
 
     Attributes:
-        name: The C function.
         code: What the call answered last.
         supported: Whether it is worth asking.
         no_error: Codes that are no failure of the driver.
@@ -65,12 +64,7 @@ class DriverCall:
 
 
 class _Room(NamedTuple):
-    """Where an answer goes.
-
-    Attributes:
-        places: What the driver is given the addresses of.
-        numbers: The answer.
-    """
+    """Where an answer goes: what the driver is given the addresses of, and what it put there."""
 
     places: tuple[Any, ...]
     numbers: Callable[[], tuple[int, ...]]

@@ -156,9 +156,6 @@ class EnergyCounter:
         """
         if millijoules is None:
             return None
-        if not 0 <= millijoules < 1 << 63:
-            self._refuse()
-            return None
         last = self._last_millijoules
         if last is None:
             self._sum_millijoules = millijoules

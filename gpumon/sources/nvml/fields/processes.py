@@ -58,11 +58,7 @@ _RECORDS: Final[dict[str, type[ctypes.Structure]]] = {
 
 
 class RecordsCall(DriverCall):
-    """A function of ``PROCESS_LISTS`` or ``PROCESS_SHARES``, with room for so many records.
-
-    Attributes:
-        room: Where the records go, one a process.
-    """
+    """A function of ``PROCESS_LISTS`` or ``PROCESS_SHARES``, with room for so many processes."""
 
     no_error = NO_ERROR | {INSUFFICIENT_SIZE}  # it is made again then, with more room
 
@@ -99,12 +95,7 @@ class RecordsCall(DriverCall):
 
 
 class NewestRecords:
-    """The newest of several functions that the driver has, with room that grows to the answer.
-
-    Attributes:
-        code: What it answered last.
-        supported: Whether it is worth asking.
-    """
+    """The newest of several functions that the driver has, with room that grows to the answer."""
 
     def __init__(self, library: NvmlCalls, handle: int, functions: Sequence[str]) -> None:
         self._library, self._handle = library, handle

@@ -17,8 +17,6 @@ from gpumon.sources.nvml.mig import MigInstance
 
 Work = Callable[[], None]
 
-_ENOUGH: Final = None
-
 
 class SlowThread:
     """Runs rounds of work, and tells when one is done. All but its own thread is one thread's."""
@@ -72,10 +70,10 @@ class SlowThread:
         """Let the thread end, which nobody waits for. Safe to call twice."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._rounds.put(_ENOUGH)
+            self._rounds.put(None)  # it is enough
 
     def _work(self) -> None:
-        while (work := self._rounds.get()) is not _ENOUGH:
+        while (work := self._rounds.get()) is not None:
             self._try(work)
             while (last := self._last()) is not None:
                 self._try([last])

@@ -89,13 +89,7 @@ Beat = Callable[[str], None]
 
 
 class CallLog:
-    """What each function answered, and how long its calls took.
-
-    Attributes:
-        durations_us: By function, in the order of calls.
-        codes: The last answer of each function.
-        values: What each said last, for people.
-    """
+    """What each function answered last, for people too, and how long each of its calls took."""
 
     def __init__(self) -> None:
         self.durations_us: dict[str, list[float]] = {}
@@ -121,12 +115,7 @@ class CallLog:
 
 
 class WatchedLibrary(NvmlLibrary):
-    """NVML that tells of each call before it is made, and notes it after.
-
-    Attributes:
-        log: Where calls are noted.
-        whose: Of which GPU they are.
-    """
+    """NVML that tells of each call, and whose it is, before it is made, and logs it after."""
 
     def __init__(self, beat: Beat) -> None:
         self.log, self.whose, self._beat = CallLog(), "", beat
@@ -185,9 +174,6 @@ _DEFAULT_LIMITS: Final = ProbeLimits()
 
 class NvmlProbe:
     """NVML, opened to be asked everything.
-
-    Attributes:
-        library: NVML itself.
 
     Raises:
         SourceUnavailableError: The library is missing, or refuses to start.

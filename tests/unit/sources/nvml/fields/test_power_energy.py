@@ -44,15 +44,6 @@ class TestTheCounter:
 
 
 class TestAReadingThatNoBoardCanMean:
-    def test_is_refused_and_forgotten(self) -> None:
-        refused = Refusals()
-        counter = EnergyCounter(refused)
-        counter.take(1_000, 1 * NS_PER_S)
-
-        assert counter.take((1 << 64) - 1, 2 * NS_PER_S) is None
-        assert counter.take(2_000, 3 * NS_PER_S) == 2.0
-        assert refused.count == 1
-
     def test_of_more_than_can_have_been_used_since_adds_nothing(self) -> None:
         refused = Refusals()
         counter = EnergyCounter(refused)

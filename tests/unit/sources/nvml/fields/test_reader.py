@@ -181,6 +181,7 @@ INSANE: list[tuple[str, int, str]] = [
     ("sm_clock_mhz", 0xFFFF_FFFF, "sm_clock_hertz"),
     ("mem_clock_mhz", 0xFFFF_FFFF, "memory_clock_hertz"),
     ("max_sm_clock_mhz", 0, "sm_clock_max_hertz"),
+    ("energy_mj", 1 << 63, "energy_joules"),
     ("enforced_limit_mw", 0, "power_limit_watts"),
     ("enforced_limit_mw", 0xFFFF_FFFF, "power_limit_watts"),
     ("performance_state", 99, "performance_state"),
