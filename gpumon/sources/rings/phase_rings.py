@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -26,12 +25,10 @@ from gpumon.errors import RingError
 from gpumon.sources.rings.ring_file import MAX_RECORDS_PER_READ, RingFile, RingNotReadyError
 from gpumon.sources.rings.ring_folder import (
     FolderListing,
-    OwnFiles,
     Place,
+    RingOpener,
     claims_in,
     folders_to_read,
-    open_phases,
-    open_ring,
     refusal_of,
     unlink_if_ours,
 )
@@ -75,20 +72,9 @@ class _Refused:
 @dataclass(slots=True)
 class _Tick:
     now_ns: int
-    own_files: OwnFiles = field(default_factory=OwnFiles)
+    opener: RingOpener
     records_left: int = _TICK_RECORDS
     readings: list[RingReading] = field(default_factory=list)
-    opened: dict[str, int] = field(default_factory=dict)
-
-    def phases_of(self, folder: str) -> int:
-        """A descriptor of the folder's ``phases``. Raises ``OSError`` where it is gone."""
-        if folder not in self.opened:
-            self.opened[folder] = open_phases(folder)
-        return self.opened[folder]
-
-    def close(self) -> None:
-        for descriptor in self.opened.values():
-            os.close(descriptor)
 
 
 class PhaseRingReader:
@@ -139,9 +125,9 @@ class PhaseRingReader:
 
     def read(self, now_ns: int) -> RingsReading:
         """What all rings say at ``now_ns`` of CLOCK_MONOTONIC. Never raises for what it finds."""
-        tick = _Tick(now_ns)
-        with self._turn, contextlib.closing(tick):
-            return self._read(tick)
+        opener = RingOpener(self._boot_id, self._inodes)
+        with self._turn, contextlib.closing(opener):
+            return self._read(_Tick(now_ns, opener))
 
     def newest_counts(self, now_ns: int) -> dict[int, RingCounts]:
         """What living runs have counted since the last ``read``, by pid. From any thread.
@@ -278,12 +264,7 @@ class PhaseRingReader:
         if refused is not None and tick.now_ns < refused.retry_ns:
             return None
         try:
-            if place[::2] in self._inodes:
-                raise RingError("a second name of a ring that is read already")
-            descriptor = tick.phases_of(place[0])
-            ring = open_ring(
-                place, descriptor, tick.own_files, boot_id=self._boot_id, now_ns=tick.now_ns
-            )
+            ring = tick.opener.open(place, tick.now_ns)
         except FileNotFoundError:
             return None
         except (RingError, OSError) as error:
@@ -291,8 +272,7 @@ class PhaseRingReader:
             return None
         if ring is None:
             return None
-        followed = self._followed[place] = _Followed(ring, claim)
-        self._inodes.add(place[::2])
+        self._followed[place] = followed = _Followed(ring, claim)
         return followed
 
     def _remove(self, place: Place, tick: _Tick) -> None:
@@ -300,7 +280,7 @@ class PhaseRingReader:
         followed = self._followed[place]
         with contextlib.suppress(OSError):
             if not followed.ring.is_removed:
-                descriptor = tick.phases_of(place[0])
+                descriptor = tick.opener.phases_of(place[0])
                 self._unlink(place, followed.ring.owner_uid, descriptor)
         self._drop(place)
         self._done[place] = tick.now_ns

@@ -249,26 +249,6 @@ def matching_paths(patterns: Iterable[str]) -> Iterator[Path]:
                 yield Path(name)
 
 
-class OwnFiles:
-    """The files that this process has open: asked at most once, for thousands of rings may ask."""
-
-    def __init__(self) -> None:
-        self._known: frozenset[tuple[int, int]] | None = None
-
-    def have(self, inode: int, device: int) -> bool:
-        """Whether it is one of them."""
-        if self._known is None:
-            self._known = frozenset(_open_files())
-        return (inode, device) in self._known
-
-
-def _open_files() -> Iterator[tuple[int, int]]:
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            status = os.fstat(int(descriptor.name))
-            yield status.st_ino, status.st_dev
-
-
 def open_phases(folder: str) -> int:
     """A descriptor of the folder's ``phases``, through no link; the caller closes it.
 
@@ -282,37 +262,77 @@ def open_phases(folder: str) -> int:
         os.close(outer)
 
 
-def open_ring(
-    place: Place, folder: int, own_files: OwnFiles, *, boot_id: str, now_ns: int
-) -> RingFile | None:
-    """Open a ring through its folder's descriptor.
+class RingOpener:
+    """Opens rings, no file twice, through no link. For one moment: it asks for what is there once.
 
-    Returns:
-        ``None`` for a ring of this very process: closing it would free its lock.
-
-    Raises:
-        RingError: It must not be trusted.
-        FileNotFoundError: It is gone, or another file has its name.
-        OSError: It cannot be opened.
+    Args:
+        boot_id: Of the kernel that runs; rings of another are refused.
+        inodes: Of the rings that are read already, each with its folder; those opened are added.
     """
-    where, name, inode = place
-    device = os.fstat(folder).st_dev
-    # The pid in the name alone does not say so: a process in a container may have the same one.
-    if name.partition("-")[0] == str(os.getpid()) and own_files.have(inode, device):
-        return None
-    descriptor = os.open(name, _RING_FLAGS, dir_fd=folder)
-    try:
-        status = os.fstat(descriptor)
-        if status.st_dev != device:
-            raise RingError("on another file system than its folder")
-        if status.st_ino != inode:
-            raise FileNotFoundError(name)
-        # Two users may give their rings one name, and a name may come again.
-        key = f"{where}/{name}#{inode}"
-        return RingFile(descriptor, key, boot_id=boot_id, now_ns=now_ns)
-    except BaseException:
-        os.close(descriptor)
-        raise
+
+    def __init__(self, boot_id: str, inodes: set[tuple[str, int]]) -> None:
+        self._boot_id, self._inodes = boot_id, inodes
+        self._phases: dict[str, int] = {}
+        self._own_files: frozenset[tuple[int, int]] | None = None
+
+    def close(self) -> None:
+        """Let go of the folders. To be done once."""
+        for descriptor in self._phases.values():
+            os.close(descriptor)
+
+    def phases_of(self, folder: str) -> int:
+        """A descriptor of the folder's ``phases``. Raises ``OSError`` where it is gone."""
+        if folder not in self._phases:
+            self._phases[folder] = open_phases(folder)
+        return self._phases[folder]
+
+    def open(self, place: Place, now_ns: int) -> RingFile | None:
+        """Open a ring through its folder's descriptor.
+
+        Returns:
+            ``None`` for a ring of this very process: closing it would free its lock.
+
+        Raises:
+            RingError: It must not be trusted.
+            FileNotFoundError: It is gone, or another file has its name.
+            OSError: It cannot be opened.
+        """
+        where, name, inode = place
+        if (where, inode) in self._inodes:
+            raise RingError("a second name of a ring that is read already")
+        folder = self.phases_of(where)
+        device = os.fstat(folder).st_dev
+        # The pid in the name alone does not say so: a process in a container may have the same one.
+        if name.partition("-")[0] == str(os.getpid()) and self._is_own(inode, device):
+            return None
+        descriptor = os.open(name, _RING_FLAGS, dir_fd=folder)
+        try:
+            status = os.fstat(descriptor)
+            if status.st_dev != device:
+                raise RingError("on another file system than its folder")
+            if status.st_ino != inode:
+                raise FileNotFoundError(name)
+            # Two users may give their rings one name, and a name may come again.
+            key = f"{where}/{name}#{inode}"
+            ring = RingFile(descriptor, key, boot_id=self._boot_id, now_ns=now_ns)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._inodes.add((where, inode))
+        return ring
+
+    def _is_own(self, inode: int, device: int) -> bool:
+        """Whether this process has it open: asked once, for thousands of rings may ask."""
+        if self._own_files is None:
+            self._own_files = frozenset(_open_files())
+        return (inode, device) in self._own_files
+
+
+def _open_files() -> Iterator[tuple[int, int]]:
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            status = os.fstat(int(descriptor.name))
+            yield status.st_ino, status.st_dev
 
 
 def refusal_of(place: Place, error: Exception) -> str:

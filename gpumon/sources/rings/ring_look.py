@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +17,9 @@ from gpumon.errors import RingError
 from gpumon.sources.rings.ring_file import RingNotReadyError
 from gpumon.sources.rings.ring_folder import (
     FolderListing,
-    OwnFiles,
+    RingOpener,
     claims_in,
     folders_to_read,
-    open_phases,
-    open_ring,
     refusal_of,
 )
 
@@ -57,14 +54,12 @@ class RingsSeen:
 
 @dataclass(slots=True)
 class _Look:
-    boot_id: str
+    opener: RingOpener
     clock: Clock
-    own_files: OwnFiles = field(default_factory=OwnFiles)
     alive: list[RingReading] = field(default_factory=list)
     ended: int = 0
     refused: dict[int, int] = field(default_factory=dict)
     refusal: str | None = None
-    inodes: set[tuple[str, int]] = field(default_factory=set)
 
     def read(self, claim: RingClaim) -> None:
         try:
@@ -82,17 +77,10 @@ class _Look:
             self.ended += 1
 
     def _reading_of(self, claim: RingClaim) -> RingReading | None:
-        place, now_ns = claim.place, self.clock.monotonic_ns()
-        if place[::2] in self.inodes:
-            raise RingError("a second name of a ring that is read already")
-        folder = open_phases(place[0])
-        try:
-            ring = open_ring(place, folder, self.own_files, boot_id=self.boot_id, now_ns=now_ns)
-        finally:
-            os.close(folder)
+        now_ns = self.clock.monotonic_ns()
+        ring = self.opener.open(claim.place, now_ns)
         if ring is None:
             return None
-        self.inodes.add(place[::2])
         with contextlib.closing(ring):
             return ring.read(now_ns, max_records=0)
 
@@ -111,13 +99,14 @@ def look_at_rings(directories: Iterable[str | Path], *, boot_id: str, clock: Clo
     claims, unnamed, is_listed = _listed(directories, clock)
     choice = fair_choice(claims, _MOST_RINGS, unnamed)
     unread = dict(choice.left_out)
-    look = _Look(boot_id, clock)
     give_up_ns = clock.monotonic_ns() + _READ_NS
-    for claim in _in_turns(choice.taken):
-        if clock.monotonic_ns() < give_up_ns:
-            look.read(claim)
-        else:
-            unread[claim.owner_uid] = unread.get(claim.owner_uid, 0) + 1
+    with contextlib.closing(RingOpener(boot_id, set())) as opener:
+        look = _Look(opener, clock)
+        for claim in _in_turns(choice.taken):
+            if clock.monotonic_ns() < give_up_ns:
+                look.read(claim)
+            else:
+                unread[claim.owner_uid] = unread.get(claim.owner_uid, 0) + 1
     return RingsSeen(
         alive=tuple(look.alive),
         ended=look.ended,

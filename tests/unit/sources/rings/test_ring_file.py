@@ -60,14 +60,16 @@ class TestALivingRun:
 
     def test_has_cumulative_totals(self, ring: WrittenRing, reader: PhaseRingReader) -> None:
         ring.writer.epoch(2)
+        began_ns = now()
         ring.writer.enter(INPUT_WAIT)
         time.sleep(0.02)
         ring.writer.enter(TRAIN_STEP)
+        waited_ns = now() - began_ns
         ring.writer.step(2, 64)
 
         run = only(reader.read(now()))
 
-        assert run.phase_ns[TrainingPhase.INPUT_WAIT] == pytest.approx(20e6, rel=0.5)
+        assert 20_000_000 <= run.phase_ns[TrainingPhase.INPUT_WAIT] <= waited_ns
         assert (run.steps, run.samples, run.epoch) == (2, 64, 2)
         assert TrainingPhase.TRAIN_STEP not in run.phase_ns
 
