@@ -102,11 +102,6 @@ class BusyTrack:
         self._covered_until_ns = 0
         self._gap_ns = 0
 
-    @property
-    def step_ns(self) -> int:
-        """The usual distance of two stamps, in nanoseconds."""
-        return self._cadence.step_ns
-
     def start(self, entries: Iterable[Entry], offset_ns: int | None, now_ns: int) -> None:
         """Set the position: time before ``now_ns`` is not observed."""
         known = list(entries)

@@ -201,10 +201,6 @@ class ProbedGpu:
         """The field of that name, if it is one of the catalogue."""
         return next((one for one in self.fields if one.field.name == name), None)
 
-    def ring(self, name: str) -> ProbedRing | None:
-        """The ring of that name."""
-        return next((one for one in self.rings if one.name == name), None)
-
 
 @dataclass(frozen=True, slots=True)
 class ProbedDriver:

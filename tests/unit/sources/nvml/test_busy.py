@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -215,24 +216,31 @@ class TestTheCadence:
         assert total_ns(samples) == 2 * STEP_US * 1000
 
 
+def reach_ns(track: BusyTrack, newest_us: int) -> int:
+    """How long after its newest stamp a ring is not yet dry: 2.5 times the usual distance."""
+    silences_ns = range(NS_PER_S // 2)
+    return bisect_left(silences_ns, True, key=lambda ns: track.is_dry(newest_us * 1000 + ns)) - 1
+
+
 class TestADistanceOfTwoStamps:
     """What two drains brought one entry each of is told as if one had brought both."""
 
     def test_that_is_much_shorter_is_believed_when_it_comes_in_two_drains_running(self) -> None:
         track = started()
         take(track, [(START_US + 50_000, 50)])
-        before_ns = track.step_ns
+        before_ns = reach_ns(track, START_US + 50_000)
 
         take(track, [(START_US + 100_000, 50)])
 
-        assert (before_ns, track.step_ns) == (STEP_US * 1000, 50 * MS)
+        after_ns = reach_ns(track, START_US + 100_000)
+        assert (before_ns, after_ns) == (STEP_US * 2500, 125 * MS)
 
     def test_that_is_much_shorter_is_not_believed_after_one_of_another_length(self) -> None:
         track = started()
         take(track, [(START_US + STEP_US, 50)])
         take(track, [(START_US + STEP_US + 50_000, 50)])
 
-        assert track.step_ns == STEP_US * 1000
+        assert reach_ns(track, START_US + STEP_US + 50_000) == STEP_US * 2500
 
     def test_that_is_longer_is_believed_when_idle_entries_come_in_two_drains_running(self) -> None:
         track = started()
@@ -249,7 +257,7 @@ class TestADistanceOfTwoStamps:
 
         take(track, [(START_US + 20 * STEP_US + 50_000, 50)])
 
-        assert track.step_ns == STEP_US * 1000
+        assert reach_ns(track, START_US + 20 * STEP_US + 50_000) == STEP_US * 2500
 
 
 class TestAReadingWithoutAStamp:
