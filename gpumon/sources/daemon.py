@@ -117,13 +117,9 @@ def find_silent_daemon(
 def read_state(
     path: Path | None, clock: Clock, boot_id: str, looked_in: str = ""
 ) -> dict[str, Any]:
-    """The state file of a daemon that is alive.
+    """The state file of a daemon that is alive; ``None``: there is none in ``looked_in``.
 
-    Args:
-        path: Where it is; ``None``: there is none.
-        clock: The clock its stamp is held against.
-        boot_id: The kernel's present boot id: stamps of another boot mean nothing.
-        looked_in: The folders in which there is none, for the sentence.
+    A stamp of another boot than the kernel's present one means nothing.
 
     Raises:
         NoDaemonError: No file, an unreadable one, or one that nobody renews any more.

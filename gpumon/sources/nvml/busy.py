@@ -178,10 +178,8 @@ class BusyTrack:
     def cover(self, percent: float, since_ns: int, now_ns: int) -> list[BusySample]:
         """A reading without a stamp, for the time that no entry speaks for.
 
-        Args:
-            percent: Utilisation as ``GetUtilizationRates`` gives it.
-            since_ns: Not before this instant: the GPU was not asked then.
-            now_ns: When it was read.
+        It is as ``GetUtilizationRates`` gives it, read at ``now_ns``. Of the time before
+        ``since_ns`` it says nothing: the GPU was not asked then.
         """
         start_ns = max(since_ns, self._covered_until_ns)
         self._covered_until_ns = max(self._covered_until_ns, now_ns)

@@ -130,9 +130,8 @@ class StampClock:
     def learn(self, newest_us: Iterable[int], now_ns: int) -> None:
         """Find out, or check, which clock the stamps count.
 
-        Args:
-            newest_us: The newest stamp of each ring that had something new.
-            now_ns: CLOCK_MONOTONIC just after they were drained.
+        It takes the newest stamp of each ring that had something new, and CLOCK_MONOTONIC just
+        after they were drained.
         """
         stamps_us = list(newest_us)
         if not stamps_us:

@@ -66,15 +66,10 @@ class NvmlSource:
     ) -> None:
         """Open NVML and take the inventory.
 
-        Args:
-            clock: The monotonic clock.
-            options: Which fields are read.
-            period_s: How often ``read`` is called, in seconds: values that
-                are not read for three periods are none.
-            slow_period_s: How often slow values are read, in seconds.
-            slow_patience_s: How long ``read`` waits for them, in seconds;
-                later ones come with a later frame. ``None``: a fraction of the period.
-            read_clock_ns: Reads a clock by its id, as ``time.clock_gettime_ns``.
+        ``read`` is called every ``period_s``: values that are not read for three periods are none.
+        What is slow is read every ``slow_period_s``, and waited for at most ``slow_patience_s``, by
+        default a fraction of the period; what takes longer comes with a later frame.
+        ``read_clock_ns`` reads a clock by its id.
         """
         self._monotonic_ns = clock.monotonic_ns
         self._options = options

@@ -43,8 +43,6 @@ class Surroundings:
     """What the devices of one source have in common.
 
     Attributes:
-        options: Which fields are read.
-        monotonic_ns: Tells the time.
         period_ns: Time between two ticks.
         slow_period_ns: Time between two readings of what changes slowly.
         after_reading: Runs something when no slow reading is under way: now, or by
@@ -98,14 +96,7 @@ class FieldFaults:
 
 @dataclass(slots=True)
 class _Scheduled:
-    """One field's reading.
-
-    Attributes:
-        field: What users call it.
-        calls: What it asks through.
-        read: Asks the driver, at an instant of CLOCK_MONOTONIC; gives the values by name.
-        rests_until_ns: Not before, for it took long.
-    """
+    """One field's reading; one that took long rests for a while."""
 
     field: str
     calls: FieldCalls

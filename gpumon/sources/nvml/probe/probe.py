@@ -139,7 +139,6 @@ class Question(NamedTuple):
     """A function that is ready to be asked.
 
     Attributes:
-        function: The driver's name of it.
         ask: Asks it, and gives the driver's code.
         say: What it answered, for people; means something after code 0. ``None``: nothing.
     """
