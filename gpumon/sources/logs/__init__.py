@@ -3,4 +3,7 @@
 One file in ``formats`` is one format; what their readers share is here: ``gpu_log`` what all of
 them do alike, ``scrolling_table`` and ``wide_table`` what two and two do. ``table`` reads columns,
 headings and cells, ``stamps`` the time of rows, and puts them in its order.
+
+Everywhere here ``lines`` are those of a log, or pieces of them; ``name`` is what it is called in
+sentences, ``options`` what the user said about it, and ``number`` that of a line, from 1.
 """

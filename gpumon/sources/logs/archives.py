@@ -27,12 +27,7 @@ _CUT: Final = "the archive is cut short or damaged"
 
 
 class LogArchive:
-    """One tar archive, read once from front to end. Memory does not grow with it.
-
-    Args:
-        stream: Its bytes, as they are when gzip is taken away.
-        name: What to call it in sentences.
-    """
+    """One tar archive, read once from front to end. Memory does not grow with it."""
 
     def __init__(self, stream: Stream, name: str) -> None:
         self._stream = stream

@@ -68,12 +68,7 @@ _DATED_ROW: Final = re.compile(r"\s*\d{4}[-/]\d\d?[-/]\d\d?[ T]\d\d?:\d\d:\d\d[^
 
 
 def reader_for(lines: Iterator[str], *, name: str, options: LogOptions) -> LogReader:
-    """The reader that understands a log.
-
-    Args:
-        lines: The log's text; only its first lines are consumed here.
-        name: What to call the log in sentences.
-        options: What the user said about it.
+    """The reader that understands a log; only its first lines are consumed here.
 
     Raises:
         UnreadableLogError: A format that is known and not read, JSON of a
@@ -115,11 +110,7 @@ def _refuse_unused(options: LogOptions, known: LogFormat, name: str) -> None:
 
 
 def _refuse_json(head: Sequence[str], *, name: str) -> None:
-    """Refuse a log that is JSON, and that no format knows, by its first lines.
-
-    Raises:
-        UnreadableLogError: It is JSON; says what it holds and what is needed.
-    """
+    """Refuse a log that is JSON, and that no format knows: say what it holds and is needed."""
     first_line = next((line for line in head if line.strip()), "")
     if _BEGINNING.match(first_line) is None:
         return

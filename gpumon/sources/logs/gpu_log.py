@@ -21,11 +21,6 @@ Rows = Iterator[LogSample | None]
 class GpuLog(ABC):
     """One log in one format: a ``LogReader`` whose rows a format gives.
 
-    Args:
-        lines: The log's text, in lines or in pieces of lines.
-        name: What to call it in sentences.
-        options: What the user said about it.
-
     Attributes:
         nothing: What to say of a log in which no GPU answers; ``{lines}`` stands for their number.
     """

@@ -25,11 +25,6 @@ class JsonDocuments:
     An object that is not complete when another begins in a new line is left
     out and counted: the logger was killed, and started again.
 
-    Args:
-        lines: The log, in lines or in pieces of lines.
-        name: What to call it in sentences.
-        skipped: Where to count what is no JSON.
-
     Attributes:
         broken_off: How the log ended in the middle of an object or a list, once it was
             read to its end; ``None``: it did not.

@@ -91,11 +91,6 @@ def prefixes_of(
     Only what hides a log is taken for a prefix: without it a format knows the
     lines, by one of those that had it.
 
-    Args:
-        head: The first lines of the log.
-        telling_line: Finds the line by which a format knows a log.
-        name: What to call the log in sentences.
-
     Raises:
         UnreadableLogError: The logs of several writers are mixed; says whose.
     """
@@ -110,12 +105,7 @@ def _beginning_of(head: Sequence[str]) -> Sequence[str]:
 
 
 class _Search:
-    """Tries what may stand before the lines of one log, only so often.
-
-    Args:
-        telling_line: Finds the line by which a format knows a log: that takes its time.
-        name: What to call the log in sentences.
-    """
+    """Tries what may stand before the lines of one log, only so often: each takes its time."""
 
     def __init__(self, telling_line: TellingLine, name: str) -> None:
         self._telling_line = telling_line

@@ -58,9 +58,8 @@ class LogText:
     grows, what was there when it was opened is read, up to its last whole line.
 
     Args:
-        path: Where it is.
         standard_input: Its bytes, where they were opened already.
-        name: What to call it in sentences; ``None``: by its path.
+        name: ``None``: as its path.
 
     Attributes:
         damage: Where the data broke off, once ``lines_there_are`` met it.

@@ -49,11 +49,6 @@ class SeriesPart(NamedTuple):
 class MatrixScan:
     """Finds the series of an answer. Memory does not grow with the answer.
 
-    Args:
-        lines: The log, in lines or in pieces of lines.
-        name: What to call it in sentences.
-        skipped: Where to count what is damaged.
-
     Attributes:
         broken_off: How the answer ended before its end, once it was read to there;
             ``None``: it did not, or nobody can tell.

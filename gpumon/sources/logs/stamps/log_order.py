@@ -58,8 +58,6 @@ class LogInOrder:
     done is said in the notes, what was dropped is counted as skipped.
 
     Args:
-        reader: The log as its format gives it.
-        name: What to call it in sentences.
         notes: What is to be said before all else.
     """
 
@@ -174,11 +172,7 @@ class LogInOrder:
 class _GpuOrder:
     """Puts one GPU's rows in order, a window of them held back.
 
-    Args:
-        has_summer_time: Whether the stamps are local time without a zone.
-
     Attributes:
-        clock: What its stamps mean.
         undecided: Rows as written, of which the last show whether the clock turned before them.
         too_late: Rows that belong before ones that were handed on, dropped.
         rows: How many were taken.
@@ -197,12 +191,7 @@ class _GpuOrder:
         self._first_ns: int | None = None
 
     def put_in_order(self, equal: EqualStamps, *, is_end: bool) -> list[LogSample]:
-        """Rows in order that no later one can precede.
-
-        Args:
-            equal: What becomes of rows with the same stamp.
-            is_end: Whether the log ends here.
-        """
+        """Rows in order that no later one can precede."""
         self._place(0 if is_end else WINDOW_ROWS)
         cut = self._cut(0 if is_end else WINDOW_ROWS)
         if not is_end and self._has_yet_to_tell_its_clock(cut):

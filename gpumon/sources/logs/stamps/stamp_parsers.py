@@ -260,13 +260,7 @@ def parser_for(
 def parser_among(
     texts: Sequence[str], unit_ns: int = NS_PER_S, *, is_elapsed: bool = False
 ) -> StampParser | None:
-    """The parser for the first of some stamps that has a form; ``None``: none has.
-
-    Args:
-        texts: As written, without surrounding blanks.
-        unit_ns: What a bare number counts.
-        is_elapsed: Whether a bare time is surely no time of day.
-    """
+    """As ``parser_for``, of the first of some stamps that has a form; ``None``: none has."""
     parsers = (
         parser_for(text, texts[at + 1 :], unit_ns=unit_ns, is_elapsed=is_elapsed)
         for at, text in enumerate(texts)

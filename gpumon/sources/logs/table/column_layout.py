@@ -110,9 +110,7 @@ def names_columns(cells: Sequence[str]) -> bool:
 def layout_of_header(cells: Sequence[str], chosen: Mapping[str, int | str]) -> ColumnLayout | None:
     """The layout a header announces; ``None`` if it has no utilisation column.
 
-    Args:
-        cells: The header row.
-        chosen: What the user said, which goes before the header.
+    What the user said goes before the header.
 
     Raises:
         AmbiguousColumnError: Several columns could be the utilisation.

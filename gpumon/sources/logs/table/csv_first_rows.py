@@ -67,13 +67,7 @@ class CsvHead:
 def head_of_csv(
     rows: Sequence[Sequence[str]], options: LogOptions, name: str, *, is_apart: bool = True
 ) -> CsvHead:
-    """What the first rows tell.
-
-    Args:
-        rows: The first rows, split into cells.
-        options: What the user said about the log.
-        name: What to call it in sentences.
-        is_apart: Whether something else than blanks sets the cells apart.
+    """What the first rows tell; ``is_apart``: something else than blanks sets cells apart.
 
     Raises:
         UnreadableLogError: No utilisation column, or columns that cannot be told apart.
@@ -105,12 +99,7 @@ def head_of_csv(
 def stamp_parser_of(
     layout: ColumnLayout, body: Sequence[Sequence[str]], name: str
 ) -> StampParser | None:
-    """The parser for a log's stamps; ``None`` where it has none.
-
-    Args:
-        layout: Where to look.
-        body: The first rows.
-        name: What to call the log, and the line of the first of them, in sentences.
+    """The parser for a log's stamps, by its first rows; ``None`` where it has none.
 
     Raises:
         UnreadableLogError: They have no form gpumon knows.

@@ -54,12 +54,6 @@ def guess_layout(
 ) -> tuple[ColumnLayout, str]:
     """The layout of a log without a header, and a sentence that says what was guessed.
 
-    Args:
-        rows: The first rows of the log, split into cells.
-        chosen: What the user said: column name to position, from 0.
-        source: The log's name, for the sentences.
-        is_apart: Whether something else than blanks sets the cells apart.
-
     Raises:
         UnreadableLogError: More than one column could be the utilisation, or none could;
             or the lines are sentences, whose numbers may mean anything.

@@ -16,7 +16,6 @@ class GuessedUnit:
     """Holds every value against the unit that was guessed by the first ones.
 
     Args:
-        name: What to call the log in sentences.
         is_percent: The guess; else a share, 0 to 1.
         way_out: How the user can say the unit.
     """
@@ -41,11 +40,7 @@ class GuessedUnit:
         return ["The utilisation lies between 0 and 1: read as a share, not as percent."]
 
     def hold(self, value: object, line_number: int) -> None:
-        """Take note of a value.
-
-        Raises:
-            UnreadableLogError: It is percent for sure, and a share was guessed.
-        """
+        """Take note of a value; refuse the log where it is percent, and a share was guessed."""
         text = str(value).strip()
         if text.endswith("%"):
             self._is_sure = True
@@ -62,11 +57,7 @@ class GuessedUnit:
             self._fraction = text, line_number
 
     def settle(self) -> None:
-        """The log is over.
-
-        Raises:
-            UnreadableLogError: Percent was guessed, and every value could be a share.
-        """
+        """The log is over: refuse it where percent was guessed, and all could be shares."""
         if self.is_percent and not self._is_sure and self._fraction is not None:
             raise self._refusal(*self._fraction)
 
