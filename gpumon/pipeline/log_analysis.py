@@ -29,7 +29,6 @@ class LogAnalysis:
     work: 8 bytes a change, up to ``MOST_CHANGES``.
 
     Args:
-        settings: Thresholds of the detector.
         period_ns: Time between two rows of one GPU, where the user knows it;
             ``None``: as the stamps say.
     """
@@ -62,12 +61,7 @@ class LogAnalysis:
             track.finish()
 
     def report(self, source: str, facts: LogFacts) -> Report:
-        """What the log says.
-
-        Args:
-            source: The log's name.
-            facts: What the reader knows of it, now that it is read.
-        """
+        """What the log of that name says, and what its reader knows now that it is read."""
         named = _in_order(facts.gpus, self._tracks)
         self._shown = tracks = [track for _, _, track in named]
         origin_ns = min(track.first_ns or 0 for track in tracks)

@@ -165,7 +165,6 @@ class GpuTrack:
     changed, and nothing is a hole.
 
     Args:
-        settings: Thresholds of the detector.
         period_ns: Time between two rows, where the user knows it: then it
             does not change.
         room: For what all GPUs of the log keep of their states.
@@ -332,11 +331,7 @@ class GpuTrack:
         self._timed_ns = observed_ns
 
     def _settle(self, *, goes_on: bool = True) -> None:
-        """Settle the batch.
-
-        Args:
-            goes_on: Whether the next row may repeat the window of the last one.
-        """
+        """Settle the batch; if the log ``goes_on``, a row may repeat the window of the last one."""
         batch, begin = self._batch, 0
         if not self._tells_memory:
             self._tells_memory = any(used is not None for used in self._used)

@@ -16,8 +16,7 @@ class LogSample(NamedTuple):
 
     Attributes:
         gpu: Position of the GPU in ``LogFacts.gpus``.
-        stamp_ns: Nanoseconds on the log's own clock. Rows of one GPU come in
-            the order of the file: the clock may run back.
+        stamp_ns: Nanoseconds on the log's own clock, which may run back from row to row.
         busy_ratio: 0 to 1; ``None`` where the row gives no answer that a
             device can have meant. The time before it was then not observed.
         memory_used_bytes: Memory of the GPU that was in use; ``None`` where
@@ -75,8 +74,8 @@ class LogFacts:
         skipped_lines: Lines that could not be used.
         period_ns: Time between two rows, where the stamps do not tell it.
         notes: Sentences: what was assumed, guessed or skipped.
-        broken_off: How and where the log broke off, in the middle of what it
-            had begun, without a full stop; ``None``: it did not, or nobody can tell.
+        broken_off: How and where the log broke off, without a full stop; ``None``: it did not, or
+            nobody can tell.
         is_guessed: Whether nothing but the shape of its cells says which of them are the
             utilisation.
     """
@@ -112,12 +111,9 @@ class LogFormat:
 
     Attributes:
         title: What to call it in sentences.
-        mark: Number, from 1, of the first line that gives it away, among the
-            first lines of a log; ``None``: the log is no such one.
-        reader: Makes the reader: ``reader(lines, name=..., options=...)``,
-            with every line of the log, the first ones included. It raises
-            ``UnreadableLogError`` or ``UsageError`` as ``LogReader.samples``
-            does.
+        mark: Number of the line that gives it away, among the first ones; ``None``: none does.
+        reader: Makes the reader, ``reader(lines, name=..., options=...)``, of every line of the
+            log, the first ones included; raises as ``LogReader.samples`` does.
         settable: The columns that a user may name by ``LogOptions.columns``.
         is_last_resort: Tried only where no other format knows the log.
     """

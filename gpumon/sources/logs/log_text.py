@@ -77,12 +77,10 @@ class LogText:
         self._closing: list[BinaryIO] = []
         self.archive: Stream | None = None
         self.damage: UnreadableLogError | None = None
-        self._raw = self._open(path, standard_input)
+        raw = self._open(path, standard_input)
         self.size_bytes = self._size()
         try:
-            size_bytes = self.size_bytes
-            as_opened = self._raw if size_bytes is None else _UpTo(self._raw, size_bytes)
-            self._text = self._decoded(as_opened)
+            self._text = self._decoded(_Counted(raw, self.size_bytes or sys.maxsize))
         except (OSError, EOFError, zlib.error) as error:
             self.close()
             raise self._damaged(error, 0) from error
@@ -202,19 +200,6 @@ class Stream(Protocol):
         ...
 
 
-class _UpTo:
-    """A file up to the size it had: whatever is written to it meanwhile is not read."""
-
-    def __init__(self, raw: Stream, size_bytes: int) -> None:
-        self._raw = raw
-        self._left = size_bytes
-
-    def read(self, count: int) -> bytes:
-        data = self._raw.read(min(count, self._left))
-        self._left -= len(data)
-        return data
-
-
 class _Rejoined(io.RawIOBase):
     """A stream that cannot seek, with the bytes that were looked at put back in front."""
 
@@ -256,14 +241,18 @@ class _Unpacked:
 
 
 class _Counted:
-    """A stream that knows how much was read of it."""
+    """A stream that knows how much was read of it.
 
-    def __init__(self, stream: Stream) -> None:
+    A file is read up to the size it had: whatever is written to it meanwhile is not.
+    """
+
+    def __init__(self, stream: Stream, size_bytes: int = sys.maxsize) -> None:
         self._stream = stream
+        self._size_bytes = size_bytes
         self.bytes_read = 0
 
     def read(self, count: int) -> bytes:
-        data = self._stream.read(count)
+        data = self._stream.read(min(count, self._size_bytes - self.bytes_read))
         self.bytes_read += len(data)
         return data
 

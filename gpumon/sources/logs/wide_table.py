@@ -30,7 +30,6 @@ from gpumon.sources.logs.table.wide_headings import (
 Cells = Callable[[Any], Any]
 """The cell of a row under a key; ``None`` where there is none."""
 _EXPONENT: Final = re.compile(r"\d{1,20}(?:\.\d{1,20})?e[-+]?\d{1,2}", re.ASCII)
-_MEMO_LIMIT: Final = 16_384
 _NO_MEMORY: Final = (0, None, 1)
 _MORE_GPUS: Final = f"More than {MAX_GPUS:,} GPUs: what the others did was not read."
 _WAY_OUT: Final = (
@@ -68,18 +67,10 @@ class WideTable(GpuLog):
         self._stamp_at: tuple[int, Hashable, int] | None = None
         self._is_elapsed = False
         self._stamps: StampParser | None = None
-        self._known: dict[str, float | Refusal] = {}
         self._counts_rows = True
 
     def _learn(self, headings: Iterable[tuple[Hashable, str]]) -> None:
-        """Take note of columns, which later rows may add to.
-
-        Args:
-            headings: Key of each column, and what stands above it.
-
-        Raises:
-            UsageError: A column the user named is none that is here read by name.
-        """
+        """Take note of columns, which later rows may add to, by key and what stands above."""
         chosen, stamp = self._chosen.get(Column.UTILIZATION), self._chosen.get(Column.STAMP)
         for key, text in headings:
             meaning = meaning_of(text)
@@ -94,12 +85,7 @@ class WideTable(GpuLog):
                 self._place(key, meaning, text)
 
     def _require_gpus(self) -> None:
-        """Hold that a column with a utilisation was found.
-
-        Raises:
-            UsageError: The one the user named is not there.
-            UnreadableLogError: There is none.
-        """
+        """Hold that a column with a utilisation was found, the one the user named if any."""
         if self._columns:
             return
         chosen = self._chosen.get(Column.UTILIZATION)
@@ -133,16 +119,7 @@ class WideTable(GpuLog):
         self._unsure.clear()
 
     def _of_row(self, get: Cells, number: int, keys: Collection[Hashable] | None = None) -> Rows:
-        """The samples of one row.
-
-        Args:
-            get: Gives the cell under a key.
-            number: Number of the row's line.
-            keys: Those that the row has; ``None``: all.
-
-        Raises:
-            UnreadableLogError: A value that cannot have the unit that was guessed.
-        """
+        """The samples of one row, of which ``keys`` are there; ``None``: all."""
         stamp_ns: int | None = None
         if self._stamp_at is not None:
             stamp_ns = self._stamp(get(self._stamp_at[1]), self._stamp_at[2])
@@ -247,16 +224,9 @@ class WideTable(GpuLog):
     def _ratio(self, cell: object, columns: _GpuColumns, number: int) -> float | Refusal:
         if columns.is_guessed and self._unit is not None:
             self._unit.hold(cell, number)
-        full = columns.full
-        if not isinstance(cell, str):
-            return ratio_of(cell, full=full)
-        known = self._known.get(cell)
-        if known is not None and full == 100.0:
-            return known
-        ratio = ratio_of(cell.strip().removesuffix("%").rstrip(), full=full)
-        if full == 100.0 and len(self._known) < _MEMO_LIMIT:
-            self._known[cell] = ratio
-        return ratio
+        if isinstance(cell, str):
+            cell = cell.strip().removesuffix("%").rstrip()
+        return ratio_of(cell, full=columns.full)
 
     def _stamp(self, cell: object, unit_ns: int) -> int | None:
         if cell is None or isinstance(cell, bool):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from itertools import chain
 from typing import Final
 
@@ -20,7 +21,7 @@ from gpumon.sources.logs.table.column_layout import (
     stamp_text,
 )
 from gpumon.sources.logs.table.csv_cells import BLANKS, CellSplitter, head_of, is_open, separator_of
-from gpumon.sources.logs.table.csv_first_rows import head_of_csv, is_driver_trouble, stamp_parser_of
+from gpumon.sources.logs.table.csv_first_rows import head_of_csv, is_driver_trouble
 from gpumon.sources.logs.table.gpu_of_row import GpuRows, rows_of
 from gpumon.sources.logs.table.gpu_table import MAX_GPUS
 from gpumon.sources.logs.table.headings import Column
@@ -172,12 +173,11 @@ class NvidiaSmiCsvLog(GpuLog):
         self._is_percent, self._unit = known.is_percent, known.unit
         self._announced, self._is_guessed = known.announced, known.is_guessed
         self._guesses += known.notes
-        line = f"{self._name}: line {known.body_line}"
-        self._stamps = stamp_parser_of(known.layout, known.body, line)
+        self._stamps = known.stamps
         self._counts_rows = self._stamps is None
         if self._stamps is not None:
             self._clock = self._stamps.clock
-        stamps_ns = self._first_stamps_ns(known.layout, known.body)
+        stamps_ns = self._first_stamps_ns(known.layout, known.body[:_TICK_ROWS])
         self._rows: GpuRows = rows_of(known.layout, stamps_ns, self._gpus)
         self._adopt(known.layout)
 
@@ -197,13 +197,11 @@ class NvidiaSmiCsvLog(GpuLog):
         )
 
     def _first_stamps_ns(self, layout: ColumnLayout, body: Sequence[Sequence[str]]) -> list[int]:
-        parser = stamp_parser_of(layout, body, self._name)
-        if parser is None:
+        if self._stamps is None:
             return []
-        stamps = (
-            parser.parse(stamp_text(row, layout.stamp_positions)) for row in body[:_TICK_ROWS]
-        )
-        return [stamp for stamp in stamps if stamp is not None]
+        parse = copy(self._stamps).parse  # the log's own parser has not begun
+        stamps_ns = (parse(stamp_text(row, layout.stamp_positions)) for row in body)
+        return [stamp_ns for stamp_ns in stamps_ns if stamp_ns is not None]
 
 
 FORMAT: Final = LogFormat(

@@ -21,7 +21,6 @@ from gpumon.sources.logs.table.skipped_lines import Refusal
 
 _UNDECIDED_VALUES: Final = 65_536
 """Values of a metric without a name that are held back until percent or share is clear."""
-_MEMO_LIMIT: Final = 16_384
 _NAMES_IN_NOTE: Final = 6
 _MOST_SERIES: Final = 65_536
 _WAY_OUT: Final = "ask for one unit: multiply what is a share by 100"
@@ -66,12 +65,11 @@ class PrometheusLog(GpuLog):
         self._metric_name: str | None = None
         self._full: float | None = None
         self._guess: GuessedUnit | None = None
-        self._has_metric = False
+        self._rank: int | None = None  # of the metric that is read, once there is one
         self._scan = MatrixScan(lines, name=name, skipped=self._skipped)
         self._ends_ns: dict[tuple[str | None, ...], tuple[int, int]] = {}
         self._told_series: dict[int, _Told] = {}  # by the hash of their labels
         self._memory_series = MemorySeries()
-        self._known: dict[str, float | Refusal] = {}
         self._left_out: dict[str, Telling] = {}
         self._guesses: list[str] = []
         self._clipped = 0
@@ -124,9 +122,8 @@ class PrometheusLog(GpuLog):
 
     def _adopts(self, name: str | None, metric: Metric) -> bool:
         """Whether a metric is the one to read. The first that can be it, is."""
-        if not self._has_metric:
-            self._has_metric, self._metric_name, self._full = True, name, metric.full
-            self._rank = metric.rank
+        if self._rank is None:
+            self._metric_name, self._full, self._rank = name, metric.full, metric.rank
             if name is None:
                 self._guesses.append(
                     "The series have no name: their values are taken as utilisation."
@@ -163,14 +160,12 @@ class PrometheusLog(GpuLog):
         first_ns, last_ns = stamp_of(part.pairs[0][0]), stamp_of(part.pairs[-1][0])
         if series.gpu is None:
             self._find_gpu(series, first_ns)
-        gpu, known, memory = series.gpu, self._known, series.memory
+        gpu, memory = series.gpu, series.memory
         if gpu is None:
             self._skipped.add(Refusal.NOBODY, part.number)
             return
         for moment_s, value in self._new_pairs(series, part):
-            ratio = known.get(value)
-            if ratio is None:
-                ratio = self._ratio(value, part.number)
+            ratio = self._ratio(value, part.number)
             stamp_ns = stamp_of(moment_s)
             if isinstance(ratio, Refusal):
                 self._skipped.add(ratio, part.number)
@@ -237,8 +232,6 @@ class PrometheusLog(GpuLog):
         if ratio is Refusal.IMPOSSIBLE and is_share and 1.0 < float(value) <= OVER_FULL:
             self._clipped += 1
             return 1.0
-        if len(self._known) < _MEMO_LIMIT:
-            self._known[value] = ratio
         return ratio
 
     def _keep_memory(self, series: _Series, part: SeriesPart) -> None:
@@ -255,15 +248,15 @@ class PrometheusLog(GpuLog):
 
     def _nothing(self) -> str:
         """Why there is nothing to analyse."""
-        if self._told_metric is not None and not self._has_metric:
+        if self._told_metric is not None and self._rank is None:
             return f"has no series of {self._told_metric}, which --column names"
         counters = [name for name, what in self._left_out.items() if what is Telling.COUNTER]
-        if counters and not self._has_metric:
+        if counters and self._rank is None:
             return (
                 f"{counters[0]} is a counter, which only rises; query its rate: "
                 f"`rate({counters[0]}[1m])`"
             )
-        if self._has_metric:
+        if self._rank is not None:
             return f"no value that is a utilisation. {' '.join(self._skipped.sentences())}"
         found = ", ".join(filter(None, list(self._left_out)[:_NAMES_IN_NOTE]))
         seen = f"none of {found} is a utilisation" if found else "the answer has no series"

@@ -91,12 +91,7 @@ def written_time(
 def time_of_parts(
     parts: Mapping[str, str | None], order: DateOrder = DateOrder.DAY_FIRST
 ) -> WrittenTime | None:
-    """The moment that the named parts of a date and a time are; ``None``: there is none.
-
-    Args:
-        parts: What stands under the names of the groups of ``DATED_SHAPES``.
-        order: What ``one`` and ``two`` are.
-    """
+    """The moment of parts named as the groups of ``DATED_SHAPES``; ``None``: there is none."""
     clock_ns = clock_of(parts)
     if clock_ns is None:
         return None

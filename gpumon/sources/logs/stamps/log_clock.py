@@ -51,9 +51,7 @@ UTC_CLOCK: Final = LogClock(is_wall=True, utc_offset_s=0)
 class RowClock:
     """Counts the rows of each GPU, and gives each the time that rows before it took.
 
-    Args:
-        period_ns: Time between two rows of one GPU, as the user said;
-            ``None``: a second is assumed.
+    A period that the user does not tell (``None``) is taken for a second.
     """
 
     def __init__(self, period_ns: int | None) -> None:

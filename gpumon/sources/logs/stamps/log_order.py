@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Final
 
 from gpumon.core.clock import NS_PER_S, seconds
-from gpumon.core.wording import plainly
+from gpumon.core.wording import counted, plainly
 from gpumon.errors import UnreadableLogError
 from gpumon.sources.logs.log_sample import LogFacts, LogReader, LogSample
 from gpumon.sources.logs.stamps.equal_stamps import MOST_ROWS_A_STAMP, EqualStamps
@@ -255,11 +255,11 @@ def _order_notes(gpus: Collection[_GpuOrder], equal: EqualStamps) -> tuple[int, 
     late = sum(gpu.clock.late for gpu in gpus)
     too_late = sum(gpu.too_late for gpu in gpus)
     if late > too_late:
-        notes.append(f"Put {_rows(late - too_late)} that came late back in order.")
+        notes.append(f"Put {counted(late - too_late, 'row', 'rows')} that came late back in order.")
     if equal.spread:
         notes.append(
-            f"{_rows(equal.spread)} share their time with others, which the log writes too "
-            f"coarsely: spread evenly, one every {plainly(seconds(equal.period_ns))} s."
+            f"{counted(equal.spread, 'row', 'rows')} share their time with others, which the log "
+            f"writes too coarsely: spread evenly, one every {plainly(seconds(equal.period_ns))} s."
         )
     told_twice = sum(gpu.clock.told_twice for gpu in gpus)
     strays = sum(gpu.clock.strays for gpu in gpus)
@@ -271,12 +271,8 @@ def _order_notes(gpus: Collection[_GpuOrder], equal: EqualStamps) -> tuple[int, 
         (strays, "whose time is far from those of the rows around"),
         (told_twice, "of a time that the log had told of before: it counts once"),
     )
-    notes += [f"Dropped {_rows(count)} {why}." for count, why in dropped if count]
+    notes += [f"Dropped {counted(count, 'row', 'rows')} {why}." for count, why in dropped if count]
     return sum(count for count, _ in dropped), tuple(notes)
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _span(span_ns: int) -> str:

@@ -30,11 +30,7 @@ _ROUNDING: Final = 1e-9
 
 
 class UtilizationCells:
-    """Reads the utilisation cells of one log, which share a unit.
-
-    Args:
-        is_percent: Percent, else ratios 0 to 1.
-    """
+    """Reads the utilisation cells of one log, which share a unit: percent, or ratios 0 to 1."""
 
     def __init__(self, *, is_percent: bool) -> None:
         self._scale = 100.0 if is_percent else 1.0
@@ -92,11 +88,7 @@ def _number(text: str) -> float:
 
 
 class MemoryCells:
-    """Reads the memory cells of one log.
-
-    Args:
-        unit_bytes: What a bare number counts.
-    """
+    """Reads the memory cells of one log, where a bare number counts ``unit_bytes``."""
 
     def __init__(self, unit_bytes: int = MIB) -> None:
         self._unit_bytes = unit_bytes

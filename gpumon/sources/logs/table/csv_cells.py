@@ -67,11 +67,7 @@ def cells_between_blanks(line: str) -> list[str]:
 
 
 class CellSplitter:
-    """Splits the lines of one log.
-
-    Args:
-        separator: As ``separator_of`` has it.
-    """
+    """Splits the lines of one log at a separator, as ``separator_of`` has it."""
 
     def __init__(self, separator: str) -> None:
         self.separator = separator

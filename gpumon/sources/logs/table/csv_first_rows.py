@@ -47,7 +47,7 @@ class CsvHead:
         announced: The layout as its header or its guess has it.
         layout: The same, without the columns that never say anything.
         body: The first rows of values.
-        body_line: Number of the line of the first of them.
+        stamps: The parser for the stamps; ``None``: there are none.
         is_percent: Whether utilisation is percent, else a ratio.
         unit: Holds later rows against that, where it was guessed; ``None``: it is said.
         notes: What was guessed.
@@ -57,7 +57,7 @@ class CsvHead:
     announced: ColumnLayout
     layout: ColumnLayout
     body: Sequence[Sequence[str]]
-    body_line: int
+    stamps: StampParser | None
     is_percent: bool
     unit: GuessedUnit | None
     notes: tuple[str, ...]
@@ -90,20 +90,16 @@ def head_of_csv(
         is_percent = unit.is_percent
         notes += unit.notes
     body_line = next(at for at, row in enumerate(rows, start=1) if row is body[0])
+    stamps = _stamp_parser_of(spoken, body, f"{name}: line {body_line}")
     is_guessed = header_at < 0 and Column.UTILIZATION not in told_columns(options.columns)
     return CsvHead(
-        layout, spoken, body, body_line, is_percent, unit, tuple(notes), is_guessed=is_guessed
+        layout, spoken, body, stamps, is_percent, unit, tuple(notes), is_guessed=is_guessed
     )
 
 
-def stamp_parser_of(
-    layout: ColumnLayout, body: Sequence[Sequence[str]], name: str
+def _stamp_parser_of(
+    layout: ColumnLayout, body: Sequence[Sequence[str]], line: str
 ) -> StampParser | None:
-    """The parser for a log's stamps, by its first rows; ``None`` where it has none.
-
-    Raises:
-        UnreadableLogError: They have no form gpumon knows.
-    """
     if Column.STAMP not in layout.positions:
         return None
     texts = [stamp_text(row, layout.stamp_positions) for row in body]
@@ -111,7 +107,7 @@ def stamp_parser_of(
     if parser is not None:
         return parser
     raise UnreadableLogError(
-        f"{name}: the time {texts[0][:40]!r} has no form gpumon knows; it reads "
+        f"{line}: the time {texts[0][:40]!r} has no form gpumon knows; it reads "
         "2025/06/13 00:27:52.195, ISO 8601, other usual dates, times of day, and numbers since the "
         "epoch or since the start"
     )

@@ -102,13 +102,7 @@ GpuRows = _NamedRows | _OrderedRows
 
 
 def rows_of(layout: ColumnLayout, stamps_ns: Sequence[int], gpus: GpuTable) -> GpuRows:
-    """The way to tell GPUs apart in a log.
-
-    Args:
-        layout: Its columns.
-        stamps_ns: Stamps of its first rows, in file order; empty if it has none.
-        gpus: Where to keep those that are met.
-    """
+    """The way to tell GPUs apart in a log, by the stamps of its first rows if it has any."""
     key_column = layout.identifying_position()
     if key_column is not None:
         return _NamedRows(layout, key_column, gpus)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from gpumon.sources.logs.table.guessed_memory import memory_among
+from gpumon.sources.logs.table.guessed_layout import memory_among
 from gpumon.sources.logs.table.headings import Column
 from tests.builders_logs import analysed, only_gpu, rows, smi_stamp
 
