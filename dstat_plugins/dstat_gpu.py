@@ -30,22 +30,16 @@ class _StateFile:
         """Return the first state that a living daemon wrote, or ``None`` and why there is none."""
         problem = "found no running daemon"
         for folder in self._folders():
-            state, trouble = self._look_into(folder)
-            if state:
-                return state, None
-            problem = trouble or problem
+            try:
+                state = self._load(folder)
+                if self._is_fresh(state):
+                    return state, None
+                problem = "found only what a daemon that is gone left in " + folder
+            except (FileNotFoundError, NotADirectoryError):  # noqa: PERF203  (three folders)
+                pass
+            except Exception as error:  # whatever lies there, dstat's table must go on
+                problem = "cannot use %s/state.json (%s)" % (folder, error)
         return None, problem
-
-    def _look_into(self, folder):
-        try:
-            state = self._load(folder)
-            if self._is_fresh(state):
-                return state, None
-            return None, "found only what a daemon that is gone left in " + folder
-        except (FileNotFoundError, NotADirectoryError):
-            return None, None
-        except Exception as error:  # whatever lies there, dstat's table must go on
-            return None, "cannot use %s/state.json (%s)" % (folder, error)
 
     def _folders(self):
         import os

@@ -52,12 +52,6 @@ def shipped_text() -> str:
     )
 
 
-def stamped_text() -> str:
-    """The same, saying in its first line who put it there."""
-    body = shipped_text().split("\n", 1)[1]
-    return f"{_STAMP} copied by gpumon {__version__}; remove with `gpumon dstat uninstall`\n{body}"
-
-
 def examine(path: Path) -> CopyState:
     """What lies at ``path``; whatever cannot be read is taken for somebody else's."""
     if not os.path.lexists(path):
@@ -72,14 +66,15 @@ def examine(path: Path) -> CopyState:
 
 
 def put_copy(path: Path) -> None:
-    """Write the stamped plugin to ``path``, in one step, also over a link.
+    """Write the plugin to ``path``, in one step, also over a link; its first line says who did.
 
     Raises:
         GpumonError: Somebody else's file is there, or the folder cannot be written.
     """
     if examine(path) is CopyState.FOREIGN:
         raise GpumonError(f"{path} is not gpumon's and was left alone: move it away and try again")
-    text = stamped_text()
+    stamp = f"{_STAMP} copied by gpumon {__version__}; remove with `gpumon dstat uninstall`\n"
+    text = stamp + shipped_text().split("\n", 1)[1]
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,10 +85,7 @@ def put_copy(path: Path) -> None:
 
 
 def remove_copy(path: Path) -> CopyState:
-    """Remove the plugin at ``path`` if it is ours.
-
-    Returns:
-        What was there before.
+    """Remove the plugin at ``path`` if it is ours; what was there before.
 
     Raises:
         GpumonError: It is ours but cannot be removed.

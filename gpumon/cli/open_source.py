@@ -41,12 +41,7 @@ _SLOWEST, _FASTEST = 0.01, 10_000.0
 
 
 class Replay(NamedTuple):
-    """What ``replay:FILE,speed=N`` names.
-
-    Attributes:
-        path: The recording.
-        speed: Seconds of it to a second of the wall clock.
-    """
+    """What ``replay:FILE,speed=N`` names: a recording, and how many of its seconds pass in one."""
 
     path: str
     speed: float

@@ -35,7 +35,9 @@ _MODE: Final = 0o600
 class RecordingWriter:
     """Writes blocks of whole lines, each in one go: what is written stays readable.
 
-    Memory does not grow: a block is let go of once it is written.
+    Memory does not grow: a block is let go of once it is written. To keep and to close raise
+    ``GpumonError`` where the disk takes no more (what was written so far is whole), or where
+    somebody has removed the file.
 
     Attributes:
         path: The file.
@@ -76,14 +78,7 @@ class RecordingWriter:
     def keep(self, moment: Moment, header: RecordingHeader) -> None:
         """Keep one tick. The first one is in the file at once, others within some seconds.
 
-        Args:
-            moment: What was read.
-            header: What the recording says of itself; written with the first
-                tick, whose GPUs it then names.
-
-        Raises:
-            GpumonError: The disk takes no more: what was written so far is whole. Or
-                somebody has removed the file.
+        What the recording says of itself is written with the first tick, whose GPUs it then names.
         """
         at_ns = moment.tick.at_ns
         is_first = self._blocks is None
@@ -108,10 +103,6 @@ class RecordingWriter:
         """Write what is left, and a line that says that the recording was ended.
 
         Nothing is left of a recording without a tick. Safe to call twice.
-
-        Raises:
-            GpumonError: The disk takes no more: what was written so far is whole. Or
-                somebody has removed the file.
         """
         if self._descriptor < 0:
             return
@@ -157,12 +148,12 @@ class RecordingWriter:
             )
 
     def _full(self, error: OSError) -> str:
-        kept = f"{self.written_bytes:,} bytes of it are whole"
         if not self.written_bytes:
             return f"cannot write {self.path}: {error.strerror}"
         return (
-            f"cannot write any more to {self.path}: {error.strerror}: {kept}, about "
-            f"{seconds(self._whole_ns):,.0f} s: `gpumon replay {self.path}` shows them"
+            f"cannot write any more to {self.path}: {error.strerror}: {self.written_bytes:,} bytes "
+            f"of it are whole, about {seconds(self._whole_ns):,.0f} s: "
+            f"`gpumon replay {self.path}` shows them"
         )
 
     def _made(self, *, replaces: bool) -> int:

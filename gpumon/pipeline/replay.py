@@ -15,7 +15,7 @@ from gpumon.core.clock import NS_PER_S, Clock, seconds
 from gpumon.core.report.report import Report
 from gpumon.core.ring.events import RingCounts
 from gpumon.core.sample import Moment
-from gpumon.core.state import CollectorState, MonitorState
+from gpumon.core.state import CollectorState, GpuState, MonitorState
 from gpumon.errors import UnreadableLogError
 from gpumon.pipeline.monitor import Monitor, MonitorFacts
 from gpumon.pipeline.past_reports import ReportDesk
@@ -192,20 +192,14 @@ class ReplayWatch(Watch):
         return (over,) if self._failed is None else (over, f"{self._failed}.")
 
     def _moved(self, state: MonitorState, by_ns: int) -> MonitorState:
-        gpus = tuple(
-            gpu._replace(
-                last_sample_at_ns=_moved(gpu.last_sample_at_ns, by_ns),
-                errors=gpu.errors.moved(by_ns),
-            )
-            for gpu in state.gpus
-        )
         return state._replace(
             taken_at_ns=state.taken_at_ns + by_ns,
             wall_time_s=self._system_clock.wall_time_s(),
             boot_id=self._boot_id,
-            gpus=gpus,
+            gpus=tuple(_moved(gpu, by_ns) for gpu in state.gpus),
         )
 
 
-def _moved(at_ns: int | None, by_ns: int) -> int | None:
-    return None if at_ns is None else at_ns + by_ns
+def _moved(gpu: GpuState, by_ns: int) -> GpuState:
+    last_ns = None if gpu.last_sample_at_ns is None else gpu.last_sample_at_ns + by_ns
+    return gpu._replace(last_sample_at_ns=last_ns, errors=gpu.errors.moved(by_ns))
