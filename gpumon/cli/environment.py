@@ -58,11 +58,7 @@ class CommandParser(argparse.ArgumentParser):
             option.help = f"{said} [{variable_of(option)}]"
 
     def words_of(self, environ: Mapping[str, str], words: list[str]) -> list[str]:
-        """What the variables say, as words for the command line.
-
-        Args:
-            environ: Environment variables; an empty one says nothing.
-            words: The command line, which wins.
+        """What the variables say, as words for the command line, which wins; an empty one nothing.
 
         Raises:
             UsageError: A value is wrong; names the variable.

@@ -140,12 +140,10 @@ class RunReports:
             self._previous = state
 
     def of(self, label: str, now: Report) -> Report:
-        """The report of one run: of its GPUs, from its first tick to its end.
+        """The report of one run, of its GPUs, from its first tick to its end: a part of ``now``.
 
-        Args:
-            label: The run's, as a report lists it, or its pid. Of several
-                runs that had the label one after the other, the newest.
-            now: The whole report.
+        The run has this label, as a report lists it, or this pid. Of several that had the label
+        one after the other, it is the newest.
 
         Raises:
             UsageError: No such run; names those there are.

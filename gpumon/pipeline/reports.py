@@ -31,14 +31,10 @@ NO_COUNTS: Final[Mapping[int, RingCounts]] = MappingProxyType({})
 
 
 def report_of(state: MonitorState, newest: Mapping[int, RingCounts] = NO_COUNTS) -> Report:
-    """Where the time went since the daemon began.
+    """Where the time went since the daemon began; of pending time the cause is not decided yet.
 
-    Pending time is in the report as such: its cause is not decided yet.
-
-    Args:
-        state: As of the last tick.
-        newest: What runs have counted since, by pid: the last steps of a
-            training that has just ended are not to wait for the next tick.
+    What runs have counted since the state was taken is told by pid: the last steps of a training
+    that has just ended are not to wait for the next tick.
     """
     gpus = [
         GpuReport(

@@ -32,11 +32,7 @@ class Caller(NamedTuple):
 
 
 def caller_of(peer_host: str, listening_on: str) -> Caller:
-    """The caller behind an address.
-
-    Args:
-        peer_host: As the socket tells it: IPv6 may carry IPv4, and a zone.
-        listening_on: The address of the listener that it came to.
+    """The caller behind an address that a socket tells (IPv6 may carry IPv4, and a zone).
 
     >>> caller_of("127.0.0.1", "0.0.0.0")
     Caller(key='127.0.0.1', is_local=True, came_to_loopback=False)

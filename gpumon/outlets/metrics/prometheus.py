@@ -50,11 +50,7 @@ _Series: TypeAlias = dict[tuple[str, ...], tuple[Any, ...]]
 
 
 class MetricsExporter:
-    """Renders the newest tick for any number of scrapers.
-
-    ``publish`` is called once a tick and does no more than select; reading and
-    writing happen in ``render``, on the thread of whoever asks.
-    """
+    """Renders the newest tick for any number of scrapers, on the thread of whoever asks."""
 
     def __init__(
         self, *, clock: Clock, version: str, metrics: Sequence[MetricSpec] = METRICS
@@ -67,18 +63,13 @@ class MetricsExporter:
         self._warned: set[str] = set()
 
     def publish(self, state: MonitorState) -> None:
-        """Take over a new tick. Called by one thread only."""
+        """Take over a new tick, and no more than select of it. Called by one thread only."""
         self._newest = self._budget.select(state)
 
     def render(self, accept: str | None = None) -> tuple[bytes, str]:
-        """All metrics as text.
+        """All metrics as a body and its content type.
 
-        Args:
-            accept: The scraper's ``Accept`` header; decides between the
-                classic text format and OpenMetrics.
-
-        Returns:
-            The body and its content type.
+        The scraper's ``Accept`` header decides between the classic text format and OpenMetrics.
         """
         now_ns = self._clock.monotonic_ns()
         view = replace(self._newest, now_ns=now_ns, version=self._version)

@@ -66,13 +66,9 @@ _POLICY: Final = (
 
 
 def html_text(report: Report, lanes: Sequence[Lane]) -> str:
-    """One page: verdict, why, next, the lanes, the seconds of each GPU, the notes.
+    """One page: verdict, why, next, a lane of each GPU reported, their seconds, the notes.
 
     It runs no script, asks for nothing, and its policy would not let it.
-
-    Args:
-        report: What is said of the log.
-        lanes: How busy each GPU was, in the order of ``report.gpus``.
     """
     name = label_text(PurePath(report.source).name or report.source, 100)
     return "\n".join(

@@ -68,14 +68,7 @@ class LaneScale:
 
 
 def lane_row(gpu: GpuReport, lane: Lane, scale: LaneScale, top: float) -> Iterator[Mark]:
-    """The marks of one GPU.
-
-    Args:
-        gpu: What is reported of it.
-        lane: How busy it was.
-        scale: Where things are.
-        top: Upper edge of its lane, in points.
-    """
+    """The marks of one GPU, from the upper edge of its lane on, in points."""
     bottom = top + scale.lane_height
     lost = gpu.totals.starved_intervals
     columns = columns_of(lane, lost, scale.span, COLUMNS)
@@ -185,13 +178,9 @@ class LaneColumn(NamedTuple):
 def columns_of(
     lane: Lane, lost: Sequence[Interval], span: Interval, count: int
 ) -> list[LaneColumn]:
-    """The lane in ``count`` columns of equal width over ``span``.
+    """The lane in ``count`` columns of equal width over ``span``, which spans time.
 
-    Args:
-        lane: How busy the GPU was.
-        lost: Stretches to mark, disjoint, oldest first.
-        span: What the columns cover together; it spans time.
-        count: How many.
+    ``lost`` are stretches to mark, disjoint, oldest first.
     """
     edges = [span.start_ns + span.duration_ns * number / count for number in range(count + 1)]
     width_ns = span.duration_ns / count
@@ -220,9 +209,7 @@ def unobserved_runs(columns: Sequence[LaneColumn]) -> Iterator[tuple[int, int]]:
 def out_of_use(lane: Lane, patience_ns: int) -> Iterator[Interval]:
     """Stretches in which no job was on: before the first active sample, after the last, and long.
 
-    Args:
-        lane: How busy the GPU was.
-        patience_ns: How long a job may be inactive before it is over.
+    A job is over once it was inactive for longer than ``patience_ns``.
     """
     at_ns = lane.start_ns
     for is_active, run in groupby(lane.active_ns, key=bool):

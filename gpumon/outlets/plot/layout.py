@@ -50,18 +50,13 @@ _GAP: Final = 18.0
 
 
 def picture(report: Report, lanes: Sequence[Lane]) -> Drawing:
-    """A picture that stands for itself: the verdict, and under it the lanes.
-
-    Args:
-        report: What is said of the log.
-        lanes: How busy each GPU was, in the order of ``report.gpus``.
-    """
+    """A picture that stands for itself: the verdict, and under it a lane of each GPU reported."""
     marks, top = _headline(report)
     return _on_paper(report, [*marks, *_lanes_from(report, lanes, top)])
 
 
 def lanes_picture(report: Report, lanes: Sequence[Lane]) -> Drawing:
-    """The lanes alone, for a page that says the rest; arguments as of ``picture``."""
+    """The lanes alone, for a page that says the rest."""
     return _on_paper(report, _lanes_from(report, lanes, MARGIN / 2))
 
 
@@ -173,12 +168,7 @@ def _origin(report: Report) -> str:
 
 
 def legend_items(gpus: Sequence[GpuReport], inks: set[Ink]) -> list[tuple[Ink, str]]:
-    """Which entries a legend has, and what they say.
-
-    Args:
-        gpus: Those that are shown.
-        inks: What is painted.
-    """
+    """Which entries a legend has, and what they say of the GPUs shown."""
     items = [(Ink.BUSY, "busy: share of the time, by height"), (Ink.IN_USE, "in use and idle")]
     if Ink.LOST in inks:
         items.append((Ink.LOST, _lost_words(gpus)))

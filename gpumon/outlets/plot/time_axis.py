@@ -131,13 +131,7 @@ class TimeAxis:
 
 
 def axis_of(report: Report, start_ns: int, end_ns: int) -> TimeAxis:
-    """The axis for a stretch of a report.
-
-    Args:
-        report: Says what the clock showed at its origin.
-        start_ns: Where the stretch begins, on the clock of its intervals.
-        end_ns: Where it ends.
-    """
+    """The axis for a stretch of a report, on the clock of its intervals."""
     end_ns = max(end_ns, start_ns + 1)
     relative = TimeAxis(start_ns, end_ns, report.origin_ns)
     try:
