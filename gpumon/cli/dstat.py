@@ -9,8 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpumon.cli.dstat_hosts import DstatHost, Flavour, find_hosts, home_copies
-from gpumon.cli.dstat_plugin_file import CopyState, examine, put_copy, remove_copy
+from gpumon.cli.dstat_hosts import (
+    CopyState,
+    DstatHost,
+    Flavour,
+    find_hosts,
+    home_copies,
+    loaded_copy,
+    put_copy,
+    remove_copy,
+)
 from gpumon.errors import GpumonError
 
 _ELSEWHERE = (
@@ -101,22 +109,18 @@ def _described(host: DstatHost) -> str:
 
 
 def _print_paths(host: DstatHost) -> None:
-    states, loaded = _copies(host)
-    for path, state in states:
-        mark = "  <- loaded" if path == loaded else ""
+    copies = host.copies()
+    loaded = loaded_copy(copies)
+    for path, state in copies:
+        mark = "  <- loaded" if (path, state) == loaded else ""
         print(f"         {path}: {state.value}{mark}")
-    if states and loaded is None:
+    if copies and loaded is None:
         print("         so it has no --gpu yet: `gpumon dstat install`")
 
 
-def _copies(host: DstatHost) -> tuple[list[tuple[Path, CopyState]], Path | None]:
-    """What lies where the command looks, and which of it the command loads."""
-    states = [(path, examine(path)) for path in host.plugin_paths]
-    return states, next((path for path, state in states if state.is_loadable), None)
-
-
 def _as_json(host: DstatHost) -> dict[str, Any]:
-    states, loaded = _copies(host)
+    copies = host.copies()
+    loaded = loaded_copy(copies)
     return {
         "command": str(host.command),
         "target": str(host.target),
@@ -124,6 +128,6 @@ def _as_json(host: DstatHost) -> dict[str, Any]:
         "python": str(host.python) if host.python else None,
         "python_version": list(host.python_version) if host.python_version else None,
         "obstacle": host.obstacle,
-        "copies": [{"path": str(path), "state": state.value} for path, state in states],
-        "loaded": None if loaded is None else str(loaded),
+        "copies": [{"path": str(path), "state": state.value} for path, state in copies],
+        "loaded": None if loaded is None else str(loaded[0]),
     }

@@ -10,16 +10,10 @@ from pathlib import Path
 
 from gpumon.cli.arguments import number_argument, time_argument
 from gpumon.cli.command import complain
-from gpumon.core.documents.report_codec import decode_report, encode_report
-from gpumon.core.judge.gate import Limits, judgement
-from gpumon.core.judge.run_pace import pairs_of
-from gpumon.core.judge.unlike import unlike
+from gpumon.core.documents.report_codec import decode_report, encode_pair, encode_report
 from gpumon.core.report.report import Report
 from gpumon.core.ring.runtime_paths import reader_words
 from gpumon.errors import NoDaemonError, NothingToJudgeError, UnreadableLogError, UsageError
-from gpumon.outlets.text.comparison import side_by_side, speedup
-from gpumon.outlets.text.report_text import render_report
-from gpumon.outlets.text.style import style_for
 from gpumon.sources.daemon import (
     END_OR_WAIT,
     fetch_report,
@@ -135,6 +129,8 @@ class ReplayCommand:
 
 
 def _print(report: Report, *, as_json: bool) -> None:
+    from gpumon.outlets.text.report_text import render_report
+    from gpumon.outlets.text.style import style_for
 
     if as_json:
         print(json.dumps(encode_report(report), indent=2))
@@ -143,6 +139,8 @@ def _print(report: Report, *, as_json: bool) -> None:
 
 
 def _print_both(before: Report, after: Report, *, as_json: bool) -> None:
+    from gpumon.outlets.text.comparison import side_by_side
+    from gpumon.outlets.text.style import style_for
 
     if before == after:
         complain("note: both are the same report: nothing can have changed")
@@ -247,7 +245,9 @@ def _unfit(path: str, why: str, instead: str = "") -> UnreadableLogError:
 
 def comparison(before: Report, after: Report) -> dict[str, object]:
     """Two reports, in what they are not alike, and what was gained, for machines."""
-    from gpumon.core.judge.run_pace import encode_pair
+    from gpumon.core.judge.run_pace import pairs_of
+    from gpumon.core.judge.unlike import unlike
+    from gpumon.outlets.text.comparison import speedup
 
     pairs = pairs_of(before, after)
     runs = [
@@ -271,6 +271,7 @@ def _judge(report: Report, *percents: float | None) -> int:
     Raises:
         NothingToJudgeError: There are limits, and no GPU with a verdict.
     """
+    from gpumon.core.judge.gate import Limits, judgement
 
     starved, lost = (None if percent is None else percent / 100.0 for percent in percents)
     limits = Limits(starved=starved, lost=lost)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumon.cli.doctor.findings import BROKEN, MACHINE, MISSING, OFF, OK, Finding, finding_of
-from gpumon.cli.dstat_hosts import DstatHost, find_hosts
-from gpumon.cli.dstat_plugin_file import CopyState, examine
+from gpumon.cli.dstat_hosts import CopyState, DstatHost, find_hosts, loaded_copy
 from gpumon.core.board.troubles import TroubleKind
 from gpumon.core.ring.events import RingReading
 from gpumon.core.ring.runtime_paths import (
@@ -272,11 +271,10 @@ def _of_host(host: DstatHost) -> Finding:
     if host.obstacle is not None:
         why, _, instead = host.obstacle.partition("; ")
         return _found("dstat", f"{what}: {why}", status=MISSING, fix=instead or None)
-    states = [examine(path) for path in host.plugin_paths]
-    loaded = next((state for state in states if state.is_loadable), None)
-    if loaded is CopyState.CURRENT:
+    loaded = loaded_copy(host.copies())
+    if loaded is not None and loaded[1] is CopyState.CURRENT:
         return _found("dstat", f"{what} with the plugin")
-    said = "without the plugin" if loaded is None else f"whose plugin is {loaded.value}"
+    said = "without the plugin" if loaded is None else f"whose plugin is {loaded[1].value}"
     return _found("dstat", f"{what} {said}", status=MISSING, fix="gpumon dstat install")
 
 

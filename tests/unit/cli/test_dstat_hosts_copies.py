@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumon import __version__
-from gpumon.cli.dstat_plugin_file import CopyState, examine, put_copy, remove_copy, shipped_text
+from gpumon.cli.dstat_hosts import CopyState, examine, put_copy, remove_copy, shipped_text
 from gpumon.errors import GpumonError
 from tests.builders_dstat import PLUGIN
 
