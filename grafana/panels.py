@@ -63,15 +63,6 @@ def _fixed(colour: str) -> model.DynamicConfigValue:
     return _property("color", {"mode": "fixed", "fixedColor": colour})
 
 
-def _legend() -> options.VizLegendOptions:
-    return (
-        options.VizLegendOptions()
-        .show_legend(True)
-        .display_mode(common.LegendDisplayMode.LIST)
-        .placement(common.LegendPlacement.BOTTOM)
-    )
-
-
 def _figures(panel_id: int, title: str, unit: str) -> stat.Panel:
     """Large figures of now, with their names."""
     return (
@@ -134,7 +125,12 @@ def _curves(panel_id: int, title: str, unit: str) -> timeseries.Panel:
         .span(_HALF)
         .unit(unit)
         .min(0)
-        .legend(_legend())
+        .legend(
+            options.VizLegendOptions()
+            .show_legend(True)
+            .display_mode(common.LegendDisplayMode.LIST)
+            .placement(common.LegendPlacement.BOTTOM)
+        )
         .tooltip(options.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI))
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gpumon.cli.arguments import period_argument
 from gpumon.cli.command import complain
@@ -103,7 +103,9 @@ class AnalyzeCommand:
         reports = _Reports(args.files, options, pictures)
         if args.json:
             documents = [encode_report(report) for report in reports]
-            _print_json(documents, many=len(args.files) > 1 or reports.archived > 1)
+            is_many = len(args.files) > 1 or reports.archived > 1
+            if documents or is_many:
+                print(json.dumps(documents if is_many else documents[0], indent=2))
         else:
             _print_text(reports, many=len(args.files) > 1)
         return 1 if reports.failures else 0
@@ -242,13 +244,6 @@ def _print_text(reports: _Reports, *, many: bool) -> None:
         if many or reports.archived:
             print(style.painted(f"== {style.plain(label_text(report.source, 400))}", "bold"))
         print(render_report(report, style), end="")
-
-
-def _print_json(documents: list[dict[str, Any]], *, many: bool) -> None:
-    if many:
-        print(json.dumps(documents, indent=2))
-    elif documents:
-        print(json.dumps(documents[0], indent=2))
 
 
 # -- pictures -------------------------------------------------------------------

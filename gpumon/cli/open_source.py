@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -184,28 +185,18 @@ def watch_replay(replay: Replay, clock: Clock) -> ReplayWatch:
 
 def add_nvml_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the driver is asked; each may be said several times, with words or commas."""
-    by_default = ", ".join(
-        field.name for field in NVML_FIELDS if not field.opt_in and field.name != ALWAYS_ON
-    )
-    opt_in = ", ".join(field.name for field in NVML_FIELDS if field.opt_in)
-    parser.add_argument(
-        "--nvml-off",
-        metavar="FIELD",
-        type=lambda words: _checked(words, off=_names([words])),
-        nargs="+",
-        action="extend",
-        default=[],
-        help=f"do not ask the driver for: {by_default}",
-    )
-    parser.add_argument(
-        "--nvml-on",
-        metavar="FIELD",
-        type=lambda words: _checked(words, on=_names([words])),
-        nargs="+",
-        action="extend",
-        default=[],
-        help=f"ask it, too, for: {opt_in}",
-    )
+    fields = [field for field in NVML_FIELDS if field.name != ALWAYS_ON]
+    for way, said in (("off", "do not ask the driver for"), ("on", "ask it, too, for")):
+        names = ", ".join(field.name for field in fields if field.opt_in is (way == "on"))
+        parser.add_argument(
+            f"--nvml-{way}",
+            metavar="FIELD",
+            type=partial(_checked, way),
+            nargs="+",
+            action="extend",
+            default=[],
+            help=f"{said}: {names}",
+        )
 
 
 def nvml_options_of(args: argparse.Namespace) -> NvmlOptions:
@@ -224,9 +215,9 @@ def nvml_options_of(args: argparse.Namespace) -> NvmlOptions:
     return nvml_options(off=off, on=on)
 
 
-def _checked(words: str, *, off: Sequence[str] = (), on: Sequence[str] = ()) -> str:
+def _checked(way: str, words: str) -> str:
     """The same words, if they name fields that can be switched so."""
-    nvml_options(off=off, on=on)
+    nvml_options(**{way: _names([words])})
     return words
 
 

@@ -86,12 +86,7 @@ class LiveState:
         return document
 
     def wait_beyond(self, tick: int, timeout_s: float) -> int | None:
-        """Wait for a tick after this one.
-
-        Returns:
-            The newest tick's number, ``tick`` itself if none came in time, or
-            ``None`` once the server is closing.
-        """
+        """Wait for a tick after this one; the newest one's number, ``None`` once all is closing."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._tick > tick, timeout_s)
             return None if self._closed else self._tick

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from gpumon.core.clock import seconds
 from gpumon.core.log.busy_lane import Lane
 from gpumon.core.phase import IdleCause
 from gpumon.core.report.report import GpuReport, Report
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.time.job_end import job_patience_ns
-from gpumon.core.wording import counted, in_percent, in_seconds, label_text, plainly
+from gpumon.core.wording import counted, in_percent, in_seconds, label_text
 from gpumon.outlets.plot.drawing import (
     Anchor,
     Box,
@@ -37,6 +36,7 @@ from gpumon.outlets.plot.lane_row import (
 )
 from gpumon.outlets.plot.time_axis import TICK_SIZE, axis_of
 from gpumon.outlets.text.headline import verdict_line, verdict_word, why_line
+from gpumon.outlets.text.report_lines import observed
 from gpumon.outlets.text.style import capital
 
 MOST_LANES: Final = 16
@@ -160,8 +160,7 @@ def _description(report: Report) -> str:
 
 def _origin(report: Report) -> str:
     name = label_text(PurePath(report.source).name or report.source, 100)
-    every = f"{plainly(seconds(report.period_ns), 3)} s"
-    return f"{name}: {in_seconds(report.observed_ns)} observed, one sample every {every}."
+    return f"{observed(name, report)}."
 
 
 # -- the legend -----------------------------------------------------------------

@@ -44,6 +44,10 @@ _ORDER = (
     VerdictName.NOT_IN_USE,
 )
 
+WHY_MUTE: Final = (
+    "a board tells that of a MIG instance by GPM, which comes with Hopper, and of one that shares "
+    "its GPU instance with no other."
+)
 _LEAST: Final = f"{seconds(DEFAULT_SETTINGS.min_in_use_ns):g} s"
 LOSS_LIMITS: Final = (DEFAULT_SETTINGS.lost_share, DEFAULT_SETTINGS.high_share)
 """Shares of the time in use that decide on a verdict: no loss is rounded to one of them."""
@@ -107,10 +111,7 @@ def why_line(report: Report) -> str:
     gpu = main_gpu(report.gpus)
     if gpu is None:
         if report.gpus:
-            return (
-                "a board tells that of a MIG instance by GPM, which comes with Hopper, and of one "
-                "that shares its GPU instance with no other."
-            )
+            return WHY_MUTE
         if report.runs:
             return "none that is watched was seen at work for it."
         return "the source named none."

@@ -31,11 +31,14 @@ _TOLD_IN_WHY: Final = "sampling_too_coarse"
 
 def observed_sentence(report: Report) -> str:
     """Source, time observed, period and start, in one sentence."""
-    facts = [f"{label_text(report.source, 400)}: {in_seconds(report.observed_ns)} observed"]
-    facts.append(f"one sample every {plainly(seconds(report.period_ns), 3)} s")
-    if report.started_at is not None:
-        facts.append(f"from {_moment(report.started_at)}")
-    return f"{', '.join(facts)}."
+    began = "" if report.started_at is None else f", from {_moment(report.started_at)}"
+    return f"{observed(label_text(report.source, 400), report)}{began}."
+
+
+def observed(name: str, report: Report) -> str:
+    """For how long a source was observed, and how often; a clause."""
+    every = f"{plainly(seconds(report.period_ns), 3)} s"
+    return f"{name}: {in_seconds(report.observed_ns)} observed, one sample every {every}"
 
 
 def _moment(started_at: str) -> str:

@@ -28,6 +28,7 @@ from gpumon.core.wording import (
 )
 from gpumon.outlets.text.headline import (
     LOSS_LIMITS,
+    WHY_MUTE,
     main_gpu,
     verdict_line,
     verdict_word,
@@ -100,10 +101,7 @@ def mig_sentence(gpu: GpuReport, gpus: Sequence[GpuReport]) -> str:
             return "MIG is on: its instances are below."
         return "MIG is on, and no instance is made: nothing can run on it."
     if gpu.is_mute:
-        return (
-            "how busy it is is not known. A board tells that of a MIG instance by GPM, which comes "
-            "with Hopper, and of one that shares its GPU instance with no other."
-        )
+        return f"how busy it is is not known. {capital(WHY_MUTE)}"
     return ""
 
 
