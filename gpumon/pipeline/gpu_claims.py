@@ -1,4 +1,4 @@
-"""Which GPUs a run speaks of, and whether it may: what it says, held against the driver's list.
+"""Whether a run may speak of a GPU: what it says of itself, held against the driver's list.
 
 Anybody may write into a ring that he trains on GPU 0. So a claim is decided once the GPU works
 during the run, by a list of its processes that was read after that: the run's own must be there,
@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
-from functools import cached_property
 from typing import NamedTuple
 
-from gpumon.core.join.visible_devices import GpuName, cuda_devices
 from gpumon.core.ring.events import RingReading
-from gpumon.core.sample import BusySample, Device, GpuSample, ProcessSample
+from gpumon.core.sample import BusySample, ProcessSample
 from gpumon.core.time.totals import GpuTotals
 
 
@@ -158,104 +156,3 @@ class HeldSamples:
                 self._busy_ns += round(length_ns * busy_ratio)
                 until_ns = end_ns
         self.until_ns = max(self.until_ns, until_ns)
-
-
-class GpuJoin:
-    """The GPUs of one tick, ready to be looked up for many runs.
-
-    A GPU that MIG has cut counts for nobody: it is its instances that work.
-    """
-
-    def __init__(self, gpus: Sequence[GpuSample], *, simulated: bool) -> None:
-        """Prepare the look-up.
-
-        Args:
-            gpus: The GPUs of the newest frame.
-            simulated: Made-up GPUs are joined by name only: no process runs on them.
-        """
-        self._simulated = simulated
-        self._samples = gpus
-        working = [gpu for gpu in gpus if not gpu.device.mig_enabled]
-        self._all = frozenset([gpu.device.uuid for gpu in working])
-        self._has_processes = any(gpu.processes is not None for gpu in working)
-        self._processes_of_pid: dict[int, list[tuple[str, ProcessSample]]] = {}
-        for gpu in working:
-            for process in gpu.processes or ():
-                found = self._processes_of_pid.setdefault(process.pid, [])
-                found.append((gpu.device.uuid, process))
-        self._is_cut = len(working) < len(gpus)
-        self._without_processes = frozenset(
-            [
-                gpu.device.uuid
-                for gpu in (working if self._is_cut else ())
-                if gpu.processes is None and gpu.device.parent_uuid is not None
-            ]
-        )
-
-    @cached_property
-    def _names(self) -> list[GpuName]:
-        return [GpuName(gpu.device.label, gpu.device.uuid) for gpu in self._samples]
-
-    @cached_property
-    def _devices(self) -> list[Device]:
-        """Of each GPU itself, and then its MIG instances."""
-        return sorted((gpu.device for gpu in self._samples), key=lambda device: device.place)
-
-    def gpus_of(self, reading: RingReading) -> frozenset[str]:
-        """UUIDs of what the run says, else where NVML sees it, else what it may see; or none."""
-        facts = reading.facts
-        if facts.gpus is not None:
-            return self._at_work(self._named(facts.gpus), reading)
-        if self._simulated:
-            return frozenset()
-        if self._has_processes:
-            seen = self.seen_on(reading)
-            if seen or not self._without_processes:
-                return seen
-        allowed = self._allowed(facts.visible_devices)
-        return allowed & self._without_processes if self._has_processes else allowed
-
-    def seen_on(self, reading: RingReading) -> frozenset[str]:
-        """UUIDs of the GPUs on which the driver lists the run's own process."""
-        found = self._processes_of_pid.get(reading.host_pid, ())
-        return frozenset([uuid for uuid, process in found if is_process_of(reading, process)])
-
-    def names(self, uuid: str, reading: RingReading) -> bool:
-        """Whether the driver lists the run's process there, or one of the same user."""
-        listed = next((gpu.processes for gpu in self._samples if gpu.device.uuid == uuid), None)
-        return ProcessList(listed, 0).names(reading)
-
-    def _allowed(self, visible_devices: str | None) -> frozenset[str]:
-        """GPUs that CUDA shows a process with this ``$CUDA_VISIBLE_DEVICES``."""
-        if visible_devices is None and not self._is_cut:
-            return self._all
-        return frozenset(one.uuid for one in cuda_devices(visible_devices, self._devices))
-
-    def _named(self, names: Iterable[str]) -> frozenset[str]:
-        """GPUs that the user named, by index or by the beginning of a UUID."""
-        wanted = [name.strip() for name in names if name.strip()]
-        return frozenset(gpu.uuid for gpu in self._names if any(map(gpu.is_meant_by, wanted)))
-
-    def _at_work(self, named: frozenset[str], reading: RingReading) -> frozenset[str]:
-        """Those GPUs; for one that is cut, its instance on which the process is, else its first.
-
-        CUDA, too, takes the first instance for the GPU.
-        """
-        uuids = set(named & self._all)
-        for cut in named - uuids:
-            parts = [one.uuid for one in self._devices if one.parent_uuid == cut]
-            uuids |= self.seen_on(reading).intersection(parts) or set(parts[:1])
-        return frozenset(uuids)
-
-    def shares_of(self, reading: RingReading) -> dict[str, float]:
-        """The part of each batch that each watched GPU is given, by UUID; empty: not told.
-
-        A name of no GPU here, or of several, is left out.
-        """
-        shares: dict[str, float] = {}
-        for name, share in reading.facts.shares.items():
-            named = self._at_work(self._named((name,)), reading)
-            if len(named) == 1:
-                (uuid,) = named
-                shares[uuid] = shares.get(uuid, 0.0) + share
-        return shares

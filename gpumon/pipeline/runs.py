@@ -20,7 +20,8 @@ from gpumon.core.sample import GpuSample
 from gpumon.core.settings.detector import DEFAULT_SETTINGS
 from gpumon.core.state import RunState
 from gpumon.core.time.histograms import WARM_UP_STEPS, LengthHistogram
-from gpumon.pipeline.gpu_claims import Claim, GpuJoin
+from gpumon.pipeline.gpu_claims import Claim
+from gpumon.pipeline.gpu_join import GpuJoin
 
 _LEAST_STEP_NS = DEFAULT_SETTINGS.advice.min_step_ns
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.core.ring.events import NO_RECORDS, RingReading, RunFacts
 from gpumon.core.sample import Device, GpuSample, ProcessSample
-from gpumon.pipeline.gpu_claims import GpuJoin
+from gpumon.pipeline.gpu_join import GpuJoin
 
 PID = 77
 
