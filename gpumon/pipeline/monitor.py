@@ -84,6 +84,9 @@ class Monitor:
             self._settle(frame)
         self._forget()
         gpus, source_collector = self._gpus_now(tick)
+        rings_collector = CollectorState(
+            RINGS, rings.is_whole, moment.rings_seconds, rings.rejected, rings.message
+        )
         told = self._newest
         return MonitorState(
             taken_at_ns=tick.at_ns,
@@ -95,7 +98,7 @@ class Monitor:
             boot_id=facts.boot_id,
             gpus=gpus,
             runs=self._runs.states(self._began_ns),
-            collectors=(source_collector, _collector_of(moment), *more_collectors),
+            collectors=(source_collector, rings_collector, *more_collectors),
             samples_total=self._samples_total,
             missed_total=self._missed_total,
             call_seconds=told.call_seconds if told else (),
@@ -115,7 +118,9 @@ class Monitor:
             if tracker is None:
                 tracker = self._gpus[sample.device.uuid] = GpuTracker(sample, self._settings)
             tracker.hear(sample, frame.taken_at_ns)
-        self._gpus = dict(sorted(self._gpus.items(), key=_place))
+        self._gpus = dict(
+            sorted(self._gpus.items(), key=lambda known: known[1].newest.device.place)
+        )
         self._note_listed(frame)
 
     def _note_listed(self, frame: Frame) -> None:
@@ -189,15 +194,3 @@ class Monitor:
             errors_total=sum(errors) + sum(gpu.ledger.rejected for gpu in gpus),
             message=self._source_message,
         )
-
-
-def _collector_of(moment: Moment) -> CollectorState:
-    """How reading the rings went."""
-    rings = moment.rings
-    return CollectorState(
-        RINGS, rings.is_whole, moment.rings_seconds, rings.rejected, rings.message
-    )
-
-
-def _place(known: tuple[str, GpuTracker]) -> tuple[int, int]:
-    return known[1].newest.device.place

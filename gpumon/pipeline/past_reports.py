@@ -209,7 +209,9 @@ class RunReports:
         over = []
         for key, opened in self._open.items():
             run = listed_now[key]
-            self._count(opened, run)
+            for uuid in set(run.gpu_uuids) - opened.counted:
+                opened.counted.add(uuid)
+                self._runs_on[uuid] = self._runs_on.get(uuid, 0) + 1
             if len(opened.beside) < _MOST_BESIDE:
                 opened.beside.update(*(living_on[uuid] for uuid in run.gpu_uuids if run.alive))
             if not run.alive and _is_over(opened, run, state):
@@ -226,11 +228,6 @@ class RunReports:
             before = None if previous is None else slim(report_of(previous))
             began_ns = (previous or state).taken_at_ns
             self._open.update((key, _Open(before, began_ns)) for key in new)
-
-    def _count(self, opened: _Open, run: RunState) -> None:
-        for uuid in set(run.gpu_uuids) - opened.counted:
-            opened.counted.add(uuid)
-            self._runs_on[uuid] = self._runs_on.get(uuid, 0) + 1
 
     def _finish(self, key: _Key, now: Report) -> None:
         opened, run = self._open.pop(key), _run_of(key, now)

@@ -140,7 +140,6 @@ class StepPace:
                 self._lengths.add((spent_ns // done,), each=part)
 
 
-_NONE: frozenset[str] = frozenset()
 _MAY_HOLD_COMPILING = frozenset(
     {TrainingPhase.TRAIN_STEP, TrainingPhase.VALIDATION, TrainingPhase.PREDICT}
 )
@@ -193,7 +192,7 @@ class TrackedRun:
     def refused_uuids(self) -> frozenset[str]:
         """GPUs that it names, and only others are on them."""
         refused = [uuid for uuid, claim in self.claims.items() if claim is Claim.REFUSED]
-        return self.wanted_uuids.intersection(refused) if refused else _NONE
+        return self.wanted_uuids.intersection(refused)
 
     @property
     def job_key(self) -> JobKey:

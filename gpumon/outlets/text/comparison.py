@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from gpumon.core.clock import NS_PER_S
 from gpumon.core.judge.advice import WORD_OF_CAUSE, WORD_OF_FIRST_WAIT
 from gpumon.core.judge.run_pace import RunPair, RunPairs, pairs_of
 from gpumon.core.judge.unlike import Unlikeness, unlike
@@ -19,14 +20,13 @@ from gpumon.core.wording import (
     listed,
 )
 from gpumon.outlets.text.headline import verdict_line
-from gpumon.outlets.text.report_lines import main_advice
+from gpumon.outlets.text.report_lines import in_milliseconds, main_advice
 from gpumon.outlets.text.style import TextStyle, capital, wrapped
 
 _WAVERS = 1.02
 _MOST_RUNS: Final = 8
 """With more trainings than that, the table shows the first of them."""
-_NS_PER_MS: Final = 1e6
-_LONG_STEP_MS: Final = 10_000.0
+_LONG_STEP_NS: Final = 10 * NS_PER_S
 
 
 def side_by_side(
@@ -236,10 +236,7 @@ def _row_of_many(pair: RunPair, cells: Sequence[str], gain: float | None) -> str
 def _step_cell(step_ns: float | None) -> str:
     if not step_ns:
         return "not counted"
-    step_ms = step_ns / _NS_PER_MS
-    if step_ms >= _LONG_STEP_MS:
-        return in_time(round(step_ns))
-    return f"{step_ms:,.{1 if step_ms >= 10 else 2 if step_ms >= 0.01 else 4}f} ms"
+    return in_time(round(step_ns)) if step_ns >= _LONG_STEP_NS else in_milliseconds(step_ns)
 
 
 def _busy_ns(report: Report) -> int:

@@ -168,6 +168,12 @@ def notes_beside(report: Report, told: Collection[str] = ()) -> list[str]:
     return notes
 
 
+def in_milliseconds(step_ns: float) -> str:
+    """The length of a training step, to as many digits as say something."""
+    step_ms = step_ns / 1e6
+    return f"{step_ms:,.{1 if step_ms >= 10 else 2 if step_ms >= 0.01 else 4}f} ms"
+
+
 def levels_lines(gpu: GpuReport, sampling: Sampling | None) -> list[str]:
     """At which levels a GPU of a log was used, and how it paused; nothing of one in no log."""
     totals = gpu.totals

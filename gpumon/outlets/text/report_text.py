@@ -36,6 +36,7 @@ from gpumon.outlets.text.headline import (
 )
 from gpumon.outlets.text.report_lines import (
     findings_beside,
+    in_milliseconds,
     levels_lines,
     machine_line,
     next_line,
@@ -261,10 +262,10 @@ def _balance(balance: JobBalance, label_of: Mapping[str, str]) -> str:
 
 
 def _run_lines(run: RunReport, label_of: Mapping[str, str]) -> Iterator[str]:
-    wall = in_seconds(run.wall_ns)
+    pace = f", median {in_milliseconds(run.step_ns)} a step" if run.step_ns else ""
     text = (
         f"Run {label_text(run.run)} ({label_text(run.framework)}, pid {run.pid}): "
-        f"{counted(run.steps, 'step', 'steps')} in {wall}{_pace(run)}."
+        f"{counted(run.steps, 'step', 'steps')} in {in_seconds(run.wall_ns)}{pace}."
     )
     if not run.gpu_uuids:
         is_over = run.alive is False
@@ -278,14 +279,6 @@ def _run_lines(run: RunReport, label_of: Mapping[str, str]) -> Iterator[str]:
         text += f", after {changes}." if run.ratio_changes else "."
     slowest = slowest_callbacks(run)
     yield from wrapped(f"{text} In its callbacks: {label_text(slowest, 400)}." if slowest else text)
-
-
-def _pace(run: RunReport) -> str:
-    if not run.step_ns:
-        return ""
-    step_ms = 1_000 * seconds(run.step_ns)
-    digits = 1 if step_ms >= 10 else 2 if step_ms >= 0.01 else 4
-    return f", median {step_ms:,.{digits}f} ms a step"
 
 
 def _notes(report: Report) -> str:
