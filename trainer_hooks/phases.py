@@ -129,12 +129,8 @@ class TimedIterable(Generic[T]):
 class TimedCollection(TimedIterable[T]):
     """The same, with a length."""
 
-    def __init__(self, collection: Collection[T], name: str) -> None:
-        super().__init__(collection, name)
-        self._collection = collection
-
     def __len__(self) -> int:
-        return len(self._collection)
+        return len(self._iterable)  # type: ignore[arg-type]
 
 
 @overload
@@ -159,7 +155,7 @@ def timed(
     if hasattr(iterable, "__next__"):
         return TimedIterator(iter(iterable), phase)
     if hasattr(iterable, "__len__"):
-        return TimedCollection(iterable, phase)  # type: ignore[arg-type]
+        return TimedCollection(iterable, phase)
     return TimedIterable(iterable, phase)
 
 

@@ -34,7 +34,6 @@ def say(line: str) -> None:
         _LOG.info(line)
 
 
-INPUT_WAIT_RATIO: Final = "input_wait_ratio"
 P = ParamSpec("P")
 
 
@@ -98,7 +97,7 @@ class Figures:
         told = dict(self._gpus.since_then(self._writer.facts))
         if sees_input and wall_ns > 0:
             waited_ns = self._machine.training_wait_ns - self._waited_before_ns
-            told[INPUT_WAIT_RATIO] = min(1.0, max(0.0, waited_ns / wall_ns))
+            told["input_wait_ratio"] = min(1.0, max(0.0, waited_ns / wall_ns))
         if self._keys is None:
             self._keys = tuple(told)
         # The same keys in every epoch: tables of them have one length for all.

@@ -29,7 +29,6 @@ class NvtxWriter:
     """Writes what the ring's writer writes, and keeps one NVTX range open: the phase under way."""
 
     def __init__(self, writer: StepWriter, ranges: Ranges) -> None:
-        """Open nothing yet."""
         self._writer = writer
         self.count, self.epoch, self.spent_ns = writer.count, writer.epoch, writer.spent_ns
         self._ranges = ranges

@@ -154,9 +154,8 @@ class Tagging:
         if machine is not None:
             machine.train_end()
         if get_ident() == self._thread:
-            if (
-                self.ring.innermost is self._nested
-            ):  # else what another tells of its callbacks is newer
+            # Else what another tells of its callbacks is newer.
+            if self.ring.innermost is self._nested:
                 self._times.restate(self._writer)
             if self._nvtx is not None:
                 self._nvtx.close()  # each thread has ranges of its own

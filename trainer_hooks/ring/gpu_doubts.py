@@ -23,11 +23,6 @@ class GpuDoubts:
     """
 
     def __init__(self, *, now_ns: Callable[[], int] = monotonic_ns) -> None:
-        """Nothing was said.
-
-        Args:
-            now_ns: CLOCK_MONOTONIC.
-        """
         self._now_ns = now_ns
         self._has_begun = False
         self._is_settled = False

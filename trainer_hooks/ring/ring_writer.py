@@ -272,10 +272,6 @@ class RingWriter:
             self.enabled = False
             self._memory.let_go()
 
-    def disable(self) -> None:
-        """Write nothing from now on. The lock stays until the process ends."""
-        self.enabled = False
-
     def _mark(self, kind: int, at_ns: int, value: int) -> None:
         if not self.enabled:
             return
@@ -329,7 +325,7 @@ class RingWriter:
 
 def _disable_in_child() -> None:
     for writer in tuple(_writers):
-        writer.disable()
+        writer.enabled = False  # the lock stays until the process ends
 
 
 os.register_at_fork(after_in_child=_disable_in_child)

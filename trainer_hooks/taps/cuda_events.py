@@ -65,7 +65,9 @@ class DeviceClock:
         Raises:
             RuntimeError: As the device's library does, for events of two devices.
         """
-        since_ns = self._ns_since_reference(event)
+        since_ns = 0.0
+        if self.reference is not None:
+            since_ns = self.reference.elapsed_time(event) * _NS_PER_MS
         unsure_ns = _RESOLUTION_NS + abs(since_ns) * _DRIFT
         earliest_ns = max(self._earliest_ns + since_ns - unsure_ns, after_ns)
         latest_ns = min(self._latest_ns + since_ns + unsure_ns, by_ns)
@@ -80,11 +82,6 @@ class DeviceClock:
             self._latest_ns = min(self._latest_ns, latest_ns - since_ns + unsure_ns)
         middle_ns = (earliest_ns + latest_ns) / 2
         return round(middle_ns), round((latest_ns - earliest_ns) / 2)
-
-    def _ns_since_reference(self, event: Event) -> float:
-        if self.reference is None:
-            return 0.0
-        return self.reference.elapsed_time(event) * _NS_PER_MS
 
 
 _MOST_EVENTS: Final = 64

@@ -124,9 +124,7 @@ def _train(function: StepFunction, listener: StepListener) -> StepFunction:
             listener.failed()
             raise
         finally:
-            batches.source = (
-                _NO_BATCHES  # whoever waits for the iterator's end need not wait for us
-            )
+            batches.source = _NO_BATCHES  # whoever waits for its end need not wait for us
         machine.dispatched(batches.fetched, batches.samples)
         return result
 

@@ -128,11 +128,6 @@ class SpeedCurve:
         beyond = there + self.slope_at(nearest) * (samples - nearest)
         return max(beyond, there * 0.01)
 
-    def at_least(self, samples: int) -> float:
-        """Seconds that no step of so many samples can stay below, whatever the curve's shape."""
-        at = self._at(samples + 1)
-        return self.levelled[at - 1] if at else 0.0
-
     def seconds_hoped_for(self, samples: int, *, hope: float) -> float:
         """Between points, so far (0 to 1) from what is expected to the least that it can be.
 
@@ -140,7 +135,8 @@ class SpeedCurve:
         """
         if not 0 < self._at(samples) < len(self.points):
             return self.seconds_of(samples)
-        return (1 - hope) * self.seconds_of(samples) + hope * self.at_least(samples)
+        least = self.levelled[self._at(samples + 1) - 1]
+        return (1 - hope) * self.seconds_of(samples) + hope * least
 
     def slope_at(self, samples: int) -> float:
         """Seconds that one sample more costs beyond the points, where the nearest is there."""

@@ -92,11 +92,6 @@ class Accounts:
         self._share_ns = -(-self._owed_ns // max(1, executions))
         return wait_ns
 
-    @property
-    def batches(self) -> int:
-        """Batches so far, as far as they were read."""
-        return self._before.batches - self._base.batches
-
     def _take_reading(self) -> int:
         totals, before = self._read(), self._before
         self._before = totals

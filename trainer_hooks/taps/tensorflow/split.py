@@ -30,7 +30,6 @@ class QuickNext:
     """
 
     def __init__(self) -> None:
-        """Know no iterator yet."""
         self._iterator: weakref.ref[Any] | None = None
         self._fetch: Callable[[], Any] | None = None
 
