@@ -127,13 +127,8 @@ class Brackets:
     def __init__(self, callback_list: Any, watcher: Watcher, *, ends_here: bool) -> None:  # noqa: ANN401
         """Put them in. The list is replaced, not changed: Keras is iterating over it.
 
-        Every batch is heard of, until ``hear_batches`` says otherwise.
-
-        Args:
-            callback_list: Keras' ``CallbackList``.
-            watcher: Told of what happens.
-            ends_here: Whether the callbacks at a batch's end run on the
-                thread that trains.
+        Every batch is heard of, until ``hear_no_batches_begin``. ``ends_here``: the callbacks at a
+        batch's end run on the thread that trains.
         """
         self.callback_list = callback_list
         self._watcher = watcher

@@ -76,12 +76,7 @@ class ForwardState:
 
 
 def store(changes: Changes, sums: list[Tensor]) -> None:
-    """Give all copies the new values; called by each replica.
-
-    Args:
-        changes: Of this replica.
-        sums: Over the replicas, of ``changes.summed``.
-    """
+    """Give all copies the new values; called by each replica, with the sums of what is summed."""
     variables = [variable for variable, _ in [*changes.summed, *changes.same]]
     if variables:
         values = [*sums, *(value for _, value in changes.same)]

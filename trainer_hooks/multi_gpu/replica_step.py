@@ -236,14 +236,8 @@ def differentiable_call(
     """What each replica computes of its part, differentiable in the weights and the inputs.
 
     A tape does not see what replicas do, for they are threads. Here it sees one operation, of
-    the weights as they lie on the first device and of the parts of the batch.
-
-    Args:
-        step: Of the replicas.
-        strategy: Over their devices.
-        given: For each replica its inputs and which part of the batch they are.
-        weights: The trainable variables that all replicas compute with.
-        training: As the model was called.
+    the weights as they lie on the first device and of the parts of the batch, which ``given`` has
+    for each replica. ``weights`` are the trainable variables that all of them compute with.
 
     Returns:
         Of each replica its outputs and added losses, as ``ReplicaStep.infer`` tells them.

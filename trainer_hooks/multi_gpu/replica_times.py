@@ -28,11 +28,7 @@ class TimedStep(NamedTuple):
 
 
 class ReplicaTimes:
-    """A table of the last steps, written inside the graph of each and read when it is asked for.
-
-    Args:
-        replica_count: How many replicas there are.
-    """
+    """A table of the last steps, written inside the graph of each and read when it is asked for."""
 
     def __init__(self, replica_count: int) -> None:
         self._taken = 0

@@ -38,12 +38,7 @@ class PartWeight(threading.local):
 
 
 class WholeBatchLoss(keras.losses.Loss):  # type: ignore[misc]  # Keras has no types
-    """``inner``, such that its values times each replica's part add up to the whole batch's.
-
-    Args:
-        inner: A loss of Keras, or a subclass.
-        part: Tells this replica's part of the batch.
-    """
+    """``inner``, such that its values times each replica's part add up to the whole batch's."""
 
     def __init__(self, inner: Setting, part: PartWeight) -> None:
         super().__init__(name=inner.name, reduction=inner.reduction, dtype=inner.dtype)

@@ -44,13 +44,7 @@ class GpuRatios:
     def __init__(
         self, folders: Sequence[Path], boot_id: str, *, now_ns: Callable[[], int] = monotonic_ns
     ) -> None:
-        """Read nothing yet.
-
-        Args:
-            folders: Where a daemon's state may lie, best first.
-            boot_id: The kernel's present one.
-            now_ns: CLOCK_MONOTONIC.
-        """
+        """A daemon's state may lie in ``folders``, best first; ``boot_id`` is the kernel's now."""
         self._folders = folders
         self._boot_id = boot_id
         self._now_ns = now_ns
@@ -113,9 +107,7 @@ class _Look(NamedTuple):
 class BusyCounters:
     """How busy each GPU of a model was in a step, from differences of the daemon's counters.
 
-    Args:
-        devices: TensorFlow's names, such as ``"GPU:0"``.
-        now_ns: CLOCK_MONOTONIC.
+    ``devices`` are TensorFlow's names, such as ``"GPU:0"``.
     """
 
     def __init__(self, devices: Sequence[str], *, now_ns: Callable[[], int] = monotonic_ns) -> None:
@@ -139,11 +131,7 @@ class BusyCounters:
     def busy_seconds(self, step: int) -> tuple[float, ...] | None:
         """How long each GPU was busy in a step, in seconds, since this last told it.
 
-        Args:
-            step: Steps that the training has done.
-
-        Returns:
-            ``None`` where that is not known, or not for long enough yet.
+        The training has done ``step`` steps. ``None``: it is not known, or not for long enough yet.
         """
         before, now = self._first, self._look(step)
         self._is_there = now is not None

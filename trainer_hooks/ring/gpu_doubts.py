@@ -40,12 +40,7 @@ class GpuDoubts:
             self._look(facts, self._of_the_start)
 
     def at_the_end(self, facts: RunFacts, steps: int) -> None:
-        """A training is over: was it joined to a GPU?
-
-        Args:
-            facts: Whose.
-            steps: How many it made.
-        """
+        """A training of so many steps is over: was it joined to a GPU?"""
         now_ns = self._now_ns()
         if steps and now_ns - max(facts.started_ns, self._ended_ns) >= _BEGINNING_NS:
             self._ended_ns = now_ns  # who fits a hundred times a second need not be looked up so
