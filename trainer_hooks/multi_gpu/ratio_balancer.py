@@ -139,7 +139,7 @@ class RatioBalancer(OwnFitCallback):
     ) -> None:
         super().__init__("RatioBalancer", "levels", raises=LimitsTooLowError)
         for name, value, least in (("every", every, 1), ("warm_up", warm_up, 0)):
-            if not hasattr(value, "__index__") or isinstance(value, bool) or value < least:
+            if not _is_whole(value, least=least):
                 raise ValueError(
                     f"{name} must be a whole number of steps, {least} or more, not {value!r}"
                 )
@@ -322,15 +322,14 @@ def _limits_of(given: Limits | None, devices: Sequence[str]) -> tuple[int | None
             "None where it is not known, or name the devices that have one"
         )
     for limit in limits:
-        _check(limit)
+        if limit is not None and not _is_whole(limit, least=1):
+            raise ValueError(f"max_samples must be whole numbers, 1 or more, not {limit!r}")
     return limits
 
 
-def _check(limit: int | None) -> None:
-    if limit is None:
-        return
-    if not hasattr(limit, "__index__") or isinstance(limit, bool) or limit < 1:
-        raise ValueError(f"max_samples must be whole numbers, 1 or more, not {limit!r}")
+def _is_whole(number: int, *, least: int) -> bool:
+    is_whole = hasattr(number, "__index__") and not isinstance(number, bool)
+    return is_whole and number >= least
 
 
 def _check_room(limits: Sequence[int | None], devices: Sequence[str], batch: int) -> None:

@@ -98,16 +98,18 @@ class RatioController:
         if not len(self.limits) == len(self.names) == len(self.counts):
             raise ValueError(f"{len(self.counts)} GPUs need as many memory limits and names")
         self.speeds = KnownSpeeds(tuple(SpeedCurve() for _ in self.counts))
-        self._tried: list[tuple[int, ...]] = []
-        self._settled: tuple[float, ...] | None = None
-        self._gave_up = False
-        self._odd: tuple[int, ...] = ()
-        self._fruitless = 0
-        self._moved_from_s: float | None = None
         self._check_room(sum(self.counts))
         self._start_anew()
         if self._is_over_a_limit():
             self.counts = self._nearest_that_fits()
+
+    def _start_anew(self) -> None:
+        self._tried: list[tuple[int, ...]] = []
+        self._gave_up = False
+        self._fruitless = 0
+        self._moved_from_s: float | None = None
+        self._settled: tuple[float, ...] | None = None
+        self._odd: tuple[int, ...] = (0,) * len(self.names)
 
     @property
     def is_settled(self) -> bool:
@@ -271,10 +273,3 @@ class RatioController:
                 f"{total} samples cannot be split over GPUs that hold {sum(most)} together, "
                 f"{min(most)} to {max(most)} each"
             )
-
-    def _start_anew(self) -> None:
-        self._tried = []
-        self._gave_up = False
-        self._fruitless, self._moved_from_s = 0, None
-        self._settled = None
-        self._odd = (0,) * len(self.names)

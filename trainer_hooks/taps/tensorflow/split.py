@@ -51,13 +51,11 @@ class QuickNext:
 
     def _look_at(self, iterator: Any) -> None:  # noqa: ANN401
         self._fetch = None
-        try:
+        with contextlib.suppress(Exception):  # another TensorFlow may look otherwise inside
             # The handle alone would keep what it reads from alive: an iterator
             # that Keras lets go of must end there and then.
             self._iterator = weakref.ref(iterator, self._let_go)
             self._fetch = _fetch_of(iterator)
-        except Exception:  # noqa: BLE001 (another TensorFlow may look otherwise inside)
-            self._fetch = None
 
     def _let_go(self, gone: weakref.ref[Any]) -> None:
         if gone is self._iterator:
