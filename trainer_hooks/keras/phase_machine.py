@@ -33,33 +33,16 @@ _WORK: Final = {
 
 
 class StepWriter(Protocol):
-    """What the machine writes with: a ``RingWriter``, or a list in a test."""
+    """What the machine writes with: a ``RingWriter``, which see, or a list in a test."""
 
     @property
-    def present(self) -> tuple[int, int]:
-        """Number of the phase under way, and of its mode."""
-        ...
-
+    def present(self) -> tuple[int, int]: ...
     @property
-    def span(self) -> int:
-        """The same in one number, ``phase | mode << MODE_SHIFT``."""
-        ...
-
-    def enter(self, phase: int, mode: int = 0, *, is_done: bool = False) -> None:
-        """A phase begins and the one before it ends; ``is_done``: and the device its steps."""
-        ...
-
-    def count(self, steps: int, samples: int) -> None:
-        """More steps were handed to the device; a phase is entered soon."""
-        ...
-
-    def epoch(self, epoch: int) -> None:
-        """An epoch begins."""
-        ...
-
-    def spent_ns(self, phase: int) -> int:
-        """Nanoseconds in a phase so far, those of the one under way included."""
-        ...
+    def span(self) -> int: ...
+    def enter(self, phase: int, mode: int = 0, *, is_done: bool = False) -> None: ...
+    def count(self, steps: int, samples: int) -> None: ...
+    def epoch(self, epoch: int) -> None: ...
+    def spent_ns(self, phase: int) -> int: ...
 
 
 class PhaseMachine:

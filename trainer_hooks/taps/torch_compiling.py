@@ -15,28 +15,18 @@ DYNAMO: Final = "torch._dynamo.callback"
 
 
 class StepPhases(Protocol):
-    """Tells compiling from the step that it happens in."""
+    """Tells compiling from the step that it happens in: it begins, and then the step goes on."""
 
-    def compile_begin(self) -> None:
-        """The step under way is compiled first."""
-        ...
-
-    def fetch_end(self) -> None:
-        """It goes on."""
-        ...
+    def compile_begin(self) -> None: ...
+    def fetch_end(self) -> None: ...
 
 
 class CompilesInSteps(Protocol):
-    """Who is told of compilations."""
+    """Who is told of compilations, as a tap's ``StepListener`` is."""
 
     @property
-    def machine_here(self) -> StepPhases | None:
-        """What tells the phases, if the calling thread is the one that trains."""
-        ...
-
-    def compiled(self, duration_ns: int) -> None:
-        """So much of the phase under way was compiling."""
-        ...
+    def machine_here(self) -> StepPhases | None: ...
+    def compiled(self, duration_ns: int) -> None: ...
 
 
 class CompileClock:
