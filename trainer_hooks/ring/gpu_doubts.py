@@ -31,13 +31,13 @@ class GpuDoubts:
     def of_names(self, facts: RunFacts) -> None:
         """The process has said which GPUs it trains on: are they there?"""
         if facts.gpus is not None:
-            self._look(facts, self._of_names)
+            self._look(facts, self._of_what_it_said)
 
     def at_the_start(self, facts: RunFacts) -> None:
         """Its training begins, and all is said of its GPUs that it is going to say."""
         if not self._has_begun:
             self._has_begun = True
-            self._look(facts, self._of_the_start)
+            self._look(facts, self._of_what_it_said)
 
     def at_the_end(self, facts: RunFacts, steps: int) -> None:
         """A training of so many steps is over: was it joined to a GPU?"""
@@ -61,10 +61,7 @@ class GpuDoubts:
             self._is_settled = True
             warn_quietly(f"to gpumon, this training {doubt}")
 
-    def _of_names(self, state: dict[str, Any], facts: RunFacts) -> str | None:
-        return doubt_of_names(facts.gpus, gpus_in(state))
-
-    def _of_the_start(self, state: dict[str, Any], facts: RunFacts) -> str | None:
+    def _of_what_it_said(self, state: dict[str, Any], facts: RunFacts) -> str | None:
         if facts.gpus is None and state["simulated"]:
             return doubt_of_work(None, gpus_in(state), simulated=True, pid=facts.pid)
         return doubt_of_names(facts.gpus, gpus_in(state))
