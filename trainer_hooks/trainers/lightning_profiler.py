@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import TracebackType
@@ -14,7 +15,7 @@ from trainer_hooks.trainers.patching import TransparentProxy
 
 _PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
 _MOST_REGIONS: Final = 1024
-"""Of names that were made up as it went, no more are kept."""
+"""Of names, some of which are made up as it goes: no more are kept, and the latest used."""
 
 
 class Heard(Protocol):
@@ -40,13 +41,13 @@ class ListeningProfiler(TransparentProxy):
 
     def __init__(self, inner: Any, listener: Listener) -> None:  # noqa: ANN401
         own = vars(self)  # for ``setattr`` goes to the profiler inside
-        heard: dict[str, Heard | None] = {}
-        own["_original"], own["_listener"], own["_heard"] = inner, listener, heard
+        heard_of = lru_cache(_MOST_REGIONS)(listener)
+        own["_original"], own["_heard_of"] = inner, heard_of
         does_nothing = type(inner) in [
             package.profilers.PassThroughProfiler for package in lightning_packages()
         ]
         make = _regions_alone if does_nothing else _regions_around
-        own["profile"] = make(inner, self._heard_of)
+        own["profile"] = make(inner, heard_of)
 
     def start(self, action_name: str) -> None:
         """An action begins."""
@@ -63,16 +64,6 @@ class ListeningProfiler(TransparentProxy):
             heard = self._heard_of(action_name)
             if heard is not None:
                 heard.end(None)
-
-    def _heard_of(self, name: str) -> Heard | None:
-        heard: dict[str, Heard | None] = self._heard
-        try:
-            return heard[name]
-        except KeyError:
-            found: Heard | None = self._listener(name)
-            if len(heard) < _MOST_REGIONS:
-                heard[name] = found
-            return found
 
     def __setattr__(self, name: str, value: object) -> None:
         setattr(self._original, name, value)
@@ -98,20 +89,11 @@ def _regions_alone(_: object, heard_of: Listener) -> Profile:
 
     Its regions know nothing of any one call, so there is one of each name.
     """
-    regions: dict[str, AbstractContextManager[Any]] = {}
 
+    @lru_cache(_MOST_REGIONS)
     def profile(action_name: str) -> AbstractContextManager[Any]:
-        try:
-            return regions[action_name]
-        except KeyError:
-            pass
         heard = heard_of(action_name)
-        region: AbstractContextManager[Any] = (
-            nullcontext(action_name) if heard is None else _Alone(action_name, heard)
-        )
-        if len(regions) < _MOST_REGIONS:
-            regions[action_name] = region
-        return region
+        return nullcontext(action_name) if heard is None else _Alone(action_name, heard)
 
     return profile
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final
 
 from trainer_hooks.ring.process_ring import ProcessRing
@@ -103,7 +104,6 @@ class TrainerTagging(_PatchedRun):
         """Put everything in place."""
         super().__init__(ring, writer, at.TRAINS)
         self._events = events
-        self._slots_of: dict[tuple[str, int], Slots | None] = {}
         self._samples = 0
         self._outermost = _Outermost(self)
         self._is_in_epoch = False
@@ -207,14 +207,10 @@ class TrainerTagging(_PatchedRun):
         return timed
 
     def _around_events(self, method: Method) -> Method:
-        known, handler = self._slots_of, self._handler
+        slots_at, handler = cache(self._slots_at), self._handler
 
         def timed(event: str, *args: Any, **named: Any) -> Any:  # noqa: ANN401
-            asked = event, len(handler.callbacks)
-            try:
-                slots = known[asked]
-            except KeyError:
-                slots = self._slots_at(asked)
+            slots = slots_at(event, len(handler.callbacks))
             if slots is None or not self.is_here:
                 return method(event, *args, **named)
             is_aside = event in TELL_PHASES and self._outermost.is_entered
@@ -247,14 +243,13 @@ class TrainerTagging(_PatchedRun):
             if handler.callbacks is timed:
                 handler.callbacks = timed.give_back()
 
-    def _slots_at(self, asked: tuple[str, int]) -> Slots | None:
+    def _slots_at(self, event: str, _: int) -> Slots | None:
+        """The slots of an event; looked up again when there are more callbacks, or fewer."""
         try:
-            slots = self._events.of(asked[0], self._handler.callbacks, self.callbacks.slot_of)
+            return self._events.of(event, self._handler.callbacks, self.callbacks.slot_of)
         except Exception as error:  # noqa: BLE001
             self.fail(error)
-            slots = None
-        self._slots_of[asked] = slots
-        return slots
+            return None
 
     def _event_begins(self, event: str, args: tuple[Any, ...]) -> at.PhaseAndMode:
         before = self._writer.present
