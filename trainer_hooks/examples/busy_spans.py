@@ -33,9 +33,7 @@ def unoccupied_seconds(
 ) -> float:
     """How long something was waited for while nothing was computed, in seconds.
 
-    Args:
-        waits_ns: Spans of waiting; they may overlap, as those of threads do.
-        busy_ns: Spans of computing.
+    Spans may overlap, as those of threads do.
 
     >>> unoccupied_seconds([(0, 6), (4, 10)], [(8, 20), (0, 1)]) * 1e9
     7.0
@@ -49,10 +47,7 @@ def _covered_ns(spans_ns: Iterable[tuple[int, int]]) -> int:
 
 
 def imbalance_seconds(spans_ns: Sequence[Sequence[tuple[int, int]]]) -> list[float]:
-    """How long each GPU stood still while another computed.
-
-    Args:
-        spans_ns: Of each GPU, when it computed, in nanoseconds.
+    """How long each GPU stood still while another computed, from when each computed.
 
     >>> [seconds * 1e9 for seconds in imbalance_seconds([[(0, 6)], [(0, 10)]])]
     [4.0, 0.0]
@@ -66,13 +61,9 @@ def imbalance_seconds(spans_ns: Sequence[Sequence[tuple[int, int]]]) -> list[flo
 def input_seconds(
     busy_ns: Iterable[tuple[int, int]], fetches_ns: Iterable[tuple[int, int]]
 ) -> float:
-    """How long no GPU could compute because a batch was still to come.
+    """How long no GPU could compute because a batch was still to come, in seconds.
 
     A fetch that goes on when the next step begins was of a later batch: nobody waited for it.
-
-    Args:
-        busy_ns: When any GPU computed, in nanoseconds.
-        fetches_ns: When each batch was fetched.
 
     >>> input_seconds([(10, 20), (30, 40)], [(0, 5), (12, 27), (27, 50)]) * 1e9
     7.0

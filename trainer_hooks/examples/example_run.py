@@ -27,9 +27,6 @@ def spans_parser(description: str | None) -> argparse.ArgumentParser:
 
     A value that makes no sense ends the program with one sentence and exit
     code 2, before anything is trained.
-
-    Args:
-        description: What the example does.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -41,12 +38,7 @@ def spans_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def example_parser(description: str | None, *, workers: str) -> argparse.ArgumentParser:
-    """... and of ``--gpu``, ``--steps``, ``--workers`` and ``--latency-ms``.
-
-    Args:
-        description: What the example does.
-        workers: What ``--workers`` are.
-    """
+    """... and of ``--gpu``, ``--steps``, ``--workers`` and ``--latency-ms``."""
     parser = spans_parser(description)
     parser.add_argument(
         "--gpu", type=_gpu, default=0, help="index of the simulated GPU they belong to"

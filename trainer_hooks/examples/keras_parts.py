@@ -102,13 +102,7 @@ class Sleeps:
 
 
 class SlowBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
-    """Batches by number, in the order in which Keras asks for them.
-
-    Args:
-        read: Gives the batch of a number, in its time.
-        batches: How many there are in an epoch.
-        workers: Threads of Keras' own that ask.
-    """
+    """The batches of an epoch by number, in the order in which Keras' own threads ask for them."""
 
     def __init__(self, read: Callable[[int], Any], batches: int, *, workers: int = 1) -> None:
         super().__init__(workers=max(1, workers), max_queue_size=8)

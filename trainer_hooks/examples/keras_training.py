@@ -41,14 +41,7 @@ _ROWS_A_BATCH = 128
 
 
 def make_model(width: int, note: Note, *more: keras.Layer, steps_per_execution: int = 1) -> Any:
-    """A compiled classifier that notes when it computes.
-
-    Args:
-        width: Of both hidden layers.
-        note: Told of each stretch of computing.
-        more: Layers to come before the last.
-        steps_per_execution: As Keras has it.
-    """
+    """A compiled classifier that notes when it computes; ``more`` layers come before the last."""
     layers = [
         keras.Input((FEATURES,)),
         keras.layers.Dense(width, activation="relu"),

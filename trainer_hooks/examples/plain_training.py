@@ -53,12 +53,7 @@ class PlainNet:
         self._second = [[0.1 * draw(0, 1) for _ in range(_HIDDEN)] for _ in range(_CLASSES)]
 
     def train(self, batch: Batch, *, passes: int) -> float:
-        """Go ``passes`` times over one batch; the mean loss of the first time, before it learned.
-
-        Args:
-            batch: Rows and labels.
-            passes: From 1 on.
-        """
+        """Go ``passes`` times over one batch; the mean loss of the first, before it learned."""
         losses = [sum(self._descend(row, label) for row, label in batch) for _ in range(passes)]
         return losses[0] / len(batch)
 
@@ -108,11 +103,7 @@ def make_store(folder: Path) -> None:
 def read_batch(folder: Path, latency_s: float, number: int) -> Batch:
     """Read and unpack the files of one batch, going round those of the store.
 
-    Args:
-        folder: A store made by ``make_store``.
-        latency_s: How long the store lets each file wait, as a network file
-            system or an object store does.
-        number: Which batch, from 0 on.
+    It lets each file wait for so long, as a network file system or an object store does.
     """
     values = array("d")
     for part in range(number * _FILES_A_BATCH, (number + 1) * _FILES_A_BATCH):
